@@ -1,0 +1,167 @@
+//! Opening a file or block device, and keeping everyone else out of it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::ring::Rings;
+use super::{BOUNCE_BLOCKS, BOUNCE_BYTES_MAX, FileDevice};
+use crate::BLOCK_BYTES_U64;
+use crate::buffer::BufferPool;
+
+/// What a device is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Reading, beside other readers; writes fail.
+    ReadOnly,
+    /// Reading and writing, alone.
+    ReadWrite,
+}
+
+/// Why a device could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// Someone else has it open or mounted.
+    #[error("{path} is in use")]
+    InUse {
+        /// The device.
+        path: PathBuf,
+    },
+    /// It is something else.
+    #[error("{path} is neither a regular file nor a block device")]
+    Unsuitable {
+        /// What was to be opened.
+        path: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("cannot {op} {path}")]
+    Io {
+        /// What was tried: `open`, `lock` or `measure`.
+        op: &'static str,
+        /// The device.
+        path: PathBuf,
+        /// Its answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What kind of thing holds the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Regular,
+    BlockDevice,
+}
+
+/// Whether the page cache is asked to keep out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caching {
+    Direct,
+    Buffered,
+}
+
+/// On a block device, udev takes the lock for a moment whenever a writer has closed it; that one is waited for.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_WAIT: Duration = Duration::from_millis(50);
+
+/// Opens with the first of `cachings` that the file system has.
+pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[Caching]) -> Result<FileDevice, DeviceError> {
+    let io = |op| move |source: io::Error| DeviceError::Io { op, path: path.to_owned(), source };
+    // Asked before opening: to open a pipe would wait for its other end.
+    let kind = kind_of(path, &std::fs::metadata(path).map_err(io("open"))?)?;
+    let (file, caching) = match open_file(path, mode, kind, cachings) {
+        Ok(opened) => opened,
+        Err(Errno::BUSY) => return Err(DeviceError::InUse { path: path.to_owned() }),
+        Err(errno) => return Err(io("open")(errno.into())),
+    };
+    if kind_of(path, &file.metadata().map_err(io("open"))?)? != kind {
+        return Err(DeviceError::Unsuitable { path: path.to_owned() });
+    }
+    lock(&file, mode, kind).map_err(|errno| match errno {
+        Errno::WOULDBLOCK => DeviceError::InUse { path: path.to_owned() },
+        errno => io("lock")(errno.into()),
+    })?;
+    let bytes = size_bytes(&file, kind).map_err(io("measure"))?;
+    Ok(FileDevice {
+        file,
+        path: path.to_owned(),
+        kind,
+        mode,
+        is_direct: caching == Caching::Direct,
+        block_count: AtomicU64::new(bytes / BLOCK_BYTES_U64),
+        bounce: BufferPool::new(BOUNCE_BLOCKS, BOUNCE_BYTES_MAX),
+        rings: Rings::default(),
+    })
+}
+
+/// Returns the length of the file or device.
+pub(super) fn size_bytes(file: &File, kind: Kind) -> io::Result<u64> {
+    match kind {
+        Kind::Regular => Ok(file.metadata()?.len()),
+        // The position moves, which no positioned transfer notices.
+        Kind::BlockDevice => Ok(rustix::fs::seek(file, SeekFrom::End(0))?),
+    }
+}
+
+fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> Result<Kind, DeviceError> {
+    let file_type = metadata.file_type();
+    if file_type.is_file() {
+        Ok(Kind::Regular)
+    } else if file_type.is_block_device() {
+        Ok(Kind::BlockDevice)
+    } else {
+        Err(DeviceError::Unsuitable { path: path.to_owned() })
+    }
+}
+
+fn open_file(path: &Path, mode: OpenMode, kind: Kind, cachings: &[Caching]) -> Result<(File, Caching), Errno> {
+    let mut flags = OFlags::CLOEXEC;
+    flags |= match mode {
+        OpenMode::ReadOnly => OFlags::RDONLY,
+        OpenMode::ReadWrite => OFlags::RDWR,
+    };
+    if kind == Kind::BlockDevice && mode == OpenMode::ReadWrite {
+        // Keeps out mounts, volume managers and other writers that ask for the same.
+        flags |= OFlags::EXCL;
+    }
+    for &caching in cachings {
+        let cache_flag = match caching {
+            Caching::Direct => OFlags::DIRECT,
+            Caching::Buffered => OFlags::empty(),
+        };
+        match rustix::fs::open(path, flags | cache_flag, Mode::empty()) {
+            // A file system without O_DIRECT says so when asked for it.
+            Err(Errno::INVAL) => {}
+            outcome => return outcome.map(|file| (file.into(), caching)),
+        }
+    }
+    Err(Errno::INVAL)
+}
+
+/// Locks the open file until it is closed.
+fn lock(file: &File, mode: OpenMode, kind: Kind) -> Result<(), Errno> {
+    let operation = match mode {
+        OpenMode::ReadOnly => FlockOperation::NonBlockingLockShared,
+        OpenMode::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+    };
+    let attempts = match kind {
+        Kind::Regular => 1,
+        Kind::BlockDevice => LOCK_ATTEMPTS,
+    };
+    let mut outcome = rustix::fs::flock(file, operation);
+    for _ in 1..attempts {
+        if outcome != Err(Errno::WOULDBLOCK) {
+            break;
+        }
+        thread::sleep(LOCK_WAIT);
+        outcome = rustix::fs::flock(file, operation);
+    }
+    outcome
+}

@@ -1,0 +1,113 @@
+//! The block device seam: a flat array of blocks, and its real, in-memory, recording and failing forms.
+
+mod crash;
+mod faulty;
+mod file;
+mod image;
+mod memory;
+mod range;
+mod recording;
+mod throttled;
+
+use std::io;
+
+pub use crash::{CrashImage, CrashImages, CrashPlan, Sample};
+pub use faulty::{Call, Fault, FaultyDevice, When};
+pub use file::{DeviceError, FileDevice, OpenMode};
+pub use image::{MemoryImage, SharedBlock};
+pub use memory::MemoryDevice;
+pub use range::RangeError;
+pub use recording::{Event, Recording, RecordingDevice};
+pub use throttled::ThrottledDevice;
+
+use crate::BlockNo;
+
+/// The unit that a disk writes whole or not at all, in bytes.
+pub const SECTOR_BYTES: usize = 512;
+
+/// One read of a batch: consecutive blocks from `first` into `into`.
+#[derive(Debug)]
+pub struct ReadOp<'a> {
+    /// The first block to read.
+    pub first: BlockNo,
+    /// Where the blocks go; a whole number of blocks, not empty.
+    pub into: &'a mut [u8],
+}
+
+/// One write of a batch: the blocks of `from` to consecutive places from `first`.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteOp<'a> {
+    /// The first block to write.
+    pub first: BlockNo,
+    /// The blocks' bytes; a whole number of blocks, not empty.
+    pub from: &'a [u8],
+}
+
+/// A flat array of blocks.
+///
+/// **Durability.** A write may be lost, torn at a sector (512 bytes) or reordered with other writes until a later
+/// `sync` has returned. Calls may come from many threads; a read that overlaps a write under way may see either
+/// content, sector by sector.
+///
+/// **Buffers.** The real device does O_DIRECT: buffers should be aligned to [`crate::BLOCK_BYTES`]
+/// ([`crate::AlignedBuffer`] is); others are copied.
+///
+/// **Errors.** No call is ever partly done and called a success: short reads and writes are continued or are errors. A
+/// full sparse backing file is [`io::ErrorKind::StorageFull`], nothing else is. After a failed `sync` the device's
+/// content is unknown; callers must not retry and believe.
+pub trait BlockDevice: Send + Sync {
+    /// Returns the number of blocks; a tail shorter than a block does not count. May grow while open.
+    ///
+    /// # Errors
+    /// When the device can't be asked.
+    fn block_count(&self) -> io::Result<u64>;
+
+    /// Fills all of `into` (a whole number of blocks) or fails. Past the end is an error.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `from` (a whole number of blocks) or fails. Past the end is an error.
+    ///
+    /// # Errors
+    /// Whatever the device reports; [`io::ErrorKind::StorageFull`] when a sparse backing file cannot grow.
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()>;
+
+    /// Returns only when every earlier completed write would survive loss of power.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Tells the device that the content of `count` blocks from `first` is no longer needed; they read as anything.
+    /// A device without the ability does nothing.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()>;
+
+    /// Reads a batch, with as many in flight as the device serves well and in any order. Fails if any of them fails, and
+    /// only when none is under way any more; the buffers hold anything then.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::read`].
+    fn read_batch(&self, batch: &mut [ReadOp<'_>]) -> io::Result<()> {
+        for op in batch {
+            self.read(op.first, op.into)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a batch, with as many in flight as the device serves well and in any order: no two may share a block.
+    /// Fails if any of them fails, and only when none is under way any more; the others may be written.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::write`].
+    fn write_batch(&self, batch: &[WriteOp<'_>]) -> io::Result<()> {
+        for op in batch {
+            self.write(op.first, op.from)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! The lowest layer of Onefold: what a block is, what stands for its content, and the seams through which every
+//! other crate reaches the outside world.
+//!
+//! Nothing here knows a format, a file system or a network. Disk, clock and randomness are traits given at
+//! construction, so that one process can simulate any power cut and replay it from a seed.
+
+pub mod block;
+pub mod buffer;
+pub mod clock;
+pub mod device;
+pub mod extent;
+pub mod fingerprint;
+pub mod random;
+pub mod zero;
+
+pub use block::{BLOCK_BYTES, BLOCK_BYTES_U64, BlockNo};
+pub use buffer::{AlignedBuffer, BufferPool};
+pub use clock::{Clock, Timestamp};
+pub use device::{BlockDevice, ReadOp, WriteOp};
+pub use extent::Extent;
+pub use fingerprint::{Fingerprint, FingerprintKey};
+pub use random::Random;

@@ -1,0 +1,23 @@
+//! Limits that the kernel keeps for each mounted file system and that FUSE can't negotiate.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::mount_table::DeviceNumber;
+
+/// Readahead: one request of the largest size at a time. The kernel's default is an eighth of that.
+const READAHEAD_KIB: &str = "1024";
+
+/// Share of the machine's dirty memory that the mount may use, in percent. FUSE starts with 1, which makes the
+/// writeback cache stall on a machine of some gigabytes.
+const DIRTY_SHARE_PERCENT: &str = "40";
+
+/// Raises the limits of the file system on `device`, as far as this process may (root only). Without it everything
+/// works, buffered input and output more slowly.
+pub(crate) fn raise_limits(device: DeviceNumber, writeback_cache: bool) {
+    let directory = PathBuf::from(format!("/sys/class/bdi/{}:{}", device.major, device.minor));
+    let _ = fs::write(directory.join("read_ahead_kb"), READAHEAD_KIB);
+    if writeback_cache {
+        let _ = fs::write(directory.join("max_ratio"), DIRTY_SHARE_PERCENT);
+    }
+}

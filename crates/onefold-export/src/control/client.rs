@@ -1,0 +1,206 @@
+//! The side of the command line.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use onefold_pool::{FileStat, PoolStat};
+use rustix::io::Errno;
+
+use super::message::{Answer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubReport};
+use super::wire::{LineReader, WireError, send_line};
+use super::write_back;
+use crate::options::CONTROL_XATTR;
+
+/// Why a request did not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// There is no mounted pool at that path.
+    #[error("{} is not the mount point of a pool", path.display())]
+    NotAMount {
+        /// What was asked.
+        path: PathBuf,
+    },
+    /// The daemon of the mount can't be reached.
+    #[error("cannot reach the daemon at {}", path.display())]
+    Unreachable {
+        /// The socket, or the mount point where its name could not be asked.
+        path: PathBuf,
+        /// The operating system's word.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection broke before the answer was complete.
+    #[error("the connection to the daemon broke")]
+    Broken(#[source] WireError),
+    /// The daemon's answer is not one that this version knows.
+    #[error("the daemon gave an answer that makes no sense here")]
+    UnknownAnswer,
+    /// A file that is to be cloned can't be brought up to date.
+    #[error("cannot write back what is cached of the file")]
+    WriteBack(#[source] io::Error),
+    /// The daemon says no.
+    #[error("{message}")]
+    Refused {
+        /// The kind of failure.
+        kind: FailureKind,
+        /// The daemon's words.
+        message: String,
+    },
+}
+
+/// Called with blocks done and blocks in all.
+pub type OnProgress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// A connection to the daemon of a mounted pool.
+pub struct ControlClient {
+    stream: UnixStream,
+    lines: LineReader,
+}
+
+impl ControlClient {
+    /// Connects to the daemon that serves `mountpoint`.
+    ///
+    /// # Errors
+    /// [`ControlError::NotAMount`] where `mountpoint` is something else, [`ControlError::Unreachable`] if the daemon
+    /// does not answer.
+    pub fn connect(mountpoint: &Path) -> Result<ControlClient, ControlError> {
+        let socket = socket_of(mountpoint)?;
+        let unreachable = |source| ControlError::Unreachable { path: socket.clone(), source };
+        let stream = UnixStream::connect(&socket).map_err(unreachable)?;
+        Ok(ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) })
+    }
+
+    /// Sends `request` with the open files that belong to it and waits for its answer, however long that takes.
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] with the daemon's reason, or a broken connection.
+    pub fn request(
+        &mut self,
+        request: &ControlRequest,
+        files: &[BorrowedFd<'_>],
+        on_progress: OnProgress<'_>,
+    ) -> Result<Answer, ControlError> {
+        send_line(&self.stream, request, files).map_err(ControlError::Broken)?;
+        loop {
+            let line = self.lines.next(&self.stream).map_err(ControlError::Broken)?;
+            match line.decode().map_err(ControlError::Broken)? {
+                ControlReply::Progress { done, total } => on_progress(done, total),
+                ControlReply::Done { answer } => return Ok(answer),
+                ControlReply::Failed { kind, message } => return Err(ControlError::Refused { kind, message }),
+            }
+        }
+    }
+
+    /// Returns the pool's numbers.
+    ///
+    /// # Errors
+    /// As [`ControlClient::request`].
+    pub fn stat(&mut self) -> Result<PoolStat, ControlError> {
+        match self.request(&ControlRequest::Stat, &[], &mut |_, _| ())? {
+            Answer::Stat { stat } => Ok(*stat),
+            _ => Err(ControlError::UnknownAnswer),
+        }
+    }
+
+    /// Returns the numbers of `file`, a file of the mount, opened in any way.
+    ///
+    /// # Errors
+    /// As [`ControlClient::request`].
+    pub fn file_stat(&mut self, file: &File, on_progress: OnProgress<'_>) -> Result<FileStat, ControlError> {
+        match self.request(&ControlRequest::FileStat, &[file.as_fd()], on_progress)? {
+            Answer::FileStat { stat } => Ok(stat),
+            _ => Err(ControlError::UnknownAnswer),
+        }
+    }
+
+    /// Makes `target` (open for writing) a clone of all of `source` (open for reading), both files of the mount.
+    ///
+    /// # Errors
+    /// As [`ControlClient::request`], and if cached changes of the source can't be written back first.
+    pub fn clone_file(&mut self, source: &File, target: &File) -> Result<(), ControlError> {
+        write_back::write_back(source).map_err(ControlError::WriteBack)?;
+        self.expect_nothing(&ControlRequest::Clone, &[source.as_fd(), target.as_fd()])?;
+        // Makes the kernel ask for the new length, so that a write at the end finds it.
+        target.metadata().map(drop).map_err(ControlError::WriteBack)
+    }
+
+    /// Makes the pool take in what its device has gained. Returns the new size in bytes.
+    ///
+    /// # Errors
+    /// As [`ControlClient::request`].
+    pub fn grow(&mut self) -> Result<u64, ControlError> {
+        match self.request(&ControlRequest::Grow, &[], &mut |_, _| ())? {
+            Answer::Bytes { bytes } => Ok(bytes),
+            _ => Err(ControlError::UnknownAnswer),
+        }
+    }
+
+    /// Makes the pool tell its device which blocks are free. Returns how many bytes.
+    ///
+    /// # Errors
+    /// As [`ControlClient::request`].
+    pub fn trim(&mut self, on_progress: OnProgress<'_>) -> Result<u64, ControlError> {
+        match self.request(&ControlRequest::Trim, &[], on_progress)? {
+            Answer::Bytes { bytes } => Ok(bytes),
+            _ => Err(ControlError::UnknownAnswer),
+        }
+    }
+
+    /// Makes the pool read and verify all its data, at most `bytes_per_second` where given.
+    ///
+    /// # Errors
+    /// As [`ControlClient::request`]. Damage that was found is no error but in the report.
+    pub fn scrub(
+        &mut self,
+        bytes_per_second: Option<u64>,
+        on_progress: OnProgress<'_>,
+    ) -> Result<ScrubReport, ControlError> {
+        match self.request(&ControlRequest::Scrub { bytes_per_second }, &[], on_progress)? {
+            Answer::Scrub { report } => Ok(report),
+            _ => Err(ControlError::UnknownAnswer),
+        }
+    }
+
+    /// Makes everything durable that was written.
+    ///
+    /// # Errors
+    /// As [`ControlClient::request`].
+    pub fn sync(&mut self) -> Result<(), ControlError> {
+        self.expect_nothing(&ControlRequest::Sync, &[])
+    }
+
+    /// Unmounts the pool and returns when everything is on disk and the pool is closed.
+    ///
+    /// # Errors
+    /// [`FailureKind::Busy`] while files are open; otherwise as [`ControlClient::request`].
+    pub fn umount(&mut self) -> Result<(), ControlError> {
+        self.expect_nothing(&ControlRequest::Umount, &[])
+    }
+
+    fn expect_nothing(&mut self, request: &ControlRequest, files: &[BorrowedFd<'_>]) -> Result<(), ControlError> {
+        match self.request(request, files, &mut |_, _| ())? {
+            Answer::Nothing => Ok(()),
+            _ => Err(ControlError::UnknownAnswer),
+        }
+    }
+}
+
+/// Returns the control socket of the pool mounted at `mountpoint`.
+fn socket_of(mountpoint: &Path) -> Result<PathBuf, ControlError> {
+    use std::os::unix::ffi::OsStringExt;
+
+    let mut value = vec![0; 4096];
+    match rustix::fs::getxattr(mountpoint, CONTROL_XATTR, value.as_mut_slice()) {
+        Ok(bytes) => {
+            value.truncate(bytes);
+            Ok(PathBuf::from(std::ffi::OsString::from_vec(value)))
+        }
+        Err(Errno::NODATA | Errno::NOTSUP | Errno::NOENT | Errno::NOTDIR) => {
+            Err(ControlError::NotAMount { path: mountpoint.to_owned() })
+        }
+        Err(errno) => Err(ControlError::Unreachable { path: mountpoint.to_owned(), source: errno.into() }),
+    }
+}

@@ -1,0 +1,26 @@
+//! The control socket of a mounted pool: what `stat`, `clone`, `scrub`, `umount` and the like speak to.
+//!
+//! A Unix socket carries one JSON object a line ([`ControlRequest`], [`ControlReply`]). Who may do what is decided by
+//! the kernel's word about the peer and about the files it has open, never by what the peer says about itself.
+//! Everything is bounded: the length of a line, the number of clients, the time a client may stay silent.
+
+mod client;
+mod connection;
+mod ending;
+mod message;
+mod open_file;
+mod peer;
+mod server;
+mod socket;
+mod stat_form;
+mod verbs;
+mod wire;
+mod write_back;
+
+pub use client::{ControlClient, ControlError, OnProgress};
+pub(crate) use ending::Ending;
+pub use message::{Answer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubProblem, ScrubReport};
+pub(crate) use server::{ControlServer, Served};
+pub(crate) use socket::ControlSocket;
+pub use socket::SocketError;
+pub use wire::WireError;

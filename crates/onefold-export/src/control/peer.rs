@@ -1,0 +1,95 @@
+//! Who may ask for what.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+
+use super::message::ControlRequest;
+
+/// Whom the kernel says is on the other side of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    uid: u32,
+}
+
+/// Whom a request is open to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OpenTo {
+    /// Everyone who reaches the socket. What concerns a file is proved by having it open.
+    Everyone,
+    /// Root, and the user whose daemon it is.
+    Keepers,
+}
+
+impl Peer {
+    /// Asks the kernel who connected.
+    ///
+    /// # Errors
+    /// When it does not tell.
+    pub(super) fn of(stream: &UnixStream) -> io::Result<Peer> {
+        let credentials = rustix::net::sockopt::socket_peercred(stream)?;
+        Ok(Peer { uid: credentials.uid.as_raw() })
+    }
+
+    /// Tells whether this is root or the user `daemon_uid`.
+    pub(super) fn is_keeper(self, daemon_uid: u32) -> bool {
+        self.uid == 0 || self.uid == daemon_uid
+    }
+
+    /// Tells whether the daemon of user `daemon_uid` does this for the peer.
+    pub(super) fn may(self, request: &ControlRequest, daemon_uid: u32) -> bool {
+        match open_to(request) {
+            OpenTo::Everyone => true,
+            OpenTo::Keepers => self.is_keeper(daemon_uid),
+        }
+    }
+}
+
+fn open_to(request: &ControlRequest) -> OpenTo {
+    match request {
+        ControlRequest::Stat | ControlRequest::FileStat | ControlRequest::Clone => OpenTo::Everyone,
+        ControlRequest::Grow
+        | ControlRequest::Trim
+        | ControlRequest::Scrub { .. }
+        | ControlRequest::Sync
+        | ControlRequest::Umount => OpenTo::Keepers,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUESTS: [(ControlRequest, bool); 8] = [
+        (ControlRequest::Stat, true),
+        (ControlRequest::FileStat, true),
+        (ControlRequest::Clone, true),
+        (ControlRequest::Grow, false),
+        (ControlRequest::Trim, false),
+        (ControlRequest::Scrub { bytes_per_second: None }, false),
+        (ControlRequest::Sync, false),
+        (ControlRequest::Umount, false),
+    ];
+
+    #[test]
+    fn root_and_the_daemons_user_may_do_everything() {
+        for (request, _) in &REQUESTS {
+            assert!(Peer { uid: 0 }.may(request, 1000), "{request:?}");
+            assert!(Peer { uid: 1000 }.may(request, 1000), "{request:?}");
+        }
+    }
+
+    #[test]
+    fn others_may_look_and_clone_what_they_can_open() {
+        for (request, open) in &REQUESTS {
+            assert_eq!(Peer { uid: 1001 }.may(request, 1000), *open, "{request:?}");
+            assert_eq!(Peer { uid: 1001 }.may(request, 0), *open, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_tells_who_connected() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let me = rustix::process::geteuid().as_raw();
+        assert_eq!(Peer::of(&one).unwrap(), Peer { uid: me });
+    }
+}

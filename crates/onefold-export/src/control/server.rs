@@ -1,0 +1,142 @@
+//! Accepting clients of the control socket, a bounded number at a time.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use onefold_pool::Pool;
+use rustix::net::Shutdown;
+
+use super::connection;
+use super::ending::Ending;
+use super::peer::Peer;
+use super::socket::{ControlSocket, SocketError};
+use crate::fuse::Invalidate;
+use crate::mount_table::DeviceNumber;
+use crate::unmount::Stopper;
+
+/// Most clients at once.
+const CLIENTS_MAX: usize = 32;
+
+/// Most clients at once that are neither root nor the daemon's user: the rest is kept free for those.
+const GUESTS_MAX: usize = 16;
+
+/// How long the daemon waits at its end for clients to take the last answer.
+const LAST_ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Pause after a failed accept (no descriptor left, say).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What requests are about.
+pub(crate) struct Served {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) device: DeviceNumber,
+    pub(crate) stopper: Stopper,
+    pub(crate) invalidator: Arc<dyn Invalidate>,
+    pub(crate) ending: Arc<Ending>,
+}
+
+/// Answers clients until dropped.
+pub(crate) struct ControlServer {
+    socket: Arc<ControlSocket>,
+    ending: Arc<Ending>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl ControlServer {
+    /// Starts to accept clients on `socket`.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(crate) fn start(socket: ControlSocket, served: Served) -> Result<ControlServer, SocketError> {
+        let ending = served.ending.clone();
+        let path = socket.path().to_owned();
+        let socket = Arc::new(socket);
+        let acceptor = thread::Builder::new()
+            .name("control".into())
+            .spawn({
+                let socket = socket.clone();
+                move || accept(&socket, &Arc::new(served))
+            })
+            .map_err(|source| no_thread(path, source))?;
+        Ok(ControlServer { socket, ending, acceptor: Some(acceptor) })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.socket.path()
+    }
+
+    /// Ends, once the clients that wait for the end of the mount have been told of it.
+    pub(crate) fn finish(self) {
+        self.ending.wait_until_told(LAST_ANSWER_PATIENCE);
+    }
+}
+
+fn no_thread(path: PathBuf, source: io::Error) -> SocketError {
+    SocketError::Io { action: "start a thread for", path, source }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        // Wakes the acceptor, for which the socket is closed now.
+        let _ = rustix::net::shutdown(self.socket.listener(), Shutdown::Both);
+        if let Some(acceptor) = self.acceptor.take() {
+            // A panic in it has been told of on standard error.
+            let _ = acceptor.join();
+        }
+    }
+}
+
+fn accept(socket: &ControlSocket, served: &Arc<Served>) {
+    let clients = Arc::new(AtomicUsize::new(0));
+    loop {
+        match socket.listener().accept() {
+            Ok((stream, _)) => admit(stream, served, &clients),
+            // What `shutdown` makes of a listening socket.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+            Err(_) => thread::sleep(ACCEPT_PAUSE),
+        }
+    }
+}
+
+/// Gives a client a thread of its own, if it may have one.
+fn admit(stream: UnixStream, served: &Arc<Served>, clients: &Arc<AtomicUsize>) {
+    let Ok(peer) = Peer::of(&stream) else { return };
+    let is_keeper = peer.is_keeper(rustix::process::geteuid().as_raw());
+    let seat = Seat::take(clients);
+    if seat.number >= if is_keeper { CLIENTS_MAX } else { GUESTS_MAX } {
+        // The line fits the socket's buffer, so this does not wait for the client. If it fails, the client sees a
+        // closed connection instead.
+        let _ = connection::refuse(&stream);
+        return;
+    }
+    let served = served.clone();
+    // Where no thread can be started the client sees a closed connection.
+    let _ = thread::Builder::new().name("control-client".into()).spawn(move || {
+        // What breaks a connection is the client's doing, and it has been told where it could be.
+        let _ = connection::serve(&stream, peer, &served);
+        drop(seat);
+    });
+}
+
+/// A place among the clients.
+struct Seat {
+    clients: Arc<AtomicUsize>,
+    number: usize,
+}
+
+impl Seat {
+    fn take(clients: &Arc<AtomicUsize>) -> Seat {
+        Seat { clients: clients.clone(), number: clients.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,150 @@
+//! What each request does.
+
+use std::os::fd::OwnedFd;
+
+use onefold_pool::check::{CheckReport, ScrubOptions};
+use onefold_pool::{PoolError, Progress};
+
+use super::message::{Answer, ControlRequest, FailureKind, ScrubProblem, ScrubReport};
+use super::open_file::{OpenFile, OpenFileError};
+use super::server::Served;
+use crate::unmount::UnmountError;
+
+/// Why a request failed, as the client is told.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) kind: FailureKind,
+    pub(super) message: String,
+}
+
+impl Failure {
+    pub(super) fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
+        Failure { kind, message: message.into() }
+    }
+}
+
+/// Does what `request` asks. The peer may ask for it.
+pub(super) fn run(
+    served: &Served,
+    request: &ControlRequest,
+    files: Vec<OwnedFd>,
+    progress: &dyn Progress,
+) -> Result<Answer, Failure> {
+    let pool = &served.pool;
+    match request {
+        ControlRequest::Stat => Ok(Answer::Stat { stat: Box::new(pool.stat()?) }),
+        ControlRequest::FileStat => {
+            let [file] = inspect(served, files)?;
+            Ok(Answer::FileStat { stat: pool.file_stat(file.ino(), progress)? })
+        }
+        ControlRequest::Clone => clone(served, &inspect(served, files)?),
+        ControlRequest::Grow => Ok(Answer::Bytes { bytes: pool.grow()? }),
+        ControlRequest::Trim => Ok(Answer::Bytes { bytes: pool.trim(progress)? }),
+        ControlRequest::Scrub { bytes_per_second } => {
+            let options = ScrubOptions { bytes_per_second: *bytes_per_second };
+            Ok(Answer::Scrub { report: scrub_report(pool.scrub(&options, progress)?) })
+        }
+        ControlRequest::Sync => {
+            pool.sync()?;
+            Ok(Answer::Nothing)
+        }
+        ControlRequest::Umount => {
+            // A file sent along would keep the mount busy.
+            drop(files);
+            served.stopper.try_unmount()?;
+            served.ending.tell_when_reached(|outcome| match outcome {
+                Ok(()) => Ok(Answer::Nothing),
+                Err(message) => Err(Failure::new(FailureKind::Failed, message)),
+            })
+        }
+    }
+}
+
+fn inspect<const COUNT: usize>(served: &Served, files: Vec<OwnedFd>) -> Result<[OpenFile; COUNT], Failure> {
+    let found = files.into_iter().map(|file| OpenFile::inspect(file, served.device)).collect::<Result<Vec<_>, _>>()?;
+    <[OpenFile; COUNT]>::try_from(found)
+        .map_err(|_| Failure::new(FailureKind::BadRequest, format!("the request takes {COUNT} open files")))
+}
+
+fn clone(served: &Served, [source, target]: &[OpenFile; 2]) -> Result<Answer, Failure> {
+    let (source, target) = (source.readable()?, target.replaceable()?);
+    let cloned = served.pool.clone_file(source, target);
+    // The kernel knows nothing of what happened to the target. What it has of it goes away even after a failure: the
+    // pages would be the only place where a half-told story could stay.
+    let told = served.invalidator.invalidate(target);
+    cloned?;
+    told.map_err(|error| {
+        Failure::new(FailureKind::Failed, format!("cannot drop what is cached of the target: {error}"))
+    })?;
+    Ok(Answer::Nothing)
+}
+
+fn scrub_report(report: CheckReport) -> ScrubReport {
+    let problems = report.problems.into_iter().map(|problem| ScrubProblem {
+        structure: problem.structure.to_owned(),
+        block: problem.block.map(|block| block.0),
+        files: problem.files,
+        what: problem.what,
+    });
+    ScrubReport {
+        problems: problems.collect(),
+        problems_total: report.problems_total,
+        data_blocks_hashed: report.data_blocks_hashed,
+        stopped: report.stopped,
+    }
+}
+
+impl From<PoolError> for Failure {
+    fn from(error: PoolError) -> Failure {
+        Failure::new(kind_of(&error), error.to_string())
+    }
+}
+
+impl From<OpenFileError> for Failure {
+    fn from(error: OpenFileError) -> Failure {
+        let kind = match &error {
+            OpenFileError::Elsewhere | OpenFileError::NotRegular | OpenFileError::Io(_) => FailureKind::BadRequest,
+            OpenFileError::NotOpenFor(_) => FailureKind::NotPermitted,
+        };
+        Failure::new(kind, error.to_string())
+    }
+}
+
+impl From<UnmountError> for Failure {
+    fn from(error: UnmountError) -> Failure {
+        match &error {
+            UnmountError::Busy => Failure::new(FailureKind::Busy, error.to_string()),
+            UnmountError::Refused { source, .. } => Failure::new(FailureKind::Failed, format!("{error}: {source}")),
+        }
+    }
+}
+
+fn kind_of(error: &PoolError) -> FailureKind {
+    match error {
+        PoolError::NoSpace => FailureKind::NoSpace,
+        PoolError::Damaged { .. } => FailureKind::Damaged,
+        PoolError::NotPermitted(_) | PoolError::ReadOnly => FailureKind::NotPermitted,
+        PoolError::NotFound
+        | PoolError::Exists
+        | PoolError::NotADirectory
+        | PoolError::IsADirectory
+        | PoolError::NotEmpty
+        | PoolError::NameTooLong
+        | PoolError::FileTooLarge
+        | PoolError::CrossDomain
+        | PoolError::Invalid(_)
+        | PoolError::NoSuchOffset
+        | PoolError::NoAttribute
+        | PoolError::AttributeTooLarge
+        | PoolError::TooManyLinks
+        | PoolError::Unsupported(_)
+        | PoolError::TooLargeForJournal
+        | PoolError::Stopped { .. }
+        | PoolError::Io { .. }
+        | PoolError::NotAPool(_)
+        | PoolError::NewerFormat(_)
+        | PoolError::InUse(_)
+        | PoolError::DeviceTooSmall { .. }
+        | PoolError::MemoryTooSmall { .. } => FailureKind::Failed,
+    }
+}

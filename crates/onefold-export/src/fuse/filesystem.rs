@@ -1,0 +1,110 @@
+//! A pool as a POSIX file system: what each request means, in no protocol's terms.
+//!
+//! Permissions are not checked here: the kernel does that (`default_permissions`). Every method answers with an errno,
+//! after the operator was told where an errno is not enough.
+
+mod content;
+mod listing;
+mod names;
+mod xattrs;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use onefold_block::Clock;
+use onefold_pool::{Attr, FsStat, Ino, Pool, PoolError, SetAttr};
+use rustix::io::Errno;
+
+pub(super) use self::content::Place;
+pub(super) use self::names::Entry;
+use super::access_marks::AccessMarks;
+use super::failures::Failures;
+use super::flags::OpenFlags;
+use super::privileges;
+use crate::options::{AccessTimes, MountOptions};
+
+/// Result of a request.
+pub(super) type Result<T> = std::result::Result<T, Errno>;
+
+/// Answers requests. Shared by all threads.
+pub(crate) struct PoolFilesystem {
+    pool: Arc<Pool>,
+    failures: Failures,
+    marks: AccessMarks,
+    clock: Arc<dyn Clock>,
+    updates_access_times: bool,
+    control_path: PathBuf,
+}
+
+/// How the kernel is to treat the content of a file that is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caching {
+    /// What the page cache has of the file is still right.
+    Keep,
+    /// Reads and writes bypass the page cache.
+    Bypass,
+}
+
+/// A file that was opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opened {
+    pub(super) handle: u64,
+    pub(super) caching: Caching,
+}
+
+impl PoolFilesystem {
+    /// Returns the file system of `pool`, whose root names `control_path` as its control socket.
+    pub(crate) fn new(pool: Arc<Pool>, options: &MountOptions, control_path: PathBuf) -> PoolFilesystem {
+        PoolFilesystem {
+            pool,
+            failures: Failures::new(options.log.clone()),
+            marks: AccessMarks::new(),
+            clock: options.clock.clone(),
+            updates_access_times: options.access_times == AccessTimes::Relative && !options.read_only,
+            control_path,
+        }
+    }
+
+    /// Gives back `holds` that earlier answers took on `ino`.
+    pub(super) fn forget(&self, ino: Ino, holds: u64) {
+        // The root can't go away, and the kernel's count of it starts with one that no answer took.
+        if ino != Ino::ROOT {
+            self.pool.release(ino, holds);
+        }
+    }
+
+    pub(super) fn attr(&self, ino: Ino) -> Result<Attr> {
+        self.pool.attr(ino).map_err(|error| self.failed("getattr", ino, &error))
+    }
+
+    /// Changes attributes as user `uid` asks.
+    pub(super) fn set_attr(&self, ino: Ino, mut change: SetAttr, uid: u32) -> Result<Attr> {
+        let mut set = || {
+            if privileges::are_lost_by(&change, uid) {
+                change.mode = privileges::mode_without(&self.pool.attr(ino)?);
+            }
+            self.pool.set_attr(ino, &change)
+        };
+        set().map_err(|error| self.failed("setattr", ino, &error))
+    }
+
+    /// Makes a file or directory durable, with all that it needs to be found again.
+    pub(super) fn sync(&self, ino: Ino) -> Result<()> {
+        self.pool.fsync(ino).map_err(|error| self.failed("fsync", ino, &error))
+    }
+
+    pub(super) fn space(&self) -> FsStat {
+        self.pool.fs_stat()
+    }
+
+    /// Opens a file. The kernel has checked that the caller may.
+    pub(super) fn open(&self, flags: OpenFlags) -> Opened {
+        // Everything that changes a file goes through this mount, or is told to the kernel: its pages stay right.
+        let caching = if flags.is_direct() { Caching::Bypass } else { Caching::Keep };
+        Opened { handle: self.marks.open(), caching }
+    }
+
+    fn failed(&self, operation: &'static str, ino: Ino, error: &PoolError) -> Errno {
+        self.failures.handle(operation, ino, error)
+    }
+}

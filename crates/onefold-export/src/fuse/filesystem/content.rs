@@ -1,0 +1,97 @@
+//! Requests about content: reading, writing, holes, clones.
+
+use onefold_pool::{Ino, PoolError, SetAttr, SetTime};
+use rustix::io::Errno;
+
+use super::{PoolFilesystem, Result};
+use crate::fuse::access_marks::relatime_wants_update;
+use crate::fuse::flags::{OpenFlags, allocate_mode, seek_target};
+use crate::fuse::privileges::{self, CAPABILITY_XATTR};
+
+/// Most bytes that one `copy_file_range` clones. The kernel hands large ranges on as they are, and the caller goes on
+/// where a shorter one ended.
+const CLONE_BYTES_MAX: u64 = 1 << 30;
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::fuse) struct Place {
+    pub(in crate::fuse) ino: Ino,
+    pub(in crate::fuse) offset: u64,
+}
+
+impl PoolFilesystem {
+    /// Reads into `into` and returns how many bytes: fewer than asked for only at the end of the file.
+    pub(in crate::fuse) fn read(&self, from: Place, handle: u64, flags: OpenFlags, into: &mut [u8]) -> Result<usize> {
+        let count =
+            self.pool.read(from.ino, from.offset, into).map_err(|error| self.failed("read", from.ino, &error))?;
+        if self.updates_access_times && !flags.keeps_access_time() && self.marks.is_first_read(handle) {
+            self.touch(from.ino);
+        }
+        Ok(count)
+    }
+
+    /// Writes all of `data`.
+    pub(in crate::fuse) fn write(&self, to: Place, flags: OpenFlags, data: &[u8]) -> Result<()> {
+        self.pool
+            .write(to.ino, to.offset, data, flags.durability())
+            .map_err(|error| self.failed("write", to.ino, &error))
+    }
+
+    /// Takes the privileges of a program away, because somebody without the right to give them wrote to it.
+    pub(in crate::fuse) fn drop_privileges(&self, ino: Ino) -> Result<()> {
+        let drop = || {
+            if let Some(mode) = privileges::mode_without(&self.pool.attr(ino)?) {
+                self.pool.set_attr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+            }
+            match self.pool.remove_xattr(ino, CAPABILITY_XATTR) {
+                Err(PoolError::NoAttribute) => Ok(()),
+                removed => removed,
+            }
+        };
+        drop().map_err(|error| self.failed("write", ino, &error))
+    }
+
+    pub(in crate::fuse) fn allocate(&self, at: Place, bytes: u64, mode: i32) -> Result<()> {
+        let mode = allocate_mode(mode)?;
+        self.pool.allocate(at.ino, at.offset, bytes, mode).map_err(|error| self.failed("fallocate", at.ino, &error))
+    }
+
+    /// Returns the offset of the next data or hole.
+    pub(in crate::fuse) fn seek(&self, ino: Ino, offset: i64, whence: i32) -> Result<i64> {
+        let target = seek_target(whence)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+        let found = self.pool.seek(ino, offset, target).map_err(|error| self.failed("lseek", ino, &error))?;
+        i64::try_from(found).map_err(|_| Errno::OVERFLOW)
+    }
+
+    /// Clones a range and returns how many bytes, which may be fewer than asked for. The kernel has written back the
+    /// source's pages before, and drops the target's after.
+    pub(in crate::fuse) fn clone_range(&self, from: Place, to: Place, bytes: u64, flags: u64) -> Result<u32> {
+        if flags != 0 {
+            return Err(Errno::INVAL);
+        }
+        let bytes = bytes.min(CLONE_BYTES_MAX);
+        let cloned = self
+            .pool
+            .clone_range(from.ino, from.offset, to.ino, to.offset, bytes)
+            .map_err(|error| self.failed("copy_file_range", to.ino, &error))?;
+        u32::try_from(cloned).map_err(|_| Errno::OVERFLOW)
+    }
+
+    /// Brings the access time up to date if `relatime` wants it. A pool that can't take the change (full, stopped) does
+    /// not make the read fail.
+    fn touch(&self, ino: Ino) {
+        let change = SetAttr { accessed: Some(SetTime::Now), ..SetAttr::default() };
+        let touched = self.pool.attr(ino).and_then(|attr| {
+            if relatime_wants_update(&attr, self.clock.now()) {
+                self.pool.set_attr(ino, &change).map(drop)
+            } else {
+                Ok(())
+            }
+        });
+        match touched {
+            Ok(()) | Err(PoolError::NoSpace | PoolError::ReadOnly) => {}
+            Err(error) => drop(self.failed("access time", ino, &error)),
+        }
+    }
+}

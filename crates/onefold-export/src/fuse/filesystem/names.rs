@@ -1,0 +1,53 @@
+//! Requests about names: finding, making, removing, renaming.
+
+use onefold_pool::{Attr, Ino, NewFile};
+
+use super::{PoolFilesystem, Result};
+use crate::fuse::flags::rename_mode;
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::fuse) struct Entry<'a> {
+    pub(in crate::fuse) parent: Ino,
+    pub(in crate::fuse) name: &'a [u8],
+}
+
+impl PoolFilesystem {
+    /// Finds a file. As all methods here that return attributes, it takes a hold on what it found.
+    pub(in crate::fuse) fn lookup(&self, at: Entry<'_>) -> Result<Attr> {
+        self.pool.lookup(at.parent, at.name).map_err(|error| self.failed("lookup", at.parent, &error))
+    }
+
+    pub(in crate::fuse) fn create(&self, at: Entry<'_>, new: &NewFile) -> Result<Attr> {
+        self.pool.create_file(at.parent, at.name, new).map_err(|error| self.failed("create", at.parent, &error))
+    }
+
+    pub(in crate::fuse) fn create_symlink(&self, at: Entry<'_>, target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
+        self.pool
+            .create_symlink(at.parent, at.name, target, uid, gid)
+            .map_err(|error| self.failed("symlink", at.parent, &error))
+    }
+
+    pub(in crate::fuse) fn read_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.pool.read_symlink(ino).map_err(|error| self.failed("readlink", ino, &error))
+    }
+
+    pub(in crate::fuse) fn link(&self, ino: Ino, to: Entry<'_>) -> Result<Attr> {
+        self.pool.link(ino, to.parent, to.name).map_err(|error| self.failed("link", ino, &error))
+    }
+
+    pub(in crate::fuse) fn unlink(&self, at: Entry<'_>) -> Result<()> {
+        self.pool.unlink(at.parent, at.name).map_err(|error| self.failed("unlink", at.parent, &error))
+    }
+
+    pub(in crate::fuse) fn remove_directory(&self, at: Entry<'_>) -> Result<()> {
+        self.pool.remove_directory(at.parent, at.name).map_err(|error| self.failed("rmdir", at.parent, &error))
+    }
+
+    pub(in crate::fuse) fn rename(&self, from: Entry<'_>, to: Entry<'_>, flags: u32) -> Result<()> {
+        let mode = rename_mode(flags)?;
+        self.pool
+            .rename(from.parent, from.name, to.parent, to.name, mode)
+            .map_err(|error| self.failed("rename", from.parent, &error))
+    }
+}

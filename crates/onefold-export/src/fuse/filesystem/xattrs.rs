@@ -1,0 +1,49 @@
+//! Requests about extended attributes.
+
+use std::os::unix::ffi::OsStrExt;
+
+use onefold_pool::Ino;
+use rustix::io::Errno;
+
+use super::{PoolFilesystem, Result};
+use crate::fuse::flags::xattr_mode;
+use crate::options::CONTROL_XATTR;
+
+impl PoolFilesystem {
+    pub(in crate::fuse) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        if is_control(ino, name) {
+            return Ok(self.control_path.as_os_str().as_bytes().to_vec());
+        }
+        self.pool.xattr(ino, name).map_err(|error| self.failed("getxattr", ino, &error))
+    }
+
+    /// Returns the names, each ended by a zero byte, as `listxattr(2)` wants them.
+    pub(in crate::fuse) fn xattr_names(&self, ino: Ino) -> Result<Vec<u8>> {
+        let names = self.pool.xattr_names(ino).map_err(|error| self.failed("listxattr", ino, &error))?;
+        let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
+        for name in names {
+            list.extend_from_slice(&name);
+            list.push(0);
+        }
+        Ok(list)
+    }
+
+    pub(in crate::fuse) fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
+        let mode = xattr_mode(flags)?;
+        if is_control(ino, name) {
+            return Err(Errno::PERM);
+        }
+        self.pool.set_xattr(ino, name, value, mode).map_err(|error| self.failed("setxattr", ino, &error))
+    }
+
+    pub(in crate::fuse) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        if is_control(ino, name) {
+            return Err(Errno::PERM);
+        }
+        self.pool.remove_xattr(ino, name).map_err(|error| self.failed("removexattr", ino, &error))
+    }
+}
+
+fn is_control(ino: Ino, name: &[u8]) -> bool {
+    ino == Ino::ROOT && name == CONTROL_XATTR.as_bytes()
+}

@@ -1,0 +1,96 @@
+//! When set-user-id and set-group-id bits go away.
+//!
+//! The kernel could do this by itself, at the price of asking for `security.capability` before *every* buffered write,
+//! and would forget it for direct writes. So `FUSE_HANDLE_KILLPRIV_V2` is negotiated and it is done here: on chown
+//! always, on writes and truncates if the caller lacks `CAP_FSETID`. The kernel says so with each write; with a truncate
+//! it does as well, but `fuser` 0.18 does not hand that on, and whoever is not root is taken to lack it.
+
+use onefold_pool::{Attr, FileKind, SetAttr};
+
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o0010;
+
+/// Extended attribute that gives a program privileges, as the set-user-id bit does.
+pub(super) const CAPABILITY_XATTR: &[u8] = b"security.capability";
+
+/// Tells whether a request of user `uid` to make `change` takes privileges away from a file.
+pub(super) fn are_lost_by(change: &SetAttr, uid: u32) -> bool {
+    if change.mode.is_some() {
+        // chmod says itself what the bits are to be.
+        return false;
+    }
+    let is_chown = change.uid.is_some() || change.gid.is_some();
+    let is_truncate = change.size_bytes.is_some();
+    let is_nothing_else = *change == SetAttr::default();
+    // A request to change nothing is how the kernel asks for just this.
+    is_chown || (is_truncate && uid != 0) || is_nothing_else
+}
+
+/// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose.
+pub(super) fn mode_without(attr: &Attr) -> Option<u16> {
+    if attr.kind != FileKind::Regular {
+        return None;
+    }
+    // Without group execution the bit means mandatory locking, not a privilege.
+    let lost = if attr.mode & GROUP_EXECUTE == 0 { SET_UID } else { SET_UID | SET_GID };
+    (attr.mode & lost != 0).then_some(attr.mode & !lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_block::Timestamp;
+    use onefold_pool::{Dedup, Ino, SetTime};
+
+    use super::*;
+
+    fn mode_after(kind: FileKind, mode: u16) -> Option<u16> {
+        let at = Timestamp::default();
+        mode_without(&Attr {
+            ino: Ino(2),
+            kind,
+            mode,
+            link_count: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size_bytes: 0,
+            mapped_blocks: 0,
+            accessed: at,
+            modified: at,
+            changed: at,
+            created: at,
+            domain: 0,
+            dedup: Dedup::On,
+        })
+    }
+
+    #[test]
+    fn programs_lose_both_bits_and_others_keep_the_group_bit() {
+        assert_eq!(mode_after(FileKind::Regular, 0o6755), Some(0o755));
+        assert_eq!(mode_after(FileKind::Regular, 0o2755), Some(0o755));
+        assert_eq!(mode_after(FileKind::Regular, 0o6744), Some(0o2744));
+        assert_eq!(mode_after(FileKind::Regular, 0o2644), None);
+        assert_eq!(mode_after(FileKind::Regular, 0o1777), None);
+        assert_eq!(mode_after(FileKind::Directory, 0o6755), None, "inheritance, no privilege");
+    }
+
+    #[test]
+    fn chown_always_takes_privileges_and_truncate_only_from_others_than_root() {
+        let chown = SetAttr { uid: Some(7), ..SetAttr::default() };
+        let chgrp = SetAttr { gid: Some(7), ..SetAttr::default() };
+        let truncate = SetAttr { size_bytes: Some(0), ..SetAttr::default() };
+        for uid in [0, 1000] {
+            assert!(are_lost_by(&chown, uid) && are_lost_by(&chgrp, uid));
+        }
+        assert!(are_lost_by(&truncate, 1000));
+        assert!(!are_lost_by(&truncate, 0));
+    }
+
+    #[test]
+    fn chmod_and_times_take_nothing_and_an_empty_request_means_just_this() {
+        assert!(!are_lost_by(&SetAttr { mode: Some(0o4755), uid: Some(7), ..SetAttr::default() }, 1000));
+        assert!(!are_lost_by(&SetAttr { modified: Some(SetTime::Now), ..SetAttr::default() }, 1000));
+        assert!(are_lost_by(&SetAttr::default(), 0));
+    }
+}

@@ -1,0 +1,93 @@
+//! What is chosen each time a pool is mounted.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use onefold_block::Clock;
+use onefold_block::clock::SystemClock;
+
+use crate::log::{Log, StderrLog};
+
+/// Extended attribute of the mount's root directory that holds the path of its control socket. It is not listed and
+/// not stored.
+pub const CONTROL_XATTR: &str = "user.onefold.control";
+
+/// Who may use the mounted file system; file permissions are checked by the kernel in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only the user who mounted it (the kernel's default for FUSE).
+    Owner,
+    /// Everyone (`allow_other`). Without root it needs `user_allow_other` in `/etc/fuse.conf`.
+    Everyone,
+}
+
+/// When a read changes the access time of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// When it is not newer than the last change, or a day old (`relatime`), at most once for each opening of the file.
+    Relative,
+    /// Never (`noatime`).
+    Never,
+}
+
+/// Chosen each time a pool is mounted.
+#[derive(Clone)]
+pub struct MountOptions {
+    /// What `/proc/mounts` shows as the source: usually the pool's path.
+    pub source_name: String,
+    /// Who may use it.
+    pub access: Access,
+    /// The kernel refuses every change. The pool itself should be open read-only too.
+    pub read_only: bool,
+    /// When a read changes the access time.
+    pub access_times: AccessTimes,
+    /// Whether the kernel may collect buffered writes before it hands them on. Faster for small buffered writes; then
+    /// a full pool is reported by `fsync` instead of `write`.
+    pub writeback_cache: bool,
+    /// Threads that answer the kernel, at most [`MountOptions::THREADS_MAX`].
+    pub threads: NonZeroUsize,
+    /// Directory of the control socket; `None` is `/run/onefold` for root and `$XDG_RUNTIME_DIR/onefold` for others.
+    pub control_directory: Option<PathBuf>,
+    /// Tells `relatime` how old an access time is.
+    pub clock: Arc<dyn Clock>,
+    /// Receives failures that the caller sees only as an errno.
+    pub log: Arc<dyn Log>,
+}
+
+impl MountOptions {
+    /// The most threads that answer the kernel: each has a buffer of its own.
+    pub const THREADS_MAX: usize = 64;
+
+    /// Returns the defaults for a pool called `source_name`: everyone may use it if root mounts it, `relatime`, no
+    /// writeback cache, two threads.
+    #[must_use]
+    pub fn new(source_name: impl Into<String>) -> MountOptions {
+        let access = if rustix::process::geteuid().is_root() { Access::Everyone } else { Access::Owner };
+        MountOptions {
+            source_name: source_name.into(),
+            access,
+            read_only: false,
+            access_times: AccessTimes::Relative,
+            writeback_cache: false,
+            threads: NonZeroUsize::new(2).expect("two is not zero"),
+            control_directory: None,
+            clock: Arc::new(SystemClock),
+            log: Arc::new(StderrLog),
+        }
+    }
+}
+
+impl std::fmt::Debug for MountOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MountOptions")
+            .field("source_name", &self.source_name)
+            .field("access", &self.access)
+            .field("read_only", &self.read_only)
+            .field("access_times", &self.access_times)
+            .field("writeback_cache", &self.writeback_cache)
+            .field("threads", &self.threads)
+            .field("control_directory", &self.control_directory)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! A pool in memory, really mounted.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this")]
+
+pub mod mapping;
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions as FileOptions};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use onefold_block::clock::SystemClock;
+use onefold_block::device::MemoryDevice;
+use onefold_block::random::SeededRandom;
+use onefold_export::{MountOptions, ServeError, Stopper, mount};
+use onefold_pool::check::{CheckOptions, check};
+use onefold_pool::{CreateOptions, Environment, MEMORY_BYTES_MIN, NoProgress, OpenOptions, Pool};
+
+/// Blocks of the test pools: 1 GiB.
+const BLOCKS: u64 = 1 << 18;
+
+/// Tells whether this process can mount; tests that need to are skipped otherwise.
+pub fn can_mount() -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        eprintln!("skipped: mounting needs root and /dev/fuse");
+    }
+    can
+}
+
+fn environment() -> Environment {
+    Environment { clock: Arc::new(SystemClock), random: Arc::new(SeededRandom::new(7)) }
+}
+
+/// Returns a device with an empty pool.
+pub fn new_pool() -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(BLOCKS));
+    Pool::create(&*device, &CreateOptions::default(), &environment()).unwrap();
+    device
+}
+
+/// A mounted pool. Unmounted when dropped.
+pub struct TestMount {
+    directory: tempfile::TempDir,
+    device: Arc<MemoryDevice>,
+    pub stopper: Stopper,
+    server: Option<JoinHandle<Result<(), ServeError>>>,
+}
+
+impl TestMount {
+    /// Mounts a new pool.
+    pub fn new() -> TestMount {
+        TestMount::with(new_pool(), |_| ())
+    }
+
+    /// Mounts the pool on `device` with changed options.
+    pub fn with(device: Arc<MemoryDevice>, change: impl FnOnce(&mut MountOptions)) -> TestMount {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = MountOptions::new("test.pool");
+        options.control_directory = Some(directory.path().join("run"));
+        change(&mut options);
+        // Other users reach the mount through here.
+        std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mountpoint = directory.path().join("mnt");
+        std::fs::create_dir(&mountpoint).unwrap();
+        let open = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, read_only: options.read_only, ..OpenOptions::default() };
+        let pool = Arc::new(Pool::open(device.clone(), open, environment()).unwrap());
+        let mounted = mount(pool, &mountpoint, options).unwrap();
+        let stopper = mounted.stopper();
+        let server = thread::spawn(move || mounted.serve_until_unmounted());
+        TestMount { directory, device, stopper, server: Some(server) }
+    }
+
+    /// Returns the mount point.
+    pub fn root(&self) -> PathBuf {
+        self.directory.path().join("mnt")
+    }
+
+    /// Returns the path of `name` in the mount.
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// Creates `name` and opens it for reading and writing.
+    pub fn create(&self, name: &str) -> File {
+        FileOptions::new().read(true).write(true).create_new(true).open(self.path(name)).unwrap()
+    }
+
+    /// Waits for somebody else's unmount and returns what the daemon said.
+    pub fn wait(mut self) -> (Arc<MemoryDevice>, Result<(), ServeError>) {
+        let result = self.server.take().unwrap().join().unwrap();
+        (self.device.clone(), result)
+    }
+
+    /// Unmounts, checks the pool and returns its device.
+    pub fn end(self) -> Arc<MemoryDevice> {
+        self.stopper.try_unmount().unwrap();
+        let (device, result) = self.wait();
+        result.unwrap();
+        assert_clean(&device);
+        device
+    }
+
+    /// Unmounts and mounts again.
+    pub fn remount(self) -> TestMount {
+        TestMount::with(self.end(), |_| ())
+    }
+}
+
+impl Drop for TestMount {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            // A test failed: whatever it has open must not keep the mount.
+            let _ = self.stopper.stop();
+            let _ = server.join();
+        }
+    }
+}
+
+/// Fails if the pool on `device` has anything wrong with it.
+pub fn assert_clean(device: &MemoryDevice) {
+    let options = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: true };
+    let report = check(device, &options, &NoProgress).unwrap();
+    assert!(report.is_clean(), "{report:?}");
+}
+
+/// Runs a program to its end and returns what it wrote; fails if it fails.
+pub fn run(program: &str, arguments: &[&OsStr]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns `bytes` bytes that `seed` names, no two blocks of them alike.
+pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut data = vec![0; bytes];
+    onefold_block::Random::fill(&SeededRandom::new(seed), &mut data).unwrap();
+    data
+}

@@ -1,0 +1,144 @@
+//! Cloning files and ranges of files.
+
+use onefold_block::block::BLOCK_BYTES_U64;
+
+use super::range_lock::Access;
+use crate::attr::{Durability, Ino};
+use crate::engine::Engine;
+use crate::error::{PoolError, Result};
+use crate::format::map_node::FAN_OUT;
+use crate::map::clone::CloneRange;
+use crate::meta::{OpError, Privilege};
+
+/// Blocks that one call clones at most: 1 GiB, cut so that the next call begins at a leaf.
+const CLONE_BLOCKS_MAX: u64 = (1 << 18) / FAN_OUT * FAN_OUT;
+/// Bytes copied at once where a range is not aligned to blocks.
+const COPY_BYTES: usize = 1 << 20;
+
+impl Engine {
+    /// Makes an empty file a clone of another one.
+    ///
+    /// # Errors
+    /// [`PoolError::CrossDomain`]; [`PoolError::Invalid`] if the target is not empty or the same file.
+    pub(crate) fn clone_whole(&self, source: Ino, target: Ino) -> Result<()> {
+        if source == target {
+            return Err(PoolError::Invalid("source and target are the same file"));
+        }
+        let (lower, higher) = (source.min(target), source.max(target));
+        let access = |ino| if ino == source { Access::Shared } else { Access::Exclusive };
+        let _one = self.range_locks.lock(lower, 0..u64::MAX, access(lower));
+        let _two = self.range_locks.lock(higher, 0..u64::MAX, access(higher));
+        let now = self.environment.clock.now();
+        self.run(Privilege::Normal, |op| {
+            let from = op.regular(source)?;
+            let mut to = op.regular(target)?;
+            if from.attr.domain != to.attr.domain {
+                return Err(PoolError::CrossDomain.into());
+            }
+            if to.attr.size_bytes != 0 || to.mapped != 0 || to.reserved_blocks != 0 {
+                return Err(PoolError::Invalid("the target of a clone is an empty file").into());
+            }
+            op.map_clone_all(&from, &mut to)?;
+            op.set_length(&mut to, from.attr.size_bytes);
+            to.attr.modified = now;
+            to.attr.changed = now;
+            op.put_inode(&to)
+        })
+    }
+
+    /// Clones a range; whole blocks are shared, the rest is copied. Returns the bytes done, which may be fewer.
+    ///
+    /// # Errors
+    /// [`PoolError::Invalid`] where the ranges overlap in one file; no space; device errors.
+    pub(crate) fn clone_part(&self, source: Ino, source_offset: u64, target: Ino, target_offset: u64, bytes: u64) -> Result<u64> {
+        self.ensure_writable()?;
+        let (size, same_domain) = self.view(|op| {
+            let from = op.regular(source)?;
+            Ok((from.attr.size_bytes, from.attr.domain == op.regular(target)?.attr.domain))
+        })?;
+        let bytes = bytes.min(size.saturating_sub(source_offset));
+        if target_offset.checked_add(bytes).is_none_or(|end| end > crate::FILE_BYTES_MAX) {
+            return Err(PoolError::FileTooLarge);
+        }
+        let overlap = source_offset < target_offset + bytes && target_offset < source_offset + bytes;
+        if source == target && overlap && bytes > 0 {
+            return Err(PoolError::Invalid("the ranges overlap"));
+        }
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let aligned = source_offset.is_multiple_of(BLOCK_BYTES_U64) && target_offset.is_multiple_of(BLOCK_BYTES_U64);
+        // A last block that is cut by the source's end can be shared where it ends the target too.
+        let target_size = self.view(|op| op.regular(target))?.attr.size_bytes;
+        let ends_both = source_offset + bytes == size && target_offset + bytes >= target_size;
+        let blocks = if ends_both { bytes.div_ceil(BLOCK_BYTES_U64) } else { bytes / BLOCK_BYTES_U64 };
+        if !aligned || blocks == 0 || !same_domain {
+            return self.copy_part(source, source_offset, target, target_offset, bytes);
+        }
+        let mut range = CloneRange {
+            source: source_offset / BLOCK_BYTES_U64,
+            target: target_offset / BLOCK_BYTES_U64,
+            count: blocks.min(CLONE_BLOCKS_MAX - source_offset / BLOCK_BYTES_U64 % FAN_OUT),
+        };
+        let end = range.source + range.count;
+        let _guards = self.lock_two(source, range.source..end, target, range.target..range.target + range.count);
+        let mut done = 0;
+        while range.count > 0 {
+            let step = self.clone_step(source, target, range, bytes - done)?;
+            range = CloneRange { source: range.source + step, target: range.target + step, count: range.count - step };
+            done = (done + step * BLOCK_BYTES_U64).min(bytes);
+        }
+        Ok(done)
+    }
+
+    /// Clones one piece and, in the same operation, makes the target long enough to show it.
+    fn clone_step(&self, source: Ino, target: Ino, range: CloneRange, bytes_left: u64) -> Result<u64> {
+        let now = self.environment.clock.now();
+        self.run(Privilege::Normal, |op| {
+            let from = op.regular(source)?;
+            let mut to = op.regular(target)?;
+            let step = op.map_clone_step(&from, &mut to, range)?;
+            if step == 0 || step > range.count {
+                return Err(OpError::Fail(PoolError::Invalid("a clone made no progress")));
+            }
+            let end = range.target * BLOCK_BYTES_U64 + (step * BLOCK_BYTES_U64).min(bytes_left);
+            if end > to.attr.size_bytes {
+                op.set_length(&mut to, end);
+            }
+            to.attr.modified = now;
+            to.attr.changed = now;
+            op.put_inode(&to)?;
+            Ok(step)
+        })
+    }
+
+    /// Locks a range to read and another to write, in an order that all callers keep.
+    fn lock_two(
+        &self,
+        source: Ino,
+        source_range: std::ops::Range<u64>,
+        target: Ino,
+        target_range: std::ops::Range<u64>,
+    ) -> Vec<super::range_lock::RangeGuard<'_>> {
+        if source == target {
+            let all = source_range.start.min(target_range.start)..source_range.end.max(target_range.end);
+            return vec![self.range_locks.lock(source, all, Access::Exclusive)];
+        }
+        let mut wanted = [(source, source_range, Access::Shared), (target, target_range, Access::Exclusive)];
+        wanted.sort_by_key(|(ino, _, _)| *ino);
+        wanted.into_iter().map(|(ino, range, access)| self.range_locks.lock(ino, range, access)).collect()
+    }
+
+    /// Copies where nothing can be cloned: through the same write path, which finds what is stored already.
+    fn copy_part(&self, source: Ino, source_offset: u64, target: Ino, target_offset: u64, bytes: u64) -> Result<u64> {
+        let until_aligned = BLOCK_BYTES_U64 - source_offset % BLOCK_BYTES_U64;
+        let congruent = source_offset % BLOCK_BYTES_U64 == target_offset % BLOCK_BYTES_U64;
+        // After the unaligned beginning the rest may be clonable: the caller comes again.
+        let bytes = if congruent && until_aligned < BLOCK_BYTES_U64 { bytes.min(until_aligned) } else { bytes };
+        let length = usize::try_from(bytes).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+        let mut buffer = vec![0; length];
+        let got = self.read_file(source, source_offset, &mut buffer)?;
+        self.write_file(target, target_offset, &buffer[..got], Durability::Later)?;
+        Ok(got as u64)
+    }
+}

@@ -1,0 +1,313 @@
+//! The write decision (paper, Fig. 2): what becomes of each block of a write.
+//!
+//! For each block, from the cheapest answer to the dearest:
+//! 1. All zeros: a hole. No block, no fingerprint, no count.
+//! 2. The file does not share: a block of its own.
+//! 3. Equal to an earlier block of the same write: that one again.
+//! 4. Equal to a block whose write is under way: attach to it and share its fate.
+//! 5. The fingerprint filter names store pages; a page has an entry with the whole fingerprint in the file's sharing
+//!    domain: share that block. It is pinned until the decision has taken effect.
+//! 6. Otherwise: a new block, reserved here, written by [`super::write`].
+//!
+//! Nothing is promised by a decision. [`Op::apply_fates`] looks at every entry again under the metadata lock before it
+//! counts a reference: a block whose count has reached zero is never raised, its writer decides anew.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use onefold_block::{BlockNo, Fingerprint};
+
+use crate::activity::{Activity, Counter};
+use crate::format::geometry::Geometry;
+use crate::format::header::BlockKind;
+use crate::format::inode::Inode;
+use crate::format::map_node::MapEntry;
+use crate::format::store_page::{self, BlockUse, Entry};
+use crate::meta::in_flight::InFlight;
+use crate::meta::op::damaged;
+use crate::meta::{Op, OpResult};
+use crate::options::Verify;
+
+/// One block of a write.
+#[derive(Clone, Debug)]
+pub(crate) struct Incoming<'a> {
+    /// Its bytes.
+    pub(crate) bytes: &'a [u8],
+    /// Its fingerprint under the file's domain key; not computed for zeros.
+    pub(crate) fingerprint: Fingerprint,
+    /// Whether it is all zeros.
+    pub(crate) is_zero: bool,
+    /// Stored blocks that turned out to differ although their fingerprint is equal.
+    pub(crate) unlike: Vec<BlockNo>,
+}
+
+/// How the blocks of a write may be shared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sharing {
+    /// The file's domain.
+    pub(crate) domain: u16,
+    /// Whether the file shares at all.
+    pub(crate) enabled: bool,
+    /// How candidates are believed.
+    pub(crate) verify: Verify,
+}
+
+/// What becomes of a block.
+#[derive(Clone, Debug)]
+pub(crate) enum Fate {
+    /// It is a hole.
+    Hole,
+    /// It is the same as block `.0` of the write.
+    Same(usize),
+    /// Somebody is writing it: wait for that.
+    Attach(Arc<InFlight>),
+    /// It is stored there already; pinned.
+    Share(BlockNo),
+    /// It is new and goes there; reserved.
+    Write(Arc<InFlight>),
+}
+
+/// A choice before anything is reserved or pinned.
+enum Choice {
+    Hole,
+    Same(usize),
+    Attach,
+    Share(BlockNo),
+    New,
+}
+
+/// How a batch's fates took effect.
+pub(crate) enum Applied {
+    /// They did.
+    Done,
+    /// Nothing was changed: these blocks of the write have lost what they were to share.
+    Lost(Vec<usize>),
+}
+
+impl Op<'_> {
+    /// Decides the fates of the blocks `undecided` of a write to `inode` from block `first` on.
+    pub(crate) fn decide(
+        &mut self,
+        inode: &Inode,
+        first: u64,
+        blocks: &[Incoming<'_>],
+        undecided: &[usize],
+        sharing: Sharing,
+        activity: &Activity,
+    ) -> OpResult<Vec<Fate>> {
+        let choices = self.choose(blocks, undecided, sharing, activity)?;
+        let new_count = choices.iter().filter(|choice| matches!(choice, Choice::New)).count() as u64;
+        let mut reserved = Vec::new();
+        if new_count > 0 {
+            let promised = self.promised_places(inode, first, blocks.len())?;
+            for run in self.reserve_data(new_count, promised.min(new_count))? {
+                reserved.extend((0..run.count).map(|offset| run.first.plus(offset)));
+            }
+        }
+        // From here on nothing can fail: whoever gets fates has to give them back.
+        let mut reserved = reserved.into_iter();
+        let fates = undecided.iter().zip(choices).map(|(&at, choice)| {
+            let content = (blocks[at].fingerprint, sharing.domain);
+            match choice {
+                Choice::Hole => Fate::Hole,
+                Choice::Same(other) => Fate::Same(other),
+                Choice::Attach => match self.meta.in_flight.attach(content) {
+                    Some(flight) => Fate::Attach(flight),
+                    None => unreachable!("chosen under the same lock"),
+                },
+                Choice::Share(block) => {
+                    self.meta.in_flight.pin(block);
+                    Fate::Share(block)
+                }
+                Choice::New => {
+                    let block = reserved.next().expect("as many were reserved as were chosen");
+                    // Blocks with equal fingerprints and other bytes can't be told apart by their content key.
+                    let shared = sharing.enabled && blocks[at].unlike.is_empty();
+                    Fate::Write(self.meta.in_flight.enter(block, shared.then_some(content)))
+                }
+            }
+        });
+        Ok(fates.collect())
+    }
+
+    /// Counts the places of a write that `fallocate` has reserved: for them space was set aside.
+    fn promised_places(&mut self, inode: &Inode, first: u64, count: usize) -> OpResult<u64> {
+        if inode.reserved_blocks == 0 {
+            return Ok(0);
+        }
+        let mut entries = vec![MapEntry::Hole; count];
+        self.map_read(inode, first, &mut entries)?;
+        Ok(entries.iter().filter(|entry| **entry == MapEntry::Reserved).count() as u64)
+    }
+
+    fn choose(
+        &mut self,
+        blocks: &[Incoming<'_>],
+        undecided: &[usize],
+        sharing: Sharing,
+        activity: &Activity,
+    ) -> OpResult<Vec<Choice>> {
+        let mut choices = Vec::with_capacity(undecided.len());
+        let mut seen: HashMap<Fingerprint, usize> = HashMap::new();
+        let mut missing = false;
+        let mut for_nothing = 0;
+        for &at in undecided {
+            let incoming = &blocks[at];
+            if incoming.is_zero {
+                choices.push(Choice::Hole);
+                continue;
+            }
+            if !sharing.enabled {
+                choices.push(Choice::New);
+                continue;
+            }
+            if let Some(&other) = seen.get(&incoming.fingerprint) {
+                let equal = sharing.verify == Verify::Fingerprint || blocks[other].bytes == incoming.bytes;
+                choices.push(if equal { Choice::Same(other) } else { Choice::New });
+                continue;
+            }
+            seen.insert(incoming.fingerprint, at);
+            let content = (incoming.fingerprint, sharing.domain);
+            if incoming.unlike.is_empty() && self.meta.in_flight.is_under_way(content) {
+                choices.push(Choice::Attach);
+                continue;
+            }
+            match self.find_stored(incoming, sharing.domain)? {
+                Found::Stored(block) => choices.push(Choice::Share(block)),
+                Found::Nothing { pages } => {
+                    for_nothing += pages;
+                    choices.push(Choice::New);
+                }
+                Found::Missing => missing = true,
+            }
+        }
+        if missing {
+            // All pages that the whole write needs were asked for: they are read together.
+            self.settle()?;
+        }
+        activity.add(Counter::LookupsForNothing, for_nothing);
+        Ok(choices)
+    }
+
+    /// Looks for a stored block with that fingerprint: the filter names pages, the pages confirm or deny.
+    fn find_stored(&mut self, incoming: &Incoming<'_>, domain: u16) -> OpResult<Found> {
+        let geometry: Geometry = self.meta.geometry;
+        let candidates = self.meta.filter.candidates(incoming.fingerprint);
+        let mut missing = false;
+        let mut pages = 0;
+        for page_no in candidates.iter() {
+            let (at, first) = geometry.store_page_by_no(page_no.0);
+            if !self.want(at, BlockKind::StorePage)? {
+                missing = true;
+                continue;
+            }
+            pages += 1;
+            let page = self.meta.cache.peek(at).expect("`want` found it");
+            for index in store_page::find(page, incoming.fingerprint) {
+                let entry = store_page::entry(page, index)
+                    .ok_or_else(|| damaged(BlockKind::StorePage.name(), at, "an entry makes no sense"))?;
+                let block = first.plus(index as u64);
+                let fits = entry.usage == BlockUse::Data
+                    && !entry.private
+                    && entry.domain == domain
+                    && entry.count < u32::MAX
+                    && !incoming.unlike.contains(&block);
+                if fits {
+                    return Ok(Found::Stored(block));
+                }
+            }
+        }
+        Ok(if missing { Found::Missing } else { Found::Nothing { pages } })
+    }
+
+    /// Puts the fates of a write into effect: entries, counts and map change together.
+    pub(crate) fn apply_fates(
+        &mut self,
+        inode: &mut Inode,
+        first: u64,
+        blocks: &[Incoming<'_>],
+        fates: &[Fate],
+        sharing: Sharing,
+    ) -> OpResult<Applied> {
+        let places: Vec<Option<BlockNo>> = fates.iter().map(|fate| place(fates, fate)).collect();
+        self.want_entries(places.iter().flatten().copied())?;
+        let lost = self.lost_shares(blocks, fates, sharing)?;
+        if !lost.is_empty() {
+            return Ok(Applied::Lost(lost));
+        }
+        let mut claimed: HashSet<BlockNo> = HashSet::new();
+        let mut entries = Vec::with_capacity(blocks.len());
+        for (incoming, block) in blocks.iter().zip(&places) {
+            let Some(block) = *block else {
+                entries.push(MapEntry::Hole);
+                continue;
+            };
+            entries.push(MapEntry::Block(block));
+            if claimed.contains(&block) || !self.meta.in_flight.is_uninitialised(block) {
+                self.add_data_reference(block)?;
+                continue;
+            }
+            // Whoever comes first of the writer and those attached makes the entry.
+            claimed.insert(block);
+            let entry = Entry {
+                fingerprint: incoming.fingerprint,
+                count: 1,
+                domain: sharing.domain,
+                usage: BlockUse::Data,
+                private: !sharing.enabled,
+            };
+            self.claim_with_reference(block, &entry)?;
+            self.initialised(block);
+        }
+        self.map_write(inode, first, &entries)?;
+        Ok(Applied::Done)
+    }
+
+    /// Returns the blocks of a write whose share is no longer what it was when it was decided.
+    fn lost_shares(&mut self, blocks: &[Incoming<'_>], fates: &[Fate], sharing: Sharing) -> OpResult<Vec<usize>> {
+        let mut lost = Vec::new();
+        for (at, fate) in fates.iter().enumerate() {
+            let block = match fate {
+                Fate::Share(block) => *block,
+                // Somebody else has made the entry, and may have dropped it again since.
+                Fate::Attach(flight) | Fate::Write(flight)
+                    if !self.meta.in_flight.is_uninitialised(flight.block) =>
+                {
+                    flight.block
+                }
+                Fate::Hole | Fate::Same(_) | Fate::Attach(_) | Fate::Write(_) => continue,
+            };
+            let entry = self.entry(block)?;
+            let same = entry.usage == BlockUse::Data
+                && entry.private != sharing.enabled
+                && entry.fingerprint == blocks[at].fingerprint
+                && entry.domain == sharing.domain
+                && entry.count < u32::MAX;
+            if !same {
+                lost.push(at);
+            }
+        }
+        Ok(lost)
+    }
+}
+
+/// What a look-up found.
+enum Found {
+    Stored(BlockNo),
+    Nothing { pages: u64 },
+    Missing,
+}
+
+/// Returns the block that a fate leads to.
+fn place(fates: &[Fate], fate: &Fate) -> Option<BlockNo> {
+    match fate {
+        Fate::Hole => None,
+        Fate::Share(block) => Some(*block),
+        Fate::Attach(flight) | Fate::Write(flight) => Some(flight.block),
+        Fate::Same(other) => match &fates[*other] {
+            Fate::Share(block) => Some(*block),
+            Fate::Attach(flight) | Fate::Write(flight) => Some(flight.block),
+            Fate::Hole | Fate::Same(_) => unreachable!("a block is the same as the first of its kind"),
+        },
+    }
+}

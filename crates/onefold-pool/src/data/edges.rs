@@ -1,0 +1,120 @@
+//! Writes that begin or end within a block: the rest of the block is filled up with what the file has there.
+
+use onefold_block::block::BLOCK_BYTES_U64;
+use onefold_block::{AlignedBuffer, BLOCK_BYTES};
+
+use super::range_lock::Access;
+use super::write::BATCH_BLOCKS;
+use crate::attr::{Durability, Ino};
+use crate::engine::Engine;
+use crate::error::{PoolError, Result};
+use crate::format::map_node::MapEntry;
+use crate::meta::Privilege;
+
+/// A piece of a write that fits one batch.
+struct Piece<'a> {
+    first: u64,
+    within: usize,
+    bytes: &'a [u8],
+}
+
+impl Piece<'_> {
+    fn block_count(&self) -> usize {
+        (self.within + self.bytes.len()).div_ceil(BLOCK_BYTES)
+    }
+}
+
+impl Engine {
+    /// Writes to a file, growing it where the write ends past its end.
+    ///
+    /// # Errors
+    /// [`PoolError::FileTooLarge`], no space (earlier batches of a long write may have happened), device errors.
+    pub(crate) fn write_file(&self, ino: Ino, offset: u64, from: &[u8], durability: Durability) -> Result<()> {
+        self.ensure_writable()?;
+        let end = offset.checked_add(from.len() as u64).ok_or(PoolError::FileTooLarge)?;
+        if end > crate::FILE_BYTES_MAX {
+            return Err(PoolError::FileTooLarge);
+        }
+        let mut batch_blocks = BATCH_BLOCKS;
+        let mut done = 0;
+        while done < from.len() {
+            let at = offset + done as u64;
+            let within = usize::try_from(at % BLOCK_BYTES_U64).expect("below 4096");
+            let length = (from.len() - done).min(batch_blocks * BLOCK_BYTES - within);
+            let piece = Piece { first: at / BLOCK_BYTES_U64, within, bytes: &from[done..done + length] };
+            match self.write_piece(ino, &piece) {
+                Ok(()) => done += length,
+                // A small journal takes a large write in several transactions.
+                Err(PoolError::TooLargeForJournal) if batch_blocks > 1 => batch_blocks = batch_blocks.div_ceil(2).max(1),
+                Err(error) => return Err(error),
+            }
+        }
+        match durability {
+            Durability::Later => Ok(()),
+            Durability::Now => self.commit(),
+        }
+    }
+
+    fn write_piece(&self, ino: Ino, piece: &Piece<'_>) -> Result<()> {
+        let count = piece.block_count();
+        let _guard = self.range_locks.lock(ino, piece.first..piece.first + count as u64, Access::Exclusive);
+        let end = piece.first * BLOCK_BYTES_U64 + (piece.within + piece.bytes.len()) as u64;
+        let filled = self.fill_edges(ino, piece)?;
+        let mut blocks: Vec<&[u8]> = Vec::with_capacity(count);
+        let mut rest = piece.bytes;
+        for (index, edge) in (0..count).map(|index| (index, filled.iter().find(|edge| edge.index == index))) {
+            let covered = if index == 0 { BLOCK_BYTES - piece.within } else { BLOCK_BYTES }.min(rest.len());
+            let (bytes, after) = rest.split_at(covered);
+            rest = after;
+            blocks.push(edge.map_or(bytes, |edge| &edge.block[..]));
+        }
+        let now = self.environment.clock.now();
+        self.store_blocks(ino, piece.first, &blocks, Privilege::Normal, &mut |op, inode| {
+            if end > inode.attr.size_bytes {
+                op.set_length(inode, end);
+            }
+            inode.attr.modified = now;
+            inode.attr.changed = now;
+            Ok(())
+        })
+    }
+
+    /// Returns the first and last block of a piece, where it covers them only in part, with the piece laid over what
+    /// the file has there.
+    fn fill_edges(&self, ino: Ino, piece: &Piece<'_>) -> Result<Vec<Edge>> {
+        let count = piece.block_count();
+        let mut edges = Vec::new();
+        for index in [0, count - 1] {
+            let from = if index == 0 { piece.within } else { 0 };
+            let to = (piece.within + piece.bytes.len() - index * BLOCK_BYTES).min(BLOCK_BYTES);
+            let whole = from == 0 && to == BLOCK_BYTES;
+            if whole || edges.iter().any(|edge: &Edge| edge.index == index) {
+                continue;
+            }
+            let mut block = self.file_block(ino, piece.first + index as u64)?;
+            let first = (index * BLOCK_BYTES + from) - piece.within;
+            block[from..to].copy_from_slice(&piece.bytes[first..first + (to - from)]);
+            edges.push(Edge { index, block });
+        }
+        Ok(edges)
+    }
+
+    /// Reads one block of a file whose range the caller has locked. Past the end it is zeros.
+    pub(crate) fn file_block(&self, ino: Ino, index: u64) -> Result<AlignedBuffer> {
+        let entry = self.view(|op| {
+            let inode = op.regular(ino)?;
+            let mut entry = [MapEntry::Hole];
+            op.map_read(&inode, index, &mut entry)?;
+            Ok(entry)
+        })?;
+        let mut block = AlignedBuffer::zeroed(1);
+        self.fetch(&entry, &mut block)?;
+        Ok(block)
+    }
+}
+
+/// A block at the edge of a piece, filled up.
+struct Edge {
+    index: usize,
+    block: AlignedBuffer,
+}

@@ -1,0 +1,13 @@
+//! File data: reading it, and the way of a block to the disk.
+//!
+//! Where that way is decided: [`decide`], from top to bottom. [`write`] is the frame around it.
+
+pub(crate) mod cache;
+pub(crate) mod clone;
+pub(crate) mod decide;
+pub(crate) mod edges;
+pub(crate) mod fetch;
+pub(crate) mod range_lock;
+pub(crate) mod read;
+pub(crate) mod resize;
+pub(crate) mod write;

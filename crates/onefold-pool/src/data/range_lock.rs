@@ -1,0 +1,146 @@
+//! Locks on ranges of files: many readers or one writer of a block, held across device I/O.
+//!
+//! They keep a block from being freed while it is read: as long as the range is locked, the file's map names it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::attr::Ino;
+
+/// How a range is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// With others that read.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+#[derive(Debug)]
+struct Held {
+    range: Range<u64>,
+    access: Access,
+    ticket: u64,
+    /// Waiters keep their place in the queue, so that a stream of readers can't starve a writer.
+    granted: bool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    files: HashMap<Ino, Vec<Held>>,
+    next_ticket: u64,
+}
+
+/// The locks of all files.
+#[derive(Debug, Default)]
+pub(crate) struct RangeLocks {
+    table: Mutex<Table>,
+    released: Condvar,
+}
+
+/// A lock that is held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct RangeGuard<'a> {
+    locks: &'a RangeLocks,
+    ino: Ino,
+    ticket: u64,
+}
+
+fn conflicts(one: &Held, range: &Range<u64>, access: Access) -> bool {
+    one.range.start < range.end
+        && range.start < one.range.end
+        && (one.access == Access::Exclusive || access == Access::Exclusive)
+}
+
+impl RangeLocks {
+    /// Waits until blocks `range` of a file can be used so.
+    pub(crate) fn lock(&self, ino: Ino, range: Range<u64>, access: Access) -> RangeGuard<'_> {
+        let mut table = self.table.lock();
+        let ticket = table.next_ticket;
+        table.next_ticket += 1;
+        table.files.entry(ino).or_default().push(Held { range: range.clone(), access, ticket, granted: false });
+        loop {
+            let held = table.files.get_mut(&ino).expect("this waiter is in it");
+            let free = !held.iter().any(|other| other.ticket < ticket && conflicts(other, &range, access));
+            if free {
+                for mine in held.iter_mut().filter(|mine| mine.ticket == ticket) {
+                    mine.granted = true;
+                }
+                return RangeGuard { locks: self, ino, ticket };
+            }
+            self.released.wait(&mut table);
+        }
+    }
+
+    /// Tells whether nothing is locked.
+    #[cfg(test)]
+    fn is_idle(&self) -> bool {
+        self.table.lock().files.is_empty()
+    }
+}
+
+impl Drop for RangeGuard<'_> {
+    fn drop(&mut self) {
+        let mut table = self.locks.table.lock();
+        let mut crowded = false;
+        if let Some(held) = table.files.get_mut(&self.ino) {
+            held.retain(|one| one.ticket != self.ticket);
+            crowded = held.iter().any(|one| !one.granted);
+            if held.is_empty() {
+                table.files.remove(&self.ino);
+            }
+        }
+        drop(table);
+        if crowded {
+            self.locks.released.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn readers_share_and_disjoint_writers_do_not_wait() {
+        let locks = RangeLocks::default();
+        let one = locks.lock(Ino(1), 0..10, Access::Shared);
+        let two = locks.lock(Ino(1), 5..20, Access::Shared);
+        let three = locks.lock(Ino(1), 20..30, Access::Exclusive);
+        let four = locks.lock(Ino(2), 0..10, Access::Exclusive);
+        drop((one, two, three, four));
+        assert!(locks.is_idle());
+    }
+
+    #[test]
+    fn writers_of_one_block_exclude_each_other_and_readers() {
+        let locks = RangeLocks::default();
+        let value = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let (locks, value) = (&locks, &value);
+                scope.spawn(move || {
+                    for round in 0..500 {
+                        let first = (thread + round) % 3;
+                        if round % 5 == 0 {
+                            let _guard = locks.lock(Ino(1), first..4, Access::Shared);
+                            let seen = value.load(Ordering::Relaxed);
+                            std::thread::yield_now();
+                            assert_eq!(value.load(Ordering::Relaxed), seen);
+                        } else {
+                            let _guard = locks.lock(Ino(1), first..4, Access::Exclusive);
+                            let seen = value.load(Ordering::Relaxed);
+                            std::thread::yield_now();
+                            value.store(seen + 1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(value.load(Ordering::Relaxed), 4 * 400);
+        assert!(locks.is_idle());
+    }
+}

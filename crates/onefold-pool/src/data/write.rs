@@ -1,0 +1,252 @@
+//! Writing files: the frame around the decision.
+//!
+//! A write goes through these steps, the order of which makes a crash harmless:
+//! 1. The range of the file is locked against other writers and readers.
+//! 2. Blocks that are only partly written are filled up with what the file has there.
+//! 3. Zero blocks are found and the others fingerprinted, many side by side.
+//! 4. The fates are decided under the metadata lock ([`super::decide`]); new blocks are reserved.
+//! 5. New blocks are written to the device. Nothing names them yet: a crash here loses a write that nobody was
+//!    promised.
+//! 6. Blocks that somebody else is writing are waited for; with `verify=value`, candidates are compared.
+//! 7. The fates take effect in one operation: entries, counts, map, length and times join the running transaction
+//!    together, after their data has reached the device. (Earlier: a commit could make a map durable that names a
+//!    block without its data.)
+//!
+//! Blocks that lost their share between 4 and 7 are decided again.
+
+use std::sync::Arc;
+
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint, WriteOp};
+
+use super::decide::{Applied, Fate, Incoming, Sharing};
+use crate::activity::Counter;
+use crate::attr::{Dedup, Ino};
+use crate::engine::Engine;
+use crate::engine::group_init::write_error;
+use crate::error::{PoolError, Result};
+use crate::format::inode::Inode;
+use crate::meta::in_flight::{InFlight, WriteState};
+use crate::meta::{Op, OpResult, Privilege};
+use crate::options::Verify;
+
+/// Blocks of one batch: a request of 1 MiB that is not aligned to blocks.
+pub(crate) const BATCH_BLOCKS: usize = 257;
+/// Rounds in which blocks lose their share before they get blocks of their own.
+const ROUNDS_MAX: u32 = 8;
+
+/// The fates of a batch; gives back what is pinned and under way when it is dropped.
+struct Plan<'e> {
+    engine: &'e Engine,
+    fates: Vec<Fate>,
+}
+
+impl Plan<'_> {
+    /// Gives back what the fate of block `at` holds.
+    fn give_back(&mut self, at: usize) {
+        let fate = std::mem::replace(&mut self.fates[at], Fate::Hole);
+        let mut meta = self.engine.meta();
+        match fate {
+            Fate::Hole | Fate::Same(_) => {}
+            Fate::Share(block) => meta.in_flight.unpin(block),
+            Fate::Attach(flight) | Fate::Write(flight) => {
+                if meta.in_flight.leave(flight.block) {
+                    meta.groups.clear_busy(flight.block);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Plan<'_> {
+    fn drop(&mut self) {
+        for at in 0..self.fates.len() {
+            if let Fate::Write(flight) = &self.fates[at] {
+                // Does nothing where the write has ended; otherwise nobody may wait for it for ever.
+                flight.fail_if_unfinished();
+            }
+            self.give_back(at);
+        }
+    }
+}
+
+impl Engine {
+    /// Returns how a file's blocks may be shared now.
+    fn sharing(&self, inode: &Inode) -> Sharing {
+        Sharing {
+            domain: inode.attr.domain,
+            enabled: inode.attr.dedup == Dedup::On && self.options.dedup == Dedup::On,
+            verify: self.options.verify,
+        }
+    }
+
+    /// Stores whole blocks at `first` of a file whose range the caller has locked; `after` runs in the operation that
+    /// makes them visible, and changes the inode further (length, times).
+    ///
+    /// # Errors
+    /// No space: nothing has changed then. Device errors, after which the pool is stopped.
+    pub(crate) fn store_blocks(
+        &self,
+        ino: Ino,
+        first: u64,
+        data: &[&[u8]],
+        privilege: Privilege,
+        after: &mut dyn FnMut(&mut Op<'_>, &mut Inode) -> OpResult<()>,
+    ) -> Result<()> {
+        let inode = self.view(|op| op.regular(ino))?;
+        let sharing = self.sharing(&inode);
+        let mut blocks = self.fingerprints(data, sharing.domain);
+        let mut plan = Plan { engine: self, fates: vec![Fate::Hole; blocks.len()] };
+        let mut undecided: Vec<usize> = (0..blocks.len()).collect();
+        for round in 0.. {
+            // Blocks that keep losing what they were to share get blocks of their own.
+            let sharing = Sharing { enabled: sharing.enabled && round < ROUNDS_MAX, ..sharing };
+            let fates = self.run(privilege, |op| {
+                op.decide(&inode, first, &blocks, &undecided, sharing, &self.activity)
+            })?;
+            for (&at, fate) in undecided.iter().zip(fates) {
+                plan.fates[at] = fate;
+            }
+            self.write_new(&blocks, &plan.fates, &undecided)?;
+            undecided = self.confirm_shares(&mut blocks, &plan.fates, &undecided, sharing.verify)?;
+            if undecided.is_empty() {
+                let applied = self.run(privilege, |op| {
+                    let mut inode = op.regular(ino)?;
+                    let applied = op.apply_fates(&mut inode, first, &blocks, &plan.fates, sharing)?;
+                    if matches!(applied, Applied::Done) {
+                        after(op, &mut inode)?;
+                        op.put_inode(&inode)?;
+                    }
+                    Ok(applied)
+                })?;
+                match applied {
+                    Applied::Done => break,
+                    Applied::Lost(lost) => undecided = lost,
+                }
+            }
+            undecided = with_followers(&plan.fates, undecided);
+            for &at in &undecided {
+                plan.give_back(at);
+            }
+        }
+        self.count_fates(&plan.fates);
+        Ok(())
+    }
+
+    fn fingerprints<'a>(&self, data: &[&'a [u8]], domain: u16) -> Vec<Incoming<'a>> {
+        let mut blocks: Vec<Incoming<'a>> = data
+            .iter()
+            .map(|&bytes| Incoming {
+                bytes,
+                fingerprint: Fingerprint([0; 16]),
+                is_zero: onefold_block::zero::is_zero(bytes),
+                unlike: Vec::new(),
+            })
+            .collect();
+        let some: Vec<usize> = (0..blocks.len()).filter(|&at| !blocks[at].is_zero).collect();
+        let bytes: Vec<&[u8]> = some.iter().map(|&at| blocks[at].bytes).collect();
+        let mut fingerprints = vec![Fingerprint([0; 16]); some.len()];
+        self.key(domain).fingerprint_each(&bytes, &mut fingerprints);
+        for (at, fingerprint) in some.into_iter().zip(fingerprints) {
+            blocks[at].fingerprint = fingerprint;
+        }
+        blocks
+    }
+
+    /// Writes the new blocks among `decided` to the device.
+    fn write_new(&self, blocks: &[Incoming<'_>], fates: &[Fate], decided: &[usize]) -> Result<()> {
+        let mut new: Vec<(BlockNo, &[u8], &Arc<InFlight>)> = decided
+            .iter()
+            .filter_map(|&at| match &fates[at] {
+                Fate::Write(flight) => Some((flight.block, blocks[at].bytes, flight)),
+                Fate::Hole | Fate::Same(_) | Fate::Attach(_) | Fate::Share(_) => None,
+            })
+            .collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        new.sort_unstable_by_key(|(block, _, _)| *block);
+        // What is written is copied once, into memory that O_DIRECT takes and nobody else can change.
+        let mut buffer = AlignedBuffer::zeroed(new.len());
+        for (place, (block, bytes, _)) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(&new) {
+            place.copy_from_slice(bytes);
+            self.data_cache.forget(*block);
+        }
+        let mut batch: Vec<WriteOp<'_>> = Vec::new();
+        let mut at = 0;
+        while at < new.len() {
+            let first = new[at].0;
+            let run = (at..new.len()).take_while(|&next| new[next].0.0 == first.0 + (next - at) as u64).count();
+            batch.push(WriteOp { first, from: &buffer[at * BLOCK_BYTES..(at + run) * BLOCK_BYTES] });
+            at += run;
+        }
+        let written = self.device.write_batch(&batch);
+        let state = if written.is_ok() { WriteState::Written } else { WriteState::Failed };
+        if written.is_err() {
+            let mut meta = self.meta();
+            for &at in decided {
+                if let Fate::Write(flight) = &fates[at] {
+                    meta.in_flight.forget_block(flight.block);
+                }
+            }
+        }
+        for (_, _, flight) in &new {
+            flight.finish(state);
+        }
+        self.activity.add(Counter::BlocksWritten, new.len() as u64);
+        written.map_err(|source| {
+            let error = write_error(new[0].0, source);
+            if !matches!(error, PoolError::NoSpace) {
+                self.stop(&error);
+            }
+            error
+        })
+    }
+
+    /// Waits for blocks that others write and compares candidates where asked to; returns the blocks that must be
+    /// decided again.
+    fn confirm_shares(
+        &self,
+        blocks: &mut [Incoming<'_>],
+        fates: &[Fate],
+        decided: &[usize],
+        verify: Verify,
+    ) -> Result<Vec<usize>> {
+        let mut again = Vec::new();
+        for &at in decided {
+            let candidate = match &fates[at] {
+                Fate::Attach(flight) => {
+                    if flight.wait() == WriteState::Failed {
+                        again.push(at);
+                        continue;
+                    }
+                    flight.block
+                }
+                Fate::Share(block) => *block,
+                Fate::Hole | Fate::Same(_) | Fate::Write(_) => continue,
+            };
+            if verify == Verify::Value && self.fetch_block(candidate)?[..] != *blocks[at].bytes {
+                blocks[at].unlike.push(candidate);
+                again.push(at);
+            }
+        }
+        Ok(again)
+    }
+
+    fn count_fates(&self, fates: &[Fate]) {
+        let zero = fates.iter().filter(|fate| matches!(fate, Fate::Hole)).count();
+        let written = fates.iter().filter(|fate| matches!(fate, Fate::Write(_))).count();
+        self.activity.add(Counter::BlocksAccepted, fates.len() as u64);
+        self.activity.add(Counter::BlocksZero, zero as u64);
+        self.activity.add(Counter::BlocksShared, (fates.len() - zero - written) as u64);
+    }
+}
+
+/// Adds the blocks that were to be the same as one of `again`.
+fn with_followers(fates: &[Fate], mut again: Vec<usize>) -> Vec<usize> {
+    let followers = (0..fates.len()).filter(|at| matches!(&fates[*at], Fate::Same(other) if again.contains(other)));
+    let followers: Vec<usize> = followers.collect();
+    again.extend(followers);
+    again.sort_unstable();
+    again.dedup();
+    again
+}

@@ -1,0 +1,287 @@
+//! Commit and checkpoint: how changes become durable, and how the journal is emptied.
+//!
+//! **Commit.** The order, and what would be lost if a step moved:
+//! 1. The running transaction is taken: the metadata lock is held while pointers are cloned, not bytes. A new running
+//!    transaction begins. (Later: operations would wait for the disk.)
+//! 2. The device is flushed if the transaction names data written since the last flush. (Later: after a power cut a
+//!    committed map could name a block that holds something old.)
+//! 3. The transaction is written to the log in one piece and the device is flushed. It is durable.
+//! 4. Freed data blocks may be handed out again. (Earlier: a crash would bring back a map that names a block which
+//!    somebody else has overwritten.)
+//!
+//! **Checkpoint.** Empties the log:
+//! 1. A new epoch begins: from now on the first touch of a block is logged whole. (Later: a home copy torn in step 2
+//!    of the *next* checkpoint could not be rebuilt.)
+//! 2. The committed content of all blocks in the log is written home. Never the content of the running transaction: it
+//!    may not happen.
+//! 3. The device is flushed; only then is the tail moved, and that is flushed too. (Earlier: recovery would not repair
+//!    a home copy that did not arrive.)
+//! 4. Freed metadata blocks may be handed out again. (Earlier: recovery would write old metadata over new data.)
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, WriteOp};
+
+use super::Engine;
+use crate::activity::Counter;
+use crate::error::{PoolError, Result};
+use crate::format::BlockBytes;
+use crate::format::header;
+use crate::format::journal::TransactionBuilder;
+use crate::journal::log::{self, Log};
+use crate::meta::Meta;
+use crate::meta::ranges::DirtyRanges;
+use crate::options::Journaling;
+
+/// Blocks that a checkpoint gathers in one buffer.
+const GATHER_BLOCKS: usize = 256;
+
+/// State of commits and checkpoints, behind its own lock.
+#[derive(Debug)]
+pub(crate) struct Committer {
+    log: Log,
+    /// The last durable transaction.
+    durable: u64,
+    /// Committed content that may not be in place yet.
+    home: BTreeMap<BlockNo, Arc<BlockBytes>>,
+    /// Metadata blocks freed by transactions that are in the log.
+    held: Vec<BlockNo>,
+    /// Data blocks freed and durable, but pinned when that came to be.
+    freed_later: Vec<BlockNo>,
+}
+
+/// One block of a transaction.
+struct Logged {
+    block: BlockNo,
+    bytes: Arc<BlockBytes>,
+    /// What to log; `None` for the whole block.
+    ranges: Option<DirtyRanges>,
+}
+
+/// A transaction that was taken and is not yet durable.
+struct Taken {
+    sequence: u64,
+    blocks: Vec<Logged>,
+    forgotten: Vec<BlockNo>,
+    freed: Vec<BlockNo>,
+    wrote_data: bool,
+    bytes_bound: usize,
+}
+
+impl Committer {
+    /// Returns the committer of an opened pool: `home` and `held` are what recovery found in the log.
+    pub(crate) fn new(log: Log, durable: u64, home: BTreeMap<BlockNo, Arc<BlockBytes>>, held: Vec<BlockNo>) -> Committer {
+        Committer { log, durable, home, held, freed_later: Vec::new() }
+    }
+}
+
+/// Takes the running transaction and begins the next one.
+fn take_running(meta: &mut Meta) -> Taken {
+    let running = &mut meta.running;
+    let sequence = running.sequence;
+    let mut blocks = Vec::with_capacity(running.dirty.len());
+    for block in std::mem::take(&mut running.dirty) {
+        // Freed since, or listed twice.
+        let Some(slot) = meta.cache.get(block) else { continue };
+        let Some(ranges) = slot.dirty.take() else { continue };
+        let whole = slot.logged_epoch != running.epoch;
+        slot.logged_epoch = running.epoch;
+        slot.home_sequence = sequence;
+        blocks.push(Logged { block, bytes: Arc::clone(&slot.bytes), ranges: (!whole).then_some(ranges) });
+    }
+    running.sequence += 1;
+    Taken {
+        sequence,
+        blocks,
+        forgotten: std::mem::take(&mut running.forgotten),
+        freed: std::mem::take(&mut running.freed),
+        wrote_data: std::mem::take(&mut running.wrote_data),
+        bytes_bound: std::mem::take(&mut running.bytes_bound),
+    }
+}
+
+impl Engine {
+    /// Makes everything that has happened so far durable.
+    ///
+    /// # Errors
+    /// Device errors, after which the pool is stopped.
+    pub(crate) fn commit(&self) -> Result<()> {
+        let target = self.meta().running.sequence;
+        self.commit_through(target)
+    }
+
+    /// Makes transaction `target` durable. Of several callers one commits for all.
+    fn commit_through(&self, target: u64) -> Result<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        let mut committer = self.committer.lock();
+        if committer.durable >= target {
+            return Ok(());
+        }
+        let taken = loop {
+            let mut meta = self.meta();
+            if let Some(cause) = &meta.stopped {
+                return Err(PoolError::Stopped { cause: cause.clone() });
+            }
+            if meta.running.is_empty() {
+                return Ok(());
+            }
+            if meta.running.bytes_in_log() <= committer.log.bytes_left() {
+                break take_running(&mut meta);
+            }
+            // Room must be made before the transaction is taken: a checkpoint decides what is logged whole.
+            drop(meta);
+            self.checkpoint_locked(&mut committer, false)?;
+        };
+        let result = self.write_transaction(&mut committer, taken);
+        if let Err(error) = &result {
+            self.stop(error);
+        }
+        result?;
+        let crowded = committer.home.len() > self.meta().cache.capacity() / 2;
+        if committer.log.is_half_full() || crowded {
+            self.checkpoint_locked(&mut committer, false)?;
+        }
+        Ok(())
+    }
+
+    fn write_transaction(&self, committer: &mut Committer, taken: Taken) -> Result<()> {
+        if taken.wrote_data {
+            log::sync(&*self.device, BlockNo(0))?;
+        }
+        match self.options.journaling {
+            Journaling::On => {
+                let mut builder = TransactionBuilder::new(taken.bytes_bound);
+                for logged in &taken.blocks {
+                    match &logged.ranges {
+                        None => builder.whole(logged.block, &logged.bytes),
+                        Some(ranges) => builder.ranges(logged.block, &logged.bytes, ranges.as_slice()),
+                    }
+                }
+                for &block in &taken.forgotten {
+                    builder.forget(block);
+                }
+                committer.log.append(&*self.device, builder, taken.sequence)?;
+                for logged in taken.blocks {
+                    committer.home.insert(logged.block, logged.bytes);
+                }
+            }
+            Journaling::Off => {
+                let blocks: BTreeMap<_, _> = taken.blocks.into_iter().map(|logged| (logged.block, logged.bytes)).collect();
+                self.write_home(&blocks)?;
+                log::sync(&*self.device, BlockNo(0))?;
+                let mut meta = self.meta();
+                for block in blocks.keys() {
+                    if let Some(slot) = meta.cache.get(*block) {
+                        slot.home_sequence = 0;
+                    }
+                }
+            }
+        }
+        committer.durable = taken.sequence;
+        for block in taken.forgotten {
+            committer.home.remove(&block);
+            committer.held.push(block);
+        }
+        committer.freed_later.extend(taken.freed);
+        let mut meta = self.meta();
+        committer.freed_later.retain(|&block| {
+            // A block that is being compared or shared stays out of reach a little longer.
+            let held = meta.in_flight.is_held(block);
+            if !held {
+                meta.groups.clear_busy(block);
+            }
+            held
+        });
+        if self.options.journaling == Journaling::Off {
+            for block in committer.held.drain(..) {
+                meta.groups.clear_busy(block);
+            }
+        }
+        drop(meta);
+        self.activity.add(Counter::Commits, 1);
+        Ok(())
+    }
+
+    /// Commits nothing, but puts all that is committed in place and empties the log.
+    ///
+    /// # Errors
+    /// Device errors, after which the pool is stopped.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        let mut committer = self.committer.lock();
+        self.ensure_writable()?;
+        self.checkpoint_locked(&mut committer, false)
+    }
+
+    /// Commits and checkpoints for the last time, and marks the journal as closed properly.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub(crate) fn commit_and_close(&self) -> Result<()> {
+        self.commit()?;
+        let mut committer = self.committer.lock();
+        self.ensure_writable()?;
+        self.checkpoint_locked(&mut committer, true)
+    }
+
+    fn checkpoint_locked(&self, committer: &mut Committer, clean: bool) -> Result<()> {
+        {
+            let mut meta = self.meta();
+            let running = &mut meta.running;
+            running.epoch += 1;
+            running.bytes_bound = running.worst_bytes();
+        }
+        let result = self.put_in_place(committer, clean);
+        if let Err(error) = &result {
+            self.stop(error);
+        }
+        result
+    }
+
+    fn put_in_place(&self, committer: &mut Committer, clean: bool) -> Result<()> {
+        self.write_home(&committer.home)?;
+        log::sync(&*self.device, BlockNo(0))?;
+        committer.log.move_tail(&*self.device, committer.durable + 1, clean)?;
+        let mut meta = self.meta();
+        for block in std::mem::take(&mut committer.home).into_keys() {
+            // No newer transaction with the block can have been taken: that needs the committer.
+            if let Some(slot) = meta.cache.get(block) {
+                slot.home_sequence = 0;
+            }
+        }
+        for block in committer.held.drain(..) {
+            meta.groups.clear_busy(block);
+        }
+        drop(meta);
+        self.activity.add(Counter::Checkpoints, 1);
+        Ok(())
+    }
+
+    /// Writes metadata blocks to their places, sealed, in ascending order and joined.
+    fn write_home(&self, blocks: &BTreeMap<BlockNo, Arc<BlockBytes>>) -> Result<()> {
+        let ordered: Vec<(&BlockNo, &Arc<BlockBytes>)> = blocks.iter().collect();
+        for piece in ordered.chunks(GATHER_BLOCKS) {
+            let mut buffer = AlignedBuffer::zeroed(piece.len());
+            for (place, (_, bytes)) in buffer.blocks_mut().zip(piece) {
+                *place = ***bytes;
+                header::seal(place);
+            }
+            let mut batch: Vec<WriteOp<'_>> = Vec::new();
+            let mut at = 0;
+            while at < piece.len() {
+                let first = *piece[at].0;
+                let run = (at..piece.len()).take_while(|&next| piece[next].0.0 == first.0 + (next - at) as u64).count();
+                batch.push(WriteOp { first, from: &buffer[at * BLOCK_BYTES..(at + run) * BLOCK_BYTES] });
+                at += run;
+            }
+            let block = *piece[0].0;
+            self.device.write_batch(&batch).map_err(|source| PoolError::Io { action: "write", block, source })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Block groups are initialised when allocation first needs them, so that creating a pool takes no time.
+
+use std::sync::Arc;
+
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
+
+use super::Engine;
+use crate::error::{PoolError, Result};
+use crate::format::BlockBytes;
+use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, Geometry, STORE_PAGES_PER_GROUP};
+use crate::format::header::{self, BlockKind, HEADER_BYTES};
+use crate::format::state::Field;
+use crate::meta::Privilege;
+
+/// Returns the structures of a group of which nothing is used but what has a fixed place, sealed, in ascending order.
+pub(crate) fn blank_group(geometry: &Geometry, pool_tag: u32, group: u64) -> Vec<(BlockNo, BlockKind, BlockBytes)> {
+    let mut blocks = Vec::new();
+    for index in 0..BITMAP_BLOCKS {
+        let at = geometry.bitmap_block(group, index);
+        let mut bitmap = header::blank(pool_tag, BlockKind::Bitmap, at);
+        for bit in 0..BITS_PER_BITMAP_BLOCK {
+            let within = index * BITS_PER_BITMAP_BLOCK + bit;
+            if within < geometry.group_blocks(group) && geometry.is_fixed(geometry.group_first(group).plus(within)) {
+                bitmap[HEADER_BYTES + usize::try_from(bit / 8).expect("below 4080")] |= 1 << (bit % 8);
+            }
+        }
+        header::seal(&mut bitmap);
+        blocks.push((at, BlockKind::Bitmap, bitmap));
+    }
+    for index in 0..STORE_PAGES_PER_GROUP {
+        let at = geometry.store_page(group, index);
+        let mut page = header::blank(pool_tag, BlockKind::StorePage, at);
+        header::seal(&mut page);
+        blocks.push((at, BlockKind::StorePage, page));
+    }
+    blocks
+}
+
+/// Writes blocks that lie in ascending order, joining neighbours.
+///
+/// # Errors
+/// [`PoolError::NoSpace`] where a sparse backing file is full; other device errors.
+pub(crate) fn write_blocks(device: &dyn BlockDevice, blocks: &[(BlockNo, BlockKind, BlockBytes)]) -> Result<()> {
+    let mut at = 0;
+    while at < blocks.len() {
+        let first = blocks[at].0;
+        let run = (at..blocks.len()).take_while(|&next| blocks[next].0.0 == first.0 + (next - at) as u64).count();
+        let mut buffer = AlignedBuffer::zeroed(run);
+        for (place, (_, _, bytes)) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(&blocks[at..]) {
+            place.copy_from_slice(bytes);
+        }
+        device.write(first, &buffer).map_err(|source| write_error(first, source))?;
+        at += run;
+    }
+    Ok(())
+}
+
+/// Returns the pool's error for a failed write outside the journal: a full backing file is no dead disk.
+pub(crate) fn write_error(block: BlockNo, source: std::io::Error) -> PoolError {
+    if source.kind() == std::io::ErrorKind::StorageFull {
+        PoolError::NoSpace
+    } else {
+        PoolError::Io { action: "write", block, source }
+    }
+}
+
+impl Engine {
+    /// Initialises the first block group that is not ready.
+    ///
+    /// The blank structures are on the device before the transaction that makes the group ready is written (it is
+    /// marked as one that wrote data), so a crash finds either a group that is not ready or a blank one.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`]; device errors, after which the pool is stopped.
+    pub(crate) fn init_group(&self, group: u64) -> Result<()> {
+        let _one_at_a_time = self.group_init.lock();
+        let (geometry, pool_tag, ready) = {
+            let meta = self.meta.lock();
+            (meta.geometry, meta.pool_tag, meta.state(Field::GroupsReady))
+        };
+        if ready != group || group >= geometry.group_count() {
+            return Ok(());
+        }
+        let blocks = blank_group(&geometry, pool_tag, group);
+        if let Err(error) = write_blocks(&*self.device, &blocks) {
+            if !matches!(error, PoolError::NoSpace) {
+                self.stop(&error);
+            }
+            return Err(error);
+        }
+        self.run(Privilege::Freeing, |op| {
+            for (block, kind, bytes) in &blocks {
+                // Clean, and equal to what the device has: right even if the operation is rolled back.
+                if !op.meta.cache.contains(*block) {
+                    op.meta.cache.insert(*block, *kind, Arc::new(*bytes));
+                }
+            }
+            op.count(Field::GroupsReady, 1);
+            op.wrote_data();
+            Ok(())
+        })
+    }
+}

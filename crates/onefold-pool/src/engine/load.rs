@@ -1,0 +1,116 @@
+//! Reading metadata blocks that operations miss, with the metadata lock released.
+//!
+//! Fingerprint stores are brought in with foresight (paper, section 2.3): unique blocks are written one after another,
+//! so the entries of a file's blocks lie side by side, and a second miss near the first says that more will follow.
+
+use std::sync::Arc;
+
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, ReadOp};
+
+use super::Engine;
+use crate::activity::Counter;
+use crate::error::{PoolError, Result};
+use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, STORE_PAGES_PER_GROUP};
+use crate::format::header::{self, BlockKind};
+use crate::meta::Meta;
+use crate::meta::op::Fault;
+use crate::options::Prefetch;
+
+const _: () = assert!(ENTRIES_PER_STORE_PAGE * STORE_PAGES_PER_GROUP >= GROUP_BLOCKS);
+
+impl Engine {
+    /// Reads blocks into the cache, or waits for those that another thread is reading.
+    ///
+    /// # Errors
+    /// Device errors; damage of a block that was asked for.
+    pub(crate) fn load(&self, faults: &[Fault]) -> Result<()> {
+        debug_assert!(!faults.is_empty(), "an operation faulted without saying on what");
+        let mut mine: Vec<Fault> = {
+            let mut meta = self.meta.lock();
+            let mut mine: Vec<Fault> = faults.iter().copied().filter(|fault| meta.cache.begin_load(fault.block)).collect();
+            if mine.is_empty() {
+                while faults.iter().any(|fault| meta.cache.is_loading(fault.block)) {
+                    self.loaded.wait(&mut meta);
+                }
+                return Ok(());
+            }
+            self.add_neighbours(&mut meta, faults, &mut mine);
+            mine
+        };
+        mine.sort_unstable_by_key(|fault| fault.block);
+        let mut buffer = AlignedBuffer::zeroed(mine.len());
+        let read = self.read_runs(&mine, &mut buffer);
+        let mut damage = None;
+        let mut meta = self.meta.lock();
+        for (fault, bytes) in mine.iter().zip(buffer.blocks()) {
+            let content = match &read {
+                Err(_) => None,
+                Ok(()) => match header::verify(bytes, meta.pool_tag, fault.kind, fault.block) {
+                    Ok(()) => Some((fault.kind, Arc::new(*bytes))),
+                    Err(error) => {
+                        if faults.contains(fault) {
+                            damage = Some(PoolError::Damaged {
+                                structure: fault.kind.name(),
+                                block: fault.block,
+                                what: error.to_string(),
+                            });
+                        }
+                        None
+                    }
+                },
+            };
+            meta.cache.end_load(fault.block, content);
+        }
+        drop(meta);
+        self.loaded.notify_all();
+        self.activity.add(Counter::MetadataBlocksRead, mine.len() as u64);
+        read?;
+        damage.map_or(Ok(()), Err)
+    }
+
+    /// Adds the rest of a fingerprint store where the policy says so.
+    fn add_neighbours(&self, meta: &mut Meta, faults: &[Fault], mine: &mut Vec<Fault>) {
+        let geometry = meta.geometry;
+        let mut groups: Vec<u64> = Vec::new();
+        for fault in faults.iter().filter(|fault| fault.kind == BlockKind::StorePage) {
+            let Some(group) = geometry.group_of_store_page(fault.block) else { continue };
+            let wanted = match self.options.prefetch {
+                Prefetch::Never => false,
+                Prefetch::Always => true,
+                Prefetch::Adaptive => meta.groups.note_store_miss(group),
+            };
+            if wanted && !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        // A whole store is 772 KiB. Reading several at once must not throw out what the operation itself needs.
+        let room = meta.cache.capacity() / 4;
+        for group in groups {
+            if mine.len() + STORE_PAGES_PER_GROUP as usize > room {
+                break;
+            }
+            for index in 0..STORE_PAGES_PER_GROUP {
+                let fault = Fault { block: geometry.store_page(group, index), kind: BlockKind::StorePage };
+                if meta.cache.begin_load(fault.block) {
+                    mine.push(fault);
+                }
+            }
+        }
+    }
+
+    fn read_runs(&self, sorted: &[Fault], buffer: &mut AlignedBuffer) -> Result<()> {
+        let mut batch: Vec<ReadOp<'_>> = Vec::new();
+        let mut rest: &mut [u8] = buffer;
+        let mut at = 0;
+        while at < sorted.len() {
+            let first = sorted[at].block;
+            let run = (at..sorted.len()).take_while(|&next| sorted[next].block.0 == first.0 + (next - at) as u64).count();
+            let (into, after) = rest.split_at_mut(run * BLOCK_BYTES);
+            batch.push(ReadOp { first, into });
+            rest = after;
+            at += run;
+        }
+        let block = sorted[0].block;
+        self.device.read_batch(&mut batch).map_err(|source| PoolError::Io { action: "read", block, source })
+    }
+}

@@ -1,0 +1,171 @@
+//! The engine: runs operations on the metadata, reads what they miss, commits and checkpoints.
+//!
+//! **Locks**, in the order in which they may be taken:
+//! 1. range locks of inodes ([`crate::data::range_lock`]), held across device I/O;
+//! 2. the group initialisation lock, held across the write of one group's blank structures;
+//! 3. the committer, held across the commit's and checkpoint's device I/O;
+//! 4. the metadata lock, never held across device I/O.
+//!
+//! A thread that holds the metadata lock takes no other; waiting for a block that another thread reads releases it.
+
+pub(crate) mod background;
+pub(crate) mod commit;
+pub(crate) mod filter_image;
+pub(crate) mod format;
+pub(crate) mod group_init;
+pub(crate) mod index;
+pub(crate) mod load;
+pub(crate) mod open;
+pub(crate) mod space;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use onefold_block::{BlockDevice, FingerprintKey};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::activity::Activity;
+use crate::data::cache::DataCache;
+use crate::data::range_lock::RangeLocks;
+use crate::error::{PoolError, Result};
+use crate::format::superblock::Superblock;
+use crate::meta::{Meta, Op, OpError, OpResult, Privilege};
+use crate::names::NameHash;
+use crate::options::{Environment, OpenOptions};
+
+/// Tries of one operation before it is given up: each try loads at least one missing block, so reaching this means
+/// that the cache thrashes.
+const TRIES_MAX: u32 = 100_000;
+
+/// Everything behind an open pool.
+pub(crate) struct Engine {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) options: OpenOptions,
+    pub(crate) environment: Environment,
+    pub(crate) name_hash: NameHash,
+    pub(crate) activity: Activity,
+    pub(crate) range_locks: RangeLocks,
+    pub(crate) data_cache: DataCache,
+    keys: Mutex<HashMap<u16, FingerprintKey>>,
+    pool_key: [u8; 32],
+    meta: Mutex<Meta>,
+    /// Signalled when a block that was being read is there.
+    loaded: Condvar,
+    committer: Mutex<commit::Committer>,
+    group_init: Mutex<()>,
+    pub(crate) wake: background::Wake,
+}
+
+impl Engine {
+    /// Locks the metadata.
+    pub(crate) fn meta(&self) -> MutexGuard<'_, Meta> {
+        self.meta.lock()
+    }
+
+    /// Returns the fingerprint key of a sharing domain.
+    pub(crate) fn key(&self, domain: u16) -> FingerprintKey {
+        self.keys.lock().entry(domain).or_insert_with(|| FingerprintKey::derive(&self.pool_key, domain)).clone()
+    }
+
+    /// Returns an error if nothing may be changed (any more).
+    pub(crate) fn ensure_writable(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(PoolError::ReadOnly);
+        }
+        match &self.meta.lock().stopped {
+            Some(cause) => Err(PoolError::Stopped { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops the pool at its first failure: nothing is accepted until it is reopened.
+    pub(crate) fn stop(&self, error: &PoolError) {
+        self.meta.lock().stopped.get_or_insert_with(|| error.to_string());
+    }
+
+    /// Runs an operation that only looks.
+    ///
+    /// # Errors
+    /// Whatever the operation fails with; device errors of the blocks that it needs.
+    pub(crate) fn view<T>(&self, mut look: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
+        for _ in 0..TRIES_MAX {
+            let mut meta = self.meta.lock();
+            let mut op = Op::new(&mut meta, Privilege::Normal);
+            let result = look(&mut op);
+            let faults = op.roll_back();
+            match result {
+                Ok(value) => return Ok(value),
+                Err(OpError::Fail(error)) => return Err(error),
+                Err(OpError::Fault) => {}
+                Err(OpError::NeedGroup(_) | OpError::TransactionFull) => unreachable!("a look allocates nothing"),
+            }
+            drop(meta);
+            self.load(&faults)?;
+        }
+        Err(thrashing())
+    }
+
+    /// Runs an operation that changes metadata; on success it is part of the running transaction, else nothing has
+    /// changed. Runs it again after reading what it missed, after a commit when the transaction is full, and after
+    /// waiting for space that is being freed.
+    ///
+    /// # Errors
+    /// Whatever the operation fails with; device errors.
+    pub(crate) fn run<T>(&self, privilege: Privilege, mut change: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
+        if self.options.read_only {
+            return Err(PoolError::ReadOnly);
+        }
+        let mut committed_for_room = false;
+        for _ in 0..TRIES_MAX {
+            let mut meta = self.meta.lock();
+            if let Some(cause) = &meta.stopped {
+                return Err(PoolError::Stopped { cause: cause.clone() });
+            }
+            if meta.running.wants_commit() {
+                drop(meta);
+                self.commit()?;
+                continue;
+            }
+            let mut op = Op::new(&mut meta, privilege);
+            let (error, faults) = match change(&mut op) {
+                Ok(value) => match op.finish() {
+                    Ok(()) => return Ok(value),
+                    Err(error) => (error, Vec::new()),
+                },
+                Err(error) => {
+                    let faults = op.roll_back();
+                    (error, faults)
+                }
+            };
+            drop(meta);
+            match error {
+                OpError::Fault => self.load(&faults)?,
+                OpError::NeedGroup(group) => self.init_group(group)?,
+                OpError::TransactionFull if committed_for_room => {
+                    return Err(PoolError::TooLargeForJournal);
+                }
+                OpError::TransactionFull => {
+                    committed_for_room = true;
+                    self.commit()?;
+                }
+                OpError::Fail(PoolError::NoSpace) => {
+                    // Reclaim itself runs as a freeing operation, so it must not call for reclaim again.
+                    let gained = match privilege {
+                        Privilege::Normal => self.make_space()?,
+                        Privilege::Freeing => self.settle_frees()?,
+                    };
+                    if !gained {
+                        return Err(PoolError::NoSpace);
+                    }
+                }
+                OpError::Fail(error) => return Err(error),
+            }
+        }
+        Err(thrashing())
+    }
+}
+
+fn thrashing() -> PoolError {
+    PoolError::Invalid("the metadata cache is too small for this operation: give the pool more memory")
+}

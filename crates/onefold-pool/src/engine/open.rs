@@ -1,0 +1,211 @@
+//! Opening a pool: superblock, recovery, and what memory is given to whom.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use onefold_block::{AlignedBuffer, BlockDevice};
+use parking_lot::{Condvar, Mutex};
+
+use super::Engine;
+use super::background::Wake;
+use super::commit::Committer;
+use crate::activity::{Activity, Counter};
+use crate::data::cache::DataCache;
+use crate::data::range_lock::RangeLocks;
+use crate::error::{PoolError, Result};
+use crate::filter::{Filter, FilterOptions};
+use crate::format::geometry::{Geometry, STATE, SUPERBLOCK, SUPERBLOCK_COPY};
+use crate::format::header::{self, BlockKind};
+use crate::format::state::Field;
+use crate::format::superblock::{Superblock, SuperblockError};
+use crate::journal::log::{self, Log};
+use crate::journal::replay::{self, Replayed};
+use crate::meta::cache::Cache;
+use crate::meta::groups::Groups;
+use crate::meta::in_flight::InFlightTable;
+use crate::meta::running::Running;
+use crate::meta::Meta;
+use crate::names::NameHash;
+use crate::options::{Environment, OpenOptions};
+
+/// Reads the superblock, or its copy where that is better.
+///
+/// # Errors
+/// [`PoolError::NotAPool`], [`PoolError::NewerFormat`], damage of both copies, device errors.
+pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
+    let mut newest: Option<Superblock> = None;
+    let mut complaints = Vec::new();
+    let found = device.block_count().map_err(|source| PoolError::Io { action: "measure", block: SUPERBLOCK, source })?;
+    for at in [SUPERBLOCK, SUPERBLOCK_COPY] {
+        if at.0 >= found {
+            continue;
+        }
+        let mut buffer = AlignedBuffer::zeroed(1);
+        device.read(at, &mut buffer).map_err(|source| PoolError::Io { action: "read", block: at, source })?;
+        match Superblock::decode(buffer.block(0).expect("one block was read"), at) {
+            Ok(superblock) if newest.as_ref().is_none_or(|other| superblock.generation > other.generation) => {
+                newest = Some(superblock);
+            }
+            Ok(_) => {}
+            Err(SuperblockError::NotAPool) => {}
+            Err(SuperblockError::Newer(what)) => return Err(PoolError::NewerFormat(what)),
+            Err(SuperblockError::Damaged(what)) => complaints.push(what),
+        }
+    }
+    match (newest, complaints.is_empty()) {
+        (Some(superblock), _) => Ok(superblock),
+        (None, true) => Err(PoolError::NotAPool("no superblock where a pool has one".to_owned())),
+        (None, false) => Err(PoolError::Damaged {
+            structure: "superblock",
+            block: SUPERBLOCK,
+            what: format!("no copy is usable: {}", complaints.join("; ")),
+        }),
+    }
+}
+
+/// Checks that the device still has all that the superblock describes.
+pub(crate) fn check_length(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+    let found = device.block_count().map_err(|source| PoolError::Io { action: "measure", block: SUPERBLOCK, source })?;
+    let needed = superblock.geometry.total_blocks;
+    if found < needed { Err(PoolError::DeviceTooSmall { found, needed }) } else { Ok(()) }
+}
+
+/// How the `memory` setting is shared out, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryPlan {
+    pub(crate) filter: u64,
+    pub(crate) metadata: u64,
+    pub(crate) data: u64,
+}
+
+impl MemoryPlan {
+    /// Half to the filter where the pool needs it, at most; of the rest a quarter to file data, and an eighth stays
+    /// for requests under way.
+    pub(crate) fn new(memory_bytes: u64, pool_blocks: u64) -> MemoryPlan {
+        let filter = (pool_blocks * 5).clamp(1 << 20, memory_bytes / 2);
+        let rest = memory_bytes - filter;
+        MemoryPlan { filter, metadata: rest / 8 * 5, data: rest / 4 }
+    }
+}
+
+/// Returns how the filter is made for a pool of this layout.
+pub(crate) fn filter_options(options: &OpenOptions, geometry: &Geometry) -> FilterOptions {
+    FilterOptions {
+        blocks_max: geometry.total_blocks,
+        pages: geometry.store_page_count(),
+        memory_bytes_max: MemoryPlan::new(options.memory_bytes, geometry.total_blocks).filter,
+        index_bits: options.filter_index_bits,
+        tag_bits: options.filter_tag_bits,
+    }
+}
+
+impl Engine {
+    /// Opens the pool on a device.
+    ///
+    /// # Errors
+    /// As [`read_superblock`]; a device that shrank; damage of the journal or the pool state; device errors.
+    pub(crate) fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, environment: Environment) -> Result<Engine> {
+        if options.memory_bytes < crate::MEMORY_BYTES_MIN {
+            return Err(PoolError::MemoryTooSmall { given: options.memory_bytes, needed: crate::MEMORY_BYTES_MIN });
+        }
+        let superblock = read_superblock(&*device)?;
+        check_length(&*device, &superblock)?;
+        let engine = Engine::assemble(device, superblock, options, environment)?;
+        if !engine.options.read_only {
+            engine.take_saved_filter()?;
+        }
+        Ok(engine)
+    }
+
+    /// Puts an engine together from a superblock that is known to be right, and recovers.
+    ///
+    /// # Errors
+    /// Damage of the journal or the pool state; device errors.
+    pub(crate) fn assemble(
+        device: Arc<dyn BlockDevice>,
+        superblock: Superblock,
+        options: OpenOptions,
+        environment: Environment,
+    ) -> Result<Engine> {
+        let (geometry, pool_tag) = (superblock.geometry, superblock.pool_tag());
+        let replayed = replay::replay(&*device, &geometry, pool_tag)?;
+        let plan = MemoryPlan::new(options.memory_bytes, geometry.total_blocks);
+        let log_bytes = usize::try_from(log::log_blocks(&geometry)).unwrap_or(usize::MAX) * onefold_block::BLOCK_BYTES;
+        let mut meta = Meta {
+            geometry,
+            pool_tag,
+            cache: Cache::new(plan.metadata),
+            running: Running::new(replayed.next_sequence, log_bytes),
+            groups: Groups::default(),
+            filter: Filter::new(&filter_options(&options, &geometry)),
+            filter_pages_ready: 0,
+            in_flight: InFlightTable::default(),
+            holds: HashMap::new(),
+            stopped: None,
+        };
+        let activity = Activity::default();
+        activity.add(Counter::Replayed, replayed.transaction_count);
+        let committer = take_in(&mut meta, replayed)?;
+        load_state(&*device, &mut meta)?;
+        Ok(Engine {
+            device,
+            name_hash: NameHash::new(&superblock.key),
+            pool_key: superblock.key,
+            superblock: Mutex::new(superblock),
+            options,
+            environment,
+            activity,
+            range_locks: RangeLocks::default(),
+            data_cache: DataCache::new(plan.data),
+            keys: Mutex::new(HashMap::new()),
+            meta: Mutex::new(meta),
+            loaded: Condvar::new(),
+            committer: Mutex::new(committer),
+            group_init: Mutex::new(()),
+            wake: Wake::default(),
+        })
+    }
+}
+
+/// Puts what recovery found into the cache, as content that is committed but not in place.
+fn take_in(meta: &mut Meta, replayed: Replayed) -> Result<Committer> {
+    let durable = replayed.next_sequence - 1;
+    let mut home = std::collections::BTreeMap::new();
+    for (block, bytes) in replayed.blocks {
+        let damaged = |what: String| PoolError::Damaged { structure: "journal", block, what };
+        let kind = header::kind(&bytes).ok_or_else(|| damaged("holds a block of no known kind".to_owned()))?;
+        header::verify(&bytes, meta.pool_tag, kind, block).map_err(|error| damaged(error.to_string()))?;
+        let bytes = Arc::new(*bytes);
+        home.insert(block, Arc::clone(&bytes));
+        let epoch = meta.running.epoch;
+        let slot = meta.cache.insert(block, kind, bytes);
+        slot.home_sequence = durable;
+        slot.logged_epoch = epoch;
+    }
+    for &block in &replayed.forgotten {
+        meta.groups.set_busy(block);
+    }
+    let log = Log::new(&meta.geometry, meta.pool_tag, replayed.position);
+    Ok(Committer::new(log, durable, home, replayed.forgotten.into_iter().collect()))
+}
+
+/// Reads the pool state, unless recovery has it.
+fn load_state(device: &dyn BlockDevice, meta: &mut Meta) -> Result<()> {
+    let damaged = |what: String| PoolError::Damaged { structure: BlockKind::State.name(), block: STATE, what };
+    if !meta.cache.contains(STATE) {
+        let mut buffer = AlignedBuffer::zeroed(1);
+        device.read(STATE, &mut buffer).map_err(|source| PoolError::Io { action: "read", block: STATE, source })?;
+        let bytes = buffer.block(0).expect("one block was read");
+        header::verify(bytes, meta.pool_tag, BlockKind::State, STATE).map_err(|error| damaged(error.to_string()))?;
+        meta.cache.insert(STATE, BlockKind::State, Arc::new(*bytes));
+    }
+    let ready = meta.state(Field::GroupsReady);
+    if ready == 0 || ready > meta.geometry.group_count() {
+        return Err(damaged(format!("{ready} block groups are said to be ready, the pool has {}", meta.geometry.group_count())));
+    }
+    let free = meta.state(Field::FreeBlocks);
+    if free > meta.geometry.allocatable_blocks() {
+        return Err(damaged(format!("{free} blocks are said to be free, the pool has {}", meta.geometry.allocatable_blocks())));
+    }
+    Ok(())
+}

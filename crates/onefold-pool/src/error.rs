@@ -1,0 +1,116 @@
+//! What can go wrong in a pool, as facts.
+
+use onefold_block::BlockNo;
+
+/// Result of a pool operation.
+pub type Result<T> = std::result::Result<T, PoolError>;
+
+/// Why a pool operation failed. An operation that fails has changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// No entry of that name, or no inode of that number.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken.
+    #[error("file exists")]
+    Exists,
+    /// A directory was needed.
+    #[error("not a directory")]
+    NotADirectory,
+    /// Something else than a directory was needed.
+    #[error("is a directory")]
+    IsADirectory,
+    /// The directory still has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// Longer than 255 bytes (a name) or 4095 bytes (a symbolic link's target).
+    #[error("name too long")]
+    NameTooLong,
+    /// No block left that this operation may take.
+    #[error("no space left in the pool")]
+    NoSpace,
+    /// Beyond the largest file, [`crate::FILE_BYTES_MAX`].
+    #[error("file too large")]
+    FileTooLarge,
+    /// The two files belong to different sharing domains.
+    #[error("the files belong to different sharing domains")]
+    CrossDomain,
+    /// The arguments make no sense.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// The offset lies past the last data or past the end (`SEEK_DATA`, `SEEK_HOLE`).
+    #[error("no data or hole past that offset")]
+    NoSuchOffset,
+    /// No extended attribute of that name.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// An extended attribute larger than 64 KiB.
+    #[error("attribute value too large")]
+    AttributeTooLarge,
+    /// The link count is at its maximum.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The operation is not permitted on this kind of file.
+    #[error("operation not permitted: {0}")]
+    NotPermitted(&'static str),
+    /// The pool cannot do this.
+    #[error("not supported: {0}")]
+    Unsupported(&'static str),
+    /// Opened read-only.
+    #[error("the pool is open read-only")]
+    ReadOnly,
+    /// An earlier write or flush failed; nothing is accepted until the pool is reopened.
+    #[error("the pool stopped after a failure: {cause}")]
+    Stopped {
+        /// The first failure.
+        cause: String,
+    },
+    /// The operation changes more metadata than the journal holds at once.
+    #[error("the operation is too large for the journal")]
+    TooLargeForJournal,
+    /// A structure is not what it must be.
+    #[error("damaged {structure} at block {block}: {what}")]
+    Damaged {
+        /// The kind of structure.
+        structure: &'static str,
+        /// Where it lies.
+        block: BlockNo,
+        /// What is wrong.
+        what: String,
+    },
+    /// A device call failed.
+    #[error("cannot {action} block {block}: {source}")]
+    Io {
+        /// What was tried: `read`, `write`, `flush`, `discard`.
+        action: &'static str,
+        /// The first block of the call.
+        block: BlockNo,
+        /// The operating system's word.
+        source: std::io::Error,
+    },
+    /// The device holds no Onefold pool.
+    #[error("not a Onefold pool: {0}")]
+    NotAPool(String),
+    /// The pool has features this version does not know.
+    #[error("the pool needs a newer Onefold: {0}")]
+    NewerFormat(String),
+    /// Another daemon has the pool, on this host or another one.
+    #[error("the pool is in use: {0}")]
+    InUse(String),
+    /// The device is too small, or shrank.
+    #[error("the device has {found} blocks of 4 KiB, at least {needed} are needed")]
+    DeviceTooSmall {
+        /// Blocks that the device has.
+        found: u64,
+        /// Blocks that it must have.
+        needed: u64,
+    },
+    /// The `memory` setting is below the least that works.
+    #[error("memory of {given} bytes is too little, at least {needed} are needed")]
+    MemoryTooSmall {
+        /// The setting, in bytes.
+        given: u64,
+        /// The floor, in bytes.
+        needed: u64,
+    },
+}

@@ -1,0 +1,353 @@
+//! The fingerprint filter: an in-memory table from fingerprint prefixes to the fingerprint store pages that may hold
+//! them. It may name wrong pages, so the caller confirms on the store page; it never forgets an entry that it took.
+//!
+//! In the large it is linear hashing (`directory`): the low bits of a fingerprint's prefix choose a region, and the
+//! filter grows by splitting one region at a time. In the small a region is a quotient table packed to the bit
+//! (`region`): the next bits choose a bucket, the last ones are stored as a tag beside the page number. Regions live
+//! in cells that are packed without holes (`arena`). Full, that makes about 3.8 bytes a block in a pool of 10^8
+//! blocks, where one look-up of a new block in 170 names a page for nothing; docs/decisions/0004 has the arithmetic.
+//!
+//! Nothing here does I/O or takes locks. Memory has a hard limit: where it is reached, entries are refused, and the
+//! blocks they stand for are not found again until a later pass finds room.
+
+mod arena;
+mod candidates;
+mod directory;
+mod geometry;
+mod packed;
+mod region;
+mod regions;
+mod saved;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use onefold_block::Fingerprint;
+
+use directory::Place;
+use geometry::Geometry;
+use region::{ENTRIES_MAX, Entry, Region, Shape};
+use regions::Regions;
+
+pub use candidates::Candidates;
+pub use region::RegionFault;
+pub use saved::{CHUNK_BYTES, LoadError, Loader, Saved};
+
+/// Regions are split as soon as they hold this many entries on average; each then holds between half and twice that.
+/// More would make each change move more memory, fewer would make the regions' own bytes count.
+const REGION_ENTRIES: usize = 512;
+/// Room for the entries of a region that is written anew; what a rare larger one needed is given back.
+const SCRATCH_ENTRIES: usize = 4 * REGION_ENTRIES;
+
+/// Memory that a filter takes without any region.
+const FIXED_BYTES: u64 = (size_of::<Filter>() + SCRATCH_ENTRIES * size_of::<Entry>()) as u64;
+
+/// Index of a fingerprint store page in the pool, counted from 0 without holes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StorePageNo(pub u64);
+
+impl fmt::Display for StorePageNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "store page {}", self.0)
+    }
+}
+
+/// What a filter is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterOptions {
+    /// Blocks that the pool can hold. More may come; each doubling beyond doubles the look-ups that err.
+    pub blocks_max: u64,
+    /// Number of fingerprint store pages.
+    pub pages: u64,
+    /// Memory that the filter may take, in bytes, all included.
+    pub memory_bytes_max: u64,
+    /// The paper's n: bits that choose a bucket. Without it, as many as suit the number of entries.
+    pub index_bits: Option<u8>,
+    /// The paper's k: bits kept to tell the entries of a bucket apart. Without it, as many as make one look-up in a
+    /// hundred err at `blocks_max`.
+    pub tag_bits: Option<u8>,
+}
+
+/// Whether a block can be found by its fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Coverage {
+    /// The filter names its page from now on.
+    Indexed,
+    /// There was no room for it: the filter does not know it.
+    Refused,
+}
+
+/// The filter.
+///
+/// Invariants, which [`Filter::check`] checks: every region's cell bears the region's number, and there are no other
+/// cells; its buckets are as many as its header says, its entries in order; every page is one of the pool's; the
+/// entries of all regions are as many as are counted; memory is within its limit.
+#[derive(Debug)]
+pub struct Filter {
+    geometry: Geometry,
+    pages: u64,
+    memory_bytes_max: u64,
+    regions: Regions,
+    /// Where a region's entries are unpacked when it is written anew.
+    scratch: Vec<Entry>,
+    entry_count: u64,
+    refused_count: u64,
+}
+
+impl Filter {
+    /// Returns an empty filter.
+    #[must_use]
+    pub fn new(options: &FilterOptions) -> Filter {
+        let geometry = Geometry::new(options);
+        Filter {
+            geometry,
+            pages: options.pages,
+            memory_bytes_max: options.memory_bytes_max,
+            regions: no_regions(options.memory_bytes_max),
+            scratch: Vec::with_capacity(SCRATCH_ENTRIES),
+            entry_count: 0,
+            refused_count: 0,
+        }
+    }
+
+    /// Adds an entry: the fingerprint of a stored block, and the page that holds it. An entry that is there already is
+    /// there twice then, and must be removed twice. Refused where memory has reached its limit, or where thousands of
+    /// blocks bear the fingerprint already.
+    ///
+    /// # Panics
+    /// When the pool has no such page.
+    pub fn insert(&mut self, fingerprint: Fingerprint, page: StorePageNo) -> Coverage {
+        assert!(page.0 < self.pages, "{page} is past the end of the pool's {}", self.pages);
+        let (place, remainder) = self.locate(fingerprint);
+        if !self.insert_at(place, Entry { remainder, page: page.0 }) {
+            self.refused_count = self.refused_count.saturating_add(1);
+            return Coverage::Refused;
+        }
+        self.entry_count += 1;
+        if self.entry_count > (self.regions.len() * REGION_ENTRIES) as u64 {
+            self.split();
+        }
+        Coverage::Indexed
+    }
+
+    /// Removes one entry with this prefix and page; returns false where there is none, because it was refused.
+    pub fn remove(&mut self, fingerprint: Fingerprint, page: StorePageNo) -> bool {
+        let (place, remainder) = self.locate(fingerprint);
+        let removed = self.remove_at(place, Entry { remainder, page: page.0 });
+        if removed {
+            self.entry_count -= 1;
+        } else {
+            self.refused_count = self.refused_count.saturating_sub(1);
+        }
+        removed
+    }
+
+    /// Returns the pages that may hold `fingerprint`.
+    #[must_use]
+    pub fn candidates(&self, fingerprint: Fingerprint) -> Candidates {
+        let mut candidates = Candidates::default();
+        let (place, remainder) = self.locate(fingerprint);
+        if let Some(words) = self.regions.words(place.region) {
+            Region::new(words, self.shape(words, place)).candidates(remainder, &mut candidates);
+        }
+        candidates
+    }
+
+    /// Forgets everything, the number of refused entries too.
+    pub fn clear(&mut self) {
+        self.regions = no_regions(self.memory_bytes_max);
+        self.entry_count = 0;
+        self.refused_count = 0;
+    }
+
+    /// Takes note that the pool has `pages` fingerprint store pages from now on; it never has fewer. Costs nothing:
+    /// page numbers are as wide as each region needs them.
+    pub fn grow(&mut self, pages: u64) {
+        self.pages = self.pages.max(pages);
+    }
+
+    /// Returns the number of entries.
+    #[must_use]
+    pub fn entry_count(&self) -> u64 {
+        self.entry_count
+    }
+
+    /// Returns the number of entries that were refused and not since removed: stored blocks that cannot be found.
+    #[must_use]
+    pub fn refused_count(&self) -> u64 {
+        self.refused_count
+    }
+
+    /// Returns the memory that the filter takes, all included, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        FIXED_BYTES + self.regions.memory_bytes()
+    }
+
+    /// Returns the paper's n as it is in force: the most bits that choose a bucket.
+    #[must_use]
+    pub fn index_bits(&self) -> u8 {
+        u8::try_from(self.geometry.index_bits).expect("bounded by the prefix")
+    }
+
+    /// Returns the paper's k as it is in force: the bits of the prefix beyond the index bits.
+    #[must_use]
+    pub fn tag_bits(&self) -> u8 {
+        u8::try_from(self.geometry.prefix_bits - self.geometry.index_bits).expect("bounded by the prefix")
+    }
+
+    /// Checks the invariants.
+    ///
+    /// # Errors
+    /// Says the first that does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        let mut cells = 0;
+        let mut entries = 0;
+        for number in (0..).take(self.regions.len()) {
+            let place = self.regions.locate(u64::from(number));
+            let Some(words) = self.regions.words(number) else { continue };
+            let shape = self.shape(words, place);
+            if region::number(words) != number {
+                return Err(format!("region {number}: its cell is region {}'s", region::number(words)));
+            }
+            if shape.count == 0 || !shape.is_possible(self.bucket_bits_max(place)) || shape.words() > words.len() {
+                return Err(format!("region {number}: {shape:?} in a cell of {} words", words.len()));
+            }
+            Region::check(words, shape, self.pages).map_err(|fault| format!("region {number}: {fault}"))?;
+            cells += 1;
+            entries += shape.count as u64;
+        }
+        if cells != self.regions.cell_count() {
+            return Err(format!("{} cells for {cells} regions with entries", self.regions.cell_count()));
+        }
+        if entries != self.entry_count {
+            return Err(format!("{entries} entries, counted as {}", self.entry_count));
+        }
+        if entries > 0 && self.memory_bytes() > self.memory_bytes_max {
+            return Err(format!("{} bytes of memory, {} allowed", self.memory_bytes(), self.memory_bytes_max));
+        }
+        Ok(())
+    }
+
+    fn locate(&self, fingerprint: Fingerprint) -> (Place, u64) {
+        let key = self.geometry.key(fingerprint);
+        let place = self.regions.locate(key);
+        (place, key >> place.bits)
+    }
+
+    fn remainder_bits(&self, place: Place) -> u32 {
+        self.geometry.prefix_bits - place.bits
+    }
+
+    fn bucket_bits_max(&self, place: Place) -> u32 {
+        self.geometry.bucket_bits_max(place.bits)
+    }
+
+    fn shape(&self, words: &[u64], place: Place) -> Shape {
+        Shape::read(words, self.remainder_bits(place))
+    }
+
+    /// Adds an entry to a region; returns false where there is no room for it.
+    fn insert_at(&mut self, place: Place, entry: Entry) -> bool {
+        let Some(words) = self.regions.words(place.region) else {
+            return self.store(place, &[entry]);
+        };
+        let shape = self.shape(words, place);
+        if shape.count == ENTRIES_MAX {
+            return false;
+        }
+        if !shape.suits_one_more(entry.page, self.bucket_bits_max(place)) {
+            if Region::new(words, shape).is_bucket_full(entry.remainder) {
+                return false;
+            }
+            return self.with_entries(place, |filter, entries| {
+                let index = entries.partition_point(|other| *other < entry);
+                entries.insert(index, entry);
+                filter.store(place, entries)
+            });
+        }
+        match self.regions.reserve(place.region, shape.with_count(shape.count + 1).words()) {
+            Some(words) => region::insert(words, shape, entry),
+            None => false,
+        }
+    }
+
+    /// Removes an entry from a region; returns false where there is none like it.
+    fn remove_at(&mut self, place: Place, entry: Entry) -> bool {
+        let remainder_bits = self.remainder_bits(place);
+        let Some(words) = self.regions.words_mut(place.region) else { return false };
+        let shape = Shape::read(words, remainder_bits);
+        if !region::remove(words, shape, entry) {
+            return false;
+        }
+        let after = shape.with_count(shape.count - 1);
+        if after.count == 0 {
+            self.regions.free(place.region);
+        } else if after.is_sparse() {
+            // Where there is no memory even to write fewer entries anew, the region stays as it is.
+            let _ = self.with_entries(place, |filter, entries| filter.store(place, entries));
+        } else {
+            self.regions.shrink(place.region, after.words());
+        }
+        true
+    }
+
+    /// Splits the next region in two. Does nothing where there is no memory for it, or no bit left to split by: the
+    /// regions then grow instead.
+    fn split(&mut self) {
+        let whole = self.regions.next_to_split();
+        let Ok(sibling) = u32::try_from(self.regions.len()) else { return };
+        if whole.bits == self.geometry.prefix_bits || !self.regions.push() {
+            return;
+        }
+        let halves = [whole.region, sibling].map(|region| Place { region, bits: whole.bits + 1 });
+        let stored = self.with_entries(whole, |filter, entries| {
+            // Both halves stay in order, for the bit that parts them is the lowest of the remainder.
+            let upper: Vec<Entry> =
+                entries.iter().filter(|entry| entry.remainder & 1 == 1).map(Entry::halved).collect();
+            entries.retain(|entry| entry.remainder & 1 == 0);
+            entries.iter_mut().for_each(|entry| *entry = entry.halved());
+            filter.store(halves[1], &upper) && filter.store(halves[0], entries)
+        });
+        if !stored {
+            self.regions.pop();
+        }
+    }
+
+    /// Writes a region anew with these entries, which are in order. Returns false, and changes nothing, where there is
+    /// no memory for it.
+    fn store(&mut self, place: Place, entries: &[Entry]) -> bool {
+        if entries.is_empty() {
+            self.regions.free(place.region);
+            return true;
+        }
+        let shape = Shape::fitting(entries, self.remainder_bits(place), self.bucket_bits_max(place));
+        match self.regions.reserve(place.region, shape.words()) {
+            Some(words) => region::encode(words, shape, entries),
+            None => return false,
+        }
+        self.regions.shrink(place.region, shape.words());
+        true
+    }
+
+    /// Unpacks a region's entries into the scratch list and runs `work` on them.
+    fn with_entries<R>(&mut self, place: Place, work: impl FnOnce(&mut Filter, &mut Vec<Entry>) -> R) -> R {
+        let mut entries = std::mem::take(&mut self.scratch);
+        entries.clear();
+        if let Some(words) = self.regions.words(place.region) {
+            entries.extend(Region::new(words, self.shape(words, place)).entries());
+        }
+        let result = work(self, &mut entries);
+        entries.clear();
+        entries.shrink_to(SCRATCH_ENTRIES);
+        self.scratch = entries;
+        result
+    }
+}
+
+/// Returns the regions of an empty filter.
+fn no_regions(memory_bytes_max: u64) -> Regions {
+    Regions::new(memory_bytes_max.saturating_sub(FIXED_BYTES))
+}

@@ -1,0 +1,348 @@
+//! A region: the entries whose keys begin alike, in buckets, packed to the bit.
+//!
+//! A key without the bits that chose the region is the entry's *remainder*. Its upper bits choose one of the region's
+//! 2^b buckets; its lower bits, the *tag*, are stored. A region in memory and in the saved filter is these words:
+//!
+//! | words       | field   | notes                                                                                   |
+//! |-------------|---------|-----------------------------------------------------------------------------------------|
+//! | 0           | header  | bits 0..32 region number, 32..48 entry count, 48..56 b, 56..64 bits of a page number     |
+//! | 1..1+m      | bitmap  | bucket after bucket: a zero for each entry, then a one; m words hold entry count + 2^b bits |
+//! | 1+m..       | entries | entry after entry: tag, then page number, without space between                         |
+//!
+//! Unused bits are zero. With as many buckets as entries this costs 2 bits an entry beside tag and page, and each
+//! halving of the buckets would cost half a bit less in the bitmap and one more in the tags.
+
+#[cfg(test)]
+mod tests;
+
+use super::StorePageNo;
+use super::arena;
+use super::candidates::Candidates;
+use super::geometry::ceil_log2;
+use super::packed;
+
+/// Most entries in one region, far more than chance ever brings together.
+pub(super) const ENTRIES_MAX: usize = u16::MAX as usize;
+
+/// Most entries in one bucket. Only thousands of equal fingerprints get there: their region keeps room for others.
+const BUCKET_ENTRIES_MAX: usize = 1 << 12;
+
+/// One stored block: what is left of its key, and the store page that holds its fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Entry {
+    pub(super) remainder: u64,
+    pub(super) page: u64,
+}
+
+impl Entry {
+    /// Returns the entry as it is in either half of its region.
+    pub(super) fn halved(&self) -> Entry {
+        Entry { remainder: self.remainder >> 1, page: self.page }
+    }
+}
+
+/// The widths that say where everything is in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) count: usize,
+    pub(super) bucket_bits: u32,
+    pub(super) page_bits: u32,
+    pub(super) remainder_bits: u32,
+}
+
+impl Shape {
+    /// Returns the shape that holds `entries` in the fewest bits, with at most 2^`bucket_bits_max` buckets.
+    pub(super) fn fitting(entries: &[Entry], remainder_bits: u32, bucket_bits_max: u32) -> Shape {
+        let page_bits = entries.iter().map(|entry| bits_of(entry.page)).max().unwrap_or(0);
+        let bucket_bits = ceil_log2(entries.len() as u64).min(bucket_bits_max).min(remainder_bits);
+        Shape { count: entries.len(), bucket_bits, page_bits, remainder_bits }
+    }
+
+    /// Reads the shape from a region's header. Nothing in it is checked.
+    pub(super) fn read(words: &[u64], remainder_bits: u32) -> Shape {
+        let field = |at, width| u32::try_from(packed::get(words, at, width)).expect("no field is wider");
+        Shape { count: field(32, 16) as usize, bucket_bits: field(48, 8), page_bits: field(56, 8), remainder_bits }
+    }
+
+    /// Writes the header, but for the region's number.
+    fn write(&self, words: &mut [u64]) {
+        packed::put(words, 32, 16, self.count as u64);
+        packed::put(words, 48, 8, u64::from(self.bucket_bits));
+        packed::put(words, 56, 8, u64::from(self.page_bits));
+    }
+
+    /// Tells whether widths can be so: what [`Shape::read`] leaves to be checked.
+    pub(super) fn is_possible(&self, bucket_bits_max: u32) -> bool {
+        self.bucket_bits <= self.remainder_bits.min(bucket_bits_max)
+            && self.page_bits <= u64::BITS
+            && 1_usize.checked_shl(self.bucket_bits).is_some_and(|buckets| buckets <= 4 * ENTRIES_MAX)
+    }
+
+    /// Returns the shape with `count` entries.
+    pub(super) fn with_count(&self, count: usize) -> Shape {
+        Shape { count, ..*self }
+    }
+
+    /// Tells whether another entry fits between the others, or the region is to be written anew in a better shape.
+    pub(super) fn suits_one_more(&self, page: u64, bucket_bits_max: u32) -> bool {
+        let more_buckets = self.bucket_bits < self.remainder_bits.min(bucket_bits_max);
+        bits_of(page) <= self.page_bits && !(more_buckets && self.count + 1 > 1 << self.bucket_bits)
+    }
+
+    /// Tells whether there are so few entries that the region is to be written anew with fewer buckets.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.count * 4 < 1 << self.bucket_bits
+    }
+
+    /// Returns the words that a region of this shape takes.
+    pub(super) fn words(&self) -> usize {
+        1 + self.bitmap_words() + packed::words_for(self.count * self.entry_bits())
+    }
+
+    fn tag_bits(&self) -> u32 {
+        self.remainder_bits - self.bucket_bits
+    }
+
+    fn entry_bits(&self) -> usize {
+        (self.tag_bits() + self.page_bits) as usize
+    }
+
+    fn bitmap_bits(&self) -> usize {
+        self.count + (1 << self.bucket_bits)
+    }
+
+    fn bitmap_words(&self) -> usize {
+        packed::words_for(self.bitmap_bits())
+    }
+}
+
+/// A region to read.
+pub(super) struct Region<'a> {
+    shape: Shape,
+    bitmap: &'a [u64],
+    entries: &'a [u64],
+}
+
+/// A bucket: its entries, and the bit of the bitmap where it begins.
+struct Bucket {
+    first: usize,
+    count: usize,
+    bit: usize,
+}
+
+impl Region<'_> {
+    /// Returns the region in `words`, which follow from `shape`.
+    pub(super) fn new(words: &[u64], shape: Shape) -> Region<'_> {
+        let (bitmap, entries) = words[1..].split_at(shape.bitmap_words());
+        Region { shape, bitmap, entries }
+    }
+
+    /// Adds the pages of all entries with this remainder.
+    pub(super) fn candidates(&self, remainder: u64, into: &mut Candidates) {
+        let bucket = self.bucket(remainder);
+        let first = self.lower_bound(&bucket, Entry { remainder, page: 0 });
+        let tag = self.tag(remainder);
+        for index in first..bucket.first + bucket.count {
+            let (found, page) = self.entry(index);
+            if found != tag {
+                break;
+            }
+            into.add(StorePageNo(page));
+        }
+    }
+
+    /// Tells whether the bucket of this remainder takes no more entries.
+    pub(super) fn is_bucket_full(&self, remainder: u64) -> bool {
+        self.bucket(remainder).count >= BUCKET_ENTRIES_MAX
+    }
+
+    /// Returns all entries, in order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        let (mut bucket, mut bit) = (0, 0);
+        (0..self.shape.count).map(move |index| {
+            while packed::get(self.bitmap, bit, 1) == 1 {
+                bucket += 1;
+                bit += 1;
+            }
+            bit += 1;
+            let (tag, page) = self.entry(index);
+            Entry { remainder: bucket << self.shape.tag_bits() | tag, page }
+        })
+    }
+
+    /// Checks what [`Shape::is_possible`] cannot: the bitmap, the order of the entries, their pages, and that whatever
+    /// is unused is zero. `words` may be longer than the region.
+    pub(super) fn check(words: &[u64], shape: Shape, pages: u64) -> Result<(), RegionFault> {
+        let region = Region::new(words, shape);
+        let ones: u32 = region.bitmap.iter().map(|word| word.count_ones()).sum();
+        let buckets = 1 << shape.bucket_bits;
+        let last = shape.bitmap_bits() - 1;
+        if u64::from(ones) != buckets || packed::get(region.bitmap, last, 1) != 1 {
+            return Err(RegionFault::Bitmap);
+        }
+        if (last + 1..shape.bitmap_words() * 64).any(|bit| packed::get(region.bitmap, bit, 1) != 0) {
+            return Err(RegionFault::Bitmap);
+        }
+        let end = shape.count * shape.entry_bits();
+        let used = packed::words_for(end);
+        let beyond = region.entries[used..].iter().any(|&word| word != 0);
+        if beyond || (!end.is_multiple_of(64) && region.entries[end / 64] >> (end % 64) != 0) {
+            return Err(RegionFault::Unused);
+        }
+        if !region.entries().is_sorted() {
+            return Err(RegionFault::Order);
+        }
+        match region.entries().map(|entry| entry.page).find(|&page| page >= pages) {
+            Some(page) => Err(RegionFault::Page(StorePageNo(page))),
+            None => Ok(()),
+        }
+    }
+
+    fn bucket(&self, remainder: u64) -> Bucket {
+        let number = usize::try_from(remainder >> self.shape.tag_bits()).expect("fewer buckets than 2^32");
+        let bit = if number == 0 { 0 } else { packed::select_one(self.bitmap, number - 1) + 1 };
+        Bucket { first: bit - number, count: packed::next_one(self.bitmap, bit) - bit, bit }
+    }
+
+    fn tag(&self, remainder: u64) -> u64 {
+        remainder & packed::mask(self.shape.tag_bits())
+    }
+
+    fn entry(&self, index: usize) -> (u64, u64) {
+        let at = index * self.shape.entry_bits();
+        let tag_bits = self.shape.tag_bits();
+        let tag = packed::get(self.entries, at, tag_bits);
+        (tag, packed::get(self.entries, at + tag_bits as usize, self.shape.page_bits))
+    }
+
+    /// Returns the first place in a bucket whose entry is not below `entry`.
+    fn lower_bound(&self, bucket: &Bucket, entry: Entry) -> usize {
+        let sought = (self.tag(entry.remainder), entry.page);
+        let (mut low, mut high) = (bucket.first, bucket.first + bucket.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry(middle) < sought {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+/// Writes `entries`, which are in order, into a cell large enough for `shape`; the region's number stays.
+pub(super) fn encode(words: &mut [u64], shape: Shape, entries: &[Entry]) {
+    debug_assert!(entries.is_sorted() && entries.len() == shape.count, "{shape:?} for {} entries", entries.len());
+    words[1..].fill(0);
+    shape.write(words);
+    let tag_bits = shape.tag_bits();
+    let (bitmap, packed_entries) = words[1..].split_at_mut(shape.bitmap_words());
+    let (mut bucket, mut bit, mut at) = (0, 0, 0);
+    for entry in entries {
+        while bucket < entry.remainder >> tag_bits {
+            packed::put(bitmap, bit, 1, 1);
+            bucket += 1;
+            bit += 1;
+        }
+        bit += 1;
+        packed::put(packed_entries, at, tag_bits, entry.remainder);
+        packed::put(packed_entries, at + tag_bits as usize, shape.page_bits, entry.page);
+        at += shape.entry_bits();
+    }
+    while bit < shape.bitmap_bits() {
+        packed::put(bitmap, bit, 1, 1);
+        bit += 1;
+    }
+}
+
+/// Puts an entry among the others; returns false, and changes nothing, where its bucket is full. The cell has room for
+/// one more and its shape suits it.
+pub(super) fn insert(words: &mut [u64], shape: Shape, entry: Entry) -> bool {
+    let region = Region::new(words, shape);
+    let bucket = region.bucket(entry.remainder);
+    if bucket.count >= BUCKET_ENTRIES_MAX {
+        return false;
+    }
+    let index = region.lower_bound(&bucket, entry);
+    let after = shape.with_count(shape.count + 1);
+    after.write(words);
+
+    let bitmap_words = after.bitmap_words();
+    if bitmap_words > shape.bitmap_words() {
+        // The bitmap takes one more word: all entries make room for it.
+        let end = shape.words();
+        words.copy_within(bitmap_words..end, bitmap_words + 1);
+        words[bitmap_words] = 0;
+    }
+    let (bitmap, entries) = words[1..].split_at_mut(bitmap_words);
+    packed::open_gap(bitmap, bucket.bit, 1, shape.bitmap_bits());
+    let bits = shape.entry_bits();
+    if bits > 0 {
+        packed::open_gap(entries, index * bits, bits, shape.count * bits);
+        packed::put(entries, index * bits, shape.tag_bits(), entry.remainder);
+        packed::put(entries, index * bits + shape.tag_bits() as usize, shape.page_bits, entry.page);
+    }
+    true
+}
+
+/// Removes one entry like `entry`; tells whether there was one.
+pub(super) fn remove(words: &mut [u64], shape: Shape, entry: Entry) -> bool {
+    let region = Region::new(words, shape);
+    let bucket = region.bucket(entry.remainder);
+    let index = region.lower_bound(&bucket, entry);
+    if index == bucket.first + bucket.count || region.entry(index) != (region.tag(entry.remainder), entry.page) {
+        return false;
+    }
+    let after = shape.with_count(shape.count - 1);
+    after.write(words);
+
+    let bitmap_words = shape.bitmap_words();
+    let (bitmap, entries) = words[1..].split_at_mut(bitmap_words);
+    packed::close_gap(bitmap, bucket.bit, 1, shape.bitmap_bits());
+    let bits = shape.entry_bits();
+    if bits > 0 {
+        packed::close_gap(entries, index * bits, bits, shape.count * bits);
+    }
+    if after.bitmap_words() < bitmap_words {
+        let end = shape.words();
+        words.copy_within(bitmap_words + 1..end, bitmap_words);
+        words[end - 1] = 0;
+    }
+    true
+}
+
+/// What is wrong with a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegionFault {
+    /// It is another region.
+    #[error("it says that it is region {found}")]
+    Number {
+        /// Which it says it is.
+        found: u32,
+    },
+    /// Its header cannot be.
+    #[error("its header gives impossible widths")]
+    Shape,
+    /// Its bitmap is not one of so many buckets and entries.
+    #[error("its bitmap does not fit its numbers of buckets and entries")]
+    Bitmap,
+    /// Its entries are not in order.
+    #[error("its entries are out of order")]
+    Order,
+    /// An entry names a page that the pool does not have.
+    #[error("an entry names {0}, past the end of the pool")]
+    Page(StorePageNo),
+    /// Bits that mean nothing are not zero.
+    #[error("its unused bits are not zero")]
+    Unused,
+}
+
+fn bits_of(value: u64) -> u32 {
+    u64::BITS - value.leading_zeros()
+}
+
+/// Returns the region's number.
+pub(super) fn number(words: &[u64]) -> u32 {
+    arena::owner(words)
+}

@@ -1,0 +1,229 @@
+//! The filter as a whole, against a plain multiset.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use onefold_block::random::SeededRandom;
+
+const PAGES: u64 = 5000;
+
+pub(super) fn options(blocks_max: u64) -> FilterOptions {
+    FilterOptions { blocks_max, pages: PAGES, memory_bytes_max: u64::MAX, index_bits: None, tag_bits: None }
+}
+
+/// Returns fingerprint `number` of a family: as uniform as a keyed hash makes them, and the same every time.
+pub(super) fn fingerprint(family: u64, number: u64) -> Fingerprint {
+    let random = SeededRandom::new(number.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ family << 56);
+    let mut bytes = [0; 16];
+    onefold_block::Random::fill(&random, &mut bytes).unwrap();
+    Fingerprint(bytes)
+}
+
+/// What the filter is a compressed form of: how often each prefix and page were inserted.
+struct Model {
+    prefix_bits: u32,
+    entries: BTreeMap<(u64, StorePageNo), u64>,
+    entry_count: u64,
+}
+
+impl Model {
+    fn of(filter: &Filter) -> Model {
+        Model { prefix_bits: filter.geometry.prefix_bits, entries: BTreeMap::new(), entry_count: 0 }
+    }
+
+    fn key(&self, fingerprint: Fingerprint) -> u64 {
+        fingerprint.prefix_u64() >> (64 - self.prefix_bits)
+    }
+
+    fn insert(&mut self, fingerprint: Fingerprint, page: StorePageNo) {
+        *self.entries.entry((self.key(fingerprint), page)).or_default() += 1;
+        self.entry_count += 1;
+    }
+
+    fn remove(&mut self, fingerprint: Fingerprint, page: StorePageNo) -> bool {
+        let key = (self.key(fingerprint), page);
+        let Some(count) = self.entries.get_mut(&key) else { return false };
+        *count -= 1;
+        self.entry_count -= 1;
+        if *count == 0 {
+            self.entries.remove(&key);
+        }
+        true
+    }
+
+    fn candidates(&self, fingerprint: Fingerprint) -> Vec<StorePageNo> {
+        let key = self.key(fingerprint);
+        self.entries.range((key, StorePageNo(0))..=(key, StorePageNo(u64::MAX))).map(|(&(_, page), _)| page).collect()
+    }
+}
+
+/// Runs random inserts, removes and look-ups on a filter and on the model, and compares after each.
+fn compare_with_model(options: &FilterOptions, seed: u64, rounds: u64, family_size: u64) {
+    let random = SeededRandom::new(seed);
+    let mut filter = Filter::new(options);
+    let mut model = Model::of(&filter);
+    let mut pages = options.pages;
+    for round in 0..rounds {
+        // The mix swings between filling and emptying.
+        let inserts_of_ten = [7, 3, 7, 3][usize::try_from(4 * round / rounds).unwrap()];
+        let fingerprint = fingerprint(seed, random.below(family_size));
+        let page = StorePageNo(random.below(pages) >> random.below(13));
+        if random.below(10) < inserts_of_ten {
+            match filter.insert(fingerprint, page) {
+                Coverage::Indexed => model.insert(fingerprint, page),
+                Coverage::Refused => assert!(options.memory_bytes_max < u64::MAX, "seed {seed} round {round}"),
+            }
+        } else {
+            // Now and then a page that the fingerprint is not on.
+            let known = model.candidates(fingerprint);
+            let any = usize::try_from(random.below(known.len() as u64 + 1)).unwrap();
+            let page = known.get(any).copied().unwrap_or(page);
+            assert_eq!(filter.remove(fingerprint, page), model.remove(fingerprint, page), "seed {seed} round {round}");
+        }
+        let found: Vec<StorePageNo> = filter.candidates(fingerprint).into_iter().collect();
+        assert_eq!(found, model.candidates(fingerprint), "seed {seed} round {round}");
+        assert_eq!(filter.entry_count(), model.entry_count, "seed {seed} round {round}");
+        if random.below(rounds) < 20 {
+            filter.check().unwrap_or_else(|fault| panic!("seed {seed} round {round}: {fault}"));
+            pages += pages / 3;
+            filter.grow(pages);
+        }
+    }
+    for number in 0..family_size {
+        let fingerprint = fingerprint(seed, number);
+        let found: Vec<StorePageNo> = filter.candidates(fingerprint).into_iter().collect();
+        assert_eq!(found, model.candidates(fingerprint), "seed {seed} at the end");
+    }
+    for ((key, page), count) in model.entries {
+        let bytes = u128::from(key << (64 - model.prefix_bits)) << 64;
+        for _ in 0..count {
+            assert!(filter.remove(Fingerprint(bytes.to_be_bytes()), page), "seed {seed}: an entry was lost");
+        }
+    }
+    assert_eq!(filter.entry_count(), 0);
+    filter.check().unwrap();
+}
+
+#[test]
+fn random_work_leaves_what_a_multiset_would_hold() {
+    for seed in 0..4 {
+        compare_with_model(&options(20_000), seed, 60_000, 15_000);
+    }
+}
+
+#[test]
+fn overfull_buckets_and_equal_fingerprints_lose_nothing() {
+    for (seed, index_bits, tag_bits) in [(10, 0, 14), (11, 2, 12), (12, 6, 1), (13, 0, 0), (14, 19, 24), (15, 40, 16)] {
+        let few = FilterOptions { index_bits: Some(index_bits), tag_bits: Some(tag_bits), ..options(1 << 13) };
+        compare_with_model(&few, seed, 20_000, 4000);
+        compare_with_model(&few, seed + 100, 20_000, 3);
+    }
+    // Prefixes of hardly any bits: regions cannot be split any more and grow instead.
+    compare_with_model(&options(1), 16, 20_000, 4000);
+}
+
+#[test]
+fn at_the_limit_of_memory_entries_are_refused_and_none_is_lost() {
+    for (seed, limit) in [(20, 100_000), (21, 150_000), (22, 47_000), (23, 1000), (24, 0)] {
+        let limited = FilterOptions { memory_bytes_max: limit, ..options(100_000) };
+        compare_with_model(&limited, seed, 60_000, 50_000);
+    }
+    let limited = FilterOptions { memory_bytes_max: 400_000, ..options(1 << 20) };
+    let mut filter = Filter::new(&limited);
+    for number in 0..300_000 {
+        let _ = filter.insert(fingerprint(1, number), StorePageNo(number % PAGES));
+        assert!(filter.memory_bytes() <= limited.memory_bytes_max);
+    }
+    filter.check().unwrap();
+    assert_eq!(filter.entry_count() + filter.refused_count(), 300_000);
+    assert!(filter.entry_count() > 80_000, "{} entries in 400 kB", filter.entry_count());
+    for number in 0..300_000 {
+        filter.remove(fingerprint(1, number), StorePageNo(number % PAGES));
+    }
+    assert_eq!((filter.entry_count(), filter.refused_count()), (0, 0));
+}
+
+#[test]
+fn a_fingerprint_that_very_many_blocks_bear_is_refused_in_the_end_and_harms_no_other() {
+    let mut filter = Filter::new(&options(1 << 20));
+    let common = fingerprint(1, 0);
+    for number in 0..70_000 {
+        let _ = filter.insert(common, StorePageNo(number % PAGES));
+    }
+    for number in 1..20_000 {
+        assert_eq!(filter.insert(fingerprint(1, number), StorePageNo(number % PAGES)), Coverage::Indexed);
+    }
+    filter.check().unwrap();
+    assert_eq!(filter.refused_count(), 70_000 - 4096);
+    assert_eq!(filter.candidates(common).len(), 4096);
+    for number in 1..20_000 {
+        assert!(filter.remove(fingerprint(1, number), StorePageNo(number % PAGES)));
+    }
+    for number in 0..4096 {
+        assert!(filter.remove(common, StorePageNo(number % PAGES)));
+    }
+    filter.check().unwrap();
+    assert_eq!(filter.entry_count(), 0);
+}
+
+#[test]
+fn a_cleared_filter_is_as_a_new_one() {
+    let mut filter = Filter::new(&options(10_000));
+    let empty_bytes = filter.memory_bytes();
+    for number in 0..10_000 {
+        assert_eq!(filter.insert(fingerprint(1, number), StorePageNo(number % PAGES)), Coverage::Indexed);
+    }
+    assert!(filter.memory_bytes() > empty_bytes + 20_000);
+    filter.clear();
+    assert_eq!((filter.entry_count(), filter.memory_bytes()), (0, empty_bytes));
+    assert!(filter.candidates(fingerprint(1, 1)).is_empty());
+    assert_eq!(filter.insert(fingerprint(1, 1), StorePageNo(1)), Coverage::Indexed);
+    filter.check().unwrap();
+}
+
+#[test]
+#[should_panic(expected = "store page 5000 is past the end of the pool's 5000")]
+fn a_page_that_the_pool_does_not_have_is_a_fault_of_the_caller() {
+    let _ = Filter::new(&options(10)).insert(fingerprint(1, 1), StorePageNo(PAGES));
+}
+
+/// Fills a filter in the order of allocation and measures what issue tables are about: bytes per entry and the share
+/// of look-ups of new blocks that name a page.
+fn fill_and_measure(blocks_max: u64, stored: u64) -> (f64, f64) {
+    let pages = blocks_max.div_ceil(170);
+    let mut filter = Filter::new(&FilterOptions { pages, ..options(blocks_max) });
+    let empty_bytes = filter.memory_bytes();
+    for number in 0..stored {
+        assert_eq!(filter.insert(fingerprint(1, number), StorePageNo(number / 170)), Coverage::Indexed);
+    }
+    for number in (0..stored).step_by(97) {
+        assert!(filter.candidates(fingerprint(1, number)).iter().any(|page| page.0 == number / 170));
+    }
+    let lookups = 400_000;
+    let errors: usize = (0..lookups).map(|number| filter.candidates(fingerprint(2, number)).len()).sum();
+    let bytes = (filter.memory_bytes() - empty_bytes) as f64;
+    (bytes / stored as f64, errors as f64 / lookups as f64)
+}
+
+#[test]
+fn a_full_filter_of_a_million_blocks_is_small_and_rarely_errs() {
+    let (bytes, errors) = fill_and_measure(1_000_000, 1_000_000);
+    assert!(errors <= 0.01 && errors > 0.004, "{errors} false pages per look-up");
+    assert!(bytes < 3.3, "{bytes} bytes an entry");
+}
+
+#[test]
+fn a_large_pool_costs_no_more_than_its_blocks_at_any_time() {
+    // Two pools of 1 TiB and of 16 TiB, hardly filled.
+    for (blocks_max, bytes_max) in [(1 << 28, 4.6), (1_u64 << 32, 5.2)] {
+        for stored in [20_000, 400_000] {
+            let (bytes, errors) = fill_and_measure(blocks_max, stored);
+            assert!(errors < 0.001, "{errors} false pages per look-up");
+            let allowed = bytes_max + 200_000.0 / stored as f64;
+            assert!(
+                bytes < allowed,
+                "{bytes} bytes an entry for {stored} in a pool of {blocks_max}, {allowed} allowed"
+            );
+        }
+    }
+}

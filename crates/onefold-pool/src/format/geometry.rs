@@ -1,0 +1,341 @@
+//! Where things lie: pure arithmetic over the facts of the superblock.
+//!
+//! The device is cut into block groups of 32,768 blocks (128 MiB), as in the paper. A group begins with its own
+//! structures; group 0 also holds what the pool has once.
+//!
+//! | group 0, blocks | what                                                     |
+//! |-----------------|----------------------------------------------------------|
+//! | 0               | superblock                                               |
+//! | 1               | heartbeat                                                |
+//! | 2..4            | bitmap of group 0                                        |
+//! | 4..197          | fingerprint store of group 0                             |
+//! | 197             | pool state                                               |
+//! | 4095            | superblock copy                                          |
+//! | 200.. or 4096.. | journal: two header slots, then the log (small pools: 200) |
+//!
+//! | other group, blocks from its first | what                             |
+//! |------------------------------------|----------------------------------|
+//! | 0..2                               | bitmap: bit set = allocated      |
+//! | 2..195                             | fingerprint store                |
+//! | 195..                              | file data, map nodes, tree pages |
+//!
+//! With [`StorePlacement::AtEnd`] all stores lie side by side behind the last group instead, 193 blocks a group.
+
+use onefold_block::BlockNo;
+
+use crate::StorePlacement;
+
+/// Blocks of a block group: 128 MiB.
+pub const GROUP_BLOCKS: u64 = 32_768;
+/// Entries of a fingerprint store page: 170 entries of 24 bytes and a header fill a block exactly.
+pub const ENTRIES_PER_STORE_PAGE: u64 = 170;
+/// Pages of a group's fingerprint store.
+pub const STORE_PAGES_PER_GROUP: u64 = GROUP_BLOCKS.div_ceil(ENTRIES_PER_STORE_PAGE);
+/// Bits in a bitmap block, after its header.
+pub const BITS_PER_BITMAP_BLOCK: u64 = 4080 * 8;
+/// Bitmap blocks of a group.
+pub const BITMAP_BLOCKS: u64 = GROUP_BLOCKS.div_ceil(BITS_PER_BITMAP_BLOCK);
+/// The superblock's place.
+pub const SUPERBLOCK: BlockNo = BlockNo(0);
+/// The heartbeat's place.
+pub const HEARTBEAT: BlockNo = BlockNo(1);
+/// The pool state's place.
+pub const STATE: BlockNo = BlockNo(197);
+/// The superblock copy's place: fixed, so that it is found without the superblock, and far enough away to survive
+/// somebody's write to the front of the device.
+pub const SUPERBLOCK_COPY: BlockNo = BlockNo(4095);
+/// The least device: 16 MiB.
+pub const DEVICE_BLOCKS_MIN: u64 = 4096;
+/// A last group shorter than this is left unused: its own structures would take most of it.
+pub const LAST_GROUP_BLOCKS_MIN: u64 = 512;
+/// Blocks of the largest journal: 64 MiB.
+pub const JOURNAL_BLOCKS_MAX: u64 = 16_384;
+/// Blocks of the least journal: 1 MiB.
+pub const JOURNAL_BLOCKS_MIN: u64 = 256;
+
+const GROUP_0_META_FIRST: u64 = 2;
+const JOURNAL_FIRST_SMALL: u64 = 200;
+const JOURNAL_FIRST_LARGE: u64 = 4096;
+const _: () = assert!(STORE_PAGES_PER_GROUP == 193 && BITMAP_BLOCKS == 2);
+const _: () = assert!(GROUP_0_META_FIRST + BITMAP_BLOCKS + STORE_PAGES_PER_GROUP == STATE.0);
+const _: () = assert!(JOURNAL_FIRST_LARGE + JOURNAL_BLOCKS_MAX <= GROUP_BLOCKS / 2 + JOURNAL_FIRST_LARGE);
+const _: () = assert!(SUPERBLOCK_COPY.0 < DEVICE_BLOCKS_MIN);
+
+/// The layout of one pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Blocks that the pool manages, structures included.
+    pub total_blocks: u64,
+    /// First block of the journal.
+    pub journal_first: BlockNo,
+    /// Blocks of the journal, header slots included.
+    pub journal_blocks: u64,
+    /// Where fingerprint stores lie.
+    pub placement: StorePlacement,
+    /// Blocks covered by groups: all of them, or all before the stores at the end.
+    grouped_blocks: u64,
+}
+
+/// A block's entry in its fingerprint store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorePlace {
+    /// The page's block.
+    pub page: BlockNo,
+    /// Index of the entry in the page.
+    pub index: usize,
+}
+
+impl Geometry {
+    /// Returns the layout for a new pool on a device of `device_blocks`, with a journal of `journal_blocks` if given.
+    /// `None` if the device is too small or the journal size impossible.
+    #[must_use]
+    pub fn plan(device_blocks: u64, journal_blocks: Option<u64>, placement: StorePlacement) -> Option<Geometry> {
+        if device_blocks < DEVICE_BLOCKS_MIN || device_blocks > BlockNo::MAX.0 {
+            return None;
+        }
+        let large = device_blocks >= GROUP_BLOCKS;
+        let journal_first = BlockNo(if large { JOURNAL_FIRST_LARGE } else { JOURNAL_FIRST_SMALL });
+        let journal_max = if large { JOURNAL_BLOCKS_MAX } else { (SUPERBLOCK_COPY.0 - JOURNAL_FIRST_SMALL) / 2 };
+        let journal_blocks = journal_blocks
+            .unwrap_or_else(|| (device_blocks / 64).clamp(JOURNAL_BLOCKS_MIN, journal_max));
+        if !(JOURNAL_BLOCKS_MIN..=journal_max).contains(&journal_blocks) {
+            return None;
+        }
+        Geometry::new(device_blocks, journal_first, journal_blocks, placement)
+    }
+
+    /// Returns the layout that a superblock describes; `None` if it makes no sense.
+    #[must_use]
+    pub fn new(total_blocks: u64, journal_first: BlockNo, journal_blocks: u64, placement: StorePlacement) -> Option<Geometry> {
+        if !(DEVICE_BLOCKS_MIN..=BlockNo::MAX.0).contains(&total_blocks) {
+            return None;
+        }
+        if !(JOURNAL_BLOCKS_MIN..=JOURNAL_BLOCKS_MAX).contains(&journal_blocks) {
+            return None;
+        }
+        let journal_end = journal_first.0.checked_add(journal_blocks)?;
+        let fits = match journal_first.0 {
+            JOURNAL_FIRST_SMALL => journal_end <= SUPERBLOCK_COPY.0,
+            JOURNAL_FIRST_LARGE => journal_end <= GROUP_BLOCKS.min(total_blocks),
+            _ => false,
+        };
+        if !fits {
+            return None;
+        }
+        let mut grouped_blocks = match placement {
+            StorePlacement::InGroups => total_blocks,
+            StorePlacement::AtEnd => {
+                // As many blocks in groups as leave room for the stores of all those groups.
+                let groups = total_blocks.div_ceil(GROUP_BLOCKS + STORE_PAGES_PER_GROUP);
+                total_blocks.checked_sub(groups * STORE_PAGES_PER_GROUP)?
+            }
+        };
+        let rest = grouped_blocks % GROUP_BLOCKS;
+        if grouped_blocks > GROUP_BLOCKS && rest != 0 && rest < LAST_GROUP_BLOCKS_MIN {
+            grouped_blocks -= rest;
+        }
+        if grouped_blocks <= SUPERBLOCK_COPY.0 {
+            return None;
+        }
+        Some(Geometry { total_blocks, journal_first, journal_blocks, placement, grouped_blocks })
+    }
+
+    /// Returns the number of block groups.
+    #[must_use]
+    pub fn group_count(&self) -> u64 {
+        self.grouped_blocks.div_ceil(GROUP_BLOCKS)
+    }
+
+    /// Returns the group's first block.
+    #[must_use]
+    pub fn group_first(&self, group: u64) -> BlockNo {
+        BlockNo(group * GROUP_BLOCKS)
+    }
+
+    /// Returns the number of blocks of the group; the last one may be short.
+    #[must_use]
+    pub fn group_blocks(&self, group: u64) -> u64 {
+        (self.grouped_blocks - group * GROUP_BLOCKS).min(GROUP_BLOCKS)
+    }
+
+    /// Returns the group of a block.
+    #[must_use]
+    pub fn group_of(&self, block: BlockNo) -> u64 {
+        block.0 / GROUP_BLOCKS
+    }
+
+    /// Returns the first of the group's own structures in the group.
+    fn meta_first(&self, group: u64) -> u64 {
+        group * GROUP_BLOCKS + if group == 0 { GROUP_0_META_FIRST } else { 0 }
+    }
+
+    /// Returns bitmap block `index` (0 or 1) of the group.
+    #[must_use]
+    pub fn bitmap_block(&self, group: u64, index: u64) -> BlockNo {
+        BlockNo(self.meta_first(group) + index)
+    }
+
+    /// Returns page `index` of the group's fingerprint store.
+    #[must_use]
+    pub fn store_page(&self, group: u64, index: u64) -> BlockNo {
+        match self.placement {
+            StorePlacement::InGroups => BlockNo(self.meta_first(group) + BITMAP_BLOCKS + index),
+            StorePlacement::AtEnd => BlockNo(self.grouped_end_of_device() + group * STORE_PAGES_PER_GROUP + index),
+        }
+    }
+
+    /// With stores at the end: where they begin.
+    fn grouped_end_of_device(&self) -> u64 {
+        self.total_blocks - self.total_blocks.div_ceil(GROUP_BLOCKS + STORE_PAGES_PER_GROUP) * STORE_PAGES_PER_GROUP
+    }
+
+    /// Returns the group whose fingerprint store has the page at `page`.
+    #[must_use]
+    pub fn group_of_store_page(&self, page: BlockNo) -> Option<u64> {
+        let group = match self.placement {
+            StorePlacement::InGroups => self.group_of(page),
+            StorePlacement::AtEnd => page.0.checked_sub(self.grouped_end_of_device())? / STORE_PAGES_PER_GROUP,
+        };
+        (group < self.group_count()).then_some(group)
+    }
+
+    /// Returns where the entry of `block` lies in its fingerprint store.
+    #[must_use]
+    pub fn store_place(&self, block: BlockNo) -> StorePlace {
+        let within = block.0 % GROUP_BLOCKS;
+        StorePlace {
+            page: self.store_page(self.group_of(block), within / ENTRIES_PER_STORE_PAGE),
+            index: usize::try_from(within % ENTRIES_PER_STORE_PAGE).expect("below 170"),
+        }
+    }
+
+    /// Returns the pool-wide number of the store page that holds the entry of `block`: dense, for the filter.
+    #[must_use]
+    pub fn store_page_no(&self, block: BlockNo) -> u64 {
+        self.group_of(block) * STORE_PAGES_PER_GROUP + block.0 % GROUP_BLOCKS / ENTRIES_PER_STORE_PAGE
+    }
+
+    /// Returns the number of store pages, all groups together.
+    #[must_use]
+    pub fn store_page_count(&self) -> u64 {
+        self.group_count() * STORE_PAGES_PER_GROUP
+    }
+
+    /// Returns the block of store page number `page_no`, and the block that its first entry describes.
+    #[must_use]
+    pub fn store_page_by_no(&self, page_no: u64) -> (BlockNo, BlockNo) {
+        let (group, index) = (page_no / STORE_PAGES_PER_GROUP, page_no % STORE_PAGES_PER_GROUP);
+        (self.store_page(group, index), BlockNo(group * GROUP_BLOCKS + index * ENTRIES_PER_STORE_PAGE))
+    }
+
+    /// Tells whether `block` holds a structure with a fixed place, never allocated or freed.
+    #[must_use]
+    pub fn is_fixed(&self, block: BlockNo) -> bool {
+        let group = self.group_of(block);
+        let within_meta = block.0.wrapping_sub(self.meta_first(group));
+        let meta_blocks = match self.placement {
+            StorePlacement::InGroups => BITMAP_BLOCKS + STORE_PAGES_PER_GROUP,
+            StorePlacement::AtEnd => BITMAP_BLOCKS,
+        };
+        within_meta < meta_blocks
+            || block == SUPERBLOCK
+            || block == HEARTBEAT
+            || block == STATE
+            || block == SUPERBLOCK_COPY
+            || (self.journal_first.0..self.journal_first.0 + self.journal_blocks).contains(&block.0)
+    }
+
+    /// Tells whether `block` may hold data, a map node or a tree page.
+    #[must_use]
+    pub fn is_allocatable(&self, block: BlockNo) -> bool {
+        block.0 < self.grouped_blocks && !self.is_fixed(block)
+    }
+
+    /// Returns how many blocks of the group have a fixed use.
+    #[must_use]
+    pub fn fixed_blocks(&self, group: u64) -> u64 {
+        let own = match self.placement {
+            StorePlacement::InGroups => BITMAP_BLOCKS + STORE_PAGES_PER_GROUP,
+            StorePlacement::AtEnd => BITMAP_BLOCKS,
+        };
+        // Superblock, heartbeat, pool state and the superblock's copy.
+        if group == 0 { own + 4 + self.journal_blocks } else { own }
+    }
+
+    /// Returns the number of blocks that can be allocated, all groups together.
+    #[must_use]
+    pub fn allocatable_blocks(&self) -> u64 {
+        (0..self.group_count()).map(|group| self.group_blocks(group) - self.fixed_blocks(group)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layouts() -> Vec<Geometry> {
+        let mut all = Vec::new();
+        for blocks in [4096, 5000, 32_768, 32_800, 40_000, 262_144, 262_144 + 511, 262_144 + 512, 26_214_400] {
+            for placement in [StorePlacement::InGroups, StorePlacement::AtEnd] {
+                all.extend(Geometry::plan(blocks, None, placement));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn structures_never_overlap() {
+        for layout in layouts().into_iter().filter(|layout| layout.total_blocks < 100_000) {
+            let mut used = std::collections::HashSet::new();
+            for group in 0..layout.group_count() {
+                for index in 0..BITMAP_BLOCKS {
+                    assert!(used.insert(layout.bitmap_block(group, index)), "{layout:?}");
+                }
+                for index in 0..STORE_PAGES_PER_GROUP {
+                    let page = layout.store_page(group, index);
+                    assert!(page.0 < layout.total_blocks, "{layout:?}");
+                    assert!(used.insert(page), "{layout:?} group {group} page {index}");
+                }
+            }
+            for fixed in [SUPERBLOCK, HEARTBEAT, STATE, SUPERBLOCK_COPY] {
+                assert!(used.insert(fixed), "{layout:?} {fixed}");
+            }
+            for block in 0..layout.journal_blocks {
+                assert!(used.insert(layout.journal_first.plus(block)), "{layout:?}");
+            }
+            for block in (0..layout.grouped_blocks).map(BlockNo) {
+                assert_eq!(layout.is_fixed(block), used.contains(&block), "{layout:?} {block}");
+            }
+            let fixed: u64 = (0..layout.group_count()).map(|group| layout.fixed_blocks(group)).sum();
+            let counted = (0..layout.grouped_blocks).filter(|&block| layout.is_fixed(BlockNo(block))).count() as u64;
+            assert_eq!(fixed, counted, "{layout:?}");
+        }
+    }
+
+    #[test]
+    fn store_places_are_one_to_one() {
+        for layout in layouts() {
+            for block in (0..layout.grouped_blocks).step_by(97).map(BlockNo) {
+                let place = layout.store_place(block);
+                let (page, first) = layout.store_page_by_no(layout.store_page_no(block));
+                assert_eq!((page, first.0 + place.index as u64), (place.page, block.0));
+            }
+        }
+    }
+
+    #[test]
+    fn structures_fixed_at_creation_take_less_than_the_promised_share() {
+        let layout = Geometry::plan(26_214_400, None, StorePlacement::InGroups).unwrap();
+        let fixed = layout.total_blocks - layout.allocatable_blocks();
+        assert!(fixed * 10_000 <= layout.total_blocks * 70, "{fixed} of {}", layout.total_blocks);
+    }
+
+    #[test]
+    fn impossible_layouts_are_refused() {
+        assert_eq!(Geometry::plan(4095, None, StorePlacement::InGroups), None);
+        assert_eq!(Geometry::plan(1 << 49, None, StorePlacement::InGroups), None);
+        assert_eq!(Geometry::plan(262_144, Some(20_000), StorePlacement::InGroups), None);
+        assert_eq!(Geometry::new(262_144, BlockNo(77), 256, StorePlacement::InGroups), None);
+        assert_eq!(Geometry::new(262_144, BlockNo(4096), u64::MAX, StorePlacement::InGroups), None);
+    }
+}

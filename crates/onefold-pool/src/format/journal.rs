@@ -1,0 +1,386 @@
+//! The journal's format: a circular log of transactions, and two header slots that say where it begins.
+//!
+//! **Header slot** (the journal's first two blocks, written in turn; of two valid ones the higher generation counts),
+//! after the common header:
+//!
+//! | bytes  | field         | notes                                                       |
+//! |--------|---------------|-------------------------------------------------------------|
+//! | 16..24 | generation    | one more at each rewrite                                    |
+//! | 24..32 | tail sequence | the first transaction that recovery may need                |
+//! | 32..40 | tail position | where it begins: block index in the log                     |
+//! | 40..44 | tail chain    | `chain` of that transaction                                 |
+//! | 44     | clean         | 1: closed properly, nothing follows                         |
+//!
+//! **Transaction**: whole blocks, wrapping at the log's end. It opens with
+//!
+//! | bytes  | field    | notes                                                                        |
+//! |--------|----------|------------------------------------------------------------------------------|
+//! | 0..4   | magic    | `OFTX`                                                                       |
+//! | 4..8   | pool tag |                                                                              |
+//! | 8..12  | checksum | CRC-32C over bytes 12..length: a torn transaction did not happen              |
+//! | 12..16 | chain    | checksum of the transaction before: an old transaction can't follow a new one |
+//! | 16..24 | sequence | one more than the transaction before                                         |
+//! | 24..32 | position | block index in the log where it believes it begins                           |
+//! | 32..40 | length   | bytes, this opening included                                                 |
+//!
+//! and goes on with records, byte after byte:
+//!
+//! | record | bytes                                                                                   |
+//! |--------|-----------------------------------------------------------------------------------------|
+//! | whole  | 1 u8, block u64, the block's 4096 bytes, sealed                                         |
+//! | ranges | 2 u8, block u64, checksum u32 of the block as it results, count u16, then count times: offset u16, length u16, bytes |
+//! | forget | 3 u8, block u64: freed; recovery must not write what earlier records say of it           |
+//!
+//! The first touch of a block after a checkpoint is logged whole: recovery never needs a home copy, which a crash may
+//! have torn.
+
+use onefold_block::{BLOCK_BYTES, BlockNo};
+
+use super::header::{self, BlockKind, HeaderError};
+use super::{BlockBytes, get_u16, get_u32, get_u64, put_u32, put_u64};
+
+const MAGIC: [u8; 4] = *b"OFTX";
+/// Bytes of a transaction's opening.
+pub const OPENING_BYTES: usize = 40;
+/// Header slots at the front of the journal.
+pub const HEADER_SLOTS: u64 = 2;
+const RECORD_WHOLE: u8 = 1;
+const RECORD_RANGES: u8 = 2;
+const RECORD_FORGET: u8 = 3;
+/// Bytes that a whole block takes in a transaction.
+pub const WHOLE_RECORD_BYTES: usize = 9 + BLOCK_BYTES;
+/// Bytes that a ranges record takes besides its ranges.
+pub const RANGES_RECORD_BYTES: usize = 15;
+/// Bytes that one range takes besides its content.
+pub const RANGE_BYTES: usize = 4;
+/// Bytes that a forget record takes.
+pub const FORGET_RECORD_BYTES: usize = 9;
+
+/// Where the log begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalHeader {
+    /// Of two valid slots the higher one counts.
+    pub generation: u64,
+    /// Sequence number of the first transaction in the log.
+    pub tail_sequence: u64,
+    /// Block index in the log where it begins.
+    pub tail_position: u64,
+    /// Checksum of the transaction before it.
+    pub tail_chain: u32,
+    /// The pool was closed properly.
+    pub clean: bool,
+}
+
+impl JournalHeader {
+    /// Returns the sealed block for the slot at `at`.
+    #[must_use]
+    pub fn encode(&self, pool_tag: u32, at: BlockNo) -> BlockBytes {
+        let mut bytes = header::blank(pool_tag, BlockKind::JournalHeader, at);
+        put_u64(&mut bytes, 16, self.generation);
+        put_u64(&mut bytes, 24, self.tail_sequence);
+        put_u64(&mut bytes, 32, self.tail_position);
+        put_u32(&mut bytes, 40, self.tail_chain);
+        bytes[44] = u8::from(self.clean);
+        header::seal(&mut bytes);
+        bytes
+    }
+
+    /// Reads the slot at `at` of a journal whose log has `log_blocks`.
+    ///
+    /// # Errors
+    /// What is wrong with it. One of the two slots may be torn by a crash.
+    pub fn decode(bytes: &BlockBytes, pool_tag: u32, at: BlockNo, log_blocks: u64) -> Result<JournalHeader, String> {
+        header::verify(bytes, pool_tag, BlockKind::JournalHeader, at).map_err(|error: HeaderError| error.to_string())?;
+        let found = JournalHeader {
+            generation: get_u64(bytes, 16),
+            tail_sequence: get_u64(bytes, 24),
+            tail_position: get_u64(bytes, 32),
+            tail_chain: get_u32(bytes, 40),
+            clean: bytes[44] == 1,
+        };
+        let sound = found.tail_position < log_blocks && found.tail_sequence < u64::MAX / 2 && bytes[44] <= 1;
+        if sound { Ok(found) } else { Err("a tail that makes no sense".to_owned()) }
+    }
+}
+
+/// What opens a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Checksum over all that follows it.
+    pub checksum: u32,
+    /// Checksum of the transaction before.
+    pub chain: u32,
+    /// Its number.
+    pub sequence: u64,
+    /// Block index in the log.
+    pub position: u64,
+    /// Bytes, the opening included.
+    pub length: usize,
+}
+
+impl Opening {
+    /// Reads what may be an opening; `None` if it is none. Only a match of the checksum makes it true.
+    #[must_use]
+    pub fn decode(bytes: &[u8], pool_tag: u32, log_blocks: u64) -> Option<Opening> {
+        if bytes.len() < OPENING_BYTES || bytes[..4] != MAGIC || get_u32(bytes, 4) != pool_tag {
+            return None;
+        }
+        let length = get_u64(bytes, 32);
+        if length < OPENING_BYTES as u64 || length > log_blocks * BLOCK_BYTES as u64 {
+            return None;
+        }
+        Some(Opening {
+            checksum: get_u32(bytes, 8),
+            chain: get_u32(bytes, 12),
+            sequence: get_u64(bytes, 16),
+            position: get_u64(bytes, 24),
+            length: usize::try_from(length).ok()?,
+        })
+    }
+
+    /// Returns the whole blocks that the transaction takes.
+    #[must_use]
+    pub fn block_count(&self) -> u64 {
+        self.length.div_ceil(BLOCK_BYTES) as u64
+    }
+
+    /// Tells whether `transaction` (at least `length` bytes) is what was written.
+    #[must_use]
+    pub fn matches(&self, transaction: &[u8]) -> bool {
+        transaction.len() >= self.length && crc32c::crc32c(&transaction[12..self.length]) == self.checksum
+    }
+}
+
+/// Builds one transaction.
+#[derive(Debug)]
+pub struct TransactionBuilder {
+    bytes: Vec<u8>,
+}
+
+impl TransactionBuilder {
+    /// Returns an empty transaction with room for `bytes_expected`.
+    #[must_use]
+    pub fn new(bytes_expected: usize) -> TransactionBuilder {
+        let mut bytes = Vec::with_capacity(bytes_expected.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES);
+        bytes.resize(OPENING_BYTES, 0);
+        TransactionBuilder { bytes }
+    }
+
+    /// Adds a whole block, sealing the copy.
+    pub fn whole(&mut self, block: BlockNo, content: &BlockBytes) {
+        self.record(RECORD_WHOLE, block);
+        let first = self.bytes.len();
+        self.bytes.extend_from_slice(content);
+        let sum = header::checksum(content);
+        put_u32(&mut self.bytes, first, sum);
+    }
+
+    /// Adds ranges of a block whose content is now `content`. The ranges lie in bytes 4..4096.
+    pub fn ranges(&mut self, block: BlockNo, content: &BlockBytes, ranges: &[(u16, u16)]) {
+        self.record(RECORD_RANGES, block);
+        self.bytes.extend_from_slice(&header::checksum(content).to_le_bytes());
+        self.bytes.extend_from_slice(&u16::try_from(ranges.len()).expect("few ranges in a block").to_le_bytes());
+        for &(first, end) in ranges {
+            self.bytes.extend_from_slice(&first.to_le_bytes());
+            self.bytes.extend_from_slice(&(end - first).to_le_bytes());
+            self.bytes.extend_from_slice(&content[usize::from(first)..usize::from(end)]);
+        }
+    }
+
+    /// Adds that a metadata block was freed.
+    pub fn forget(&mut self, block: BlockNo) {
+        self.record(RECORD_FORGET, block);
+    }
+
+    fn record(&mut self, kind: u8, block: BlockNo) {
+        self.bytes.push(kind);
+        self.bytes.extend_from_slice(&block.0.to_le_bytes());
+    }
+
+    /// Writes the opening; returns whole blocks and the transaction's checksum.
+    #[must_use]
+    pub fn finish(mut self, pool_tag: u32, chain: u32, sequence: u64, position: u64) -> (Vec<u8>, u32) {
+        let length = self.bytes.len();
+        self.bytes[..4].copy_from_slice(&MAGIC);
+        put_u32(&mut self.bytes, 4, pool_tag);
+        put_u32(&mut self.bytes, 12, chain);
+        put_u64(&mut self.bytes, 16, sequence);
+        put_u64(&mut self.bytes, 24, position);
+        put_u64(&mut self.bytes, 32, length as u64);
+        let checksum = crc32c::crc32c(&self.bytes[12..length]);
+        put_u32(&mut self.bytes, 8, checksum);
+        self.bytes.resize(length.next_multiple_of(BLOCK_BYTES), 0);
+        (self.bytes, checksum)
+    }
+}
+
+/// One record of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// A whole block.
+    Whole {
+        /// Its place.
+        block: BlockNo,
+        /// Its sealed content.
+        content: &'a BlockBytes,
+    },
+    /// Ranges of a block.
+    Ranges {
+        /// Its place.
+        block: BlockNo,
+        /// Checksum of the block with the ranges applied.
+        checksum: u32,
+        /// Offset u16, length u16, bytes; `count` times; bounded.
+        ranges: Ranges<'a>,
+    },
+    /// A freed metadata block.
+    Forget {
+        /// Its place.
+        block: BlockNo,
+    },
+}
+
+/// Ranges of a record, checked to lie within a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranges<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Iterator for Ranges<'a> {
+    type Item = (usize, &'a [u8]);
+
+    fn next(&mut self) -> Option<(usize, &'a [u8])> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let offset = usize::from(get_u16(self.bytes, 0));
+        let length = usize::from(get_u16(self.bytes, 2));
+        let content = &self.bytes[4..4 + length];
+        self.bytes = &self.bytes[4 + length..];
+        Some((offset, content))
+    }
+}
+
+/// Reads a transaction's records.
+///
+/// # Errors
+/// When a transaction with a matching checksum makes no sense: damage that a crash can't cause.
+pub fn records<'a>(transaction: &'a [u8], mut visit: impl FnMut(Record<'a>)) -> Result<(), &'static str> {
+    let mut rest = transaction.get(OPENING_BYTES..).ok_or("shorter than its opening")?;
+    while let Some((&kind, after)) = rest.split_first() {
+        let (block, after) = after.split_first_chunk::<8>().ok_or("record without a block number")?;
+        let block = BlockNo(u64::from_le_bytes(*block));
+        if block > BlockNo::MAX {
+            return Err("record for an impossible block");
+        }
+        rest = match kind {
+            RECORD_WHOLE => {
+                let (content, after) = after.split_first_chunk::<BLOCK_BYTES>().ok_or("whole block cut short")?;
+                visit(Record::Whole { block, content });
+                after
+            }
+            RECORD_RANGES => {
+                let (opening, after) = after.split_first_chunk::<6>().ok_or("ranges cut short")?;
+                let length = ranges_length(after, get_u16(opening, 4))?;
+                let (bytes, after) = after.split_at(length);
+                visit(Record::Ranges { block, checksum: get_u32(opening, 0), ranges: Ranges { bytes } });
+                after
+            }
+            RECORD_FORGET => {
+                visit(Record::Forget { block });
+                after
+            }
+            _ => return Err("unknown record"),
+        };
+    }
+    Ok(())
+}
+
+/// Returns the bytes that `count` ranges take at the front of `bytes`, all of them checked.
+fn ranges_length(bytes: &[u8], count: u16) -> Result<usize, &'static str> {
+    let mut at = 0;
+    for _ in 0..count {
+        let opening = bytes.get(at..at + 4).ok_or("range cut short")?;
+        let (offset, length) = (usize::from(get_u16(opening, 0)), usize::from(get_u16(opening, 2)));
+        if offset < 4 || offset + length > BLOCK_BYTES {
+            return Err("range outside its block");
+        }
+        at += 4 + length;
+        if at > bytes.len() {
+            return Err("range cut short");
+        }
+    }
+    Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> (Vec<u8>, u32) {
+        let mut builder = TransactionBuilder::new(0);
+        let mut content = header::blank(5, BlockKind::State, BlockNo(197));
+        builder.whole(BlockNo(197), &content);
+        content[100..104].copy_from_slice(b"abcd");
+        builder.ranges(BlockNo(197), &content, &[(100, 104), (4000, 4096)]);
+        builder.forget(BlockNo(9));
+        builder.finish(5, 77, 12, 3)
+    }
+
+    #[test]
+    fn a_transaction_survives_its_encoding() {
+        let (bytes, checksum) = sample();
+        assert_eq!(bytes.len() % BLOCK_BYTES, 0);
+        let opening = Opening::decode(&bytes, 5, 100).unwrap();
+        assert_eq!((opening.checksum, opening.chain, opening.sequence, opening.position), (checksum, 77, 12, 3));
+        assert!(opening.matches(&bytes));
+        let mut seen = Vec::new();
+        records(&bytes[..opening.length], |record| seen.push(record)).unwrap();
+        assert!(matches!(seen[0], Record::Whole { block: BlockNo(197), content } if header::verify(content, 5, BlockKind::State, BlockNo(197)).is_ok()));
+        let Record::Ranges { ranges, .. } = seen[1] else { panic!("{:?}", seen[1]) };
+        assert_eq!(ranges.collect::<Vec<_>>(), [(100, &b"abcd"[..]), (4000, &[0; 96][..])]);
+        assert_eq!(seen[2], Record::Forget { block: BlockNo(9) });
+    }
+
+    #[test]
+    fn a_torn_transaction_is_seen() {
+        let (bytes, _) = sample();
+        let opening = Opening::decode(&bytes, 5, 100).unwrap();
+        for sector in 0..opening.length.div_ceil(512) {
+            let mut torn = bytes.clone();
+            let end = (sector * 512 + 512).min(opening.length);
+            torn[(sector * 512).max(12)..end].fill(0xee);
+            assert!(!opening.matches(&torn), "sector {sector}");
+        }
+    }
+
+    #[test]
+    fn arbitrary_records_give_values_or_an_error() {
+        let random = onefold_block::random::SeededRandom::new(3);
+        let (bytes, _) = sample();
+        for _ in 0..20_000 {
+            let mut bytes = bytes.clone();
+            for _ in 0..=random.below(8) {
+                let at = usize::try_from(random.below(bytes.len() as u64)).unwrap();
+                bytes[at] = random.next_u64() as u8;
+            }
+            let length = usize::try_from(random.below(bytes.len() as u64 + 1)).unwrap();
+            let mut total = 0;
+            let _ = records(&bytes[..length], |record| {
+                if let Record::Ranges { ranges, .. } = record {
+                    total += ranges.map(|(_, content)| content.len()).sum::<usize>();
+                }
+            });
+            assert!(total <= length);
+        }
+    }
+
+    #[test]
+    fn a_header_slot_survives_its_encoding() {
+        let header = JournalHeader { generation: 4, tail_sequence: 9, tail_position: 17, tail_chain: 3, clean: true };
+        let bytes = header.encode(5, BlockNo(200));
+        assert_eq!(JournalHeader::decode(&bytes, 5, BlockNo(200), 18), Ok(header));
+        assert!(JournalHeader::decode(&bytes, 5, BlockNo(200), 17).is_err());
+        assert!(JournalHeader::decode(&bytes, 5, BlockNo(201), 18).is_err());
+    }
+}

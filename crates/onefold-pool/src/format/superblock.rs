@@ -1,0 +1,219 @@
+//! Superblock: facts that stay as they are while the pool is used. `grow` is the one thing that rewrites it.
+//!
+//! Two copies at fixed places ([`super::geometry`]), written one at a time with a flush between: of two valid copies
+//! the higher generation wins. After the header:
+//!
+//! | bytes    | field          | notes                                                                    |
+//! |----------|----------------|--------------------------------------------------------------------------|
+//! | 16..24   | magic          | `ONEFOLDP`                                                               |
+//! | 24..28   | version        | 1; another one is refused                                                |
+//! | 28       | store placement | 0 in groups, 1 at the end                                               |
+//! | 29       | dedup          | of new files: 0 on, 1 off                                                |
+//! | 30..32   |                | 0                                                                        |
+//! | 32..40   | generation     | 1 at creation, one more at each rewrite                                  |
+//! | 40..48   | compatible     | features that an older Onefold may ignore                                |
+//! | 48..56   | read-only compatible | features that an older Onefold may only read past                  |
+//! | 56..64   | incompatible   | features without which the pool can't be understood                      |
+//! | 64..80   | UUID           |                                                                          |
+//! | 80..112  | key            | secret of the pool: fingerprint keys and name hashes derive from it      |
+//! | 112..120 | total blocks   |                                                                          |
+//! | 120..128 | journal first  |                                                                          |
+//! | 128..136 | journal blocks |                                                                          |
+//! | 136..148 | created        | seconds i64, nanoseconds u32                                             |
+//! | 148      | label length   |                                                                          |
+//! | 149..213 | label          | UTF-8                                                                    |
+
+use onefold_block::{BLOCK_BYTES, BlockNo, Timestamp};
+
+use super::geometry::Geometry;
+use super::header::{self, BlockKind};
+use super::{BlockBytes, get_u32, get_u64, put_u32, put_u64};
+use crate::{Dedup, StorePlacement};
+
+const MAGIC: [u8; 8] = *b"ONEFOLDP";
+/// The format's version.
+pub const VERSION: u32 = 1;
+/// Longest label in bytes.
+pub const LABEL_BYTES_MAX: usize = 64;
+
+/// The facts.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Superblock {
+    /// Of two valid copies the higher one counts.
+    pub generation: u64,
+    /// Identity of the pool.
+    pub uuid: [u8; 16],
+    /// Secret from which keys derive.
+    pub key: [u8; 32],
+    /// Name for people.
+    pub label: String,
+    /// Whether new files share blocks.
+    pub dedup: Dedup,
+    /// The layout.
+    pub geometry: Geometry,
+    /// When the pool was created.
+    pub created: Timestamp,
+}
+
+impl std::fmt::Debug for Superblock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The key stays out of logs.
+        f.debug_struct("Superblock").field("generation", &self.generation).field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
+
+/// Why a block is no superblock that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SuperblockError {
+    /// No magic: something else, or nothing.
+    NotAPool,
+    /// A version or feature that this Onefold does not know.
+    Newer(String),
+    /// It was one.
+    Damaged(String),
+}
+
+/// Returns the tag that all metadata blocks of the pool bear.
+#[must_use]
+pub fn pool_tag(uuid: &[u8; 16]) -> u32 {
+    crc32c::crc32c(uuid)
+}
+
+impl Superblock {
+    /// Returns the tag that all metadata blocks of the pool bear.
+    #[must_use]
+    pub fn pool_tag(&self) -> u32 {
+        pool_tag(&self.uuid)
+    }
+
+    /// Returns the sealed block for the copy at `at`.
+    #[must_use]
+    pub fn encode(&self, at: BlockNo) -> Box<BlockBytes> {
+        let mut bytes = Box::new([0; BLOCK_BYTES]);
+        header::stamp(&mut bytes, self.pool_tag(), BlockKind::Superblock, at);
+        bytes[16..24].copy_from_slice(&MAGIC);
+        put_u32(&mut *bytes, 24, VERSION);
+        bytes[28] = u8::from(self.geometry.placement == StorePlacement::AtEnd);
+        bytes[29] = u8::from(self.dedup == Dedup::Off);
+        put_u64(&mut *bytes, 32, self.generation);
+        bytes[64..80].copy_from_slice(&self.uuid);
+        bytes[80..112].copy_from_slice(&self.key);
+        put_u64(&mut *bytes, 112, self.geometry.total_blocks);
+        put_u64(&mut *bytes, 120, self.geometry.journal_first.0);
+        put_u64(&mut *bytes, 128, self.geometry.journal_blocks);
+        bytes[136..144].copy_from_slice(&self.created.seconds.to_le_bytes());
+        put_u32(&mut *bytes, 144, self.created.nanoseconds);
+        let label = self.label.as_bytes();
+        bytes[148] = u8::try_from(label.len()).expect("a label has at most 64 bytes");
+        bytes[149..149 + label.len()].copy_from_slice(label);
+        header::seal(&mut bytes);
+        bytes
+    }
+
+    /// Reads the copy at `at`.
+    ///
+    /// # Errors
+    /// When it can't be used; magic and version are looked at before anything that another version might change.
+    pub fn decode(bytes: &BlockBytes, at: BlockNo) -> Result<Superblock, SuperblockError> {
+        let damaged = |what: &str| SuperblockError::Damaged(what.to_owned());
+        if bytes[16..24] != MAGIC {
+            return Err(SuperblockError::NotAPool);
+        }
+        let uuid: [u8; 16] = bytes[64..80].try_into().expect("sixteen bytes");
+        header::verify(bytes, pool_tag(&uuid), BlockKind::Superblock, at)
+            .map_err(|error| SuperblockError::Damaged(error.to_string()))?;
+        let version = get_u32(bytes, 24);
+        if version != VERSION {
+            return Err(SuperblockError::Newer(format!("format version {version}, this one knows {VERSION}")));
+        }
+        let incompatible = get_u64(bytes, 56);
+        let read_only = get_u64(bytes, 48);
+        if incompatible != 0 || read_only != 0 {
+            return Err(SuperblockError::Newer(format!("unknown features {incompatible:#x} and {read_only:#x}")));
+        }
+        let placement = match bytes[28] {
+            0 => StorePlacement::InGroups,
+            1 => StorePlacement::AtEnd,
+            _ => return Err(damaged("unknown store placement")),
+        };
+        let dedup = match bytes[29] {
+            0 => Dedup::On,
+            1 => Dedup::Off,
+            _ => return Err(damaged("unknown dedup setting")),
+        };
+        let geometry = Geometry::new(get_u64(bytes, 112), BlockNo(get_u64(bytes, 120)), get_u64(bytes, 128), placement)
+            .ok_or_else(|| damaged("sizes that make no sense"))?;
+        let label_bytes = usize::from(bytes[148]);
+        if label_bytes > LABEL_BYTES_MAX {
+            return Err(damaged("label too long"));
+        }
+        let label = std::str::from_utf8(&bytes[149..149 + label_bytes]).map_err(|_| damaged("label is not UTF-8"))?;
+        let created = Timestamp {
+            seconds: i64::from_le_bytes(bytes[136..144].try_into().expect("eight bytes")),
+            nanoseconds: get_u32(bytes, 144).min(999_999_999),
+        };
+        Ok(Superblock {
+            generation: get_u64(bytes, 32),
+            uuid,
+            key: bytes[80..112].try_into().expect("thirty-two bytes"),
+            label: label.to_owned(),
+            dedup,
+            geometry,
+            created,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Superblock {
+        Superblock {
+            generation: 3,
+            uuid: [9; 16],
+            key: [8; 32],
+            label: "lab images".to_owned(),
+            dedup: Dedup::On,
+            geometry: Geometry::plan(100_000, None, StorePlacement::InGroups).unwrap(),
+            created: Timestamp { seconds: 1, nanoseconds: 2 },
+        }
+    }
+
+    #[test]
+    fn a_superblock_survives_its_encoding() {
+        let bytes = sample().encode(BlockNo(4095));
+        assert_eq!(Superblock::decode(&bytes, BlockNo(4095)), Ok(sample()));
+        assert!(matches!(Superblock::decode(&bytes, BlockNo(0)), Err(SuperblockError::Damaged(_))));
+    }
+
+    #[test]
+    fn other_things_and_newer_versions_are_told_apart() {
+        assert_eq!(Superblock::decode(&[0; BLOCK_BYTES], BlockNo(0)), Err(SuperblockError::NotAPool));
+        let mut newer = sample().encode(BlockNo(0));
+        put_u32(&mut *newer, 24, 2);
+        header::seal(&mut newer);
+        assert!(matches!(Superblock::decode(&newer, BlockNo(0)), Err(SuperblockError::Newer(_))));
+        let mut feature = sample().encode(BlockNo(0));
+        put_u64(&mut *feature, 56, 1);
+        header::seal(&mut feature);
+        assert!(matches!(Superblock::decode(&feature, BlockNo(0)), Err(SuperblockError::Newer(_))));
+    }
+
+    #[test]
+    fn mutated_superblocks_give_a_value_or_an_error() {
+        let random = onefold_block::random::SeededRandom::new(4);
+        for _ in 0..5000 {
+            let mut bytes = sample().encode(BlockNo(0));
+            for _ in 0..=random.below(4) {
+                let at = usize::try_from(24 + random.below(200)).unwrap();
+                bytes[at] = random.next_u64() as u8;
+            }
+            // Sealed again: the mutation is believed.
+            let uuid: [u8; 16] = bytes[64..80].try_into().unwrap();
+            header::stamp(&mut bytes, pool_tag(&uuid), BlockKind::Superblock, BlockNo(0));
+            header::seal(&mut bytes);
+            let _ = Superblock::decode(&bytes, BlockNo(0));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The log's head: where the next transaction goes, and how much room is left.
+
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
+
+use crate::error::{PoolError, Result};
+use crate::format::geometry::Geometry;
+use crate::format::journal::{HEADER_SLOTS, JournalHeader, TransactionBuilder};
+
+/// The journal as the committer sees it.
+#[derive(Debug)]
+pub(crate) struct Log {
+    first: BlockNo,
+    log_blocks: u64,
+    pool_tag: u32,
+    /// Block index where the next transaction begins.
+    head: u64,
+    /// Blocks between tail and head.
+    used: u64,
+    /// Checksum of the last transaction.
+    chain: u32,
+    /// Generation of the newest header slot.
+    generation: u64,
+}
+
+/// Where a log stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogPosition {
+    pub(crate) head: u64,
+    pub(crate) used: u64,
+    pub(crate) chain: u32,
+    pub(crate) generation: u64,
+}
+
+/// Returns the number of blocks in the log of a journal.
+pub(crate) fn log_blocks(geometry: &Geometry) -> u64 {
+    geometry.journal_blocks - HEADER_SLOTS
+}
+
+impl Log {
+    /// Returns the log of an opened pool.
+    pub(crate) fn new(geometry: &Geometry, pool_tag: u32, position: LogPosition) -> Log {
+        Log {
+            first: geometry.journal_first,
+            log_blocks: log_blocks(geometry),
+            pool_tag,
+            head: position.head,
+            used: position.used,
+            chain: position.chain,
+            generation: position.generation,
+        }
+    }
+
+    /// Returns the bytes that a transaction may take without a checkpoint.
+    pub(crate) fn bytes_left(&self) -> usize {
+        usize::try_from(self.log_blocks - self.used).unwrap_or(usize::MAX).saturating_mul(BLOCK_BYTES)
+    }
+
+    /// Tells whether a checkpoint should come soon.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.used > self.log_blocks / 2
+    }
+
+    /// Writes a transaction at the head and returns when it is durable.
+    ///
+    /// # Errors
+    /// Whatever the device reports. The pool must stop then: nobody knows what the device has.
+    pub(crate) fn append(&mut self, device: &dyn BlockDevice, builder: TransactionBuilder, sequence: u64) -> Result<()> {
+        let (bytes, chain) = builder.finish(self.pool_tag, self.chain, sequence, self.head);
+        let buffer = AlignedBuffer::copy_of(&bytes);
+        let blocks = (bytes.len() / BLOCK_BYTES) as u64;
+        assert!(self.used + blocks <= self.log_blocks, "the committer made room before");
+        let until_end = usize::try_from(self.log_blocks - self.head).unwrap_or(usize::MAX).saturating_mul(BLOCK_BYTES);
+        let (front, wrapped) = buffer.split_at(bytes.len().min(until_end));
+        self.write(device, self.head, front)?;
+        if !wrapped.is_empty() {
+            self.write(device, 0, wrapped)?;
+        }
+        sync(device, self.first)?;
+        self.head = (self.head + blocks) % self.log_blocks;
+        self.used += blocks;
+        self.chain = chain;
+        Ok(())
+    }
+
+    fn write(&self, device: &dyn BlockDevice, position: u64, bytes: &[u8]) -> Result<()> {
+        let at = self.first.plus(HEADER_SLOTS + position);
+        device.write(at, bytes).map_err(|source| PoolError::Io { action: "write", block: at, source })
+    }
+
+    /// Lets the log begin at its head: all that is in it is in place. `next_sequence` is that of the next transaction.
+    /// Returns when that is durable; only then may old transactions be overwritten.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub(crate) fn move_tail(&mut self, device: &dyn BlockDevice, next_sequence: u64, clean: bool) -> Result<()> {
+        let header = JournalHeader {
+            generation: self.generation + 1,
+            tail_sequence: next_sequence,
+            tail_position: self.head,
+            tail_chain: self.chain,
+            clean,
+        };
+        // The slot that is not the newest: a torn write leaves the other one.
+        let at = self.first.plus(header.generation % HEADER_SLOTS);
+        let bytes = AlignedBuffer::copy_of(&header.encode(self.pool_tag, at));
+        device.write(at, &bytes).map_err(|source| PoolError::Io { action: "write", block: at, source })?;
+        sync(device, at)?;
+        self.generation = header.generation;
+        self.used = 0;
+        Ok(())
+    }
+}
+
+/// Flushes the device; `near` says where the work was.
+pub(crate) fn sync(device: &dyn BlockDevice, near: BlockNo) -> Result<()> {
+    device.sync().map_err(|source| PoolError::Io { action: "flush", block: near, source })
+}

@@ -1,0 +1,180 @@
+//! Recovery: reads the log from its tail and returns what the committed transactions made of metadata blocks.
+//!
+//! Nothing is written and no data is read. Each block's first mention since the tail is whole, so home copies, which
+//! the crash may have torn, are not needed. The log ends where a transaction's checksum, number, place or chain does
+//! not fit: that one was being written when the power went. A fitting transaction *behind* the end cannot come from a
+//! crash, because each was durable before the next was begun: that is damage, and opening is refused rather than
+//! forgetting what was promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
+
+use super::log::{LogPosition, log_blocks};
+use crate::error::{PoolError, Result};
+use crate::format::BlockBytes;
+use crate::format::geometry::Geometry;
+use crate::format::header;
+use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, Opening, Record};
+
+/// What the log says.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    /// Metadata blocks that may not be in place yet, sealed.
+    pub(crate) blocks: BTreeMap<BlockNo, Box<BlockBytes>>,
+    /// Metadata blocks freed: not to be reused before the tail has moved past the records that name them.
+    pub(crate) forgotten: BTreeSet<BlockNo>,
+    /// Transactions found.
+    pub(crate) transaction_count: u64,
+    /// Number of the next transaction.
+    pub(crate) next_sequence: u64,
+    /// Where the log stands.
+    pub(crate) position: LogPosition,
+    /// The pool was closed properly and not opened since.
+    pub(crate) clean: bool,
+}
+
+/// Reads the header slots and the log.
+///
+/// # Errors
+/// Damage; device errors.
+pub(crate) fn replay(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u32) -> Result<Replayed> {
+    let header = read_header(device, geometry, pool_tag)?;
+    let log = read_log(device, geometry)?;
+    let mut replayed = Replayed {
+        blocks: BTreeMap::new(),
+        forgotten: BTreeSet::new(),
+        transaction_count: 0,
+        next_sequence: header.tail_sequence,
+        position: LogPosition {
+            head: header.tail_position,
+            used: 0,
+            chain: header.tail_chain,
+            generation: header.generation,
+        },
+        clean: header.clean,
+    };
+    let blocks_in_log = log_blocks(geometry);
+    while let Some((opening, bytes)) = transaction_at(&log, replayed.position.head, pool_tag, blocks_in_log) {
+        let fits = opening.sequence == replayed.next_sequence
+            && opening.chain == replayed.position.chain
+            && replayed.position.used + opening.block_count() <= blocks_in_log;
+        if !fits {
+            break;
+        }
+        apply(&mut replayed, geometry, &bytes[..opening.length])?;
+        replayed.transaction_count += 1;
+        replayed.next_sequence += 1;
+        replayed.position.head = (replayed.position.head + opening.block_count()) % blocks_in_log;
+        replayed.position.used += opening.block_count();
+        replayed.position.chain = opening.checksum;
+    }
+    refuse_later_transactions(&log, &replayed, geometry, pool_tag)?;
+    Ok(replayed)
+}
+
+fn journal_damage(geometry: &Geometry, what: impl Into<String>) -> PoolError {
+    PoolError::Damaged { structure: "journal", block: geometry.journal_first, what: what.into() }
+}
+
+fn read_header(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u32) -> Result<JournalHeader> {
+    let mut newest: Option<JournalHeader> = None;
+    let mut complaints = Vec::new();
+    for slot in 0..HEADER_SLOTS {
+        let at = geometry.journal_first.plus(slot);
+        let mut buffer = AlignedBuffer::zeroed(1);
+        device.read(at, &mut buffer).map_err(|source| PoolError::Io { action: "read", block: at, source })?;
+        let bytes = buffer.block(0).expect("one block was read");
+        match JournalHeader::decode(bytes, pool_tag, at, log_blocks(geometry)) {
+            Ok(header) if newest.is_none_or(|other| header.generation > other.generation) => newest = Some(header),
+            Ok(_) => {}
+            Err(complaint) => complaints.push(complaint),
+        }
+    }
+    newest.ok_or_else(|| journal_damage(geometry, format!("both header slots are unusable: {}", complaints.join("; "))))
+}
+
+fn read_log(device: &dyn BlockDevice, geometry: &Geometry) -> Result<AlignedBuffer> {
+    let blocks = usize::try_from(log_blocks(geometry)).expect("a journal has at most 64 MiB");
+    let mut log = AlignedBuffer::zeroed(blocks);
+    let first = geometry.journal_first.plus(HEADER_SLOTS);
+    device.read(first, &mut log).map_err(|source| PoolError::Io { action: "read", block: first, source })?;
+    Ok(log)
+}
+
+/// Returns the transaction that begins at a place of the log, if a whole one does.
+fn transaction_at(log: &[u8], position: u64, pool_tag: u32, blocks_in_log: u64) -> Option<(Opening, Vec<u8>)> {
+    let at = usize::try_from(position).ok()?.checked_mul(BLOCK_BYTES)?;
+    let opening = Opening::decode(log.get(at..)?, pool_tag, blocks_in_log)?;
+    if opening.position != position {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(opening.length);
+    let front = opening.length.min(log.len() - at);
+    bytes.extend_from_slice(&log[at..at + front]);
+    bytes.extend_from_slice(&log[..opening.length - front]);
+    opening.matches(&bytes).then_some((opening, bytes))
+}
+
+fn apply(replayed: &mut Replayed, geometry: &Geometry, transaction: &[u8]) -> Result<()> {
+    let mut problem = None;
+    let sequence = replayed.next_sequence;
+    journal::records(transaction, |record| {
+        if problem.is_none() {
+            problem = apply_record(replayed, geometry, record).err();
+        }
+    })
+    .map_err(|what| journal_damage(geometry, format!("transaction {sequence}: {what}")))?;
+    match problem {
+        None => Ok(()),
+        Some(what) => Err(journal_damage(geometry, format!("transaction {sequence}: {what}"))),
+    }
+}
+
+fn apply_record(replayed: &mut Replayed, geometry: &Geometry, record: Record<'_>) -> std::result::Result<(), String> {
+    match record {
+        Record::Whole { block, content } => {
+            if block.0 >= geometry.total_blocks {
+                return Err(format!("names block {block} past the end"));
+            }
+            replayed.forgotten.remove(&block);
+            replayed.blocks.insert(block, Box::new(*content));
+        }
+        Record::Ranges { block, checksum, ranges } => {
+            let content = replayed.blocks.get_mut(&block).ok_or_else(|| format!("block {block} was never logged whole"))?;
+            for (offset, bytes) in ranges {
+                content[offset..offset + bytes.len()].copy_from_slice(bytes);
+            }
+            let found = header::seal(content);
+            if found != checksum {
+                return Err(format!("block {block} comes out with checksum {found:08x}, expected {checksum:08x}"));
+            }
+        }
+        Record::Forget { block } => {
+            replayed.blocks.remove(&block);
+            replayed.forgotten.insert(block);
+        }
+    }
+    Ok(())
+}
+
+/// Looks for a transaction that was durable after the one where the log seems to end.
+fn refuse_later_transactions(log: &[u8], replayed: &Replayed, geometry: &Geometry, pool_tag: u32) -> Result<()> {
+    let blocks_in_log = log_blocks(geometry);
+    for position in 0..blocks_in_log {
+        let at = usize::try_from(position).unwrap_or(0) * BLOCK_BYTES;
+        let Some(opening) = Opening::decode(&log[at..], pool_tag, blocks_in_log) else { continue };
+        if opening.position != position || opening.sequence <= replayed.next_sequence {
+            continue;
+        }
+        // Cheap fields say that it is later; only its checksum makes it true.
+        if transaction_at(log, position, pool_tag, blocks_in_log).is_some() {
+            let what = format!(
+                "transaction {} is damaged, but the later one {} is whole",
+                replayed.next_sequence, opening.sequence
+            );
+            return Err(journal_damage(geometry, what));
+        }
+    }
+    Ok(())
+}

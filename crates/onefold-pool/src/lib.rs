@@ -1,0 +1,37 @@
+//! The pool: a live, inline-deduplicating, crash-safe POSIX file system for disk images, complete, with no door in it.
+
+mod activity;
+pub mod attr;
+pub mod check;
+mod data;
+mod engine;
+pub mod error;
+pub mod filter;
+pub mod format;
+mod journal;
+mod map;
+mod meta;
+mod names;
+pub mod options;
+pub mod pool;
+pub mod progress;
+pub mod stat;
+pub mod tree;
+
+pub use attr::{AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RenameMode, SeekTarget, SetAttr, SetTime, XattrMode};
+pub use error::{PoolError, Result};
+pub use options::{CreateOptions, Environment, Journaling, OpenOptions, Prefetch, StorePlacement, Verify};
+pub use pool::Pool;
+pub use progress::{NoProgress, Progress};
+pub use stat::{ActivityStat, FileStat, FilterStat, FsStat, PoolStat};
+
+/// Longest name in a directory, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest target of a symbolic link, in bytes.
+pub const SYMLINK_BYTES_MAX: usize = 4095;
+/// Largest value of an extended attribute, in bytes.
+pub const XATTR_BYTES_MAX: usize = 65536;
+/// Largest file, in bytes: 16 TiB.
+pub const FILE_BYTES_MAX: u64 = 1 << 44;
+/// The least `memory` setting, in bytes.
+pub const MEMORY_BYTES_MIN: u64 = 64 << 20;

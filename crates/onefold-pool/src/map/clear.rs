@@ -1,0 +1,266 @@
+//! Taking parts out of a map, and reclaiming what was taken out.
+//!
+//! A truncate or punch drops at most two partly covered leaves itself. Whole subtrees are detached: their roots go to
+//! the durable reclaim list, which keeps the reference that the map had, and a background worker walks them later in
+//! small transactions. So deleting a huge file returns at once, and a crash anywhere finds the rest on the list.
+
+use onefold_block::BlockNo;
+
+use super::write::Path;
+use super::{entry_index, inline_index};
+use crate::format::header::BlockKind;
+use crate::format::inode::{INLINE_ENTRIES, Inode, MapRoot};
+use crate::format::items::{self, ReclaimItem};
+use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry, Totals};
+use crate::format::state::Field;
+use crate::meta::op::damaged;
+use crate::meta::{Op, OpResult};
+use crate::tree;
+
+/// Leaves that one step of reclaim frees at most.
+const LEAVES_PER_STEP: usize = 4;
+
+/// A node of a map and the part of the file that it covers.
+#[derive(Clone, Copy)]
+struct Covered {
+    node: BlockNo,
+    level: u8,
+    /// The first block of the file that it covers.
+    base: u64,
+}
+
+impl Op<'_> {
+    /// Makes blocks `first..end` of the file a hole.
+    pub(crate) fn map_clear(&mut self, inode: &mut Inode, first: u64, end: u64) -> OpResult<()> {
+        match inode.map {
+            MapRoot::Inline(mut entries) => {
+                let mut change = Totals::default();
+                for index in first..end.min(INLINE_ENTRIES as u64) {
+                    let Some(at) = inline_index(index) else { break };
+                    change += self.replaced(std::mem::replace(&mut entries[at], MapEntry::Hole), MapEntry::Hole)?;
+                }
+                inode.map = MapRoot::Inline(entries);
+                self.add_totals(inode, change);
+            }
+            MapRoot::Tree { levels, root } => {
+                let span = map_node::entry_span(levels);
+                let end = end.min(span);
+                if first == 0 && end == span {
+                    return self.map_detach_all(inode);
+                }
+                if first < end {
+                    let mut path = self.map_path(inode, first, levels - 1)?;
+                    let _ = root;
+                    let top = Covered { node: path.last(), level: levels - 1, base: 0 };
+                    let change = self.clear_node(inode, &mut path, top, first..end)?;
+                    self.add_totals(inode, change);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the whole map out of the inode.
+    pub(crate) fn map_detach_all(&mut self, inode: &mut Inode) -> OpResult<()> {
+        if let MapRoot::Tree { levels, root } = inode.map {
+            self.detach(root, levels - 1)?;
+            let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
+            let all = Totals { mapped: number(inode.mapped), reserved: number(inode.reserved_blocks) };
+            self.add_totals(inode, -all);
+            inode.map = MapRoot::EMPTY;
+            return Ok(());
+        }
+        self.map_clear(inode, 0, INLINE_ENTRIES as u64)
+    }
+
+    /// Clears `range` below a node with one parent; returns the change of its totals, which is written to the node but
+    /// not to those above.
+    fn clear_node(&mut self, inode: &Inode, path: &mut Path, at: Covered, range: std::ops::Range<u64>) -> OpResult<Totals> {
+        let span = map_node::entry_span(at.level);
+        let from = (range.start.max(at.base) - at.base) / span;
+        let to = (range.end.min(at.base + FAN_OUT * span) - at.base).div_ceil(span);
+        let change = if at.level == 0 {
+            self.clear_leaf(at.node, from, to)?
+        } else {
+            self.clear_children(inode, path, at, from..to, &range)?
+        };
+        let mut totals = self.map_totals(at.node, at.level)?;
+        totals += change;
+        let bytes = map_node::encode_totals(totals).ok_or_else(|| damaged("file map", at.node, "totals below zero"))?;
+        self.edit(at.node, BlockKind::MapNode(at.level), map_node::TOTALS_RANGE)?.copy_from_slice(&bytes);
+        Ok(change)
+    }
+
+    fn clear_leaf(&mut self, leaf: BlockNo, from: u64, to: u64) -> OpResult<Totals> {
+        let entries = self.map_entries(leaf, 0)?;
+        let (from, to) = (entry_index(from, 0), from_len(to));
+        let old = &entries[from..to];
+        self.want_entries(blocks_of(old))?;
+        self.edit(leaf, BlockKind::MapNode(0), map_node::entries_range(from, to - from))?.fill(0);
+        let mut change = Totals::default();
+        for entry in old {
+            change += self.replaced(*entry, MapEntry::Hole)?;
+        }
+        Ok(change)
+    }
+
+    fn clear_children(
+        &mut self,
+        inode: &Inode,
+        path: &mut Path,
+        at: Covered,
+        children: std::ops::Range<u64>,
+        range: &std::ops::Range<u64>,
+    ) -> OpResult<Totals> {
+        let span = map_node::entry_span(at.level);
+        let entries = self.map_entries(at.node, at.level)?;
+        let touched = &entries[entry_index(children.start, 0)..from_len(children.end)];
+        // Everything that will be needed is asked for at once.
+        for child in blocks_of(touched) {
+            self.want(child, BlockKind::MapNode(at.level - 1))?;
+        }
+        self.want_entries(blocks_of(touched))?;
+        let mut change = Totals::default();
+        for index in children {
+            let slot = from_len(index);
+            let base = at.base + index * span;
+            let whole = range.start <= base && base + span <= range.end;
+            let below = at.level - 1;
+            let child = match entries[slot] {
+                MapEntry::Hole => continue,
+                MapEntry::Reserved if whole => {
+                    self.release_reserved(at.level);
+                    change.reserved -= i64::try_from(span).unwrap_or(i64::MAX);
+                    self.set_map_entry(at.node, at.level, slot, MapEntry::Hole)?;
+                    continue;
+                }
+                MapEntry::Block(child) if whole => {
+                    change += -self.map_totals(child, below)?;
+                    self.detach(child, below)?;
+                    self.set_map_entry(at.node, at.level, slot, MapEntry::Hole)?;
+                    continue;
+                }
+                MapEntry::Reserved => self.reserved_node(below)?,
+                MapEntry::Block(child) if self.node_parents(child)? > 1 => {
+                    let (copy, unreserved) = self.copy_node(child, below)?;
+                    change += unreserved;
+                    copy
+                }
+                MapEntry::Block(child) => child,
+            };
+            self.set_map_entry(at.node, at.level, slot, MapEntry::Block(child))?;
+            let covered = Covered { node: child, level: below, base };
+            change += self.clear_node(inode, path, covered, range.clone())?;
+        }
+        Ok(change)
+    }
+
+    /// The promise that a reserved entry of a node at `level` stood for is taken back.
+    pub(crate) fn release_reserved(&mut self, level: u8) {
+        self.count(Field::ReservedBlocks, -i64::try_from(map_node::reserve_blocks(level)).unwrap_or(i64::MAX));
+    }
+
+    /// Drops a map's reference to a subtree: at once if others refer to it, else by way of the reclaim list.
+    pub(crate) fn detach(&mut self, node: BlockNo, level: u8) -> OpResult<()> {
+        if self.node_parents(node)? > 1 {
+            return self.drop_node_parent(node);
+        }
+        let number = self.state(Field::NextReclaim);
+        self.count(Field::NextReclaim, 1);
+        self.count(Field::ReclaimPending, 1);
+        self.put_item(&items::reclaim_key(number), &ReclaimItem { node, level }.encode())
+    }
+
+    /// Does a bounded piece of reclaim. Returns false if there is nothing on the list.
+    ///
+    /// The newest entry is taken: the children of a node are put on the list one at a time, so the list stays short.
+    pub(crate) fn reclaim_step(&mut self) -> OpResult<bool> {
+        let root = self.tree_root();
+        let (first, last) = items::reclaim_bounds();
+        let Some((key, value)) = tree::last_before(self, root, &last)?.filter(|(key, _)| *key >= first) else {
+            return Ok(false);
+        };
+        let item = ReclaimItem::decode(&value).ok_or_else(|| damaged("reclaim list", root, "entry makes no sense"))?;
+        if self.reclaim_node(item)? {
+            self.remove_item(&key)?;
+            self.count(Field::ReclaimPending, -1);
+        }
+        Ok(true)
+    }
+
+    /// Drops the list's reference to a node, or a part of what is below it. Returns true when the node is done with.
+    fn reclaim_node(&mut self, item: ReclaimItem) -> OpResult<bool> {
+        let ReclaimItem { node, level } = item;
+        if self.node_parents(node)? > 1 {
+            self.drop_node_parent(node)?;
+            return Ok(true);
+        }
+        if level == 0 {
+            self.free_leaf(node)?;
+            return Ok(true);
+        }
+        let entries = self.map_entries(node, level)?;
+        let mut batch = Vec::new();
+        for (slot, entry) in entries.iter().enumerate().filter(|(_, entry)| **entry != MapEntry::Hole) {
+            batch.push((slot, *entry));
+            if batch.len() == LEAVES_PER_STEP {
+                break;
+            }
+        }
+        if batch.is_empty() {
+            self.free_metadata(node)?;
+            return Ok(true);
+        }
+        if level == 1 {
+            for child in blocks_of(&batch.iter().map(|(_, entry)| *entry).collect::<Vec<_>>()) {
+                self.want(child, BlockKind::MapNode(0))?;
+            }
+        }
+        for (slot, entry) in batch {
+            match entry {
+                MapEntry::Hole => {}
+                MapEntry::Reserved => self.release_reserved(level),
+                MapEntry::Block(child) if self.node_parents(child)? > 1 => self.drop_node_parent(child)?,
+                MapEntry::Block(child) if level == 1 => self.free_leaf(child)?,
+                MapEntry::Block(child) => {
+                    // The reference moves from the node to the list; the child is walked before anything else.
+                    self.set_map_entry(node, level, slot, MapEntry::Hole)?;
+                    self.detach(child, level - 1)?;
+                    return Ok(false);
+                }
+            }
+            self.set_map_entry(node, level, slot, MapEntry::Hole)?;
+        }
+        Ok(false)
+    }
+
+    /// Frees a leaf that has no parent left, and drops its references.
+    fn free_leaf(&mut self, leaf: BlockNo) -> OpResult<()> {
+        let entries = self.map_entries(leaf, 0)?;
+        self.want_entries(blocks_of(&entries[..]))?;
+        for entry in entries.iter() {
+            match *entry {
+                MapEntry::Hole => {}
+                MapEntry::Reserved => self.release_reserved(0),
+                MapEntry::Block(block) => self.drop_data_reference(block)?,
+            }
+        }
+        self.free_metadata(leaf)
+    }
+}
+
+/// Returns a place in a node, which is at most 508, as an index.
+fn from_len(place: u64) -> usize {
+    usize::try_from(place).map_or(FAN_OUT_LEN, |place| place.min(FAN_OUT_LEN))
+}
+
+/// Returns the blocks that entries name.
+pub(crate) fn blocks_of(entries: &[MapEntry]) -> Vec<BlockNo> {
+    entries
+        .iter()
+        .filter_map(|entry| match entry {
+            MapEntry::Block(block) => Some(*block),
+            MapEntry::Hole | MapEntry::Reserved => None,
+        })
+        .collect()
+}

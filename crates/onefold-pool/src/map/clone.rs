@@ -1,0 +1,111 @@
+//! Cloning: a file, or a range of one, appears in another place without a data block being touched.
+
+use super::clear::blocks_of;
+use super::entry_index;
+use crate::format::header::BlockKind;
+use crate::format::inode::{Inode, MapRoot};
+use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry, Totals};
+use crate::meta::{Op, OpResult};
+
+/// Where a range clone is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CloneRange {
+    /// First block in the source.
+    pub(crate) source: u64,
+    /// First block in the target.
+    pub(crate) target: u64,
+    /// Blocks to go, at least one.
+    pub(crate) count: u64,
+}
+
+impl Op<'_> {
+    /// Gives `target`, whose map is empty, the whole map of `source`.
+    pub(crate) fn map_clone_all(&mut self, source: &Inode, target: &mut Inode) -> OpResult<()> {
+        match source.map {
+            MapRoot::Inline(entries) => {
+                let held = entries.map(|entry| if entry == MapEntry::Reserved { MapEntry::Hole } else { entry });
+                for block in blocks_of(&held) {
+                    self.add_data_reference(block)?;
+                }
+                self.map_write(target, 0, &held)
+            }
+            MapRoot::Tree { root, .. } => {
+                self.add_node_parent(root)?;
+                target.map = source.map;
+                let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
+                let all = Totals { mapped: number(source.mapped), reserved: number(source.reserved_blocks) };
+                self.add_totals(target, all);
+                Ok(())
+            }
+        }
+    }
+
+    /// Clones the next piece of a range: a shared leaf where both sides are aligned to leaves, entries otherwise.
+    /// Returns the blocks done, at least one and at most a leaf's worth.
+    pub(crate) fn map_clone_step(&mut self, source: &Inode, target: &mut Inode, range: CloneRange) -> OpResult<u64> {
+        let aligned = range.source.is_multiple_of(FAN_OUT) && range.target.is_multiple_of(FAN_OUT);
+        if aligned && matches!(source.map, MapRoot::Tree { .. }) {
+            if let Some(done) = self.share_leaf(source, target, range)? {
+                return Ok(done);
+            }
+        }
+        let within = (range.source % FAN_OUT).max(range.target % FAN_OUT);
+        let count = range.count.min(FAN_OUT - within);
+        let mut entries = vec![MapEntry::Hole; usize::try_from(count).unwrap_or(FAN_OUT_LEN)];
+        self.map_read(source, range.source, &mut entries)?;
+        for entry in entries.iter_mut().filter(|entry| **entry == MapEntry::Reserved) {
+            *entry = MapEntry::Hole;
+        }
+        if entries.iter().all(|entry| *entry == MapEntry::Hole) {
+            self.map_clear(target, range.target, range.target + count)?;
+            return Ok(count);
+        }
+        let blocks = blocks_of(&entries);
+        self.want_entries(blocks.iter().copied())?;
+        for block in blocks {
+            self.add_data_reference(block)?;
+        }
+        self.map_write(target, range.target, &entries)?;
+        Ok(count)
+    }
+
+    /// Makes the target name the source's leaf. `None` if the leaf holds more than the range and must be copied.
+    fn share_leaf(&mut self, source: &Inode, target: &mut Inode, range: CloneRange) -> OpResult<Option<u64>> {
+        let MapEntry::Block(leaf) = self.map_node_at(source, range.source, 0)? else {
+            let count = range.count.min(FAN_OUT);
+            self.map_clear(target, range.target, range.target + count)?;
+            return Ok(Some(count));
+        };
+        if range.count < FAN_OUT {
+            let beyond = usize::try_from(range.count).unwrap_or(FAN_OUT_LEN);
+            let entries = self.map_entries(leaf, 0)?;
+            let fits = entries[beyond..].iter().all(|entry| *entry == MapEntry::Hole)
+                && self.map_node_at(target, range.target, 0)? == MapEntry::Hole
+                && !matches!(target.map, MapRoot::Inline(inline) if inline.iter().any(|entry| *entry != MapEntry::Hole));
+            if !fits {
+                return Ok(None);
+            }
+        }
+        let mut change = self.map_totals(leaf, 0)?;
+        let path = self.map_path(target, range.target, 1)?;
+        let slot = entry_index(range.target, 1);
+        match self.map_entry(path.last(), 1, slot)? {
+            MapEntry::Hole => {}
+            MapEntry::Reserved => {
+                self.release_reserved(1);
+                change.reserved -= i64::try_from(map_node::entry_span(1)).unwrap_or(i64::MAX);
+            }
+            MapEntry::Block(old) if old == leaf => return Ok(Some(range.count.min(FAN_OUT))),
+            MapEntry::Block(old) => {
+                self.want(old, BlockKind::MapNode(0))?;
+                self.want_entries([old])?;
+                change += -self.map_totals(old, 0)?;
+                self.detach(old, 0)?;
+            }
+        }
+        self.add_node_parent(leaf)?;
+        self.set_map_entry(path.last(), 1, slot, MapEntry::Block(leaf))?;
+        self.map_add_totals(target, &path, change)?;
+        Ok(Some(range.count.min(FAN_OUT)))
+    }
+}

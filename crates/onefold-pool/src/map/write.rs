@@ -1,0 +1,244 @@
+//! Changing a map: growing it, copying shared nodes on the way down, putting entries in.
+
+use onefold_block::BlockNo;
+
+use super::{entry_index, inline_index};
+use crate::error::PoolError;
+use crate::format::header::BlockKind;
+use crate::format::inode::{INLINE_ENTRIES, Inode, MapRoot};
+use crate::format::map_node::{self, FAN_OUT_LEN, LEVELS_MAX, MapEntry, Totals};
+use crate::format::state::Field;
+use crate::format::store_page::BlockUse;
+use crate::meta::op::damaged;
+use crate::meta::{Op, OpResult};
+
+/// The nodes from the root down to one node, all of them with one parent.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    nodes: Vec<BlockNo>,
+}
+
+impl Path {
+    /// Returns the lowest node.
+    pub(crate) fn last(&self) -> BlockNo {
+        *self.nodes.last().expect("a path has a root")
+    }
+}
+
+impl Op<'_> {
+    /// Replaces the map of blocks `first..`, one entry each. The references that new entries stand for have been
+    /// added by the caller; those of replaced entries are dropped here.
+    pub(crate) fn map_write(&mut self, inode: &mut Inode, first: u64, entries: &[MapEntry]) -> OpResult<()> {
+        let mut done = 0;
+        while done < entries.len() {
+            let index = first + done as u64;
+            if let (MapRoot::Inline(_), Some(end)) = (&inode.map, inline_index(first + entries.len() as u64 - 1)) {
+                let _ = end;
+                return self.map_write_inline(inode, index, &entries[done..]);
+            }
+            let at = entry_index(index, 0);
+            let count = (FAN_OUT_LEN - at).min(entries.len() - done);
+            self.map_write_leaf(inode, index, &entries[done..done + count])?;
+            done += count;
+        }
+        Ok(())
+    }
+
+    fn map_write_inline(&mut self, inode: &mut Inode, first: u64, entries: &[MapEntry]) -> OpResult<()> {
+        let mut change = Totals::default();
+        for (index, &entry) in (first..).zip(entries) {
+            let MapRoot::Inline(inline) = &mut inode.map else { break };
+            let at = inline_index(index).ok_or_else(|| damaged("file map", BlockNo(0), "inline map overrun"))?;
+            let old = std::mem::replace(&mut inline[at], entry);
+            change += self.replaced(old, entry)?;
+        }
+        self.add_totals(inode, change);
+        Ok(())
+    }
+
+    fn map_write_leaf(&mut self, inode: &mut Inode, first: u64, entries: &[MapEntry]) -> OpResult<()> {
+        let path = self.map_path(inode, first, 0)?;
+        let leaf = path.last();
+        let at = entry_index(first, 0);
+        let mut old = Vec::with_capacity(entries.len());
+        for offset in 0..entries.len() {
+            old.push(self.map_entry(leaf, 0, at + offset)?);
+        }
+        self.want_entries(old.iter().filter_map(|entry| match entry {
+            MapEntry::Block(block) => Some(*block),
+            MapEntry::Hole | MapEntry::Reserved => None,
+        }))?;
+        let bytes = self.edit(leaf, BlockKind::MapNode(0), map_node::entries_range(at, entries.len()))?;
+        for (place, entry) in bytes.chunks_exact_mut(map_node::ENTRY_BYTES).zip(entries) {
+            place.copy_from_slice(&entry.encode().to_le_bytes());
+        }
+        let mut change = Totals::default();
+        for (old, new) in old.into_iter().zip(entries) {
+            change += self.replaced(old, *new)?;
+        }
+        self.map_add_totals(inode, &path, change)
+    }
+
+    /// Drops what an entry at leaf level stood for; returns how the totals change by its replacement.
+    pub(crate) fn replaced(&mut self, old: MapEntry, new: MapEntry) -> OpResult<Totals> {
+        let mut change = Totals::default();
+        match old {
+            MapEntry::Hole => {}
+            MapEntry::Reserved => {
+                self.count(Field::ReservedBlocks, -1);
+                change.reserved -= 1;
+            }
+            MapEntry::Block(block) => {
+                self.drop_data_reference(block)?;
+                change.mapped -= 1;
+            }
+        }
+        match new {
+            MapEntry::Hole => {}
+            MapEntry::Reserved => {
+                self.count(Field::ReservedBlocks, 1);
+                change.reserved += 1;
+            }
+            MapEntry::Block(_) => change.mapped += 1,
+        }
+        Ok(change)
+    }
+
+    /// Adds a change to the totals of the inode and of every node of the path.
+    pub(crate) fn map_add_totals(&mut self, inode: &mut Inode, path: &Path, change: Totals) -> OpResult<()> {
+        if change == Totals::default() {
+            return Ok(());
+        }
+        let MapRoot::Tree { levels, .. } = inode.map else {
+            return Err(damaged("file map", path.last(), "a path in an inline map"));
+        };
+        for (depth, &node) in (0..levels).rev().zip(&path.nodes) {
+            let mut totals = self.map_totals(node, depth)?;
+            totals += change;
+            let bytes = map_node::encode_totals(totals).ok_or_else(|| damaged("file map", node, "totals below zero"))?;
+            self.edit(node, BlockKind::MapNode(depth), map_node::TOTALS_RANGE)?.copy_from_slice(&bytes);
+        }
+        self.add_totals(inode, change);
+        Ok(())
+    }
+
+    /// Adds a change to the totals of the inode and of the pool.
+    pub(crate) fn add_totals(&mut self, inode: &mut Inode, change: Totals) {
+        inode.mapped = inode.mapped.saturating_add_signed(change.mapped);
+        inode.reserved_blocks = inode.reserved_blocks.saturating_add_signed(change.reserved);
+        self.count(Field::LogicalBlocks, change.mapped);
+    }
+
+    /// Returns the path to the node at `level` that covers block `index`, making what is missing and copying what is
+    /// shared on the way.
+    pub(crate) fn map_path(&mut self, inode: &mut Inode, index: u64, level: u8) -> OpResult<Path> {
+        self.grow_map(inode, index, level)?;
+        let MapRoot::Tree { levels, mut root } = inode.map else {
+            return Err(damaged("file map", BlockNo(0), "the map did not grow"));
+        };
+        if self.node_parents(root)? > 1 {
+            let (copy, unreserved) = self.copy_node(root, levels - 1)?;
+            self.add_totals(inode, unreserved);
+            root = copy;
+            inode.map = MapRoot::Tree { levels, root };
+        }
+        let mut path = Path { nodes: vec![root] };
+        for above in (level + 1..levels).rev() {
+            let node = path.last();
+            let at = entry_index(index, above);
+            let child = match self.map_entry(node, above, at)? {
+                MapEntry::Hole => self.allocate_metadata(BlockKind::MapNode(above - 1), BlockUse::MapNode)?,
+                MapEntry::Reserved => self.reserved_node(above - 1)?,
+                MapEntry::Block(child) if self.node_parents(child)? > 1 => {
+                    let (copy, unreserved) = self.copy_node(child, above - 1)?;
+                    self.map_add_totals(inode, &path, unreserved)?;
+                    copy
+                }
+                MapEntry::Block(child) => {
+                    path.nodes.push(child);
+                    continue;
+                }
+            };
+            self.set_map_entry(node, above, at, MapEntry::Block(child))?;
+            path.nodes.push(child);
+        }
+        Ok(path)
+    }
+
+    /// Puts one entry into a node.
+    pub(crate) fn set_map_entry(&mut self, node: BlockNo, level: u8, at: usize, entry: MapEntry) -> OpResult<()> {
+        self.edit(node, BlockKind::MapNode(level), map_node::entries_range(at, 1))?
+            .copy_from_slice(&entry.encode().to_le_bytes());
+        Ok(())
+    }
+
+    /// Makes the map a tree tall enough for block `index` and for a node at `level`.
+    fn grow_map(&mut self, inode: &mut Inode, index: u64, level: u8) -> OpResult<()> {
+        if let MapRoot::Inline(entries) = inode.map {
+            let root = self.allocate_metadata(BlockKind::MapNode(0), BlockUse::MapNode)?;
+            for (at, entry) in entries.into_iter().enumerate() {
+                self.set_map_entry(root, 0, at, entry)?;
+            }
+            self.set_inode_totals(inode, root, 0)?;
+            inode.map = MapRoot::Tree { levels: 1, root };
+        }
+        while let MapRoot::Tree { levels, root } = inode.map {
+            if index < map_node::entry_span(levels) && level < levels {
+                break;
+            }
+            if levels == LEVELS_MAX {
+                return Err(PoolError::FileTooLarge.into());
+            }
+            let above = self.allocate_metadata(BlockKind::MapNode(levels), BlockUse::MapNode)?;
+            self.set_map_entry(above, levels, 0, MapEntry::Block(root))?;
+            self.set_inode_totals(inode, above, levels)?;
+            inode.map = MapRoot::Tree { levels: levels + 1, root: above };
+        }
+        Ok(())
+    }
+
+    /// Gives a new root the totals of its inode.
+    fn set_inode_totals(&mut self, inode: &Inode, node: BlockNo, level: u8) -> OpResult<()> {
+        let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        let totals = Totals { mapped: number(inode.mapped), reserved: number(inode.reserved_blocks) };
+        let bytes = map_node::encode_totals(totals).ok_or_else(|| damaged("file map", node, "totals below zero"))?;
+        self.edit(node, BlockKind::MapNode(level), map_node::TOTALS_RANGE)?.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// Copies a shared node for one of its parents, which leaves it. What it names gets one more reference. Reserved
+    /// places stay with the old node: a clone promises no space. Returns the copy and how its totals differ.
+    pub(crate) fn copy_node(&mut self, node: BlockNo, level: u8) -> OpResult<(BlockNo, Totals)> {
+        let mut entries = self.map_entries(node, level)?;
+        let named = entries.iter().filter_map(|entry| match entry {
+            MapEntry::Block(block) => Some(*block),
+            MapEntry::Hole | MapEntry::Reserved => None,
+        });
+        self.want_entries(named.collect::<Vec<_>>())?;
+        let mut totals = self.map_totals(node, level)?;
+        let mut unreserved = 0;
+        for entry in entries.iter_mut() {
+            match *entry {
+                MapEntry::Hole => {}
+                MapEntry::Reserved => {
+                    unreserved += i64::try_from(map_node::entry_span(level)).unwrap_or(i64::MAX);
+                    *entry = MapEntry::Hole;
+                }
+                MapEntry::Block(block) if level == 0 => self.add_data_reference(block)?,
+                MapEntry::Block(child) => self.add_node_parent(child)?,
+            }
+        }
+        totals.reserved -= unreserved;
+        let copy = self.allocate_metadata(BlockKind::MapNode(level), BlockUse::MapNode)?;
+        let bytes = self.edit(copy, BlockKind::MapNode(level), map_node::entries_range(0, FAN_OUT_LEN))?;
+        for (place, entry) in bytes.chunks_exact_mut(map_node::ENTRY_BYTES).zip(entries.iter()) {
+            place.copy_from_slice(&entry.encode().to_le_bytes());
+        }
+        let encoded = map_node::encode_totals(totals).ok_or_else(|| damaged("file map", node, "totals below zero"))?;
+        self.edit(copy, BlockKind::MapNode(level), map_node::TOTALS_RANGE)?.copy_from_slice(&encoded);
+        self.drop_node_parent(node)?;
+        Ok((copy, Totals { mapped: 0, reserved: -unreserved }))
+    }
+}
+
+const _: () = assert!(INLINE_ENTRIES <= FAN_OUT_LEN);

@@ -1,0 +1,289 @@
+//! Allocation: which free blocks are taken for data, map nodes and tree pages, and how blocks become free.
+//!
+//! Data is taken in runs where the last run ended, so that blocks written one after another lie side by side, also
+//! those of random writes. Groups in use that still have long runs come first, then a group never used before, then
+//! whatever holes are left. Metadata is taken from runs of its own.
+//!
+//! Space is counted before blocks are searched: an operation that may not use the emergency reserve, or the space
+//! promised to `fallocate`d ranges, is refused even though blocks are free.
+
+use onefold_block::BlockNo;
+
+use super::groups::Cursor;
+use super::op::{Op, OpError, OpResult, Privilege, damaged};
+use crate::error::PoolError;
+use crate::format::geometry::{BITS_PER_BITMAP_BLOCK, GROUP_BLOCKS};
+use crate::format::header::{BlockKind, HEADER_BYTES};
+use crate::format::get_u64;
+use crate::format::state::Field;
+use crate::format::store_page::{BlockUse, Entry};
+
+/// Blocks that only operations which free space may take: enough for the map and tree paths that they copy.
+pub(crate) const EMERGENCY_BLOCKS: u64 = 128;
+/// While untouched groups are left, data goes only to free runs at least this long.
+const RUN_BLOCKS_PREFERRED: u64 = 32;
+/// Length of a run kept for metadata.
+const METADATA_RUN_BLOCKS: u64 = 256;
+const BITMAP_WORDS: u64 = BITS_PER_BITMAP_BLOCK / 64;
+
+/// A run of blocks within one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) first: BlockNo,
+    pub(crate) count: u64,
+}
+
+impl Op<'_> {
+    /// Reserves `count` blocks for data: they are busy, not allocated. `promised` of them were reserved by `fallocate`.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`]; [`OpError::NeedGroup`].
+    pub(crate) fn reserve_data(&mut self, count: u64, promised: u64) -> OpResult<Vec<Run>> {
+        let reserved = self.state(Field::ReservedBlocks).saturating_sub(promised);
+        let available = self.meta.blocks_available().saturating_sub(reserved);
+        if available < count + EMERGENCY_BLOCKS {
+            return Err(PoolError::NoSpace.into());
+        }
+        let mut runs = Vec::new();
+        let mut missing = count;
+        while missing > 0 {
+            let run = self.find_data_run(missing)?;
+            for block in 0..run.count {
+                self.set_busy(run.first.plus(block));
+            }
+            missing -= run.count;
+            runs.push(run);
+        }
+        Ok(runs)
+    }
+
+    /// Makes the first free run of a group at or after `from` busy, to be discarded.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`]; damage.
+    pub(crate) fn reserve_free_run(&mut self, group: u64, from: u64) -> OpResult<Option<Run>> {
+        let Some((within, count)) = self.find_run(group, from, 1, GROUP_BLOCKS, false)? else { return Ok(None) };
+        let run = Run { first: BlockNo(group * GROUP_BLOCKS + within), count };
+        for block in 0..count {
+            self.set_busy(run.first.plus(block));
+        }
+        Ok(Some(run))
+    }
+
+    fn find_data_run(&mut self, count: u64) -> OpResult<Run> {
+        let ready = self.state(Field::GroupsReady);
+        let preferred = count.min(RUN_BLOCKS_PREFERRED);
+        if let Some(run) = self.find_in_groups(ready, preferred, count)? {
+            return Ok(run);
+        }
+        if ready < self.meta.geometry.group_count() {
+            return Err(OpError::NeedGroup(ready));
+        }
+        // Nothing but small holes: take them, and those of the metadata run as well.
+        self.meta.groups.metadata_run = (0, 0);
+        match self.find_in_groups(ready, 1, count)? {
+            Some(run) => Ok(run),
+            None => Err(PoolError::NoSpace.into()),
+        }
+    }
+
+    /// Looks for a run of at least `least` and at most `most` blocks, from the data cursor on, around all groups.
+    fn find_in_groups(&mut self, ready: u64, least: u64, most: u64) -> OpResult<Option<Run>> {
+        let start = self.meta.groups.data_cursor;
+        for step in 0..=ready {
+            let group = (start.group + step) % ready.max(1);
+            let from = if step == 0 { start.within } else { 0 };
+            if from == 0 && self.meta.groups.lacks_run(group, least) {
+                continue;
+            }
+            if let Some((within, count)) = self.find_run(group, from, least, most, true)? {
+                self.meta.groups.data_cursor = Cursor { group, within: within + count };
+                return Ok(Some(Run { first: BlockNo(group * GROUP_BLOCKS + within), count }));
+            }
+            if from == 0 {
+                self.set_lacks_run(group, least);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the first free run in a group at or after `from`: place within the group, and length, cut at `most`.
+    fn find_run(&mut self, group: u64, from: u64, least: u64, most: u64, for_data: bool) -> OpResult<Option<(u64, u64)>> {
+        let end = self.meta.geometry.group_blocks(group);
+        let mut at = from;
+        while at < end {
+            let free = self.free_word(group, at / 64, for_data)? >> (at % 64);
+            if free == 0 {
+                at = (at / 64 + 1) * 64;
+                continue;
+            }
+            let first = at + u64::from(free.trailing_zeros());
+            let mut count = 0;
+            while first + count < end && count < most {
+                let place = first + count;
+                let word = self.free_word(group, place / 64, for_data)? >> (place % 64);
+                let ones = u64::from(word.trailing_ones());
+                if ones == 0 {
+                    break;
+                }
+                count += ones;
+            }
+            let count = count.min(most).min(end.saturating_sub(first));
+            if count >= least {
+                return Ok(Some((first, count)));
+            }
+            at = first + count.max(1);
+        }
+        Ok(None)
+    }
+
+    /// Returns the free blocks among 64 of a group, one bit each.
+    fn free_word(&mut self, group: u64, word: u64, for_data: bool) -> OpResult<u64> {
+        let geometry = self.meta.geometry;
+        let bitmap = geometry.bitmap_block(group, word / BITMAP_WORDS);
+        let offset = HEADER_BYTES + usize::try_from(word % BITMAP_WORDS).expect("below 510") * 8;
+        let used = get_u64(self.block(bitmap, BlockKind::Bitmap)?, offset);
+        let busy = self.meta.groups.busy_word(group, usize::try_from(word).expect("below 512"));
+        let mut free = !(used | busy);
+        if for_data {
+            let (first, end) = self.meta.groups.metadata_run;
+            let base = group * GROUP_BLOCKS + word * 64;
+            if first < base + 64 && base < end {
+                for bit in first.saturating_sub(base)..(end - base).min(64) {
+                    free &= !(1 << bit);
+                }
+            }
+        }
+        Ok(free)
+    }
+
+    /// Allocates a block for metadata and makes it in memory, blank. Its entry in the fingerprint store is made too.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`]; [`OpError::NeedGroup`].
+    pub(crate) fn allocate_metadata(&mut self, kind: BlockKind, usage: BlockUse) -> OpResult<BlockNo> {
+        let kept = match self.privilege {
+            Privilege::Normal => EMERGENCY_BLOCKS / 2 + self.state(Field::ReservedBlocks),
+            Privilege::Freeing => 0,
+        };
+        if self.meta.blocks_available().saturating_sub(self.allocated_by_this_op()) <= kept {
+            return Err(PoolError::NoSpace.into());
+        }
+        let block = self.find_metadata_block()?;
+        self.set_bit(block, true)?;
+        self.set_entry(block, &Entry::metadata(usage))?;
+        self.count(Field::FreeBlocks, -1);
+        self.count(Field::MetadataBlocks, 1);
+        self.create_block(block, kind);
+        Ok(block)
+    }
+
+    /// Blocks that this operation has taken but the pool state does not show yet.
+    fn allocated_by_this_op(&self) -> u64 {
+        self.meta.state(Field::FreeBlocks).saturating_sub(self.state(Field::FreeBlocks))
+    }
+
+    fn find_metadata_block(&mut self) -> OpResult<BlockNo> {
+        let (first, end) = self.meta.groups.metadata_run;
+        if first < end {
+            let (group, within) = (first / GROUP_BLOCKS, first % GROUP_BLOCKS);
+            if let Some((place, _)) = self.find_run(group, within, 1, 1, false)? {
+                let block = group * GROUP_BLOCKS + place;
+                if block < end {
+                    self.meta.groups.metadata_run = (block + 1, end);
+                    return Ok(BlockNo(block));
+                }
+            }
+            self.meta.groups.metadata_run = (0, 0);
+        }
+        self.open_metadata_run()
+    }
+
+    /// Opens a new run for metadata and takes its first block; on a nearly full pool any block will do.
+    fn open_metadata_run(&mut self) -> OpResult<BlockNo> {
+        let ready = self.state(Field::GroupsReady);
+        let start = self.meta.groups.data_cursor.group;
+        for least in [METADATA_RUN_BLOCKS, 1] {
+            for step in 0..ready {
+                let group = (start + step) % ready;
+                if self.meta.groups.lacks_run(group, least) {
+                    continue;
+                }
+                if let Some((within, count)) = self.find_run(group, 0, least, METADATA_RUN_BLOCKS, false)? {
+                    let block = group * GROUP_BLOCKS + within;
+                    if least == METADATA_RUN_BLOCKS {
+                        self.meta.groups.metadata_run = (block + 1, block + count);
+                    }
+                    return Ok(BlockNo(block));
+                }
+                self.set_lacks_run(group, least);
+            }
+            if ready < self.meta.geometry.group_count() {
+                return Err(OpError::NeedGroup(ready));
+            }
+        }
+        Err(PoolError::NoSpace.into())
+    }
+
+    /// Allocates a reserved data block: the bitmap now says that it is used.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`]; damage.
+    pub(crate) fn claim_data(&mut self, block: BlockNo, entry: &Entry) -> OpResult<()> {
+        self.set_bit(block, true)?;
+        self.set_entry(block, entry)?;
+        self.unbusy(block);
+        self.count(Field::FreeBlocks, -1);
+        self.count(Field::DataBlocks, 1);
+        Ok(())
+    }
+
+    /// Frees a data block whose last reference is gone.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`]; damage.
+    pub(crate) fn free_data(&mut self, block: BlockNo) -> OpResult<()> {
+        self.set_bit(block, false)?;
+        self.set_entry(block, &Entry::FREE)?;
+        // Busy before the bit is committed: nobody may get the block until the free is durable.
+        self.set_busy(block);
+        self.freed_data(block);
+        self.count(Field::FreeBlocks, 1);
+        self.count(Field::DataBlocks, -1);
+        Ok(())
+    }
+
+    /// Frees a metadata block that nothing refers to any more.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`]; damage.
+    pub(crate) fn free_metadata(&mut self, block: BlockNo) -> OpResult<()> {
+        self.set_bit(block, false)?;
+        self.set_entry(block, &Entry::FREE)?;
+        self.set_busy(block);
+        self.freed_metadata(block);
+        self.count(Field::FreeBlocks, 1);
+        self.count(Field::MetadataBlocks, -1);
+        Ok(())
+    }
+
+    /// Sets or clears a block's bit, which must have been the other way.
+    fn set_bit(&mut self, block: BlockNo, used: bool) -> OpResult<()> {
+        let geometry = self.meta.geometry;
+        if !geometry.is_allocatable(block) {
+            return Err(damaged(BlockKind::Bitmap.name(), block, "a structure with a fixed place is used as a block"));
+        }
+        let within = block.0 % GROUP_BLOCKS;
+        let bitmap = geometry.bitmap_block(geometry.group_of(block), within / BITS_PER_BITMAP_BLOCK);
+        let bit = within % BITS_PER_BITMAP_BLOCK;
+        let at = HEADER_BYTES + usize::try_from(bit / 8).expect("below 4080");
+        let byte = &mut self.edit(bitmap, BlockKind::Bitmap, at..at + 1)?[0];
+        let mask = 1 << (bit % 8);
+        if (*byte & mask != 0) == used {
+            let what = if used { "a block in use is allocated again" } else { "a free block is freed" };
+            return Err(damaged(BlockKind::Bitmap.name(), block, what));
+        }
+        *byte ^= mask;
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! The metadata cache: blocks by number, evicted by the clock algorithm.
+//!
+//! Invariants:
+//! 1. A block is here at most once.
+//! 2. A block with uncommitted changes, or whose committed content is not yet home, is never evicted: the home copy is
+//!    old. (Their number is bounded by the journal's size, see [`super::running`].)
+//! 3. A block being read from the device is registered in `loading`; if it is created or changed meanwhile, what was
+//!    read is thrown away.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use onefold_block::BlockNo;
+
+use super::ranges::DirtyRanges;
+use crate::format::BlockBytes;
+use crate::format::geometry::STATE;
+use crate::format::header::BlockKind;
+
+/// Memory that one cached block takes, bookkeeping included, in bytes.
+pub(crate) const SLOT_BYTES: u64 = 4096 + 160;
+
+/// Multiplies block numbers into hashes. They are not chosen by an attacker, and this lookup is the hottest of all.
+#[derive(Default)]
+pub(crate) struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+    }
+}
+
+/// A map keyed by block number.
+pub(crate) type BlockMap<V> = HashMap<BlockNo, V, BuildHasherDefault<BlockHasher>>;
+
+/// One cached block.
+pub(crate) struct Slot {
+    pub(crate) block: BlockNo,
+    pub(crate) kind: BlockKind,
+    /// Content. The checksum in its header is only right once it is sealed on its way out.
+    pub(crate) bytes: Arc<BlockBytes>,
+    /// Bytes changed by the running transaction.
+    pub(crate) dirty: Option<DirtyRanges>,
+    /// The checkpoint epoch in which the journal last got the whole block; 0 for never.
+    pub(crate) logged_epoch: u64,
+    /// Sequence of the newest transaction with this block whose content is not yet home; 0 for none.
+    pub(crate) home_sequence: u64,
+    referenced: bool,
+}
+
+impl Slot {
+    fn is_evictable(&self) -> bool {
+        // The pool state is read without a way to wait for it: it stays.
+        self.dirty.is_none() && self.home_sequence == 0 && self.block != STATE
+    }
+}
+
+/// The cache.
+pub(crate) struct Cache {
+    slots: Vec<Option<Slot>>,
+    vacant: Vec<usize>,
+    index: BlockMap<usize>,
+    loading: BlockMap<()>,
+    hand: usize,
+    capacity: usize,
+}
+
+impl Cache {
+    /// Returns an empty cache for `bytes_max` bytes, though never fewer than a few operations need.
+    pub(crate) fn new(bytes_max: u64) -> Cache {
+        let capacity = usize::try_from(bytes_max / SLOT_BYTES).unwrap_or(usize::MAX).max(2048);
+        Cache {
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            index: BlockMap::default(),
+            loading: BlockMap::default(),
+            hand: 0,
+            capacity,
+        }
+    }
+
+    /// Returns the number of cached blocks.
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Returns the number of blocks that it may hold without being told to grow.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Returns the block's content without counting it as used.
+    pub(crate) fn peek(&self, block: BlockNo) -> Option<&BlockBytes> {
+        let &at = self.index.get(&block)?;
+        self.slots[at].as_ref().map(|slot| &*slot.bytes)
+    }
+
+    /// Tells whether the block is here.
+    pub(crate) fn contains(&self, block: BlockNo) -> bool {
+        self.index.contains_key(&block)
+    }
+
+    /// Returns the block for use.
+    pub(crate) fn get(&mut self, block: BlockNo) -> Option<&mut Slot> {
+        let &at = self.index.get(&block)?;
+        let slot = self.slots[at].as_mut()?;
+        slot.referenced = true;
+        Some(slot)
+    }
+
+    /// Registers that `block` will be read; false if it is here or being read already.
+    pub(crate) fn begin_load(&mut self, block: BlockNo) -> bool {
+        !self.contains(block) && self.loading.insert(block, ()).is_none()
+    }
+
+    /// Tells whether somebody is reading `block`.
+    pub(crate) fn is_loading(&self, block: BlockNo) -> bool {
+        self.loading.contains_key(&block)
+    }
+
+    /// Takes in what was read for [`Cache::begin_load`], unless the block was created meanwhile. `None`: reading failed.
+    pub(crate) fn end_load(&mut self, block: BlockNo, content: Option<(BlockKind, Arc<BlockBytes>)>) {
+        let expected = self.loading.remove(&block).is_some();
+        if let (true, false, Some((kind, bytes))) = (expected, self.contains(block), content) {
+            self.insert(block, kind, bytes);
+        }
+    }
+
+    /// Puts a block in that is not here; a load of it under way is made void.
+    pub(crate) fn insert(&mut self, block: BlockNo, kind: BlockKind, bytes: Arc<BlockBytes>) -> &mut Slot {
+        self.loading.remove(&block);
+        self.remove(block);
+        if self.index.len() >= self.capacity {
+            self.evict_one();
+        }
+        let slot = Slot { block, kind, bytes, dirty: None, logged_epoch: 0, home_sequence: 0, referenced: true };
+        let at = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.index.insert(block, at);
+        self.slots[at].insert(slot)
+    }
+
+    /// Drops a block, whatever its state.
+    pub(crate) fn remove(&mut self, block: BlockNo) {
+        if let Some(at) = self.index.remove(&block) {
+            self.slots[at] = None;
+            self.vacant.push(at);
+        }
+    }
+
+    /// Evicts one block that was not used lately. Does nothing when all are needed: the cache then is over its
+    /// capacity until the next checkpoint, which `running` makes sure is near.
+    fn evict_one(&mut self) {
+        for _ in 0..self.slots.len() * 2 {
+            self.hand = (self.hand + 1) % self.slots.len();
+            let Some(slot) = &mut self.slots[self.hand] else { continue };
+            if !slot.is_evictable() {
+                continue;
+            }
+            if slot.referenced {
+                slot.referenced = false;
+                continue;
+            }
+            let block = slot.block;
+            self.remove(block);
+            return;
+        }
+    }
+
+    /// Visits all cached blocks.
+    pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&mut Slot)) {
+        self.slots.iter_mut().flatten().for_each(&mut visit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_block::BLOCK_BYTES;
+
+    fn filled(count: u64) -> Cache {
+        let mut cache = Cache::new(0);
+        for block in 0..count {
+            cache.insert(BlockNo(block), BlockKind::Bitmap, Arc::new([0; BLOCK_BYTES]));
+        }
+        cache
+    }
+
+    #[test]
+    fn the_cache_keeps_its_capacity_and_recently_used_blocks() {
+        let mut cache = filled(2048);
+        cache.for_each(|slot| slot.referenced = false);
+        cache.get(BlockNo(7)).unwrap();
+        for block in 10_000..10_900 {
+            cache.insert(BlockNo(block), BlockKind::Bitmap, Arc::new([0; BLOCK_BYTES]));
+        }
+        assert_eq!(cache.len(), 2048);
+        assert!(cache.contains(BlockNo(7)));
+    }
+
+    #[test]
+    fn blocks_with_changes_that_are_not_home_are_never_evicted() {
+        let mut cache = filled(2048);
+        for block in 0..2048 {
+            let slot = cache.get(BlockNo(block)).unwrap();
+            if block % 2 == 0 { slot.dirty = Some(DirtyRanges::default()) } else { slot.home_sequence = 3 }
+        }
+        for block in 10_000..10_100 {
+            cache.insert(BlockNo(block), BlockKind::Bitmap, Arc::new([0; BLOCK_BYTES]));
+        }
+        assert!((0..2048).all(|block| cache.contains(BlockNo(block))));
+    }
+
+    #[test]
+    fn a_block_created_while_it_is_read_keeps_the_created_content() {
+        let mut cache = Cache::new(0);
+        assert!(cache.begin_load(BlockNo(5)));
+        assert!(!cache.begin_load(BlockNo(5)));
+        cache.insert(BlockNo(5), BlockKind::State, Arc::new([1; BLOCK_BYTES]));
+        cache.remove(BlockNo(5));
+        cache.end_load(BlockNo(5), Some((BlockKind::State, Arc::new([9; BLOCK_BYTES]))));
+        assert!(!cache.contains(BlockNo(5)), "what was read before the creation is old");
+    }
+}

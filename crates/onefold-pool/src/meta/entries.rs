@@ -1,0 +1,155 @@
+//! The fingerprint stores' entries, and the counting of references.
+
+use onefold_block::BlockNo;
+
+use super::op::{Op, OpResult, damaged};
+use crate::error::PoolError;
+use crate::format::header::BlockKind;
+use crate::format::state::Field;
+use crate::format::store_page::{self, BlockUse, Entry};
+
+impl Op<'_> {
+    /// Reads a block's entry.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`](super::OpError::Fault); damage.
+    pub(crate) fn entry(&mut self, block: BlockNo) -> OpResult<Entry> {
+        let geometry = self.meta.geometry;
+        if !geometry.is_allocatable(block) {
+            return Err(damaged("file map", block, "points at a structure with a fixed place or past the end"));
+        }
+        let place = geometry.store_place(block);
+        store_page::entry(self.block(place.page, BlockKind::StorePage)?, place.index)
+            .ok_or_else(|| damaged(BlockKind::StorePage.name(), place.page, format!("entry of block {block} makes no sense")))
+    }
+
+    /// Notes that the entries of `blocks` will be needed, so that all missing pages are read together.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`](super::OpError::Fault) if any is missing; damage.
+    pub(crate) fn want_entries(&mut self, blocks: impl IntoIterator<Item = BlockNo>) -> OpResult<()> {
+        let geometry = self.meta.geometry;
+        let mut last = None;
+        for block in blocks {
+            if !geometry.is_allocatable(block) {
+                return Err(damaged("file map", block, "points at a structure with a fixed place or past the end"));
+            }
+            let page = geometry.store_place(block).page;
+            if last != Some(page) {
+                self.want(page, BlockKind::StorePage)?;
+                last = Some(page);
+            }
+        }
+        self.settle()
+    }
+
+    /// Replaces a block's entry.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`](super::OpError::Fault).
+    pub(crate) fn set_entry(&mut self, block: BlockNo, entry: &Entry) -> OpResult<()> {
+        let place = self.meta.geometry.store_place(block);
+        let range = store_page::entry_range(place.index);
+        self.edit(place.page, BlockKind::StorePage, range)?.copy_from_slice(&entry.encode());
+        Ok(())
+    }
+
+    fn set_count(&mut self, block: BlockNo, count: u32) -> OpResult<()> {
+        let place = self.meta.geometry.store_place(block);
+        let range = store_page::count_range(place.index);
+        self.edit(place.page, BlockKind::StorePage, range)?.copy_from_slice(&count.to_le_bytes());
+        Ok(())
+    }
+
+    /// Reads the entry of a block that something refers to.
+    fn referenced(&mut self, block: BlockNo, usage: BlockUse) -> OpResult<Entry> {
+        let entry = self.entry(block)?;
+        if entry.usage != usage || entry.count == 0 {
+            let what = format!("is referred to as {usage:?} but is {:?} with {} references", entry.usage, entry.count);
+            return Err(damaged("reference count", block, what));
+        }
+        Ok(entry)
+    }
+
+    /// Adds a map leaf's reference to a data block in use.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`] at the highest count: the caller may store a new copy.
+    pub(crate) fn add_data_reference(&mut self, block: BlockNo) -> OpResult<()> {
+        let entry = self.referenced(block, BlockUse::Data)?;
+        let count = entry.count.checked_add(1).ok_or(PoolError::NoSpace)?;
+        self.set_count(block, count)?;
+        self.count(Field::References, 1);
+        if count == 2 {
+            self.count(Field::SharedBlocks, 1);
+        }
+        Ok(())
+    }
+
+    /// Drops a map leaf's reference to a data block; the last one frees it.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`](super::OpError::Fault); damage.
+    pub(crate) fn drop_data_reference(&mut self, block: BlockNo) -> OpResult<()> {
+        let entry = self.referenced(block, BlockUse::Data)?;
+        self.count(Field::References, -1);
+        match entry.count - 1 {
+            0 => {
+                if !entry.private {
+                    self.unindex(entry.fingerprint, block);
+                }
+                self.free_data(block)
+            }
+            left => {
+                self.set_count(block, left)?;
+                if left == 1 {
+                    self.count(Field::SharedBlocks, -1);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes the entry of a block that has just been written, with its first reference.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`](super::OpError::Fault); damage.
+    pub(crate) fn claim_with_reference(&mut self, block: BlockNo, entry: &Entry) -> OpResult<()> {
+        debug_assert!(entry.count == 1 && entry.usage == BlockUse::Data);
+        self.claim_data(block, entry)?;
+        self.count(Field::References, 1);
+        if !entry.private {
+            self.index(entry.fingerprint, block);
+        }
+        Ok(())
+    }
+
+    /// Returns how many parents a map node has.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`](super::OpError::Fault); damage.
+    pub(crate) fn node_parents(&mut self, node: BlockNo) -> OpResult<u32> {
+        Ok(self.referenced(node, BlockUse::MapNode)?.count)
+    }
+
+    /// Adds a parent to a map node.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`] at the highest count.
+    pub(crate) fn add_node_parent(&mut self, node: BlockNo) -> OpResult<()> {
+        let count = self.referenced(node, BlockUse::MapNode)?.count.checked_add(1).ok_or(PoolError::NoSpace)?;
+        self.set_count(node, count)
+    }
+
+    /// Takes a parent from a map node that has others.
+    ///
+    /// # Errors
+    /// Damage if it had only this one.
+    pub(crate) fn drop_node_parent(&mut self, node: BlockNo) -> OpResult<()> {
+        let count = self.referenced(node, BlockUse::MapNode)?.count;
+        if count < 2 {
+            return Err(damaged("reference count", node, "the last parent of a map node is taken without freeing it"));
+        }
+        self.set_count(node, count - 1)
+    }
+}

@@ -1,0 +1,140 @@
+//! Allocation state of the block groups that is not on disk: which blocks are *busy*, and where to look next.
+//!
+//! A busy block is free in its bitmap but may not be handed out: its write is under way and not yet committed
+//! (reserved), or it was freed and the free is not yet durable, or the journal still names it.
+
+use std::collections::HashMap;
+
+use onefold_block::BlockNo;
+
+use crate::format::geometry::GROUP_BLOCKS;
+
+const WORDS: usize = 512;
+/// How many misses of store pages are remembered: more would call scattered hits near.
+const STORE_MISSES_KEPT: usize = 64;
+const _: () = assert!(WORDS as u64 * 64 == GROUP_BLOCKS);
+
+/// One bit for each block of a group.
+type GroupBits = Box<[u64; WORDS]>;
+
+/// Where allocation goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    /// The group.
+    pub(crate) group: u64,
+    /// The block within the group.
+    pub(crate) within: u64,
+}
+
+/// Allocation state of all groups.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    busy: HashMap<u64, (GroupBits, u32)>,
+    busy_count: u64,
+    /// Groups known to have no free run of that many blocks. Forgotten when one of their blocks becomes free.
+    no_run_of: HashMap<u64, u64>,
+    /// Groups in whose fingerprint stores a page was missing lately, oldest first.
+    store_misses: std::collections::VecDeque<u64>,
+    /// Where the next data block is looked for.
+    pub(crate) data_cursor: Cursor,
+    /// Where the next metadata block is looked for.
+    pub(crate) metadata_cursor: Cursor,
+    /// A run kept for metadata, so that map nodes and tree pages do not cut file data into pieces: first and end.
+    pub(crate) metadata_run: (u64, u64),
+}
+
+fn place(block: BlockNo) -> (u64, usize, u64) {
+    let within = block.0 % GROUP_BLOCKS;
+    (block.0 / GROUP_BLOCKS, usize::try_from(within / 64).expect("below 512"), 1 << (within % 64))
+}
+
+impl Groups {
+    /// Marks a block busy. Returns false if it was.
+    pub(crate) fn set_busy(&mut self, block: BlockNo) -> bool {
+        let (group, word, bit) = place(block);
+        let (bits, count) = self.busy.entry(group).or_insert_with(|| (Box::new([0; WORDS]), 0));
+        let fresh = bits[word] & bit == 0;
+        if fresh {
+            bits[word] |= bit;
+            *count += 1;
+            self.busy_count += 1;
+        }
+        fresh
+    }
+
+    /// Ends a block's being busy. Returns false if it was not.
+    pub(crate) fn clear_busy(&mut self, block: BlockNo) -> bool {
+        let (group, word, bit) = place(block);
+        let Some((bits, count)) = self.busy.get_mut(&group) else { return false };
+        if bits[word] & bit == 0 {
+            return false;
+        }
+        bits[word] &= !bit;
+        *count -= 1;
+        self.busy_count -= 1;
+        if *count == 0 {
+            self.busy.remove(&group);
+        }
+        self.no_run_of.remove(&group);
+        true
+    }
+
+    /// Tells whether a block is busy.
+    pub(crate) fn is_busy(&self, block: BlockNo) -> bool {
+        let (group, word, bit) = place(block);
+        self.busy.get(&group).is_some_and(|(bits, _)| bits[word] & bit != 0)
+    }
+
+    /// Returns the busy bits of blocks `word * 64..` of a group.
+    pub(crate) fn busy_word(&self, group: u64, word: usize) -> u64 {
+        self.busy.get(&group).map_or(0, |(bits, _)| bits[word])
+    }
+
+    /// Returns the number of busy blocks.
+    pub(crate) fn busy_count(&self) -> u64 {
+        self.busy_count
+    }
+
+    /// Notes that a page of a group's fingerprint store was missing; true if one was missing lately already.
+    pub(crate) fn note_store_miss(&mut self, group: u64) -> bool {
+        let again = self.store_misses.contains(&group);
+        self.store_misses.push_back(group);
+        if self.store_misses.len() > STORE_MISSES_KEPT {
+            self.store_misses.pop_front();
+        }
+        again
+    }
+
+    /// Tells whether a group is known to have no free run of `count` blocks.
+    pub(crate) fn lacks_run(&self, group: u64, count: u64) -> bool {
+        self.no_run_of.get(&group).is_some_and(|&absent| absent <= count)
+    }
+
+    /// Remembers that a group has no free run of `count` blocks.
+    pub(crate) fn set_lacks_run(&mut self, group: u64, count: u64) {
+        self.no_run_of.entry(group).and_modify(|absent| *absent = count.min(*absent)).or_insert(count);
+    }
+
+    /// Forgets what is known of a group's runs.
+    pub(crate) fn forget_runs(&mut self, group: u64) {
+        self.no_run_of.remove(&group);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_blocks_are_counted_once_and_freeing_one_reopens_its_group() {
+        let mut groups = Groups::default();
+        let block = BlockNo(GROUP_BLOCKS * 3 + 65);
+        assert!(groups.set_busy(block) && !groups.set_busy(block));
+        assert_eq!((groups.busy_count(), groups.busy_word(3, 1)), (1, 2));
+        groups.set_lacks_run(3, 8);
+        groups.set_lacks_run(3, 20);
+        assert!(groups.lacks_run(3, 8) && groups.lacks_run(3, 9) && !groups.lacks_run(3, 7));
+        assert!(groups.clear_busy(block) && !groups.clear_busy(block));
+        assert!(!groups.lacks_run(3, 8) && !groups.is_busy(block) && groups.busy_count() == 0);
+    }
+}

@@ -1,0 +1,202 @@
+//! Data blocks whose writes are under way, and blocks that are being compared.
+//!
+//! A block is entered under its fingerprint before its write begins. A second writer of the same content attaches to
+//! it: it waits for the write and shares its fate. Whoever commits first makes the entry in the fingerprint store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use onefold_block::{BlockNo, Fingerprint};
+use parking_lot::{Condvar, Mutex};
+
+use super::cache::BlockMap;
+
+/// What a block's identity is: content within a sharing domain.
+pub(crate) type ContentKey = (Fingerprint, u16);
+
+/// How far the write is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteState {
+    /// Under way.
+    Writing,
+    /// The device has the data.
+    Written,
+    /// It failed; whoever attached must find another way.
+    Failed,
+}
+
+/// One block under way.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) block: BlockNo,
+    state: Mutex<WriteState>,
+    changed: Condvar,
+}
+
+impl InFlight {
+    /// Says how the write ended.
+    pub(crate) fn finish(&self, state: WriteState) {
+        *self.state.lock() = state;
+        self.changed.notify_all();
+    }
+
+    /// Says that the write failed, unless it has ended.
+    pub(crate) fn fail_if_unfinished(&self) {
+        let mut state = self.state.lock();
+        if *state == WriteState::Writing {
+            *state = WriteState::Failed;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for the end of the write. Its writer never waits for others before it has ended its own writes.
+    pub(crate) fn wait(&self) -> WriteState {
+        let mut state = self.state.lock();
+        while *state == WriteState::Writing {
+            self.changed.wait(&mut state);
+        }
+        *state
+    }
+}
+
+/// An entry of the table.
+#[derive(Debug)]
+struct Row {
+    flight: Arc<InFlight>,
+    content: Option<ContentKey>,
+    /// Writers that may still refer to the block: the one that writes and those attached.
+    users: u32,
+    /// The fingerprint store has the block; from now on it is found through the filter.
+    initialised: bool,
+}
+
+/// All blocks under way. Lives under the metadata lock.
+#[derive(Debug, Default)]
+pub(crate) struct InFlightTable {
+    by_block: BlockMap<Row>,
+    by_content: HashMap<ContentKey, BlockNo>,
+    pins: BlockMap<u32>,
+}
+
+impl InFlightTable {
+    /// Enters a block that is about to be written. Without `content` nobody can attach to it.
+    pub(crate) fn enter(&mut self, block: BlockNo, content: Option<ContentKey>) -> Arc<InFlight> {
+        let flight = Arc::new(InFlight { block, state: Mutex::new(WriteState::Writing), changed: Condvar::new() });
+        // Of two blocks with one content the first stays the one to attach to.
+        let content = content.filter(|content| !self.by_content.contains_key(content));
+        if let Some(content) = content {
+            self.by_content.insert(content, block);
+        }
+        self.by_block.insert(block, Row { flight: Arc::clone(&flight), content, users: 1, initialised: false });
+        flight
+    }
+
+    /// Attaches to the block under way with that content, if there is one.
+    pub(crate) fn attach(&mut self, content: ContentKey) -> Option<Arc<InFlight>> {
+        let row = self.by_block.get_mut(self.by_content.get(&content)?)?;
+        row.users += 1;
+        Some(Arc::clone(&row.flight))
+    }
+
+    /// Tells whether the fingerprint store does not have the block yet.
+    pub(crate) fn is_uninitialised(&self, block: BlockNo) -> bool {
+        self.by_block.get(&block).is_some_and(|row| !row.initialised)
+    }
+
+    /// Tells whether somebody is writing that content.
+    pub(crate) fn is_under_way(&self, content: ContentKey) -> bool {
+        self.by_content.contains_key(&content)
+    }
+
+    /// Notes that the fingerprint store has the block.
+    pub(crate) fn set_initialised(&mut self, block: BlockNo) {
+        if let Some(row) = self.by_block.get_mut(&block) {
+            row.initialised = true;
+        }
+        self.forget_block(block);
+    }
+
+    /// Ends new attachments to the block, as when its write has failed.
+    pub(crate) fn forget_block(&mut self, block: BlockNo) {
+        if let Some(content) = self.by_block.get_mut(&block).and_then(|row| row.content.take()) {
+            self.by_content.remove(&content);
+        }
+    }
+
+    /// Ends one writer's interest. Returns true if the block was its last and never got into the store: it is free again.
+    pub(crate) fn leave(&mut self, block: BlockNo) -> bool {
+        let Some(row) = self.by_block.get_mut(&block) else { return false };
+        row.users -= 1;
+        if row.users > 0 {
+            return false;
+        }
+        let unused = !row.initialised;
+        self.forget_block(block);
+        self.by_block.remove(&block);
+        unused
+    }
+
+    /// Keeps a block from being handed out again while it is compared or about to be shared.
+    pub(crate) fn pin(&mut self, block: BlockNo) {
+        *self.pins.entry(block).or_insert(0) += 1;
+    }
+
+    /// Ends one [`InFlightTable::pin`].
+    pub(crate) fn unpin(&mut self, block: BlockNo) {
+        if let Some(count) = self.pins.get_mut(&block) {
+            *count -= 1;
+            if *count == 0 {
+                self.pins.remove(&block);
+            }
+        }
+    }
+
+    /// Tells whether a block may not be handed out again yet.
+    pub(crate) fn is_held(&self, block: BlockNo) -> bool {
+        self.pins.contains_key(&block) || self.by_block.contains_key(&block)
+    }
+
+    /// Tells whether nothing is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_block.is_empty() && self.by_content.is_empty() && self.pins.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONTENT: ContentKey = (Fingerprint([3; 16]), 0);
+
+    #[test]
+    fn a_block_whose_writers_all_gave_up_is_free_again() {
+        let mut table = InFlightTable::default();
+        table.enter(BlockNo(9), Some(CONTENT));
+        assert_eq!(table.attach(CONTENT).unwrap().block, BlockNo(9));
+        assert!(!table.leave(BlockNo(9)));
+        assert!(table.leave(BlockNo(9)));
+        assert!(table.is_empty() && table.attach(CONTENT).is_none());
+    }
+
+    #[test]
+    fn an_initialised_block_is_held_until_its_last_writer_leaves_but_attracts_no_new_ones() {
+        let mut table = InFlightTable::default();
+        table.enter(BlockNo(9), Some(CONTENT));
+        table.attach(CONTENT);
+        table.set_initialised(BlockNo(9));
+        assert!(table.attach(CONTENT).is_none() && table.is_held(BlockNo(9)));
+        assert!(!table.leave(BlockNo(9)) && !table.leave(BlockNo(9)));
+        assert!(table.is_empty());
+    }
+
+    #[test]
+    fn pins_count() {
+        let mut table = InFlightTable::default();
+        table.pin(BlockNo(1));
+        table.pin(BlockNo(1));
+        table.unpin(BlockNo(1));
+        assert!(table.is_held(BlockNo(1)));
+        table.unpin(BlockNo(1));
+        assert!(!table.is_held(BlockNo(1)));
+    }
+}

@@ -1,0 +1,70 @@
+//! The pool's metadata in memory, changed one operation at a time.
+//!
+//! Everything that decides lives behind one lock: the metadata cache, the running transaction, the block groups'
+//! allocation, the fingerprint filter, and the blocks whose writes are under way. An operation ([`Op`]) works on it
+//! without any device I/O. Where it needs a block that is not in memory it says so and is rolled back; the engine
+//! reads the block with the lock released and runs the operation again. So an operation either happens whole or not
+//! at all, whatever stops it, and no reader or writer waits for a disk behind this lock.
+
+pub(crate) mod allocate;
+pub(crate) mod cache;
+pub(crate) mod entries;
+pub(crate) mod groups;
+pub(crate) mod in_flight;
+pub(crate) mod op;
+pub(crate) mod ranges;
+pub(crate) mod running;
+
+use std::collections::HashMap;
+
+use onefold_block::BlockNo;
+
+use crate::filter::Filter;
+use crate::format::geometry::Geometry;
+use crate::format::state::Field;
+
+pub(crate) use op::{Op, OpError, OpResult, Privilege};
+
+/// All metadata in memory.
+pub(crate) struct Meta {
+    /// Layout; changes only when the pool grows.
+    pub(crate) geometry: Geometry,
+    /// Checksum of the UUID.
+    pub(crate) pool_tag: u32,
+    /// Metadata blocks.
+    pub(crate) cache: cache::Cache,
+    /// What the next commit will make durable.
+    pub(crate) running: running::Running,
+    /// Allocation state of the block groups.
+    pub(crate) groups: groups::Groups,
+    /// Finds candidates by fingerprint.
+    pub(crate) filter: Filter,
+    /// Store pages below this number are in the filter; the others still have to be read into it.
+    pub(crate) filter_pages_ready: u64,
+    /// Data blocks whose writes are under way.
+    pub(crate) in_flight: in_flight::InFlightTable,
+    /// Holds of doors on inodes; an unlinked inode lives as long as it has some.
+    pub(crate) holds: HashMap<u64, u64>,
+    /// The first failure, after which nothing is accepted.
+    pub(crate) stopped: Option<String>,
+}
+
+impl Meta {
+    /// Reads a number of the pool state.
+    ///
+    /// # Panics
+    /// Never: the state block is pinned in the cache when the pool is opened.
+    pub(crate) fn state(&self, field: Field) -> u64 {
+        field.get(self.cache.peek(crate::format::geometry::STATE).expect("the state block stays in the cache"))
+    }
+
+    /// Returns how many blocks are free and may be handed out now: freed ones wait for their commit.
+    pub(crate) fn blocks_available(&self) -> u64 {
+        self.state(Field::FreeBlocks).saturating_sub(self.groups.busy_count())
+    }
+
+    /// Tells whether the entry of `block` is (to be) in the filter.
+    pub(crate) fn is_in_filter_range(&self, block: BlockNo) -> bool {
+        self.geometry.store_page_no(block) < self.filter_pages_ready
+    }
+}

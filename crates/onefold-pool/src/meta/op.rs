@@ -1,0 +1,377 @@
+//! One operation on the metadata: all of it happens, or none.
+//!
+//! Every change of a block goes through [`Op::edit`], which keeps the old bytes; everything else that an operation
+//! wants done (filter entries, freed blocks) waits in `effects` until it has succeeded. So an operation can be rolled
+//! back at any point: when a block is missing in memory, when space runs out, when damage is found.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use onefold_block::{BlockNo, Fingerprint};
+
+use super::Meta;
+use super::ranges::DirtyRanges;
+use crate::error::PoolError;
+use crate::filter::StorePageNo;
+use crate::format::BlockBytes;
+use crate::format::geometry::STATE;
+use crate::format::header::{self, BlockKind};
+use crate::format::journal;
+use crate::format::state::{FIELD_COUNT, Field};
+use crate::tree::TreeError;
+
+/// Why an operation was rolled back.
+#[derive(Debug)]
+pub(crate) enum OpError {
+    /// Blocks are missing in memory (noted in the operation); read them and try again.
+    Fault,
+    /// Allocation needs this block group, which has not been initialised.
+    NeedGroup(u64),
+    /// The running transaction has no room for it; commit and try again.
+    TransactionFull,
+    /// It can't be done.
+    Fail(PoolError),
+}
+
+/// Result of a step of an operation.
+pub(crate) type OpResult<T> = Result<T, OpError>;
+
+impl From<PoolError> for OpError {
+    fn from(error: PoolError) -> OpError {
+        OpError::Fail(error)
+    }
+}
+
+impl From<TreeError> for OpError {
+    fn from(error: TreeError) -> OpError {
+        let (block, what) = match error {
+            TreeError::Corrupt { page, what } => (page, what.to_string()),
+            TreeError::ValueTooLong { bytes } => (BlockNo(0), format!("a value of {bytes} bytes does not fit")),
+        };
+        OpError::Fail(PoolError::Damaged { structure: BlockKind::TreePage.name(), block, what })
+    }
+}
+
+/// Whether an operation may use the last blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Privilege {
+    /// It leaves the emergency reserve alone.
+    Normal,
+    /// It frees space (unlink, truncate, reclaim): it may use all there is.
+    Freeing,
+}
+
+/// A block that must be read before the operation can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) block: BlockNo,
+    pub(crate) kind: BlockKind,
+}
+
+#[derive(Debug)]
+enum Undo {
+    Bytes { block: BlockNo, offset: usize, saved: Range<usize> },
+    Created(BlockNo),
+    Busy(BlockNo),
+    LacksRun(u64),
+}
+
+/// What is done once the operation has succeeded.
+#[derive(Debug)]
+enum Effect {
+    Index(Fingerprint, BlockNo),
+    Unindex(Fingerprint, BlockNo),
+    Unbusy(BlockNo),
+    FreedData(BlockNo),
+    FreedMetadata(BlockNo),
+    Initialised(BlockNo),
+}
+
+/// An operation under way.
+pub(crate) struct Op<'a> {
+    pub(crate) meta: &'a mut Meta,
+    pub(crate) privilege: Privilege,
+    undo: Vec<Undo>,
+    saved: Vec<u8>,
+    effects: Vec<Effect>,
+    faults: Vec<Fault>,
+    deltas: [i64; FIELD_COUNT],
+    wrote_data: bool,
+    edited: bool,
+    ended: bool,
+}
+
+impl<'a> Op<'a> {
+    pub(crate) fn new(meta: &'a mut Meta, privilege: Privilege) -> Op<'a> {
+        Op {
+            meta,
+            privilege,
+            undo: Vec::new(),
+            saved: Vec::new(),
+            effects: Vec::new(),
+            faults: Vec::new(),
+            deltas: [0; FIELD_COUNT],
+            wrote_data: false,
+            edited: false,
+            ended: false,
+        }
+    }
+
+    /// Returns a metadata block's content.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`] if it is not in memory; damage if it is something else there.
+    pub(crate) fn block(&mut self, block: BlockNo, kind: BlockKind) -> OpResult<&BlockBytes> {
+        if !self.want(block, kind)? {
+            return Err(OpError::Fault);
+        }
+        Ok(self.meta.cache.peek(block).expect("`want` found it"))
+    }
+
+    /// Notes that a block will be needed; false if it has to be read first. A caller that needs many blocks asks for
+    /// all of them before it gives up, so that they are read together.
+    ///
+    /// # Errors
+    /// Damage if the block is something else.
+    pub(crate) fn want(&mut self, block: BlockNo, kind: BlockKind) -> OpResult<bool> {
+        match self.meta.cache.get(block) {
+            Some(slot) if slot.kind == kind => Ok(true),
+            Some(slot) => Err(damaged(kind.name(), block, format!("is used as {} too", slot.kind.name()))),
+            None => {
+                self.faults.push(Fault { block, kind });
+                Ok(false)
+            }
+        }
+    }
+
+    /// Gives up if anything wanted was missing.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`].
+    pub(crate) fn settle(&self) -> OpResult<()> {
+        if self.faults.is_empty() { Ok(()) } else { Err(OpError::Fault) }
+    }
+
+    /// Returns bytes `range` of a block for changing.
+    ///
+    /// # Errors
+    /// As [`Op::block`].
+    pub(crate) fn edit(&mut self, block: BlockNo, kind: BlockKind, range: Range<usize>) -> OpResult<&mut [u8]> {
+        if !self.want(block, kind)? {
+            return Err(OpError::Fault);
+        }
+        self.edited = true;
+        let running = &mut self.meta.running;
+        let slot = self.meta.cache.get(block).expect("`want` found it");
+        let saved_first = self.saved.len();
+        self.saved.extend_from_slice(&slot.bytes[range.clone()]);
+        self.undo.push(Undo::Bytes { block, offset: range.start, saved: saved_first..self.saved.len() });
+        let dirty = slot.dirty.get_or_insert_with(|| {
+            running.dirty.push(block);
+            running.bytes_bound += if slot.logged_epoch == running.epoch {
+                journal::RANGES_RECORD_BYTES
+            } else {
+                journal::WHOLE_RECORD_BYTES
+            };
+            DirtyRanges::default()
+        });
+        if slot.logged_epoch == running.epoch {
+            let before = dirty.byte_count();
+            dirty.add(range.start, range.end);
+            running.bytes_bound += dirty.byte_count().saturating_sub(before) + journal::RANGE_BYTES;
+        } else {
+            dirty.add(range.start, range.end);
+        }
+        Ok(&mut Arc::make_mut(&mut slot.bytes)[range])
+    }
+
+    /// Makes a block with nothing but its header, in memory.
+    pub(crate) fn create_block(&mut self, block: BlockNo, kind: BlockKind) {
+        let bytes = Arc::new(header::blank(self.meta.pool_tag, kind, block));
+        let running = &mut self.meta.running;
+        let slot = self.meta.cache.insert(block, kind, bytes);
+        let mut dirty = DirtyRanges::default();
+        dirty.add(4, onefold_block::BLOCK_BYTES);
+        slot.dirty = Some(dirty);
+        running.dirty.push(block);
+        running.bytes_bound += journal::WHOLE_RECORD_BYTES;
+        self.undo.push(Undo::Created(block));
+    }
+
+    /// Changes a counter of the pool state by `delta` when the operation succeeds.
+    pub(crate) fn count(&mut self, field: Field, delta: i64) {
+        self.deltas[field as usize] += delta;
+    }
+
+    /// Reads a number of the pool state, this operation's changes included.
+    pub(crate) fn state(&self, field: Field) -> u64 {
+        self.meta.state(field).saturating_add_signed(self.deltas[field as usize])
+    }
+
+    /// Marks a block busy until the operation is rolled back or the busy mark is taken away.
+    pub(crate) fn set_busy(&mut self, block: BlockNo) {
+        if self.meta.groups.set_busy(block) {
+            self.undo.push(Undo::Busy(block));
+        }
+    }
+
+    /// Remembers, until a rollback, that a group has no free run of `count` blocks.
+    pub(crate) fn set_lacks_run(&mut self, group: u64, count: u64) {
+        self.meta.groups.set_lacks_run(group, count);
+        self.undo.push(Undo::LacksRun(group));
+    }
+
+    /// On success: enters a block into the filter.
+    pub(crate) fn index(&mut self, fingerprint: Fingerprint, block: BlockNo) {
+        self.effects.push(Effect::Index(fingerprint, block));
+    }
+
+    /// On success: takes a block out of the filter.
+    pub(crate) fn unindex(&mut self, fingerprint: Fingerprint, block: BlockNo) {
+        self.effects.push(Effect::Unindex(fingerprint, block));
+    }
+
+    /// On success: ends a block's being busy, because its bitmap bit now says that it is used.
+    pub(crate) fn unbusy(&mut self, block: BlockNo) {
+        self.effects.push(Effect::Unbusy(block));
+    }
+
+    /// On success: a data block's free waits for the commit.
+    pub(crate) fn freed_data(&mut self, block: BlockNo) {
+        self.effects.push(Effect::FreedData(block));
+    }
+
+    /// On success: a metadata block's free waits until the journal no longer names it.
+    pub(crate) fn freed_metadata(&mut self, block: BlockNo) {
+        self.effects.push(Effect::FreedMetadata(block));
+    }
+
+    /// On success: the fingerprint store has a block that was under way.
+    pub(crate) fn initialised(&mut self, block: BlockNo) {
+        self.effects.push(Effect::Initialised(block));
+        self.wrote_data = true;
+    }
+
+    /// The commit must flush the device before it writes the journal: metadata of this operation names data or blocks
+    /// written outside the journal.
+    pub(crate) fn wrote_data(&mut self) {
+        self.wrote_data = true;
+    }
+
+    /// Ends the operation with success; it joins the running transaction.
+    ///
+    /// # Errors
+    /// [`OpError::TransactionFull`]; the operation is rolled back then.
+    pub(crate) fn finish(mut self) -> OpResult<()> {
+        if let Err(error) = self.flush_deltas() {
+            self.roll_back();
+            return Err(error);
+        }
+        // An operation that only reserved blocks adds nothing to the transaction, and can't fail here.
+        if self.edited && self.meta.running.is_too_large() {
+            self.roll_back();
+            return Err(OpError::TransactionFull);
+        }
+        self.ended = true;
+        self.meta.running.wrote_data |= self.wrote_data;
+        for effect in std::mem::take(&mut self.effects) {
+            self.apply(&effect);
+        }
+        Ok(())
+    }
+
+    fn flush_deltas(&mut self) -> OpResult<()> {
+        let fields: [Field; 10] = [
+            Field::NextIno,
+            Field::GroupsReady,
+            Field::NextReclaim,
+            Field::Inodes,
+            Field::ApparentBlocks,
+            Field::LogicalBlocks,
+            Field::References,
+            Field::DataBlocks,
+            Field::SharedBlocks,
+            Field::MetadataBlocks,
+        ];
+        let more: [Field; 3] = [Field::FreeBlocks, Field::ReservedBlocks, Field::ReclaimPending];
+        for field in fields.into_iter().chain(more) {
+            let delta = std::mem::take(&mut self.deltas[field as usize]);
+            if delta == 0 {
+                continue;
+            }
+            let now = self.meta.state(field).checked_add_signed(delta).ok_or_else(|| {
+                damaged(BlockKind::State.name(), STATE, format!("counter {field:?} would go below zero"))
+            })?;
+            self.set_state(field, now)?;
+        }
+        Ok(())
+    }
+
+    /// Sets a number of the pool state at once. Not for numbers that this operation also counts.
+    ///
+    /// # Errors
+    /// None that can happen: the state block is always in memory.
+    pub(crate) fn set_state(&mut self, field: Field, value: u64) -> OpResult<()> {
+        self.edit(STATE, BlockKind::State, field.range())?.copy_from_slice(&value.to_le_bytes());
+        Ok(())
+    }
+
+    fn apply(&mut self, effect: &Effect) {
+        let meta = &mut *self.meta;
+        match *effect {
+            Effect::Index(fingerprint, block) => {
+                if meta.is_in_filter_range(block) {
+                    let _ = meta.filter.insert(fingerprint, StorePageNo(meta.geometry.store_page_no(block)));
+                }
+            }
+            Effect::Unindex(fingerprint, block) => {
+                if meta.is_in_filter_range(block) {
+                    meta.filter.remove(fingerprint, StorePageNo(meta.geometry.store_page_no(block)));
+                }
+            }
+            Effect::Unbusy(block) => {
+                meta.groups.clear_busy(block);
+            }
+            Effect::FreedData(block) => meta.running.freed.push(block),
+            Effect::FreedMetadata(block) => {
+                meta.cache.remove(block);
+                meta.running.forgotten.push(block);
+            }
+            Effect::Initialised(block) => meta.in_flight.set_initialised(block),
+        }
+    }
+
+    /// Takes back everything. Returns the blocks that were missing.
+    pub(crate) fn roll_back(mut self) -> Vec<Fault> {
+        self.ended = true;
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Bytes { block, offset, saved } => {
+                    let slot = self.meta.cache.get(block).expect("a changed block is never evicted");
+                    let length = saved.len();
+                    Arc::make_mut(&mut slot.bytes)[offset..offset + length].copy_from_slice(&self.saved[saved]);
+                }
+                Undo::Created(block) => self.meta.cache.remove(block),
+                Undo::Busy(block) => {
+                    self.meta.groups.clear_busy(block);
+                }
+                Undo::LacksRun(group) => self.meta.groups.forget_runs(group),
+            }
+        }
+        std::mem::take(&mut self.faults)
+    }
+}
+
+impl Drop for Op<'_> {
+    /// An operation that is dropped half done can only be a panic: what it leaves behind must not be committed.
+    fn drop(&mut self) {
+        if !self.ended && !self.undo.is_empty() {
+            self.meta.stopped.get_or_insert_with(|| "an operation ended in an internal error".to_owned());
+        }
+    }
+}
+
+/// Returns the error that says that a structure is damaged.
+pub(crate) fn damaged(structure: &'static str, block: BlockNo, what: impl Into<String>) -> OpError {
+    OpError::Fail(PoolError::Damaged { structure, block, what: what.into() })
+}

@@ -1,0 +1,111 @@
+//! Rename: one transaction that moves a name, replaces another, or exchanges two.
+
+use onefold_block::Timestamp;
+
+use super::directory::{Entry, Name};
+use crate::attr::{FileKind, Ino, RenameMode};
+use crate::error::PoolError;
+use crate::format::inode::Inode;
+use crate::meta::{Op, OpResult};
+
+/// Directories between a directory and the root, at most: a longer chain is a loop.
+const DEPTH_MAX: u32 = 100_000;
+
+/// A rename's two places.
+#[derive(Clone, Copy)]
+pub(crate) struct Move<'a> {
+    pub(crate) from: Ino,
+    pub(crate) from_name: Name<'a>,
+    pub(crate) to: Ino,
+    pub(crate) to_name: Name<'a>,
+}
+
+impl Op<'_> {
+    /// Renames. The two parents may be the same directory.
+    pub(crate) fn rename_entry(&mut self, places: Move<'_>, mode: RenameMode, now: Timestamp) -> OpResult<()> {
+        let source = self.entry_of(places.from, places.from_name)?;
+        let target = self.find_entry(places.to, places.to_name)?;
+        let to_directory = self.directory(places.to)?;
+        if to_directory.attr.link_count == 0 {
+            return Err(PoolError::NotFound.into());
+        }
+        match (&target, mode) {
+            (Some(_), RenameMode::NoReplace) => return Err(PoolError::Exists.into()),
+            (None, RenameMode::Exchange) => return Err(PoolError::NotFound.into()),
+            (Some(target), _) if target.item.ino == source.item.ino => return Ok(()),
+            _ => {}
+        }
+        let moved = self.inode(source.item.ino)?;
+        self.check_domain(&moved, &to_directory)?;
+        self.check_no_loop(&moved, places.to)?;
+        match (target, mode) {
+            (Some(target), RenameMode::Exchange) => {
+                let other = self.inode(target.item.ino)?;
+                let from_directory = self.directory(places.from)?;
+                self.check_domain(&other, &from_directory)?;
+                self.check_no_loop(&other, places.from)?;
+                self.take_out(places.from, &source, now)?;
+                self.take_out(places.to, &target, now)?;
+                self.put_in(places.to, places.to_name, moved, now)?;
+                self.put_in(places.from, places.from_name, other, now)
+            }
+            (target, _) => {
+                if let Some(target) = target {
+                    self.replace_target(places.to, &moved, &target, now)?;
+                }
+                self.take_out(places.from, &source, now)?;
+                self.put_in(places.to, places.to_name, moved, now)
+            }
+        }
+    }
+
+    fn replace_target(&mut self, directory: Ino, moved: &Inode, target: &Entry, now: Timestamp) -> OpResult<()> {
+        let mut replaced = self.inode(target.item.ino)?;
+        match (moved.attr.kind == FileKind::Directory, replaced.attr.kind == FileKind::Directory) {
+            (true, false) => return Err(PoolError::NotADirectory.into()),
+            (false, true) => return Err(PoolError::IsADirectory.into()),
+            (true, true) if !self.is_empty_directory(replaced.attr.ino)? => return Err(PoolError::NotEmpty.into()),
+            _ => {}
+        }
+        self.take_out(directory, target, now)?;
+        self.drop_link(&mut replaced, now)
+    }
+
+    fn take_out(&mut self, directory: Ino, entry: &Entry, now: Timestamp) -> OpResult<()> {
+        let mut directory = self.directory(directory)?;
+        self.remove_entry(&mut directory, entry, now)
+    }
+
+    fn put_in(&mut self, directory: Ino, name: Name<'_>, mut child: Inode, now: Timestamp) -> OpResult<()> {
+        let mut parent = self.directory(directory)?;
+        self.add_entry(&mut parent, name, &child, now)?;
+        child.attr.changed = now;
+        if child.attr.kind == FileKind::Directory {
+            child.parent = directory.0;
+        }
+        self.put_inode(&child)
+    }
+
+    /// A file's domain is fixed at its creation, and a directory only holds files of its own.
+    pub(crate) fn check_domain(&self, child: &Inode, directory: &Inode) -> OpResult<()> {
+        if child.attr.domain == directory.attr.domain { Ok(()) } else { Err(PoolError::CrossDomain.into()) }
+    }
+
+    /// A directory can't move below itself.
+    fn check_no_loop(&mut self, moved: &Inode, to: Ino) -> OpResult<()> {
+        if moved.attr.kind != FileKind::Directory {
+            return Ok(());
+        }
+        let mut at = to;
+        for _ in 0..DEPTH_MAX {
+            if at == moved.attr.ino {
+                return Err(PoolError::Invalid("a directory cannot move below itself").into());
+            }
+            if at == Ino::ROOT {
+                return Ok(());
+            }
+            at = Ino(self.directory(at)?.parent);
+        }
+        Err(PoolError::Invalid("directories nest too deeply").into())
+    }
+}

@@ -1,0 +1,133 @@
+//! What is chosen when a pool is created and when it is opened.
+
+use std::sync::Arc;
+
+use onefold_block::{Clock, Random};
+
+/// The seams besides the device, given at construction.
+#[derive(Clone)]
+pub struct Environment {
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Gives identities and keys.
+    pub random: Arc<dyn Random>,
+}
+
+impl Environment {
+    /// The machine's own clock and randomness.
+    #[must_use]
+    pub fn system() -> Environment {
+        Environment { clock: Arc::new(onefold_block::clock::SystemClock), random: Arc::new(onefold_block::random::SystemRandom) }
+    }
+}
+
+/// Where fingerprint stores lie (paper, Table 1: "spatial locality").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorePlacement {
+    /// At the front of each block group.
+    InGroups,
+    /// All together at the end of the device. Such a pool can't grow.
+    AtEnd,
+}
+
+/// Fixed when a pool is created.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// A name for people, at most 64 bytes.
+    pub label: String,
+    /// Journal size in bytes; `None` picks by the size of the device, at most 64 MiB.
+    pub journal_bytes: Option<u64>,
+    /// Where fingerprint stores lie.
+    pub store_placement: StorePlacement,
+    /// Whether new files share blocks unless told otherwise.
+    pub dedup: crate::Dedup,
+    /// Owner of the root directory.
+    pub root_uid: u32,
+    /// Group of the root directory.
+    pub root_gid: u32,
+}
+
+impl Default for CreateOptions {
+    fn default() -> CreateOptions {
+        CreateOptions {
+            label: String::new(),
+            journal_bytes: None,
+            store_placement: StorePlacement::InGroups,
+            dedup: crate::Dedup::On,
+            root_uid: 0,
+            root_gid: 0,
+        }
+    }
+}
+
+/// How a candidate with an equal fingerprint is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verify {
+    /// Equal keyed fingerprints are equal blocks.
+    Fingerprint,
+    /// Bytes are compared before blocks are shared.
+    Value,
+}
+
+/// How much of a fingerprint store a look-up brings in (paper, section 2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefetch {
+    /// One page first, the whole store on a second hit in the same store.
+    Adaptive,
+    /// The whole store at the first touch, as in the paper.
+    Always,
+    /// Only the page that is asked for.
+    Never,
+}
+
+/// Whether metadata changes go through the journal (paper, section 2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Journaling {
+    /// They do.
+    On,
+    /// Metadata is written in place at each commit. A crash may leave the pool damaged: for experiments only.
+    Off,
+}
+
+/// Chosen each time a pool is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Upper limit of filter, caches and buffers together, in bytes; at least [`crate::MEMORY_BYTES_MIN`].
+    pub memory_bytes: u64,
+    /// No change is accepted and nothing is written, not even by recovery.
+    pub read_only: bool,
+    /// How candidates are believed.
+    pub verify: Verify,
+    /// How fingerprint stores are brought in.
+    pub prefetch: Prefetch,
+    /// Whether metadata goes through the journal.
+    pub journaling: Journaling,
+    /// Whether `Dedup::On` files share at all now.
+    pub dedup: crate::Dedup,
+    /// Longest time in milliseconds that a change waits for its commit.
+    pub commit_interval_ms: u32,
+    /// Paper's n: bits of the fingerprint that pick a place in the filter; `None` picks by size.
+    pub filter_index_bits: Option<u8>,
+    /// Paper's k: bits of the fingerprint kept in the filter; `None` picks by size.
+    pub filter_tag_bits: Option<u8>,
+    /// Whether threads commit, checkpoint and reclaim by themselves. Tests that replay call
+    /// [`crate::Pool::commit`] and [`crate::Pool::reclaim`] instead.
+    pub background: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            memory_bytes: 1 << 30,
+            read_only: false,
+            verify: Verify::Fingerprint,
+            prefetch: Prefetch::Adaptive,
+            journaling: Journaling::On,
+            dedup: crate::Dedup::On,
+            commit_interval_ms: 5000,
+            filter_index_bits: None,
+            filter_tag_bits: None,
+            background: true,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Looking after a pool: reclaim, grow, trim.
+
+use onefold_block::block::BLOCK_BYTES_U64;
+use onefold_block::AlignedBuffer;
+
+use super::Pool;
+use crate::error::{PoolError, Result};
+use crate::format::geometry::{GROUP_BLOCKS, Geometry, SUPERBLOCK, SUPERBLOCK_COPY};
+use crate::format::state::Field;
+use crate::meta::Privilege;
+use crate::options::StorePlacement;
+use crate::progress::Progress;
+
+impl Pool {
+    /// Does one bounded step of background work: reading fingerprints into the filter, reclaim of deleted files.
+    /// Returns false when nothing is left. Pools opened with `background` do this by themselves.
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub fn reclaim(&self) -> Result<bool> {
+        Ok(self.engine.index_some()? || self.engine.reclaim_one()?)
+    }
+
+    /// Takes in what the device has gained since the pool was created. Returns the new size in bytes.
+    ///
+    /// The superblock and its copy are rewritten one at a time with a flush between, so a crash finds the old size or
+    /// the new one; the count of free blocks follows through the journal and is put right at the next opening if the
+    /// crash comes between.
+    ///
+    /// # Errors
+    /// [`PoolError::Unsupported`] for a pool with its stores at the end; device errors.
+    pub fn grow(&self) -> Result<u64> {
+        let engine = &self.engine;
+        engine.ensure_writable()?;
+        let mut superblock = engine.superblock.lock();
+        if superblock.geometry.placement == StorePlacement::AtEnd {
+            return Err(PoolError::Unsupported("a pool with its fingerprint stores at the end cannot grow"));
+        }
+        let found = engine.device.block_count().map_err(|source| PoolError::Io { action: "measure", block: SUPERBLOCK, source })?;
+        let old = superblock.geometry;
+        if found <= old.total_blocks {
+            return Ok(old.total_blocks * BLOCK_BYTES_U64);
+        }
+        let new = Geometry::new(found, old.journal_first, old.journal_blocks, old.placement)
+            .ok_or(PoolError::Invalid("the device is larger than any pool can be"))?;
+        let mut grown = superblock.clone();
+        grown.geometry = new;
+        grown.generation += 1;
+        for at in [SUPERBLOCK_COPY, SUPERBLOCK] {
+            let bytes = AlignedBuffer::copy_of(&grown.encode(at)[..]);
+            let written = engine.device.write(at, &bytes).and_then(|()| engine.device.sync());
+            written.map_err(|source| {
+                let error = PoolError::Io { action: "write", block: at, source };
+                engine.stop(&error);
+                error
+            })?;
+        }
+        *superblock = grown;
+        {
+            let mut meta = engine.meta();
+            meta.geometry = new;
+            meta.filter.grow(new.store_page_count());
+            // The last group may have been short and said to be full.
+            meta.groups.forget_runs(old.group_count() - 1);
+            if meta.filter_pages_ready == old.store_page_count() {
+                meta.filter_pages_ready = new.store_page_count();
+            }
+        }
+        let gained = new.allocatable_blocks() - old.allocatable_blocks();
+        engine.run(Privilege::Freeing, |op| {
+            op.count(Field::FreeBlocks, i64::try_from(gained).unwrap_or(i64::MAX));
+            Ok(())
+        })?;
+        engine.commit()?;
+        Ok(new.total_blocks * BLOCK_BYTES_U64)
+    }
+
+    /// Tells the device which blocks are free, so that a sparse file shrinks and a solid-state disk can plan. Returns
+    /// the bytes discarded.
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub fn trim(&self, progress: &dyn Progress) -> Result<u64> {
+        let engine = &self.engine;
+        // Frees that are not durable must not be discarded: their blocks are busy and stay out of the runs below.
+        engine.commit()?;
+        let (geometry, ready) = {
+            let meta = engine.meta();
+            (meta.geometry, meta.state(Field::GroupsReady))
+        };
+        let mut discarded = 0;
+        for group in 0..ready {
+            let mut from = 0;
+            while from < geometry.group_blocks(group) {
+                // The run is busy while it is discarded: nobody gets it meanwhile.
+                let run = engine.run(Privilege::Freeing, |op| op.reserve_free_run(group, from))?;
+                let Some(run) = run else { break };
+                let result = engine.device.discard(run.first, run.count);
+                let mut meta = engine.meta();
+                for block in 0..run.count {
+                    meta.groups.clear_busy(run.first.plus(block));
+                }
+                drop(meta);
+                result.map_err(|source| PoolError::Io { action: "discard", block: run.first, source })?;
+                discarded += run.count;
+                from = run.first.0 % GROUP_BLOCKS + run.count;
+            }
+            if progress.update((group + 1) * GROUP_BLOCKS, ready * GROUP_BLOCKS).is_break() {
+                break;
+            }
+        }
+        Ok(discarded * BLOCK_BYTES_U64)
+    }
+}

@@ -1,0 +1,178 @@
+//! Attributes: mode, owner, times, length, extended attributes.
+
+use super::Pool;
+use crate::attr::{Attr, Dedup, FileKind, Ino, SetAttr, SetTime, XattrMode};
+use crate::error::{PoolError, Result};
+use crate::format::inode::Inode;
+use crate::meta::{Op, OpResult, Privilege};
+use crate::names::acl::{self, Acl};
+use onefold_block::Timestamp;
+
+/// Shows and sets whether a file shares blocks: `on` or `off`.
+const DEDUP: &[u8] = b"user.onefold.dedup";
+/// Shows a file's sharing domain; can be set on an empty directory.
+const DOMAIN: &[u8] = b"user.onefold.domain";
+
+impl Pool {
+    /// Returns an inode's attributes.
+    ///
+    /// # Errors
+    /// [`PoolError::NotFound`].
+    pub fn attr(&self, ino: Ino) -> Result<Attr> {
+        self.engine.view(|op| Ok(op.inode(ino)?.door_attr()))
+    }
+
+    /// Changes attributes; a changed length truncates or extends. All or nothing.
+    ///
+    /// # Errors
+    /// [`PoolError::NotFound`], [`PoolError::FileTooLarge`], [`PoolError::IsADirectory`] for a directory's length.
+    pub fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
+        let now = self.engine.environment.clock.now();
+        let mut also = |op: &mut Op<'_>, inode: &mut Inode| set(op, inode, change, now);
+        match change.size_bytes {
+            Some(bytes) => self.engine.truncate_file(ino, bytes, now, &mut also)?,
+            None => self.engine.run(Privilege::Freeing, |op| {
+                let mut inode = op.inode(ino)?;
+                also(op, &mut inode)?;
+                op.put_inode(&inode)
+            })?,
+        }
+        self.attr(ino)
+    }
+
+    /// Returns an extended attribute's value.
+    ///
+    /// # Errors
+    /// [`PoolError::NoAttribute`], [`PoolError::NotFound`].
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.engine.view(|op| {
+            let inode = op.inode(ino)?;
+            match name {
+                DEDUP => Ok(if inode.attr.dedup == Dedup::On { b"on".to_vec() } else { b"off".to_vec() }),
+                DOMAIN => Ok(inode.attr.domain.to_string().into_bytes()),
+                _ => Ok(op.xattr(ino, name)?.ok_or(PoolError::NoAttribute)?),
+            }
+        })
+    }
+
+    /// Returns the names of an inode's extended attributes. The pool's own are not among them.
+    ///
+    /// # Errors
+    /// [`PoolError::NotFound`].
+    pub fn xattr_names(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.engine.view(|op| {
+            op.inode(ino)?;
+            op.xattr_names(ino)
+        })
+    }
+
+    /// Sets an extended attribute. A POSIX ACL changes the mode with it; `user.onefold.dedup` and
+    /// `user.onefold.domain` are the pool's own.
+    ///
+    /// # Errors
+    /// [`PoolError::Exists`] or [`PoolError::NoAttribute`] by `mode`, [`PoolError::AttributeTooLarge`],
+    /// [`PoolError::NameTooLong`], [`PoolError::Invalid`] for a malformed ACL.
+    pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        if name.len() > crate::NAME_BYTES_MAX {
+            return Err(PoolError::NameTooLong);
+        }
+        if value.len() > crate::XATTR_BYTES_MAX {
+            return Err(PoolError::AttributeTooLarge);
+        }
+        if name.is_empty() {
+            return Err(PoolError::Invalid("an attribute without a name"));
+        }
+        let now = self.engine.environment.clock.now();
+        self.engine.run(Privilege::Normal, |op| {
+            let mut inode = op.inode(ino)?;
+            inode.attr.changed = now;
+            match name {
+                DEDUP => set_dedup(&mut inode, value)?,
+                DOMAIN => set_domain(op, &mut inode, value)?,
+                acl::ACCESS => {
+                    let access = Acl::decode(value)?;
+                    inode.attr.mode = inode.attr.mode & !0o777 | access.mode_bits();
+                    if access.is_minimal() {
+                        op.remove_xattr(ino, name)?;
+                    } else {
+                        op.put_xattr(ino, name, value)?;
+                    }
+                }
+                _ => {
+                    if name == acl::DEFAULT {
+                        Acl::decode(value)?;
+                        if inode.attr.kind != FileKind::Directory {
+                            return Err(PoolError::NotPermitted("only a directory has a default ACL").into());
+                        }
+                    }
+                    match (op.xattr(ino, name)?.is_some(), mode) {
+                        (true, XattrMode::Create) => return Err(PoolError::Exists.into()),
+                        (false, XattrMode::Replace) => return Err(PoolError::NoAttribute.into()),
+                        _ => op.put_xattr(ino, name, value)?,
+                    }
+                }
+            }
+            op.put_inode(&inode)
+        })
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`PoolError::NoAttribute`].
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        let now = self.engine.environment.clock.now();
+        self.engine.run(Privilege::Freeing, |op| {
+            let mut inode = op.inode(ino)?;
+            if !op.remove_xattr(ino, name)? {
+                return Err(PoolError::NoAttribute.into());
+            }
+            inode.attr.changed = now;
+            op.put_inode(&inode)
+        })
+    }
+}
+
+/// Applies everything of `change` but the length.
+fn set(op: &mut Op<'_>, inode: &mut Inode, change: &SetAttr, now: Timestamp) -> OpResult<()> {
+    let at = |time: SetTime| match time {
+        SetTime::Now => now,
+        SetTime::At(time) => time,
+    };
+    let attr = &mut inode.attr;
+    if let Some(mode) = change.mode {
+        attr.mode = mode & 0o7777;
+        acl::follow_mode(op, attr.ino, mode)?;
+    }
+    attr.uid = change.uid.unwrap_or(attr.uid);
+    attr.gid = change.gid.unwrap_or(attr.gid);
+    attr.accessed = change.accessed.map_or(attr.accessed, at);
+    attr.modified = change.modified.map_or(attr.modified, at);
+    let only_access_time = SetAttr { accessed: change.accessed, ..SetAttr::default() };
+    let relative_access = *change == only_access_time && change.accessed == Some(SetTime::Now);
+    if !relative_access {
+        attr.changed = now;
+    }
+    if attr.accessed.nanoseconds >= 1_000_000_000 || attr.modified.nanoseconds >= 1_000_000_000 {
+        return Err(PoolError::Invalid("a second has 10^9 nanoseconds").into());
+    }
+    Ok(())
+}
+
+fn set_dedup(inode: &mut Inode, value: &[u8]) -> Result<()> {
+    inode.attr.dedup = match value {
+        b"on" => Dedup::On,
+        b"off" => Dedup::Off,
+        _ => return Err(PoolError::Invalid("dedup is `on` or `off`")),
+    };
+    Ok(())
+}
+
+fn set_domain(op: &mut Op<'_>, inode: &mut Inode, value: &[u8]) -> OpResult<()> {
+    if inode.attr.kind != FileKind::Directory || !op.is_empty_directory(inode.attr.ino)? {
+        return Err(PoolError::NotPermitted("the sharing domain can be set on an empty directory").into());
+    }
+    let text = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse().ok());
+    inode.attr.domain = text.ok_or(PoolError::Invalid("a sharing domain is a number from 0 to 65535"))?;
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! The pool as doors use it.
+//!
+//! All verbs are synchronous, may be called from many threads at once, and either happen whole or not at all, but for
+//! long writes, clones and reservations, which say how far they came. Nothing is durable before `fsync`, `sync`,
+//! `commit` or [`Durability::Now`](crate::Durability::Now), or the commit interval.
+//!
+//! **Holds.** What returns the attributes of a file reached by name or newly made also takes one *hold* on its inode.
+//! [`Pool::release`] gives holds back. An inode without names lives until its last hold is gone.
+
+mod admin;
+mod attributes;
+mod data;
+mod names;
+mod stat;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use onefold_block::BlockDevice;
+use parking_lot::Mutex;
+
+use crate::engine::{Engine, background};
+use crate::error::{PoolError, Result};
+use crate::options::{CreateOptions, Environment, OpenOptions};
+
+/// An open pool.
+pub struct Pool {
+    engine: Arc<Engine>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("superblock", &*self.engine.superblock.lock()).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// Makes a pool on a device. Whatever was there is gone.
+    ///
+    /// # Errors
+    /// [`PoolError::DeviceTooSmall`] below 16 MiB, impossible options, device errors.
+    pub fn create(device: &Arc<dyn BlockDevice>, options: &CreateOptions, environment: &Environment) -> Result<()> {
+        crate::engine::format::create(device, options, environment)
+    }
+
+    /// Opens the pool on a device, recovering it if it was not closed.
+    ///
+    /// # Errors
+    /// [`PoolError::NotAPool`], [`PoolError::NewerFormat`], [`PoolError::DeviceTooSmall`] if the device shrank,
+    /// [`PoolError::MemoryTooSmall`], damage of the journal, device errors.
+    pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, environment: Environment) -> Result<Pool> {
+        let in_background = options.background && !options.read_only;
+        let engine = Arc::new(Engine::open(device, options, environment)?);
+        let threads = if in_background {
+            background::start(&engine).map_err(|source| PoolError::Io {
+                action: "start threads for",
+                block: onefold_block::BlockNo(0),
+                source,
+            })?
+        } else {
+            Vec::new()
+        };
+        Ok(Pool { engine, threads: Mutex::new(threads) })
+    }
+
+    /// Ends background work, makes everything durable and marks the pool as closed. Every later change is refused.
+    ///
+    /// # Errors
+    /// Device errors; the failure that stopped the pool before. The pool then recovers when it is opened again.
+    pub fn close(&self) -> Result<()> {
+        self.end_threads();
+        if self.engine.options.read_only {
+            return Ok(());
+        }
+        self.engine.save_filter()?;
+        self.engine.commit_and_close()?;
+        self.engine.meta().stopped = Some("it has been closed".to_owned());
+        Ok(())
+    }
+
+    fn end_threads(&self) {
+        self.engine.wake.end();
+        for thread in self.threads.lock().drain(..) {
+            // A panic there has been printed and has stopped the pool; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Pool {
+    /// A pool that is dropped without [`Pool::close`] is like one whose power was cut.
+    fn drop(&mut self) {
+        self.end_threads();
+    }
+}

@@ -1,0 +1,89 @@
+//! Reading items in key order.
+
+use std::ops::{Bound, ControlFlow, RangeBounds};
+
+use onefold_block::BlockNo;
+
+use super::path::Path;
+use super::{Defect, Key, Pages};
+
+/// Shows `visit` the items whose keys lie in `range`, in key order, until it breaks; returns how it ended.
+///
+/// An operation that is tried again after an error shows its items again, so `visit` should gather them in something
+/// that the caller clears. No more pages are read than hold items of the range, and at most one before and after.
+///
+/// # Errors
+/// As [`Pages::page`]; or a page on the way is corrupt. Keys that do not ascend are an error, so a scan ends even
+/// where damaged pages lead round in a circle.
+pub fn scan<P: Pages, B>(
+    pages: &mut P,
+    root: BlockNo,
+    range: impl RangeBounds<Key>,
+    mut visit: impl FnMut(Key, &[u8]) -> ControlFlow<B>,
+) -> Result<ControlFlow<B>, P::Error> {
+    let start = match range.start_bound() {
+        Bound::Included(key) | Bound::Excluded(key) => *key,
+        Bound::Unbounded => Key::MIN,
+    };
+    let is_past = |key: &Key| match range.end_bound() {
+        Bound::Included(end) => key > end,
+        Bound::Excluded(end) => key >= end,
+        Bound::Unbounded => false,
+    };
+    let mut path = Path::to_leaf_of(pages, root, &start)?;
+    let mut first = path.node(pages)?.search(&start)?.unwrap_or_else(|index| index);
+    let mut previous = None;
+    loop {
+        let node = path.node(pages)?;
+        for index in first..node.header.count {
+            let key = node.key(index)?;
+            if previous.is_some_and(|previous| key <= previous) {
+                return Err(Defect::KeyOrder { index }.of(node.at).into());
+            }
+            previous = Some(key);
+            if is_past(&key) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            if !range.contains(&key) {
+                continue;
+            }
+            if let ControlFlow::Break(result) = visit(key, node.value(index)?) {
+                return Ok(ControlFlow::Break(result));
+            }
+        }
+        if !path.advance(pages, is_past)? {
+            return Ok(ControlFlow::Continue(()));
+        }
+        first = 0;
+    }
+}
+
+/// Returns the first item whose key is `from` or above.
+///
+/// # Errors
+/// As [`Pages::page`]; or a page on the way is corrupt.
+pub fn first_at_or_after<P: Pages>(
+    pages: &mut P,
+    root: BlockNo,
+    from: &Key,
+) -> Result<Option<(Key, Vec<u8>)>, P::Error> {
+    let end = scan(pages, root, *from.., |key, value| ControlFlow::Break((key, value.to_vec())))?;
+    Ok(end.break_value())
+}
+
+/// Returns the last item whose key is below `before`.
+///
+/// # Errors
+/// As [`Pages::page`]; or a page on the way is corrupt.
+pub fn last_before<P: Pages>(pages: &mut P, root: BlockNo, before: &Key) -> Result<Option<(Key, Vec<u8>)>, P::Error> {
+    let mut path = Path::to_leaf_of(pages, root, before)?;
+    let mut end = path.node(pages)?.search(before)?.unwrap_or_else(|index| index);
+    if end == 0 {
+        if !path.retreat(pages)? {
+            return Ok(None);
+        }
+        end = path.node(pages)?.header.count;
+    }
+    let node = path.node(pages)?;
+    Ok(Some((node.key(end - 1)?, node.value(end - 1)?.to_vec())))
+}

@@ -1,0 +1,55 @@
+//! The command line: the one definition from which parsing, `--help`, man pages and completions come.
+
+pub(crate) mod pool;
+pub(crate) mod values;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use std::path::PathBuf;
+
+use pool::PoolCommand;
+
+/// Stores many virtual machine disk images once.
+#[derive(Debug, Parser)]
+#[command(name = "onefold", version, max_term_width = 110, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found, 255 a bug in Onefold.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) talk: Talk,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How results and progress are shown.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Talk {
+    /// Print the result as one JSON document
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Show no progress
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+}
+
+/// What to work on.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Work with pools: live file systems that store equal blocks once
+    ///
+    /// A pool lies in a file or on a partition. It is mounted like any file system; equal blocks of 4 KiB of
+    /// all files in it exist once, and copies of whole files are instant.
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Print the completion script of a shell
+    #[command(hide = true)]
+    Completions {
+        /// The shell to complete in
+        shell: Shell,
+    },
+    /// Write the man pages into a folder
+    #[command(hide = true)]
+    ManPages {
+        /// Where the pages go
+        folder: PathBuf,
+    },
+}

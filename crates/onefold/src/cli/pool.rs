@@ -1,0 +1,245 @@
+//! Arguments of `onefold pool ...`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::values::{ImageFormat, OutputFormat, PrefetchWhen, Stores, Switch, VerifyBy, parse_duration};
+use crate::size::ByteSize;
+
+/// The verbs of `onefold pool`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolCommand {
+    /// Make a new, empty pool in a file or on a partition
+    Create(CreateArgs),
+    /// Mount a pool; returns when the mount is ready
+    Mount(MountArgs),
+    /// Unmount a pool; returns when everything is on disk
+    Umount(UmountArgs),
+    /// Look for damage, changing nothing unless --repair is given
+    Check(CheckArgs),
+    /// Show how much is stored and saved, in bytes that add up
+    Stat(StatArgs),
+    /// Take in what the pool's file or partition has gained
+    Grow(GrowArgs),
+    /// Read all data of a pool and compare it with its fingerprints
+    Scrub(ScrubArgs),
+    /// Tell the disk below which blocks are free
+    Trim(TrimArgs),
+    /// Copy disk images into a pool
+    Import(ImportArgs),
+    /// Copy a file of a pool out as a disk image
+    Export(ExportArgs),
+    /// Make instant copies of a file inside a pool
+    Clone(CloneArgs),
+}
+
+/// Arguments of `create`.
+#[derive(Args, Debug)]
+pub(crate) struct CreateArgs {
+    /// The file or partition that becomes a pool
+    pub(crate) path: PathBuf,
+    /// Make the file this long first (sparse); without it the file or partition is taken as it is
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<ByteSize>,
+    /// A name for people, at most 64 bytes
+    #[arg(long, default_value = "")]
+    pub(crate) label: String,
+    /// Size of the journal; without it picked by the size of the pool
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) journal_size: Option<ByteSize>,
+    /// Where fingerprint stores lie
+    #[arg(long, value_enum, default_value_t = Stores::InGroups)]
+    pub(crate) stores: Stores,
+    /// Whether new files share equal blocks unless told otherwise
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub(crate) dedup: Switch,
+    /// Overwrite a pool or another file system that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// How a pool is opened, by a mount or by a command that works on an unmounted pool.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OpenArgs {
+    /// Upper limit of filter, caches and buffers together
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub(crate) memory: ByteSize,
+}
+
+/// Arguments of `mount`.
+#[derive(Args, Debug)]
+pub(crate) struct MountArgs {
+    /// The pool's file or partition
+    pub(crate) pool: PathBuf,
+    /// The directory to mount it on
+    pub(crate) mountpoint: PathBuf,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Stay in the foreground and log to standard error
+    #[arg(long, short = 'f')]
+    pub(crate) foreground: bool,
+    /// Change nothing, not even by recovery
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// How a block with an equal fingerprint is believed to be equal
+    #[arg(long, value_enum, default_value_t = VerifyBy::Fingerprint)]
+    pub(crate) verify: VerifyBy,
+    /// How much of a fingerprint store a look-up brings in
+    #[arg(long, value_enum, default_value_t = PrefetchWhen::Adaptive)]
+    pub(crate) prefetch: PrefetchWhen,
+    /// Whether metadata goes through the journal; off is for experiments: a crash may leave the pool damaged
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub(crate) journal: Switch,
+    /// Whether equal blocks are shared while the pool is mounted this time
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub(crate) dedup: Switch,
+    /// Longest time that a change waits for its commit (a number of seconds, or with ms, s, min)
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) commit_interval: Duration,
+    /// Bits of a fingerprint that pick its place in the filter (the paper's n); without it picked by size
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(8..=40))]
+    pub(crate) filter_index_bits: Option<u8>,
+    /// Bits of a fingerprint kept in the filter (the paper's k); without it picked by size
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub(crate) filter_tag_bits: Option<u8>,
+    /// Let users other than the one who mounts use the mount (the default for root)
+    #[arg(long, overrides_with = "no_allow_other")]
+    pub(crate) allow_other: bool,
+    /// Keep other users out
+    #[arg(long)]
+    pub(crate) no_allow_other: bool,
+    /// Do not record times of access
+    #[arg(long)]
+    pub(crate) noatime: bool,
+    /// Let the kernel gather small buffered writes; a full pool then shows at fsync or close
+    #[arg(long)]
+    pub(crate) writeback_cache: bool,
+    /// Threads that serve requests; without it one for each processor
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) threads: Option<u16>,
+    /// Report on standard output when the mount is ready, then leave the terminal
+    #[arg(long, hide = true)]
+    pub(crate) report_ready: bool,
+}
+
+/// Arguments of `umount`.
+#[derive(Args, Debug)]
+pub(crate) struct UmountArgs {
+    /// The mount point, or the pool's file or partition
+    pub(crate) target: PathBuf,
+}
+
+/// Arguments of `check`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The pool's file or partition; it must not be mounted
+    pub(crate) pool: PathBuf,
+    /// Also read all data and compare it with its fingerprints
+    #[arg(long)]
+    pub(crate) data: bool,
+    /// Mend what can be mended
+    #[arg(long)]
+    pub(crate) repair: bool,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+/// Arguments of `stat`.
+#[derive(Args, Debug)]
+pub(crate) struct StatArgs {
+    /// The mount point, or the pool's file or partition
+    pub(crate) target: PathBuf,
+    /// Files of the pool to show one by one: paths below the mount point, or names inside the pool
+    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+/// Arguments of `grow`.
+#[derive(Args, Debug)]
+pub(crate) struct GrowArgs {
+    /// The mount point, or the pool's file or partition
+    pub(crate) target: PathBuf,
+    /// Make the pool's file this long first (sparse)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<ByteSize>,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+/// Arguments of `scrub`.
+#[derive(Args, Debug)]
+pub(crate) struct ScrubArgs {
+    /// The mount point, or the pool's file or partition
+    pub(crate) target: PathBuf,
+    /// Read at most this many bytes a second
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) rate: Option<ByteSize>,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+/// Arguments of `trim`.
+#[derive(Args, Debug)]
+pub(crate) struct TrimArgs {
+    /// The mount point, or the pool's file or partition
+    pub(crate) target: PathBuf,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+/// Arguments of `import`.
+#[derive(Args, Debug)]
+pub(crate) struct ImportArgs {
+    /// The mount point, or the pool's file or partition
+    pub(crate) target: PathBuf,
+    /// The images: raw, qcow2, VMDK, or another format that qemu-img reads
+    #[arg(required = true, value_name = "IMAGE")]
+    pub(crate) images: Vec<PathBuf>,
+    /// Name in the pool (one image), or an existing directory of the pool (several);
+    /// without it the image's own name with its ending changed to .raw
+    #[arg(long, value_name = "NAME")]
+    pub(crate) to: Option<PathBuf>,
+    /// Format of the images; without it told from their first bytes
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ImageFormat>,
+    /// A further directory that backing files may lie in, besides the image's own
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) backing_from: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+/// Arguments of `export`.
+#[derive(Args, Debug)]
+pub(crate) struct ExportArgs {
+    /// The mount point, or the pool's file or partition
+    pub(crate) target: PathBuf,
+    /// The file in the pool
+    pub(crate) name: PathBuf,
+    /// The image to make; it must not exist yet
+    pub(crate) output: PathBuf,
+    /// Format of the image
+    #[arg(long, value_enum, default_value_t = OutputFormat::Raw)]
+    pub(crate) format: OutputFormat,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+/// Arguments of `clone`.
+#[derive(Args, Debug)]
+pub(crate) struct CloneArgs {
+    /// The mount point, or the pool's file or partition
+    pub(crate) target: PathBuf,
+    /// The file in the pool to copy
+    pub(crate) source: PathBuf,
+    /// Name of the copy; with --count, `%d` or `%03d` in it becomes the number
+    pub(crate) destination: PathBuf,
+    /// Make this many copies, numbered from 1
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) count: Option<u32>,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}

@@ -1,0 +1,161 @@
+//! Choices on the command line, and what they mean to the pool.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use onefold_pool::{Dedup, Journaling, Prefetch, StorePlacement, Verify};
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+impl From<Switch> for Dedup {
+    fn from(switch: Switch) -> Dedup {
+        match switch {
+            Switch::On => Dedup::On,
+            Switch::Off => Dedup::Off,
+        }
+    }
+}
+
+impl From<Switch> for Journaling {
+    fn from(switch: Switch) -> Journaling {
+        match switch {
+            Switch::On => Journaling::On,
+            Switch::Off => Journaling::Off,
+        }
+    }
+}
+
+/// Where fingerprint stores lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stores {
+    /// At the front of each block group
+    InGroups,
+    /// All together at the end; such a pool cannot grow
+    AtEnd,
+}
+
+impl From<Stores> for StorePlacement {
+    fn from(stores: Stores) -> StorePlacement {
+        match stores {
+            Stores::InGroups => StorePlacement::InGroups,
+            Stores::AtEnd => StorePlacement::AtEnd,
+        }
+    }
+}
+
+/// How a block with an equal fingerprint is believed to be equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VerifyBy {
+    /// Equal keyed 128-bit fingerprints are equal blocks
+    Fingerprint,
+    /// The bytes are compared too
+    Value,
+}
+
+impl From<VerifyBy> for Verify {
+    fn from(by: VerifyBy) -> Verify {
+        match by {
+            VerifyBy::Fingerprint => Verify::Fingerprint,
+            VerifyBy::Value => Verify::Value,
+        }
+    }
+}
+
+/// How much of a fingerprint store a look-up brings in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrefetchWhen {
+    /// One page first, the whole store on a second hit near by
+    Adaptive,
+    /// The whole store at the first touch
+    Always,
+    /// Only the page that is asked for
+    Never,
+}
+
+impl From<PrefetchWhen> for Prefetch {
+    fn from(when: PrefetchWhen) -> Prefetch {
+        match when {
+            PrefetchWhen::Adaptive => Prefetch::Adaptive,
+            PrefetchWhen::Always => Prefetch::Always,
+            PrefetchWhen::Never => Prefetch::Never,
+        }
+    }
+}
+
+/// Format of an image that comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImageFormat {
+    /// The bytes of the disk, one to one
+    Raw,
+    /// QEMU's format, with its chain of backing files
+    Qcow2,
+    /// VMware's format (through qemu-img)
+    Vmdk,
+    /// VirtualBox's format (through qemu-img)
+    Vdi,
+    /// Hyper-V's format (through qemu-img)
+    Vhdx,
+    /// Virtual PC's format (through qemu-img)
+    Vpc,
+}
+
+impl ImageFormat {
+    /// Returns the name that this command line, `qemu-img` and the results use.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ImageFormat::Raw => "raw",
+            ImageFormat::Qcow2 => "qcow2",
+            ImageFormat::Vmdk => "vmdk",
+            ImageFormat::Vdi => "vdi",
+            ImageFormat::Vhdx => "vhdx",
+            ImageFormat::Vpc => "vpc",
+        }
+    }
+}
+
+/// Format of an image that goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// The bytes of the disk, one to one, sparse
+    Raw,
+    /// QEMU's format
+    Qcow2,
+}
+
+/// Parses a time such as `5s`, `250ms` or `2min`; a plain number is seconds.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let number_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(number_end);
+    let number: u64 = number.parse().map_err(|_| "expected a time such as 5s or 250ms".to_owned())?;
+    match unit.trim_start() {
+        "ms" => Ok(Duration::from_millis(number)),
+        "" | "s" => Ok(Duration::from_secs(number)),
+        "m" | "min" => number.checked_mul(60).map(Duration::from_secs).ok_or_else(|| "too long a time".to_owned()),
+        other => Err(format!("unknown unit of time `{other}`: use ms, s or min")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_plain_numbers_are_seconds() {
+        assert_eq!(parse_duration("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse_duration("5s"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_duration("2min"), Ok(Duration::from_secs(120)));
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in ["", "s", "-5", "5h", "5.5s", "18446744073709551616", "18446744073709551615m"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+}

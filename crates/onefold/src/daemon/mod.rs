@@ -1,0 +1,100 @@
+//! A mount that outlives its command: the command starts itself again as a daemon and waits for its first word.
+//!
+//! Starting anew instead of forking leaves no thread and no lock behind, and needs no `unsafe`. The daemon says on its
+//! standard output, a pipe, whether the mount is ready; then it lets go of all three standard streams.
+
+mod syslog;
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use syslog::SystemLog;
+
+use crate::failure::{Failure, Outcome};
+
+/// Longest first word of a daemon, in bytes.
+const WORD_BYTES_MAX: u64 = 64 << 10;
+
+/// The daemon's first word.
+#[derive(Debug, Serialize, Deserialize)]
+enum Word {
+    Ready,
+    Failed(Failure),
+}
+
+/// Runs this program again with `arguments`, in the background, and returns when it says that it is ready.
+pub(crate) fn start(arguments: Vec<OsString>) -> Outcome<u32> {
+    let cannot = || "cannot start the daemon".to_owned();
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("onefold")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| Failure::of_io(cannot(), &error))?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let heard = BufReader::new(stdout.take(WORD_BYTES_MAX)).read_line(&mut line);
+        heard.map_err(|error| Failure::of_io(cannot(), &error))?;
+    }
+    match serde_json::from_str(&line) {
+        Ok(Word::Ready) => Ok(child.id()),
+        Ok(Word::Failed(failure)) => {
+            // It ends by itself; what it had to say is known.
+            let _ = child.wait();
+            Err(failure)
+        }
+        Err(_) => {
+            let status = child.wait().map_err(|error| Failure::of_io(cannot(), &error))?;
+            Err(Failure::new(cannot()).because_of(format!("it ended without a word: {status}")))
+        }
+    }
+}
+
+/// In the daemon: leaves the terminal of whoever started it, so that its signals and its end do not matter.
+pub(crate) fn detach() -> io::Result<()> {
+    rustix::process::setsid()?;
+    Ok(())
+}
+
+/// In the daemon: says that the mount is ready and lets go of the standard streams and the working directory.
+pub(crate) fn say_ready() -> io::Result<()> {
+    say(&Word::Ready)?;
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    std::env::set_current_dir("/")
+}
+
+/// In the daemon: says why there is no mount.
+pub(crate) fn say_failed(failure: &Failure) {
+    // If nobody listens any more, the exit code is all that is left to tell.
+    let _ = say(&Word::Failed(failure.clone()));
+}
+
+fn say(word: &Word) -> io::Result<()> {
+    let mut line = serde_json::to_vec(word)?;
+    line.push(b'\n');
+    let mut out = io::stdout().lock();
+    out.write_all(&line)?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_one_line() {
+        let word = Word::Failed(Failure::new("two\nlines").hint("x"));
+        let line = serde_json::to_string(&word).unwrap();
+        assert!(!line.contains('\n'));
+        assert!(matches!(serde_json::from_str(&line), Ok(Word::Failed(failure)) if failure.error == "two\nlines"));
+    }
+}

@@ -1,0 +1,59 @@
+//! The system's log, for a daemon that has no terminal: one datagram a line to `/dev/log`, as syslog(3) sends it.
+
+use std::os::unix::net::UnixDatagram;
+
+const SOCKET: &str = "/dev/log";
+/// Facility "system daemons" (3), severity "error" (3) and "informational" (6): facility * 8 + severity.
+const DAEMON_ERROR: u32 = 3 * 8 + 3;
+const DAEMON_INFO: u32 = 3 * 8 + 6;
+
+/// Writes to the system's log where there is one.
+#[derive(Debug)]
+pub(crate) struct SystemLog {
+    socket: Option<UnixDatagram>,
+}
+
+impl SystemLog {
+    /// Connects to the log. Where there is none, messages are lost: a daemon must not fail for that.
+    pub(crate) fn connect() -> SystemLog {
+        let connect = || {
+            let socket = UnixDatagram::unbound()?;
+            socket.connect(SOCKET)?;
+            // A stuck log must not stop a file system.
+            socket.set_nonblocking(true)?;
+            std::io::Result::Ok(socket)
+        };
+        SystemLog { socket: connect().ok() }
+    }
+
+    /// Tells something that is no failure.
+    pub(crate) fn info(&self, message: &str) {
+        self.send(DAEMON_INFO, message);
+    }
+
+    fn send(&self, priority: u32, message: &str) {
+        if let Some(socket) = &self.socket {
+            let _ = socket.send(line(priority, message).as_bytes());
+        }
+    }
+}
+
+impl onefold_export::Log for SystemLog {
+    fn error(&self, message: &str) {
+        self.send(DAEMON_ERROR, message);
+    }
+}
+
+fn line(priority: u32, message: &str) -> String {
+    format!("<{priority}>onefold[{}]: {message}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_carries_priority_name_and_process() {
+        assert_eq!(line(DAEMON_ERROR, "x"), format!("<27>onefold[{}]: x", std::process::id()));
+    }
+}

@@ -1,0 +1,99 @@
+//! Decides by what a path is how a command reaches a pool: through its running daemon, or by opening it itself.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Outcome};
+use crate::mounts::{self, Mount};
+
+/// How to reach a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Located {
+    /// A daemon serves it.
+    Mounted {
+        /// Where.
+        mount: Mount,
+        /// The directory that was named: the mount point or one below it.
+        base: PathBuf,
+    },
+    /// Nobody has it mounted; its file or partition, as a canonical path.
+    Offline(PathBuf),
+    /// A daemon served it and died; the mount point is still there.
+    Stale(Mount),
+}
+
+/// Finds the pool that `target` means: a mount point (or a path below it), or the pool's file or partition.
+pub(crate) fn locate(target: &Path) -> Outcome<Located> {
+    let cannot = || format!("cannot find a pool at `{}`", target.display());
+    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
+    let found = fs::canonicalize(target).and_then(|path| Ok((fs::metadata(&path)?, path)));
+    let (metadata, path) = match found {
+        Ok(found) => found,
+        // A dead daemon's mount point can't even be looked at, only named.
+        Err(error) if is_dead(&error) => {
+            let path = std::path::absolute(target).map_err(|error| Failure::of_io(cannot(), &error))?;
+            let mount = mounts::containing(&mounts, &path).ok_or_else(|| Failure::of_io(cannot(), &error))?;
+            return Ok(Located::Stale(mount.clone()));
+        }
+        Err(error) => return Err(Failure::of_io(cannot(), &error)),
+    };
+    if metadata.is_dir() {
+        let mount = mounts::containing(&mounts, &path).ok_or_else(|| {
+            Failure::new(cannot())
+                .because_of("it is a directory in which no pool is mounted")
+                .hint("give the pool's file or partition, or mount it with `onefold pool mount`")
+        })?;
+        return Ok(Located::Mounted { mount: mount.clone(), base: path });
+    }
+    let kind = metadata.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(Failure::new(cannot()).because_of("it is neither a file, a partition nor a directory"));
+    }
+    match mounts::of_pool(&mounts, &path) {
+        None => Ok(Located::Offline(path)),
+        Some(mount) => match fs::metadata(&mount.mountpoint) {
+            Err(error) if is_dead(&error) => Ok(Located::Stale(mount.clone())),
+            _ => Ok(Located::Mounted { mount: mount.clone(), base: mount.mountpoint.clone() }),
+        },
+    }
+}
+
+/// Tells whether a file system call failed because the daemon behind the mount has died.
+fn is_dead(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::NotConnected | std::io::ErrorKind::ConnectionAborted)
+}
+
+/// Returns the failure of a command that needs a living daemon or an unmounted pool.
+pub(crate) fn stale(mount: &Mount) -> Failure {
+    let mountpoint = mount.mountpoint.display();
+    Failure::new(format!("cannot reach the pool mounted at `{mountpoint}`"))
+        .because_of("its daemon has died")
+        .hint(format!("`onefold pool umount {mountpoint}`, then mount it again; no data that was synced is lost"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_nobody_has_mounted_is_offline() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = fs::canonicalize(file.path()).unwrap();
+        assert_eq!(locate(file.path()), Ok(Located::Offline(path)));
+    }
+
+    #[test]
+    fn a_directory_without_a_pool_is_refused_with_a_next_step() {
+        let folder = tempfile::tempdir().unwrap();
+        let failure = locate(folder.path()).unwrap_err();
+        assert!(failure.to_string().contains("no pool is mounted"), "{failure}");
+        assert!(failure.hint.is_some());
+    }
+
+    #[test]
+    fn what_is_no_file_at_all_is_refused() {
+        assert!(locate(Path::new("/dev/null")).is_err());
+        assert!(locate(Path::new("/nonexistent/images.pool")).is_err());
+    }
+}

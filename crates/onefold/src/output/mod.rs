@@ -1,0 +1,52 @@
+//! Results: for people as text, for machines as one JSON document, always on standard output.
+
+pub(crate) mod findings;
+pub(crate) mod space;
+mod table;
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Failure};
+
+pub(crate) use table::Table;
+
+/// What came of a command that did what was asked.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// For people; without a newline at its end. May be empty.
+    pub(crate) text: String,
+    /// For machines: an object.
+    pub(crate) json: Value,
+    /// How the command ends.
+    pub(crate) exit: Exit,
+}
+
+impl Report {
+    /// Returns the result of a command that is done.
+    pub(crate) fn done(text: impl Into<String>, json: Value) -> Report {
+        Report { text: text.into(), json, exit: Exit::Done }
+    }
+
+    /// Prints the result.
+    pub(crate) fn print(&self, as_json: bool) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if as_json {
+            writeln!(out, "{:#}", self.json)?;
+        } else if !self.text.is_empty() {
+            writeln!(out, "{}", self.text)?;
+        }
+        out.flush()
+    }
+}
+
+/// Prints a failure: to standard error for people, and as the one document on standard output for machines.
+pub(crate) fn print_failure(failure: &Failure, as_json: bool) {
+    // With both streams gone the exit code is all that is left to tell.
+    let _ = writeln!(io::stderr().lock(), "{failure}");
+    if as_json {
+        let document = json!({ "error": failure.error, "causes": failure.causes, "hint": failure.hint });
+        let _ = writeln!(io::stdout().lock(), "{document:#}");
+    }
+}

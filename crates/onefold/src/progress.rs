@@ -1,0 +1,147 @@
+//! Progress and time left of long work: a bar on a terminal, a line every few seconds elsewhere, always on standard
+//! error.
+
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use onefold_block::BLOCK_BYTES;
+
+use crate::interrupt::Interrupt;
+use crate::size::human;
+
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Shows how far one piece of work is. Work that ends within moments shows nothing off a terminal.
+pub(crate) struct Meter {
+    /// What is being done, as in "checking".
+    doing: String,
+    shown: Shown,
+    interrupt: Interrupt,
+}
+
+enum Shown {
+    Nothing,
+    Bar(ProgressBar),
+    Lines(Mutex<Lines>),
+}
+
+struct Lines {
+    started: Instant,
+    printed: Instant,
+}
+
+impl Meter {
+    /// Returns a meter for work of yet unknown length; `quiet` shows nothing.
+    pub(crate) fn new(doing: impl Into<String>, quiet: bool, interrupt: Interrupt) -> Meter {
+        let doing = doing.into();
+        let shown = if quiet {
+            Shown::Nothing
+        } else if std::io::stderr().is_terminal() {
+            Shown::Bar(bar(&doing))
+        } else {
+            let now = Instant::now();
+            Shown::Lines(Mutex::new(Lines { started: now, printed: now }))
+        };
+        Meter { doing, shown, interrupt }
+    }
+
+    /// Shows that `done` of `total` bytes are done; `Break` when the user wants to stop.
+    pub(crate) fn show_bytes(&self, done: u64, total: u64) -> ControlFlow<()> {
+        match &self.shown {
+            Shown::Nothing => {}
+            Shown::Bar(bar) => {
+                bar.set_length(total);
+                bar.set_position(done);
+            }
+            Shown::Lines(lines) => {
+                // Poisoned only by a panic while printing: then there is nothing left to show.
+                if let Ok(mut lines) = lines.lock()
+                    && lines.printed.elapsed() >= LINE_INTERVAL
+                {
+                    lines.printed = Instant::now();
+                    eprintln!("{}", line(&self.doing, done, total, lines.started.elapsed()));
+                }
+            }
+        }
+        if self.interrupt.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Tells whether the user wants to stop.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupt.is_asked()
+    }
+
+    /// Takes the bar away; results come next.
+    pub(crate) fn finish(&self) {
+        if let Shown::Bar(bar) = &self.shown {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl onefold_pool::Progress for Meter {
+    fn update(&self, done: u64, total: u64) -> ControlFlow<()> {
+        self.show_bytes(done.saturating_mul(BLOCK_BYTES as u64), total.saturating_mul(BLOCK_BYTES as u64))
+    }
+}
+
+fn bar(doing: &str) -> ProgressBar {
+    let template = "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(0).with_style(style.progress_chars("=> ")).with_message(doing.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
+
+/// Returns one line of progress: how much, how fast, how long yet.
+fn line(doing: &str, done: u64, total: u64, elapsed: Duration) -> String {
+    let done = done.min(total);
+    let percent = u128::from(done) * 100 / u128::from(total.max(1));
+    let elapsed_ms = elapsed.as_millis().max(1);
+    let bytes_per_second = u64::try_from(u128::from(done) * 1000 / elapsed_ms).unwrap_or(u64::MAX);
+    let mut text = format!("{doing}: {} of {} ({percent} %), {}/s", human(done), human(total), human(bytes_per_second));
+    if done > 0 {
+        let left_ms = elapsed_ms * u128::from(total - done) / u128::from(done);
+        text.push_str(&format!(", {} left", duration(u64::try_from(left_ms / 1000).unwrap_or(u64::MAX))));
+    }
+    text
+}
+
+/// Returns a number of seconds in the two units that matter.
+pub(crate) fn duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_how_much_how_fast_and_how_long_yet() {
+        let text = line("checking", 1 << 30, 4 << 30, Duration::from_secs(10));
+        assert_eq!(text, "checking: 1.00 GiB of 4.00 GiB (25 %), 102.39 MiB/s, 30 s left");
+    }
+
+    #[test]
+    fn a_line_survives_any_numbers() {
+        for (done, total) in [(0, 0), (5, 0), (0, u64::MAX), (u64::MAX, u64::MAX), (u64::MAX, 1)] {
+            for elapsed in [Duration::ZERO, Duration::MAX] {
+                line("checking", done, total, elapsed);
+            }
+        }
+    }
+
+    #[test]
+    fn times_are_told_in_two_units() {
+        assert_eq!(duration(0), "0 s");
+        assert_eq!(duration(61), "1 min 1 s");
+        assert_eq!(duration(7260), "2 h 1 min");
+    }
+}

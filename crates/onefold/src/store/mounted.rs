@@ -1,0 +1,263 @@
+//! A pool that a daemon serves: files through its mount, everything else through its control socket.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onefold_export::control::{ControlClient, ControlError, FailureKind, ScrubReport};
+use onefold_pool::{FileStat, PoolStat};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::names::PoolPath;
+use super::offline::FILE_MODE;
+use super::{Draft, Finding, Findings, Kind, Store};
+use crate::disk::{Disk, FileDisk, Sink};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::mounts::Mount;
+use crate::progress::Meter;
+
+/// See the module.
+pub(super) struct MountedStore {
+    mount: Mount,
+    /// The directory of the mount that the user named: names are relative to it.
+    base: PathBuf,
+    client: ControlClient,
+}
+
+/// Connects to the daemon behind `mount`.
+pub(crate) fn connect(mount: &Mount) -> Outcome<ControlClient> {
+    ControlClient::connect(&mount.mountpoint).map_err(|error| refused("reach", mount, &error))
+}
+
+/// Returns what a daemon's refusal means to the user. The one place where it is decided.
+pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failure {
+    let mountpoint = mount.mountpoint.display();
+    let failure = Failure::new(format!("cannot {what} the pool mounted at `{mountpoint}`")).because(error);
+    match error {
+        ControlError::NotAMount { .. } | ControlError::WriteBack(_) => failure,
+        ControlError::Unreachable { .. } | ControlError::Broken(_) => {
+            failure.hint(format!("if its daemon has died, `onefold pool umount {mountpoint}` and mount it again"))
+        }
+        ControlError::UnknownAnswer => failure.hint("use the same version of Onefold as the daemon"),
+        ControlError::Refused { kind, .. } => match kind {
+            FailureKind::Busy => failure.hint(format!("`fuser -vm {mountpoint}` shows who uses it")),
+            FailureKind::NotPermitted => failure.hint("run the command as root, or as the user who mounted the pool"),
+            FailureKind::NoSpace => {
+                failure.hint("delete files, or enlarge the pool's file or partition and run `onefold pool grow`")
+            }
+            FailureKind::Damaged => Failure {
+                exit: Exit::Damage,
+                ..failure
+                    .hint("`onefold pool scrub` names the files hit; `onefold pool check` needs the pool unmounted")
+            },
+            FailureKind::TooManyClients => failure.hint("try again in a moment"),
+            FailureKind::BadRequest => failure.hint("use the same version of Onefold as the daemon"),
+            FailureKind::Failed => failure,
+        },
+    }
+}
+
+impl MountedStore {
+    pub(super) fn connect(mount: Mount, base: PathBuf) -> Outcome<MountedStore> {
+        let client = connect(&mount)?;
+        Ok(MountedStore { mount, base, client })
+    }
+
+    /// Returns where a file of the pool is seen.
+    fn outside(&self, path: &PoolPath) -> PathBuf {
+        self.mount.mountpoint.join(path.as_path())
+    }
+
+    fn open_regular(&self, file: &PoolPath) -> io::Result<File> {
+        let path = self.outside(file);
+        // Asked before it is opened: opening a pipe could wait for ever.
+        if !fs::symlink_metadata(&path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        File::open(path)
+    }
+}
+
+impl Store for MountedStore {
+    fn path(&self, path: &Path) -> Outcome<PoolPath> {
+        // A path that leads into the mount, as a shell completes it, means just that file.
+        if let Some(name) = path.file_name()
+            && let Some(parent) = path.parent()
+            && let Ok(parent) = fs::canonicalize(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+            && let Ok(inside) = parent.strip_prefix(&self.mount.mountpoint)
+        {
+            return PoolPath::new(&inside.join(name));
+        }
+        // Any other is a name inside the pool.
+        let base = self.base.strip_prefix(&self.mount.mountpoint).unwrap_or(Path::new(""));
+        let relative = path.strip_prefix("/");
+        PoolPath::new(&relative.map_or_else(|_| base.join(path), Path::to_owned))
+    }
+
+    fn stat(&mut self) -> Outcome<PoolStat> {
+        self.client.stat().map_err(|error| refused("read the numbers of", &self.mount, &error))
+    }
+
+    fn file_stat(&mut self, file: &PoolPath, meter: &Meter) -> Outcome<FileStat> {
+        let cannot = format!("cannot read the numbers of `{file}`");
+        let open = self.open_regular(file).map_err(|error| Failure::of_io(cannot, &error))?;
+        let answer = self.client.file_stat(&open, &mut show(meter));
+        answer.map_err(|error| refused(&format!("read the numbers of `{file}` in"), &self.mount, &error))
+    }
+
+    fn kind(&self, path: &PoolPath) -> Outcome<Kind> {
+        match fs::symlink_metadata(self.outside(path)) {
+            Ok(metadata) if metadata.is_dir() => Ok(Kind::Directory),
+            Ok(metadata) if metadata.is_file() => Ok(Kind::Regular),
+            Ok(_) => Ok(Kind::Other),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kind::Missing),
+            Err(error) => Err(Failure::of_io(format!("cannot look at `{path}`"), &error)),
+        }
+    }
+
+    fn open(&self, file: &PoolPath) -> Outcome<Box<dyn Disk + '_>> {
+        let open = self.open_regular(file).map_err(|error| Failure::of_io(format!("cannot open `{file}`"), &error))?;
+        Ok(Box::new(FileDisk::new(open, &self.outside(file))?))
+    }
+
+    fn draft(&self, beside: &PoolPath, size_bytes: u64) -> Outcome<Box<dyn Draft + '_>> {
+        let path = self.outside(beside);
+        let directory = path.parent().unwrap_or(&self.mount.mountpoint);
+        let draft = MountedDraft::create(directory).and_then(|draft| {
+            draft.file.set_len(size_bytes)?;
+            Ok(draft)
+        });
+        let cannot = || format!("cannot make a file in `{}`", directory.display());
+        Ok(Box::new(draft.map_err(|error| full_or(cannot(), &error))?))
+    }
+
+    fn clone_file(&mut self, source: &PoolPath, destination: &PoolPath) -> Outcome<()> {
+        let cannot = || format!("cannot clone `{source}` to `{destination}`");
+        let from = self.open_regular(source).map_err(|error| Failure::of_io(cannot(), &error))?;
+        let path = self.outside(destination);
+        let directory = path.parent().unwrap_or(&self.mount.mountpoint);
+        let draft = MountedDraft::create(directory).map_err(|error| full_or(cannot(), &error))?;
+        self.client
+            .clone_file(&from, &draft.file)
+            .map_err(|error| refused(&format!("clone `{source}` to `{destination}` in"), &self.mount, &error))?;
+        draft.rename(&path).map_err(|error| full_or(cannot(), &error))
+    }
+
+    fn grow(&mut self) -> Outcome<u64> {
+        self.client.grow().map_err(|error| refused("grow", &self.mount, &error))
+    }
+
+    fn trim(&mut self, meter: &Meter) -> Outcome<u64> {
+        self.client.trim(&mut show(meter)).map_err(|error| refused("trim", &self.mount, &error))
+    }
+
+    fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<Findings> {
+        let report = self.client.scrub(bytes_per_second, &mut show(meter));
+        report.map(Findings::from).map_err(|error| refused("scrub", &self.mount, &error))
+    }
+
+    fn close(mut self: Box<Self>) -> Outcome<()> {
+        self.client.sync().map_err(|error| refused("sync", &self.mount, &error))
+    }
+}
+
+/// Shows a daemon's progress. When the user wants to stop, the process ends: the daemon sees the connection go and
+/// stops at a sound point.
+fn show(meter: &Meter) -> impl FnMut(u64, u64) {
+    |done, total| {
+        if onefold_pool::Progress::update(meter, done, total).is_break() {
+            meter.finish();
+            eprintln!("error: interrupted");
+            std::process::exit(1);
+        }
+    }
+}
+
+impl From<ScrubReport> for Findings {
+    fn from(report: ScrubReport) -> Findings {
+        let finding = |problem: onefold_export::control::ScrubProblem| Finding {
+            structure: problem.structure,
+            block: problem.block,
+            files: problem.files,
+            what: problem.what,
+        };
+        Findings {
+            problems: report.problems.into_iter().map(finding).collect(),
+            problems_total: report.problems_total,
+            data_blocks_hashed: report.data_blocks_hashed,
+            stopped: report.stopped,
+        }
+    }
+}
+
+fn full_or(cannot: String, error: &io::Error) -> Failure {
+    let failure = Failure::of_io(cannot, error);
+    match error.kind() {
+        io::ErrorKind::StorageFull => {
+            failure.hint("delete files, or enlarge the pool's file or partition and run `onefold pool grow`")
+        }
+        io::ErrorKind::AlreadyExists => failure.hint("choose another name, or remove the file first"),
+        io::ErrorKind::InvalidFilename => failure.hint("a name has at most 255 bytes; give a shorter one with --to"),
+        io::ErrorKind::FileTooLarge => failure.hint("a file in a pool has at most 16 TiB"),
+        io::ErrorKind::ReadOnlyFilesystem => failure.hint("mount the pool without --read-only"),
+        _ => failure,
+    }
+}
+
+/// Files started by this process so far; part of their temporary names.
+static DRAFT_COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// A file under a temporary, hidden name, removed when dropped. (A mount need not know files without a name.)
+struct MountedDraft {
+    file: File,
+    path: Option<PathBuf>,
+}
+
+impl MountedDraft {
+    fn create(directory: &Path) -> io::Result<MountedDraft> {
+        let number = DRAFT_COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!(".onefold-new-{}-{number}", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(u32::from(FILE_MODE)).open(&path)?;
+        Ok(MountedDraft { file, path: Some(path) })
+    }
+
+    fn rename(mut self, name: &Path) -> io::Result<()> {
+        if let Some(path) = &self.path {
+            renameat_with(CWD, path, CWD, name, RenameFlags::NOREPLACE)?;
+        }
+        self.path = None;
+        Ok(())
+    }
+}
+
+impl Drop for MountedDraft {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // What can't be removed has a name that tells what it is.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Sink for MountedDraft {
+    fn write(&self, offset: u64, from: &[u8]) -> Outcome<()> {
+        self.file.write_all_at(from, offset).map_err(|error| full_or("cannot write to the pool".to_owned(), &error))
+    }
+}
+
+impl Draft for MountedDraft {
+    fn publish(self: Box<Self>, name: &PoolPath) -> Outcome<()> {
+        let cannot = || format!("cannot give the new file its name `{name}`");
+        // The name must not be durable before the data is.
+        self.file.sync_all().map_err(|error| full_or(cannot(), &error))?;
+        let directory = self.path.as_deref().and_then(Path::parent).map(Path::to_owned);
+        let path = match (directory, name.split()) {
+            (Some(directory), Some((_, file_name))) => directory.join(file_name),
+            _ => return Err(Failure::new(cannot())),
+        };
+        self.rename(&path).map_err(|error| full_or(cannot(), &error))
+    }
+}

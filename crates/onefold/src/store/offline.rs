@@ -1,0 +1,274 @@
+//! A pool that nobody has mounted: the command opens it itself, and with it locks everyone else out.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use onefold_block::device::{DeviceError, FileDevice, OpenMode};
+use onefold_pool::check::{CheckReport, ScrubOptions};
+use onefold_pool::{
+    Attr, Durability, Environment, FileKind, FileStat, Ino, NewFile, OpenOptions, Pool, PoolError, PoolStat,
+    SeekTarget, SetAttr,
+};
+
+use super::names::PoolPath;
+use super::{Draft, Finding, Findings, Kind, Store};
+use crate::disk::{Disk, Sink};
+use crate::failure::{Failure, Outcome};
+use crate::progress::Meter;
+
+/// Permissions of files made by import and clone.
+pub(super) const FILE_MODE: u16 = 0o644;
+
+/// Opens the file or partition that holds a pool.
+pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Outcome<FileDevice> {
+    FileDevice::open(path, mode).map_err(|error| {
+        let failure = Failure::new(format!("cannot open `{}`", path.display())).because(&error);
+        match error {
+            DeviceError::InUse { .. } => {
+                failure.hint("another command or a mount uses it: wait for it, or use the mount point instead")
+            }
+            DeviceError::Unsuitable { .. } => failure.hint("a pool lies in a regular file or on a partition"),
+            DeviceError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                failure.hint("`onefold pool create --size 100G` makes a new pool in a new file")
+            }
+            DeviceError::Io { .. } => failure,
+        }
+    })
+}
+
+/// Opens the pool at `path`.
+pub(crate) fn open_pool(path: &Path, options: OpenOptions) -> Outcome<Pool> {
+    let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+    let device = Arc::new(open_device(path, mode)?);
+    Pool::open(device, options, Environment::system())
+        .map_err(|error| Failure::of_pool(format!("cannot open the pool `{}`", path.display()), &error))
+}
+
+/// See the module.
+pub(super) struct OfflineStore {
+    pool: Pool,
+    path: PathBuf,
+}
+
+impl OfflineStore {
+    pub(super) fn open(path: &Path, options: OpenOptions) -> Outcome<OfflineStore> {
+        Ok(OfflineStore { pool: open_pool(path, options)?, path: path.to_owned() })
+    }
+
+    fn failure(&self, what: &str, error: &PoolError) -> Failure {
+        Failure::of_pool(format!("cannot {what} the pool `{}`", self.path.display()), error)
+    }
+
+    /// Returns the attributes of what lies at `path`, with a hold on it.
+    fn find(&self, path: &PoolPath) -> Result<(Attr, Hold<'_>), PoolError> {
+        let mut attr = self.pool.attr(Ino::ROOT)?;
+        let mut hold = Hold { pool: &self.pool, ino: Ino::ROOT, holds: 0 };
+        for name in path.components() {
+            attr = self.pool.lookup(attr.ino, name)?;
+            hold = Hold { pool: &self.pool, ino: attr.ino, holds: 1 };
+        }
+        Ok((attr, hold))
+    }
+
+    fn find_regular(&self, path: &PoolPath) -> Result<(Attr, Hold<'_>), PoolError> {
+        let found = self.find(path)?;
+        match found.0.kind {
+            FileKind::Regular => Ok(found),
+            FileKind::Directory => Err(PoolError::IsADirectory),
+            _ => Err(PoolError::Invalid("not a regular file")),
+        }
+    }
+
+    fn start_draft(&self, directory: &PoolPath, size_bytes: u64) -> Result<OfflineDraft<'_>, PoolError> {
+        let (parent, parent_hold) = self.find(directory)?;
+        let new = NewFile {
+            kind: FileKind::Regular,
+            mode: FILE_MODE,
+            umask: 0,
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            rdev: 0,
+        };
+        let file = self.pool.create_unnamed(parent.ino, &new)?;
+        drop(parent_hold);
+        let hold = Hold { pool: &self.pool, ino: file.ino, holds: 1 };
+        self.pool.set_attr(file.ino, &SetAttr { size_bytes: Some(size_bytes), ..SetAttr::default() })?;
+        Ok(OfflineDraft { store: self, hold })
+    }
+
+    fn copy_instantly(&self, source: &PoolPath, destination: &PoolPath) -> Result<(), PoolError> {
+        let (source, _hold) = self.find_regular(source)?;
+        let (directory, _) = destination.split().ok_or(PoolError::Exists)?;
+        let draft = self.start_draft(&directory, 0)?;
+        self.pool.clone_file(source.ino, draft.hold.ino)?;
+        draft.link(destination)
+    }
+}
+
+impl Store for OfflineStore {
+    fn path(&self, path: &Path) -> Outcome<PoolPath> {
+        PoolPath::new(path)
+    }
+
+    fn stat(&mut self) -> Outcome<PoolStat> {
+        self.pool.stat().map_err(|error| self.failure("read the numbers of", &error))
+    }
+
+    fn file_stat(&mut self, file: &PoolPath, meter: &Meter) -> Outcome<FileStat> {
+        self.find_regular(file)
+            .and_then(|(attr, _hold)| self.pool.file_stat(attr.ino, meter))
+            .map_err(|error| Failure::of_pool(format!("cannot read the numbers of `{file}`"), &error))
+    }
+
+    fn kind(&self, path: &PoolPath) -> Outcome<Kind> {
+        match self.find(path) {
+            Ok((attr, _hold)) => Ok(match attr.kind {
+                FileKind::Directory => Kind::Directory,
+                FileKind::Regular => Kind::Regular,
+                _ => Kind::Other,
+            }),
+            Err(PoolError::NotFound) => Ok(Kind::Missing),
+            Err(error) => Err(Failure::of_pool(format!("cannot look at `{path}`"), &error)),
+        }
+    }
+
+    fn open(&self, file: &PoolPath) -> Outcome<Box<dyn Disk + '_>> {
+        let (attr, hold) =
+            self.find_regular(file).map_err(|error| Failure::of_pool(format!("cannot open `{file}`"), &error))?;
+        Ok(Box::new(OfflineDisk { hold, size_bytes: attr.size_bytes, name: file.to_string() }))
+    }
+
+    fn draft(&self, beside: &PoolPath, size_bytes: u64) -> Outcome<Box<dyn Draft + '_>> {
+        let directory = beside.split().map_or_else(|| beside.clone(), |(directory, _)| directory);
+        let draft = self
+            .start_draft(&directory, size_bytes)
+            .map_err(|error| Failure::of_pool(format!("cannot make a file in `{directory}`"), &error))?;
+        Ok(Box::new(draft))
+    }
+
+    fn clone_file(&mut self, source: &PoolPath, destination: &PoolPath) -> Outcome<()> {
+        self.copy_instantly(source, destination)
+            .map_err(|error| Failure::of_pool(format!("cannot clone `{source}` to `{destination}`"), &error))
+    }
+
+    fn grow(&mut self) -> Outcome<u64> {
+        self.pool.grow().map_err(|error| self.failure("grow", &error))
+    }
+
+    fn trim(&mut self, meter: &Meter) -> Outcome<u64> {
+        self.pool.trim(meter).map_err(|error| self.failure("trim", &error))
+    }
+
+    fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<Findings> {
+        let report = self.pool.scrub(&ScrubOptions { bytes_per_second }, meter);
+        report.map(Findings::from).map_err(|error| self.failure("scrub", &error))
+    }
+
+    fn close(self: Box<Self>) -> Outcome<()> {
+        self.pool.close().map_err(|error| self.failure("close", &error))
+    }
+}
+
+impl From<CheckReport> for Findings {
+    fn from(report: CheckReport) -> Findings {
+        let finding = |problem: onefold_pool::check::Problem| Finding {
+            structure: problem.structure.to_owned(),
+            block: problem.block.map(|block| block.0),
+            files: problem.files,
+            what: problem.what,
+        };
+        Findings {
+            problems: report.problems.into_iter().map(finding).collect(),
+            problems_total: report.problems_total,
+            data_blocks_hashed: report.data_blocks_hashed,
+            stopped: report.stopped,
+        }
+    }
+}
+
+/// Holds on an inode, given back when dropped.
+struct Hold<'a> {
+    pool: &'a Pool,
+    ino: Ino,
+    holds: u64,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        if self.holds > 0 {
+            self.pool.release(self.ino, self.holds);
+        }
+    }
+}
+
+/// A file of the pool, read.
+struct OfflineDisk<'a> {
+    hold: Hold<'a>,
+    size_bytes: u64,
+    name: String,
+}
+
+impl OfflineDisk<'_> {
+    fn failure(&self, error: &PoolError) -> Failure {
+        Failure::of_pool(format!("cannot read `{}`", self.name), error)
+    }
+}
+
+impl Disk for OfflineDisk<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn next_data(&self, offset: u64) -> Outcome<Option<Range<u64>>> {
+        let Hold { pool, ino, .. } = self.hold;
+        let start = match pool.seek(ino, offset, SeekTarget::Data) {
+            Ok(start) => start,
+            Err(PoolError::NoSuchOffset) => return Ok(None),
+            Err(error) => return Err(self.failure(&error)),
+        };
+        let end = pool.seek(ino, start, SeekTarget::Hole).map_err(|error| self.failure(&error))?;
+        Ok((start < end).then_some(start..end))
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Outcome<()> {
+        let count = self.hold.pool.read(self.hold.ino, offset, into).map_err(|error| self.failure(&error))?;
+        into[count..].fill(0);
+        Ok(())
+    }
+}
+
+/// A file without a name; the pool forgets it when its last hold is gone.
+struct OfflineDraft<'a> {
+    store: &'a OfflineStore,
+    hold: Hold<'a>,
+}
+
+impl OfflineDraft<'_> {
+    fn link(mut self, name: &PoolPath) -> Result<(), PoolError> {
+        let (directory, file_name) = name.split().ok_or(PoolError::Exists)?;
+        let (parent, _hold) = self.store.find(&directory)?;
+        let file_name = std::os::unix::ffi::OsStrExt::as_bytes(file_name);
+        self.store.pool.link(self.hold.ino, parent.ino, file_name)?;
+        self.hold.holds += 1;
+        Ok(())
+    }
+}
+
+impl Sink for OfflineDraft<'_> {
+    fn write(&self, offset: u64, from: &[u8]) -> Outcome<()> {
+        let pool = &self.store.pool;
+        pool.write(self.hold.ino, offset, from, Durability::Later)
+            .map_err(|error| self.store.failure("write to", &error))
+    }
+}
+
+impl Draft for OfflineDraft<'_> {
+    fn publish(self: Box<Self>, name: &PoolPath) -> Outcome<()> {
+        // The name must not be durable before the data is.
+        let synced = self.store.pool.fsync(self.hold.ino);
+        synced
+            .and_then(|()| self.link(name))
+            .map_err(|error| Failure::of_pool(format!("cannot give the new file its name `{name}`"), &error))
+    }
+}

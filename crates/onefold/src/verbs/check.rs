@@ -1,0 +1,94 @@
+//! `onefold pool check`
+
+use onefold_block::device::OpenMode;
+use onefold_pool::check::{self, CheckOptions};
+use serde_json::{Value, json};
+
+use crate::cli::Talk;
+use crate::cli::pool::CheckArgs;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::locate::{self, Located};
+use crate::output::{Report, findings};
+use crate::progress::Meter;
+use crate::size::grouped;
+use crate::store::{Findings, open_device};
+
+pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
+    let path = match locate::locate(&arguments.pool)? {
+        Located::Offline(path) => path,
+        Located::Mounted { mount, .. } => {
+            let mountpoint = mount.mountpoint.display();
+            return Err(Failure::new(format!("cannot check the pool mounted at `{mountpoint}`"))
+                .because_of("a check needs a pool that nobody changes")
+                .hint(format!("`onefold pool umount {mountpoint}` first, or let `onefold pool scrub` read its data")));
+        }
+        Located::Stale(mount) => return Err(locate::stale(&mount)),
+    };
+    let cannot = || format!("cannot check the pool `{}`", path.display());
+    let options = CheckOptions { memory_bytes: arguments.open.memory.0, verify_data: arguments.data };
+    let (mode, doing) =
+        if arguments.repair { (OpenMode::ReadWrite, "repairing") } else { (OpenMode::ReadOnly, "checking") };
+    let device = open_device(&path, mode)?;
+    let meter = Meter::new(doing, talk.quiet, Interrupt::watch());
+    let report = if arguments.repair {
+        check::repair(&device, &options, &meter)
+    } else {
+        check::check(&device, &options, &meter)
+    };
+    meter.finish();
+    let report = report.map_err(|error| Failure::of_pool(cannot(), &error))?;
+    let counts = format!(
+        "{} inodes and {} blocks checked, {} blocks of data read",
+        grouped(report.inodes_checked),
+        grouped(report.blocks_checked),
+        grouped(report.data_blocks_hashed)
+    );
+    let mut json = json!({
+        "path": path,
+        "inodes_checked": report.inodes_checked,
+        "blocks_checked": report.blocks_checked,
+        "repaired": arguments.repair,
+    });
+    let found = Findings::from(report);
+    merge(&mut json, findings::json(&found));
+    let text = format!("{}{counts}\n{}", findings::text(&found), verdict(&found, arguments.repair));
+    let exit = match (found.problems_total, found.stopped) {
+        (0, false) => Exit::Done,
+        (0, true) => Exit::Failed,
+        _ => Exit::Damage,
+    };
+    Ok(Report { text, json, exit })
+}
+
+fn verdict(found: &Findings, repaired: bool) -> String {
+    match (found.problems_total, found.stopped, repaired) {
+        (0, false, _) => "clean".to_owned(),
+        (0, true, _) => "stopped before the end; nothing wrong so far".to_owned(),
+        (count, true, _) => format!("{} problems so far; stopped before the end", grouped(count)),
+        (count, false, false) => format!("{} problems; `check --repair` mends what can be mended", grouped(count)),
+        (count, false, true) => {
+            format!("{} problems found and mended as far as they can be; check again", grouped(count))
+        }
+    }
+}
+
+/// Adds the members of object `from` to object `into`.
+pub(super) fn merge(into: &mut Value, from: Value) {
+    if let (Some(into), Value::Object(from)) = (into.as_object_mut(), from) {
+        into.extend(from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_check_that_came_to_its_end_says_clean() {
+        let clean = Findings::default();
+        assert_eq!(verdict(&clean, false), "clean");
+        assert!(!verdict(&Findings { stopped: true, ..clean.clone() }, false).contains("clean"));
+        assert!(verdict(&Findings { problems_total: 2, ..clean }, false).starts_with("2 problems"));
+    }
+}

@@ -1,0 +1,146 @@
+//! `onefold pool create`
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use onefold_block::BlockDevice;
+use onefold_block::device::OpenMode;
+use onefold_pool::{CreateOptions, Environment, MEMORY_BYTES_MIN, Pool, PoolError};
+use serde_json::json;
+
+use crate::cli::pool::CreateArgs;
+use crate::failure::{Failure, Outcome};
+use crate::locate::{self, Located};
+use crate::output::Report;
+use crate::size::{ByteSize, human};
+use crate::store::open_device;
+
+const LABEL_BYTES_MAX: usize = 64;
+
+pub(super) fn run(arguments: &CreateArgs) -> Outcome<Report> {
+    let path = arguments.path.as_path();
+    let cannot = || format!("cannot create a pool in `{}`", path.display());
+    if arguments.label.len() > LABEL_BYTES_MAX {
+        return Err(Failure::usage(cannot()).because_of(format!("the label has more than {LABEL_BYTES_MAX} bytes")));
+    }
+    let is_new = prepare(path, arguments.size).map_err(|failure| failure.wrap(cannot()))?;
+    let created = create(arguments, is_new);
+    if created.is_err() && is_new {
+        // It was made a moment ago and holds nothing; the failure is what the user must hear of.
+        let _ = fs::remove_file(path);
+    }
+    let device_bytes = created.map_err(|failure| failure.wrap(cannot()))?;
+    let text = format!("created a pool of {} in {}", human(device_bytes), path.display());
+    Ok(Report::done(text, json!({ "path": path, "device_bytes": device_bytes, "label": arguments.label })))
+}
+
+/// Makes the file, or makes it long enough. Returns whether it is new.
+fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
+    let io = |error: &io::Error| Failure::of_io(format!("cannot prepare `{}`", path.display()), error);
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let Some(ByteSize(bytes)) = size else {
+                return Err(io(&error).hint("give --size to make the file, as in `--size 100G` (it stays sparse)"));
+            };
+            let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| io(&error))?;
+            if let Err(error) = file.set_len(bytes) {
+                let _ = fs::remove_file(path);
+                return Err(io(&error));
+            }
+            return Ok(true);
+        }
+        Err(error) => return Err(io(&error)),
+    };
+    if let Located::Mounted { mount, .. } | Located::Stale(mount) = locate::locate(path)? {
+        return Err(Failure::new(format!("a pool in it is mounted at `{}`", mount.mountpoint.display()))
+            .hint("unmount it first with `onefold pool umount`"));
+    }
+    if let Some(size) = size {
+        extend(path, metadata.len(), size)?;
+    }
+    Ok(false)
+}
+
+/// Makes a regular file longer; never shorter, that would cut off what is in it.
+pub(super) fn extend(path: &Path, length_bytes: u64, ByteSize(bytes): ByteSize) -> Outcome<()> {
+    let cannot = || format!("cannot make `{}` {} long", path.display(), human(bytes));
+    let kind = fs::metadata(path).map_err(|error| Failure::of_io(cannot(), &error))?.file_type();
+    if kind.is_block_device() {
+        return Err(Failure::usage(cannot()).because_of("it is a partition").hint("leave --size out"));
+    }
+    if bytes < length_bytes {
+        return Err(Failure::usage(cannot()).because_of(format!("it is longer already: {}", human(length_bytes))));
+    }
+    let resize = OpenOptions::new().write(true).open(path).and_then(|file: File| file.set_len(bytes));
+    resize.map_err(|error| Failure::of_io(cannot(), &error))
+}
+
+/// Writes the pool. Returns how large it is.
+fn create(arguments: &CreateArgs, is_new: bool) -> Outcome<u64> {
+    let path = arguments.path.as_path();
+    let device = Arc::new(open_device(path, OpenMode::ReadWrite)?);
+    if !is_new && !arguments.force {
+        refuse_what_is_there(Arc::clone(&device) as Arc<dyn BlockDevice>)?;
+        refuse_signatures(path)?;
+    }
+    let options = CreateOptions {
+        label: arguments.label.clone(),
+        journal_bytes: arguments.journal_size.map(|size| size.0),
+        store_placement: arguments.stores.into(),
+        dedup: arguments.dedup.into(),
+        root_uid: rustix::process::getuid().as_raw(),
+        root_gid: rustix::process::getgid().as_raw(),
+    };
+    let pool_failure = |error: &PoolError| Failure::of_pool("the pool was not written", error);
+    Pool::create(device.as_ref(), &options, &Environment::system()).map_err(|error| match error {
+        PoolError::DeviceTooSmall { .. } => pool_failure(&error).hint("give a larger --size, or a larger partition"),
+        error => pool_failure(&error),
+    })?;
+    let blocks = device.block_count().map_err(|error| Failure::of_io("cannot measure it", &error))?;
+    Ok(blocks.saturating_mul(onefold_block::BLOCK_BYTES as u64))
+}
+
+/// Refuses to overwrite a pool, of whatever version and in whatever state.
+fn refuse_what_is_there(device: Arc<dyn BlockDevice>) -> Outcome<()> {
+    let options = onefold_pool::OpenOptions {
+        memory_bytes: MEMORY_BYTES_MIN,
+        read_only: true,
+        background: false,
+        ..onefold_pool::OpenOptions::default()
+    };
+    let there = match Pool::open(device, options, Environment::system()) {
+        Err(PoolError::NotAPool(_)) => return Ok(()),
+        Err(PoolError::Io { action, block, source }) => {
+            let error = PoolError::Io { action, block, source };
+            return Err(Failure::of_pool("cannot look at what is there", &error));
+        }
+        Ok(_) => "a pool is there already".to_owned(),
+        Err(error) => format!("a pool is there already, but: {error}"),
+    };
+    Err(Failure::new(there).hint("give --force to overwrite it: all that is in it is lost then"))
+}
+
+/// Refuses to overwrite a file system, partition table or the like that `blkid` knows.
+fn refuse_signatures(path: &Path) -> Outcome<()> {
+    // Users who are not root may not have its folder in their PATH. Where it is not installed, nothing is known.
+    let probe = |program: &str| {
+        Command::new(program).args(["-p", "-o", "export", "--"]).arg(path).stdin(Stdio::null()).output()
+    };
+    let Ok(output) = probe("blkid").or_else(|_| probe("/usr/sbin/blkid")) else { return Ok(()) };
+    /// blkid's way to say that signatures contradict each other.
+    const AMBIVALENT: i32 = 8;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let found: Vec<&str> =
+        ["TYPE=", "PTTYPE="].iter().filter_map(|key| text.lines().find_map(|line| line.strip_prefix(key))).collect();
+    let what = match (found.first(), output.status.code()) {
+        (Some(kind), _) => format!("it holds something else already: {kind}"),
+        (None, Some(AMBIVALENT)) => "it holds several things already".to_owned(),
+        (None, _) => return Ok(()),
+    };
+    Err(Failure::new(what).hint("give --force to overwrite it: all that is in it is lost then"))
+}

@@ -1,0 +1,36 @@
+//! `onefold pool grow`
+
+use std::fs;
+
+use serde_json::json;
+
+use super::create::extend;
+use crate::cli::pool::GrowArgs;
+use crate::failure::{Failure, Outcome};
+use crate::locate::{self, Located};
+use crate::output::Report;
+use crate::size::human;
+use crate::store::{self, Intent, OpenStore};
+
+pub(super) fn run(arguments: &GrowArgs) -> Outcome<Report> {
+    if let Some(size) = arguments.size {
+        let path = match locate::locate(&arguments.target)? {
+            Located::Offline(path) => path,
+            Located::Mounted { mount, .. } => mount.source,
+            Located::Stale(mount) => return Err(locate::stale(&mount)),
+        };
+        let metadata = fs::metadata(&path)
+            .map_err(|error| Failure::of_io(format!("cannot look at `{}`", path.display()), &error))?;
+        extend(&path, metadata.len(), size)?;
+    }
+    let OpenStore { mut store, .. } = store::open(&arguments.target, arguments.open.memory.0, Intent::Change)?;
+    let before_bytes = store.stat()?.device_bytes;
+    let device_bytes = store.grow()?;
+    store.close()?;
+    let gained_bytes = device_bytes.saturating_sub(before_bytes);
+    let text = match gained_bytes {
+        0 => format!("the pool has {} already: there is nothing to take in", human(device_bytes)),
+        _ => format!("the pool has {} now, {} more", human(device_bytes), human(gained_bytes)),
+    };
+    Ok(Report::done(text, json!({ "device_bytes": device_bytes, "gained_bytes": gained_bytes })))
+}

@@ -1,0 +1,204 @@
+//! `onefold pool import`
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Instant;
+
+use onefold_pool::PoolStat;
+use serde_json::{Value, json};
+
+use crate::cli::Talk;
+use crate::cli::pool::ImportArgs;
+use crate::cli::values::ImageFormat;
+use crate::copy::copy;
+use crate::failure::{Failure, Outcome};
+use crate::image::{self, OpenImage};
+use crate::output::{Report, Table};
+use crate::progress::Meter;
+use crate::size::human;
+use crate::store::{self, Intent, Kind, OpenStore, PoolPath, Store};
+
+/// Endings of image files that say nothing any more once the image is raw.
+const IMAGE_ENDINGS: [&str; 8] = ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vhd", "img", "raw"];
+
+pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
+    let OpenStore { mut store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Change)?;
+    // All names are checked before the first byte is copied.
+    let names = names(arguments, store.as_ref())?;
+    let mut imported = Vec::new();
+    for (path, name) in arguments.images.iter().zip(names) {
+        let meter = |doing: String| Meter::new(doing, talk.quiet, interrupt.clone());
+        let one = image::open(path, arguments.format, &arguments.backing_from, &meter)
+            .and_then(|image| import(store.as_mut(), path, &image, &name, &meter(format!("importing {name}"))));
+        match one {
+            Ok(one) => imported.push(one),
+            Err(failure) => {
+                let done = imported.len();
+                store.close()?;
+                let failure = failure.wrap(format!("cannot import `{}`", path.display()));
+                return Err(match done {
+                    0 => failure,
+                    _ => failure.because_of(format!("the {done} images before it are in the pool")),
+                });
+            }
+        }
+    }
+    store.close()?;
+    let images: Vec<Value> = imported.iter().map(Imported::json).collect();
+    Ok(Report::done(text(&imported), json!({ "images": images })))
+}
+
+/// Returns the name of each image in the pool; all are free and differ.
+fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
+    let is_folder = match &arguments.to {
+        Some(to) => to.as_os_str().as_bytes().ends_with(b"/") || store.kind(&store.path(to)?)? == Kind::Directory,
+        None => false,
+    };
+    if arguments.to.is_some() && !is_folder && arguments.images.len() > 1 {
+        return Err(Failure::usage("cannot give several images one name")
+            .hint("with several images --to must be an existing directory of the pool"));
+    }
+    let mut names = Vec::new();
+    let mut seen = HashSet::new();
+    for image in &arguments.images {
+        let own = own_name(image, arguments.format)?;
+        let name = match &arguments.to {
+            Some(to) if is_folder => store.path(to)?.join(&own),
+            Some(to) => store.path(to)?,
+            None => store.path(Path::new("."))?.join(&own),
+        };
+        let cannot = || format!("cannot import `{}` as `{name}`", image.display());
+        if !seen.insert(name.as_path().to_owned()) {
+            return Err(Failure::usage(cannot()).because_of("another image gets that name too"));
+        }
+        if store.kind(&name)? != Kind::Missing {
+            return Err(Failure::new(cannot())
+                .because_of("there is something of that name in the pool")
+                .hint("give another name with --to, or remove what is there"));
+        }
+        names.push(name);
+    }
+    Ok(names)
+}
+
+/// Returns the name that an image gets by itself: its own, ending in `.raw` where it ended in an image's ending.
+fn own_name(image: &Path, format: Option<ImageFormat>) -> Outcome<OsString> {
+    let name = image
+        .file_name()
+        .ok_or_else(|| Failure::usage(format!("`{}` is not the name of an image", image.display())))?;
+    let is_known = |ending: &OsStr| IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known));
+    let keeps = format == Some(ImageFormat::Raw);
+    Ok(match image.extension() {
+        Some(ending) if !keeps && is_known(ending) => Path::new(name).with_extension("raw").into_os_string(),
+        _ => name.to_owned(),
+    })
+}
+
+/// What one import did, in bytes: `apparent = zero + stored + saved`.
+struct Imported {
+    source: String,
+    name: String,
+    format: &'static str,
+    apparent_bytes: u64,
+    zero_bytes: u64,
+    /// By how much the stored blocks of the pool grew meanwhile.
+    stored_bytes: u64,
+    seconds: f64,
+}
+
+impl Imported {
+    fn saved_bytes(&self) -> u64 {
+        self.apparent_bytes.saturating_sub(self.zero_bytes).saturating_sub(self.stored_bytes)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "source": self.source,
+            "name": self.name,
+            "format": self.format,
+            "apparent_bytes": self.apparent_bytes,
+            "zero_bytes": self.zero_bytes,
+            "stored_bytes": self.stored_bytes,
+            "saved_bytes": self.saved_bytes(),
+            "seconds": self.seconds,
+        })
+    }
+}
+
+fn import(store: &mut dyn Store, path: &Path, image: &OpenImage, name: &PoolPath, meter: &Meter) -> Outcome<Imported> {
+    let started = Instant::now();
+    let before = store.stat()?;
+    let draft = store.draft(name, image.disk.size_bytes())?;
+    let copied = copy(image.disk.as_ref(), draft.as_ref(), meter);
+    meter.finish();
+    let copied = copied?;
+    draft.publish(name)?;
+    let after = store.stat()?;
+    let stored_bytes = distinct_bytes(&after).saturating_sub(distinct_bytes(&before));
+    Ok(Imported {
+        source: path.display().to_string(),
+        name: name.to_string(),
+        format: image.format.name(),
+        apparent_bytes: image.disk.size_bytes(),
+        zero_bytes: copied.zero_bytes,
+        // Others may write to a mounted pool at the same time; what they stored is not this image's.
+        stored_bytes: stored_bytes.min(copied.written_bytes),
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+fn distinct_bytes(stat: &PoolStat) -> u64 {
+    stat.unique_bytes.saturating_add(stat.shared_bytes)
+}
+
+fn text(imported: &[Imported]) -> String {
+    let mut table = Table::new(["image", "apparent", "zero", "stored", "saved"]);
+    let sum = |of: &dyn Fn(&Imported) -> u64| human(imported.iter().map(of).fold(0, u64::saturating_add));
+    for one in imported {
+        table.row([
+            one.name.clone(),
+            human(one.apparent_bytes),
+            human(one.zero_bytes),
+            human(one.stored_bytes),
+            human(one.saved_bytes()),
+        ]);
+    }
+    if imported.len() > 1 {
+        table.row([
+            "all".to_owned(),
+            sum(&|one| one.apparent_bytes),
+            sum(&|one| one.zero_bytes),
+            sum(&|one| one.stored_bytes),
+            sum(&Imported::saved_bytes),
+        ]);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(path: &str, format: Option<ImageFormat>) -> String {
+        own_name(Path::new(path), format).unwrap().into_string().unwrap()
+    }
+
+    #[test]
+    fn images_get_their_own_name_ending_in_raw() {
+        assert_eq!(named("/a/debian-12.qcow2", None), "debian-12.raw");
+        assert_eq!(named("disk.VMDK", None), "disk.raw");
+        assert_eq!(named("disk.raw", None), "disk.raw");
+        assert_eq!(named("debian-12.5", None), "debian-12.5");
+        assert_eq!(named("disk", None), "disk");
+        assert_eq!(named("/dev/vdb1", None), "vdb1");
+        assert_eq!(named("a.qcow2", Some(ImageFormat::Raw)), "a.qcow2");
+    }
+
+    #[test]
+    fn a_path_without_a_name_is_refused() {
+        assert!(own_name(Path::new("/"), None).is_err());
+        assert!(own_name(Path::new("a/.."), None).is_err());
+    }
+}

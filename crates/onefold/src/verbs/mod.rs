@@ -1,0 +1,36 @@
+//! The verbs, one file each: check what was asked, do it through the pool or its daemon, say what came of it.
+
+mod check;
+mod clone;
+mod create;
+mod export;
+pub(crate) mod generate;
+mod grow;
+mod import;
+mod mount;
+mod scrub;
+mod stat;
+mod trim;
+mod umount;
+
+use crate::cli::Talk;
+use crate::cli::pool::PoolCommand;
+use crate::failure::Outcome;
+use crate::output::Report;
+
+/// Does what a `onefold pool` command asks.
+pub(crate) fn run(command: PoolCommand, talk: Talk) -> Outcome<Report> {
+    match command {
+        PoolCommand::Create(arguments) => create::run(&arguments),
+        PoolCommand::Mount(arguments) => mount::run(&arguments),
+        PoolCommand::Umount(arguments) => umount::run(&arguments),
+        PoolCommand::Check(arguments) => check::run(&arguments, talk),
+        PoolCommand::Stat(arguments) => stat::run(&arguments, talk),
+        PoolCommand::Grow(arguments) => grow::run(&arguments),
+        PoolCommand::Scrub(arguments) => scrub::run(&arguments, talk),
+        PoolCommand::Trim(arguments) => trim::run(&arguments, talk),
+        PoolCommand::Import(arguments) => import::run(&arguments, talk),
+        PoolCommand::Export(arguments) => export::run(&arguments, talk),
+        PoolCommand::Clone(arguments) => clone::run(&arguments),
+    }
+}

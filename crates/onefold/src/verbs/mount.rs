@@ -1,0 +1,237 @@
+//! `onefold pool mount`
+
+use std::fs;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use onefold_block::device::OpenMode;
+use onefold_export::{Access, AccessTimes, Log, MountError, MountOptions, Mounted, ServeError, StderrLog};
+use onefold_pool::{Environment, OpenOptions, Pool};
+use sd_notify::NotifyState;
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::cli::pool::MountArgs;
+use crate::daemon::{self, SystemLog};
+use crate::failure::{Failure, Outcome};
+use crate::locate::{self, Located};
+use crate::output::Report;
+use crate::store::open_device;
+use crate::{mount_helper, mounts};
+
+pub(super) fn run(arguments: &MountArgs) -> Outcome<Report> {
+    if arguments.report_ready {
+        return in_background(arguments);
+    }
+    let places = Places::find(arguments)?;
+    if arguments.foreground {
+        let log: Arc<dyn Log> = Arc::new(StderrLog);
+        let mounted = mount(arguments, &places, &log)?;
+        eprintln!("mounted {} at {}", places.pool.display(), places.mountpoint.display());
+        serve(mounted, &places, &log)?;
+        return Ok(Report::done("", json!({ "mountpoint": places.mountpoint, "unmounted": true })));
+    }
+    let mut again: Vec<_> = mount_helper::translate(std::env::args_os().collect())?.into_iter().skip(1).collect();
+    again.push("--report-ready".into());
+    let process = daemon::start(again)?;
+    Ok(Report::done("", json!({ "pool": places.pool, "mountpoint": places.mountpoint, "process": process })))
+}
+
+/// The daemon: says what became of the mount to the command that started it, then serves.
+fn in_background(arguments: &MountArgs) -> Outcome<Report> {
+    let system_log = Arc::new(SystemLog::connect());
+    let log: Arc<dyn Log> = Arc::clone(&system_log) as Arc<dyn Log>;
+    let mounted = daemon::detach()
+        .map_err(|error| Failure::of_io("cannot leave the terminal", &error))
+        .and_then(|()| Places::find(arguments))
+        .and_then(|places| Ok((mount(arguments, &places, &log)?, places)));
+    let (mounted, places) = match mounted {
+        Ok(mounted) => mounted,
+        Err(failure) => {
+            daemon::say_failed(&failure);
+            // It was told; the command that started this one prints it.
+            std::process::exit(1);
+        }
+    };
+    if daemon::say_ready().is_err() {
+        // The command that started it was killed meanwhile: whoever did that wants no mount.
+        return serve_stopped(mounted, &places, &log);
+    }
+    system_log.info(&format!("mounted {} at {}", places.pool.display(), places.mountpoint.display()));
+    let served = serve(mounted, &places, &log);
+    match &served {
+        Ok(()) => system_log.info(&format!("unmounted {}", places.mountpoint.display())),
+        Err(failure) => log.error(&failure.line()),
+    }
+    served.map(|()| Report::done("", json!({})))
+}
+
+fn serve_stopped(mounted: Mounted, places: &Places, log: &Arc<dyn Log>) -> Outcome<Report> {
+    let stopper = mounted.stopper();
+    let stopping = thread::spawn(move || stopper.stop());
+    serve(mounted, places, log)?;
+    match stopping.join() {
+        Ok(Err(error)) => Err(Failure::new("cannot end the mount").because(&error)),
+        _ => Ok(Report::done("", json!({}))),
+    }
+}
+
+/// The pool and where it goes, as canonical paths: a daemon has no working directory to resolve them by.
+struct Places {
+    pool: PathBuf,
+    mountpoint: PathBuf,
+}
+
+impl Places {
+    fn find(arguments: &MountArgs) -> Outcome<Places> {
+        let cannot = || format!("cannot mount `{}`", arguments.pool.display());
+        let pool = match locate::locate(&arguments.pool)? {
+            Located::Offline(path) => path,
+            Located::Mounted { mount, .. } => {
+                return Err(Failure::new(cannot())
+                    .because_of(format!("it is mounted already, at `{}`", mount.mountpoint.display()))
+                    .hint("a pool is mounted once; `mount --bind` shows it in further places"));
+            }
+            Located::Stale(mount) => return Err(locate::stale(&mount)),
+        };
+        let mountpoint = find_mountpoint(&arguments.mountpoint).map_err(|failure| failure.wrap(cannot()))?;
+        if pool.starts_with(&mountpoint) {
+            return Err(Failure::usage(cannot()).because_of("the mount would cover the pool's own file"));
+        }
+        Ok(Places { pool, mountpoint })
+    }
+}
+
+fn find_mountpoint(path: &Path) -> Outcome<PathBuf> {
+    let cannot = || format!("cannot use `{}` as a mount point", path.display());
+    let found = fs::canonicalize(path).and_then(|path| Ok((fs::metadata(&path)?, path)));
+    let (metadata, mountpoint) = match found {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Failure::of_io(cannot(), &error).hint(format!("make it with `mkdir -p {}`", path.display())));
+        }
+        Err(error) => return Err(Failure::of_io(cannot(), &error)),
+    };
+    if !metadata.is_dir() {
+        return Err(Failure::new(cannot()).because_of("it is not a directory"));
+    }
+    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
+    match mounts.iter().find(|mount| mount.mountpoint == mountpoint) {
+        Some(mount) => Err(Failure::new(cannot()).because_of(format!("`{}` is mounted there", mount.source.display()))),
+        None => Ok(mountpoint),
+    }
+}
+
+/// Opens the pool and mounts it; the pool is closed again where that fails.
+fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<Mounted> {
+    let cannot = || format!("cannot mount `{}` at `{}`", places.pool.display(), places.mountpoint.display());
+    let mode = if arguments.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+    let device = Arc::new(open_device(&places.pool, mode)?);
+    if !device.is_direct() {
+        log.error("the pool's file system has no O_DIRECT: its page cache may hide a failed flush");
+    }
+    // Before the pool starts its threads: they inherit it.
+    onefold_export::mark_as_io_flusher();
+    let pool = Pool::open(device, open_options(arguments), Environment::system())
+        .map_err(|error| Failure::of_pool(cannot(), &error))?;
+    let pool = Arc::new(pool);
+    onefold_export::mount(Arc::clone(&pool), &places.mountpoint, mount_options(arguments, places, log)).map_err(
+        |error| {
+            let failure = not_mounted(cannot(), &error);
+            match pool.close() {
+                Ok(()) => failure,
+                Err(error) => failure.because_of(format!("and the pool could not be closed again: {error}")),
+            }
+        },
+    )
+}
+
+fn open_options(arguments: &MountArgs) -> OpenOptions {
+    OpenOptions {
+        memory_bytes: arguments.open.memory.0,
+        read_only: arguments.read_only,
+        verify: arguments.verify.into(),
+        prefetch: arguments.prefetch.into(),
+        journaling: arguments.journal.into(),
+        dedup: arguments.dedup.into(),
+        commit_interval_ms: u32::try_from(arguments.commit_interval.as_millis()).unwrap_or(u32::MAX),
+        filter_index_bits: arguments.filter_index_bits,
+        filter_tag_bits: arguments.filter_tag_bits,
+        background: true,
+    }
+}
+
+fn mount_options(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> MountOptions {
+    let mut options = MountOptions::new(places.pool.to_string_lossy());
+    options.read_only = arguments.read_only;
+    options.writeback_cache = arguments.writeback_cache;
+    options.log = Arc::clone(log);
+    if arguments.allow_other {
+        options.access = Access::Everyone;
+    }
+    if arguments.no_allow_other {
+        options.access = Access::Owner;
+    }
+    if arguments.noatime {
+        options.access_times = AccessTimes::Never;
+    }
+    let threads = arguments.threads.and_then(|count| NonZeroUsize::new(usize::from(count)));
+    if let Some(threads) = threads.or_else(|| thread::available_parallelism().ok()) {
+        options.threads = threads.min(NonZeroUsize::new(MountOptions::THREADS_MAX).unwrap_or(threads));
+    }
+    options
+}
+
+/// Returns what a failed mount means to the user. The one place where it is decided.
+fn not_mounted(cannot: String, error: &MountError) -> Failure {
+    match error {
+        MountError::Pool(cause) => Failure::of_pool(cannot, cause),
+        MountError::Mountpoint { source, .. } => Failure::of_io(cannot, source),
+        MountError::Fuse { source, .. } => {
+            let failure = Failure::new(cannot).because(error);
+            match source.kind() {
+                io::ErrorKind::PermissionDenied => failure.hint("mount as root, or install `fuse3`"),
+                io::ErrorKind::NotFound => failure.hint("the kernel needs FUSE: `modprobe fuse` makes /dev/fuse"),
+                _ => failure,
+            }
+        }
+        MountError::Control(_) => {
+            Failure::new(cannot).because(error).hint("mount as root, or from a login session (it sets XDG_RUNTIME_DIR)")
+        }
+    }
+}
+
+/// Serves until somebody unmounts or a signal ends the daemon; everything is on disk then.
+fn serve(mounted: Mounted, places: &Places, log: &Arc<dyn Log>) -> Outcome<()> {
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| Failure::of_io("cannot watch for signals", &error))?;
+    let handle = signals.handle();
+    let stopper = mounted.stopper();
+    let log = Arc::clone(log);
+    let stopping = thread::spawn(move || {
+        for _ in signals.forever() {
+            match stopper.stop() {
+                Ok(()) => break,
+                Err(error) => log.error(&Failure::new("cannot stop at once").because(&error).line()),
+            }
+        }
+    });
+    // Only a service manager that waits for it is told; whether it hears is its own business.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let served = mounted.serve_until_unmounted();
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    handle.close();
+    // Nothing that thread could say matters after the unmount.
+    let _ = stopping.join();
+    served.map_err(|error| {
+        let failed = format!("the mount at `{}` ended badly", places.mountpoint.display());
+        match error {
+            ServeError::Close(cause) => Failure::of_pool(failed, &cause),
+            ServeError::Transport(_) => Failure::new(failed).because(&error),
+        }
+    })
+}

@@ -1,0 +1,39 @@
+//! `onefold pool scrub`
+
+use serde_json::json;
+
+use super::check::merge;
+use crate::cli::Talk;
+use crate::cli::pool::ScrubArgs;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{Report, findings};
+use crate::progress::Meter;
+use crate::size::grouped;
+use crate::store::{self, Intent, OpenStore};
+
+pub(super) fn run(arguments: &ScrubArgs, talk: Talk) -> Outcome<Report> {
+    let rate = arguments.rate.map(|rate| rate.0);
+    if rate == Some(0) {
+        return Err(Failure::usage("cannot scrub at a rate of nothing a second"));
+    }
+    let OpenStore { mut store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Change)?;
+    let meter = Meter::new("scrubbing", talk.quiet, interrupt);
+    let found = store.scrub(rate, &meter);
+    meter.finish();
+    let found = found?;
+    store.close()?;
+    let mut json = json!({ "target": arguments.target });
+    merge(&mut json, findings::json(&found));
+    let read = grouped(found.data_blocks_hashed);
+    let verdict = match (found.problems_total, found.stopped) {
+        (0, false) => format!("{read} blocks of data read: all as they were written"),
+        (0, true) => format!("{read} blocks of data read, nothing wrong so far; stopped before the end"),
+        (count, _) => format!("{read} blocks of data read: {} problems", grouped(count)),
+    };
+    let exit = match (found.problems_total, found.stopped) {
+        (0, false) => Exit::Done,
+        (0, true) => Exit::Failed,
+        _ => Exit::Damage,
+    };
+    Ok(Report { text: format!("{}{verdict}", findings::text(&found)), json, exit })
+}

@@ -1,0 +1,29 @@
+//! `onefold pool stat`
+
+use serde_json::{Value, json};
+
+use crate::cli::Talk;
+use crate::cli::pool::StatArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Report, space};
+use crate::progress::Meter;
+use crate::store::{self, Intent, OpenStore};
+
+pub(super) fn run(arguments: &StatArgs, talk: Talk) -> Outcome<Report> {
+    let OpenStore { mut store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Read)?;
+    let mut files = Vec::new();
+    for file in &arguments.files {
+        let path = store.path(file)?;
+        let meter = Meter::new(format!("reading {path}"), talk.quiet, interrupt.clone());
+        let stat = store.file_stat(&path, &meter);
+        meter.finish();
+        if interrupt.is_asked() {
+            return Err(Failure::interrupted("reading the numbers of files"));
+        }
+        files.push((path.to_string(), stat?));
+    }
+    let pool = store.stat()?;
+    let text = if files.is_empty() { space::pool_text(&pool) } else { space::files_text(&files, &pool) };
+    let files: Vec<Value> = files.iter().map(|(name, stat)| space::file_json(name, stat)).collect();
+    Ok(Report::done(text, json!({ "pool": space::pool_json(&pool), "files": files })))
+}

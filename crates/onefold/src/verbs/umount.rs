@@ -1,0 +1,96 @@
+//! `onefold pool umount`
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use onefold_block::device::{DeviceError, FileDevice, OpenMode};
+use onefold_export::control::{ControlClient, ControlError};
+use rustix::mount::UnmountFlags;
+use serde_json::json;
+
+use crate::cli::pool::UmountArgs;
+use crate::failure::{Failure, Outcome};
+use crate::locate::{self, Located};
+use crate::mounts::Mount;
+use crate::output::Report;
+use crate::store::refused;
+
+/// How long a daemon that has closed its pool may take to end.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
+const END_POLL: Duration = Duration::from_millis(10);
+
+pub(super) fn run(arguments: &UmountArgs) -> Outcome<Report> {
+    let target = arguments.target.as_path();
+    match locate::locate(target)? {
+        Located::Mounted { mount, base } => {
+            if base != mount.mountpoint {
+                return Err(Failure::usage(format!("`{}` is not a mount point", base.display()))
+                    .hint(format!("it lies in the pool mounted at `{}`", mount.mountpoint.display())));
+            }
+            unmount(&mount)
+        }
+        Located::Stale(mount) => clear(&mount),
+        Located::Offline(path) => {
+            Err(Failure::new(format!("cannot unmount `{}`", path.display())).because_of("it is not mounted"))
+        }
+    }
+}
+
+/// Lets the daemon unmount; returns when the pool is free for the next to open.
+fn unmount(mount: &Mount) -> Outcome<Report> {
+    let asked = ControlClient::connect(&mount.mountpoint).and_then(|mut client| client.umount());
+    match asked {
+        Ok(()) => {}
+        Err(ControlError::Unreachable { .. }) if is_dead(&mount.mountpoint) => return clear(mount),
+        Err(error) => return Err(refused("unmount", mount, &error)),
+    }
+    wait_until_free(&mount.source);
+    let json = json!({ "mountpoint": mount.mountpoint, "pool": mount.source, "daemon_had_died": false });
+    Ok(Report::done("", json))
+}
+
+/// Waits until the daemon, which has closed the pool, has let go of its file too: the next command shall not meet it.
+fn wait_until_free(pool: &Path) {
+    let started = Instant::now();
+    while matches!(FileDevice::open(pool, OpenMode::ReadOnly), Err(DeviceError::InUse { .. }))
+        && started.elapsed() < END_TIME_MAX
+    {
+        thread::sleep(END_POLL);
+    }
+}
+
+fn is_dead(mountpoint: &Path) -> bool {
+    fs::metadata(mountpoint).is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
+}
+
+/// Takes away the mount of a daemon that has died.
+fn clear(mount: &Mount) -> Outcome<Report> {
+    let mountpoint = mount.mountpoint.as_path();
+    let cleared = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH).map_err(io::Error::from);
+    let cleared = match cleared {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => clear_as_user(mountpoint).map_err(|_| error),
+        cleared => cleared,
+    };
+    cleared.map_err(|error| Failure::of_io(format!("cannot unmount `{}`", mountpoint.display()), &error))?;
+    let text = format!(
+        "the daemon of {} had died; its mount is cleared away, and the next mount recovers the pool",
+        mountpoint.display()
+    );
+    Ok(Report::done(text, json!({ "mountpoint": mountpoint, "pool": mount.source, "daemon_had_died": true })))
+}
+
+/// What users who are not root do by a helper of FUSE.
+fn clear_as_user(mountpoint: &Path) -> io::Result<()> {
+    let helper = Command::new("fusermount3")
+        .args(["-u", "-z", "--"])
+        .arg(mountpoint)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()?;
+    if helper.success() { Ok(()) } else { Err(io::Error::other("fusermount3 failed")) }
+}

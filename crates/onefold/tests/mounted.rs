@@ -1,0 +1,213 @@
+//! Pools that a daemon serves: the user guide's first page, and what can go wrong with a mount. Needs root and FUSE.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{FAILED, Folder, USAGE, equal, onefold, run, text};
+use serde_json::Value;
+
+/// A pool, mounted; unmounted when dropped, so that a failed test leaves no mount behind.
+struct Mount {
+    folder: Folder,
+    pool: PathBuf,
+    mountpoint: PathBuf,
+    process: u64,
+}
+
+impl Mount {
+    /// Returns nothing, and says so, where this machine can't mount.
+    fn new(flags: &str) -> Option<Mount> {
+        if !can_mount() {
+            return None;
+        }
+        let folder = Folder::new();
+        let pool = folder.pool();
+        let mountpoint = folder.path("mnt");
+        fs::create_dir(&mountpoint).unwrap();
+        let json = onefold(&format!("pool mount --json {flags}"), &[&pool, &mountpoint]).done().json();
+        let process = json["process"].as_u64().unwrap();
+        Some(Mount { folder, pool, mountpoint, process })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.mountpoint.join(name)
+    }
+
+    fn stat(&self) -> Value {
+        onefold("pool stat --json", &[&self.mountpoint]).done().json()["pool"].clone()
+    }
+
+    fn unmount_and_check(&self) {
+        onefold("pool umount", &[&self.mountpoint]).done();
+        let check = onefold("pool check --data", &[&self.pool]).done();
+        assert!(check.out.ends_with("clean\n"), "{check:?}");
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-l", "-i"]).arg(&self.mountpoint).output();
+    }
+}
+
+fn can_mount() -> bool {
+    let can = rustix::process::geteuid().is_root() && File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    if !can {
+        eprintln!("SKIPPED: mounting needs root and /dev/fuse");
+    }
+    can
+}
+
+#[test]
+fn the_first_page_of_the_guide_works() {
+    let Some(mount) = Mount::new("") else { return };
+    let image = mount.folder.image("base.raw", 1, 1);
+    run("cp", &["--sparse=always", text(&image), text(&mount.mountpoint)]);
+    run("cp", &["--reflink=auto", text(&mount.file("base.raw")), text(&mount.file("vm1.raw"))]);
+    assert!(equal(&image, &mount.file("vm1.raw")));
+    let stat = mount.stat();
+    assert_eq!(stat["distinct_bytes"], 2 << 20, "{stat}");
+    let text = onefold("pool stat", &[&mount.mountpoint]).done().out;
+    assert!(text.contains("saved"), "{text}");
+    mount.unmount_and_check();
+    assert_eq!(fs::read_dir(&mount.mountpoint).unwrap().count(), 0);
+}
+
+#[test]
+fn images_go_in_and_out_of_a_mounted_pool_by_either_name() {
+    let Some(mount) = Mount::new("") else { return };
+    let (one, two) = (mount.folder.image("one.raw", 1, 1), mount.folder.image("two.raw", 1, 2));
+    onefold("pool import", &[&mount.mountpoint, &one]).done();
+    let second = onefold("pool import --json", &[&mount.pool, &two]).done().json();
+    assert_eq!(second["images"][0]["stored_bytes"], 0, "{second}");
+    assert!(equal(&one, &mount.file("one.raw")) && equal(&two, &mount.file("two.raw")));
+    assert_eq!(fs::read_dir(&mount.mountpoint).unwrap().count(), 2, "no temporary file is left");
+    let out = mount.folder.path("out.raw");
+    onefold("pool export", &[&mount.pool, &mount.file("two.raw"), &out]).done();
+    assert!(equal(&two, &out));
+    onefold("pool import", &[&mount.pool, &two]).failed(FAILED, "there is something of that name");
+    mount.unmount_and_check();
+}
+
+#[test]
+fn clones_and_files_numbers_go_through_the_daemon() {
+    let Some(mount) = Mount::new("") else { return };
+    let image = mount.folder.image("base.raw", 1, 1);
+    onefold("pool import", &[&mount.mountpoint, &image]).done();
+    onefold("pool clone --count 30", &[&mount.mountpoint, Path::new("base.raw"), Path::new("vm-%03d.raw")]).done();
+    assert!(equal(&image, &mount.file("vm-030.raw")));
+    let json = onefold("pool stat --json", &[&mount.mountpoint, &mount.file("vm-001.raw")]).done().json();
+    assert_eq!(json["files"][0]["name"], "vm-001.raw");
+    assert_eq!(json["files"][0]["distinct_bytes"], 2 << 20);
+    mount.unmount_and_check();
+}
+
+#[test]
+fn names_are_relative_to_the_directory_that_was_named() {
+    let Some(mount) = Mount::new("") else { return };
+    let image = mount.folder.image("one.raw", 1, 1);
+    fs::create_dir(mount.file("web")).unwrap();
+    onefold("pool import", &[&mount.file("web"), &image]).done();
+    assert!(equal(&image, &mount.file("web/one.raw")));
+    onefold("pool umount", &[&mount.file("web")]).failed(USAGE, "not a mount point");
+}
+
+#[test]
+fn a_mounted_pool_is_not_mounted_checked_or_created_again() {
+    let Some(mount) = Mount::new("") else { return };
+    let second = mount.folder.path("second");
+    fs::create_dir(&second).unwrap();
+    onefold("pool mount", &[&mount.pool, &second]).failed(FAILED, "mounted already");
+    onefold("pool check", &[&mount.pool]).failed(FAILED, "nobody changes");
+    onefold("pool create --force", &[&mount.pool]).failed(FAILED, "mounted at");
+    let other = mount.folder.path("other.pool");
+    onefold("pool create --size 512M", &[&other]).done();
+    onefold("pool mount", &[&other, &mount.mountpoint]).failed(FAILED, "is mounted there");
+}
+
+#[test]
+fn a_busy_mount_stays_until_it_is_free() {
+    let Some(mount) = Mount::new("") else { return };
+    let file = File::create(mount.file("open")).unwrap();
+    file.write_all_at(b"kept", 0).unwrap();
+    let busy = onefold("pool umount", &[&mount.mountpoint]).failed(FAILED, "open");
+    assert!(busy.err.contains("hint: "), "{busy:?}");
+    file.write_all_at(b"KEPT", 0).unwrap();
+    drop(file);
+    mount.unmount_and_check();
+}
+
+#[test]
+fn a_daemon_that_died_is_cleared_away_and_its_pool_recovers() {
+    let Some(mount) = Mount::new("") else { return };
+    let image = mount.folder.image("one.raw", 1, 1);
+    onefold("pool import", &[&mount.mountpoint, &image]).done();
+    run("kill", &["-9", &mount.process.to_string()]);
+    while fs::metadata(&mount.mountpoint).is_ok() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    onefold("pool stat", &[&mount.mountpoint]).failed(FAILED, "daemon has died");
+    onefold("pool mount", &[&mount.pool, &mount.mountpoint]).failed(FAILED, "daemon has died");
+    let cleared = onefold("pool umount --json", &[&mount.pool]).done().json();
+    assert_eq!(cleared["daemon_had_died"], true);
+    onefold("pool mount", &[&mount.pool, &mount.mountpoint]).done();
+    assert!(equal(&image, &mount.file("one.raw")), "what import said is done is there");
+    mount.unmount_and_check();
+}
+
+#[test]
+fn a_signal_ends_a_daemon_in_good_order() {
+    let Some(mount) = Mount::new("") else { return };
+    fs::write(mount.file("note"), "text").unwrap();
+    run("kill", &["-TERM", &mount.process.to_string()]);
+    while Path::new(&format!("/proc/{}/exe", mount.process)).exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    onefold("pool check", &[&mount.pool]).done();
+    onefold("pool mount", &[&mount.pool, &mount.mountpoint]).done();
+    assert_eq!(fs::read_to_string(mount.file("note")).unwrap(), "text");
+    mount.unmount_and_check();
+}
+
+#[test]
+fn a_read_only_mount_refuses_changes() {
+    let Some(mount) = Mount::new("") else { return };
+    fs::write(mount.file("note"), "text").unwrap();
+    mount.unmount_and_check();
+    onefold("pool mount --read-only", &[&mount.pool, &mount.mountpoint]).done();
+    assert_eq!(fs::read_to_string(mount.file("note")).unwrap(), "text");
+    assert!(fs::write(mount.file("other"), "text").is_err());
+    onefold("pool umount", &[&mount.pool]).done();
+}
+
+#[test]
+fn a_scrub_a_trim_and_a_growth_need_no_unmount() {
+    let Some(mount) = Mount::new("") else { return };
+    onefold("pool import", &[&mount.mountpoint, &mount.folder.image("one.raw", 1, 1)]).done();
+    let scrub = onefold("pool scrub --json", &[&mount.mountpoint]).done().json();
+    assert_eq!(scrub["clean"], true, "{scrub}");
+    onefold("pool trim", &[&mount.mountpoint]).done();
+    let grown = onefold("pool grow --json --size 1G", &[&mount.mountpoint]).done().json();
+    assert_eq!(grown["gained_bytes"], 512 << 20, "{grown}");
+    mount.unmount_and_check();
+}
+
+#[test]
+fn a_mount_that_can_not_be_says_why_at_once() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    onefold("pool mount", &[&pool, &folder.path("gone")]).failed(FAILED, "as a mount point");
+    onefold("pool mount", &[&pool, &pool]).failed(FAILED, "not a directory");
+    onefold("pool mount", &[&pool, &folder.path("")]).failed(USAGE, "cover the pool's own file");
+    let noise = folder.path("noise");
+    fs::write(&noise, vec![0x5a; 8 << 20]).unwrap();
+    let mountpoint = folder.path("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let failed = onefold("pool mount --json", &[&noise, &mountpoint]).failed(FAILED, "not a Onefold pool");
+    assert!(failed.json()["error"].as_str().unwrap().starts_with("cannot mount"), "{failed:?}");
+    onefold("pool mount --memory 1M", &[&pool, &mountpoint]).failed(USAGE, "memory");
+}

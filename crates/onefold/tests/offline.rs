@@ -1,0 +1,294 @@
+//! Pools that nobody has mounted: create, import, stat, clone, export, grow, check, and bad input.
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use common::{DAMAGE, FAILED, Folder, USAGE, equal, has, onefold, run, text};
+use serde_json::Value;
+
+fn bytes(json: &Value, name: &str) -> u64 {
+    json[name].as_u64().unwrap_or_else(|| panic!("no {name} in {json}"))
+}
+
+#[track_caller]
+fn stat(pool: &Path) -> Value {
+    let json = onefold("pool stat --json", &[pool]).done().json();
+    let pool = &json["pool"];
+    assert_eq!(
+        bytes(pool, "apparent_bytes"),
+        bytes(pool, "zero_bytes") + bytes(pool, "distinct_bytes") + bytes(pool, "saved_bytes"),
+        "{pool}"
+    );
+    assert_eq!(
+        bytes(pool, "device_bytes"),
+        bytes(pool, "metadata_bytes")
+            + bytes(pool, "distinct_bytes")
+            + bytes(pool, "freeing_bytes")
+            + bytes(pool, "free_bytes"),
+        "{pool}"
+    );
+    pool.clone()
+}
+
+#[test]
+fn what_is_imported_is_stored_once_and_comes_out_equal() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    let (one, two) = (folder.image("one.raw", 1, 1), folder.image("two.raw", 1, 2));
+    let imported = onefold("pool import --json", &[&pool, &one, &two]).done().json();
+    let images = imported["images"].as_array().unwrap();
+    assert_eq!(images.len(), 2);
+    for image in images {
+        assert_eq!(
+            bytes(image, "apparent_bytes"),
+            bytes(image, "zero_bytes") + bytes(image, "stored_bytes") + bytes(image, "saved_bytes"),
+            "{image}"
+        );
+    }
+    assert_eq!(bytes(&images[0], "stored_bytes"), 2 << 20, "two MiB of content, there twice");
+    assert_eq!(bytes(&images[1], "stored_bytes"), 0, "the second image has nothing new");
+
+    let stat = stat(&pool);
+    assert_eq!(bytes(&stat, "distinct_bytes"), 2 << 20);
+    assert_eq!(bytes(&stat, "saved_bytes"), 6 << 20);
+
+    for (name, image) in [("one.raw", &one), ("two.raw", &two)] {
+        let out = folder.path(&format!("out-{name}"));
+        onefold("pool export", &[&pool, Path::new(name), &out]).done();
+        assert!(equal(image, &out), "{name}");
+    }
+    assert!(onefold("pool check --data", &[&pool]).done().out.ends_with("clean\n"));
+}
+
+#[test]
+fn files_are_shown_one_by_one_and_add_up() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    onefold("pool import", &[&pool, &folder.image("one.raw", 1, 1)]).done();
+    let json = onefold("pool stat --json", &[&pool, Path::new("one.raw")]).done().json();
+    let file = &json["files"][0];
+    assert_eq!(file["name"], "one.raw");
+    assert_eq!(bytes(file, "distinct_bytes"), 2 << 20);
+    assert_eq!(
+        bytes(file, "apparent_bytes"),
+        bytes(file, "zero_bytes") + bytes(file, "distinct_bytes") + bytes(file, "saved_bytes"),
+        "{file}"
+    );
+    let table = onefold("pool stat", &[&pool, Path::new("/one.raw")]).done().out;
+    assert!(table.contains("one.raw") && table.contains("the whole pool"), "{table}");
+    onefold("pool stat", &[&pool, Path::new("gone.raw")]).failed(FAILED, "gone.raw");
+}
+
+#[test]
+fn clones_are_named_by_number_and_take_no_space() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    let image = folder.image("base.raw", 3, 1);
+    onefold("pool import", &[&pool, &image]).done();
+    let before = stat(&pool);
+    let made =
+        onefold("pool clone --json --count 20", &[&pool, Path::new("base.raw"), Path::new("vm-%02d.raw")]).done();
+    assert_eq!(made.json()["clones"].as_array().unwrap().len(), 20);
+    let after = stat(&pool);
+    assert_eq!(bytes(&after, "distinct_bytes"), bytes(&before, "distinct_bytes"));
+    assert_eq!(bytes(&after, "apparent_bytes"), 21 * bytes(&before, "apparent_bytes"));
+    let out = folder.path("out.raw");
+    onefold("pool export", &[&pool, Path::new("vm-20.raw"), &out]).done();
+    assert!(equal(&image, &out));
+
+    // Taken names are seen before the first clone is made.
+    let taken = [pool.as_path(), Path::new("base.raw"), Path::new("vm-%d.raw")];
+    onefold("pool clone", &[&pool, Path::new("base.raw"), Path::new("vm-3.raw")]).done();
+    onefold("pool clone --count 3", &taken).failed(FAILED, "vm-3.raw");
+    onefold("pool stat", &[&pool, Path::new("vm-1.raw")]).failed(FAILED, "vm-1.raw");
+    onefold("pool clone", &[&pool, Path::new("gone"), Path::new("x")]).failed(FAILED, "no such file");
+}
+
+#[test]
+fn qcow2_and_vmdk_go_in_and_qcow2_comes_out() {
+    if !has("qemu-img", "qemu-utils") {
+        return;
+    }
+    let folder = Folder::new();
+    let pool = folder.pool();
+    let raw = folder.image("base.raw", 5, 0);
+    for format in ["qcow2", "vmdk"] {
+        let image = folder.path(&format!("{format}.{format}"));
+        run("qemu-img", &["convert", "-f", "raw", "-O", format, text(&raw), text(&image)]);
+        let json = onefold("pool import --json", &[&pool, &image]).done().json();
+        assert_eq!(json["images"][0]["format"], format);
+        let name = format!("{format}.raw");
+        assert_eq!(json["images"][0]["name"], name.as_str());
+        let out = folder.path("out.qcow2");
+        onefold("pool export --format qcow2", &[&pool, Path::new(&name), &out]).done();
+        run("qemu-img", &["compare", "-f", "raw", "-F", "qcow2", text(&raw), text(&out)]);
+        fs::remove_file(out).unwrap();
+    }
+    assert_eq!(bytes(&stat(&pool), "distinct_bytes"), 2 << 20, "one disk in two formats is stored once");
+}
+
+#[test]
+fn a_qcow2_whose_backing_chain_is_a_loop_leaves_nothing_behind() {
+    if !has("qemu-img", "qemu-utils") {
+        return;
+    }
+    let folder = Folder::new();
+    let pool = folder.pool();
+    let image = folder.path("loop.qcow2");
+    run("qemu-img", &["create", "-q", "-f", "qcow2", text(&image), "1M"]);
+    run("qemu-img", &["rebase", "-u", "-F", "qcow2", "-b", "loop.qcow2", text(&image)]);
+    onefold("pool import", &[&pool, &image]).failed(FAILED, "it is a loop");
+    assert_eq!(bytes(&stat(&pool), "apparent_bytes"), 0);
+    onefold("pool check", &[&pool]).done();
+}
+
+#[test]
+fn names_that_can_not_be_are_refused_before_anything_is_copied() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    let image = folder.image("one.raw", 1, 1);
+    let long = "x".repeat(256);
+    let named = |name: &str| onefold("pool import", &[&pool, &image, Path::new("--to"), Path::new(name)]);
+    named(&long).failed(FAILED, "name too long");
+    named("../escape").failed(USAGE, "..");
+    named("nowhere/one.raw").failed(FAILED, "no such file");
+    onefold("pool import", &[&pool, &image, &image]).failed(USAGE, "another image gets that name");
+    assert_eq!(bytes(&stat(&pool), "apparent_bytes"), 0);
+    named("disk").done();
+    named("disk").failed(FAILED, "there is something of that name");
+}
+
+#[test]
+fn a_full_pool_says_so_and_keeps_what_it_had() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    onefold("pool import", &[&pool, &folder.image("kept.raw", 1, 1)]).done();
+    let before = stat(&pool);
+    let large = folder.path("large.raw");
+    let file = File::create(&large).unwrap();
+    let mut state = 1_u64;
+    for index in 0..600_u64 {
+        let piece: Vec<u8> = (0..1 << 17)
+            .flat_map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(index * 2 + 1);
+                (state ^ (state >> 33)).to_le_bytes()
+            })
+            .collect();
+        file.write_all_at(&piece, index << 20).unwrap();
+    }
+    let failed = onefold("pool import", &[&pool, &large]).failed(FAILED, "no space left");
+    assert!(failed.err.contains("hint: "), "{failed:?}");
+    assert_eq!(bytes(&stat(&pool), "apparent_bytes"), bytes(&before, "apparent_bytes"));
+    onefold("pool check", &[&pool]).done();
+}
+
+#[test]
+fn a_pool_grows_with_its_file() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    assert_eq!(bytes(&onefold("pool grow --json", &[&pool]).done().json(), "gained_bytes"), 0);
+    let grown = onefold("pool grow --json --size 1G", &[&pool]).done().json();
+    assert_eq!(bytes(&grown, "gained_bytes"), 512 << 20);
+    assert_eq!(bytes(&stat(&pool), "device_bytes"), 1 << 30);
+    onefold("pool grow --size 10M", &[&pool]).failed(USAGE, "longer already");
+    onefold("pool check", &[&pool]).done();
+}
+
+#[test]
+fn what_is_there_is_not_overwritten_without_force() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    onefold("pool import", &[&pool, &folder.image("one.raw", 1, 1)]).done();
+    onefold("pool create", &[&pool]).failed(FAILED, "a pool is there already");
+    assert!(bytes(&stat(&pool), "apparent_bytes") > 0);
+    onefold("pool create --force", &[&pool]).done();
+    assert_eq!(bytes(&stat(&pool), "apparent_bytes"), 0);
+}
+
+#[test]
+fn another_file_system_is_not_overwritten_without_force() {
+    if !has("blkid", "util-linux") || !has("mkfs.ext4", "e2fsprogs") {
+        return;
+    }
+    let folder = Folder::new();
+    let disk = folder.path("ext4.img");
+    File::create(&disk).unwrap().set_len(512 << 20).unwrap();
+    run("mkfs.ext4", &["-q", text(&disk)]);
+    onefold("pool create", &[&disk]).failed(FAILED, "ext4");
+    onefold("pool create --force", &[&disk]).done();
+    onefold("pool check", &[&disk]).done();
+}
+
+#[test]
+fn files_that_are_no_pool_or_too_small_are_refused() {
+    let folder = Folder::new();
+    let file = folder.path("noise");
+    fs::write(&file, vec![0x5a; 8 << 20]).unwrap();
+    for verb in ["stat", "check", "scrub", "trim", "grow"] {
+        onefold(&format!("pool {verb}"), &[&file]).failed(FAILED, "not a Onefold pool");
+    }
+    let small = folder.path("small.pool");
+    onefold("pool create --size 100K", &[&small]).failed(FAILED, "at least");
+    assert!(!small.exists(), "nothing is left of it");
+}
+
+#[test]
+fn a_truncated_pool_is_refused_with_what_it_lacks() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    OpenOptions::new().write(true).open(&pool).unwrap().set_len(300 << 20).unwrap();
+    let run = onefold("pool stat", &[&pool]);
+    run.failed(FAILED, "are needed");
+    onefold("pool create", &[&pool]).failed(FAILED, "a pool is there already");
+}
+
+#[test]
+fn flipped_bits_are_found_and_end_with_3() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    onefold("pool import", &[&pool, &folder.image("one.raw", 9, 1)]).done();
+    // Somewhere in the data: the image's content is looked for in the pool's file.
+    let image = fs::read(folder.path("one.raw")).unwrap();
+    let block = &image[1 << 20..(1 << 20) + 4096];
+    let stored = fs::read(&pool).unwrap();
+    let at = stored.chunks(4096).position(|chunk| chunk == block).expect("data is stored as it is") as u64 * 4096;
+    let file = OpenOptions::new().write(true).open(&pool).unwrap();
+    file.write_all_at(&[block[17] ^ 0x10], at + 17).unwrap();
+    drop(file);
+
+    let before = fs::read(&pool).unwrap();
+    let run = onefold("pool check --data --json", &[&pool]);
+    assert_eq!(run.code, DAMAGE, "{run:?}");
+    let json = run.json();
+    assert_eq!(json["clean"], false);
+    assert!(json["problems"].to_string().contains("one.raw"), "the file hit is named: {json}");
+    assert!(fs::read(&pool).unwrap() == before, "check never writes");
+    assert_eq!(onefold("pool scrub", &[&pool]).code, DAMAGE);
+}
+
+#[test]
+fn a_pool_in_use_is_refused_to_a_second_one() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    let device = onefold_block::device::FileDevice::open(&pool, onefold_block::device::OpenMode::ReadWrite).unwrap();
+    onefold("pool stat", &[&pool]).failed(FAILED, "in use");
+    onefold("pool check", &[&pool]).failed(FAILED, "in use");
+    drop(device);
+    onefold("pool check", &[&pool]).done();
+}
+
+#[test]
+fn too_little_memory_is_wrong_usage() {
+    let folder = Folder::new();
+    onefold("pool stat --memory 1M", &[&folder.pool()]).failed(USAGE, "memory");
+}
+
+#[test]
+fn trim_tells_how_much_it_gave_back() {
+    let folder = Folder::new();
+    let json = onefold("pool trim --json", &[&folder.pool()]).done().json();
+    assert!(bytes(&json, "trimmed_bytes") > 0, "{json}");
+}

@@ -1,0 +1,167 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_onefold_global_optspecs
+    string join \n json q/quiet h/help V/version
+end
+
+function __fish_onefold_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_onefold_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_onefold_using_subcommand
+    set -l cmd (__fish_onefold_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c onefold -n "__fish_onefold_needs_command" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_needs_command" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_needs_command" -s h -l help -d 'Print help'
+complete -c onefold -n "__fish_onefold_needs_command" -s V -l version -d 'Print version'
+complete -c onefold -n "__fish_onefold_needs_command" -f -a "pool" -d 'Work with pools: live file systems that store equal blocks once'
+complete -c onefold -n "__fish_onefold_needs_command" -f -a "completions" -d 'Print the completion script of a shell'
+complete -c onefold -n "__fish_onefold_needs_command" -f -a "man-pages" -d 'Write the man pages into a folder'
+complete -c onefold -n "__fish_onefold_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "create" -d 'Make a new, empty pool in a file or on a partition'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "mount" -d 'Mount a pool; returns when the mount is ready'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "umount" -d 'Unmount a pool; returns when everything is on disk'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "check" -d 'Look for damage, changing nothing unless --repair is given'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "stat" -d 'Show how much is stored and saved, in bytes that add up'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "grow" -d 'Take in what the pool\'s file or partition has gained'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "scrub" -d 'Read all data of a pool and compare it with its fingerprints'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "trim" -d 'Tell the disk below which blocks are free'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "import" -d 'Copy disk images into a pool'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "export" -d 'Copy a file of a pool out as a disk image'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "clone" -d 'Make instant copies of a file inside a pool'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and not __fish_seen_subcommand_from create mount umount check stat grow scrub trim import export clone help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from create" -l size -d 'Make the file this long first (sparse); without it the file or partition is taken as it is' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from create" -l label -d 'A name for people, at most 64 bytes' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from create" -l journal-size -d 'Size of the journal; without it picked by the size of the pool' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from create" -l stores -d 'Where fingerprint stores lie' -r -f -a "in-groups\t'At the front of each block group'
+at-end\t'All together at the end; such a pool cannot grow'"
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from create" -l dedup -d 'Whether new files share equal blocks unless told otherwise' -r -f -a "on\t''
+off\t''"
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from create" -l force -d 'Overwrite a pool or another file system that is there'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from create" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from create" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l memory -d 'Upper limit of filter, caches and buffers together' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l verify -d 'How a block with an equal fingerprint is believed to be equal' -r -f -a "fingerprint\t'Equal keyed 128-bit fingerprints are equal blocks'
+value\t'The bytes are compared too'"
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l prefetch -d 'How much of a fingerprint store a look-up brings in' -r -f -a "adaptive\t'One page first, the whole store on a second hit near by'
+always\t'The whole store at the first touch'
+never\t'Only the page that is asked for'"
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l journal -d 'Whether metadata goes through the journal; off is for experiments: a crash may leave the pool damaged' -r -f -a "on\t''
+off\t''"
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l dedup -d 'Whether equal blocks are shared while the pool is mounted this time' -r -f -a "on\t''
+off\t''"
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l commit-interval -d 'Longest time that a change waits for its commit (a number of seconds, or with ms, s, min)' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l filter-index-bits -d 'Bits of a fingerprint that pick its place in the filter (the paper\'s n); without it picked by size' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l filter-tag-bits -d 'Bits of a fingerprint kept in the filter (the paper\'s k); without it picked by size' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l threads -d 'Threads that serve requests; without it one for each processor' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -s f -l foreground -d 'Stay in the foreground and log to standard error'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l read-only -d 'Change nothing, not even by recovery'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l allow-other -d 'Let users other than the one who mounts use the mount (the default for root)'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l no-allow-other -d 'Keep other users out'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l noatime -d 'Do not record times of access'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l writeback-cache -d 'Let the kernel gather small buffered writes; a full pool then shows at fsync or close'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l report-ready -d 'Report on standard output when the mount is ready, then leave the terminal'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from umount" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from umount" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from umount" -s h -l help -d 'Print help'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from check" -l memory -d 'Upper limit of filter, caches and buffers together' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from check" -l data -d 'Also read all data and compare it with its fingerprints'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from check" -l repair -d 'Mend what can be mended'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from check" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from check" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from stat" -l memory -d 'Upper limit of filter, caches and buffers together' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from stat" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from stat" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from stat" -s h -l help -d 'Print help'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from grow" -l size -d 'Make the pool\'s file this long first (sparse)' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from grow" -l memory -d 'Upper limit of filter, caches and buffers together' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from grow" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from grow" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from grow" -s h -l help -d 'Print help'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from scrub" -l rate -d 'Read at most this many bytes a second' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from scrub" -l memory -d 'Upper limit of filter, caches and buffers together' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from scrub" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from scrub" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from scrub" -s h -l help -d 'Print help'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from trim" -l memory -d 'Upper limit of filter, caches and buffers together' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from trim" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from trim" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from trim" -s h -l help -d 'Print help'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -l to -d 'Name in the pool (one image), or an existing directory of the pool (several); without it the image\'s own name with its ending changed to .raw' -r -F
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -l format -d 'Format of the images; without it told from their first bytes' -r -f -a "raw\t'The bytes of the disk, one to one'
+qcow2\t'QEMU\'s format, with its chain of backing files'
+vmdk\t'VMware\'s format (through qemu-img)'
+vdi\t'VirtualBox\'s format (through qemu-img)'
+vhdx\t'Hyper-V\'s format (through qemu-img)'
+vpc\t'Virtual PC\'s format (through qemu-img)'"
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -l backing-from -d 'A further directory that backing files may lie in, besides the image\'s own' -r -F
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -l memory -d 'Upper limit of filter, caches and buffers together' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from export" -l format -d 'Format of the image' -r -f -a "raw\t'The bytes of the disk, one to one, sparse'
+qcow2\t'QEMU\'s format'"
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from export" -l memory -d 'Upper limit of filter, caches and buffers together' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from export" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from export" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from clone" -l count -d 'Make this many copies, numbered from 1' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from clone" -l memory -d 'Upper limit of filter, caches and buffers together' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from clone" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from clone" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from clone" -s h -l help -d 'Print help'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "create" -d 'Make a new, empty pool in a file or on a partition'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "mount" -d 'Mount a pool; returns when the mount is ready'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "umount" -d 'Unmount a pool; returns when everything is on disk'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "check" -d 'Look for damage, changing nothing unless --repair is given'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "stat" -d 'Show how much is stored and saved, in bytes that add up'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "grow" -d 'Take in what the pool\'s file or partition has gained'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "scrub" -d 'Read all data of a pool and compare it with its fingerprints'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "trim" -d 'Tell the disk below which blocks are free'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "import" -d 'Copy disk images into a pool'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "export" -d 'Copy a file of a pool out as a disk image'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "clone" -d 'Make instant copies of a file inside a pool'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c onefold -n "__fish_onefold_using_subcommand completions" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand completions" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c onefold -n "__fish_onefold_using_subcommand man-pages" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand man-pages" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand man-pages" -s h -l help -d 'Print help'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and not __fish_seen_subcommand_from pool completions man-pages help" -f -a "pool" -d 'Work with pools: live file systems that store equal blocks once'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and not __fish_seen_subcommand_from pool completions man-pages help" -f -a "completions" -d 'Print the completion script of a shell'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and not __fish_seen_subcommand_from pool completions man-pages help" -f -a "man-pages" -d 'Write the man pages into a folder'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and not __fish_seen_subcommand_from pool completions man-pages help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "create" -d 'Make a new, empty pool in a file or on a partition'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "mount" -d 'Mount a pool; returns when the mount is ready'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "umount" -d 'Unmount a pool; returns when everything is on disk'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "check" -d 'Look for damage, changing nothing unless --repair is given'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "stat" -d 'Show how much is stored and saved, in bytes that add up'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "grow" -d 'Take in what the pool\'s file or partition has gained'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "scrub" -d 'Read all data of a pool and compare it with its fingerprints'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "trim" -d 'Tell the disk below which blocks are free'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "import" -d 'Copy disk images into a pool'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "export" -d 'Copy a file of a pool out as a disk image'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "clone" -d 'Make instant copies of a file inside a pool'

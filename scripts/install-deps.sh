@@ -1,0 +1,169 @@
+#!/bin/bash
+# Installs what is missing on a Debian machine: install-deps.sh [--list] GROUP...
+#
+#   build   a C compiler and a Rust toolchain that is new enough
+#   test    the real clients that the test suite drives
+#   demo    what builds and boots the demo's disk images
+#   bench   what the benchmarks measure with
+#
+# With --list it only prints what it would install. Packages come from the archives that apt is configured for. Says what it will install
+# before it does; says nothing and returns at once where all of it is there. A program
+# counts as there when it is in PATH, whoever put it there: an existing toolchain or QEMU
+# is used, never replaced.
+set -euo pipefail
+
+here=$(dirname "$(readlink -f "$0")")
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$here/lib.sh"
+
+# Package lists older than this are fetched again before an installation.
+readonly LISTS_MINUTES_MAX=1440
+
+# Debian's newest Rust, made to build web browsers, has names of its own. It displaces
+# an older `rustc` and `cargo` from Debian.
+readonly RUST_PACKAGES=$'rustc-web\ncargo-web'
+
+# One package a line: its groups, its name, and the program or file that proves it.
+readonly PACKAGES="
+build            gcc                      cc
+build            libc6-dev                /usr/include/stdio.h
+build            make                     make
+build            pkg-config               pkg-config
+build            ca-certificates          /etc/ssl/certs/ca-certificates.crt
+test,demo,bench  fuse3                    fusermount3
+test,demo,bench  qemu-utils               qemu-img
+test,demo,bench  qemu-system-x86          qemu-system-x86_64
+test,demo,bench  e2fsprogs                mke2fs
+test,demo,bench  jq                       jq
+test,demo,bench  python3                  python3
+test,bench       fio                      fio
+test,bench       xfsprogs                 mkfs.xfs
+test,bench       mount                    losetup
+test             procps                   ps
+test             rsync                    rsync
+test             git                      git
+test             sqlite3                  sqlite3
+test             acl                      setfacl
+test             attr                     setfattr
+demo,bench       mmdebstrap               mmdebstrap
+demo,bench       fdisk                    sfdisk
+demo,bench       debian-archive-keyring   /usr/share/keyrings/debian-archive-keyring.gpg
+"
+
+# Prints the names of the groups' packages that are not there.
+missing_packages() {
+    local groups name proof group
+    while read -r groups name proof; do
+        for group in "$@"; do
+            if [[ ,$groups, == *,$group,* ]] && ! is_there "$proof"; then
+                printf '%s\n' "$name"
+                break
+            fi
+        done
+    done < <(awk NF <<<"$PACKAGES")
+}
+
+is_there() {
+    case $1 in
+    /*) [[ -e $1 ]] ;;
+    *) has_command "$1" ;;
+    esac
+}
+
+as_root() {
+    if ((EUID == 0)); then
+        "$@"
+    elif has_command sudo; then
+        sudo -- "$@"
+    else
+        die 'cannot install packages' 'not running as root, and there is no sudo' \
+            'run the same command as root'
+    fi
+}
+
+apt_get() {
+    as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get "$@"
+}
+
+update_lists() {
+    say 'fetching the package lists'
+    apt_get --quiet --quiet update >&2
+}
+
+# Whether there are package lists, and young ones.
+lists_are_fresh() {
+    [[ -n $(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' \
+        -mmin "-$LISTS_MINUTES_MAX" -print -quit 2>/dev/null) ]]
+}
+
+# Ends the script where apt has no Rust that is new enough.
+check_rust_candidate() {
+    local candidate minor_min
+    minor_min=$(rust_minor_min)
+    # It conflicts with Debian's own package of rustup, which apt would then remove.
+    if dpkg-query --show --showformat='${db:Status-Status}' rustup 2>/dev/null | grep -qx installed; then
+        die "cannot install Rust 1.$minor_min" 'the package rustup is installed, with an older toolchain' \
+            'run rustup update stable'
+    fi
+    candidate=$(LC_ALL=C apt-cache policy cargo-web | sed -n 's/^ *Candidate: //p')
+    if [[ ! $candidate =~ ^1\.([0-9]+)\. ]] || ((BASH_REMATCH[1] < minor_min)); then
+        die "cannot install Rust 1.$minor_min" \
+            "the newest that apt offers is cargo-web ${candidate:-(none)}" \
+            "add the release's security updates to apt, or install Rust with rustup"
+    fi
+}
+
+announce() {
+    say "installing from apt: $*"
+    # apt's own forecast of the download and of the disk space.
+    apt_get --assume-no --no-install-recommends install "$@" 2>/dev/null |
+        sed -n -e 's/^Need to get/  to download:/p' \
+            -e 's/^After this operation, \(.*\) of additional disk.*/  on disk: \1/p' >&2 || true
+}
+
+install_packages() {
+    announce "$@"
+    # The output is for the case of failure; apt says little that a user needs.
+    with_progress 'apt-get install' "$log" \
+        apt_get --assume-yes --no-install-recommends install "$@" ||
+        die 'cannot install the packages' 'apt-get failed, see above'
+}
+
+main() {
+    (($# > 0)) || die_usage 'no group is named' "the groups are build, test, demo and bench"
+    local group list_only='' wants_rust='' missing
+    if [[ $1 == --list ]]; then
+        list_only=yes
+        shift
+    fi
+    for group in "$@"; do
+        case $group in
+        build) use_rust_toolchain || wants_rust=yes ;;
+        test | demo | bench) ;;
+        *) die_usage "there is no group \`$group\`" 'the groups are build, test, demo and bench' ;;
+        esac
+    done
+    missing=$(missing_packages "$@")
+    if [[ -n $list_only ]]; then
+        printf '%s' "${missing:+$missing$'\n'}${wants_rust:+$RUST_PACKAGES$'\n'}"
+        return
+    fi
+    [[ -n $missing || -n $wants_rust ]] || return 0
+
+    has_command apt-get || die 'cannot install what is missing' "there is no apt-get; missing: ${missing//$'\n'/ }" \
+        'install the missing programs by the means of this system'
+    log=$(mktemp)
+    trap 'stop_progress; rm -f "$log"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    lists_are_fresh || update_lists
+    if [[ -n $wants_rust ]]; then
+        check_rust_candidate
+        missing+=$'\n'$RUST_PACKAGES
+    fi
+    # Package names hold no blanks.
+    # shellcheck disable=SC2086
+    install_packages $missing
+}
+
+main "$@"
