@@ -3,16 +3,17 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use onefold_pool::{Pool, PoolError};
 
 use crate::backing_device;
-use crate::control::{ControlServer, ControlSocket, Ending, SocketError};
+use crate::control::{ControlServer, ControlSocket, Ending, Served, SocketError};
 use crate::fuse::{PoolFilesystem, Transport, connect};
 use crate::log::Log;
 use crate::mount_table::device_at;
 use crate::options::MountOptions;
-use crate::unmount::{MountPoint, Stopper};
+use crate::unmount::{LiveMount, MountPoint, Stopper};
 
 /// Why a pool could not be mounted. Nothing is mounted then, and the pool is as it was, still open.
 #[derive(Debug, thiserror::Error)]
@@ -77,15 +78,22 @@ pub fn mount(pool: Arc<Pool>, mountpoint: &Path, options: MountOptions) -> Resul
 
     let fuse = |source| MountError::Fuse { path: path.clone(), source };
     let filesystem = PoolFilesystem::new(pool.clone(), &options, socket.path().to_owned());
+    let open_files = filesystem.open_files();
     let transport = connect(filesystem, &path, &options).map_err(fuse)?;
     let device = device_at(&path).map_err(fuse)?.ok_or_else(|| fuse(io::ErrorKind::NotFound.into()))?;
     backing_device::raise_limits(device, options.writeback_cache);
 
-    let stopper = Stopper::new(Arc::new(MountPoint { path, device }), pool.clone());
+    let stopper = Stopper::new(LiveMount {
+        point: MountPoint { path, device },
+        pool: pool.clone(),
+        open_files,
+        invalidator: transport.invalidator(),
+        has_ended: AtomicBool::new(false),
+    });
     let ending = Arc::new(Ending::default());
     let control = ControlServer::start(
         socket,
-        crate::control::Served {
+        Served {
             pool: pool.clone(),
             device,
             stopper: stopper.clone(),
@@ -139,6 +147,7 @@ impl Mounted {
                 self.log.error(&format!("the mount could not be taken away: {error}"));
             }
         }
+        self.stopper.note_end();
         let closed = self.pool.close();
         self.ending.reach(match (&served, &closed) {
             (_, Err(error)) => Err(format!("the pool could not be closed in good order: {error}")),

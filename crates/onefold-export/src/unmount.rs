@@ -2,14 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use onefold_pool::{Pool, PoolError};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use crate::fuse::{Invalidate, OpenFiles};
 use crate::mount_table::{DeviceNumber, device_at};
 
 /// Why an unmount did not happen.
@@ -32,8 +34,17 @@ pub enum UnmountError {
 /// Ends a mount from another thread. Cheap to clone.
 #[derive(Clone)]
 pub struct Stopper {
-    mount: Arc<MountPoint>,
-    pool: Arc<Pool>,
+    mount: Arc<LiveMount>,
+}
+
+/// A mount, and what it takes to end it.
+pub(crate) struct LiveMount {
+    pub(crate) point: MountPoint,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) open_files: Arc<OpenFiles>,
+    pub(crate) invalidator: Arc<dyn Invalidate>,
+    /// The kernel has let go: whatever is mounted there now, under whatever number, is something else.
+    pub(crate) has_ended: AtomicBool,
 }
 
 /// Where a pool is mounted, and as what.
@@ -53,8 +64,8 @@ enum Manner {
 }
 
 impl Stopper {
-    pub(crate) fn new(mount: Arc<MountPoint>, pool: Arc<Pool>) -> Stopper {
-        Stopper { mount, pool }
+    pub(crate) fn new(mount: LiveMount) -> Stopper {
+        Stopper { mount: Arc::new(mount) }
     }
 
     /// Unmounts if nobody uses the mount. The kernel hands over all it has cached before it lets go, so this needs the
@@ -82,9 +93,14 @@ impl Stopper {
             Err(error) => return Err(StopError::Unmount(error)),
         }
         self.mount.hand_over_caches();
-        let synced = self.pool.sync();
+        let synced = self.mount.pool.sync();
         self.mount.unmount(Manner::Forced).map_err(StopError::Unmount)?;
         synced.map_err(StopError::Sync)
+    }
+
+    /// Notes that the kernel has let go of the mount.
+    pub(crate) fn note_end(&self) {
+        self.mount.has_ended.store(true, Ordering::Relaxed);
     }
 
     /// Takes a mount away whose requests can't be answered any more.
@@ -102,6 +118,26 @@ pub enum StopError {
     /// The mount is ended, but not everything is durable.
     #[error("cannot make the pool durable")]
     Sync(#[source] PoolError),
+}
+
+impl LiveMount {
+    fn unmount(&self, manner: Manner) -> Result<(), UnmountError> {
+        if self.has_ended.load(Ordering::Relaxed) { Ok(()) } else { self.point.unmount(manner) }
+    }
+
+    /// Makes the kernel hand over what it has cached of changes: of shared mappings, and of its writeback cache. Only
+    /// files that are open have such changes: closing and unmapping wait for them.
+    fn hand_over_caches(&self) {
+        // Where one of these fails the kernel has nothing to hand over to: the connection is broken already.
+        if let Ok(root) = File::open(&self.point.path) {
+            // Starts with all files at once, but does not wait for FUSE.
+            let _ = rustix::fs::syncfs(&root);
+        }
+        for ino in self.open_files.list() {
+            // Waits, and writes what was changed meanwhile.
+            let _ = self.invalidator.invalidate(ino);
+        }
+    }
 }
 
 impl MountPoint {
@@ -138,14 +174,6 @@ impl MountPoint {
             true => Ok(Ok(())),
             false if String::from_utf8_lossy(&output.stderr).contains("busy") => Ok(Err(UnmountError::Busy)),
             false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
-        }
-    }
-
-    /// Makes the kernel send what it has cached of changes: of shared mappings, and of its writeback cache.
-    fn hand_over_caches(&self) {
-        // Where this fails the kernel has nothing to send to: the connection is broken already.
-        if let Ok(root) = File::open(Path::new(&self.path)) {
-            let _ = rustix::fs::syncfs(&root);
         }
     }
 }

@@ -9,6 +9,8 @@ use onefold_pool::filter::{Coverage, Filter, FilterOptions, Loader, StorePageNo}
 
 /// Blocks whose entries share one store page.
 const PAGE_BLOCKS: u64 = 170;
+/// Blocks that are looked up together: those of a write of 1 MiB.
+const BATCH: u64 = 256;
 /// Operations that each kind is timed over.
 const SAMPLES: u64 = 4_000_000;
 
@@ -80,6 +82,12 @@ fn main() {
         100.0 * false_pages as f64 / samples as f64
     );
     println!("look-up of a stored block: {known_ns:.0} ns");
+    let batches = samples / BATCH;
+    let batch_ns = time(0..batches, |batch| {
+        let new: Vec<Fingerprint> = (batch * BATCH..(batch + 1) * BATCH).map(|number| fingerprint(3, number)).collect();
+        black_box(filter.candidates_each(&new));
+    });
+    println!("look-up of a new block, {BATCH} at a time: {:.0} ns each", batch_ns / BATCH as f64);
     let mix_ns = time(scattered(), |number| {
         filter.remove(fingerprint(1, number), page_of(number));
         let _ = filter.insert(fingerprint(1, number), page_of(number));

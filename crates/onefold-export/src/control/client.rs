@@ -116,7 +116,7 @@ impl ControlClient {
         }
     }
 
-    /// Makes `target` (open for writing) a clone of all of `source` (open for reading), both files of the mount.
+    /// Makes `target` (empty, open for writing) a clone of all of `source` (open for reading), both files of the mount.
     ///
     /// # Errors
     /// As [`ControlClient::request`], and if cached changes of the source can't be written back first.

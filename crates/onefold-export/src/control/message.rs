@@ -21,8 +21,8 @@ pub enum ControlRequest {
     Stat,
     /// Numbers of the one open file that is sent along with the request, as a file descriptor.
     FileStat,
-    /// Makes the second open file that is sent along a clone of the first. The first must be open for reading, the
-    /// second for writing: who could open them so may do this.
+    /// Makes the second open file that is sent along, an empty one, a clone of the first. The first must be open for
+    /// reading, the second for writing: who could open them so may do this.
     Clone,
     /// Takes in what the device has gained.
     Grow,

@@ -20,6 +20,7 @@ pub(super) use self::names::Entry;
 use super::access_marks::AccessMarks;
 use super::failures::Failures;
 use super::flags::OpenFlags;
+use super::open_files::OpenFiles;
 use super::privileges;
 use crate::options::{AccessTimes, MountOptions};
 
@@ -32,6 +33,7 @@ pub(crate) struct PoolFilesystem {
     failures: Failures,
     marks: AccessMarks,
     clock: Arc<dyn Clock>,
+    open_files: Arc<OpenFiles>,
     updates_access_times: bool,
     control_path: PathBuf,
 }
@@ -60,6 +62,7 @@ impl PoolFilesystem {
             failures: Failures::new(options.log.clone()),
             marks: AccessMarks::new(),
             clock: options.clock.clone(),
+            open_files: Arc::default(),
             updates_access_times: options.access_times == AccessTimes::Relative && !options.read_only,
             control_path,
         }
@@ -98,10 +101,21 @@ impl PoolFilesystem {
     }
 
     /// Opens a file. The kernel has checked that the caller may.
-    pub(super) fn open(&self, flags: OpenFlags) -> Opened {
+    pub(super) fn open(&self, ino: Ino, flags: OpenFlags) -> Opened {
+        self.open_files.opened(ino);
         // Everything that changes a file goes through this mount, or is told to the kernel: its pages stay right.
         let caching = if flags.is_direct() { Caching::Bypass } else { Caching::Keep };
         Opened { handle: self.marks.open(), caching }
+    }
+
+    /// Ends an opening: the kernel has handed over everything that was written through it.
+    pub(super) fn release(&self, ino: Ino) {
+        self.open_files.released(ino);
+    }
+
+    /// Returns the register of open files.
+    pub(crate) fn open_files(&self) -> Arc<OpenFiles> {
+        self.open_files.clone()
     }
 
     fn failed(&self, operation: &'static str, ino: Ino, error: &PoolError) -> Errno {

@@ -204,8 +204,8 @@ impl fuser::Filesystem for FuserAdapter {
         reply_entry(self.filesystem.link(ino(number), at(parent, name)), reply);
     }
 
-    fn open(&self, _request: &Request, _number: INodeNo, flags: fuser::OpenFlags, reply: ReplyOpen) {
-        let opened = self.filesystem.open(OpenFlags(flags.0));
+    fn open(&self, _request: &Request, number: INodeNo, flags: fuser::OpenFlags, reply: ReplyOpen) {
+        let opened = self.filesystem.open(ino(number), OpenFlags(flags.0));
         reply.opened(FileHandle(opened.handle), self.open_flags(opened));
     }
 
@@ -222,7 +222,7 @@ impl fuser::Filesystem for FuserAdapter {
         let new = new_file(request, FileKind::Regular, mode, umask, 0);
         match self.filesystem.create(at(parent, name), &new) {
             Ok(attr) => {
-                let opened = self.filesystem.open(OpenFlags(flags));
+                let opened = self.filesystem.open(attr.ino, OpenFlags(flags));
                 let handle = FileHandle(opened.handle);
                 reply.created(&VALID, &to_kernel(&attr), GENERATION, handle, self.open_flags(opened));
             }
@@ -280,6 +280,20 @@ impl fuser::Filesystem for FuserAdapter {
         reply: ReplyEmpty,
     ) {
         // Writes have told of their errors themselves, and close promises nothing.
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        _flags: fuser::OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.filesystem.release(ino(number));
         reply.ok();
     }
 

@@ -14,10 +14,12 @@ mod filesystem;
 mod flags;
 mod fuser_adapter;
 mod fuser_transport;
+mod open_files;
 mod privileges;
 mod read_buffer;
 mod transport;
 
 pub(crate) use filesystem::PoolFilesystem;
 pub(crate) use fuser_transport::connect;
+pub(crate) use open_files::OpenFiles;
 pub(crate) use transport::{Invalidate, Transport};

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this")]
 
 pub mod mapping;
+pub mod probe;
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions as FileOptions};
@@ -10,6 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use onefold_block::BlockDevice;
 use onefold_block::clock::SystemClock;
 use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
@@ -36,7 +38,8 @@ fn environment() -> Environment {
 /// Returns a device with an empty pool.
 pub fn new_pool() -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(BLOCKS));
-    Pool::create(&*device, &CreateOptions::default(), &environment()).unwrap();
+    let seam: Arc<dyn BlockDevice> = device.clone();
+    Pool::create(&seam, &CreateOptions::default(), &environment()).unwrap();
     device
 }
 
@@ -64,7 +67,8 @@ impl TestMount {
         std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let mountpoint = directory.path().join("mnt");
         std::fs::create_dir(&mountpoint).unwrap();
-        let open = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, read_only: options.read_only, ..OpenOptions::default() };
+        let open =
+            OpenOptions { memory_bytes: MEMORY_BYTES_MIN, read_only: options.read_only, ..OpenOptions::default() };
         let pool = Arc::new(Pool::open(device.clone(), open, environment()).unwrap());
         let mounted = mount(pool, &mountpoint, options).unwrap();
         let stopper = mounted.stopper();

@@ -118,5 +118,8 @@ fn make_root(
         op.set_state(Field::TreeRoot, root.0)?;
         op.new_root(options.root_uid, options.root_gid, options.dedup, now)
     })?;
+    // There is nothing to index yet; the close then saves a filter that is complete.
+    while engine.index_some()? {}
+    engine.save_filter()?;
     engine.commit_and_close()
 }

@@ -1,6 +1,6 @@
 //! Bit fields packed into arrays of 64-bit words.
 //!
-//! Bit `i` of an array is bit `i % 64` of word `i / 64`. An array in use is followed by zeros only: the gaps rely on it.
+//! Bit `i` of an array is bit `i % 64` of word `i / 64`. Gaps rely on zeros after the bits in use.
 
 /// Returns a word whose lowest `width` bits are set.
 pub(super) const fn mask(width: u32) -> u64 {

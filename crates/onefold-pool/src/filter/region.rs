@@ -3,11 +3,11 @@
 //! A key without the bits that chose the region is the entry's *remainder*. Its upper bits choose one of the region's
 //! 2^b buckets; its lower bits, the *tag*, are stored. A region in memory and in the saved filter is these words:
 //!
-//! | words       | field   | notes                                                                                   |
-//! |-------------|---------|-----------------------------------------------------------------------------------------|
-//! | 0           | header  | bits 0..32 region number, 32..48 entry count, 48..56 b, 56..64 bits of a page number     |
-//! | 1..1+m      | bitmap  | bucket after bucket: a zero for each entry, then a one; m words hold entry count + 2^b bits |
-//! | 1+m..       | entries | entry after entry: tag, then page number, without space between                         |
+//! | words  | field   | notes                                                                                     |
+//! |--------|---------|-------------------------------------------------------------------------------------------|
+//! | 0      | header  | bits 0..32 region number, 32..48 entry count, 48..56 b, 56..64 bits of a page number      |
+//! | 1..1+m | bitmap  | bucket after bucket: a zero for each entry, then a one; entry count + 2^b bits in m words |
+//! | 1+m..  | entries | entry after entry: tag, then page number, without space between                           |
 //!
 //! Unused bits are zero. With as many buckets as entries this costs 2 bits an entry beside tag and page, and each
 //! halving of the buckets would cost half a bit less in the bitmap and one more in the tags.
@@ -149,6 +149,14 @@ impl Region<'_> {
             }
             into.add(StorePageNo(page));
         }
+    }
+
+    /// Returns a word close to where a remainder's entry would be, if entries were spread evenly: reading it brings the
+    /// place into the processor's cache.
+    pub(super) fn near(&self, remainder: u64) -> u64 {
+        let bucket = usize::try_from(remainder >> self.shape.tag_bits()).unwrap_or(0);
+        let index = (bucket * self.shape.count) >> self.shape.bucket_bits;
+        self.entries.get(index * self.shape.entry_bits() / 64).copied().unwrap_or(0)
     }
 
     /// Tells whether the bucket of this remainder takes no more entries.

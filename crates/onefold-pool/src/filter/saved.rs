@@ -99,7 +99,7 @@ pub enum LoadError {
     #[error("counts and lengths do not agree")]
     Counts,
     /// A region is damaged.
-    #[error("region {region}: {fault}")]
+    #[error("region {region} is damaged")]
     Region {
         /// Its number.
         region: u32,

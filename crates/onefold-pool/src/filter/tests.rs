@@ -94,6 +94,11 @@ fn compare_with_model(options: &FilterOptions, seed: u64, rounds: u64, family_si
         let found: Vec<StorePageNo> = filter.candidates(fingerprint).into_iter().collect();
         assert_eq!(found, model.candidates(fingerprint), "seed {seed} at the end");
     }
+    let all: Vec<Fingerprint> = (0..family_size).map(|number| fingerprint(seed, number)).collect();
+    for (found, &sought) in filter.candidates_each(&all).iter().zip(&all) {
+        assert!(found.iter().eq(model.candidates(sought)), "seed {seed}: many at a time");
+    }
+    assert_eq!(filter.candidates_each(&all).len(), all.len());
     for ((key, page), count) in model.entries {
         let bytes = u128::from(key << (64 - model.prefix_bits)) << 64;
         for _ in 0..count {

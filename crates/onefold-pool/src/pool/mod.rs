@@ -11,6 +11,7 @@ mod admin;
 mod attributes;
 mod data;
 mod names;
+mod scrub;
 mod stat;
 
 use std::sync::Arc;
@@ -59,6 +60,8 @@ impl Pool {
                 source,
             })?
         } else {
+            // Without threads nobody else would complete the filter.
+            while !engine.options.read_only && engine.index_some()? {}
             Vec::new()
         };
         Ok(Pool { engine, threads: Mutex::new(threads) })

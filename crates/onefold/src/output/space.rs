@@ -52,10 +52,8 @@ pub(crate) fn pool_text(stat: &PoolStat) -> String {
     row("  being freed", stat.freeing_bytes);
     row("  free", stat.free_bytes);
     row("    of these reserved", stat.reserved_bytes);
-    row("filter: memory", stat.filter.memory_bytes);
     // Writing into a string does not fail.
     let _ = write!(text, "\n{table}");
-    text.push_str(&filter_text(stat));
     if stat.reclaim_pending > 0 {
         let _ = write!(text, "\n{} deleted files are still being reclaimed", grouped(stat.reclaim_pending));
     }
@@ -70,11 +68,12 @@ pub(crate) fn pool_text(stat: &PoolStat) -> String {
     text
 }
 
-/// Returns what limits the filter, if something does.
-fn filter_text(stat: &PoolStat) -> String {
+/// Returns the state of a daemon's filter, and what limits it if something does.
+pub(crate) fn filter_text(stat: &PoolStat) -> String {
     let filter = &stat.filter;
     let mut text = format!(
-        "\nfilter: {} blocks can be found (n = {}, k = {})",
+        "filter: {} of memory, {} blocks can be found (n = {}, k = {})",
+        human(filter.memory_bytes),
         grouped(filter.entry_count),
         filter.index_bits,
         filter.tag_bits
@@ -210,14 +209,14 @@ mod tests {
         let text = pool_text(&stat());
         assert!(text.contains("104,857,600"), "{text}");
         assert!(text.contains("saved 30.00 MiB of 60.00 MiB that are not zero (50.0 %)"), "{text}");
-        assert!(!text.contains("warning"), "{text}");
+        assert!(!filter_text(&stat()).contains("warning"));
     }
 
     #[test]
     fn a_filter_that_is_too_small_is_told() {
         let mut stat = stat();
         stat.filter.refused_count = 7;
-        assert!(pool_text(&stat).contains("warning: 7 stored blocks"));
+        assert!(filter_text(&stat).contains("warning: 7 stored blocks"));
     }
 
     #[test]

@@ -20,6 +20,8 @@ use crate::progress::Meter;
 
 /// What may be done with a pool.
 pub(crate) trait Store {
+    /// Tells whether a daemon serves the pool.
+    fn is_served(&self) -> bool;
     /// Returns where a file lies in the pool that the user named by `path`.
     fn path(&self, path: &Path) -> Outcome<PoolPath>;
     /// Returns the pool's numbers.

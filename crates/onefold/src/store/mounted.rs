@@ -82,6 +82,10 @@ impl MountedStore {
 }
 
 impl Store for MountedStore {
+    fn is_served(&self) -> bool {
+        true
+    }
+
     fn path(&self, path: &Path) -> Outcome<PoolPath> {
         // A path that leads into the mount, as a shell completes it, means just that file.
         if let Some(name) = path.file_name()

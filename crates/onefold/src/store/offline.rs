@@ -107,6 +107,10 @@ impl OfflineStore {
 }
 
 impl Store for OfflineStore {
+    fn is_served(&self) -> bool {
+        false
+    }
+
     fn path(&self, path: &Path) -> Outcome<PoolPath> {
         PoolPath::new(path)
     }

@@ -83,9 +83,9 @@ pub(super) fn extend(path: &Path, length_bytes: u64, ByteSize(bytes): ByteSize) 
 /// Writes the pool. Returns how large it is.
 fn create(arguments: &CreateArgs, is_new: bool) -> Outcome<u64> {
     let path = arguments.path.as_path();
-    let device = Arc::new(open_device(path, OpenMode::ReadWrite)?);
+    let device: Arc<dyn BlockDevice> = Arc::new(open_device(path, OpenMode::ReadWrite)?);
     if !is_new && !arguments.force {
-        refuse_what_is_there(Arc::clone(&device) as Arc<dyn BlockDevice>)?;
+        refuse_what_is_there(Arc::clone(&device))?;
         refuse_signatures(path)?;
     }
     let options = CreateOptions {
@@ -97,7 +97,7 @@ fn create(arguments: &CreateArgs, is_new: bool) -> Outcome<u64> {
         root_gid: rustix::process::getgid().as_raw(),
     };
     let pool_failure = |error: &PoolError| Failure::of_pool("the pool was not written", error);
-    Pool::create(device.as_ref(), &options, &Environment::system()).map_err(|error| match error {
+    Pool::create(&device, &options, &Environment::system()).map_err(|error| match error {
         PoolError::DeviceTooSmall { .. } => pool_failure(&error).hint("give a larger --size, or a larger partition"),
         error => pool_failure(&error),
     })?;

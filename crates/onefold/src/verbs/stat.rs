@@ -23,7 +23,12 @@ pub(super) fn run(arguments: &StatArgs, talk: Talk) -> Outcome<Report> {
         files.push((path.to_string(), stat?));
     }
     let pool = store.stat()?;
-    let text = if files.is_empty() { space::pool_text(&pool) } else { space::files_text(&files, &pool) };
+    let text = match (files.is_empty(), store.is_served()) {
+        (false, _) => space::files_text(&files, &pool),
+        (true, true) => format!("{}\n{}", space::pool_text(&pool), space::filter_text(&pool)),
+        // A pool opened for this command alone has hardly begun to read its filter.
+        (true, false) => space::pool_text(&pool),
+    };
     let files: Vec<Value> = files.iter().map(|(name, stat)| space::file_json(name, stat)).collect();
     Ok(Report::done(text, json!({ "pool": space::pool_json(&pool), "files": files })))
 }

@@ -1,0 +1,147 @@
+//! How mounts end: from outside, busy, told to stop, and never begun.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use common::{TestMount, assert_clean, can_mount, noise, run};
+use onefold_export::{MountError, MountOptions, UnmountError, mount};
+use onefold_pool::{Environment, MEMORY_BYTES_MIN, OpenOptions, Pool};
+
+fn open(device: &Arc<onefold_block::device::MemoryDevice>) -> Arc<Pool> {
+    let options = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, ..OpenOptions::default() };
+    Arc::new(Pool::open(device.clone(), options, Environment::system()).unwrap())
+}
+
+fn mounts() -> String {
+    fs::read_to_string("/proc/self/mounts").unwrap()
+}
+
+#[test]
+fn umount_from_outside_ends_the_daemon_and_closes_the_pool() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let data = noise(1, 1 << 20);
+    fs::write(mount.path("file"), &data).unwrap();
+    run("umount", &["-i".as_ref(), mount.root().as_os_str()]);
+    let (device, result) = mount.wait();
+    result.unwrap();
+    assert_clean(&device);
+    let mount = TestMount::with(device, |_| ());
+    assert!(fs::read(mount.path("file")).unwrap() == data);
+    mount.end();
+}
+
+#[test]
+fn a_busy_mount_is_not_unmounted_and_works_on() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let file = mount.create("file");
+    assert!(matches!(mount.stopper.try_unmount(), Err(UnmountError::Busy)));
+    file.write_all_at(b"works", 0).unwrap();
+    drop(file);
+    mount.end();
+}
+
+#[test]
+fn stop_ends_a_busy_mount_and_loses_nothing_written_before() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let data = noise(1, 3 << 20);
+    let file = mount.create("file");
+    file.write_all_at(&data, 0).unwrap();
+    // In the page cache only: no system call has handed it over.
+    let mapped = mount.create("mapped");
+    mapped.set_len(4096).unwrap();
+    let mapping = common::mapping::SharedMapping::new(&mapped, 4096).unwrap();
+    mapping.set(10, 5);
+    let root = mount.root();
+    mount.stopper.stop().unwrap();
+    let (device, result) = mount.wait();
+    result.unwrap();
+    assert!(file.write_all_at(b"too late", 0).is_err());
+    assert!(!mounts().contains(root.to_str().unwrap()));
+    drop((file, mapping, mapped));
+    assert_clean(&device);
+    let mount = TestMount::with(device, |_| ());
+    assert!(fs::read(mount.path("file")).unwrap() == data);
+    assert_eq!(fs::read(mount.path("mapped")).unwrap()[10], 5);
+    mount.end();
+}
+
+#[test]
+fn stopping_what_is_over_does_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let (stopper, root) = (mount.stopper.clone(), mount.root());
+    stopper.stop().unwrap();
+    let (_, result) = mount.wait();
+    result.unwrap();
+    // Something else may be there by now.
+    fs::create_dir_all(&root).unwrap();
+    run("mount", &["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), root.as_os_str()]);
+    stopper.stop().unwrap();
+    stopper.try_unmount().unwrap();
+    assert!(mounts().contains(root.to_str().unwrap()));
+    run("umount", &[root.as_os_str()]);
+}
+
+#[test]
+fn a_mount_that_is_never_served_goes_away_with_its_handle() {
+    if !can_mount() {
+        return;
+    }
+    let device = common::new_pool();
+    let directory = tempfile::tempdir().unwrap();
+    let options = MountOptions { control_directory: Some(directory.path().join("run")), ..MountOptions::new("x.pool") };
+    let mountpoint = directory.path().join("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let pool = open(&device);
+    let mounted = mount(pool.clone(), &mountpoint, options).unwrap();
+    assert!(mounts().contains(&format!("x.pool {} fuse.onefold", mountpoint.display())));
+    let socket = mounted.control_path().to_owned();
+    assert!(socket.exists());
+    drop(mounted);
+    assert!(!mounts().contains(mountpoint.to_str().unwrap()));
+    assert!(!socket.exists());
+    pool.close().unwrap();
+}
+
+#[test]
+fn what_is_no_directory_is_no_mount_point() {
+    if !can_mount() {
+        return;
+    }
+    let device = common::new_pool();
+    let pool = open(&device);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for path in [file.path(), Path::new("/nowhere/at/all")] {
+        let result = mount(pool.clone(), path, MountOptions::new("x.pool"));
+        assert!(matches!(result, Err(MountError::Mountpoint { .. })));
+    }
+    pool.close().unwrap();
+}
+
+#[test]
+fn one_thread_serves_as_well() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::with(common::new_pool(), |options| options.threads = std::num::NonZeroUsize::MIN);
+    let data = noise(1, 5 << 20);
+    fs::write(mount.path("file"), &data).unwrap();
+    assert!(fs::read(mount.path("file")).unwrap() == data);
+    drop(File::open(mount.root()).unwrap());
+    mount.end();
+}
