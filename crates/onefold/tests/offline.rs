@@ -5,6 +5,7 @@ mod common;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use common::{DAMAGE, FAILED, Folder, USAGE, equal, has, onefold, run, text};
 use serde_json::Value;
@@ -167,18 +168,7 @@ fn a_full_pool_says_so_and_keeps_what_it_had() {
     let pool = folder.pool();
     let kept = folder.image("kept.raw", 1, 1);
     onefold("pool import", &[&pool, &kept]).done();
-    let large = folder.path("large.raw");
-    let file = File::create(&large).unwrap();
-    let mut state = 1_u64;
-    for index in 0..600_u64 {
-        let piece: Vec<u8> = (0..1 << 17)
-            .flat_map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(index * 2 + 1);
-                (state ^ (state >> 33)).to_le_bytes()
-            })
-            .collect();
-        file.write_all_at(&piece, index << 20).unwrap();
-    }
+    let large = folder.noise("large.raw", 600);
     let failed = onefold("pool import", &[&pool, &large]).failed(FAILED, "no space left");
     assert!(failed.err.contains("hint: "), "{failed:?}");
     onefold("pool stat", &[&pool, Path::new("large.raw")]).failed(FAILED, "no such file");
@@ -186,6 +176,33 @@ fn a_full_pool_says_so_and_keeps_what_it_had() {
     onefold("pool export", &[&pool, Path::new("kept.raw"), &out]).done();
     assert!(equal(&kept, &out));
     onefold("pool check", &[&pool]).done();
+}
+
+#[test]
+fn an_import_that_is_cut_short_leaves_no_half_file() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    let image = folder.noise("large.raw", 200);
+    for signal in ["-INT", "-KILL"] {
+        let mut import = Command::new(env!("CARGO_BIN_EXE_onefold"))
+            .args(["pool", "import", "--quiet"])
+            .args([&pool, &image])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        // It may have come to its end before; then the file is whole.
+        let _ = Command::new("kill").args([signal, &import.id().to_string()]).output();
+        let is_done = import.wait().unwrap().success();
+        onefold("pool check", &[&pool]).done();
+        if is_done {
+            let out = folder.path("out.raw");
+            onefold("pool export", &[&pool, Path::new("large.raw"), &out]).done();
+            assert!(equal(&image, &out));
+            return;
+        }
+        onefold("pool stat", &[&pool, Path::new("large.raw")]).failed(FAILED, "no such file");
+    }
 }
 
 #[test]

@@ -83,10 +83,15 @@ impl ControlClient {
         files: &[BorrowedFd<'_>],
         on_progress: OnProgress<'_>,
     ) -> Result<Answer, ControlError> {
-        send_line(&self.stream, request, files).map_err(ControlError::Broken)?;
+        let mut send_error = match send_line(&self.stream, request, files) {
+            Ok(()) => None,
+            // A daemon that does not listen has said why before it closed: that tells more.
+            Err(error @ WireError::Io(_)) => Some(error),
+            Err(error) => return Err(ControlError::Broken(error)),
+        };
         loop {
-            let line = self.lines.next(&self.stream).map_err(ControlError::Broken)?;
-            match line.decode().map_err(ControlError::Broken)? {
+            let reply = self.lines.next(&self.stream).and_then(|line| line.decode());
+            match reply.map_err(|error| ControlError::Broken(send_error.take().unwrap_or(error)))? {
                 ControlReply::Progress { done, total } => on_progress(done, total),
                 ControlReply::Done { answer } => return Ok(answer),
                 ControlReply::Failed { kind, message } => return Err(ControlError::Refused { kind, message }),

@@ -22,7 +22,7 @@ use crate::unmount::Stopper;
 /// Most clients at once.
 const CLIENTS_MAX: usize = 32;
 
-/// Most clients at once that are neither root nor the daemon's user: the rest is kept free for those.
+/// While so many clients are there, only root and the daemon's user are let in.
 const GUESTS_MAX: usize = 16;
 
 /// How long the daemon waits at its end for clients to take the last answer.

@@ -1,5 +1,6 @@
 //! A pool in memory, really mounted.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this")]
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 pub mod mapping;
 pub mod probe;

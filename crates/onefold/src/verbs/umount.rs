@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::cli::pool::UmountArgs;
 use crate::failure::{Failure, Outcome};
 use crate::locate::{self, Located};
-use crate::mounts::Mount;
+use crate::mounts::{self, Mount};
 use crate::output::Report;
 use crate::store::refused;
 
@@ -46,6 +46,14 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
     match asked {
         Ok(()) => {}
         Err(ControlError::Unreachable { .. }) if is_dead(&mount.mountpoint) => return clear(mount),
+        Err(error @ ControlError::Broken(_)) if !is_mounted(mount) => {
+            return Err(Failure::new(format!(
+                "`{}` is unmounted, but its daemon did not say how",
+                mount.mountpoint.display()
+            ))
+            .because(&error)
+            .hint(format!("`onefold pool check {}` tells whether all is well", mount.source.display())));
+        }
         Err(error) => return Err(refused("unmount", mount, &error)),
     }
     wait_until_free(&mount.source);
@@ -61,6 +69,10 @@ fn wait_until_free(pool: &Path) {
     {
         thread::sleep(END_POLL);
     }
+}
+
+fn is_mounted(mount: &Mount) -> bool {
+    mounts::mounted().is_ok_and(|mounts| mounts.contains(mount))
 }
 
 fn is_dead(mountpoint: &Path) -> bool {

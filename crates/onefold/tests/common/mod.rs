@@ -107,6 +107,25 @@ impl Folder {
         file.write_all_at(&data, (first_mib + 3) << 20).unwrap();
         path
     }
+
+    /// Makes an image of `size_mib` in which no block is like another.
+    pub(crate) fn noise(&self, name: &str, size_mib: u64) -> PathBuf {
+        let path = self.path(name);
+        let file = File::create(&path).unwrap();
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        for mib in 0..size_mib {
+            let piece: Vec<u8> = (0..1 << 17)
+                .flat_map(|_| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state.to_le_bytes()
+                })
+                .collect();
+            file.write_all_at(&piece, mib << 20).unwrap();
+        }
+        path
+    }
 }
 
 pub(crate) fn text(path: &Path) -> &str {

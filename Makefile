@@ -1,0 +1,37 @@
+# Everything a newcomer needs: `make demo` and `make test`. Both install what they need and say so first.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+export CARGO_TERM_COLOR ?= auto
+
+.PHONY: help demo build test lint crash bench fmt clean
+
+help: ## Shows this list.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: ## Stores real VM images in a pool, clones one a hundred times, boots one. IMAGES="a.qcow2 b.raw" takes yours.
+	@IMAGES="$(IMAGES)" scripts/demo.sh
+
+build: ## Builds the release binary, target/release/onefold.
+	@scripts/install-deps.sh build
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked
+
+test: ## Installs what is missing and runs the whole test suite (about 8 minutes on two cores).
+	@scripts/test.sh
+
+lint: ## Formatting and lints, where the toolchain has them.
+	@scripts/lint.sh
+
+crash: ## Tries a seeded million of crash images. ONEFOLD_SEED=n for other ones.
+	@scripts/install-deps.sh build
+	@source scripts/lib.sh && use_rust_toolchain && \
+	  ONEFOLD_CRASH_IMAGES=$${ONEFOLD_CRASH_IMAGES:-1000000} cargo test --locked -p onefold-pool --test crash -- --nocapture
+
+bench: ## Compares a pool with ext4 on the same disk, side by side. QUICK=1 takes under 3 minutes.
+	@scripts/install-deps.sh build bench
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && python3 bench/run.py
+
+fmt: ## Formats all Rust code.
+	cargo fmt --all
+
+clean: ## Removes build results and the demo's pool; the image cache stays.
+	rm -rf target demo-run

@@ -1,0 +1,84 @@
+//! The structures that a pool has once, at fixed places: superblock copies, journal header slots, pool state.
+
+use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
+
+use super::findings::Findings;
+use super::reader::Reader;
+use crate::error::{PoolError, Result};
+use crate::format::BlockBytes;
+use crate::format::geometry::{Geometry, STATE, SUPERBLOCK, SUPERBLOCK_COPY};
+use crate::format::header::BlockKind;
+use crate::format::journal::{HEADER_SLOTS, JournalHeader};
+use crate::format::state::{FIELD_COUNT, Field};
+use crate::format::superblock::{Superblock, SuperblockError};
+use crate::journal::log::log_blocks;
+
+fn read(device: &dyn BlockDevice, at: BlockNo) -> Result<AlignedBuffer> {
+    let mut buffer = AlignedBuffer::zeroed(1);
+    device.read(at, &mut buffer).map_err(|source| PoolError::Io { action: "read", block: at, source })?;
+    Ok(buffer)
+}
+
+/// Checks that both superblock copies are whole and say the same.
+pub(super) fn check_superblocks(device: &dyn BlockDevice, superblock: &Superblock, findings: &mut Findings) -> Result<()> {
+    for (at, name) in [(SUPERBLOCK, "the superblock"), (SUPERBLOCK_COPY, "the superblock's copy")] {
+        let buffer = match read(device, at) {
+            Ok(buffer) => buffer,
+            Err(error) => {
+                findings.tell("superblock", Some(at), format!("{name} is unusable: {error}"));
+                continue;
+            }
+        };
+        match Superblock::decode(buffer.block(0).expect("one block was read"), at) {
+            Ok(found) if found == *superblock => {}
+            Ok(_) => findings.tell("superblock", Some(at), format!("{name} is out of date, the other one is newer")),
+            Err(SuperblockError::Damaged(what)) => {
+                findings.tell("superblock", Some(at), format!("{name} is unusable: {what}"));
+            }
+            Err(SuperblockError::NotAPool) => findings.tell("superblock", Some(at), format!("{name} has been overwritten")),
+            Err(SuperblockError::Newer(what)) => return Err(PoolError::NewerFormat(what)),
+        }
+    }
+    Ok(())
+}
+
+/// Checks both header slots of the journal. All that a slot says lies in its first sector, so no crash tears it.
+pub(super) fn check_journal_headers(device: &dyn BlockDevice, superblock: &Superblock, findings: &mut Findings) -> Result<()> {
+    let geometry = &superblock.geometry;
+    for slot in 0..HEADER_SLOTS {
+        let at = geometry.journal_first.plus(slot);
+        let decoded = match read(device, at) {
+            Ok(buffer) => {
+                let bytes = buffer.block(0).expect("one block was read");
+                JournalHeader::decode(bytes, superblock.pool_tag(), at, log_blocks(geometry)).map(|_| ())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(what) = decoded {
+            findings.tell("journal", Some(at), format!("header slot {slot} is unusable: {what}"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the pool state if a check can go on with it.
+pub(super) fn state(reader: &mut Reader<'_>, geometry: &Geometry, findings: &mut Findings) -> Option<Box<BlockBytes>> {
+    let state = match reader.block(STATE, BlockKind::State) {
+        Ok(bytes) => Box::new(*bytes),
+        Err(what) => {
+            findings.tell("pool state", Some(STATE), format!("the pool state is unusable: {what}; nothing else can be judged"));
+            return None;
+        }
+    };
+    let ready = Field::GroupsReady.get(&state);
+    if ready == 0 || ready > geometry.group_count() {
+        let what = format!("{ready} block groups are said to be in use, the pool has {}", geometry.group_count());
+        findings.tell("pool state", Some(STATE), what);
+        return None;
+    }
+    let end = crate::format::header::HEADER_BYTES + FIELD_COUNT * 8;
+    if state[end..].iter().any(|byte| *byte != 0) {
+        findings.tell("pool state", Some(STATE), "bytes that no field has are not zero");
+    }
+    Some(state)
+}

@@ -1,0 +1,99 @@
+//! Examining a pool that nobody has open.
+//!
+//! A check never writes. It recovers in memory what the journal holds and then looks at everything that the pool says
+//! of itself: the fixed structures, the block groups, the names tree and all of its items, all file maps, every
+//! reference count, and the pool state's counters. With [`CheckOptions::verify_data`] it also reads all data. It goes
+//! on after damage, as far as what is left makes sense.
+//!
+//! **Memory.** What a check remembers is bounded by [`CheckOptions::memory_bytes`]:
+//! 1. references are counted in passes, each over as many block groups as fit ([`span`]), each with a walk over all maps;
+//! 2. of inodes, 32 bytes each are kept ([`inodes`]); of map nodes, a place in a [`node_set`]. A pool with more of them
+//!    than fit is refused with what would be needed.
+
+mod context;
+mod data;
+mod findings;
+mod fixed;
+mod inodes;
+mod items;
+mod links;
+mod maps;
+mod node_set;
+mod paths;
+mod reader;
+mod span;
+mod state;
+mod trace;
+
+use onefold_block::BlockDevice;
+
+use crate::error::{PoolError, Result};
+use crate::progress::Progress;
+
+pub use findings::{CheckReport, Problem};
+
+use context::Context;
+use findings::Findings;
+use reader::CheckError;
+
+/// What a check does.
+#[derive(Clone, Debug, Default)]
+pub struct CheckOptions {
+    /// The most memory that it takes, in bytes; at least [`crate::MEMORY_BYTES_MIN`].
+    pub memory_bytes: u64,
+    /// Whether all data is read and compared with its fingerprints.
+    pub verify_data: bool,
+}
+
+/// What a scrub does.
+#[derive(Clone, Debug, Default)]
+pub struct ScrubOptions {
+    /// The most that it reads in a second, in bytes; `None` for as fast as it goes.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// Examines the pool on a device that nobody changes meanwhile.
+///
+/// # Errors
+/// [`PoolError::NotAPool`], [`PoolError::NewerFormat`], [`PoolError::DeviceTooSmall`], [`PoolError::MemoryTooSmall`],
+/// damage of both superblock copies. All other damage is in the report.
+pub fn check(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progress) -> Result<CheckReport> {
+    if options.memory_bytes < crate::MEMORY_BYTES_MIN {
+        return Err(PoolError::MemoryTooSmall { given: options.memory_bytes, needed: crate::MEMORY_BYTES_MIN });
+    }
+    let mut findings = Findings::default();
+    let Some(mut context) = Context::open(device, options, progress, &mut findings)? else {
+        return Ok(report_of(findings));
+    };
+    context.findings = findings;
+    let stopped = match examine(&mut context, options) {
+        Ok(()) => false,
+        Err(CheckError::Stopped) => true,
+        Err(CheckError::Fatal(error)) => return Err(error),
+        Err(CheckError::Unusable(what)) => {
+            context.findings.tell("names tree", None, what);
+            false
+        }
+    };
+    paths::name_files(&mut context);
+    let blocks_checked = context.blocks_checked();
+    let (inodes_checked, data_blocks_hashed) = (context.inodes_checked, context.data_blocks_hashed);
+    let report = report_of(std::mem::take(&mut context.findings));
+    Ok(CheckReport { inodes_checked, blocks_checked, data_blocks_hashed, stopped, ..report })
+}
+
+fn examine(context: &mut Context<'_>, options: &CheckOptions) -> std::result::Result<(), CheckError> {
+    let listed = inodes::check(context)?;
+    links::check(context, &listed)?;
+    let counted = span::check_all(context, &listed)?;
+    state::check(context, &listed, &counted);
+    if options.verify_data {
+        data::check(context)?;
+    }
+    Ok(())
+}
+
+fn report_of(findings: Findings) -> CheckReport {
+    let problems = findings.found.into_iter().map(|found| found.problem).collect();
+    CheckReport { problems, problems_total: findings.total, ..CheckReport::default() }
+}

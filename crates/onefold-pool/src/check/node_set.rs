@@ -1,0 +1,66 @@
+//! Which map nodes a walk has been to, and at which level.
+//!
+//! Map nodes lie in runs, so places are kept in chunks of 256 blocks: about half a byte for each node where they lie
+//! close, and one chunk for each where somebody has scattered them on purpose.
+
+use std::collections::HashMap;
+
+use onefold_block::BlockNo;
+
+const CHUNK_BLOCKS: u64 = 256;
+/// Two blocks to a byte: 0 for never, else level + 1.
+type Chunk = Box<[u8; 128]>;
+/// Memory of a chunk with its place in the table, in bytes.
+const CHUNK_BYTES: u64 = 192;
+
+/// What a walk knows of a node that it comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Visit {
+    /// It was not there before.
+    First,
+    /// It was there, at this level.
+    Again(u8),
+}
+
+/// Map nodes and the levels at which they were found.
+#[derive(Debug, Default)]
+pub(super) struct NodeSet {
+    chunks: HashMap<u64, Chunk>,
+}
+
+impl NodeSet {
+    /// Notes that the walk comes to `node`, of a level below 8.
+    pub(super) fn visit(&mut self, node: BlockNo, level: u8) -> Visit {
+        let chunk = self.chunks.entry(node.0 / CHUNK_BLOCKS).or_insert_with(|| Box::new([0; 128]));
+        let within = node.0 % CHUNK_BLOCKS;
+        let byte = &mut chunk[usize::try_from(within / 2).expect("below 128")];
+        let shift = within % 2 * 4;
+        match *byte >> shift & 0xf {
+            0 => {
+                *byte |= (level + 1) << shift;
+                Visit::First
+            }
+            known => Visit::Again(known - 1),
+        }
+    }
+
+    /// Returns the memory taken, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.chunks.len() as u64 * CHUNK_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_new_once_and_its_level_is_remembered() {
+        let mut set = NodeSet::default();
+        for (block, level) in [(0, 3), (1, 0), (255, 1), (256, 2), (1 << 47, 0)] {
+            assert_eq!(set.visit(BlockNo(block), level), Visit::First, "{block}");
+            assert_eq!(set.visit(BlockNo(block), 1), Visit::Again(level), "{block}");
+        }
+        assert_eq!(set.memory_bytes(), 3 * CHUNK_BYTES);
+    }
+}

@@ -1,0 +1,172 @@
+//! Reading metadata as it will be after recovery: from the journal where that has a block, else from its place.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo, ReadOp};
+
+use crate::error::PoolError;
+use crate::format::BlockBytes;
+use crate::format::header::{self, BlockKind};
+use crate::meta::cache::BlockMap;
+use crate::tree::{Pages, TreeError};
+
+/// Blocks kept, the newest of those read: tree pages and map nodes that several others lead to.
+const KEPT_BLOCKS: usize = 1024;
+
+/// Why a step of a check did not come to its end.
+#[derive(Debug)]
+pub(super) enum CheckError {
+    /// One block cannot be used. The check tells it and goes on.
+    Unusable(String),
+    /// The check itself cannot go on.
+    Fatal(PoolError),
+    /// The caller wants no more.
+    Stopped,
+}
+
+impl From<TreeError> for CheckError {
+    fn from(error: TreeError) -> CheckError {
+        CheckError::Unusable(error.to_string())
+    }
+}
+
+impl From<PoolError> for CheckError {
+    fn from(error: PoolError) -> CheckError {
+        CheckError::Fatal(error)
+    }
+}
+
+/// Reads and verifies metadata blocks, and never writes.
+pub(super) struct Reader<'a> {
+    device: &'a dyn BlockDevice,
+    pool_tag: u32,
+    total_blocks: u64,
+    /// What recovery would put in place.
+    overlay: Arc<BTreeMap<BlockNo, Box<BlockBytes>>>,
+    kept: BlockMap<Box<BlockBytes>>,
+    kept_order: VecDeque<BlockNo>,
+    /// Blocks read so far.
+    pub(super) blocks_read: u64,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(
+        device: &'a dyn BlockDevice,
+        pool_tag: u32,
+        total_blocks: u64,
+        overlay: Arc<BTreeMap<BlockNo, Box<BlockBytes>>>,
+    ) -> Reader<'a> {
+        let (kept, kept_order) = (BlockMap::default(), VecDeque::new());
+        Reader { device, pool_tag, total_blocks, overlay, kept, kept_order, blocks_read: 0 }
+    }
+
+    /// Returns the device.
+    pub(super) fn device(&self) -> &'a dyn BlockDevice {
+        self.device
+    }
+
+    /// Returns a block that must be of that kind, or what is wrong with it.
+    pub(super) fn block(&mut self, at: BlockNo, kind: BlockKind) -> Result<&BlockBytes, String> {
+        if at.0 >= self.total_blocks {
+            return Err("lies past the end of the pool".to_owned());
+        }
+        if self.overlay.contains_key(&at) {
+            let bytes = &self.overlay[&at];
+            header::verify(bytes, self.pool_tag, kind, at).map_err(|error| error.to_string())?;
+            return Ok(bytes);
+        }
+        if !self.kept.contains_key(&at) {
+            let mut buffer = AlignedBuffer::zeroed(1);
+            self.device.read(at, &mut buffer).map_err(|error| format!("cannot be read: {error}"))?;
+            self.blocks_read += 1;
+            if self.kept_order.len() == KEPT_BLOCKS
+                && let Some(oldest) = self.kept_order.pop_front()
+            {
+                self.kept.remove(&oldest);
+            }
+            self.kept.insert(at, Box::new(*buffer.block(0).expect("one block was read")));
+            self.kept_order.push_back(at);
+        }
+        let bytes = &self.kept[&at];
+        header::verify(bytes, self.pool_tag, kind, at).map_err(|error| error.to_string())?;
+        Ok(bytes)
+    }
+
+    /// Returns `count` consecutive blocks, each of them of that kind or what is wrong with it. They are not kept.
+    pub(super) fn run(&mut self, first: BlockNo, count: usize, kind: BlockKind) -> Vec<Result<Box<BlockBytes>, String>> {
+        let mut buffer = AlignedBuffer::zeroed(count);
+        let whole = self.device.read(first, &mut buffer);
+        self.blocks_read += count as u64;
+        let mut blocks = Vec::with_capacity(count);
+        for (offset, place) in (0..).zip(buffer.blocks_mut()) {
+            let at = first.plus(offset);
+            let bytes = match (self.overlay.get(&at), &whole) {
+                (Some(bytes), _) => bytes.clone(),
+                (None, Ok(())) => Box::new(*place),
+                // One bad sector must not hide its neighbours.
+                (None, Err(_)) => match self.device.read(at, place) {
+                    Ok(()) => Box::new(*place),
+                    Err(error) => {
+                        blocks.push(Err(format!("cannot be read: {error}")));
+                        continue;
+                    }
+                },
+            };
+            blocks.push(match header::verify(&bytes, self.pool_tag, kind, at) {
+                Ok(()) => Ok(bytes),
+                Err(error) => Err(error.to_string()),
+            });
+        }
+        blocks
+    }
+
+    /// Reads data blocks, joined where they are neighbours, into `buffer`. Those that cannot be read are returned.
+    pub(super) fn data(&self, blocks: &[BlockNo], buffer: &mut AlignedBuffer) -> Vec<(BlockNo, std::io::Error)> {
+        let mut batch: Vec<ReadOp<'_>> = Vec::new();
+        let mut rest: &mut [u8] = &mut buffer[..blocks.len() * BLOCK_BYTES];
+        let mut at = 0;
+        while at < blocks.len() {
+            let run = (0..).zip(&blocks[at..]).take_while(|(offset, block)| **block == blocks[at].plus(*offset)).count();
+            let (into, after) = rest.split_at_mut(run * BLOCK_BYTES);
+            batch.push(ReadOp { first: blocks[at], into });
+            rest = after;
+            at += run;
+        }
+        if self.device.read_batch(&mut batch).is_ok() {
+            return Vec::new();
+        }
+        let mut failed = Vec::new();
+        for (block, into) in blocks.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
+            if let Err(error) = self.device.read(*block, into) {
+                failed.push((*block, error));
+            }
+        }
+        failed
+    }
+}
+
+impl Pages for Reader<'_> {
+    type Error = CheckError;
+
+    fn page(&mut self, at: BlockNo) -> Result<&[u8; BLOCK_BYTES], CheckError> {
+        self.block(at, BlockKind::TreePage).map_err(CheckError::Unusable)
+    }
+
+    fn edit(&mut self, _: BlockNo, _: Range<usize>) -> Result<&mut [u8], CheckError> {
+        Err(read_only())
+    }
+
+    fn allocate(&mut self) -> Result<BlockNo, CheckError> {
+        Err(read_only())
+    }
+
+    fn free(&mut self, _: BlockNo) -> Result<(), CheckError> {
+        Err(read_only())
+    }
+}
+
+fn read_only() -> CheckError {
+    CheckError::Fatal(PoolError::ReadOnly)
+}

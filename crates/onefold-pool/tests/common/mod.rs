@@ -1,0 +1,137 @@
+//! What the tests of the pool share: a naive reference to compare with, random actions, and small helpers.
+
+#![allow(dead_code, unreachable_pub, reason = "each test crate uses its own part of this module")]
+
+pub mod actions;
+pub mod observe;
+pub mod reference;
+
+use std::sync::Arc;
+
+use onefold_block::clock::ManualClock;
+use onefold_block::random::SeededRandom;
+use onefold_block::{BLOCK_BYTES, BlockDevice};
+use onefold_pool::{Dedup, Environment, FileKind, NewFile, OpenOptions, Pool, PoolError};
+
+/// Seed of a test run: `ONEFOLD_SEED`, or the one that the test names.
+pub fn seed_or(default: u64) -> u64 {
+    number_from("ONEFOLD_SEED").unwrap_or(default)
+}
+
+/// Reads a number from the environment, decimal or `0x` hexadecimal.
+pub fn number_from(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    let number = text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok());
+    Some(number.unwrap_or_else(|| panic!("{variable} is not a number: {text}")))
+}
+
+/// A clock and a randomness that replay.
+pub fn environment() -> Environment {
+    Environment { clock: Arc::new(ManualClock::starting_at(1000)), random: Arc::new(SeededRandom::new(1)) }
+}
+
+/// Options of a pool that does nothing by itself.
+pub fn quiet() -> OpenOptions {
+    OpenOptions { background: false, memory_bytes: 64 << 20, ..OpenOptions::default() }
+}
+
+/// Opens a pool that must open.
+pub fn open(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Pool {
+    Pool::open(Arc::clone(device), options.clone(), environment()).expect("the pool opens")
+}
+
+/// A new file of some kind.
+pub fn new_file(kind: FileKind) -> NewFile {
+    NewFile { kind, mode: 0o644, umask: 0o022, uid: 1000, gid: 100, rdev: 0 }
+}
+
+/// A new regular file.
+pub fn regular() -> NewFile {
+    new_file(FileKind::Regular)
+}
+
+/// Name of a dedup setting as the extended attribute has it.
+pub fn dedup_value(dedup: Dedup) -> &'static [u8] {
+    if dedup == Dedup::On { b"on" } else { b"off" }
+}
+
+/// The variant of an error, to be compared with what the reference says.
+pub fn kind_of(error: &PoolError) -> &'static str {
+    match error {
+        PoolError::NotFound => "NotFound",
+        PoolError::Exists => "Exists",
+        PoolError::NotADirectory => "NotADirectory",
+        PoolError::IsADirectory => "IsADirectory",
+        PoolError::NotEmpty => "NotEmpty",
+        PoolError::NameTooLong => "NameTooLong",
+        PoolError::NoSpace => "NoSpace",
+        PoolError::FileTooLarge => "FileTooLarge",
+        PoolError::CrossDomain => "CrossDomain",
+        PoolError::Invalid(_) => "Invalid",
+        PoolError::NoSuchOffset => "NoSuchOffset",
+        PoolError::NoAttribute => "NoAttribute",
+        PoolError::NotPermitted(_) => "NotPermitted",
+        _ => "unexpected",
+    }
+}
+
+/// Seeded choices.
+pub struct Dice(SeededRandom);
+
+impl Dice {
+    /// Returns the dice that `seed` names.
+    pub fn new(seed: u64) -> Dice {
+        Dice(SeededRandom::new(seed))
+    }
+
+    /// A number below `bound`.
+    pub fn below(&self, bound: u64) -> u64 {
+        self.0.below(bound)
+    }
+
+    /// A number below `bound`, as an index.
+    pub fn index(&self, bound: usize) -> usize {
+        usize::try_from(self.0.below(bound as u64)).expect("below a usize")
+    }
+
+    /// True once in `sides` times.
+    pub fn one_in(&self, sides: u64) -> bool {
+        self.below(sides) == 0
+    }
+
+    /// One of several.
+    pub fn pick<'a, T>(&self, from: &'a [T]) -> &'a T {
+        &from[self.index(from.len())]
+    }
+
+    /// 64 random bits.
+    pub fn bits(&self) -> u64 {
+        self.0.next_u64()
+    }
+}
+
+/// A block's content by its number in the tests' alphabet; 0 is zeros.
+pub fn letter(number: u64) -> [u8; BLOCK_BYTES] {
+    let mut block = [0; BLOCK_BYTES];
+    if number > 0 {
+        let random = SeededRandom::new(number);
+        for piece in block.chunks_exact_mut(8) {
+            piece.copy_from_slice(&random.next_u64().to_le_bytes());
+        }
+    }
+    block
+}
+
+/// Bytes put together from blocks of the alphabet, each below `letters`; zeros are as common as each other letter.
+pub fn text(dice: &Dice, length: usize, letters: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(length + BLOCK_BYTES);
+    while bytes.len() < length {
+        let block = letter(dice.below(letters));
+        // Sometimes a run of one content.
+        for _ in 0..=(if dice.one_in(8) { dice.below(5) } else { 0 }) {
+            bytes.extend_from_slice(&block);
+        }
+    }
+    bytes.truncate(length);
+    bytes
+}

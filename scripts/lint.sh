@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Formatting and lints. Debian's Rust packages come without a recent clippy: what the toolchain lacks is said, not done.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/lib.sh
+use_rust_toolchain
+
+if cargo fmt --version >/dev/null 2>&1; then
+    cargo fmt --all --check
+else
+    echo "this toolchain has no rustfmt: formatting is not checked"
+fi
+if cargo clippy --version >/dev/null 2>&1; then
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+else
+    echo "this toolchain has no clippy: lints are not checked"
+fi
+if command -v shellcheck >/dev/null; then
+    git ls-files -z '*.sh' | xargs -0 shellcheck -x
+else
+    echo "no shellcheck here: shell scripts are not checked"
+fi
