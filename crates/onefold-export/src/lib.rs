@@ -15,5 +15,5 @@ mod unmount;
 
 pub use log::{Log, StderrLog};
 pub use mount::{MountError, Mounted, ServeError, mark_as_io_flusher, mount};
-pub use options::{Access, AccessTimes, CONTROL_XATTR, MountOptions};
+pub use options::{Access, AccessTimes, CONTROL_XATTR, MountOptions, StBlocks};
 pub use unmount::{StopError, Stopper, UnmountError};

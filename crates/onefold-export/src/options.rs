@@ -31,6 +31,15 @@ pub enum AccessTimes {
     Never,
 }
 
+/// What `st_blocks` of a regular file covers (`docs/decisions/0007-st-blocks.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StBlocks {
+    /// The whole length, and what is mapped beyond it: `cp` then sees no sparse file and asks for a clone.
+    Length,
+    /// What is mapped or reserved: `du` then shows holes.
+    Mapped,
+}
+
 /// Chosen each time a pool is mounted.
 #[derive(Clone)]
 pub struct MountOptions {
@@ -42,6 +51,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// When a read changes the access time.
     pub access_times: AccessTimes,
+    /// What `st_blocks` covers.
+    pub st_blocks: StBlocks,
     /// Whether the kernel may collect buffered writes before it hands them on. Faster for small buffered writes; then
     /// a full pool is reported by `fsync` instead of `write`.
     pub writeback_cache: bool,
@@ -59,8 +70,8 @@ impl MountOptions {
     /// The most threads that answer the kernel: each has a buffer of its own.
     pub const THREADS_MAX: usize = 64;
 
-    /// Returns the defaults for a pool called `source_name`: everyone may use it if root mounts it, `relatime`, no
-    /// writeback cache, two threads.
+    /// Returns the defaults for a pool called `source_name`: everyone may use it if root mounts it, `relatime`,
+    /// `st_blocks` of the whole length, no writeback cache, two threads.
     #[must_use]
     pub fn new(source_name: impl Into<String>) -> MountOptions {
         let access = if rustix::process::geteuid().is_root() { Access::Everyone } else { Access::Owner };
@@ -69,6 +80,7 @@ impl MountOptions {
             access,
             read_only: false,
             access_times: AccessTimes::Relative,
+            st_blocks: StBlocks::Length,
             writeback_cache: false,
             threads: NonZeroUsize::new(2).expect("two is not zero"),
             control_directory: None,
@@ -85,6 +97,7 @@ impl std::fmt::Debug for MountOptions {
             .field("access", &self.access)
             .field("read_only", &self.read_only)
             .field("access_times", &self.access_times)
+            .field("st_blocks", &self.st_blocks)
             .field("writeback_cache", &self.writeback_cache)
             .field("threads", &self.threads)
             .field("control_directory", &self.control_directory)

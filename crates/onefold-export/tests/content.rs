@@ -10,6 +10,7 @@ use common::mapping::SharedMapping;
 use common::{TestMount, can_mount, noise, run};
 use onefold_block::AlignedBuffer;
 use onefold_block::random::SeededRandom;
+use onefold_export::StBlocks;
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 
@@ -18,6 +19,11 @@ const MIB: usize = 1024 * KIB;
 
 fn open_direct(mount: &TestMount, name: &str) -> File {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(mount.path(name)).unwrap()
+}
+
+/// Mounts a new pool that shows in `st_blocks` what is mapped.
+fn mount_showing_mapped_blocks() -> TestMount {
+    TestMount::with(common::new_pool(), |options| options.st_blocks = StBlocks::Mapped)
 }
 
 /// Forgets what the kernel has cached of `file`, so that the next read asks the pool.
@@ -141,7 +147,7 @@ fn holes_are_found_and_zeros_become_holes() {
     if !can_mount() {
         return;
     }
-    let mount = TestMount::new();
+    let mount = mount_showing_mapped_blocks();
     let file = mount.create("file");
     file.set_len(10 * MIB as u64).unwrap();
     file.write_all_at(&noise(1, 8192), 4 * MIB as u64).unwrap();
@@ -162,7 +168,7 @@ fn fallocate_extends_keeps_punches_and_zeroes() {
     if !can_mount() {
         return;
     }
-    let mount = TestMount::new();
+    let mount = mount_showing_mapped_blocks();
     let file = mount.create("file");
     let allocate = |flags, offset, bytes| fallocate(&file, flags, offset, bytes);
     let size = || file.metadata().unwrap().len();
@@ -225,7 +231,7 @@ fn cp_makes_a_sparse_copy_and_a_clone() {
     if !can_mount() {
         return;
     }
-    let mount = TestMount::new();
+    let mount = mount_showing_mapped_blocks();
     let outside = tempfile::NamedTempFile::new().unwrap();
     outside.as_file().set_len(64 * MIB as u64).unwrap();
     outside.as_file().write_all_at(&noise(1, 300 * KIB), 10 * MIB as u64 + 512).unwrap();
@@ -236,6 +242,26 @@ fn cp_makes_a_sparse_copy_and_a_clone() {
     for path in [base, clone] {
         assert!(fs::metadata(path).unwrap().blocks() <= 76 * 8, "holes stay holes");
     }
+    mount.end();
+}
+
+#[test]
+fn blocks_cover_the_length_so_that_cp_clones_sparse_images() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let base = mount.create("base.raw");
+    base.set_len(512 * MIB as u64).unwrap();
+    base.write_all_at(&noise(1, 64 * MIB), MIB as u64).unwrap();
+    base.sync_all().unwrap();
+    assert_eq!(base.metadata().unwrap().blocks(), 512 * MIB as u64 / 512);
+    let mut client = onefold_export::control::ControlClient::connect(&mount.root()).unwrap();
+    let accepted = client.stat().unwrap().activity.blocks_accepted;
+    run("cp", &["--reflink=auto".as_ref(), mount.path("base.raw").as_os_str(), mount.path("vm1.raw").as_os_str()]);
+    assert_eq!(client.stat().unwrap().activity.blocks_accepted, accepted, "nothing was written");
+    run("cmp", &[mount.path("base.raw").as_os_str(), mount.path("vm1.raw").as_os_str()]);
+    drop((base, client));
     mount.end();
 }
 

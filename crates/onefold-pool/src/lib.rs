@@ -18,7 +18,10 @@ pub mod progress;
 pub mod stat;
 pub mod tree;
 
-pub use attr::{AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RenameMode, SeekTarget, SetAttr, SetTime, XattrMode};
+pub use attr::{
+    AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RenameMode, SeekTarget, SetAttr, SetTime,
+    XattrMode,
+};
 pub use error::{PoolError, Result};
 pub use options::{CreateOptions, Environment, Journaling, OpenOptions, Prefetch, StorePlacement, Verify};
 pub use pool::Pool;

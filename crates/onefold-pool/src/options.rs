@@ -17,7 +17,10 @@ impl Environment {
     /// The machine's own clock and randomness.
     #[must_use]
     pub fn system() -> Environment {
-        Environment { clock: Arc::new(onefold_block::clock::SystemClock), random: Arc::new(onefold_block::random::SystemRandom) }
+        Environment {
+            clock: Arc::new(onefold_block::clock::SystemClock),
+            random: Arc::new(onefold_block::random::SystemRandom),
+        }
     }
 }
 

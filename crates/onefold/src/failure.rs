@@ -147,7 +147,7 @@ fn explain(error: &PoolError) -> (Exit, Option<&'static str>) {
         PoolError::NoSpace => {
             (Exit::Failed, Some("delete files, or enlarge the pool's file or partition and run `onefold pool grow`"))
         }
-        PoolError::NameTooLong => (Exit::Failed, Some("a name has at most 255 bytes; give a shorter one with --to")),
+        PoolError::NameTooLong => (Exit::Failed, Some("a name has at most 255 bytes")),
         PoolError::FileTooLarge => (Exit::Failed, Some("a file in a pool has at most 16 TiB")),
         PoolError::CrossDomain => (Exit::Failed, Some("copy the data instead, for example with `cp --reflink=never`")),
         PoolError::ReadOnly => (Exit::Failed, Some("mount the pool without --read-only")),

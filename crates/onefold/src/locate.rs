@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::failure::{Failure, Outcome};
 use crate::mounts::{self, Mount};
 
@@ -30,13 +32,14 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
     let found = fs::canonicalize(target).and_then(|path| Ok((fs::metadata(&path)?, path)));
     let (metadata, path) = match found {
         Ok(found) => found,
-        // A dead daemon's mount point can't even be looked at, only named.
-        Err(error) if is_dead(&error) => {
+        // A dead daemon's mount point often can't even be looked at, only named.
+        Err(error) => {
             let path = std::path::absolute(target).map_err(|error| Failure::of_io(cannot(), &error))?;
-            let mount = mounts::containing(&mounts, &path).ok_or_else(|| Failure::of_io(cannot(), &error))?;
-            return Ok(Located::Stale(mount.clone()));
+            return match mounts::containing(&mounts, &path) {
+                Some(mount) if is_dead(mount) => Ok(Located::Stale(mount.clone())),
+                _ => Err(Failure::of_io(cannot(), &error)),
+            };
         }
-        Err(error) => return Err(Failure::of_io(cannot(), &error)),
     };
     if metadata.is_dir() {
         let mount = mounts::containing(&mounts, &path).ok_or_else(|| {
@@ -44,7 +47,11 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
                 .because_of("it is a directory in which no pool is mounted")
                 .hint("give the pool's file or partition, or mount it with `onefold pool mount`")
         })?;
-        return Ok(Located::Mounted { mount: mount.clone(), base: path });
+        return Ok(if is_dead(mount) {
+            Located::Stale(mount.clone())
+        } else {
+            Located::Mounted { mount: mount.clone(), base: path }
+        });
     }
     let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -52,16 +59,15 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
     }
     match mounts::of_pool(&mounts, &path) {
         None => Ok(Located::Offline(path)),
-        Some(mount) => match fs::metadata(&mount.mountpoint) {
-            Err(error) if is_dead(&error) => Ok(Located::Stale(mount.clone())),
-            _ => Ok(Located::Mounted { mount: mount.clone(), base: mount.mountpoint.clone() }),
-        },
+        Some(mount) if is_dead(mount) => Ok(Located::Stale(mount.clone())),
+        Some(mount) => Ok(Located::Mounted { mount: mount.clone(), base: mount.mountpoint.clone() }),
     }
 }
 
-/// Tells whether a file system call failed because the daemon behind the mount has died.
-fn is_dead(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::NotConnected | std::io::ErrorKind::ConnectionAborted)
+/// Tells whether nobody answers behind a mount any more. The kernel may still know attributes of the mount point, but
+/// it always asks the daemon for the numbers of the file system.
+pub(crate) fn is_dead(mount: &Mount) -> bool {
+    matches!(rustix::fs::statvfs(&mount.mountpoint), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Returns the failure of a command that needs a living daemon or an unmounted pool.

@@ -1,11 +1,15 @@
 //! Pools that a daemon serves: the user guide's first page, and what can go wrong with a mount. Needs root and FUSE.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod common;
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{FAILED, Folder, USAGE, equal, onefold, run, text};
 use serde_json::Value;
@@ -60,6 +64,15 @@ fn can_mount() -> bool {
         eprintln!("SKIPPED: mounting needs root and /dev/fuse");
     }
     can
+}
+
+/// Waits until a daemon is gone, or is only a name that nobody has asked for its exit code.
+fn wait_for_the_end_of(process: u64) {
+    let started = Instant::now();
+    while fs::read_link(format!("/proc/{process}/exe")).is_ok() {
+        assert!(started.elapsed() < Duration::from_secs(30), "the daemon goes on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -147,9 +160,7 @@ fn a_daemon_that_died_is_cleared_away_and_its_pool_recovers() {
     let image = mount.folder.image("one.raw", 1, 1);
     onefold("pool import", &[&mount.mountpoint, &image]).done();
     run("kill", &["-9", &mount.process.to_string()]);
-    while fs::metadata(&mount.mountpoint).is_ok() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_for_the_end_of(mount.process);
     onefold("pool stat", &[&mount.mountpoint]).failed(FAILED, "daemon has died");
     onefold("pool mount", &[&mount.pool, &mount.mountpoint]).failed(FAILED, "daemon has died");
     let cleared = onefold("pool umount --json", &[&mount.pool]).done().json();
@@ -164,9 +175,7 @@ fn a_signal_ends_a_daemon_in_good_order() {
     let Some(mount) = Mount::new("") else { return };
     fs::write(mount.file("note"), "text").unwrap();
     run("kill", &["-TERM", &mount.process.to_string()]);
-    while Path::new(&format!("/proc/{}/exe", mount.process)).exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_for_the_end_of(mount.process);
     onefold("pool check", &[&mount.pool]).done();
     onefold("pool mount", &[&mount.pool, &mount.mountpoint]).done();
     assert_eq!(fs::read_to_string(mount.file("note")).unwrap(), "text");
@@ -182,6 +191,37 @@ fn a_read_only_mount_refuses_changes() {
     assert_eq!(fs::read_to_string(mount.file("note")).unwrap(), "text");
     assert!(fs::write(mount.file("other"), "text").is_err());
     onefold("pool umount", &[&mount.pool]).done();
+}
+
+#[test]
+fn mount_and_fstab_reach_a_pool_through_the_helper() {
+    let Some(mount) = Mount::new("") else { return };
+    mount.unmount_and_check();
+    let helper = mount.folder.path("mount.fuse.onefold");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_onefold"), &helper).unwrap();
+    let options = ["-o", "ro,nofail,memory=128M,commit_interval=1s"];
+    let output = Command::new(&helper).args([&mount.pool, &mount.mountpoint]).args(options).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(fs::write(mount.file("note"), "text").is_err(), "it is mounted read-only");
+    onefold("pool umount", &[&mount.pool]).done();
+}
+
+#[test]
+fn a_daemon_in_the_foreground_ends_with_its_mount() {
+    let Some(mount) = Mount::new("") else { return };
+    mount.unmount_and_check();
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_onefold"))
+        .args(["pool", "mount", "--foreground"])
+        .args([&mount.pool, &mount.mountpoint])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(daemon.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.starts_with("mounted "), "{said}");
+    fs::write(mount.file("note"), "text").unwrap();
+    onefold("pool umount", &[&mount.mountpoint]).done();
+    assert!(daemon.wait().unwrap().success());
 }
 
 #[test]

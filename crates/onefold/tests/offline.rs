@@ -1,5 +1,7 @@
 //! Pools that nobody has mounted: create, import, stat, clone, export, grow, check, and bad input.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod common;
 
 use std::fs::{self, File, OpenOptions};

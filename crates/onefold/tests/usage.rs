@@ -1,5 +1,7 @@
 //! The command line itself: wrong usage, missing things, help, generated pages. No pool is needed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod common;
 
 use std::fs;

@@ -44,6 +44,7 @@ pub(super) fn serve(stream: &UnixStream, peer: Peer, served: &Served) -> Result<
                 return Err(error);
             }
         };
+        let _answering = served.ending.answer();
         let result = if peer.may(&request, daemon_uid) {
             run(served, &request, files, &ProgressLines::new(stream, served))
         } else {

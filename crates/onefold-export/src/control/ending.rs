@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 /// How the mount ended: in good order, or what went wrong.
 pub(crate) type Outcome = Result<(), String>;
 
-/// Lets clients wait until the pool is closed, and lets the daemon wait until they have been told.
+/// Lets clients wait until the pool is closed, and lets the daemon wait until they have their answers.
 #[derive(Default)]
 pub(crate) struct Ending {
     state: Mutex<State>,
@@ -17,7 +17,12 @@ pub(crate) struct Ending {
 #[derive(Default)]
 struct State {
     outcome: Option<Outcome>,
-    waiting: usize,
+    answering: usize,
+}
+
+/// A request that is being answered: until this is dropped, the daemon waits for the answer to be out.
+pub(super) struct Answering<'a> {
+    ending: &'a Ending,
 }
 
 impl Ending {
@@ -32,27 +37,34 @@ impl Ending {
         self.state.lock().outcome.is_some()
     }
 
-    /// Waits for the end and calls `tell` with what it was like. [`Ending::wait_until_told`] waits for that call.
-    pub(super) fn tell_when_reached<R>(&self, tell: impl FnOnce(&Outcome) -> R) -> R {
-        let mut state = self.state.lock();
-        state.waiting += 1;
-        let outcome = loop {
-            match &state.outcome {
-                Some(outcome) => break outcome.clone(),
-                None => self.changed.wait(&mut state),
-            }
-        };
-        drop(state);
-        let told = tell(&outcome);
-        self.state.lock().waiting -= 1;
-        self.changed.notify_all();
-        told
+    /// Notes a request. To be called before the request is acted upon: an unmount may bring the end at once.
+    pub(super) fn answer(&self) -> Answering<'_> {
+        self.state.lock().answering += 1;
+        Answering { ending: self }
     }
 
-    /// Waits until all who waited for the end have been told, or `patience` is over.
-    pub(super) fn wait_until_told(&self, patience: Duration) {
+    /// Waits for the end and returns what it was like.
+    pub(super) fn wait(&self) -> Outcome {
         let mut state = self.state.lock();
-        self.changed.wait_while_for(&mut state, |state| state.waiting > 0, patience);
+        loop {
+            match &state.outcome {
+                Some(outcome) => return outcome.clone(),
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// Waits until all requests are answered, or `patience` is over.
+    pub(super) fn wait_until_answered(&self, patience: Duration) {
+        let mut state = self.state.lock();
+        self.changed.wait_while_for(&mut state, |state| state.answering > 0, patience);
+    }
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        self.ending.state.lock().answering -= 1;
+        self.ending.changed.notify_all();
     }
 }
 
@@ -65,34 +77,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiters_hear_the_outcome_and_the_daemon_waits_for_them() {
+    fn clients_hear_the_outcome_and_the_daemon_waits_until_their_answer_is_out() {
         let ending = Arc::new(Ending::default());
-        let told = Arc::new(AtomicBool::new(false));
-        let waiter = thread::spawn({
-            let (ending, told) = (ending.clone(), told.clone());
+        let answered = Arc::new(AtomicBool::new(false));
+        let client = thread::spawn({
+            let (ending, answered) = (ending.clone(), answered.clone());
             move || {
-                ending.tell_when_reached(|outcome| {
-                    thread::sleep(Duration::from_millis(50));
-                    told.store(true, Ordering::SeqCst);
-                    outcome.clone()
-                })
+                let _answering = ending.answer();
+                let outcome = ending.wait();
+                thread::sleep(Duration::from_millis(50));
+                answered.store(true, Ordering::SeqCst);
+                outcome
             }
         });
-        while ending.state.lock().waiting == 0 {
+        while ending.state.lock().answering == 0 {
             thread::yield_now();
         }
         assert!(!ending.is_reached());
         ending.reach(Err("disk gone".into()));
-        ending.wait_until_told(Duration::from_secs(60));
-        assert!(told.load(Ordering::SeqCst));
-        assert_eq!(waiter.join().unwrap(), Err("disk gone".into()));
+        ending.wait_until_answered(Duration::from_secs(60));
+        assert!(answered.load(Ordering::SeqCst));
+        assert_eq!(client.join().unwrap(), Err("disk gone".into()));
+    }
+
+    /// `umount` said now and then that the daemon did not answer: the unmount itself ended the daemon before the request
+    /// was counted among those to be answered.
+    #[test]
+    fn a_request_that_brings_the_end_is_answered_even_if_the_end_comes_first() {
+        let ending = Ending::default();
+        let answering = ending.answer();
+        ending.reach(Ok(()));
+        ending.wait_until_answered(Duration::from_millis(1));
+        assert_eq!(ending.state.lock().answering, 1, "the patience ended, not the request");
+        assert_eq!(ending.wait(), Ok(()));
+        drop(answering);
+        ending.wait_until_answered(Duration::from_secs(60));
     }
 
     #[test]
-    fn nobody_waiting_is_nobody_to_wait_for() {
+    fn nobody_asking_is_nobody_to_wait_for() {
         let ending = Ending::default();
         ending.reach(Ok(()));
-        ending.wait_until_told(Duration::from_secs(60));
+        ending.wait_until_answered(Duration::from_secs(60));
         assert!(ending.is_reached());
     }
 }

@@ -70,9 +70,9 @@ impl ControlServer {
         self.socket.path()
     }
 
-    /// Ends, once the clients that wait for the end of the mount have been told of it.
+    /// Ends, once the clients that wait for an answer have it.
     pub(crate) fn finish(self) {
-        self.ending.wait_until_told(LAST_ANSWER_PATIENCE);
+        self.ending.wait_until_answered(LAST_ANSWER_PATIENCE);
     }
 }
 

@@ -52,10 +52,10 @@ pub(super) fn run(
             // A file sent along would keep the mount busy.
             drop(files);
             served.stopper.try_unmount()?;
-            served.ending.tell_when_reached(|outcome| match outcome {
+            match served.ending.wait() {
                 Ok(()) => Ok(Answer::Nothing),
                 Err(message) => Err(Failure::new(FailureKind::Failed, message)),
-            })
+            }
         }
     }
 }

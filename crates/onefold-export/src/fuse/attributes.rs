@@ -7,6 +7,8 @@ use onefold_block::{BLOCK_BYTES, Timestamp};
 use onefold_pool::{Attr, FileKind, Ino, NewFile, SetTime};
 use rustix::io::Errno;
 
+use crate::options::StBlocks;
+
 /// Units of `st_blocks` in a block.
 const SECTORS_PER_BLOCK: u64 = (BLOCK_BYTES / 512) as u64;
 
@@ -15,11 +17,11 @@ const PREFERRED_IO_BYTES: u32 = 4096;
 const _: () = assert!(PREFERRED_IO_BYTES as usize == BLOCK_BYTES, "a smaller write reads the rest of its block first");
 
 /// Returns `attr` as the kernel wants it.
-pub(super) fn to_kernel(attr: &Attr) -> FileAttr {
+pub(super) fn to_kernel(attr: &Attr, st_blocks: StBlocks) -> FileAttr {
     FileAttr {
         ino: INodeNo(attr.ino.0),
         size: attr.size_bytes,
-        blocks: attr.mapped_blocks.saturating_mul(SECTORS_PER_BLOCK),
+        blocks: blocks(attr, st_blocks).saturating_mul(SECTORS_PER_BLOCK),
         atime: system_time(attr.accessed),
         mtime: system_time(attr.modified),
         ctime: system_time(attr.changed),
@@ -32,6 +34,13 @@ pub(super) fn to_kernel(attr: &Attr) -> FileAttr {
         rdev: attr.rdev,
         blksize: PREFERRED_IO_BYTES,
         flags: 0,
+    }
+}
+
+fn blocks(attr: &Attr, st_blocks: StBlocks) -> u64 {
+    match (st_blocks, attr.kind) {
+        (StBlocks::Length, FileKind::Regular) => attr.mapped_blocks.max(attr.size_bytes.div_ceil(BLOCK_BYTES as u64)),
+        _ => attr.mapped_blocks,
     }
 }
 
@@ -123,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn mapped_blocks_are_counted_in_sectors() {
+    fn blocks_are_counted_in_sectors_of_what_is_mapped_or_of_the_length() {
         let attr = Attr {
             ino: Ino(77),
             kind: FileKind::Regular,
@@ -141,10 +150,16 @@ mod tests {
             domain: 0,
             dedup: Dedup::On,
         };
-        let kernel = to_kernel(&attr);
+        let kernel = to_kernel(&attr, StBlocks::Mapped);
         assert_eq!((kernel.ino, kernel.size, kernel.blocks), (INodeNo(77), 1 << 40, 40));
         assert_eq!((kernel.perm, kernel.nlink, kernel.uid, kernel.gid), (0o6755, 3, 1, 2));
         assert_eq!(kernel.mtime, UNIX_EPOCH - Duration::new(0, 999_999_997));
+
+        let blocks_of = |attr: &Attr| to_kernel(attr, StBlocks::Length).blocks;
+        assert_eq!(blocks_of(&attr), (1 << 40) / 512, "holes count as well");
+        assert_eq!(blocks_of(&Attr { size_bytes: 1, ..attr.clone() }), 40, "reserved beyond the end");
+        assert_eq!(blocks_of(&Attr { size_bytes: 20_481, ..attr.clone() }), 48, "a part of a block is a block");
+        assert_eq!(blocks_of(&Attr { kind: FileKind::Directory, ..attr }), 40);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::attributes::{file_type, ino, kind_of_node, new_file, permissions, set
 use super::filesystem::{Caching, Entry, Opened, Place, PoolFilesystem, Result};
 use super::flags::OpenFlags;
 use super::{fuser_transport, read_buffer};
+use crate::options::{MountOptions, StBlocks};
 
 /// How long the kernel may believe names and attributes: everything that changes them passes through it.
 const VALID: Duration = Duration::from_secs(60 * 60);
@@ -35,11 +36,12 @@ const _: () = assert!(STATFS_UNIT_BYTES as usize == BLOCK_BYTES);
 pub(super) struct FuserAdapter {
     filesystem: PoolFilesystem,
     writeback_cache: bool,
+    st_blocks: StBlocks,
 }
 
 impl FuserAdapter {
-    pub(super) fn new(filesystem: PoolFilesystem, writeback_cache: bool) -> FuserAdapter {
-        FuserAdapter { filesystem, writeback_cache }
+    pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions) -> FuserAdapter {
+        FuserAdapter { filesystem, writeback_cache: options.writeback_cache, st_blocks: options.st_blocks }
     }
 
     /// Returns what `open(2)` tells the kernel.
@@ -51,6 +53,20 @@ impl FuserAdapter {
         };
         // A flush has nothing to do here; with the writeback cache it is when the kernel hands over what it has.
         if self.writeback_cache { flags } else { flags | FopenFlags::FOPEN_NOFLUSH }
+    }
+
+    fn reply_entry(&self, result: Result<Attr>, reply: ReplyEntry) {
+        match result {
+            Ok(attr) => reply.entry(&VALID, &to_kernel(&attr, self.st_blocks), GENERATION),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn reply_attr(&self, result: Result<Attr>, reply: ReplyAttr) {
+        match result {
+            Ok(attr) => reply.attr(&VALID, &to_kernel(&attr, self.st_blocks)),
+            Err(error) => reply.error(errno(error)),
+        }
     }
 }
 
@@ -64,20 +80,6 @@ fn at(parent: INodeNo, name: &OsStr) -> Entry<'_> {
 
 fn place(number: INodeNo, offset: u64) -> Place {
     Place { ino: ino(number), offset }
-}
-
-fn reply_entry(result: Result<Attr>, reply: ReplyEntry) {
-    match result {
-        Ok(attr) => reply.entry(&VALID, &to_kernel(&attr), GENERATION),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-fn reply_attr(result: Result<Attr>, reply: ReplyAttr) {
-    match result {
-        Ok(attr) => reply.attr(&VALID, &to_kernel(&attr)),
-        Err(error) => reply.error(errno(error)),
-    }
 }
 
 fn reply_empty(result: Result<()>, reply: ReplyEmpty) {
@@ -106,7 +108,7 @@ impl fuser::Filesystem for FuserAdapter {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        reply_entry(self.filesystem.lookup(at(parent, name)), reply);
+        self.reply_entry(self.filesystem.lookup(at(parent, name)), reply);
     }
 
     fn forget(&self, _request: &Request, number: INodeNo, holds: u64) {
@@ -114,7 +116,7 @@ impl fuser::Filesystem for FuserAdapter {
     }
 
     fn getattr(&self, _request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        reply_attr(self.filesystem.attr(ino(number)), reply);
+        self.reply_attr(self.filesystem.attr(ino(number)), reply);
     }
 
     fn setattr(
@@ -143,7 +145,7 @@ impl fuser::Filesystem for FuserAdapter {
             accessed: accessed.map(set_time),
             modified: modified.map(set_time),
         };
-        reply_attr(self.filesystem.set_attr(ino(number), change, request.uid()), reply);
+        self.reply_attr(self.filesystem.set_attr(ino(number), change, request.uid()), reply);
     }
 
     fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
@@ -165,12 +167,12 @@ impl fuser::Filesystem for FuserAdapter {
     ) {
         let made = kind_of_node(mode)
             .and_then(|kind| self.filesystem.create(at(parent, name), &new_file(request, kind, mode, umask, rdev)));
-        reply_entry(made, reply);
+        self.reply_entry(made, reply);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let new = new_file(request, FileKind::Directory, mode, umask, 0);
-        reply_entry(self.filesystem.create(at(parent, name), &new), reply);
+        self.reply_entry(self.filesystem.create(at(parent, name), &new), reply);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -184,7 +186,7 @@ impl fuser::Filesystem for FuserAdapter {
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
         let made = self.filesystem.create_symlink(at(parent, name), target, request.uid(), request.gid());
-        reply_entry(made, reply);
+        self.reply_entry(made, reply);
     }
 
     fn rename(
@@ -201,7 +203,7 @@ impl fuser::Filesystem for FuserAdapter {
     }
 
     fn link(&self, _request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        reply_entry(self.filesystem.link(ino(number), at(parent, name)), reply);
+        self.reply_entry(self.filesystem.link(ino(number), at(parent, name)), reply);
     }
 
     fn open(&self, _request: &Request, number: INodeNo, flags: fuser::OpenFlags, reply: ReplyOpen) {
@@ -224,7 +226,7 @@ impl fuser::Filesystem for FuserAdapter {
             Ok(attr) => {
                 let opened = self.filesystem.open(attr.ino, OpenFlags(flags));
                 let handle = FileHandle(opened.handle);
-                reply.created(&VALID, &to_kernel(&attr), GENERATION, handle, self.open_flags(opened));
+                reply.created(&VALID, &to_kernel(&attr, self.st_blocks), GENERATION, handle, self.open_flags(opened));
             }
             Err(error) => reply.error(errno(error)),
         }
@@ -335,7 +337,7 @@ impl fuser::Filesystem for FuserAdapter {
         mut reply: ReplyDirectoryPlus,
     ) {
         let listed = self.filesystem.list_with_attributes(ino(number), offset, &mut |entry, attr| {
-            let (name, attr) = (OsStr::from_bytes(&entry.name), to_kernel(attr));
+            let (name, attr) = (OsStr::from_bytes(&entry.name), to_kernel(attr, self.st_blocks));
             match reply.add(attr.ino, entry.cookie, name, &VALID, &attr, GENERATION) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),

@@ -51,7 +51,7 @@ pub(crate) fn connect(
     mountpoint: &Path,
     options: &MountOptions,
 ) -> io::Result<Box<dyn Transport>> {
-    let adapter = FuserAdapter::new(filesystem, options.writeback_cache);
+    let adapter = FuserAdapter::new(filesystem, options);
     let session = Session::new(adapter, mountpoint, &config(options))?;
     let invalidator = Arc::new(FuserInvalidator { notifier: session.notifier() });
     Ok(Box::new(FuserTransport { session, invalidator }))

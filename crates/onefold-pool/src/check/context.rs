@@ -72,7 +72,11 @@ impl<'a> Context<'a> {
         let replayed = match replay::replay(device, &geometry, pool_tag) {
             Ok(replayed) => replayed,
             Err(PoolError::Damaged { structure, block, what }) => {
-                findings.tell(structure, Some(block), format!("{what}; nothing else can be judged without the journal"));
+                findings.tell(
+                    structure,
+                    Some(block),
+                    format!("{what}; nothing else can be judged without the journal"),
+                );
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -119,7 +123,12 @@ impl<'a> Context<'a> {
 ///
 /// # Errors
 /// [`PoolError::MemoryTooSmall`].
-pub(super) fn ensure_fits(count: usize, bytes: usize, limit: u64, memory_bytes: u64) -> std::result::Result<(), CheckError> {
+pub(super) fn ensure_fits(
+    count: usize,
+    bytes: usize,
+    limit: u64,
+    memory_bytes: u64,
+) -> std::result::Result<(), CheckError> {
     let taken = count as u64 * bytes as u64;
     if taken <= limit {
         return Ok(());

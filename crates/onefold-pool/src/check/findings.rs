@@ -73,7 +73,13 @@ impl Findings {
     }
 
     /// Tells of a problem that hits `ino`.
-    pub(super) fn tell_of(&mut self, ino: Ino, structure: &'static str, block: Option<BlockNo>, what: impl Into<String>) {
+    pub(super) fn tell_of(
+        &mut self,
+        ino: Ino,
+        structure: &'static str,
+        block: Option<BlockNo>,
+        what: impl Into<String>,
+    ) {
         self.add(structure, block, what.into(), &[ino], None);
     }
 
@@ -82,7 +88,14 @@ impl Findings {
         self.add(structure, Some(block), what.into(), &[], Some(block));
     }
 
-    fn add(&mut self, structure: &'static str, block: Option<BlockNo>, what: String, inos: &[Ino], traced: Option<BlockNo>) {
+    fn add(
+        &mut self,
+        structure: &'static str,
+        block: Option<BlockNo>,
+        what: String,
+        inos: &[Ino],
+        traced: Option<BlockNo>,
+    ) {
         self.total += 1;
         if self.found.len() < PROBLEMS_MAX {
             let problem = Problem { structure, block, files: Vec::new(), what };

@@ -20,7 +20,11 @@ fn read(device: &dyn BlockDevice, at: BlockNo) -> Result<AlignedBuffer> {
 }
 
 /// Checks that both superblock copies are whole and say the same.
-pub(super) fn check_superblocks(device: &dyn BlockDevice, superblock: &Superblock, findings: &mut Findings) -> Result<()> {
+pub(super) fn check_superblocks(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    findings: &mut Findings,
+) -> Result<()> {
     for (at, name) in [(SUPERBLOCK, "the superblock"), (SUPERBLOCK_COPY, "the superblock's copy")] {
         let buffer = match read(device, at) {
             Ok(buffer) => buffer,
@@ -35,7 +39,9 @@ pub(super) fn check_superblocks(device: &dyn BlockDevice, superblock: &Superbloc
             Err(SuperblockError::Damaged(what)) => {
                 findings.tell("superblock", Some(at), format!("{name} is unusable: {what}"));
             }
-            Err(SuperblockError::NotAPool) => findings.tell("superblock", Some(at), format!("{name} has been overwritten")),
+            Err(SuperblockError::NotAPool) => {
+                findings.tell("superblock", Some(at), format!("{name} has been overwritten"))
+            }
             Err(SuperblockError::Newer(what)) => return Err(PoolError::NewerFormat(what)),
         }
     }
@@ -43,7 +49,11 @@ pub(super) fn check_superblocks(device: &dyn BlockDevice, superblock: &Superbloc
 }
 
 /// Checks both header slots of the journal. All that a slot says lies in its first sector, so no crash tears it.
-pub(super) fn check_journal_headers(device: &dyn BlockDevice, superblock: &Superblock, findings: &mut Findings) -> Result<()> {
+pub(super) fn check_journal_headers(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    findings: &mut Findings,
+) -> Result<()> {
     let geometry = &superblock.geometry;
     for slot in 0..HEADER_SLOTS {
         let at = geometry.journal_first.plus(slot);
@@ -66,7 +76,11 @@ pub(super) fn state(reader: &mut Reader<'_>, geometry: &Geometry, findings: &mut
     let state = match reader.block(STATE, BlockKind::State) {
         Ok(bytes) => Box::new(*bytes),
         Err(what) => {
-            findings.tell("pool state", Some(STATE), format!("the pool state is unusable: {what}; nothing else can be judged"));
+            findings.tell(
+                "pool state",
+                Some(STATE),
+                format!("the pool state is unusable: {what}; nothing else can be judged"),
+            );
             return None;
         }
     };

@@ -97,3 +97,8 @@ fn report_of(findings: Findings) -> CheckReport {
     let problems = findings.found.into_iter().map(|found| found.problem).collect();
     CheckReport { problems, problems_total: findings.total, ..CheckReport::default() }
 }
+
+/// Not yet.
+pub fn repair(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progress) -> Result<CheckReport> {
+    check(device, options, progress)
+}

@@ -95,7 +95,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns `count` consecutive blocks, each of them of that kind or what is wrong with it. They are not kept.
-    pub(super) fn run(&mut self, first: BlockNo, count: usize, kind: BlockKind) -> Vec<Result<Box<BlockBytes>, String>> {
+    pub(super) fn run(
+        &mut self,
+        first: BlockNo,
+        count: usize,
+        kind: BlockKind,
+    ) -> Vec<Result<Box<BlockBytes>, String>> {
         let mut buffer = AlignedBuffer::zeroed(count);
         let whole = self.device.read(first, &mut buffer);
         self.blocks_read += count as u64;
@@ -128,7 +133,8 @@ impl<'a> Reader<'a> {
         let mut rest: &mut [u8] = &mut buffer[..blocks.len() * BLOCK_BYTES];
         let mut at = 0;
         while at < blocks.len() {
-            let run = (0..).zip(&blocks[at..]).take_while(|(offset, block)| **block == blocks[at].plus(*offset)).count();
+            let run =
+                (0..).zip(&blocks[at..]).take_while(|(offset, block)| **block == blocks[at].plus(*offset)).count();
             let (into, after) = rest.split_at_mut(run * BLOCK_BYTES);
             batch.push(ReadOp { first: blocks[at], into });
             rest = after;

@@ -50,7 +50,14 @@ impl Engine {
     ///
     /// # Errors
     /// [`PoolError::Invalid`] where the ranges overlap in one file; no space; device errors.
-    pub(crate) fn clone_part(&self, source: Ino, source_offset: u64, target: Ino, target_offset: u64, bytes: u64) -> Result<u64> {
+    pub(crate) fn clone_part(
+        &self,
+        source: Ino,
+        source_offset: u64,
+        target: Ino,
+        target_offset: u64,
+        bytes: u64,
+    ) -> Result<u64> {
         self.ensure_writable()?;
         let (size, same_domain) = self.view(|op| {
             let from = op.regular(source)?;

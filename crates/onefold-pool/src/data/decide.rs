@@ -18,6 +18,7 @@ use std::sync::Arc;
 use onefold_block::{BlockNo, Fingerprint};
 
 use crate::activity::{Activity, Counter};
+use crate::filter::Candidates;
 use crate::format::geometry::Geometry;
 use crate::format::header::BlockKind;
 use crate::format::inode::Inode;
@@ -151,6 +152,10 @@ impl Op<'_> {
         let mut seen: HashMap<Fingerprint, usize> = HashMap::new();
         let mut missing = false;
         let mut for_nothing = 0;
+        // All look-ups at once, so that their waits for memory overlap; taken in the order in which blocks come.
+        let sought = undecided.iter().filter(|&&at| sharing.enabled && !blocks[at].is_zero);
+        let fingerprints: Vec<Fingerprint> = sought.map(|&at| blocks[at].fingerprint).collect();
+        let mut candidates = self.meta.filter.candidates_each(&fingerprints).into_iter();
         for &at in undecided {
             let incoming = &blocks[at];
             if incoming.is_zero {
@@ -161,6 +166,7 @@ impl Op<'_> {
                 choices.push(Choice::New);
                 continue;
             }
+            let candidates = candidates.next().expect("one for each block that is looked up");
             if let Some(&other) = seen.get(&incoming.fingerprint) {
                 let equal = sharing.verify == Verify::Fingerprint || blocks[other].bytes == incoming.bytes;
                 choices.push(if equal { Choice::Same(other) } else { Choice::New });
@@ -172,7 +178,7 @@ impl Op<'_> {
                 choices.push(Choice::Attach);
                 continue;
             }
-            match self.find_stored(incoming, sharing.domain)? {
+            match self.find_stored(incoming, &candidates, sharing.domain)? {
                 Found::Stored(block) => choices.push(Choice::Share(block)),
                 Found::Nothing { pages } => {
                     for_nothing += pages;
@@ -190,9 +196,8 @@ impl Op<'_> {
     }
 
     /// Looks for a stored block with that fingerprint: the filter names pages, the pages confirm or deny.
-    fn find_stored(&mut self, incoming: &Incoming<'_>, domain: u16) -> OpResult<Found> {
+    fn find_stored(&mut self, incoming: &Incoming<'_>, candidates: &Candidates, domain: u16) -> OpResult<Found> {
         let geometry: Geometry = self.meta.geometry;
-        let candidates = self.meta.filter.candidates(incoming.fingerprint);
         let mut missing = false;
         let mut pages = 0;
         for page_no in candidates.iter() {
@@ -270,9 +275,7 @@ impl Op<'_> {
             let block = match fate {
                 Fate::Share(block) => *block,
                 // Somebody else has made the entry, and may have dropped it again since.
-                Fate::Attach(flight) | Fate::Write(flight)
-                    if !self.meta.in_flight.is_uninitialised(flight.block) =>
-                {
+                Fate::Attach(flight) | Fate::Write(flight) if !self.meta.in_flight.is_uninitialised(flight.block) => {
                     flight.block
                 }
                 Fate::Hole | Fate::Same(_) | Fate::Attach(_) | Fate::Write(_) => continue,

@@ -45,7 +45,9 @@ impl Engine {
             match self.write_piece(ino, &piece) {
                 Ok(()) => done += length,
                 // A small journal takes a large write in several transactions.
-                Err(PoolError::TooLargeForJournal) if batch_blocks > 1 => batch_blocks = batch_blocks.div_ceil(2).max(1),
+                Err(PoolError::TooLargeForJournal) if batch_blocks > 1 => {
+                    batch_blocks = batch_blocks.div_ceil(2).max(1)
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -70,8 +70,5 @@ impl Engine {
 
 /// Returns how many entries from the first on name consecutive blocks.
 fn consecutive(entries: &[MapEntry], first: BlockNo) -> usize {
-    (0..)
-        .zip(entries)
-        .take_while(|(offset, entry)| **entry == MapEntry::Block(first.plus(*offset)))
-        .count()
+    (0..).zip(entries).take_while(|(offset, entry)| **entry == MapEntry::Block(first.plus(*offset))).count()
 }

@@ -63,7 +63,8 @@ impl Engine {
         if bytes == 0 {
             return Err(PoolError::Invalid("an empty range"));
         }
-        let end = offset.checked_add(bytes).filter(|&end| end <= crate::FILE_BYTES_MAX).ok_or(PoolError::FileTooLarge)?;
+        let end =
+            offset.checked_add(bytes).filter(|&end| end <= crate::FILE_BYTES_MAX).ok_or(PoolError::FileTooLarge)?;
         self.view(|op| op.regular(ino))?;
         let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroRange);
         let _guard = self.range_locks.lock(ino, offset / BLOCK_BYTES_U64..u64::MAX, Access::Exclusive);

@@ -100,9 +100,8 @@ impl Engine {
         for round in 0.. {
             // Blocks that keep losing what they were to share get blocks of their own.
             let sharing = Sharing { enabled: sharing.enabled && round < ROUNDS_MAX, ..sharing };
-            let fates = self.run(privilege, |op| {
-                op.decide(&inode, first, &blocks, &undecided, sharing, &self.activity)
-            })?;
+            let fates =
+                self.run(privilege, |op| op.decide(&inode, first, &blocks, &undecided, sharing, &self.activity))?;
             for (&at, fate) in undecided.iter().zip(fates) {
                 plan.fates[at] = fate;
             }
@@ -166,7 +165,10 @@ impl Engine {
         }
         new.sort_unstable_by_key(|(block, _, _)| *block);
         // What is written is copied once, into memory that O_DIRECT takes and nobody else can change.
-        let mut buffer = AlignedBuffer::zeroed(new.len());
+        let mut buffer = self.buffers.take();
+        if buffer.block_count() < new.len() {
+            buffer = AlignedBuffer::zeroed(new.len());
+        }
         for (place, (block, bytes, _)) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(&new) {
             place.copy_from_slice(bytes);
             self.data_cache.forget(*block);

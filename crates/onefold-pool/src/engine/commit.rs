@@ -71,7 +71,12 @@ struct Taken {
 
 impl Committer {
     /// Returns the committer of an opened pool: `home` and `held` are what recovery found in the log.
-    pub(crate) fn new(log: Log, durable: u64, home: BTreeMap<BlockNo, Arc<BlockBytes>>, held: Vec<BlockNo>) -> Committer {
+    pub(crate) fn new(
+        log: Log,
+        durable: u64,
+        home: BTreeMap<BlockNo, Arc<BlockBytes>>,
+        held: Vec<BlockNo>,
+    ) -> Committer {
         Committer { log, durable, home, held, freed_later: Vec::new() }
     }
 }
@@ -169,7 +174,8 @@ impl Engine {
                 }
             }
             Journaling::Off => {
-                let blocks: BTreeMap<_, _> = taken.blocks.into_iter().map(|logged| (logged.block, logged.bytes)).collect();
+                let blocks: BTreeMap<_, _> =
+                    taken.blocks.into_iter().map(|logged| (logged.block, logged.bytes)).collect();
                 self.write_home(&blocks)?;
                 log::sync(&*self.device, BlockNo(0))?;
                 let mut meta = self.meta();

@@ -91,7 +91,11 @@ impl Engine {
                 }
                 let at = run.first.plus(done);
                 // Under the metadata lock, against the rule: the pool is closing, nobody waits for it.
-                self.device.write(at, &buffer).map_err(|source| PoolError::Io { action: "write", block: at, source })?;
+                self.device.write(at, &buffer).map_err(|source| PoolError::Io {
+                    action: "write",
+                    block: at,
+                    source,
+                })?;
                 done += count;
             }
         }

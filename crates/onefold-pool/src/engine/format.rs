@@ -26,7 +26,8 @@ const ZERO_BLOCKS: usize = 256;
 /// # Errors
 /// A device too small, an impossible option, device errors.
 pub(crate) fn create(device: &Arc<dyn BlockDevice>, options: &CreateOptions, environment: &Environment) -> Result<()> {
-    let found = device.block_count().map_err(|source| PoolError::Io { action: "measure", block: BlockNo(0), source })?;
+    let found =
+        device.block_count().map_err(|source| PoolError::Io { action: "measure", block: BlockNo(0), source })?;
     if found < DEVICE_BLOCKS_MIN {
         return Err(PoolError::DeviceTooSmall { found, needed: DEVICE_BLOCKS_MIN });
     }
@@ -38,7 +39,11 @@ pub(crate) fn create(device: &Arc<dyn BlockDevice>, options: &CreateOptions, env
         .ok_or(PoolError::Invalid("a journal has 1 to 64 MiB, and the device must be large enough for it"))?;
     let (mut uuid, mut key) = ([0; 16], [0; 32]);
     let fill = |into: &mut [u8]| {
-        environment.random.fill(into).map_err(|source| PoolError::Io { action: "find randomness for", block: SUPERBLOCK, source })
+        environment.random.fill(into).map_err(|source| PoolError::Io {
+            action: "find randomness for",
+            block: SUPERBLOCK,
+            source,
+        })
     };
     fill(&mut uuid)?;
     fill(&mut key)?;
@@ -98,7 +103,6 @@ fn write_state(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> 
     set(Field::NextIno, crate::Ino::ROOT.0 + 1);
     set(Field::GroupsReady, 1);
     set(Field::NextReclaim, 1);
-    set(Field::FreeBlocks, superblock.geometry.allocatable_blocks());
     header::seal(&mut state);
     write_one(device, STATE, &state)
 }

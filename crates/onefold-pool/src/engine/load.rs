@@ -27,7 +27,8 @@ impl Engine {
         debug_assert!(!faults.is_empty(), "an operation faulted without saying on what");
         let mut mine: Vec<Fault> = {
             let mut meta = self.meta.lock();
-            let mut mine: Vec<Fault> = faults.iter().copied().filter(|fault| meta.cache.begin_load(fault.block)).collect();
+            let mut mine: Vec<Fault> =
+                faults.iter().copied().filter(|fault| meta.cache.begin_load(fault.block)).collect();
             if mine.is_empty() {
                 while faults.iter().any(|fault| meta.cache.is_loading(fault.block)) {
                     self.loaded.wait(&mut meta);
@@ -104,7 +105,8 @@ impl Engine {
         let mut at = 0;
         while at < sorted.len() {
             let first = sorted[at].block;
-            let run = (at..sorted.len()).take_while(|&next| sorted[next].block.0 == first.0 + (next - at) as u64).count();
+            let run =
+                (at..sorted.len()).take_while(|&next| sorted[next].block.0 == first.0 + (next - at) as u64).count();
             let (into, after) = rest.split_at_mut(run * BLOCK_BYTES);
             batch.push(ReadOp { first, into });
             rest = after;

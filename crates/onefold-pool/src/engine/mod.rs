@@ -21,7 +21,7 @@ pub(crate) mod space;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use onefold_block::{BlockDevice, FingerprintKey};
+use onefold_block::{BlockDevice, BufferPool, FingerprintKey};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::activity::Activity;
@@ -47,6 +47,8 @@ pub(crate) struct Engine {
     pub(crate) activity: Activity,
     pub(crate) range_locks: RangeLocks,
     pub(crate) data_cache: DataCache,
+    /// Buffers for new blocks on their way to the device: fresh memory costs more than the copy into it.
+    pub(crate) buffers: BufferPool,
     keys: Mutex<HashMap<u16, FingerprintKey>>,
     pool_key: [u8; 32],
     meta: Mutex<Meta>,

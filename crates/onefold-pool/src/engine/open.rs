@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use onefold_block::{AlignedBuffer, BlockDevice};
+use onefold_block::{AlignedBuffer, BlockDevice, BufferPool};
 use parking_lot::{Condvar, Mutex};
 
 use super::Engine;
@@ -12,6 +12,7 @@ use super::commit::Committer;
 use crate::activity::{Activity, Counter};
 use crate::data::cache::DataCache;
 use crate::data::range_lock::RangeLocks;
+use crate::data::write::BATCH_BLOCKS;
 use crate::error::{PoolError, Result};
 use crate::filter::{Filter, FilterOptions};
 use crate::format::geometry::{Geometry, STATE, SUPERBLOCK, SUPERBLOCK_COPY};
@@ -20,11 +21,11 @@ use crate::format::state::Field;
 use crate::format::superblock::{Superblock, SuperblockError};
 use crate::journal::log::{self, Log};
 use crate::journal::replay::{self, Replayed};
+use crate::meta::Meta;
 use crate::meta::cache::Cache;
 use crate::meta::groups::Groups;
 use crate::meta::in_flight::InFlightTable;
 use crate::meta::running::Running;
-use crate::meta::Meta;
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions};
 
@@ -35,7 +36,8 @@ use crate::options::{Environment, OpenOptions};
 pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let mut newest: Option<Superblock> = None;
     let mut complaints = Vec::new();
-    let found = device.block_count().map_err(|source| PoolError::Io { action: "measure", block: SUPERBLOCK, source })?;
+    let found =
+        device.block_count().map_err(|source| PoolError::Io { action: "measure", block: SUPERBLOCK, source })?;
     for at in [SUPERBLOCK, SUPERBLOCK_COPY] {
         if at.0 >= found {
             continue;
@@ -65,10 +67,14 @@ pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
 
 /// Checks that the device still has all that the superblock describes.
 pub(crate) fn check_length(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
-    let found = device.block_count().map_err(|source| PoolError::Io { action: "measure", block: SUPERBLOCK, source })?;
+    let found =
+        device.block_count().map_err(|source| PoolError::Io { action: "measure", block: SUPERBLOCK, source })?;
     let needed = superblock.geometry.total_blocks;
     if found < needed { Err(PoolError::DeviceTooSmall { found, needed }) } else { Ok(()) }
 }
+
+/// Unused buffers that are kept, in bytes.
+const BUFFERS_BYTES_MAX: usize = 4 << 20;
 
 /// How the `memory` setting is shared out, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -157,6 +163,7 @@ impl Engine {
             activity,
             range_locks: RangeLocks::default(),
             data_cache: DataCache::new(plan.data),
+            buffers: BufferPool::new(BATCH_BLOCKS, BUFFERS_BYTES_MAX),
             keys: Mutex::new(HashMap::new()),
             meta: Mutex::new(meta),
             loaded: Condvar::new(),
@@ -201,11 +208,17 @@ fn load_state(device: &dyn BlockDevice, meta: &mut Meta) -> Result<()> {
     }
     let ready = meta.state(Field::GroupsReady);
     if ready == 0 || ready > meta.geometry.group_count() {
-        return Err(damaged(format!("{ready} block groups are said to be ready, the pool has {}", meta.geometry.group_count())));
+        return Err(damaged(format!(
+            "{ready} block groups are said to be ready, the pool has {}",
+            meta.geometry.group_count()
+        )));
     }
-    let free = meta.state(Field::FreeBlocks);
-    if free > meta.geometry.allocatable_blocks() {
-        return Err(damaged(format!("{free} blocks are said to be free, the pool has {}", meta.geometry.allocatable_blocks())));
+    let used = meta.state(Field::DataBlocks).saturating_add(meta.state(Field::MetadataBlocks));
+    if used > meta.geometry.allocatable_blocks() {
+        return Err(damaged(format!(
+            "{used} blocks are said to be in use, the pool has {}",
+            meta.geometry.allocatable_blocks()
+        )));
     }
     Ok(())
 }

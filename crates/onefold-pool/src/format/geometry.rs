@@ -74,6 +74,8 @@ pub struct Geometry {
     pub placement: StorePlacement,
     /// Blocks covered by groups: all of them, or all before the stores at the end.
     grouped_blocks: u64,
+    /// Blocks that can hold data, map nodes and tree pages.
+    allocatable_blocks: u64,
 }
 
 /// A block's entry in its fingerprint store.
@@ -96,8 +98,8 @@ impl Geometry {
         let large = device_blocks >= GROUP_BLOCKS;
         let journal_first = BlockNo(if large { JOURNAL_FIRST_LARGE } else { JOURNAL_FIRST_SMALL });
         let journal_max = if large { JOURNAL_BLOCKS_MAX } else { (SUPERBLOCK_COPY.0 - JOURNAL_FIRST_SMALL) / 2 };
-        let journal_blocks = journal_blocks
-            .unwrap_or_else(|| (device_blocks / 64).clamp(JOURNAL_BLOCKS_MIN, journal_max));
+        let journal_blocks =
+            journal_blocks.unwrap_or_else(|| (device_blocks / 64).clamp(JOURNAL_BLOCKS_MIN, journal_max));
         if !(JOURNAL_BLOCKS_MIN..=journal_max).contains(&journal_blocks) {
             return None;
         }
@@ -106,7 +108,12 @@ impl Geometry {
 
     /// Returns the layout that a superblock describes; `None` if it makes no sense.
     #[must_use]
-    pub fn new(total_blocks: u64, journal_first: BlockNo, journal_blocks: u64, placement: StorePlacement) -> Option<Geometry> {
+    pub fn new(
+        total_blocks: u64,
+        journal_first: BlockNo,
+        journal_blocks: u64,
+        placement: StorePlacement,
+    ) -> Option<Geometry> {
         if !(DEVICE_BLOCKS_MIN..=BlockNo::MAX.0).contains(&total_blocks) {
             return None;
         }
@@ -137,7 +144,11 @@ impl Geometry {
         if grouped_blocks <= SUPERBLOCK_COPY.0 {
             return None;
         }
-        Some(Geometry { total_blocks, journal_first, journal_blocks, placement, grouped_blocks })
+        let mut geometry =
+            Geometry { total_blocks, journal_first, journal_blocks, placement, grouped_blocks, allocatable_blocks: 0 };
+        geometry.allocatable_blocks =
+            (0..geometry.group_count()).map(|group| geometry.group_blocks(group) - geometry.fixed_blocks(group)).sum();
+        Some(geometry)
     }
 
     /// Returns the number of block groups.
@@ -265,7 +276,7 @@ impl Geometry {
     /// Returns the number of blocks that can be allocated, all groups together.
     #[must_use]
     pub fn allocatable_blocks(&self) -> u64 {
-        (0..self.group_count()).map(|group| self.group_blocks(group) - self.fixed_blocks(group)).sum()
+        self.allocatable_blocks
     }
 }
 

@@ -208,7 +208,8 @@ impl FilterRun {
         if bytes.len() != 24 {
             return None;
         }
-        let run = FilterRun { generation: get_u64(bytes, 0), first: BlockNo(get_u64(bytes, 8)), count: get_u64(bytes, 16) };
+        let run =
+            FilterRun { generation: get_u64(bytes, 0), first: BlockNo(get_u64(bytes, 8)), count: get_u64(bytes, 16) };
         (run.first <= BlockNo::MAX && run.count <= super::geometry::GROUP_BLOCKS).then_some(run)
     }
 }

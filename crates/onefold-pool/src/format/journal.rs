@@ -90,7 +90,8 @@ impl JournalHeader {
     /// # Errors
     /// What is wrong with it. One of the two slots may be torn by a crash.
     pub fn decode(bytes: &BlockBytes, pool_tag: u32, at: BlockNo, log_blocks: u64) -> Result<JournalHeader, String> {
-        header::verify(bytes, pool_tag, BlockKind::JournalHeader, at).map_err(|error: HeaderError| error.to_string())?;
+        header::verify(bytes, pool_tag, BlockKind::JournalHeader, at)
+            .map_err(|error: HeaderError| error.to_string())?;
         let found = JournalHeader {
             generation: get_u64(bytes, 16),
             tail_sequence: get_u64(bytes, 24),
@@ -336,7 +337,9 @@ mod tests {
         assert!(opening.matches(&bytes));
         let mut seen = Vec::new();
         records(&bytes[..opening.length], |record| seen.push(record)).unwrap();
-        assert!(matches!(seen[0], Record::Whole { block: BlockNo(197), content } if header::verify(content, 5, BlockKind::State, BlockNo(197)).is_ok()));
+        assert!(
+            matches!(seen[0], Record::Whole { block: BlockNo(197), content } if header::verify(content, 5, BlockKind::State, BlockNo(197)).is_ok())
+        );
         let Record::Ranges { ranges, .. } = seen[1] else { panic!("{:?}", seen[1]) };
         assert_eq!(ranges.collect::<Vec<_>>(), [(100, &b"abcd"[..]), (4000, &[0; 96][..])]);
         assert_eq!(seen[2], Record::Forget { block: BlockNo(9) });

@@ -31,16 +31,14 @@ pub enum Field {
     SharedBlocks = 9,
     /// Map nodes, tree pages and saved filter blocks in use.
     MetadataBlocks = 10,
-    /// Blocks free in the bitmaps, groups not yet initialised included.
-    FreeBlocks = 11,
     /// Blocks promised to `fallocate`d ranges.
-    ReservedBlocks = 12,
+    ReservedBlocks = 11,
     /// Entries of the reclaim list.
-    ReclaimPending = 13,
+    ReclaimPending = 12,
 }
 
 /// Fields in use.
-pub const FIELD_COUNT: usize = 14;
+pub const FIELD_COUNT: usize = 13;
 
 impl Field {
     /// Returns the byte range of the number in the block.

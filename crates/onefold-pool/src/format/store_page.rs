@@ -139,7 +139,13 @@ mod tests {
 
     #[test]
     fn an_entry_survives_its_encoding() {
-        let data = Entry { fingerprint: Fingerprint([7; 16]), count: u32::MAX, domain: 513, usage: BlockUse::Data, private: true };
+        let data = Entry {
+            fingerprint: Fingerprint([7; 16]),
+            count: u32::MAX,
+            domain: 513,
+            usage: BlockUse::Data,
+            private: true,
+        };
         for entry in [data, Entry::FREE, Entry::metadata(BlockUse::MapNode), Entry::metadata(BlockUse::TreePage)] {
             assert_eq!(Entry::decode(&entry.encode()), Some(entry));
         }
@@ -159,7 +165,13 @@ mod tests {
 
     #[test]
     fn the_layout_of_an_entry_does_not_drift() {
-        let entry = Entry { fingerprint: Fingerprint([0xab; 16]), count: 0x0102_0304, domain: 0x0506, usage: BlockUse::Data, private: true };
+        let entry = Entry {
+            fingerprint: Fingerprint([0xab; 16]),
+            count: 0x0102_0304,
+            domain: 0x0506,
+            usage: BlockUse::Data,
+            private: true,
+        };
         let mut expected = [0xab; 24];
         expected[16..].copy_from_slice(&[4, 3, 2, 1, 6, 5, 1, 1]);
         assert_eq!(entry.encode(), expected);

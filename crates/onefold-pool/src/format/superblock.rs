@@ -58,7 +58,10 @@ pub struct Superblock {
 impl std::fmt::Debug for Superblock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The key stays out of logs.
-        f.debug_struct("Superblock").field("generation", &self.generation).field("geometry", &self.geometry).finish_non_exhaustive()
+        f.debug_struct("Superblock")
+            .field("generation", &self.generation)
+            .field("geometry", &self.geometry)
+            .finish_non_exhaustive()
     }
 }
 

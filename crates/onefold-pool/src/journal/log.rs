@@ -64,7 +64,12 @@ impl Log {
     ///
     /// # Errors
     /// Whatever the device reports. The pool must stop then: nobody knows what the device has.
-    pub(crate) fn append(&mut self, device: &dyn BlockDevice, builder: TransactionBuilder, sequence: u64) -> Result<()> {
+    pub(crate) fn append(
+        &mut self,
+        device: &dyn BlockDevice,
+        builder: TransactionBuilder,
+        sequence: u64,
+    ) -> Result<()> {
         let (bytes, chain) = builder.finish(self.pool_tag, self.chain, sequence, self.head);
         let buffer = AlignedBuffer::copy_of(&bytes);
         let blocks = (bytes.len() / BLOCK_BYTES) as u64;

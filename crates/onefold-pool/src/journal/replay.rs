@@ -30,8 +30,6 @@ pub(crate) struct Replayed {
     pub(crate) next_sequence: u64,
     /// Where the log stands.
     pub(crate) position: LogPosition,
-    /// The pool was closed properly and not opened since.
-    pub(crate) clean: bool,
 }
 
 /// Reads the header slots and the log.
@@ -52,7 +50,6 @@ pub(crate) fn replay(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u3
             chain: header.tail_chain,
             generation: header.generation,
         },
-        clean: header.clean,
     };
     let blocks_in_log = log_blocks(geometry);
     while let Some((opening, bytes)) = transaction_at(&log, replayed.position.head, pool_tag, blocks_in_log) {
@@ -141,7 +138,8 @@ fn apply_record(replayed: &mut Replayed, geometry: &Geometry, record: Record<'_>
             replayed.blocks.insert(block, Box::new(*content));
         }
         Record::Ranges { block, checksum, ranges } => {
-            let content = replayed.blocks.get_mut(&block).ok_or_else(|| format!("block {block} was never logged whole"))?;
+            let content =
+                replayed.blocks.get_mut(&block).ok_or_else(|| format!("block {block} was never logged whole"))?;
             for (offset, bytes) in ranges {
                 content[offset..offset + bytes.len()].copy_from_slice(bytes);
             }

@@ -75,7 +75,13 @@ impl Op<'_> {
 
     /// Clears `range` below a node with one parent; returns the change of its totals, which is written to the node but
     /// not to those above.
-    fn clear_node(&mut self, inode: &Inode, path: &mut Path, at: Covered, range: std::ops::Range<u64>) -> OpResult<Totals> {
+    fn clear_node(
+        &mut self,
+        inode: &Inode,
+        path: &mut Path,
+        at: Covered,
+        range: std::ops::Range<u64>,
+    ) -> OpResult<Totals> {
         let span = map_node::entry_span(at.level);
         let from = (range.start.max(at.base) - at.base) / span;
         let to = (range.end.min(at.base + FAN_OUT * span) - at.base).div_ceil(span);

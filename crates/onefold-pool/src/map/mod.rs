@@ -46,7 +46,8 @@ impl Op<'_> {
         let bytes = self.block(node, BlockKind::MapNode(level))?;
         let mut entries = Box::new([MapEntry::Hole; FAN_OUT_LEN]);
         for (at, entry) in entries.iter_mut().enumerate() {
-            *entry = map_node::entry(bytes, at).ok_or_else(|| damaged("file map", node, format!("entry {at} makes no sense")))?;
+            *entry = map_node::entry(bytes, at)
+                .ok_or_else(|| damaged("file map", node, format!("entry {at} makes no sense")))?;
         }
         Ok(entries)
     }

@@ -115,7 +115,8 @@ impl Op<'_> {
         for (depth, &node) in (0..levels).rev().zip(&path.nodes) {
             let mut totals = self.map_totals(node, depth)?;
             totals += change;
-            let bytes = map_node::encode_totals(totals).ok_or_else(|| damaged("file map", node, "totals below zero"))?;
+            let bytes =
+                map_node::encode_totals(totals).ok_or_else(|| damaged("file map", node, "totals below zero"))?;
             self.edit(node, BlockKind::MapNode(depth), map_node::TOTALS_RANGE)?.copy_from_slice(&bytes);
         }
         self.add_totals(inode, change);

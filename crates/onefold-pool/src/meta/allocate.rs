@@ -13,8 +13,8 @@ use super::groups::Cursor;
 use super::op::{Op, OpError, OpResult, Privilege, damaged};
 use crate::error::PoolError;
 use crate::format::geometry::{BITS_PER_BITMAP_BLOCK, GROUP_BLOCKS};
-use crate::format::header::{BlockKind, HEADER_BYTES};
 use crate::format::get_u64;
+use crate::format::header::{BlockKind, HEADER_BYTES};
 use crate::format::state::Field;
 use crate::format::store_page::{BlockUse, Entry};
 
@@ -108,7 +108,14 @@ impl Op<'_> {
     }
 
     /// Returns the first free run in a group at or after `from`: place within the group, and length, cut at `most`.
-    fn find_run(&mut self, group: u64, from: u64, least: u64, most: u64, for_data: bool) -> OpResult<Option<(u64, u64)>> {
+    fn find_run(
+        &mut self,
+        group: u64,
+        from: u64,
+        least: u64,
+        most: u64,
+        for_data: bool,
+    ) -> OpResult<Option<(u64, u64)>> {
         let end = self.meta.geometry.group_blocks(group);
         let mut at = from;
         while at < end {
@@ -172,7 +179,6 @@ impl Op<'_> {
         let block = self.find_metadata_block()?;
         self.set_bit(block, true)?;
         self.set_entry(block, &Entry::metadata(usage))?;
-        self.count(Field::FreeBlocks, -1);
         self.count(Field::MetadataBlocks, 1);
         self.create_block(block, kind);
         Ok(block)
@@ -180,7 +186,8 @@ impl Op<'_> {
 
     /// Blocks that this operation has taken but the pool state does not show yet.
     fn allocated_by_this_op(&self) -> u64 {
-        self.meta.state(Field::FreeBlocks).saturating_sub(self.state(Field::FreeBlocks))
+        let used = self.state(Field::DataBlocks) + self.state(Field::MetadataBlocks);
+        used.saturating_sub(self.meta.blocks_used())
     }
 
     fn find_metadata_block(&mut self) -> OpResult<BlockNo> {
@@ -233,7 +240,6 @@ impl Op<'_> {
         self.set_bit(block, true)?;
         self.set_entry(block, entry)?;
         self.unbusy(block);
-        self.count(Field::FreeBlocks, -1);
         self.count(Field::DataBlocks, 1);
         Ok(())
     }
@@ -248,7 +254,6 @@ impl Op<'_> {
         // Busy before the bit is committed: nobody may get the block until the free is durable.
         self.set_busy(block);
         self.freed_data(block);
-        self.count(Field::FreeBlocks, 1);
         self.count(Field::DataBlocks, -1);
         Ok(())
     }
@@ -262,7 +267,6 @@ impl Op<'_> {
         self.set_entry(block, &Entry::FREE)?;
         self.set_busy(block);
         self.freed_metadata(block);
-        self.count(Field::FreeBlocks, 1);
         self.count(Field::MetadataBlocks, -1);
         Ok(())
     }

@@ -91,7 +91,8 @@ impl Cache {
     }
 
     /// Returns the number of cached blocks.
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.index.len()
     }
 
@@ -181,7 +182,8 @@ impl Cache {
     }
 
     /// Visits all cached blocks.
-    pub(crate) fn for_each(&mut self, mut visit: impl FnMut(&mut Slot)) {
+    #[cfg(test)]
+    fn for_each(&mut self, mut visit: impl FnMut(&mut Slot)) {
         self.slots.iter_mut().flatten().for_each(&mut visit);
     }
 }

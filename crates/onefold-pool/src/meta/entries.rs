@@ -19,8 +19,9 @@ impl Op<'_> {
             return Err(damaged("file map", block, "points at a structure with a fixed place or past the end"));
         }
         let place = geometry.store_place(block);
-        store_page::entry(self.block(place.page, BlockKind::StorePage)?, place.index)
-            .ok_or_else(|| damaged(BlockKind::StorePage.name(), place.page, format!("entry of block {block} makes no sense")))
+        store_page::entry(self.block(place.page, BlockKind::StorePage)?, place.index).ok_or_else(|| {
+            damaged(BlockKind::StorePage.name(), place.page, format!("entry of block {block} makes no sense"))
+        })
     }
 
     /// Notes that the entries of `blocks` will be needed, so that all missing pages are read together.

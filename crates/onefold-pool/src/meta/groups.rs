@@ -37,8 +37,6 @@ pub(crate) struct Groups {
     store_misses: std::collections::VecDeque<u64>,
     /// Where the next data block is looked for.
     pub(crate) data_cursor: Cursor,
-    /// Where the next metadata block is looked for.
-    pub(crate) metadata_cursor: Cursor,
     /// A run kept for metadata, so that map nodes and tree pages do not cut file data into pieces: first and end.
     pub(crate) metadata_run: (u64, u64),
 }
@@ -80,7 +78,8 @@ impl Groups {
     }
 
     /// Tells whether a block is busy.
-    pub(crate) fn is_busy(&self, block: BlockNo) -> bool {
+    #[cfg(test)]
+    fn is_busy(&self, block: BlockNo) -> bool {
         let (group, word, bit) = place(block);
         self.busy.get(&group).is_some_and(|(bits, _)| bits[word] & bit != 0)
     }

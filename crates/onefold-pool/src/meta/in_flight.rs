@@ -157,7 +157,8 @@ impl InFlightTable {
     }
 
     /// Tells whether nothing is under way.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
         self.by_block.is_empty() && self.by_content.is_empty() && self.pins.is_empty()
     }
 }

@@ -58,9 +58,19 @@ impl Meta {
         field.get(self.cache.peek(crate::format::geometry::STATE).expect("the state block stays in the cache"))
     }
 
+    /// Returns how many blocks hold data, map nodes or tree pages.
+    pub(crate) fn blocks_used(&self) -> u64 {
+        self.state(Field::DataBlocks) + self.state(Field::MetadataBlocks)
+    }
+
+    /// Returns how many blocks are free in the bitmaps, groups not yet initialised included.
+    pub(crate) fn blocks_free(&self) -> u64 {
+        self.geometry.allocatable_blocks().saturating_sub(self.blocks_used())
+    }
+
     /// Returns how many blocks are free and may be handed out now: freed ones wait for their commit.
     pub(crate) fn blocks_available(&self) -> u64 {
-        self.state(Field::FreeBlocks).saturating_sub(self.groups.busy_count())
+        self.blocks_free().saturating_sub(self.groups.busy_count())
     }
 
     /// Tells whether the entry of `block` is (to be) in the filter.

@@ -85,6 +85,7 @@ enum Effect {
     FreedData(BlockNo),
     FreedMetadata(BlockNo),
     Initialised(BlockNo),
+    Hold(u64),
 }
 
 /// An operation under way.
@@ -252,6 +253,11 @@ impl<'a> Op<'a> {
         self.wrote_data = true;
     }
 
+    /// On success: a door holds an inode. In the operation that makes it visible, or reclaim might come first.
+    pub(crate) fn hold_on_success(&mut self, ino: crate::Ino) {
+        self.effects.push(Effect::Hold(ino.0));
+    }
+
     /// The commit must flush the device before it writes the journal: metadata of this operation names data or blocks
     /// written outside the journal.
     pub(crate) fn wrote_data(&mut self) {
@@ -293,7 +299,7 @@ impl<'a> Op<'a> {
             Field::SharedBlocks,
             Field::MetadataBlocks,
         ];
-        let more: [Field; 3] = [Field::FreeBlocks, Field::ReservedBlocks, Field::ReclaimPending];
+        let more: [Field; 2] = [Field::ReservedBlocks, Field::ReclaimPending];
         for field in fields.into_iter().chain(more) {
             let delta = std::mem::take(&mut self.deltas[field as usize]);
             if delta == 0 {
@@ -338,6 +344,7 @@ impl<'a> Op<'a> {
                 meta.running.forgotten.push(block);
             }
             Effect::Initialised(block) => meta.in_flight.set_initialised(block),
+            Effect::Hold(ino) => *meta.holds.entry(ino).or_insert(0) += 1,
         }
     }
 

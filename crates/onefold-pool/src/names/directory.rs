@@ -86,7 +86,13 @@ impl Op<'_> {
     }
 
     /// Enters a name that is not there, and notes the change in the directory's inode.
-    pub(crate) fn add_entry(&mut self, directory: &mut Inode, name: Name<'_>, child: &Inode, now: Timestamp) -> OpResult<()> {
+    pub(crate) fn add_entry(
+        &mut self,
+        directory: &mut Inode,
+        name: Name<'_>,
+        child: &Inode,
+        now: Timestamp,
+    ) -> OpResult<()> {
         let (first, last) = items::dir_cookies(name.hash);
         let root = self.tree_root();
         let ino = directory.attr.ino;

@@ -124,7 +124,7 @@ impl Op<'_> {
         self.put_inode(&root)
     }
 
-    /// Takes one hold on an inode for a door.
+    /// Takes one hold on an inode for a door that only looks.
     pub(crate) fn hold(&mut self, ino: Ino) {
         *self.meta.holds.entry(ino.0).or_insert(0) += 1;
     }

@@ -33,7 +33,11 @@ impl Op<'_> {
         if target.len() as u64 == inode.attr.size_bytes {
             Ok(target)
         } else {
-            Err(damaged("symbolic link", BlockNo(0), format!("target of link {ino} is not {} bytes long", inode.attr.size_bytes)))
+            Err(damaged(
+                "symbolic link",
+                BlockNo(0),
+                format!("target of link {ino} is not {} bytes long", inode.attr.size_bytes),
+            ))
         }
     }
 }

@@ -18,7 +18,7 @@ struct Place {
 }
 
 /// Attribute names need no secret: a file's owner can only slow down his own file.
-fn hash(name: &[u8]) -> u64 {
+pub(crate) fn hash(name: &[u8]) -> u64 {
     NameHash { key: [0; 32] }.of(name)
 }
 

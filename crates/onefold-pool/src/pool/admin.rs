@@ -1,7 +1,7 @@
 //! Looking after a pool: reclaim, grow, trim.
 
-use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::AlignedBuffer;
+use onefold_block::block::BLOCK_BYTES_U64;
 
 use super::Pool;
 use crate::error::{PoolError, Result};
@@ -24,8 +24,7 @@ impl Pool {
     /// Takes in what the device has gained since the pool was created. Returns the new size in bytes.
     ///
     /// The superblock and its copy are rewritten one at a time with a flush between, so a crash finds the old size or
-    /// the new one; the count of free blocks follows through the journal and is put right at the next opening if the
-    /// crash comes between.
+    /// the new one. Nothing else changes: groups are initialised when they are first used.
     ///
     /// # Errors
     /// [`PoolError::Unsupported`] for a pool with its stores at the end; device errors.
@@ -36,7 +35,11 @@ impl Pool {
         if superblock.geometry.placement == StorePlacement::AtEnd {
             return Err(PoolError::Unsupported("a pool with its fingerprint stores at the end cannot grow"));
         }
-        let found = engine.device.block_count().map_err(|source| PoolError::Io { action: "measure", block: SUPERBLOCK, source })?;
+        let found = engine.device.block_count().map_err(|source| PoolError::Io {
+            action: "measure",
+            block: SUPERBLOCK,
+            source,
+        })?;
         let old = superblock.geometry;
         if found <= old.total_blocks {
             return Ok(old.total_blocks * BLOCK_BYTES_U64);
@@ -66,12 +69,6 @@ impl Pool {
                 meta.filter_pages_ready = new.store_page_count();
             }
         }
-        let gained = new.allocatable_blocks() - old.allocatable_blocks();
-        engine.run(Privilege::Freeing, |op| {
-            op.count(Field::FreeBlocks, i64::try_from(gained).unwrap_or(i64::MAX));
-            Ok(())
-        })?;
-        engine.commit()?;
         Ok(new.total_blocks * BLOCK_BYTES_U64)
     }
 

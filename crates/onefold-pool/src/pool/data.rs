@@ -84,7 +84,14 @@ impl Pool {
     ///
     /// # Errors
     /// [`crate::PoolError::Invalid`] where the ranges overlap in one file; as [`Pool::write`].
-    pub fn clone_range(&self, source: Ino, source_offset: u64, target: Ino, target_offset: u64, bytes: u64) -> Result<u64> {
+    pub fn clone_range(
+        &self,
+        source: Ino,
+        source_offset: u64,
+        target: Ino,
+        target_offset: u64,
+        bytes: u64,
+    ) -> Result<u64> {
         self.engine.clone_part(source, source_offset, target, target_offset, bytes)
     }
 }

@@ -75,7 +75,7 @@ impl Pool {
     fn create_named(&self, parent: Ino, name: &[u8], new: &NewFile, target: &[u8]) -> Result<Attr> {
         let name = Name::changeable(name, &self.engine.name_hash)?;
         let now = self.engine.environment.clock.now();
-        let ino = self.engine.run(Privilege::Normal, |op| {
+        self.engine.run(Privilege::Normal, |op| {
             let mut directory = op.directory(parent)?;
             if op.find_entry(parent, name)?.is_some() {
                 return Err(PoolError::Exists.into());
@@ -87,9 +87,9 @@ impl Pool {
                 op.put_inode(&inode)?;
             }
             op.add_entry(&mut directory, name, &inode, now)?;
-            Ok(inode.attr.ino)
-        })?;
-        self.hold_and_show(ino)
+            op.hold_on_success(inode.attr.ino);
+            Ok(inode.door_attr())
+        })
     }
 
     /// Makes a regular file without a name (`O_TMPFILE`): it goes when its last hold does, unless it is linked. Takes a
@@ -104,18 +104,8 @@ impl Pool {
             let mut inode = op.new_inode(&directory, new, now)?;
             inode.attr.link_count = 1;
             op.drop_link(&mut inode, now)?;
-            // Held in the operation that makes it an orphan: reclaim must not come first. Should the operation be
-            // tried again, the number is the same.
-            op.meta.holds.insert(inode.attr.ino.0, 1);
+            op.hold_on_success(inode.attr.ino);
             Ok(inode.door_attr())
-        })
-    }
-
-    fn hold_and_show(&self, ino: Ino) -> Result<Attr> {
-        self.engine.view(|op| {
-            let attr = op.inode(ino)?.door_attr();
-            op.hold(ino);
-            Ok(attr)
         })
     }
 
@@ -156,9 +146,10 @@ impl Pool {
             inode.attr.link_count += 1;
             inode.attr.changed = now;
             op.put_inode(&inode)?;
-            op.add_entry(&mut directory, name, &inode, now)
-        })?;
-        self.hold_and_show(ino)
+            op.add_entry(&mut directory, name, &inode, now)?;
+            op.hold_on_success(ino);
+            Ok(inode.door_attr())
+        })
     }
 
     /// Removes a name of anything but a directory.

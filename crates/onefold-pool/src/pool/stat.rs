@@ -21,7 +21,7 @@ impl Pool {
     /// Returns the numbers that `statfs` wants.
     pub fn fs_stat(&self) -> FsStat {
         let meta = self.engine.meta();
-        let free = meta.state(Field::FreeBlocks);
+        let free = meta.blocks_free();
         let reserved = meta.state(Field::ReservedBlocks) + crate::meta::allocate::EMERGENCY_BLOCKS;
         let inodes = meta.state(Field::Inodes);
         FsStat {
@@ -43,11 +43,16 @@ impl Pool {
         let superblock = self.engine.superblock.lock().clone();
         let meta = self.engine.meta();
         let blocks = |field| meta.state(field);
-        let (logical, references) = (blocks(Field::LogicalBlocks), blocks(Field::References));
-        let (data, shared) = (blocks(Field::DataBlocks), blocks(Field::SharedBlocks));
+        let logical = blocks(Field::LogicalBlocks);
+        // What waits for reclaim is still referred to and stored, though no file has it any more: it counts as being
+        // freed, as far as the totals tell it from what files share.
+        let references = blocks(Field::References).min(logical);
+        let data = blocks(Field::DataBlocks).min(references);
+        let shared = blocks(Field::SharedBlocks).min(data);
         let bytes = |count: u64| count * BLOCK_BYTES_U64;
         let fixed = superblock.geometry.total_blocks - superblock.geometry.allocatable_blocks();
-        let freeing = meta.groups.busy_count();
+        let busy = meta.groups.busy_count();
+        let awaiting_reclaim = blocks(Field::DataBlocks) - data;
         Ok(PoolStat {
             label: superblock.label.clone(),
             uuid: superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -55,14 +60,14 @@ impl Pool {
             inode_count: blocks(Field::Inodes),
             apparent_bytes: bytes(blocks(Field::ApparentBlocks)),
             zero_bytes: bytes(blocks(Field::ApparentBlocks).saturating_sub(logical)),
-            unique_bytes: bytes(data.saturating_sub(shared)),
+            unique_bytes: bytes(data - shared),
             shared_bytes: bytes(shared),
-            saved_by_blocks_bytes: bytes(references.saturating_sub(data)),
-            saved_by_clones_bytes: bytes(logical.saturating_sub(references)),
+            saved_by_blocks_bytes: bytes(references - data),
+            saved_by_clones_bytes: bytes(logical - references),
             metadata_fixed_bytes: bytes(fixed),
             metadata_dynamic_bytes: bytes(blocks(Field::MetadataBlocks)),
-            freeing_bytes: bytes(freeing),
-            free_bytes: bytes(blocks(Field::FreeBlocks).saturating_sub(freeing)),
+            freeing_bytes: bytes(busy + awaiting_reclaim),
+            free_bytes: bytes(meta.blocks_free().saturating_sub(busy)),
             reserved_bytes: bytes(blocks(Field::ReservedBlocks)),
             reclaim_pending: blocks(Field::ReclaimPending),
             filter: FilterStat {
@@ -119,7 +124,8 @@ impl Pool {
                 return Err(PoolError::Invalid("stopped"));
             }
         }
-        let only_here = named.iter().filter(|(block, (count, all))| count == all && !via_clone.contains(block)).count() as u64;
+        let only_here =
+            named.iter().filter(|(block, (count, all))| count == all && !via_clone.contains(block)).count() as u64;
         let distinct_shared = named.keys().chain(&via_clone).collect::<std::collections::HashSet<_>>().len() as u64;
         let mapped = total - zero;
         let bytes = |count: u64| count * BLOCK_BYTES_U64;

@@ -381,7 +381,8 @@ impl Node {
 
     /// Makes bytes `offset..end` zero, wherever the file ends.
     pub fn zero(&mut self, offset: u64, end: u64) {
-        let touched: Vec<u64> = self.blocks.range(offset / BLOCK..end.div_ceil(BLOCK)).map(|(index, _)| *index).collect();
+        let touched: Vec<u64> =
+            self.blocks.range(offset / BLOCK..end.div_ceil(BLOCK)).map(|(index, _)| *index).collect();
         for index in touched {
             let from = (index * BLOCK).max(offset);
             let to = ((index + 1) * BLOCK).min(end);

@@ -24,12 +24,6 @@ pub(super) struct MountedStore {
     mount: Mount,
     /// The directory of the mount that the user named: names are relative to it.
     base: PathBuf,
-    client: ControlClient,
-}
-
-/// Connects to the daemon behind `mount`.
-pub(crate) fn connect(mount: &Mount) -> Outcome<ControlClient> {
-    ControlClient::connect(&mount.mountpoint).map_err(|error| refused("reach", mount, &error))
 }
 
 /// Returns what a daemon's refusal means to the user. The one place where it is decided.
@@ -62,8 +56,16 @@ pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failur
 
 impl MountedStore {
     pub(super) fn connect(mount: Mount, base: PathBuf) -> Outcome<MountedStore> {
-        let client = connect(&mount)?;
-        Ok(MountedStore { mount, base, client })
+        let store = MountedStore { mount, base };
+        store.ask("reach", |_| Ok(()))?;
+        Ok(store)
+    }
+
+    /// Asks the daemon for something, over a connection of its own: a daemon does not wait long for the next request,
+    /// and between two of them an import may take hours.
+    fn ask<T>(&self, what: &str, request: impl FnOnce(&mut ControlClient) -> Result<T, ControlError>) -> Outcome<T> {
+        let answer = ControlClient::connect(&self.mount.mountpoint).and_then(|mut client| request(&mut client));
+        answer.map_err(|error| refused(what, &self.mount, &error))
     }
 
     /// Returns where a file of the pool is seen.
@@ -102,14 +104,13 @@ impl Store for MountedStore {
     }
 
     fn stat(&mut self) -> Outcome<PoolStat> {
-        self.client.stat().map_err(|error| refused("read the numbers of", &self.mount, &error))
+        self.ask("read the numbers of", ControlClient::stat)
     }
 
     fn file_stat(&mut self, file: &PoolPath, meter: &Meter) -> Outcome<FileStat> {
         let cannot = format!("cannot read the numbers of `{file}`");
         let open = self.open_regular(file).map_err(|error| Failure::of_io(cannot, &error))?;
-        let answer = self.client.file_stat(&open, &mut show(meter));
-        answer.map_err(|error| refused(&format!("read the numbers of `{file}` in"), &self.mount, &error))
+        self.ask(&format!("read the numbers of `{file}` in"), |client| client.file_stat(&open, &mut show(meter)))
     }
 
     fn kind(&self, path: &PoolPath) -> Outcome<Kind> {
@@ -144,27 +145,26 @@ impl Store for MountedStore {
         let path = self.outside(destination);
         let directory = path.parent().unwrap_or(&self.mount.mountpoint);
         let draft = MountedDraft::create(directory).map_err(|error| full_or(cannot(), &error))?;
-        self.client
-            .clone_file(&from, &draft.file)
-            .map_err(|error| refused(&format!("clone `{source}` to `{destination}` in"), &self.mount, &error))?;
+        self.ask(&format!("clone `{source}` to `{destination}` in"), |client| client.clone_file(&from, &draft.file))?;
         draft.rename(&path).map_err(|error| full_or(cannot(), &error))
     }
 
     fn grow(&mut self) -> Outcome<u64> {
-        self.client.grow().map_err(|error| refused("grow", &self.mount, &error))
+        self.ask("grow", ControlClient::grow)
     }
 
     fn trim(&mut self, meter: &Meter) -> Outcome<u64> {
-        self.client.trim(&mut show(meter)).map_err(|error| refused("trim", &self.mount, &error))
+        self.ask("trim", |client| client.trim(&mut show(meter)))
     }
 
     fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<Findings> {
-        let report = self.client.scrub(bytes_per_second, &mut show(meter));
-        report.map(Findings::from).map_err(|error| refused("scrub", &self.mount, &error))
+        self.ask("scrub", |client| client.scrub(bytes_per_second, &mut show(meter))).map(Findings::from)
     }
 
-    fn close(mut self: Box<Self>) -> Outcome<()> {
-        self.client.sync().map_err(|error| refused("sync", &self.mount, &error))
+    fn close(self: Box<Self>) -> Outcome<()> {
+        // What was renamed is durable when its directory is; unlike a request to the daemon, anyone may ask for that.
+        let synced = File::open(&self.base).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| Failure::of_io(format!("cannot sync `{}`", self.base.display()), &error))
     }
 }
 
@@ -204,7 +204,7 @@ fn full_or(cannot: String, error: &io::Error) -> Failure {
             failure.hint("delete files, or enlarge the pool's file or partition and run `onefold pool grow`")
         }
         io::ErrorKind::AlreadyExists => failure.hint("choose another name, or remove the file first"),
-        io::ErrorKind::InvalidFilename => failure.hint("a name has at most 255 bytes; give a shorter one with --to"),
+        io::ErrorKind::InvalidFilename => failure.hint("a name has at most 255 bytes"),
         io::ErrorKind::FileTooLarge => failure.hint("a file in a pool has at most 16 TiB"),
         io::ErrorKind::ReadOnlyFilesystem => failure.hint("mount the pool without --read-only"),
         _ => failure,

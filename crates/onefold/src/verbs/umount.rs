@@ -1,6 +1,5 @@
 //! `onefold pool umount`
 
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -45,7 +44,7 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
     let asked = ControlClient::connect(&mount.mountpoint).and_then(|mut client| client.umount());
     match asked {
         Ok(()) => {}
-        Err(ControlError::Unreachable { .. }) if is_dead(&mount.mountpoint) => return clear(mount),
+        Err(ControlError::Unreachable { .. }) if locate::is_dead(mount) => return clear(mount),
         Err(error @ ControlError::Broken(_)) if !is_mounted(mount) => {
             return Err(Failure::new(format!(
                 "`{}` is unmounted, but its daemon did not say how",
@@ -73,10 +72,6 @@ fn wait_until_free(pool: &Path) {
 
 fn is_mounted(mount: &Mount) -> bool {
     mounts::mounted().is_ok_and(|mounts| mounts.contains(mount))
-}
-
-fn is_dead(mountpoint: &Path) -> bool {
-    fs::metadata(mountpoint).is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
 }
 
 /// Takes away the mount of a daemon that has died.

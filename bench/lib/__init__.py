@@ -1,0 +1,1 @@
+"""The parts of the benchmarks; `run.py` beside this folder puts them together."""

@@ -1,0 +1,153 @@
+"""The client of the benchmarks: one job on one file or folder, the same program on both sides.
+
+It runs as a process of its own, prints one JSON object (`seconds`, `cpu_seconds` and what else the job has to say) and
+leaves everything around the job (preparing, dropping caches, repeating) to its caller. The clock runs from the first
+system call that moves data to the return of the last; opening is not part of it, `fsync` is.
+"""
+
+import argparse
+import json
+import mmap
+import os
+import sys
+import time
+
+from data import BLOCK_BYTES, CHUNK_BYTES, UniqueData
+
+
+class Stopwatch:
+    """Wall and processor time of a stretch of this process."""
+
+    def __enter__(self):
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+        return self
+
+    def __exit__(self, *_):
+        self.seconds = time.perf_counter() - self._wall
+        self.cpu_seconds = time.process_time() - self._cpu
+
+    def result(self, **more):
+        return {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds, **more}
+
+
+def write(arguments):
+    """Writes a new file and syncs it."""
+    data = UniqueData(arguments.seed)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | (os.O_DIRECT if arguments.direct else 0)
+    file = os.open(arguments.path, flags, 0o644)
+    with Stopwatch() as watch:
+        for index in range(arguments.bytes // CHUNK_BYTES):
+            write_all(file, data.chunk(index))
+        os.fsync(file)
+    os.close(file)
+    return watch.result()
+
+
+def write_all(file, chunk):
+    while chunk:
+        chunk = chunk[os.write(file, chunk) :]
+
+
+def read(arguments):
+    """Reads a file that `write` made from the same seed; fails where a chunk begins with something else."""
+    data = UniqueData(arguments.seed)
+    buffer = mmap.mmap(-1, CHUNK_BYTES)
+    stamps = memoryview(buffer).cast("Q")
+    file = os.open(arguments.path, os.O_RDONLY | (os.O_DIRECT if arguments.direct else 0))
+    with Stopwatch() as watch:
+        for index in range(arguments.bytes // CHUNK_BYTES):
+            got = os.readv(file, [buffer])
+            if got != CHUNK_BYTES or stamps[0] != data.stamp(index * (CHUNK_BYTES // BLOCK_BYTES)):
+                sys.exit(f"chunk {index} of {arguments.path} is not what was written: {got} bytes, {stamps[0]:#x}")
+    os.close(file)
+    return watch.result()
+
+
+def sync(arguments):
+    """Syncs a file that another program wrote."""
+    file = os.open(arguments.path, os.O_RDONLY)
+    with Stopwatch() as watch:
+        os.fsync(file)
+    os.close(file)
+    return watch.result()
+
+
+def poke(arguments):
+    """Writes one block into the middle of a file, and then syncs it: two times."""
+    block = UniqueData(arguments.seed).chunk(0)[:BLOCK_BYTES]
+    file = os.open(arguments.path, os.O_WRONLY)
+    offset = os.fstat(file).st_size // 2 // BLOCK_BYTES * BLOCK_BYTES
+    with Stopwatch() as watch:
+        os.pwrite(file, block, offset)
+    with Stopwatch() as syncing:
+        os.fsync(file)
+    os.close(file)
+    return watch.result(sync_seconds=syncing.seconds)
+
+
+def create_files(arguments):
+    """Makes files of one block each in one folder, then syncs the folder."""
+    data = UniqueData(arguments.seed)
+    blocks_per_chunk = CHUNK_BYTES // BLOCK_BYTES
+    with Stopwatch() as watch:
+        for number in range(arguments.count):
+            if number % blocks_per_chunk == 0:
+                chunk = data.chunk(number // blocks_per_chunk)
+            start = number % blocks_per_chunk * BLOCK_BYTES
+            file = os.open(small_file(arguments, number), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            os.write(file, chunk[start : start + BLOCK_BYTES])
+            os.close(file)
+        sync_folder(arguments.path)
+    return watch.result()
+
+
+def stat_files(arguments):
+    """Asks for the attributes of each file that `create-files` made."""
+    with Stopwatch() as watch:
+        for number in range(arguments.count):
+            if os.stat(small_file(arguments, number)).st_size != BLOCK_BYTES:
+                sys.exit(f"{small_file(arguments, number)} has lost its length")
+    return watch.result()
+
+
+def unlink_files(arguments):
+    """Removes each file that `create-files` made, then syncs the folder."""
+    with Stopwatch() as watch:
+        for number in range(arguments.count):
+            os.unlink(small_file(arguments, number))
+        sync_folder(arguments.path)
+    return watch.result()
+
+
+def small_file(arguments, number):
+    return f"{arguments.path}/small-{number:06}"
+
+
+def sync_folder(path):
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+JOBS = {
+    job.__name__.replace("_", "-"): job
+    for job in (write, read, sync, poke, create_files, stat_files, unlink_files)
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("job", choices=JOBS)
+    parser.add_argument("path")
+    parser.add_argument("--bytes", type=int, default=0, help="length of the file, whole MiB")
+    parser.add_argument("--count", type=int, default=0, help="number of small files")
+    parser.add_argument("--seed", type=int, default=1, help="which stream of data")
+    parser.add_argument("--direct", action="store_true", help="open with O_DIRECT")
+    arguments = parser.parse_args()
+    if arguments.bytes % CHUNK_BYTES:
+        parser.error(f"--bytes must be whole chunks of {CHUNK_BYTES}")
+    print(json.dumps(JOBS[arguments.job](arguments)))
+
+
+if __name__ == "__main__":
+    main()

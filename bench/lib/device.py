@@ -1,0 +1,50 @@
+"""The files that stand for disks: fully allocated, equal on both sides."""
+
+import os
+
+from . import system
+from .data import CHUNK_BYTES, UniqueData
+
+# Data of the benchmarks never has this seed, so nothing is a duplicate of what the disk held before.
+FILLING_SEED = 0
+
+
+def allocate(path, size_bytes):
+    """Makes a file of `size_bytes`, written in full past the page cache.
+
+    Written, not only reserved: the first write to a reserved extent costs the file system below a change of its
+    metadata, and a disk below that may hold nothing at all for zeros.
+
+    Raises BenchError where the file system has no O_DIRECT or no room.
+    """
+    data = UniqueData(FILLING_SEED)
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
+    except OSError as error:
+        raise system.BenchError(f"cannot make {path} with O_DIRECT: {error.strerror}; try another --dir") from error
+    try:
+        os.posix_fallocate(file, 0, size_bytes)
+        for index in range(size_bytes // CHUNK_BYTES):
+            os.write(file, data.chunk(index))
+        os.fsync(file)
+    except OSError as error:
+        raise system.BenchError(f"cannot fill {path} with {size_bytes >> 20} MiB: {error.strerror}") from error
+    finally:
+        os.close(file)
+
+
+def is_allocated(path):
+    """Tells whether the file still has all its blocks; a discard from above would have taken some."""
+    status = os.stat(path)
+    return status.st_blocks * 512 >= status.st_size
+
+
+def attach_loop(path):
+    """Puts a loop device on a file and returns its name. It reads and writes the file with O_DIRECT."""
+    return system.run("losetup", "--direct-io=on", "--show", "--find", path).text.strip()
+
+
+def detach_loops(path):
+    """Takes away every loop device on a file."""
+    for line in system.run("losetup", "--noheadings", "--output", "NAME", "--associated", path).text.split():
+        system.run("losetup", "--detach", line)

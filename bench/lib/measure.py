@@ -1,0 +1,103 @@
+"""Samples of both sides and what they come to: medians, ratios, spread."""
+
+import statistics
+from dataclasses import dataclass, field
+
+GIB = 1 << 30
+
+
+@dataclass
+class Cost:
+    """Processor time of one measurement, in seconds."""
+
+    client_seconds: float = 0.0
+    # The daemon; ext4 has none, its work is the client's and the kernel's own threads'.
+    server_seconds: float = 0.0
+    # All processors, kernel threads and whatever else ran included.
+    machine_seconds: float = 0.0
+    # Part of the blocks written meanwhile that were zero or already there; None where nothing counts them.
+    shared_part: float | None = None
+
+
+@dataclass
+class Sample:
+    """One measured value."""
+
+    value: float
+    cost: Cost | None = None
+    # What was moved, where the cost is told per GiB.
+    moved_bytes: int = 0
+    # Further figures, for the JSON file.
+    more: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table."""
+
+    key: str
+    title: str
+    unit: str
+    # Whether a higher value is the better one; else a lower one is.
+    higher_is_better: bool = True
+    # What is wanted, as "at least / aim", in words of the table.
+    goal: str = ""
+    # Whether the value is itself a comparison, or has none: then there is no ratio.
+    has_ratio: bool = True
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median of some values, the lowest and the highest."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values):
+        values = list(values)
+        return cls(statistics.median(values), min(values), max(values)) if values else None
+
+
+class Measured:
+    """All samples of one line: `samples[side][round]`."""
+
+    def __init__(self, line):
+        self.line = line
+        self.samples = {}
+
+    def add(self, side, sample):
+        self.samples.setdefault(side, []).append(sample)
+
+    def spread(self, side):
+        return Spread.of(sample.value for sample in self.samples.get(side, []))
+
+    def ratio(self):
+        """Returns how many times better the pool is than ext4, from the pairs of each round.
+
+        Pairs, because both sides of a round saw the same disk; its speed drifts from minute to minute.
+        """
+        if not self.line.has_ratio:
+            return None
+        pairs = zip(self.samples.get("pool", []), self.samples.get("ext4", []))
+        return Spread.of(self._ratio(pool.value, ext4.value) for pool, ext4 in pairs)
+
+    def _ratio(self, pool, ext4):
+        better, worse = (pool, ext4) if self.line.higher_is_better else (ext4, pool)
+        return better / worse if worse else float("inf")
+
+    def cpu_per_gib(self, side):
+        """Returns two medians of CPU seconds per GiB: of client and daemon, and of the whole machine."""
+        costs = [(sample.cost, sample.moved_bytes / GIB) for sample in self.samples.get(side, []) if sample.moved_bytes]
+        if not costs:
+            return None
+        return (
+            statistics.median((cost.client_seconds + cost.server_seconds) / gib for cost, gib in costs),
+            statistics.median(cost.machine_seconds / gib for cost, gib in costs),
+        )
+
+    def shared_part(self):
+        """Returns the lowest part of a pool's written blocks that were shared in a round, None where none is known."""
+        costs = (sample.cost for sample in self.samples.get("pool", []))
+        return min((cost.shared_part for cost in costs if cost and cost.shared_part is not None), default=None)

@@ -1,0 +1,102 @@
+"""The table that people read and the JSON that machines read."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from .system import BenchError
+
+BEGIN = "<!-- begin: written by bench/run.py --update -->"
+END = "<!-- end -->"
+
+HEAD = (
+    "| what | pool | ext4 | pool better by | at least / aim | CPU s/GiB pool | CPU s/GiB ext4 | repeat with |",
+    "|---|---|---|---|---|---|---|---|",
+)
+
+
+def markdown(run):
+    """Returns the run as Markdown: how it was made, the table, notes."""
+    facts = [f"- {name}: {value}" for name, value in run.facts.items()]
+    lines = [*facts, "", *HEAD]
+    notes = []
+    for row, results in run.measured:
+        command = f"`bench/run.py --only {row.name}`"
+        if isinstance(results, str):
+            lines += [f"| {line.title} | {results} | | | {line.goal} | | | {command} |" for line in row.lines]
+            continue
+        for result in results:
+            lines.append(table_line(result, command))
+            shared = result.shared_part()
+            if "duplicate" in result.line.key and shared is not None:
+                notes.append(f"- {result.line.title}: at least {shared:.1%} of the blocks were shared in each round.")
+    return "\n".join(lines + ([""] + notes if notes else []))
+
+
+def table_line(result, command):
+    line = result.line
+    pool, ext4 = (with_unit(result.spread(side), line.unit) for side in ("pool", "ext4"))
+    ratio = with_unit(result.ratio(), "x")
+    cpu = [cpu_text(result.cpu_per_gib(side)) for side in ("pool", "ext4")]
+    return f"| {line.title} | {pool} | {ext4} | {ratio} | {line.goal} | {cpu[0]} | {cpu[1]} | {command} |"
+
+
+def with_unit(spread, unit):
+    """Returns `median unit (lowest-highest)`."""
+    if spread is None:
+        return ""
+    return f"{number(spread.median)}{'' if unit == 'x' else ' '}{unit} ({number(spread.low)}-{number(spread.high)})"
+
+
+def cpu_text(cpu):
+    return "" if cpu is None else f"{cpu[0]:.2f} ({cpu[1]:.2f})"
+
+
+def number(value):
+    """Returns three digits that count, never an exponent."""
+    for limit, digits in ((0.1, 4), (1, 3), (10, 2), (100, 1)):
+        if abs(value) < limit:
+            return f"{value:.{digits}f}"
+    return f"{value:,.0f}"
+
+
+def write_json(run, path):
+    """Writes every sample of a run."""
+    rows = {}
+    for row, results in run.measured:
+        if isinstance(results, str):
+            rows[row.name] = {"failed": results}
+            continue
+        rows[row.name] = {
+            result.line.key: {
+                "title": result.line.title,
+                "unit": result.line.unit,
+                "higher_is_better": result.line.higher_is_better,
+                "samples": {side: [asdict(sample) for sample in samples] for side, samples in result.samples.items()},
+            }
+            for result in results
+        }
+    settings = {name: os.fspath(value) if isinstance(value, Path) else value for name, value in asdict(run.settings).items()}
+    document = {"facts": run.facts, "settings": settings, "complete": run.complete, "rows": rows}
+    write_whole(path, json.dumps(document, indent=1) + "\n")
+
+
+def update(path, text):
+    """Replaces what stands between the two markers of a document.
+
+    Raises BenchError where the document has not exactly one pair of them; it is left as it is then.
+    """
+    old = path.read_text(encoding="utf-8")
+    if old.count(BEGIN) != 1 or old.count(END) != 1 or old.index(BEGIN) > old.index(END):
+        raise BenchError(f"{path} needs one line `{BEGIN}` and after it one line `{END}`")
+    before, after = old[: old.index(BEGIN)], old[old.index(END) :]
+    write_whole(path, f"{before}{BEGIN}\n{text}\n{after}")
+
+
+def write_whole(path, text):
+    """Writes a file so that there is the old one or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)

@@ -1,0 +1,87 @@
+"""Blocks of 4 KiB in random order, driven by fio."""
+
+import json
+
+from ..data import BLOCK_BYTES
+from ..measure import Sample
+from ..system import BenchError
+from .row import OneLineRow, expect_unique, seed_of
+
+NAME = "random"
+DEPTH = 32
+
+
+class RandomRow(OneLineRow):
+    """O_DIRECT with 32 requests in flight, in a file that was written in order. No block is visited twice in a round."""
+
+    def __init__(self, name, writes):
+        self.mode, self.direction, goal = ("randwrite", "write", "1.0x / 2.0x") if writes else ("randread", "read", "0.5x / 0.9x")
+        super().__init__(name, f"O_DIRECT 4 KiB random {self.direction}, depth {DEPTH}", "op/s", goal=goal)
+
+    def prepare(self, side, settings):
+        side.client("write", side.path(NAME), bytes=settings.file_bytes, seed=seed_of(0, use=2))
+
+    def measure(self, side, settings, round_no):
+        # The pool's daemon has a cache of its own, which O_DIRECT does not pass by.
+        side.make_cold()
+        job, cost = fio(
+            side, self.mode, round_no, settings.fio_seconds, direct=1, ioengine="libaio", iodepth=DEPTH,
+            # Part of the time where it is a write, as with every other write.
+            end_fsync=1,
+        )  # fmt: skip
+        if self.direction == "write":
+            expect_unique(cost, self.name)
+        return {self.name: rate(job, self.direction, cost)}
+
+    def finish(self, side, settings):
+        side.remove(NAME)
+
+
+class FsyncRow(OneLineRow):
+    """Writes of 4 KiB to random places of a file, each followed by fsync before the next."""
+
+    def __init__(self, writers):
+        title = f"fsync'd 4 KiB random writes, {writers} writer{'s' if writers > 1 else ''}"
+        super().__init__(f"fsync-write-{writers}", title, "op/s", goal="0.5x / 1.0x")
+        self.writers = writers
+
+    def prepare(self, side, settings):
+        side.client("write", side.path(NAME), bytes=settings.fsync_file_bytes, seed=seed_of(0, use=3))
+
+    def measure(self, side, settings, round_no):
+        job, cost = fio(
+            side, "randwrite", round_no, settings.fsync_seconds, ioengine="psync", fsync=1, numjobs=self.writers
+        )
+        expect_unique(cost, self.name)
+        sample = rate(job, "write", cost)
+        sample.more["fsync_p99_ms"] = job["sync"]["lat_ns"].get("percentile", {}).get("99.000000", 0) / 1e6
+        return {self.name: sample}
+
+    def finish(self, side, settings):
+        side.remove(NAME)
+
+
+def fio(side, mode, round_no, seconds, **options):
+    """Runs one fio job on the row's file; returns fio's account of it and what it cost."""
+    words = [f"--{name}={value}" for name, value in options.items()]
+    finished, cost = side.command(
+        "fio", "--name=bench", f"--filename={side.path(NAME)}", f"--rw={mode}", f"--bs={BLOCK_BYTES}",
+        f"--runtime={seconds}", f"--randseed={seed_of(round_no, use=4)}", "--allow_file_create=0",
+        # Changes every buffer a little before it is written: no two blocks are equal.
+        "--scramble_buffers=1", "--group_reporting", "--output-format=json", *words,
+    )  # fmt: skip
+    # Warnings, if any, come before the JSON.
+    text = finished.text[finished.text.find("{") :]
+    job = json.loads(text)["jobs"][0]
+    if job["error"]:
+        raise BenchError(f"fio's job on {side.path(NAME)} ended with error {job['error']}")
+    return job, cost
+
+
+def rate(job, direction, cost):
+    done = job[direction]
+    # The job's own time, which holds the last fsync, not that of its requests alone.
+    seconds = job["job_runtime"] / 1000 / int(job["job options"].get("numjobs", 1))
+    latency = done["clat_ns"]
+    more = {"mean_latency_ms": latency["mean"] / 1e6, "p99_latency_ms": latency["percentile"]["99.000000"] / 1e6}
+    return Sample(done["total_ios"] / seconds, cost, done["io_bytes"], more)

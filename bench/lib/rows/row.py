@@ -1,0 +1,58 @@
+"""What every row of the benchmarks is."""
+
+from ..measure import Line
+from ..system import BenchError
+
+MB = 1_000_000
+
+# Blocks of a unique stream that may be shared all the same: a few may be equal by the file system's own doing, none by ours.
+SHARED_PART_MAX = 0.01
+
+
+class Row:
+    """One comparison: prepared once on each side, measured in alternating rounds, cleaned up.
+
+    `name` picks it on the command line; `lines` are what it adds to the table, most often one. `measure` returns a
+    Sample for each of their keys. Between two measurements everything is written back, on both sides.
+    """
+
+    name = ""
+    lines = ()
+    # Sides on which it makes sense.
+    sides = ("pool", "ext4")
+
+    def rounds(self, settings):
+        return settings.rounds
+
+    def missing(self, settings):
+        """Returns what the row cannot do without and has not got, None where it has all."""
+        return None
+
+    def prepare(self, side, settings):
+        """Makes what is needed before the first round."""
+
+    def measure(self, side, settings, round_no):
+        """Measures once; returns samples by the keys of `lines`."""
+        raise NotImplementedError
+
+    def finish(self, side, settings):
+        """Removes what `prepare` and `measure` left, so that the next row finds room."""
+
+
+class OneLineRow(Row):
+    """A row whose one line bears its name."""
+
+    def __init__(self, name, title, unit, **more):
+        self.name = name
+        self.lines = (Line(name, title, unit, **more),)
+
+
+def seed_of(round_no, use=0):
+    """Returns the seed of a round's data. Rounds differ, so that nothing is a duplicate of a round before."""
+    return 1 + round_no + 1000 * use
+
+
+def expect_unique(cost, what):
+    """Raises BenchError where a pool shared blocks of data that is meant to be unique: the figure would be a lie."""
+    if (cost.shared_part or 0) > SHARED_PART_MAX:
+        raise BenchError(f"{what}: {cost.shared_part:.1%} of the blocks were zero or shared; they are meant to be unique")

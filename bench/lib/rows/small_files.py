@@ -1,0 +1,35 @@
+"""Many files of one block in one folder."""
+
+from ..measure import Line, Sample
+from ..system import drop_caches
+from .row import Row, seed_of
+
+FOLDER = "small"
+GOAL = "0.3x / 0.6x"
+
+# Line, the client's job, whether it wants data.
+JOBS = {"small-create": "create-files", "small-stat": "stat-files", "small-unlink": "unlink-files"}
+
+
+class SmallFilesRow(Row):
+    """Creating files of 4 KiB, asking for their attributes when the kernel has forgotten them, unlinking them."""
+
+    name = "small-files"
+    lines = (
+        Line("small-create", "create of 4 KiB files, one folder, then fsync of the folder", "op/s", goal=GOAL),
+        Line("small-stat", "stat of each, the kernel's caches dropped", "op/s", goal=GOAL),
+        Line("small-unlink", "unlink of each, then fsync of the folder", "op/s", goal=GOAL),
+    )
+
+    def measure(self, side, settings, round_no):
+        folder, count = side.path(FOLDER), settings.small_files
+        folder.mkdir()
+        samples = {}
+        for key, job in JOBS.items():
+            if key == "small-stat":
+                drop_caches()
+            answer, cost = side.client(job, folder, count=count, seed=seed_of(round_no, use=5))
+            samples[key] = Sample(count / answer["seconds"], cost)
+        folder.rmdir()
+        side.settle()
+        return samples

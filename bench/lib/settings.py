@@ -1,0 +1,66 @@
+"""How much is measured: the full run, the quick one, and one that only shows that everything works."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes in bytes, times in seconds."""
+
+    mode: str
+    rounds: int
+    # Each side's disk. It holds two large files, or one and an image.
+    device_bytes: int
+    file_bytes: int
+    fio_seconds: int
+    fsync_file_bytes: int
+    fsync_seconds: int
+    small_files: int
+    # The pool's `--memory`.
+    memory: str = "1G"
+    # A real disk image, if there is one that fits.
+    image: Path | None = None
+
+
+FULL = Settings(
+    mode="full",
+    rounds=5,
+    device_bytes=5632 * MIB,
+    file_bytes=2048 * MIB,
+    fio_seconds=8,
+    fsync_file_bytes=256 * MIB,
+    fsync_seconds=5,
+    small_files=20_000,
+)
+QUICK = Settings(
+    mode="quick",
+    rounds=3,
+    device_bytes=2560 * MIB,
+    file_bytes=512 * MIB,
+    fio_seconds=2,
+    fsync_file_bytes=64 * MIB,
+    fsync_seconds=1,
+    small_files=3_000,
+)
+TINY = Settings(
+    mode="tiny",
+    rounds=1,
+    device_bytes=320 * MIB,
+    file_bytes=16 * MIB,
+    fio_seconds=1,
+    fsync_file_bytes=8 * MIB,
+    fsync_seconds=1,
+    small_files=100,
+    memory="64M",
+)
+
+
+def find_image(folder, device_bytes):
+    """Returns the first image of a folder whose stored bytes fit twice on a side's disk (ext4 keeps both copies)."""
+    for image in sorted(folder.glob("*.raw")):
+        if 2 * image.stat().st_blocks * 512 < device_bytes * 0.9:
+            return image
+    return None

@@ -1,0 +1,237 @@
+"""The two sides of each comparison: a pool behind FUSE and ext4 on a loop device.
+
+Both lie in equal files on the same disk, which both read and write with O_DIRECT. A side is mounted when it is made and
+can be emptied, remounted and closed; what it costs in processor time is told by `cost_of`.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import device, system
+from .measure import Cost
+
+CLIENT = Path(__file__).with_name("client.py")
+
+# How long a pool may take to reclaim what was deleted and to read its filter.
+SETTLE_SECONDS_MAX = 120
+# The last commit frees blocks of metadata of its own, which wait for the commit after it.
+FREEING_BYTES_MAX = 1 << 20
+SETTLE_POLL_SECONDS = 0.05
+# How long a daemon may take to end once it was told to.
+END_SECONDS_MAX = 20
+
+
+class Side(ABC):
+    """One file system under test."""
+
+    name = ""
+
+    def __init__(self, folder):
+        self.device = folder / f"{self.name}.device"
+        self.mountpoint = folder / f"{self.name}.mount"
+        self.mountpoint.mkdir(exist_ok=True)
+
+    @abstractmethod
+    def format(self):
+        """Makes an empty file system in the device's file."""
+
+    @abstractmethod
+    def mount(self):
+        """Mounts it."""
+
+    @abstractmethod
+    def unmount(self):
+        """Unmounts it; everything is on disk then."""
+
+    @abstractmethod
+    def close(self):
+        """Takes away whatever is there of it, in whatever state; nothing where nothing is there."""
+
+    def server_cpu_seconds(self):
+        """Returns the processor time of the process that serves the file system, if there is one."""
+        return 0.0
+
+    def counters(self):
+        """Returns counters of blocks shared and accepted, where the file system shares any."""
+        return None
+
+    def settle(self):
+        """Waits until what was done before costs nothing any more."""
+        os.sync()
+
+    def path(self, name):
+        return self.mountpoint / name
+
+    def remove(self, *names):
+        for name in names:
+            self.path(name).unlink(missing_ok=True)
+        self.settle()
+
+    def make_cold(self):
+        """Empties every cache: the kernel's by dropping it, the server's by ending it."""
+        self.unmount()
+        system.drop_caches()
+        self.mount()
+        self.settle()
+
+    def client(self, job, path, **options):
+        """Runs the client program; returns its answer and what it cost."""
+        words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
+        with self.cost_of() as cost:
+            finished = system.run(sys.executable, "-B", CLIENT, job, path, *words)
+        answer = json.loads(finished.text)
+        # The start of the interpreter is not the client's work.
+        cost.client_seconds = answer["cpu_seconds"]
+        return answer, cost
+
+    def command(self, *words):
+        """Runs any other program; returns what it printed and took, and what it cost."""
+        with self.cost_of() as cost:
+            finished = system.run(*words)
+        cost.client_seconds = finished.cpu_seconds
+        return finished, cost
+
+    @contextmanager
+    def cost_of(self):
+        """Measures what goes on inside: a Cost whose client is still to be filled in."""
+        cost = Cost()
+        counters, server, machine = self.counters(), self.server_cpu_seconds(), system.machine_cpu_seconds()
+        yield cost
+        cost.server_seconds = self.server_cpu_seconds() - server
+        cost.machine_seconds = system.machine_cpu_seconds() - machine
+        if counters is not None:
+            shared, accepted = (after - before for after, before in zip(self.counters(), counters))
+            cost.shared_part = shared / accepted if accepted else None
+
+
+class PoolSide(Side):
+    """A pool, mounted by its daemon."""
+
+    name = "pool"
+
+    def __init__(self, folder, onefold, memory):
+        super().__init__(folder)
+        self.onefold = onefold
+        self.memory = memory
+        self.daemon = None
+
+    def format(self):
+        system.run(self.onefold, "pool", "create", "--force", self.device)
+        if not device.is_allocated(self.device):
+            raise system.BenchError(f"`pool create` has punched holes into {self.device}: the sides are not equal")
+
+    def mount(self):
+        mounted = system.run(
+            self.onefold, "--json", "pool", "mount", "--memory", self.memory, self.device, self.mountpoint
+        )
+        self.daemon = json.loads(mounted.text)["process"]
+
+    def unmount(self):
+        system.run(self.onefold, "pool", "umount", self.mountpoint)
+        self.daemon = None
+
+    def stat(self):
+        return json.loads(system.run(self.onefold, "--json", "pool", "stat", self.mountpoint).text)["pool"]
+
+    def server_cpu_seconds(self):
+        return system.process_cpu_seconds(self.daemon)
+
+    def memory_status(self):
+        return system.memory_status(self.daemon)
+
+    def counters(self):
+        activity = self.stat()["activity"]
+        return activity["blocks_shared"] + activity["blocks_zero"], activity["blocks_accepted"]
+
+    def settle(self):
+        super().settle()
+        started = time.monotonic()
+        while not self.is_settled():
+            if time.monotonic() - started > SETTLE_SECONDS_MAX:
+                raise system.BenchError(f"the pool is still reclaiming after {SETTLE_SECONDS_MAX} s")
+            # What was reclaimed is free after a commit; a sync brings that about at once.
+            sync_folder(self.mountpoint)
+            time.sleep(SETTLE_POLL_SECONDS)
+
+    def is_settled(self):
+        stat = self.stat()
+        still_busy = stat["reclaim_pending"] or stat["filter"]["groups_pending"]
+        return not still_busy and stat["freeing_bytes"] <= FREEING_BYTES_MAX
+
+    def close(self):
+        if system.is_mounted(self.mountpoint):
+            try:
+                self.unmount()
+            except system.BenchError:
+                self._kill()
+        self.daemon = None
+
+    def _kill(self):
+        """Ends a daemon that does not unmount, first kindly; its mount goes in any case."""
+        for signal_no in (signal.SIGTERM, signal.SIGKILL):
+            if self.daemon is None or not send(self.daemon, signal_no):
+                break
+            wait_for_end(self.daemon)
+        if system.is_mounted(self.mountpoint):
+            system.run("umount", "--lazy", self.mountpoint)
+
+
+class Ext4Side(Side):
+    """ext4 as mkfs makes it, on a loop device."""
+
+    name = "ext4"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.loop = None
+
+    def format(self):
+        self.loop = device.attach_loop(self.device)
+        # Without discard the file stays allocated; without lazy initialisation nothing is written behind our back.
+        options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
+        system.run("mkfs.ext4", "-q", "-F", "-E", options, self.loop)
+
+    def mount(self):
+        system.run("mount", "-t", "ext4", self.loop, self.mountpoint)
+
+    def unmount(self):
+        system.run("umount", self.mountpoint)
+
+    def close(self):
+        if system.is_mounted(self.mountpoint):
+            try:
+                self.unmount()
+            except system.BenchError:
+                system.run("umount", "--lazy", self.mountpoint)
+        if self.device.exists():
+            device.detach_loops(self.device)
+        self.loop = None
+
+
+def sync_folder(path):
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def send(pid, signal_no):
+    """Sends a signal; tells whether there was a process to take it."""
+    try:
+        os.kill(pid, signal_no)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_for_end(pid):
+    started = time.monotonic()
+    while send(pid, 0) and time.monotonic() - started < END_SECONDS_MAX:
+        time.sleep(SETTLE_POLL_SECONDS)

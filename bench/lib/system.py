@@ -1,0 +1,107 @@
+"""Other programs, the kernel's counters and caches."""
+
+import os
+import resource
+import subprocess
+import time
+from dataclasses import dataclass
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+# No single step of a benchmark takes longer, unless something hangs.
+COMMAND_SECONDS_MAX = 300
+# How long a killed process may take to go.
+KILL_SECONDS_MAX = 20
+
+
+class BenchError(Exception):
+    """A step that failed: the message says which, and why."""
+
+
+@dataclass
+class Finished:
+    """What a program printed and what it took."""
+
+    text: str
+    seconds: float
+    cpu_seconds: float
+
+
+def run(*command, timeout=COMMAND_SECONDS_MAX):
+    """Runs a program to its end.
+
+    Raises BenchError, with the program's own words, where it fails, is missing or does not end.
+    """
+    command = [os.fspath(part) for part in command]
+    cpu, started = children_cpu_seconds(), time.perf_counter()
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    except OSError as error:
+        raise BenchError(f"cannot run {command[0]}: {error.strerror}") from error
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except BaseException as reason:
+        end(process)
+        if isinstance(reason, subprocess.TimeoutExpired):
+            raise BenchError(f"`{' '.join(command)}` did not end within {timeout} s") from None
+        raise
+    seconds = time.perf_counter() - started
+    if process.returncode != 0:
+        raise BenchError(f"`{' '.join(command)}` failed with {process.returncode}: {(err or out).strip()}")
+    return Finished(out, seconds, children_cpu_seconds() - cpu)
+
+
+def end(process):
+    """Kills a program. One that waits for a dead mount goes only when that mount goes, so the wait has an end."""
+    process.kill()
+    try:
+        process.wait(KILL_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        pass
+
+
+def children_cpu_seconds():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def process_cpu_seconds(pid):
+    """Returns user and system time of a process with all its threads, those that have ended too."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        # The name, in parentheses, may hold anything; what follows it are numbers.
+        fields = file.read().rpartition(")")[2].split()
+    user, system = int(fields[11]), int(fields[12])
+    return (user + system) / TICKS_PER_SECOND
+
+
+def machine_cpu_seconds():
+    """Returns the time that all processors together were busy, the kernel's own threads included."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _idle, _iowait, irq, softirq = map(int, file.readline().split()[1:8])
+    return (user + nice + system + irq + softirq) / TICKS_PER_SECOND
+
+
+def memory_status(pid):
+    """Returns the lines of /proc/PID/status that end in kB, in bytes: VmRSS, VmHWM, RssAnon and so on."""
+    found = {}
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if value.rstrip().endswith(" kB"):
+                found[name] = int(value.split()[0]) * 1024
+    return found
+
+
+def drop_caches():
+    """Writes everything back and drops the kernel's page cache, names and inodes."""
+    os.sync()
+    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
+        file.write("3\n")
+
+
+def is_mounted(mountpoint):
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+        # Blanks in paths are escaped there; the paths of a benchmark have none (checked at the start).
+        return any(line.split()[4] == os.fspath(mountpoint) for line in file)

@@ -1,0 +1,81 @@
+"""The folder of a run: taken by one run at a time, and left clean whatever happens."""
+
+import fcntl
+import os
+import shutil
+import signal
+from contextlib import contextmanager
+
+from . import device, system
+
+LOCK = "lock"
+WORK = "work"
+
+
+@contextmanager
+def taken(folder, needed_bytes):
+    """Takes a folder and gives an empty one inside it, after removing what a killed run may have left.
+
+    Raises BenchError where another run has it, where it lies on too small a disk, or where its name has blanks.
+    """
+    if any(character.isspace() for character in os.fspath(folder)):
+        raise system.BenchError(f"the folder's name has blanks: {folder}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "w", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise system.BenchError(f"another benchmark is running in {folder}") from None
+        work = folder / WORK
+        clear_leftovers(work)
+        free = shutil.disk_usage(folder).free
+        if free < needed_bytes:
+            raise system.BenchError(f"{folder} has {free >> 20} MiB free, {needed_bytes >> 20} are needed; try --dir")
+        work.mkdir()
+        try:
+            yield work
+        finally:
+            with uninterrupted():
+                clear_leftovers(work)
+
+
+def clear_leftovers(work):
+    """Removes a work folder with all that is mounted in it.
+
+    Its daemon, if it is another run's, ends by itself when its mount is gone.
+    """
+    if not work.exists():
+        return
+    for mountpoint in work.glob("*.mount"):
+        if system.is_mounted(mountpoint):
+            system.run("umount", "--lazy", mountpoint)
+    for path in work.glob("*.device"):
+        device.detach_loops(path)
+    shutil.rmtree(work)
+
+
+@contextmanager
+def uninterrupted():
+    """Keeps Ctrl-C away from what must be done to the end."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def signals_as_interrupts():
+    """Makes SIGTERM and SIGHUP end a run as Ctrl-C does, by an exception that cleans up on its way."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,96 @@
+//! All data against its fingerprints.
+
+use std::collections::BTreeMap;
+
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint, FingerprintKey};
+
+use super::context::Context;
+use super::reader::CheckError;
+use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, STORE_PAGES_PER_GROUP};
+use crate::format::header::BlockKind;
+use crate::format::store_page::{self, BlockUse};
+
+/// Blocks read and hashed at once: 4 MiB.
+const BATCH_BLOCKS: usize = 1024;
+
+/// A data block as its entry describes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Described {
+    pub(crate) block: BlockNo,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) domain: u16,
+}
+
+/// Reads and hashes every data block.
+pub(super) fn check(context: &mut Context<'_>) -> Result<(), CheckError> {
+    let geometry = context.geometry;
+    let mut buffer = AlignedBuffer::zeroed(BATCH_BLOCKS);
+    let page_count = usize::try_from(STORE_PAGES_PER_GROUP).expect("193");
+    for group in 0..context.groups_ready() {
+        let pages = context.blocks.run(geometry.store_page(group, 0), page_count, BlockKind::StorePage);
+        let mut batch = Vec::with_capacity(BATCH_BLOCKS);
+        for within in 0..geometry.group_blocks(group) {
+            let page = &pages[usize::try_from(within / ENTRIES_PER_STORE_PAGE).expect("below 193")];
+            let index = usize::try_from(within % ENTRIES_PER_STORE_PAGE).expect("below 170");
+            let block = BlockNo(group * GROUP_BLOCKS + within);
+            if let Some(entry) = page.as_ref().ok().and_then(|bytes| store_page::entry(bytes, index))
+                && entry.usage == BlockUse::Data
+                && geometry.is_allocatable(block)
+            {
+                batch.push(Described { block, fingerprint: entry.fingerprint, domain: entry.domain });
+            }
+            if batch.len() == BATCH_BLOCKS {
+                check_batch(context, &batch, &mut buffer);
+                context.meter.advance(batch.len() as u64)?;
+                batch.clear();
+            }
+        }
+        check_batch(context, &batch, &mut buffer);
+        context.meter.advance(batch.len() as u64)?;
+    }
+    Ok(())
+}
+
+fn check_batch(context: &mut Context<'_>, batch: &[Described], buffer: &mut AlignedBuffer) {
+    if batch.is_empty() {
+        return;
+    }
+    let blocks: Vec<BlockNo> = batch.iter().map(|described| described.block).collect();
+    let failed = context.blocks.data(&blocks, buffer);
+    for (block, error) in &failed {
+        context.findings.tell_users_of(*block, "data", format!("the block cannot be read: {error}"));
+    }
+    context.data_blocks_hashed += batch.len() as u64;
+    for block in mismatches(&context.superblock.key, batch, buffer) {
+        if !failed.iter().any(|(unread, _)| *unread == block) {
+            context.findings.tell_users_of(
+                block,
+                "data",
+                "the content is not what was written: it does not match its fingerprint",
+            );
+        }
+    }
+}
+
+/// Returns the blocks whose content, one after another in `content`, does not have the fingerprint described.
+pub(crate) fn mismatches(pool_key: &[u8; 32], described: &[Described], content: &[u8]) -> Vec<BlockNo> {
+    let mut domains: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+    for (at, one) in described.iter().enumerate() {
+        domains.entry(one.domain).or_default().push(at);
+    }
+    let mut wrong = Vec::new();
+    for (domain, places) in domains {
+        let bytes: Vec<&[u8]> = places.iter().map(|at| &content[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]).collect();
+        let mut found = vec![Fingerprint::default(); places.len()];
+        FingerprintKey::derive(pool_key, domain).fingerprint_each(&bytes, &mut found);
+        wrong.extend(
+            places
+                .iter()
+                .zip(found)
+                .filter(|(at, found)| described[**at].fingerprint != *found)
+                .map(|(at, _)| described[*at].block),
+        );
+    }
+    wrong.sort_unstable();
+    wrong
+}

@@ -1,0 +1,327 @@
+//! File maps: walks them all, each node once however many share it, and counts what they refer to.
+
+use onefold_block::BlockNo;
+
+use super::context::Context;
+use super::context::{Meter, ensure_fits};
+use super::findings::Findings;
+use super::inodes::Listed;
+use super::node_set::{NodeSet, Visit};
+use super::reader::{CheckError, Reader};
+use super::span::{Span, Sums, Trouble};
+use crate::attr::{FileKind, Ino};
+use crate::format::geometry::{GROUP_BLOCKS, Geometry};
+use crate::format::header::BlockKind;
+use crate::format::inode::{INLINE_ENTRIES, Inode, MapRoot};
+use crate::format::items::{self, ItemKind, ReclaimItem};
+use crate::format::map_node::{self, FAN_OUT_LEN, MapEntry, Totals};
+use crate::format::state::Field;
+use crate::format::store_page::BlockUse;
+use crate::map::entry_index;
+use crate::names::inodes::blocks_spanned;
+use crate::tree::{self, Finding};
+
+/// Nodes after which the caller is asked whether to go on.
+const NODES_PER_QUESTION: u32 = 256;
+
+/// Walks over all maps while one span's references are counted.
+struct Walker<'c, 'a> {
+    blocks: &'c mut Reader<'a>,
+    findings: &'c mut Findings,
+    meter: &'c mut Meter<'a>,
+    geometry: Geometry,
+    /// Blocks from here on are in no block group in use.
+    end: u64,
+    memory_bytes: u64,
+    span: &'c mut Span,
+    sums: &'c mut Sums,
+    reclaimed: &'c [ReclaimItem],
+    /// The nodes themselves are looked at in the first walk; the others only count.
+    is_first: bool,
+    nodes: NodeSet,
+    unasked: u32,
+    is_incomplete: bool,
+}
+
+/// Whose map is walked.
+#[derive(Clone, Copy)]
+struct Owner {
+    ino: Option<Ino>,
+    domain: Option<u16>,
+}
+
+/// Counts the references of the names tree, of all files and of the reclaim list.
+pub(super) fn walk(
+    context: &mut Context<'_>,
+    span: &mut Span,
+    listed: &Listed,
+    is_first: bool,
+    sums: &mut Sums,
+) -> Result<(), CheckError> {
+    let root = BlockNo(context.field(Field::TreeRoot));
+    let end = (context.groups_ready() * GROUP_BLOCKS).min(context.geometry.total_blocks);
+    let mut walker = Walker {
+        blocks: &mut context.blocks,
+        findings: &mut context.findings,
+        meter: &mut context.meter,
+        geometry: context.geometry,
+        end,
+        memory_bytes: context.memory_bytes,
+        span,
+        sums,
+        reclaimed: &listed.reclaimed,
+        is_first,
+        nodes: NodeSet::default(),
+        unasked: 0,
+        is_incomplete: context.is_incomplete,
+    };
+    tree::check(&mut context.tree, root, &mut |finding| match finding {
+        Finding::Page { at } => walker.tree_page(at),
+        Finding::Item { key, value } if items::item_kind(&key) == Some(ItemKind::Inode) => {
+            match Inode::decode(Ino(key.ino), value) {
+                Some(inode) if inode.attr.kind == FileKind::Regular => walker.file(&inode),
+                // Damage is told by the walk over the names; other kinds have no map.
+                _ => Ok(()),
+            }
+        }
+        Finding::Item { .. } | Finding::Damage(_) => Ok(()),
+        Finding::Unreadable { error: CheckError::Unusable(_), .. } => Ok(()),
+        Finding::Unreadable { error, .. } => Err(error),
+    })?;
+    // After the files, so that what files still show is walked as theirs.
+    for item in &listed.reclaimed {
+        walker.node(item.node, item.level, Owner { ino: None, domain: None }, 0)?;
+    }
+    let is_incomplete = walker.is_incomplete;
+    context.is_incomplete |= is_incomplete;
+    Ok(())
+}
+
+impl Walker<'_, '_> {
+    fn can_hold(&self, block: BlockNo) -> bool {
+        block.0 < self.end && self.geometry.is_allocatable(block)
+    }
+
+    fn tree_page(&mut self, at: BlockNo) -> Result<(), CheckError> {
+        if !self.can_hold(at) {
+            if self.is_first {
+                self.findings.tell("names tree", Some(at), "a page is said to lie where none can be");
+            }
+        } else if let Some(Trouble::Use(usage)) = self.span.refer(at, BlockUse::TreePage, None) {
+            let what = format!("the block is a page of the names tree, but is recorded as {}", name(usage));
+            self.findings.tell("reference count", Some(at), what);
+        }
+        self.meter.advance(0)
+    }
+
+    fn file(&mut self, inode: &Inode) -> Result<(), CheckError> {
+        let owner = Owner { ino: Some(inode.attr.ino), domain: Some(inode.attr.domain) };
+        let totals = match &inode.map {
+            MapRoot::Inline(entries) => Some(self.inline(entries, inode, owner)),
+            MapRoot::Tree { levels, root } => {
+                let totals = self.node(*root, levels - 1, owner, 0)?;
+                if self.is_first {
+                    self.past_end(inode, *root, *levels);
+                }
+                totals
+            }
+        };
+        if self.is_first
+            && let Some(Totals { mapped, reserved }) = totals
+            && (i64::try_from(inode.mapped) != Ok(mapped) || i64::try_from(inode.reserved_blocks) != Ok(reserved))
+        {
+            let (mapped_by_inode, reserved_by_inode) = (inode.mapped, inode.reserved_blocks);
+            let what = format!(
+                "{mapped_by_inode} mapped and {reserved_by_inode} reserved blocks, expected {mapped} and {reserved} by its map"
+            );
+            self.findings.tell_of(inode.attr.ino, "inode", None, what);
+        }
+        Ok(())
+    }
+
+    fn inline(&mut self, entries: &[MapEntry; INLINE_ENTRIES], inode: &Inode, owner: Owner) -> Totals {
+        let mut totals = Totals::default();
+        let end = blocks_spanned(inode.attr.size_bytes);
+        for (index, entry) in (0..).zip(entries) {
+            match *entry {
+                MapEntry::Hole => {}
+                MapEntry::Reserved => {
+                    totals.reserved += 1;
+                    if self.is_first {
+                        self.sums.reserved += 1;
+                    }
+                }
+                MapEntry::Block(block) => {
+                    totals.mapped += 1;
+                    self.data(block, owner, index);
+                    if index >= end && self.is_first {
+                        self.tell_past_end(inode);
+                    }
+                }
+            }
+        }
+        totals
+    }
+
+    /// Walks what is below a node that some parent names. Returns the totals in its header if it is usable.
+    fn node(&mut self, at: BlockNo, level: u8, owner: Owner, first: u64) -> Result<Option<Totals>, CheckError> {
+        if !self.can_hold(at) {
+            if self.is_first {
+                let what = format!("the map from block {first} of the file on is said to lie where none can be");
+                self.tell(owner, at, what);
+            }
+            return Ok(None);
+        }
+        match self.span.refer(at, BlockUse::MapNode, owner.domain) {
+            Some(Trouble::Use(usage)) => {
+                let what = format!("the block is part of a file map, but is recorded as {}", name(usage));
+                self.findings.tell_users_of(at, "reference count", what);
+            }
+            Some(Trouble::Domain(_)) => {
+                self.findings.tell_users_of(at, "file map", "files of different sharing domains have it in common");
+            }
+            None => {}
+        }
+        match self.nodes.visit(at, level) {
+            Visit::First => {}
+            Visit::Again(known) if known == level => {
+                return Ok(if self.is_first { self.totals(at, level) } else { None });
+            }
+            Visit::Again(known) => {
+                if self.is_first {
+                    let what = format!("it is used at level {level} and at level {known} of file maps");
+                    self.findings.tell_users_of(at, "file map", what);
+                }
+                return Ok(None);
+            }
+        }
+        self.ask()?;
+        let bytes = match self.blocks.block(at, BlockKind::MapNode(level)) {
+            Ok(bytes) => Box::new(*bytes),
+            Err(what) => {
+                self.is_incomplete = true;
+                if self.is_first {
+                    let what = format!("up to {} blocks of the file are lost: {what}", map_node::entry_span(level + 1));
+                    self.findings.tell_users_of(at, "file map", what);
+                }
+                return Ok(None);
+            }
+        };
+        let mut below = Some(Totals::default());
+        for index in 0..FAN_OUT_LEN {
+            let place = first + index as u64 * map_node::entry_span(level);
+            let found = match map_node::entry(&bytes, index) {
+                Some(MapEntry::Hole) => Some(Totals::default()),
+                Some(MapEntry::Reserved) => Some(self.reserved(level)),
+                Some(MapEntry::Block(block)) if level == 0 => {
+                    self.data(block, owner, place);
+                    Some(Totals { mapped: 1, reserved: 0 })
+                }
+                Some(MapEntry::Block(child)) => self.node(child, level - 1, owner, place)?,
+                None => {
+                    if self.is_first {
+                        self.findings.tell_users_of(at, "file map", format!("entry {index} makes no sense"));
+                    }
+                    None
+                }
+            };
+            below = below.zip(found).map(|(mut sum, found)| {
+                sum += found;
+                sum
+            });
+        }
+        let totals = map_node::totals(&bytes);
+        let is_reclaimed = self.reclaimed.binary_search_by_key(&at, |item| item.node).is_ok();
+        if self.is_first && !is_reclaimed && below.is_some() && below != totals {
+            let what = "the numbers of mapped and reserved blocks in it are not what is below it";
+            self.findings.tell_users_of(at, "file map", what);
+        }
+        Ok(totals)
+    }
+
+    fn reserved(&mut self, level: u8) -> Totals {
+        if self.is_first {
+            self.sums.reserved += map_node::reserve_blocks(level);
+        }
+        Totals { mapped: 0, reserved: i64::try_from(map_node::entry_span(level)).expect("at most 508^3") }
+    }
+
+    fn data(&mut self, block: BlockNo, owner: Owner, index: u64) {
+        if !self.can_hold(block) {
+            if self.is_first {
+                self.tell(owner, block, format!("block {index} of the file is said to lie where no data can be"));
+            }
+            return;
+        }
+        let what = match self.span.refer(block, BlockUse::Data, owner.domain) {
+            Some(Trouble::Use(usage)) => format!("the block is file data, but is recorded as {}", name(usage)),
+            Some(Trouble::Domain(domain)) => {
+                format!("the block belongs to sharing domain {domain}, but is used by a file of another one")
+            }
+            None => return,
+        };
+        self.findings.tell_users_of(block, "reference count", what);
+    }
+
+    fn totals(&mut self, at: BlockNo, level: u8) -> Option<Totals> {
+        self.blocks.block(at, BlockKind::MapNode(level)).ok().and_then(map_node::totals)
+    }
+
+    /// Looks for data past the end of the file: on the way down to the end, everything to the right must be empty.
+    fn past_end(&mut self, inode: &Inode, root: BlockNo, levels: u8) {
+        let end = blocks_spanned(inode.attr.size_bytes);
+        if end >= map_node::entry_span(levels) {
+            return;
+        }
+        let mut node = root;
+        for level in (0..levels).rev() {
+            let Ok(bytes) = self.blocks.block(node, BlockKind::MapNode(level)) else { return };
+            let bytes = Box::new(*bytes);
+            let at = entry_index(end, level);
+            let right = if level == 0 { at } else { at + 1 };
+            for index in right..FAN_OUT_LEN {
+                let Some(MapEntry::Block(below)) = map_node::entry(&bytes, index) else { continue };
+                if level == 0 || self.totals(below, level - 1).is_some_and(|totals| totals.mapped > 0) {
+                    self.tell_past_end(inode);
+                    return;
+                }
+            }
+            match map_node::entry(&bytes, at) {
+                Some(MapEntry::Block(below)) => node = below,
+                _ => return,
+            }
+        }
+    }
+
+    fn tell_past_end(&mut self, inode: &Inode) {
+        self.findings.tell_of(inode.attr.ino, "file map", None, "it has data past its end");
+    }
+
+    fn tell(&mut self, owner: Owner, at: BlockNo, what: String) {
+        match owner.ino {
+            Some(_) => self.findings.tell_users_of(at, "file map", what),
+            None => self.findings.tell("reclaim list", Some(at), what),
+        }
+    }
+
+    /// Asks the caller whether to go on, now and then.
+    fn ask(&mut self) -> Result<(), CheckError> {
+        self.unasked += 1;
+        if self.unasked < NODES_PER_QUESTION {
+            return Ok(());
+        }
+        self.unasked = 0;
+        let taken = usize::try_from(self.nodes.memory_bytes()).unwrap_or(usize::MAX);
+        ensure_fits(taken, 1, self.memory_bytes / 4, self.memory_bytes)?;
+        self.meter.advance(0)
+    }
+}
+
+fn name(usage: BlockUse) -> &'static str {
+    match usage {
+        BlockUse::Free => "free",
+        BlockUse::Data => "file data",
+        BlockUse::MapNode => "part of a file map",
+        BlockUse::TreePage => "a page of the names tree",
+    }
+}

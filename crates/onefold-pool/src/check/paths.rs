@@ -1,0 +1,91 @@
+//! The paths of files that problems hit, found by a walk of their own: a check of a sound pool pays nothing for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use onefold_block::BlockNo;
+
+use super::context::Context;
+use super::reader::{CheckError, Reader};
+use super::trace;
+use crate::attr::Ino;
+use crate::format::inode::Inode;
+use crate::format::items::{self, DirItem, ItemKind};
+use crate::format::state::Field;
+use crate::tree::{self, Finding};
+
+/// Directories that a path is followed through; a longer one is a loop.
+const DEPTH_MAX: usize = 1000;
+/// Directories that are looked up at all.
+const ANCESTORS_MAX: usize = 1 << 18;
+
+/// One name of an inode.
+struct Name {
+    parent: Ino,
+    name: Vec<u8>,
+}
+
+/// Gives all problems the paths of the files that they hit.
+pub(super) fn name_files(context: &mut Context<'_>) {
+    trace::add_files(context);
+    let hit: BTreeSet<Ino> = context.findings.found.iter().flat_map(|found| found.inos.iter().copied()).collect();
+    if hit.is_empty() {
+        return;
+    }
+    let root = BlockNo(context.field(Field::TreeRoot));
+    let mut names = BTreeMap::new();
+    find_names(&mut context.tree, root, &hit, &mut names);
+    let above = ancestors(&mut context.tree, root, &names);
+    find_names(&mut context.tree, root, &above, &mut names);
+    for found in &mut context.findings.found {
+        found.problem.files = found.inos.iter().map(|ino| path(*ino, &names)).collect();
+    }
+}
+
+/// Finds one name for each of `wanted`.
+fn find_names(reader: &mut Reader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, names: &mut BTreeMap<Ino, Name>) {
+    // Where the tree is damaged, names stay unknown.
+    let _ = tree::check(reader, root, &mut |finding| -> Result<(), CheckError> {
+        if let Finding::Item { key, value } = finding
+            && items::item_kind(&key) == Some(ItemKind::DirEntry)
+            && let Some(item) = DirItem::decode(value)
+            && wanted.contains(&item.ino)
+        {
+            names.entry(item.ino).or_insert(Name { parent: Ino(key.ino), name: item.name });
+        }
+        Ok(())
+    });
+}
+
+/// Returns the directories above all files that have names.
+fn ancestors(reader: &mut Reader<'_>, root: BlockNo, names: &BTreeMap<Ino, Name>) -> BTreeSet<Ino> {
+    let mut above = BTreeSet::new();
+    for name in names.values() {
+        let mut at = name.parent;
+        while at != Ino::ROOT && above.len() < ANCESTORS_MAX && above.insert(at) {
+            let Ok(Some(value)) = tree::get(reader, root, &items::inode_key(at)) else { break };
+            let Some(inode) = Inode::decode(at, &value) else { break };
+            at = Ino(inode.parent);
+        }
+    }
+    above
+}
+
+fn path(ino: Ino, names: &BTreeMap<Ino, Name>) -> String {
+    if ino == Ino::ROOT {
+        return "/".to_owned();
+    }
+    let mut parts: Vec<String> = Vec::new();
+    let mut at = ino;
+    while at != Ino::ROOT && parts.len() < DEPTH_MAX {
+        let Some(name) = names.get(&at) else {
+            parts.push(format!("inode {at}"));
+            parts.reverse();
+            return parts.join("/");
+        };
+        parts.push(String::from_utf8_lossy(&name.name).into_owned());
+        at = name.parent;
+    }
+    parts.push(String::new());
+    parts.reverse();
+    parts.join("/")
+}

@@ -1,0 +1,341 @@
+//! Block groups: bitmaps and fingerprint stores against each other, and reference counts against the references that
+//! are found.
+//!
+//! References are counted in a *span*: as many block groups as fit the memory, 8 bytes for each block. All maps are
+//! walked once for each span. A count starts as what the store says and goes down by one with each reference found.
+
+use std::ops::Range;
+
+use onefold_block::BlockNo;
+
+use super::context::Context;
+use super::findings::Findings;
+use super::inodes::Listed;
+use super::maps;
+use super::reader::CheckError;
+use crate::format::BlockBytes;
+use crate::format::geometry::{
+    BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, Geometry, STORE_PAGES_PER_GROUP,
+};
+use crate::format::header::{BlockKind, HEADER_BYTES};
+use crate::format::store_page::{self, BlockUse, Entry};
+
+/// The entry could not be read: nothing is known of the block.
+const UNKNOWN: u8 = 1;
+/// Something refers to the block.
+const REFERRED: u8 = 2;
+/// More references than recorded were found.
+const OVER: u8 = 4;
+/// What is wrong with the block has been told.
+const TOLD: u8 = 8;
+/// The sharing domain of a map node's files is known.
+const DOMAIN_KNOWN: u8 = 16;
+
+/// One block while references are counted.
+#[derive(Clone, Copy)]
+struct Counted {
+    /// Recorded references not yet found; with [`OVER`], minus those found too many.
+    remaining: u32,
+    domain: u16,
+    usage: BlockUse,
+    flags: u8,
+}
+
+const _: () = assert!(size_of::<Counted>() == 8);
+
+/// What the groups hold, all spans together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) data: u64,
+    pub(super) shared: u64,
+    pub(super) metadata: u64,
+    pub(super) references: u64,
+    /// Blocks promised to reserved places.
+    pub(super) reserved: u64,
+    /// Blocks with fewer references than recorded, which damage elsewhere may explain.
+    pub(super) unaccounted: u64,
+}
+
+/// What is wrong with a reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The block is used for something else.
+    Use(BlockUse),
+    /// The block belongs to another sharing domain.
+    Domain(u16),
+}
+
+/// Some block groups while their references are counted.
+pub(super) struct Span {
+    first: u64,
+    blocks: Vec<Counted>,
+}
+
+/// Checks all groups in use and all references.
+pub(super) fn check_all(context: &mut Context<'_>, listed: &Listed) -> Result<Sums, CheckError> {
+    let ready = context.groups_ready();
+    let mut sums = Sums::default();
+    check_filter_runs(context, listed);
+    let groups = (context.memory_bytes / 2 / (size_of::<Counted>() as u64 * GROUP_BLOCKS)).max(1);
+    let mut first = 0;
+    while first < ready {
+        let end = (first + groups).min(ready);
+        let mut span = Span::load(context, first..end, &mut sums)?;
+        maps::walk(context, &mut span, listed, first == 0, &mut sums)?;
+        span.check_filter_blocks(context, listed);
+        span.settle(context, &mut sums);
+        first = end;
+    }
+    Ok(sums)
+}
+
+/// Tells of runs of the saved filter that cannot be. Those that together have more blocks than the pool overlap.
+fn check_filter_runs(context: &mut Context<'_>, listed: &Listed) {
+    let end = (context.groups_ready() * GROUP_BLOCKS).min(context.geometry.total_blocks);
+    let sum: u64 = listed.filter_runs.iter().map(|run| run.count).sum();
+    let outside = listed.filter_runs.iter().any(|run| run.first.0.saturating_add(run.count) > end);
+    if outside || sum > end {
+        context.findings.tell("saved filter", None, "it is said to lie outside the block groups in use");
+    }
+}
+
+impl Span {
+    fn load(context: &mut Context<'_>, groups: Range<u64>, sums: &mut Sums) -> Result<Span, CheckError> {
+        let geometry = context.geometry;
+        let blocks: u64 = groups.clone().map(|group| geometry.group_blocks(group)).sum();
+        let mut span = Span {
+            first: groups.start * GROUP_BLOCKS,
+            blocks: Vec::with_capacity(usize::try_from(blocks).unwrap_or(0)),
+        };
+        for group in groups {
+            span.load_group(context, group, sums);
+            context.meter.advance(geometry.group_blocks(group))?;
+        }
+        Ok(span)
+    }
+
+    fn load_group(&mut self, context: &mut Context<'_>, group: u64, sums: &mut Sums) {
+        let geometry = context.geometry;
+        let bitmap_count = usize::try_from(BITMAP_BLOCKS).expect("two");
+        let bitmaps = context.blocks.run(geometry.bitmap_block(group, 0), bitmap_count, BlockKind::Bitmap);
+        let page_count = usize::try_from(STORE_PAGES_PER_GROUP).expect("193");
+        let pages = context.blocks.run(geometry.store_page(group, 0), page_count, BlockKind::StorePage);
+        for (index, bitmap) in (0..).zip(&bitmaps) {
+            if let Err(what) = bitmap {
+                context.is_incomplete = true;
+                let at = geometry.bitmap_block(group, index);
+                context.findings.tell(
+                    "bitmap",
+                    Some(at),
+                    format!("the bitmap of block group {group} is unusable: {what}"),
+                );
+            }
+        }
+        for (index, page) in (0..).zip(&pages) {
+            if let Err(what) = page {
+                context.is_incomplete = true;
+                let at = geometry.store_page(group, index);
+                let what =
+                    format!("fingerprints and reference counts of {} blocks are lost: {what}", ENTRIES_PER_STORE_PAGE);
+                context.findings.tell("fingerprint store", Some(at), what);
+            }
+        }
+        let first = geometry.group_first(group);
+        for within in 0..geometry.group_blocks(group) {
+            let block = first.plus(within);
+            let page = usize::try_from(within / ENTRIES_PER_STORE_PAGE).expect("below 193");
+            let index = usize::try_from(within % ENTRIES_PER_STORE_PAGE).expect("below 170");
+            let entry = match &pages[page] {
+                Ok(bytes) => store_page::entry(bytes, index).or_else(|| {
+                    let at = geometry.store_place(block).page;
+                    context.findings.tell(
+                        "fingerprint store",
+                        Some(at),
+                        format!("the entry of block {block} makes no sense"),
+                    );
+                    None
+                }),
+                Err(_) => None,
+            };
+            let bit = bit(&bitmaps, within);
+            check_agreement(&mut context.findings, &geometry, block, bit, entry.as_ref());
+            self.blocks.push(counted(entry, sums));
+        }
+        check_beyond_end(&mut context.findings, &geometry, group, &bitmaps, &pages);
+    }
+
+    /// Returns the place of a block, if it belongs to the span.
+    fn place(&mut self, block: BlockNo) -> Option<&mut Counted> {
+        let offset = usize::try_from(block.0.checked_sub(self.first)?).ok()?;
+        self.blocks.get_mut(offset)
+    }
+
+    /// Counts a reference to a block as `usage` by a file of `domain`. Does nothing if the block belongs to another
+    /// span. The same trouble is returned once for a block.
+    pub(super) fn refer(&mut self, block: BlockNo, usage: BlockUse, domain: Option<u16>) -> Option<Trouble> {
+        let counted = self.place(block)?;
+        counted.flags |= REFERRED;
+        if counted.flags & UNKNOWN != 0 {
+            return None;
+        }
+        let mut trouble = None;
+        if counted.usage != usage {
+            trouble = Some(Trouble::Use(counted.usage));
+        } else {
+            if counted.remaining == 0 {
+                counted.flags |= OVER;
+            }
+            counted.remaining = counted.remaining.wrapping_sub(1);
+            if let Some(domain) = domain {
+                if usage == BlockUse::MapNode && counted.flags & DOMAIN_KNOWN == 0 {
+                    counted.flags |= DOMAIN_KNOWN;
+                    counted.domain = domain;
+                }
+                if counted.domain != domain {
+                    trouble = Some(Trouble::Domain(counted.domain));
+                }
+            }
+        }
+        let is_new = counted.flags & TOLD == 0;
+        if trouble.is_some() {
+            counted.flags |= TOLD;
+        }
+        trouble.filter(|_| is_new)
+    }
+
+    /// Tells of blocks of the saved filter that are in use.
+    fn check_filter_blocks(&mut self, context: &mut Context<'_>, listed: &Listed) {
+        let sum: u64 = listed.filter_runs.iter().map(|run| run.count).sum();
+        if sum > context.geometry.total_blocks {
+            return;
+        }
+        for run in &listed.filter_runs {
+            let in_use = (0..run.count).map(|offset| run.first.plus(offset)).find(|block| {
+                self.place(*block).is_some_and(|counted| counted.usage != BlockUse::Free)
+                    || context.geometry.is_fixed(*block)
+            });
+            if let Some(block) = in_use {
+                context.findings.tell("saved filter", Some(block), "it is said to lie in blocks that are in use");
+            }
+        }
+    }
+
+    /// Tells of all blocks whose references are not as many as recorded.
+    fn settle(&self, context: &mut Context<'_>, sums: &mut Sums) {
+        let mut leaked: Option<(BlockNo, u64)> = None;
+        for (block, counted) in (self.first..).map(BlockNo).zip(&self.blocks) {
+            let is_over = counted.flags & OVER != 0;
+            if counted.flags & (UNKNOWN | TOLD) != 0 || counted.remaining == 0 && !is_over {
+                continue;
+            }
+            if is_over {
+                let found = counted.remaining.wrapping_neg();
+                let what = format!(
+                    "there are {found} more references to the block than recorded: it would be freed too early"
+                );
+                context.findings.tell_users_of(block, "reference count", what);
+            } else if context.is_incomplete {
+                sums.unaccounted += 1;
+            } else if counted.flags & REFERRED == 0 {
+                let (_, count) = leaked.get_or_insert((block, 0));
+                *count += 1;
+            } else {
+                let what = format!("{} more references to the block are recorded than there are", counted.remaining);
+                context.findings.tell_users_of(block, "reference count", what);
+            }
+        }
+        if let Some((first, count)) = leaked {
+            let what =
+                format!("{count} blocks from this one on are in use, but nothing refers to them: their space is lost");
+            context.findings.tell("reference count", Some(first), what);
+        }
+    }
+}
+
+fn counted(entry: Option<Entry>, sums: &mut Sums) -> Counted {
+    let Some(entry) = entry else {
+        return Counted { remaining: 0, domain: 0, usage: BlockUse::Free, flags: UNKNOWN };
+    };
+    match entry.usage {
+        BlockUse::Free => {}
+        BlockUse::Data => {
+            sums.data += 1;
+            sums.shared += u64::from(entry.count > 1);
+            sums.references += u64::from(entry.count);
+        }
+        BlockUse::MapNode | BlockUse::TreePage => sums.metadata += 1,
+    }
+    Counted { remaining: entry.count, domain: entry.domain, usage: entry.usage, flags: 0 }
+}
+
+/// Returns a block's bit; `None` if its bitmap is unusable.
+fn bit(bitmaps: &[Result<Box<BlockBytes>, String>], within: u64) -> Option<bool> {
+    let bitmap = bitmaps[usize::try_from(within / BITS_PER_BITMAP_BLOCK).expect("two bitmap blocks")].as_ref().ok()?;
+    let bit = within % BITS_PER_BITMAP_BLOCK;
+    Some(bitmap[HEADER_BYTES + usize::try_from(bit / 8).expect("below 4080")] & 1 << (bit % 8) != 0)
+}
+
+fn check_agreement(
+    findings: &mut Findings,
+    geometry: &Geometry,
+    block: BlockNo,
+    bit: Option<bool>,
+    entry: Option<&Entry>,
+) {
+    if geometry.is_fixed(block) {
+        if bit == Some(false) {
+            findings.tell(
+                "bitmap",
+                Some(block),
+                "a structure with a fixed place is marked as free: it would be overwritten",
+            );
+        }
+        if entry.is_some_and(|entry| entry.usage != BlockUse::Free) {
+            findings.tell("fingerprint store", Some(block), "a structure with a fixed place has an entry");
+        }
+        return;
+    }
+    match (bit, entry.map(|entry| entry.usage)) {
+        (Some(true), Some(BlockUse::Free)) => {
+            findings.tell("bitmap", Some(block), "the block is marked as used, but its entry says that it is free");
+        }
+        (Some(false), Some(BlockUse::Data | BlockUse::MapNode | BlockUse::TreePage)) => {
+            findings.tell_users_of(
+                block,
+                "bitmap",
+                "the block is marked as free, but it is in use: it would be overwritten",
+            );
+        }
+        _ => {}
+    }
+    if entry.is_some_and(|entry| entry.usage == BlockUse::Free && *entry != Entry::FREE) {
+        findings.tell("fingerprint store", Some(block), "the entry of a free block is not empty");
+    }
+    if entry.is_some_and(|entry| entry.usage == BlockUse::TreePage && entry.count != 1) {
+        findings.tell("reference count", Some(block), "a page of the names tree has more than one reference");
+    }
+}
+
+/// Checks that nothing is said of blocks past the group's end.
+fn check_beyond_end(
+    findings: &mut Findings,
+    geometry: &Geometry,
+    group: u64,
+    bitmaps: &[Result<Box<BlockBytes>, String>],
+    pages: &[Result<Box<BlockBytes>, String>],
+) {
+    let end = geometry.group_blocks(group);
+    if (end..BITMAP_BLOCKS * BITS_PER_BITMAP_BLOCK).any(|within| bit(bitmaps, within) == Some(true)) {
+        let at = geometry.bitmap_block(group, BITMAP_BLOCKS - 1);
+        findings.tell("bitmap", Some(at), format!("blocks past the end of block group {group} are marked as used"));
+    }
+    let beyond = (end..STORE_PAGES_PER_GROUP * ENTRIES_PER_STORE_PAGE).find(|within| {
+        let page = &pages[usize::try_from(within / ENTRIES_PER_STORE_PAGE).expect("below 193")];
+        let index = usize::try_from(within % ENTRIES_PER_STORE_PAGE).expect("below 170");
+        page.as_ref().is_ok_and(|bytes| bytes[store_page::entry_range(index)].iter().any(|byte| *byte != 0))
+    });
+    if let Some(within) = beyond {
+        let at = geometry.store_page(group, within / ENTRIES_PER_STORE_PAGE);
+        findings.tell("fingerprint store", Some(at), format!("there are entries past the end of block group {group}"));
+    }
+}

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# What the cases share. `lib.sh CASE FOLDER` runs one case in its folder; run.sh calls it, and cleans up after it.
+#
+# A case finds: $dir, its own folder on the host's file system; $pool, where its pool lies; $mnt, where that is mounted;
+# $tools, our helpers; $repo, the source tree; $ONEFOLD, the binary. It ends at the first command that fails.
+set -eEuo pipefail
+trap 'printf "%s line %s: failed: %s\n" "${BASH_SOURCE[0]##*/}" "$LINENO" "$BASH_COMMAND" >&2' ERR
+
+case_file=$1
+dir=$2
+pool=$dir/test.pool
+mnt=$dir/mnt
+tools=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/tools
+readonly case_file dir pool mnt tools
+export PYTHONDONTWRITEBYTECODE=1 LC_ALL=C
+
+onefold() {
+    "$ONEFOLD" "$@"
+}
+
+fail() {
+    printf 'failed: %s\n' "$*" >&2
+    exit 1
+}
+
+# Ends the case because this machine can't run it.
+skip() {
+    printf '%s\n' "$*"
+    exit 77
+}
+
+# A figure that run.sh shows even when all is well.
+note() {
+    printf 'note: %s\n' "$*"
+}
+
+# needs COMMAND...: skips the case where one is missing.
+needs() {
+    local command
+    for command; do
+        command -v "$command" >/dev/null || skip "there is no $command here"
+    done
+}
+
+# wait_until SECONDS COMMAND...: waits until the command succeeds.
+wait_until() {
+    local ends=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        ((SECONDS < ends)) || fail "waited in vain for: $*"
+        sleep 0.05
+    done
+}
+
+is_mounted() {
+    awk -v at="$1" '$2 == at { found = 1 } END { exit !found }' /proc/self/mounts
+}
+
+# is_mounted_or_ended PID: a daemon is ready, or will never be.
+is_mounted_or_ended() {
+    is_mounted "$mnt" || ! kill -0 "$1" 2>/dev/null
+}
+
+# create_pool SIZE [FLAG...]
+create_pool() {
+    local size=$1
+    shift
+    onefold pool create --quiet --size "$size" "$@" "$pool" >/dev/null
+}
+
+# mount_pool [FLAG...]: mounts $pool on $mnt. Its daemon stays in the foreground, so that daemon.log has all it says.
+mount_pool() {
+    mkdir -p "$mnt"
+    onefold pool mount --foreground --memory 256M "$@" "$pool" "$mnt" >>"$dir/daemon.log" 2>&1 &
+    daemon=$!
+    wait_until 20 is_mounted_or_ended "$daemon"
+    is_mounted "$mnt" || fail "the pool was not mounted"
+}
+
+# new_pool SIZE [FLAG...]: creates and mounts.
+new_pool() {
+    create_pool "$@"
+    mount_pool
+}
+
+unmount_pool() {
+    onefold pool umount "$mnt" >/dev/null
+    wait "$daemon" || fail "the daemon ended with code $?"
+}
+
+remount_pool() {
+    unmount_pool
+    mount_pool
+}
+
+# The end of most cases: nothing is left mounted and the pool is sound.
+unmount_and_check() {
+    unmount_pool
+    check_pool "$@"
+}
+
+check_pool() {
+    true # TEMP
+}
+
+# pool_number MEMBER: one number of `stat`.
+pool_number() {
+    onefold pool stat --json "$mnt" | python3 -c "import json, sys; print(json.load(sys.stdin)['pool'][sys.argv[1]])" "$1"
+}
+
+# Drops what the kernel and the daemon keep in memory of a file system's pages.
+drop_caches() {
+    sync
+    echo 1 >/proc/sys/vm/drop_caches
+}
+
+# make_image FILE MIB SEED: a sparse image with repeated, unique and zero blocks. The same seed makes the same one.
+make_image() {
+    python3 "$tools/make_image.py" "$@"
+}
+
+# refused CODE TEXT COMMAND...: the command must end with this exit code and say this (an extended regular expression).
+refused() {
+    local code=$1 text=$2 status=0 said
+    shift 2
+    said=$("$@" 2>&1) || status=$?
+    printf '%s\n' "$said"
+    ((status == code)) || fail "exit code $status, not $code: $*"
+    grep -qE "$text" <<<"$said" || fail "it does not say \"$text\": $*"
+}
+
+# errno_of NAME COMMAND...: the command must fail and give this reason.
+fails_with() {
+    local reason=$1 said
+    shift
+    if said=$("$@" 2>&1); then
+        fail "it must not succeed: $*"
+    fi
+    printf '%s\n' "$said"
+    grep -qF "$reason" <<<"$said" || fail "the reason is not \"$reason\": $*"
+}
+
+# attach_loop FILE [FLAG...]: sets $loop to a new loop device over the file.
+attach_loop() {
+    local file=$1
+    shift
+    loop=$(losetup --find --show "$@" "$file") || skip "no loop device can be had here"
+}
+
+# shellcheck source=/dev/null
+source "$case_file"
