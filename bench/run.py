@@ -99,7 +99,7 @@ def choose(arguments):
     image = arguments.image or settings.find_image(REPOSITORY / "bench/corpus/cache", chosen.device_bytes)
     if image is not None and not image.is_file():
         raise BenchError(f"there is no image {image}")
-    return replace(chosen, image=image, rounds=arguments.rounds or chosen.rounds)
+    return replace(chosen, image=image and image.absolute(), rounds=arguments.rounds or chosen.rounds)
 
 
 def sizes(chosen):
@@ -122,8 +122,8 @@ def find_onefold():
 
 def command_line(chosen):
     """Returns what repeats this run, for the document: its path is the repository's, not this machine's."""
-    quick = "QUICK=1 " if chosen.mode == "quick" and "--quick" not in sys.argv else ""
-    return f"`{quick}bench/run.py {shlex.join(sys.argv[1:])}`".replace(" `", "`")
+    quick = ["QUICK=1"] if chosen.mode == "quick" and "--quick" not in sys.argv else []
+    return f"`{' '.join([*quick, 'bench/run.py', *map(shlex.quote, sys.argv[1:])])}`"
 
 
 if __name__ == "__main__":

@@ -19,14 +19,30 @@ class Cost:
     shared_part: float | None = None
 
 
+@dataclass(frozen=True)
+class Work:
+    """How much was done for a cost."""
+
+    amount: float
+    unit: str
+
+    @classmethod
+    def moved(cls, moved_bytes):
+        return cls(moved_bytes / GIB, "GiB")
+
+    @classmethod
+    def operations(cls, count):
+        return cls(count, "op")
+
+
 @dataclass
 class Sample:
     """One measured value."""
 
     value: float
     cost: Cost | None = None
-    # What was moved, where the cost is told per GiB.
-    moved_bytes: int = 0
+    # What the cost is divided by: an amount of GiB or of operations.
+    work: Work | None = None
     # Further figures, for the JSON file.
     more: dict = field(default_factory=dict)
 
@@ -87,17 +103,28 @@ class Measured:
         better, worse = (pool, ext4) if self.line.higher_is_better else (ext4, pool)
         return better / worse if worse else float("inf")
 
-    def cpu_per_gib(self, side):
-        """Returns two medians of CPU seconds per GiB: of client and daemon, and of the whole machine."""
-        costs = [(sample.cost, sample.moved_bytes / GIB) for sample in self.samples.get(side, []) if sample.moved_bytes]
-        if not costs:
+    def cpu_seconds(self, side):
+        """Returns medians of CPU seconds for each unit of work, and that unit; None where no work is told.
+
+        The first is of client and daemon, the second of the whole machine.
+        """
+        samples = [sample for sample in self.samples.get(side, []) if sample.cost and sample.work]
+        if not samples:
             return None
-        return (
-            statistics.median((cost.client_seconds + cost.server_seconds) / gib for cost, gib in costs),
-            statistics.median(cost.machine_seconds / gib for cost, gib in costs),
-        )
+        own = ((sample.cost.client_seconds + sample.cost.server_seconds) / sample.work.amount for sample in samples)
+        machine = (sample.cost.machine_seconds / sample.work.amount for sample in samples)
+        return statistics.median(own), statistics.median(machine), samples[0].work.unit
 
     def shared_part(self):
         """Returns the lowest part of a pool's written blocks that were shared in a round, None where none is known."""
         costs = (sample.cost for sample in self.samples.get("pool", []))
         return min((cost.shared_part for cost in costs if cost and cost.shared_part is not None), default=None)
+
+
+@dataclass(frozen=True)
+class NotMeasured:
+    """Stands where a row has no results."""
+
+    # "failed" or "not measured".
+    what: str
+    why: str

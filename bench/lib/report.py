@@ -5,13 +5,14 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
+from .measure import NotMeasured
 from .system import BenchError
 
 BEGIN = "<!-- begin: written by bench/run.py --update -->"
 END = "<!-- end -->"
 
 HEAD = (
-    "| what | pool | ext4 | pool better by | at least / aim | CPU s/GiB pool | CPU s/GiB ext4 | repeat with |",
+    "| what | pool | ext4 | pool better by | at least / aim | CPU of the pool | CPU of ext4 | repeat with |",
     "|---|---|---|---|---|---|---|---|",
 )
 
@@ -23,8 +24,9 @@ def markdown(run):
     notes = []
     for row, results in run.measured:
         command = f"`bench/run.py --only {row.name}`"
-        if isinstance(results, str):
-            lines += [f"| {line.title} | {results} | | | {line.goal} | | | {command} |" for line in row.lines]
+        if isinstance(results, NotMeasured):
+            lines += [f"| {line.title} | {results.what} | | | {line.goal} | | | {command} |" for line in row.lines]
+            notes.append(f"- {row.name}: {results.what}: {results.why}.")
             continue
         for result in results:
             lines.append(table_line(result, command))
@@ -38,7 +40,7 @@ def table_line(result, command):
     line = result.line
     pool, ext4 = (with_unit(result.spread(side), line.unit) for side in ("pool", "ext4"))
     ratio = with_unit(result.ratio(), "x")
-    cpu = [cpu_text(result.cpu_per_gib(side)) for side in ("pool", "ext4")]
+    cpu = [cpu_text(result.cpu_seconds(side)) for side in ("pool", "ext4")]
     return f"| {line.title} | {pool} | {ext4} | {ratio} | {line.goal} | {cpu[0]} | {cpu[1]} | {command} |"
 
 
@@ -50,7 +52,12 @@ def with_unit(spread, unit):
 
 
 def cpu_text(cpu):
-    return "" if cpu is None else f"{cpu[0]:.2f} ({cpu[1]:.2f})"
+    """Returns `client and daemon (whole machine)` for a unit of work."""
+    if cpu is None:
+        return ""
+    own, whole, unit = cpu
+    scale, name = (1, "s") if unit == "GiB" else (1_000_000, "us")
+    return f"{number(own * scale)} ({number(whole * scale)}) {name}/{unit}"
 
 
 def number(value):
@@ -65,8 +72,8 @@ def write_json(run, path):
     """Writes every sample of a run."""
     rows = {}
     for row, results in run.measured:
-        if isinstance(results, str):
-            rows[row.name] = {"failed": results}
+        if isinstance(results, NotMeasured):
+            rows[row.name] = asdict(results)
             continue
         rows[row.name] = {
             result.line.key: {

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from . import device
-from .measure import Measured
+from .measure import Measured, NotMeasured
 from .settings import Settings
 from .side import Ext4Side, PoolSide
 from .system import BenchError
@@ -14,7 +14,7 @@ from .system import BenchError
 
 @dataclass
 class Run:
-    """What was measured: pairs of a row and its results, or the reason why there are none."""
+    """What was measured: pairs of a row and its list of Measured, or a NotMeasured."""
 
     facts: dict
     settings: Settings
@@ -22,7 +22,7 @@ class Run:
     complete: bool = False
 
     def failed(self):
-        return [row.name for row, results in self.measured if isinstance(results, str) and results.startswith("failed")]
+        return [row.name for row, results in self.measured if isinstance(results, NotMeasured) and results.what == "failed"]
 
 
 class Bench:
@@ -52,13 +52,13 @@ class Bench:
             missing = row.missing(self.settings)
             if missing is not None:
                 say(f"  left out: {missing}")
-                run.measured.append((row, f"not measured ({missing})"))
+                run.measured.append((row, NotMeasured("not measured", missing)))
                 continue
             try:
                 results = self.measure(row)
-            except BenchError as error:
+            except (BenchError, OSError) as error:
                 say(f"  failed: {error}")
-                run.measured.append((row, f"failed: {one_cell(error)}"))
+                run.measured.append((row, NotMeasured("failed", one_line(error))))
                 self._start_anew()
             else:
                 run.measured.append((row, results))
@@ -75,11 +75,7 @@ class Bench:
             for side in sides if round_no % 2 == 0 else reversed(sides):
                 for settling in self.sides:
                     settling.settle()
-                try:
-                    samples = row.measure(side, self.settings, round_no)
-                except OSError as error:
-                    raise BenchError(f"{side.name}: {error}") from error
-                for key, sample in samples.items():
+                for key, sample in row.measure(side, self.settings, round_no).items():
                     results[key].add(side.name, sample)
         for side in sides:
             row.finish(side, self.settings)
@@ -94,9 +90,8 @@ class Bench:
             side.close()
 
 
-def one_cell(error):
-    """Returns a message as it fits into a cell of a table."""
-    return " ".join(str(error).replace("|", "/").split())
+def one_line(error):
+    return " ".join(str(error).split())
 
 
 def say(text):

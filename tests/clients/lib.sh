@@ -100,7 +100,7 @@ unmount_and_check() {
 }
 
 check_pool() {
-    true # TEMP
+    onefold pool check --quiet "$@" "$pool"
 }
 
 # pool_number MEMBER: one number of `stat`.

@@ -18,7 +18,7 @@ class ImportRow(Row):
     )
 
     def missing(self, settings):
-        return None if settings.image else "no image: `make demo` builds some into bench/corpus/cache, --image names one"
+        return None if settings.image else "no image; `make demo` builds some into bench/corpus/cache, `--image` names one"
 
     def measure(self, side, settings, round_no):
         read_through(settings.image)

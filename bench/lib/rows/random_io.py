@@ -3,7 +3,7 @@
 import json
 
 from ..data import BLOCK_BYTES
-from ..measure import Sample
+from ..measure import Sample, Work
 from ..system import BenchError
 from .row import OneLineRow, expect_unique, seed_of
 
@@ -15,7 +15,7 @@ class RandomRow(OneLineRow):
     """O_DIRECT with 32 requests in flight, in a file that was written in order. No block is visited twice in a round."""
 
     def __init__(self, name, writes):
-        self.mode, self.direction, goal = ("randwrite", "write", "1.0x / 2.0x") if writes else ("randread", "read", "0.5x / 0.9x")
+        self.direction, goal = ("write", "1.0x / 2.0x") if writes else ("read", "0.5x / 0.9x")
         super().__init__(name, f"O_DIRECT 4 KiB random {self.direction}, depth {DEPTH}", "op/s", goal=goal)
 
     def prepare(self, side, settings):
@@ -25,7 +25,7 @@ class RandomRow(OneLineRow):
         # The pool's daemon has a cache of its own, which O_DIRECT does not pass by.
         side.make_cold()
         job, cost = fio(
-            side, self.mode, round_no, settings.fio_seconds, direct=1, ioengine="libaio", iodepth=DEPTH,
+            side, f"rand{self.direction}", round_no, settings.fio_seconds, direct=1, ioengine="libaio", iodepth=DEPTH,
             # Part of the time where it is a write, as with every other write.
             end_fsync=1,
         )  # fmt: skip
@@ -84,4 +84,4 @@ def rate(job, direction, cost):
     seconds = job["job_runtime"] / 1000 / int(job["job options"].get("numjobs", 1))
     latency = done["clat_ns"]
     more = {"mean_latency_ms": latency["mean"] / 1e6, "p99_latency_ms": latency["percentile"]["99.000000"] / 1e6}
-    return Sample(done["total_ios"] / seconds, cost, done["io_bytes"], more)
+    return Sample(done["total_ios"] / seconds, cost, Work.operations(done["total_ios"]), more)

@@ -5,7 +5,7 @@ from ..system import BenchError
 
 MB = 1_000_000
 
-# Blocks of a unique stream that may be shared all the same: a few may be equal by the file system's own doing, none by ours.
+# Part of a unique stream that may be shared all the same: our blocks all differ, so more means that something is wrong.
 SHARED_PART_MAX = 0.01
 
 

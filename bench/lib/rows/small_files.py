@@ -1,13 +1,13 @@
 """Many files of one block in one folder."""
 
-from ..measure import Line, Sample
+from ..measure import Line, Sample, Work
 from ..system import drop_caches
 from .row import Row, seed_of
 
 FOLDER = "small"
 GOAL = "0.3x / 0.6x"
 
-# Line, the client's job, whether it wants data.
+# The client's job for each line, in their order.
 JOBS = {"small-create": "create-files", "small-stat": "stat-files", "small-unlink": "unlink-files"}
 
 
@@ -29,7 +29,7 @@ class SmallFilesRow(Row):
             if key == "small-stat":
                 drop_caches()
             answer, cost = side.client(job, folder, count=count, seed=seed_of(round_no, use=5))
-            samples[key] = Sample(count / answer["seconds"], cost)
+            samples[key] = Sample(count / answer["seconds"], cost, Work.operations(count))
         folder.rmdir()
         side.settle()
         return samples

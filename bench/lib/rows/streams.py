@@ -1,6 +1,6 @@
 """Large files, written and read from end to end with 1 MiB in each call."""
 
-from ..measure import Sample
+from ..measure import Sample, Work
 from .row import MB, OneLineRow, expect_unique, seed_of
 
 # The file whose blocks are there already when the next one is written.
@@ -68,4 +68,4 @@ class ColdReadRow(OneLineRow):
 
 
 def throughput(moved_bytes, answer, cost):
-    return Sample(moved_bytes / answer["seconds"] / MB, cost, moved_bytes)
+    return Sample(moved_bytes / answer["seconds"] / MB, cost, Work.moved(moved_bytes))

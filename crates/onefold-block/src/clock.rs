@@ -1,7 +1,7 @@
 //! The clock seam.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point in time: seconds since 1970-01-01 (may be negative) and nanoseconds below 10^9.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,6 +16,11 @@ pub struct Timestamp {
 pub trait Clock: Send + Sync {
     /// Returns the current time. Two calls may return the same value; it may go backwards when the machine's does.
     fn now(&self) -> Timestamp;
+
+    /// Returns after `time` has passed on this clock.
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
 }
 
 /// The machine's own clock.
@@ -67,5 +72,10 @@ impl Clock for ManualClock {
             seconds: i64::try_from(microseconds / 1_000_000).expect("a u64 of microseconds is under 2^44 seconds"),
             nanoseconds: u32::try_from(microseconds % 1_000_000 * 1000).expect("below 10^9"),
         }
+    }
+
+    fn sleep(&self, time: Duration) {
+        let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
     }
 }

@@ -23,6 +23,7 @@ pub use attr::{
     XattrMode,
 };
 pub use error::{PoolError, Result};
+pub use format::heartbeat::HostId;
 pub use options::{CreateOptions, Environment, Journaling, OpenOptions, Prefetch, StorePlacement, Verify};
 pub use pool::Pool;
 pub use progress::{NoProgress, Progress};

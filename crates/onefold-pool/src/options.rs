@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use onefold_block::{Clock, Random};
 
+use crate::format::heartbeat::HostId;
+
 /// The seams besides the device, given at construction.
 #[derive(Clone)]
 pub struct Environment {
@@ -113,6 +115,9 @@ pub struct OpenOptions {
     pub filter_index_bits: Option<u8>,
     /// Paper's k: bits of the fingerprint kept in the filter; `None` picks by size.
     pub filter_tag_bits: Option<u8>,
+    /// Identity of this host, by which others that reach the same storage know it; `None` where nobody else does.
+    /// Beats are given by background threads.
+    pub host: Option<HostId>,
     /// Whether threads commit, checkpoint and reclaim by themselves. Tests that replay call
     /// [`crate::Pool::commit`] and [`crate::Pool::reclaim`] instead.
     pub background: bool,
@@ -130,6 +135,7 @@ impl Default for OpenOptions {
             commit_interval_ms: 5000,
             filter_index_bits: None,
             filter_tag_bits: None,
+            host: None,
             background: true,
         }
     }

@@ -5,9 +5,9 @@ use onefold_block::BlockNo;
 use crate::attr::Ino;
 
 /// Problems that are told in full.
-pub(super) const PROBLEMS_MAX: usize = 1000;
+pub(crate) const PROBLEMS_MAX: usize = 1000;
 /// Files that one problem names.
-pub(super) const FILES_MAX: usize = 100;
+pub(crate) const FILES_MAX: usize = 100;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]

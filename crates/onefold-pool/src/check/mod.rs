@@ -11,8 +11,8 @@
 //!    than fit is refused with what would be needed.
 
 mod context;
-mod data;
-mod findings;
+pub(crate) mod data;
+pub(crate) mod findings;
 mod fixed;
 mod inodes;
 mod items;

@@ -62,11 +62,6 @@ impl<'a> Reader<'a> {
         Reader { device, pool_tag, total_blocks, overlay, kept, kept_order, blocks_read: 0 }
     }
 
-    /// Returns the device.
-    pub(super) fn device(&self) -> &'a dyn BlockDevice {
-        self.device
-    }
-
     /// Returns a block that must be of that kind, or what is wrong with it.
     pub(super) fn block(&mut self, at: BlockNo, kind: BlockKind) -> Result<&BlockBytes, String> {
         if at.0 >= self.total_blocks {

@@ -6,11 +6,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::Engine;
+use super::heartbeat::{BEAT_INTERVAL, Pulse};
 
 /// How long the worker sleeps when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(200);
@@ -61,24 +62,50 @@ pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Vec<JoinHandle<()>>
         let engine = Arc::clone(engine);
         std::thread::Builder::new().name("pool-worker".to_owned()).spawn(move || work(&engine))?
     };
-    Ok(vec![timer, worker])
+    let mut threads = vec![timer, worker];
+    if engine.pulse.is_some() {
+        let engine = Arc::clone(engine);
+        threads.push(std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || give_beats(&engine))?);
+    }
+    Ok(threads)
+}
+
+/// Beats until the end; stops the pool when another host has taken it over, or when nobody can tell.
+fn give_beats(engine: &Engine) {
+    let mut next = Instant::now() + BEAT_INTERVAL;
+    while !engine.wake.is_ending() {
+        // Woken early by those who hurry the worker: only the time counts.
+        let now = Instant::now();
+        if now < next {
+            if engine.wake.wait(next - now).is_break() {
+                return;
+            }
+            continue;
+        }
+        next = now + BEAT_INTERVAL;
+        if let Some(Err(error)) = engine.pulse.as_ref().map(Pulse::beat) {
+            engine.stop(&error);
+            return;
+        }
+    }
 }
 
 /// Commits at each interval. A failure stops the pool, which says so to everybody who asks.
 fn commit_timer(engine: &Engine) {
     let interval = Duration::from_millis(u64::from(engine.options.commit_interval_ms.max(10)));
-    let mut seen = engine.meta().running.sequence;
-    loop {
-        let ending = !engine.wake.is_ending() && engine.wake.wait(interval).is_break();
-        if ending || engine.wake.is_ending() {
+    let mut next = Instant::now() + interval;
+    while !engine.wake.is_ending() {
+        let now = Instant::now();
+        if now < next {
+            if engine.wake.wait(next - now).is_break() {
+                return;
+            }
+            continue;
+        }
+        next = now + interval;
+        if engine.commit().is_err() {
             return;
         }
-        // A transaction that was begun since the last look is younger than the interval: it waits for the next one.
-        let sequence = engine.meta().running.sequence;
-        if sequence == seen && engine.commit().is_err() {
-            return;
-        }
-        seen = engine.meta().running.sequence;
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod commit;
 pub(crate) mod filter_image;
 pub(crate) mod format;
 pub(crate) mod group_init;
+pub(crate) mod heartbeat;
 pub(crate) mod index;
 pub(crate) mod load;
 pub(crate) mod open;
@@ -56,6 +57,8 @@ pub(crate) struct Engine {
     loaded: Condvar,
     committer: Mutex<commit::Committer>,
     group_init: Mutex<()>,
+    /// Tells other hosts that the pool is open.
+    pub(crate) pulse: Option<heartbeat::Pulse>,
     pub(crate) wake: background::Wake,
 }
 

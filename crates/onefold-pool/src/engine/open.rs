@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use super::Engine;
 use super::background::Wake;
 use super::commit::Committer;
+use super::heartbeat::Pulse;
 use crate::activity::{Activity, Counter};
 use crate::data::cache::DataCache;
 use crate::data::range_lock::RangeLocks;
@@ -116,7 +117,15 @@ impl Engine {
         }
         let superblock = read_superblock(&*device)?;
         check_length(&*device, &superblock)?;
-        let engine = Engine::assemble(device, superblock, options, environment)?;
+        // Before the journal is read: recovery must not watch another host write to it.
+        let pulse = match options.host {
+            Some(host) if !options.read_only => {
+                Some(Pulse::acquire(&device, superblock.pool_tag(), host, &environment)?)
+            }
+            _ => None,
+        };
+        let mut engine = Engine::assemble(device, superblock, options, environment)?;
+        engine.pulse = pulse;
         if !engine.options.read_only {
             engine.take_saved_filter()?;
         }
@@ -169,6 +178,7 @@ impl Engine {
             loaded: Condvar::new(),
             committer: Mutex::new(committer),
             group_init: Mutex::new(()),
+            pulse: None,
             wake: Wake::default(),
         })
     }

@@ -3,6 +3,7 @@
 
 pub mod geometry;
 pub mod header;
+pub mod heartbeat;
 pub mod inode;
 pub mod items;
 pub mod journal;

@@ -78,6 +78,9 @@ impl Pool {
         }
         self.engine.save_filter()?;
         self.engine.commit_and_close()?;
+        if let Some(pulse) = &self.engine.pulse {
+            pulse.release()?;
+        }
         self.engine.meta().stopped = Some("it has been closed".to_owned());
         Ok(())
     }

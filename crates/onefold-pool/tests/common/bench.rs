@@ -197,8 +197,9 @@ impl Bench {
         }
     }
 
-    /// Ends the workload without closing the pool.
+    /// Ends the workload with a commit, without closing the pool.
     pub fn end(mut self) -> Recorded {
+        self.commit();
         drop(self.pool.take());
         Recorded { recording: self.device.recording(), options: self.options, states: self.states }
     }
