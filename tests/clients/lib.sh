@@ -11,7 +11,7 @@ dir=$2
 pool=$dir/test.pool
 mnt=$dir/mnt
 tools=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/tools
-readonly case_file dir pool mnt tools
+readonly case_file dir mnt tools
 export PYTHONDONTWRITEBYTECODE=1 LC_ALL=C
 
 onefold() {

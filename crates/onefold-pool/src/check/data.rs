@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint, FingerprintKey};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo, Fingerprint, FingerprintKey, ReadOp};
 
 use super::context::Context;
 use super::reader::CheckError;
@@ -56,7 +56,7 @@ fn check_batch(context: &mut Context<'_>, batch: &[Described], buffer: &mut Alig
         return;
     }
     let blocks: Vec<BlockNo> = batch.iter().map(|described| described.block).collect();
-    let failed = context.blocks.data(&blocks, buffer);
+    let failed = read(context.blocks.device(), &blocks, buffer);
     for (block, error) in &failed {
         context.findings.tell_users_of(*block, "data", format!("the block cannot be read: {error}"));
     }
@@ -70,6 +70,27 @@ fn check_batch(context: &mut Context<'_>, batch: &[Described], buffer: &mut Alig
             );
         }
     }
+}
+
+/// Reads ascending blocks one after another into the front of `buffer`, joined where they are neighbours. Returns those
+/// that cannot be read.
+pub(crate) fn read(device: &dyn BlockDevice, blocks: &[BlockNo], buffer: &mut AlignedBuffer) -> Vec<(BlockNo, std::io::Error)> {
+    let mut batch: Vec<ReadOp<'_>> = Vec::new();
+    let mut rest: &mut [u8] = &mut buffer[..blocks.len() * BLOCK_BYTES];
+    let mut at = 0;
+    while at < blocks.len() {
+        let run = (0..).zip(&blocks[at..]).take_while(|(offset, block)| **block == blocks[at].plus(*offset)).count();
+        let (into, after) = rest.split_at_mut(run * BLOCK_BYTES);
+        batch.push(ReadOp { first: blocks[at], into });
+        rest = after;
+        at += run;
+    }
+    if device.read_batch(&mut batch).is_ok() {
+        return Vec::new();
+    }
+    // One bad sector must not hide its neighbours.
+    let each = blocks.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES));
+    each.filter_map(|(block, into)| device.read(*block, into).err().map(|error| (*block, error))).collect()
 }
 
 /// Returns the blocks whose content, one after another in `content`, does not have the fingerprint described.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo, ReadOp};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 
 use crate::error::PoolError;
 use crate::format::BlockBytes;
@@ -122,29 +122,9 @@ impl<'a> Reader<'a> {
         blocks
     }
 
-    /// Reads data blocks, joined where they are neighbours, into `buffer`. Those that cannot be read are returned.
-    pub(super) fn data(&self, blocks: &[BlockNo], buffer: &mut AlignedBuffer) -> Vec<(BlockNo, std::io::Error)> {
-        let mut batch: Vec<ReadOp<'_>> = Vec::new();
-        let mut rest: &mut [u8] = &mut buffer[..blocks.len() * BLOCK_BYTES];
-        let mut at = 0;
-        while at < blocks.len() {
-            let run =
-                (0..).zip(&blocks[at..]).take_while(|(offset, block)| **block == blocks[at].plus(*offset)).count();
-            let (into, after) = rest.split_at_mut(run * BLOCK_BYTES);
-            batch.push(ReadOp { first: blocks[at], into });
-            rest = after;
-            at += run;
-        }
-        if self.device.read_batch(&mut batch).is_ok() {
-            return Vec::new();
-        }
-        let mut failed = Vec::new();
-        for (block, into) in blocks.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
-            if let Err(error) = self.device.read(*block, into) {
-                failed.push((*block, error));
-            }
-        }
-        failed
+    /// Returns the device.
+    pub(super) fn device(&self) -> &'a dyn BlockDevice {
+        self.device
     }
 }
 

@@ -4,16 +4,16 @@
 //! is what its entry describes. A block that does not match is believed damaged only if its entry is still the same.
 //! Files are named by a second walk, and only if something is wrong.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use onefold_block::block::BLOCK_BYTES_U64;
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Timestamp};
+use onefold_block::{AlignedBuffer, BlockNo, Timestamp};
 
 use super::Pool;
 use crate::attr::{FileKind, Ino};
-use crate::check::data::{Described, mismatches};
+use crate::check::data::{self, Described, mismatches};
 use crate::check::findings::{FILES_MAX, PROBLEMS_MAX};
 use crate::check::{CheckReport, Problem, ScrubOptions};
 use crate::engine::Engine;
@@ -30,9 +30,6 @@ use crate::names::inodes::blocks_spanned;
 use crate::progress::Progress;
 use crate::tree::{self, Key};
 
-/// Store pages whose blocks are read together: up to 680 KiB of data, or a little less than half a second at the
-/// slowest useful rate.
-const PAGES_PER_STEP: u64 = 1;
 /// Longest sleep before the caller is asked again whether to go on.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Items of the names tree that are looked at under one hold of the metadata lock.
@@ -41,6 +38,9 @@ const ITEMS_PER_STEP: usize = 256;
 const MAP_BLOCKS_PER_STEP: u64 = 508 * 8;
 /// Directories that a path goes through at most.
 const DEPTH_MAX: usize = 1000;
+
+/// Where files lie: directory and name.
+type Names = HashMap<Ino, (Ino, Vec<u8>)>;
 
 /// Pins given back when dropped.
 struct Pinned<'e> {
@@ -83,9 +83,8 @@ impl Pool {
         let mut pace = Pace { bytes_per_second: options.bytes_per_second, started, bytes_done: 0, progress };
         let mut report = CheckReport::default();
         let total = pages * ENTRIES_PER_STORE_PAGE;
-        for page in (0..pages).step_by(PAGES_PER_STEP as usize) {
-            let end = (page + PAGES_PER_STEP).min(pages);
-            let pinned = pin(engine, page..end)?;
+        for page_no in 0..pages {
+            let pinned = pin(engine, page_no)?;
             report.data_blocks_hashed += pinned.blocks.len() as u64;
             for problem in read_and_compare(engine, &pinned)? {
                 report.problems_total += 1;
@@ -95,7 +94,7 @@ impl Pool {
             }
             let bytes = pinned.blocks.len() as u64 * BLOCK_BYTES_U64;
             drop(pinned);
-            let done = end * ENTRIES_PER_STORE_PAGE;
+            let done = (page_no + 1) * ENTRIES_PER_STORE_PAGE;
             if progress.update(done, total).is_break() || pace.wait(engine, bytes, done, total).is_break() {
                 report.stopped = true;
                 break;
@@ -107,26 +106,19 @@ impl Pool {
     }
 }
 
-/// Pins the data blocks that some store pages describe.
-fn pin(engine: &Engine, pages: std::ops::Range<u64>) -> Result<Pinned<'_>> {
+/// Pins the data blocks that a store page describes.
+fn pin(engine: &Engine, page_no: u64) -> Result<Pinned<'_>> {
     let blocks = engine.view(|op| {
         let geometry = op.meta.geometry;
-        for page_no in pages.clone() {
-            op.want(geometry.store_page_by_no(page_no).0, BlockKind::StorePage)?;
-        }
-        op.settle()?;
+        let (at, first) = geometry.store_page_by_no(page_no);
+        let page = op.block(at, BlockKind::StorePage)?;
         let mut found = Vec::new();
-        for page_no in pages.clone() {
-            let (at, first) = geometry.store_page_by_no(page_no);
-            let page = op.block(at, BlockKind::StorePage)?;
-            for index in 0..ENTRIES_PER_STORE_PAGE {
-                let place = usize::try_from(index).expect("below 170");
-                let entry = store_page::entry(page, place)
-                    .ok_or_else(|| damaged(BlockKind::StorePage.name(), at, "an entry makes no sense"))?;
-                let block = first.plus(index);
-                if entry.usage == BlockUse::Data && geometry.is_allocatable(block) {
-                    found.push(Described { block, fingerprint: entry.fingerprint, domain: entry.domain });
-                }
+        for index in 0..ENTRIES_PER_STORE_PAGE {
+            let entry = store_page::entry(page, usize::try_from(index).expect("below 170"))
+                .ok_or_else(|| damaged(BlockKind::StorePage.name(), at, "an entry makes no sense"))?;
+            let block = first.plus(index);
+            if entry.usage == BlockUse::Data && geometry.is_allocatable(block) {
+                found.push(Described { block, fingerprint: entry.fingerprint, domain: entry.domain });
             }
         }
         // The last step of the look: it cannot be tried again after this.
@@ -144,16 +136,9 @@ fn read_and_compare(engine: &Engine, pinned: &Pinned<'_>) -> Result<Vec<Problem>
         return Ok(Vec::new());
     }
     let mut buffer = AlignedBuffer::zeroed(described.len());
-    let mut unread: HashMap<BlockNo, String> = HashMap::new();
-    let entries: Vec<MapEntry> = described.iter().map(|one| MapEntry::Block(one.block)).collect();
-    if engine.fetch(&entries, &mut buffer).is_err() {
-        // One bad sector must not hide its neighbours.
-        for (one, place) in described.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
-            if let Err(error) = engine.device.read(one.block, place) {
-                unread.insert(one.block, error.to_string());
-            }
-        }
-    }
+    let blocks: Vec<BlockNo> = described.iter().map(|one| one.block).collect();
+    // From the device, not from any cache: what is there is the question.
+    let unread = data::read(&*engine.device, &blocks, &mut buffer);
     let key = engine.superblock.lock().key;
     let mut problems = Vec::new();
     for block in mismatches(&key, described, &buffer) {
@@ -162,8 +147,8 @@ fn read_and_compare(engine: &Engine, pinned: &Pinned<'_>) -> Result<Vec<Problem>
         if entry.usage != BlockUse::Data || entry.fingerprint != expected.fingerprint {
             continue;
         }
-        let what = match unread.get(&block) {
-            Some(error) => format!("the block cannot be read: {error}"),
+        let what = match unread.iter().find(|(unread, _)| *unread == block) {
+            Some((_, error)) => format!("the block cannot be read: {error}"),
             None => "the content is not what was written: it does not match its fingerprint".to_owned(),
         };
         problems.push(Problem { structure: "data", block: Some(block), files: Vec::new(), what });
@@ -206,20 +191,24 @@ fn name_files(engine: &Engine, report: &mut CheckReport) -> Result<()> {
         return Ok(());
     }
     let mut hit: Vec<(usize, Ino)> = Vec::new();
-    let mut names: HashMap<Ino, (Ino, Vec<u8>)> = HashMap::new();
-    let mut next = Key { ino: 1, kind: 0, sub: 0 };
-    loop {
-        let (inodes, last) = some_items(engine, next, &mut names)?;
-        for ino in inodes {
-            for at in problems_of(engine, ino, &damaged)? {
-                hit.push((at, ino));
-            }
-        }
-        match last {
-            Some(key) => next = Key { sub: key.sub.saturating_add(1), ..key },
-            None => break,
-        }
-    }
+    each_item(engine, &mut |key, value| {
+        let inode = Inode::decode(Ino(key.ino), value).filter(|_| items::item_kind(&key) == Some(ItemKind::Inode));
+        inode.filter(|inode| inode.attr.kind == FileKind::Regular).map(|inode| inode.attr.ino)
+    }, |ino| {
+        hit.extend(problems_of(engine, ino, &damaged)?.into_iter().map(|at| (at, ino)));
+        Ok(())
+    })?;
+    let wanted: HashSet<Ino> = hit.iter().map(|(_, ino)| *ino).collect();
+    let mut names: Names = HashMap::new();
+    each_item(engine, &mut |key, value| {
+        let item = DirItem::decode(value).filter(|_| items::item_kind(&key) == Some(ItemKind::DirEntry))?;
+        // Any directory may be on the way to a file.
+        let is_wanted = item.kind == FileKind::Directory || wanted.contains(&item.ino);
+        is_wanted.then_some((item.ino, Ino(key.ino), item.name))
+    }, |(ino, parent, name)| {
+        names.insert(ino, (parent, name));
+        Ok(())
+    })?;
     for (at, ino) in hit {
         let files = &mut report.problems[at].files;
         if files.len() < FILES_MAX {
@@ -229,31 +218,34 @@ fn name_files(engine: &Engine, report: &mut CheckReport) -> Result<()> {
     Ok(())
 }
 
-/// Looks at some items from `from` on: returns the regular files among them and the last key, if there may be more.
-/// Gathers all names.
-fn some_items(engine: &Engine, from: Key, names: &mut HashMap<Ino, (Ino, Vec<u8>)>) -> Result<(Vec<Ino>, Option<Key>)> {
-    engine.view(|op| {
-        let root = op.tree_root();
-        let (mut inodes, mut last, mut count) = (Vec::new(), None, 0);
-        let end = tree::scan(op, root, from.., |key, value| {
-            match items::item_kind(&key) {
-                Some(ItemKind::Inode) => {
-                    let inode = Inode::decode(Ino(key.ino), value);
-                    inodes.extend(inode.filter(|inode| inode.attr.kind == FileKind::Regular).map(|inode| inode.attr.ino));
-                }
-                Some(ItemKind::DirEntry) => {
-                    if let Some(item) = DirItem::decode(value) {
-                        names.insert(item.ino, (Ino(key.ino), item.name));
-                    }
-                }
-                _ => {}
-            }
-            last = Some(key);
-            count += 1;
-            if count == ITEMS_PER_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+/// Shows `pick` all items of inodes, some under each hold of the metadata lock, and gives `take` what it picks, with no
+/// lock held.
+fn each_item<T>(
+    engine: &Engine,
+    pick: &mut dyn FnMut(Key, &[u8]) -> Option<T>,
+    mut take: impl FnMut(T) -> Result<()>,
+) -> Result<()> {
+    let mut next = Key { ino: 1, kind: 0, sub: 0 };
+    loop {
+        let (picked, last) = engine.view(|op| {
+            let root = op.tree_root();
+            let (mut picked, mut last, mut count) = (Vec::new(), None, 0);
+            let end = tree::scan(op, root, next.., |key, value| {
+                picked.extend(pick(key, value));
+                last = Some(key);
+                count += 1;
+                if count == ITEMS_PER_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            Ok((picked, last.filter(|_| end.is_break())))
         })?;
-        Ok((inodes, last.filter(|_| end.is_break())))
-    })
+        for one in picked {
+            take(one)?;
+        }
+        match last {
+            Some(key) => next = Key { sub: key.sub.saturating_add(1), ..key },
+            None => return Ok(()),
+        }
+    }
 }
 
 /// Returns the problems that hit a file.
@@ -285,7 +277,7 @@ fn problems_of(engine: &Engine, ino: Ino, damaged: &HashMap<BlockNo, usize>) -> 
     Ok(found)
 }
 
-fn path(ino: Ino, names: &HashMap<Ino, (Ino, Vec<u8>)>) -> String {
+fn path(ino: Ino, names: &Names) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut at = ino;
     while at != Ino::ROOT && parts.len() < DEPTH_MAX {

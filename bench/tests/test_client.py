@@ -1,0 +1,80 @@
+"""The client does what it says, and notices wrong data."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from lib.data import CHUNK_BYTES, UniqueData
+from paths import CLIENT
+
+
+class Client(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.path = os.path.join(folder.name, "file")
+
+    def client(self, *words):
+        command = [sys.executable, "-B", CLIENT, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def done(self, *words):
+        finished = self.client(*words)
+        self.assertEqual(finished.returncode, 0, finished.stderr)
+        answer = json.loads(finished.stdout)
+        self.assertGreater(answer["seconds"], 0)
+        return answer
+
+    def write(self, chunks, seed):
+        self.done("write", self.path, f"--bytes={chunks * CHUNK_BYTES}", f"--seed={seed}")
+
+    def test_writes_the_stream_of_its_seed(self):
+        self.write(chunks=3, seed=5)
+        data = UniqueData(5)
+        with open(self.path, "rb") as file:
+            self.assertEqual(file.read(), b"".join(bytes(data.chunk(index)) for index in range(3)))
+
+    def test_reads_back_what_it_wrote(self):
+        self.write(chunks=2, seed=5)
+        self.done("read", self.path, f"--bytes={2 * CHUNK_BYTES}", "--seed=5")
+
+    def test_a_read_of_something_else_fails(self):
+        self.write(chunks=2, seed=5)
+        self.assertIn("not what was written", self.client("read", self.path, f"--bytes={CHUNK_BYTES}", "--seed=6").stderr)
+
+    def test_a_read_of_too_short_a_file_fails(self):
+        self.write(chunks=2, seed=5)
+        self.assertNotEqual(self.client("read", self.path, f"--bytes={3 * CHUNK_BYTES}", "--seed=5").returncode, 0)
+
+    def test_half_a_chunk_is_wrong_usage(self):
+        self.assertEqual(self.client("write", self.path, "--bytes=4096").returncode, 2)
+
+    def test_a_poke_changes_one_block_in_the_middle(self):
+        self.write(chunks=2, seed=5)
+        with open(self.path, "rb") as file:
+            before = file.read()
+        self.done("poke", self.path, "--seed=6")
+        with open(self.path, "rb") as file:
+            after = file.read()
+        changed = {at // 4096 for at in range(len(before)) if before[at] != after[at]}
+        self.assertEqual((changed, len(after)), ({256}, len(before)))
+
+    def test_small_files_come_and_go(self):
+        self.done("create-files", self.folder, "--count=300")
+        names = os.listdir(self.folder)
+        contents = set()
+        for name in names:
+            with open(os.path.join(self.folder, name), "rb") as file:
+                contents.add(file.read())
+        self.assertEqual((len(names), len(contents)), (300, 300))
+        self.done("stat-files", self.folder, "--count=300")
+        self.done("unlink-files", self.folder, "--count=300")
+        self.assertEqual(os.listdir(self.folder), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,117 @@
+"""What samples come to, and how they are shown."""
+
+import json
+import tempfile
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+
+import paths  # noqa: F401
+from lib import report, settings
+from lib.measure import Cost, Line, Measured, NotMeasured, Sample, Work
+from lib.rows import ROWS
+from lib.runner import Run
+from lib.system import BenchError
+
+
+def measured(pool, ext4, **more):
+    result = Measured(Line("key", "title", "MB/s", **more))
+    for side, values in (("pool", pool), ("ext4", ext4)):
+        for value in values:
+            result.add(side, Sample(value))
+    return result
+
+
+class Figures(unittest.TestCase):
+    def test_a_ratio_is_the_median_of_each_rounds_own(self):
+        ratio = measured([100, 300, 50], [100, 200, 100]).ratio()
+        self.assertEqual((ratio.median, ratio.low, ratio.high), (1.0, 0.5, 1.5))
+
+    def test_where_lower_is_better_half_the_time_is_twice_as_good(self):
+        self.assertEqual(measured([2], [4], higher_is_better=False).ratio().median, 2.0)
+
+    def test_one_side_alone_has_no_ratio(self):
+        self.assertIsNone(measured([2], []).ratio())
+        self.assertIsNone(measured([2], [2], has_ratio=False).ratio())
+
+    def test_cpu_time_is_told_per_unit_of_work(self):
+        result = Measured(Line("key", "title", "MB/s"))
+        result.add("pool", Sample(1.0, Cost(client_seconds=0.5, server_seconds=1.5, machine_seconds=3.0), Work.moved(4 << 30)))
+        self.assertEqual(result.cpu_seconds("pool"), (0.5, 0.75, "GiB"))
+        self.assertIsNone(result.cpu_seconds("ext4"))
+
+    def test_numbers_show_three_digits_that_count(self):
+        shown = {1234.5: "1,234", 123.4: "123", 12.34: "12.3", 1.234: "1.23", 0.1234: "0.123", 0.01234: "0.0123"}
+        self.assertEqual({value: report.number(value) for value in shown}, shown)
+
+
+class Table(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        row = SimpleNamespace(name="row", lines=[Line("key", "title", "MB/s", goal="1x / 2x")])
+        self.run_of = lambda results: Run({"when": "then"}, settings.TINY, [(row, results)])
+
+    def test_a_line_has_median_spread_ratio_and_command(self):
+        text = report.markdown(self.run_of([measured([100, 300, 200], [100, 100, 100])]))
+        self.assertIn("| title | 200 MB/s (100-300) | 100 MB/s (100-100) | 2.00x (1.00-3.00) |", text)
+        self.assertIn("`bench/run.py --only row`", text)
+        self.assertIn("- when: then", text)
+
+    def test_every_line_of_the_table_has_all_columns(self):
+        for results in ([measured([1], [1])], NotMeasured("failed", "why it did")):
+            table = [line for line in report.markdown(self.run_of(results)).splitlines() if line.startswith("|")]
+            self.assertEqual({line.count("|") for line in table}, {9})
+
+    def test_a_failed_row_stays_in_the_table_with_its_reason(self):
+        run = self.run_of(NotMeasured("failed", "the pool was full"))
+        self.assertIn("| title | failed |", report.markdown(run))
+        self.assertIn("the pool was full", report.markdown(run))
+        self.assertEqual(run.failed(), ["row"])
+
+    def test_an_update_replaces_only_what_is_between_the_markers(self):
+        document = self.folder / "document.md"
+        document.write_text(f"head\n{report.BEGIN}\nold\n{report.END}\ntail\n")
+        for text in ("first", "second"):
+            report.update(document, text)
+        self.assertEqual(document.read_text(), f"head\n{report.BEGIN}\nsecond\n{report.END}\ntail\n")
+
+    def test_a_document_without_one_pair_of_markers_is_left_alone(self):
+        document = self.folder / "document.md"
+        for text in ("", f"{report.END}\n{report.BEGIN}\n", f"{report.BEGIN}{report.END}" * 2):
+            document.write_text(text)
+            with self.assertRaises(BenchError):
+                report.update(document, "new")
+            self.assertEqual(document.read_text(), text)
+
+    def test_the_json_file_holds_every_sample(self):
+        report.write_json(self.run_of([measured([1, 2], [3, 4])]), self.folder / "new" / "run.json")
+        document = json.loads((self.folder / "new" / "run.json").read_text())
+        samples = document["rows"]["row"]["key"]["samples"]
+        self.assertEqual([sample["value"] for sample in samples["pool"] + samples["ext4"]], [1, 2, 3, 4])
+
+    def test_the_committed_document_can_be_updated(self):
+        committed = paths.BENCH.parent / "docs" / "benchmarks.md"
+        copy = self.folder / "benchmarks.md"
+        copy.write_text(committed.read_text(encoding="utf-8"), encoding="utf-8")
+        report.update(copy, "the table")
+        self.assertIn("the table", copy.read_text(encoding="utf-8"))
+
+
+class Rows(unittest.TestCase):
+    def test_names_of_rows_and_keys_of_lines_are_told_apart(self):
+        names = [row.name for row in ROWS]
+        keys = [line.key for row in ROWS for line in row.lines]
+        self.assertEqual((len(set(names)), len(set(keys))), (len(names), len(keys)))
+
+    def test_two_large_files_fit_on_a_disk_of_every_size_with_the_pools_own_structures(self):
+        for chosen in (settings.FULL, settings.QUICK, settings.TINY):
+            self.assertLess(2 * chosen.file_bytes, chosen.device_bytes * 0.85, chosen.mode)
+
+    def test_a_run_takes_at_most_twelve_gigabytes_of_disk(self):
+        self.assertLessEqual(2 * settings.FULL.device_bytes, 12 * 10**9)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,101 @@
+"""A whole run of the tiniest size, as root where there is a program to measure; no figure is looked at."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from paths import BENCH
+
+ONEFOLD = os.environ.get("ONEFOLD")
+
+
+@unittest.skipUnless(ONEFOLD and os.geteuid() == 0, "needs root, and ONEFOLD to name the program to measure")
+class WholeRun(unittest.TestCase):
+    def setUp(self):
+        # Not below /tmp: that may be a file system without O_DIRECT.
+        folder = tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR"))
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def start(self, *words):
+        command = [sys.executable, BENCH / "run.py", "--tiny", "--dir", self.folder, *words]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def assert_nothing_is_left(self):
+        self.assertFalse((self.folder / "work").exists())
+        self.assertNotIn(str(self.folder), Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+        loops = subprocess.run(["losetup", "--list"], capture_output=True, text=True, check=True).stdout
+        self.assertNotIn(str(self.folder), loops)
+
+    def test_every_row_can_be_measured(self):
+        image = self.folder / "image.raw"
+        image.write_bytes(os.urandom(4 << 20))
+        process = self.start("--image", image)
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 0, err)
+        self.assertNotIn("| failed |", out)
+        document = json.loads((self.folder / "last.json").read_text(encoding="utf-8"))
+        self.assertTrue(document["complete"])
+        self.assertTrue(all("why" not in row for row in document["rows"].values()), err)
+        self.assert_nothing_is_left()
+
+    def test_an_interrupted_run_leaves_nothing_behind(self):
+        for signal_no in (signal.SIGINT, signal.SIGTERM):
+            process = self.start("--only", "random-write", "--rounds", "100")
+            wait_until_mounted(self.folder)
+            time.sleep(1)
+            process.send_signal(signal_no)
+            _, err = process.communicate()
+            self.assertEqual(process.returncode, 130, err)
+            self.assert_nothing_is_left()
+
+    def test_a_daemon_that_dies_fails_its_row_and_the_next_is_measured(self):
+        process = self.start("--only", "fsync-write-1", "--only", "clone", "--rounds", "1")
+        wait_until_mounted(self.folder)
+        os.kill(daemon_of(self.folder), signal.SIGKILL)
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 1, err)
+        self.assertIn("fsync-write-1: failed", out)
+        self.assertNotIn("clone: failed", out)
+        self.assert_nothing_is_left()
+
+    def test_what_a_killed_run_left_is_cleared_by_the_next(self):
+        process = self.start("--only", "random-write", "--rounds", "100")
+        wait_until_mounted(self.folder)
+        process.kill()
+        process.communicate()
+        second = self.start("--only", "clone")
+        _, err = second.communicate()
+        self.assertEqual(second.returncode, 0, err)
+        self.assert_nothing_is_left()
+
+
+def wait_until_mounted(folder):
+    deadline = time.monotonic() + 60
+    while f"{folder}/work/ext4.mount" not in Path("/proc/self/mountinfo").read_text(encoding="utf-8"):
+        if time.monotonic() > deadline:
+            raise AssertionError("the run does not mount")
+        time.sleep(0.05)
+
+
+def daemon_of(folder):
+    """Returns the process whose command line names the pool's device in this folder."""
+    wanted = f"{folder}/work/pool.device".encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if wanted in words and b"mount" in words:
+            return int(path.parent.name)
+    raise AssertionError("there is no daemon")
+
+
+if __name__ == "__main__":
+    unittest.main()
