@@ -155,7 +155,8 @@ class PoolSide(Side):
         while not self.is_settled():
             if time.monotonic() - started > SETTLE_SECONDS_MAX:
                 raise system.BenchError(f"the pool is still reclaiming after {SETTLE_SECONDS_MAX} s")
-            # What was reclaimed is free after a commit; a sync brings that about at once.
+            # What was reclaimed is free after a commit, and a sync of a change brings that about at once.
+            os.utime(self.mountpoint)
             sync_folder(self.mountpoint)
             time.sleep(SETTLE_POLL_SECONDS)
 

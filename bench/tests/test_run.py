@@ -18,8 +18,10 @@ ONEFOLD = os.environ.get("ONEFOLD")
 @unittest.skipUnless(ONEFOLD and os.geteuid() == 0, "needs root, and ONEFOLD to name the program to measure")
 class WholeRun(unittest.TestCase):
     def setUp(self):
-        # Not below /tmp: that may be a file system without O_DIRECT.
-        folder = tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR"))
+        # Not below /tmp, where it can be helped: that may be a file system without O_DIRECT.
+        place = Path(os.environ.get("BENCH_DIR") or BENCH.parent / "target")
+        place.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(dir=place)
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 

@@ -8,6 +8,7 @@ mod copy;
 mod daemon;
 mod disk;
 mod failure;
+mod host;
 mod image;
 mod interrupt;
 mod locate;

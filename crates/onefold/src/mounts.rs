@@ -33,7 +33,10 @@ pub(crate) fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mou
 
 /// Returns the mount of the pool at `pool`, which is a canonical path.
 pub(crate) fn of_pool<'a>(mounts: &'a [Mount], pool: &Path) -> Option<&'a Mount> {
-    let is_it = |source: &Path| source == pool || fs::canonicalize(source).is_ok_and(|source| source == pool);
+    // A relative source is relative to some other process's working directory, not to this one's.
+    let is_it = |source: &Path| {
+        source == pool || source.is_absolute() && fs::canonicalize(source).is_ok_and(|source| source == pool)
+    };
     mounts.iter().rev().find(|mount| is_it(&mount.source))
 }
 
@@ -119,6 +122,14 @@ mod tests {
         let mounts = parse(MOUNTINFO);
         assert_eq!(of_pool(&mounts, Path::new("/data/images.pool")), Some(&mounts[0]));
         assert_eq!(of_pool(&mounts, Path::new("/data/none.pool")), None);
+    }
+
+    /// A pool that another program had mounted by a relative name was taken for the file of that name in the working
+    /// directory.
+    #[test]
+    fn a_relative_source_is_not_looked_for_in_the_working_directory() {
+        let mounts = parse(b"40 22 0:36 / /mnt/images rw - fuse.onefold Cargo.toml rw\n");
+        assert_eq!(of_pool(&mounts, &fs::canonicalize("Cargo.toml").unwrap()), None);
     }
 
     #[test]

@@ -69,13 +69,6 @@ class Posix(unittest.TestCase):
         self.assertEqual((os.fstat(fd).st_nlink, os.listdir(".")), (0, []))
         os.close(fd)
 
-    def test_a_file_without_a_name_can_be_given_one(self):
-        fd = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600)
-        os.write(fd, b"nameless")
-        os.link(f"/proc/self/fd/{fd}", "named", follow_symlinks=True)
-        os.close(fd)
-        self.assertEqual(self.read("named"), b"nameless")
-
     def test_rename_replaces_a_file_that_others_have_open(self):
         self.write("old", b"old")
         self.write("new", b"new")

@@ -41,6 +41,10 @@ impl SharedMapping {
 #[expect(unsafe_code, reason = "mappings have no safe interface")]
 impl Drop for SharedMapping {
     fn drop(&mut self) {
+        // Unmapping changed pages waits for them to be written, with the address space of this process locked. The
+        // threads that would write them belong to this process too, and may need that lock. So nothing is left to wait
+        // for. (A daemon of its own has an address space of its own.)
+        let _ = self.sync();
         // SAFETY: the range is exactly the mapping, and nothing refers to it any more.
         let _ = unsafe { munmap(self.address.cast(), self.bytes) };
     }

@@ -74,7 +74,11 @@ fn check_batch(context: &mut Context<'_>, batch: &[Described], buffer: &mut Alig
 
 /// Reads ascending blocks one after another into the front of `buffer`, joined where they are neighbours. Returns those
 /// that cannot be read.
-pub(crate) fn read(device: &dyn BlockDevice, blocks: &[BlockNo], buffer: &mut AlignedBuffer) -> Vec<(BlockNo, std::io::Error)> {
+pub(crate) fn read(
+    device: &dyn BlockDevice,
+    blocks: &[BlockNo],
+    buffer: &mut AlignedBuffer,
+) -> Vec<(BlockNo, std::io::Error)> {
     let mut batch: Vec<ReadOp<'_>> = Vec::new();
     let mut rest: &mut [u8] = &mut buffer[..blocks.len() * BLOCK_BYTES];
     let mut at = 0;

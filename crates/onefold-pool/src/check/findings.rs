@@ -64,6 +64,10 @@ pub(super) struct Found {
 pub(super) struct Findings {
     pub(super) found: Vec<Found>,
     pub(super) total: u64,
+    /// Files with data past their end.
+    pub(super) past_end: Vec<Ino>,
+    /// Pages of the names tree are unusable: what was in them is not known.
+    pub(super) lost_names: bool,
 }
 
 impl Findings {

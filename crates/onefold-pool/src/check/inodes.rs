@@ -97,6 +97,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Result<Listed, CheckError> {
     let Lister { mut listed, inodes_checked, .. } = lister;
     listed.reclaimed.sort_unstable_by_key(|item| item.node);
     context.is_incomplete |= is_incomplete;
+    context.findings.lost_names |= is_incomplete;
     context.inodes_checked = inodes_checked;
     Ok(listed)
 }

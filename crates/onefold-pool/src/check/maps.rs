@@ -23,6 +23,8 @@ use crate::tree::{self, Finding};
 
 /// Nodes after which the caller is asked whether to go on.
 const NODES_PER_QUESTION: u32 = 256;
+/// Files with data past their end that one repair mends.
+const PAST_END_MAX: usize = 1 << 16;
 
 /// Walks over all maps while one span's references are counted.
 struct Walker<'c, 'a> {
@@ -295,6 +297,9 @@ impl Walker<'_, '_> {
 
     fn tell_past_end(&mut self, inode: &Inode) {
         self.findings.tell_of(inode.attr.ino, "file map", None, "it has data past its end");
+        if self.findings.past_end.last() != Some(&inode.attr.ino) && self.findings.past_end.len() < PAST_END_MAX {
+            self.findings.past_end.push(inode.attr.ino);
+        }
     }
 
     fn tell(&mut self, owner: Owner, at: BlockNo, what: String) {

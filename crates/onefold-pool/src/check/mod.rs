@@ -21,16 +21,19 @@ mod maps;
 mod node_set;
 mod paths;
 mod reader;
+mod repair;
 mod span;
 mod state;
 mod trace;
 
 use onefold_block::BlockDevice;
 
+use crate::attr::Ino;
 use crate::error::{PoolError, Result};
 use crate::progress::Progress;
 
 pub use findings::{CheckReport, Problem};
+pub use repair::repair;
 
 use context::Context;
 use findings::Findings;
@@ -58,12 +61,17 @@ pub struct ScrubOptions {
 /// [`PoolError::NotAPool`], [`PoolError::NewerFormat`], [`PoolError::DeviceTooSmall`], [`PoolError::MemoryTooSmall`],
 /// damage of both superblock copies. All other damage is in the report.
 pub fn check(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progress) -> Result<CheckReport> {
+    Ok(find(device, options, progress)?.0)
+}
+
+/// Examines a pool; returns the report, and what a repair wants to know besides.
+fn find(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progress) -> Result<(CheckReport, Besides)> {
     if options.memory_bytes < crate::MEMORY_BYTES_MIN {
         return Err(PoolError::MemoryTooSmall { given: options.memory_bytes, needed: crate::MEMORY_BYTES_MIN });
     }
     let mut findings = Findings::default();
     let Some(mut context) = Context::open(device, options, progress, &mut findings)? else {
-        return Ok(report_of(findings));
+        return Ok((report_of(findings), Besides { is_beyond_repair: true, past_end: Vec::new() }));
     };
     context.findings = findings;
     let stopped = match examine(&mut context, options) {
@@ -78,8 +86,19 @@ pub fn check(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Pr
     paths::name_files(&mut context);
     let blocks_checked = context.blocks_checked();
     let (inodes_checked, data_blocks_hashed) = (context.inodes_checked, context.data_blocks_hashed);
-    let report = report_of(std::mem::take(&mut context.findings));
-    Ok(CheckReport { inodes_checked, blocks_checked, data_blocks_hashed, stopped, ..report })
+    let findings = std::mem::take(&mut context.findings);
+    let besides = Besides { is_beyond_repair: findings.lost_names, past_end: findings.past_end.clone() };
+    let report = report_of(findings);
+    Ok((CheckReport { inodes_checked, blocks_checked, data_blocks_hashed, stopped, ..report }, besides))
+}
+
+/// What a repair wants to know besides the report.
+struct Besides {
+    /// Journal, pool state or pages of the names tree are lost: nobody knows what the blocks in use are for, and to free
+    /// them would end all hope of getting them back.
+    is_beyond_repair: bool,
+    /// Files with data past their end.
+    past_end: Vec<Ino>,
 }
 
 fn examine(context: &mut Context<'_>, options: &CheckOptions) -> std::result::Result<(), CheckError> {
@@ -96,9 +115,4 @@ fn examine(context: &mut Context<'_>, options: &CheckOptions) -> std::result::Re
 fn report_of(findings: Findings) -> CheckReport {
     let problems = findings.found.into_iter().map(|found| found.problem).collect();
     CheckReport { problems, problems_total: findings.total, ..CheckReport::default() }
-}
-
-/// Not yet.
-pub fn repair(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progress) -> Result<CheckReport> {
-    check(device, options, progress)
 }

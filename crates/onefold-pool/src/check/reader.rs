@@ -122,6 +122,13 @@ impl<'a> Reader<'a> {
         blocks
     }
 
+    /// Forgets what was read of a block that is changed now.
+    pub(super) fn forget(&mut self, at: BlockNo) {
+        if self.kept.remove(&at).is_some() {
+            self.kept_order.retain(|kept| *kept != at);
+        }
+    }
+
     /// Returns the device.
     pub(super) fn device(&self) -> &'a dyn BlockDevice {
         self.device

@@ -31,6 +31,9 @@ const TOLD: u8 = 8;
 /// The sharing domain of a map node's files is known.
 const DOMAIN_KNOWN: u8 = 16;
 
+/// No use is known: the first reference says what it is.
+const BLANK: u8 = 32;
+
 /// One block while references are counted.
 #[derive(Clone, Copy)]
 struct Counted {
@@ -76,7 +79,7 @@ pub(super) fn check_all(context: &mut Context<'_>, listed: &Listed) -> Result<Su
     let ready = context.groups_ready();
     let mut sums = Sums::default();
     check_filter_runs(context, listed);
-    let groups = (context.memory_bytes / 2 / (size_of::<Counted>() as u64 * GROUP_BLOCKS)).max(1);
+    let groups = groups_per_span(context.memory_bytes);
     let mut first = 0;
     while first < ready {
         let end = (first + groups).min(ready);
@@ -87,6 +90,11 @@ pub(super) fn check_all(context: &mut Context<'_>, listed: &Listed) -> Result<Su
         first = end;
     }
     Ok(sums)
+}
+
+/// Returns how many groups' blocks fit the memory for counting.
+pub(super) fn groups_per_span(memory_bytes: u64) -> u64 {
+    (memory_bytes / 2 / (size_of::<Counted>() as u64 * GROUP_BLOCKS)).max(1)
 }
 
 /// Tells of runs of the saved filter that cannot be. Those that together have more blocks than the pool overlap.
@@ -164,6 +172,21 @@ impl Span {
         check_beyond_end(&mut context.findings, &geometry, group, &bitmaps, &pages);
     }
 
+    /// Returns a span of blocks of which nothing is known but what references will say.
+    pub(super) fn blank(geometry: &Geometry, groups: Range<u64>) -> Span {
+        let blocks: u64 = groups.clone().map(|group| geometry.group_blocks(group)).sum();
+        let blank = Counted { remaining: 0, domain: 0, usage: BlockUse::Free, flags: BLANK };
+        Span { first: groups.start * GROUP_BLOCKS, blocks: vec![blank; usize::try_from(blocks).unwrap_or(0)] }
+    }
+
+    /// Returns what references said of a block of a blank span: use, how many, and sharing domain.
+    pub(super) fn found(&mut self, block: BlockNo) -> (BlockUse, u32, u16) {
+        self.place(block).map_or((BlockUse::Free, 0, 0), |counted| {
+            let domain = if counted.usage == BlockUse::Data { counted.domain } else { 0 };
+            (counted.usage, counted.remaining.wrapping_neg(), domain)
+        })
+    }
+
     /// Returns the place of a block, if it belongs to the span.
     fn place(&mut self, block: BlockNo) -> Option<&mut Counted> {
         let offset = usize::try_from(block.0.checked_sub(self.first)?).ok()?;
@@ -177,6 +200,11 @@ impl Span {
         counted.flags |= REFERRED;
         if counted.flags & UNKNOWN != 0 {
             return None;
+        }
+        if counted.flags & BLANK != 0 {
+            counted.flags &= !BLANK;
+            counted.usage = usage;
+            counted.domain = domain.unwrap_or(0);
         }
         let mut trouble = None;
         if counted.usage != usage {
@@ -256,6 +284,12 @@ fn counted(entry: Option<Entry>, sums: &mut Sums) -> Counted {
     let Some(entry) = entry else {
         return Counted { remaining: 0, domain: 0, usage: BlockUse::Free, flags: UNKNOWN };
     };
+    add(&entry, sums);
+    Counted { remaining: entry.count, domain: entry.domain, usage: entry.usage, flags: 0 }
+}
+
+/// Adds what an entry says to the sums.
+pub(super) fn add(entry: &Entry, sums: &mut Sums) {
     match entry.usage {
         BlockUse::Free => {}
         BlockUse::Data => {
@@ -265,7 +299,6 @@ fn counted(entry: Option<Entry>, sums: &mut Sums) -> Counted {
         }
         BlockUse::MapNode | BlockUse::TreePage => sums.metadata += 1,
     }
-    Counted { remaining: entry.count, domain: entry.domain, usage: entry.usage, flags: 0 }
 }
 
 /// Returns a block's bit; `None` if its bitmap is unusable.

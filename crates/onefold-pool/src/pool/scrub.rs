@@ -191,24 +191,32 @@ fn name_files(engine: &Engine, report: &mut CheckReport) -> Result<()> {
         return Ok(());
     }
     let mut hit: Vec<(usize, Ino)> = Vec::new();
-    each_item(engine, &mut |key, value| {
-        let inode = Inode::decode(Ino(key.ino), value).filter(|_| items::item_kind(&key) == Some(ItemKind::Inode));
-        inode.filter(|inode| inode.attr.kind == FileKind::Regular).map(|inode| inode.attr.ino)
-    }, |ino| {
-        hit.extend(problems_of(engine, ino, &damaged)?.into_iter().map(|at| (at, ino)));
-        Ok(())
-    })?;
+    each_item(
+        engine,
+        &mut |key, value| {
+            let inode = Inode::decode(Ino(key.ino), value).filter(|_| items::item_kind(&key) == Some(ItemKind::Inode));
+            inode.filter(|inode| inode.attr.kind == FileKind::Regular).map(|inode| inode.attr.ino)
+        },
+        |ino| {
+            hit.extend(problems_of(engine, ino, &damaged)?.into_iter().map(|at| (at, ino)));
+            Ok(())
+        },
+    )?;
     let wanted: HashSet<Ino> = hit.iter().map(|(_, ino)| *ino).collect();
     let mut names: Names = HashMap::new();
-    each_item(engine, &mut |key, value| {
-        let item = DirItem::decode(value).filter(|_| items::item_kind(&key) == Some(ItemKind::DirEntry))?;
-        // Any directory may be on the way to a file.
-        let is_wanted = item.kind == FileKind::Directory || wanted.contains(&item.ino);
-        is_wanted.then_some((item.ino, Ino(key.ino), item.name))
-    }, |(ino, parent, name)| {
-        names.insert(ino, (parent, name));
-        Ok(())
-    })?;
+    each_item(
+        engine,
+        &mut |key, value| {
+            let item = DirItem::decode(value).filter(|_| items::item_kind(&key) == Some(ItemKind::DirEntry))?;
+            // Any directory may be on the way to a file.
+            let is_wanted = item.kind == FileKind::Directory || wanted.contains(&item.ino);
+            is_wanted.then_some((item.ino, Ino(key.ino), item.name))
+        },
+        |(ino, parent, name)| {
+            names.insert(ino, (parent, name));
+            Ok(())
+        },
+    )?;
     for (at, ino) in hit {
         let files = &mut report.problems[at].files;
         if files.len() < FILES_MAX {

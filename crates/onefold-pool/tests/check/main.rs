@@ -1,6 +1,11 @@
 //! Check, repair and scrub from outside: sound pools are clean, damage is found and named, nothing hostile stops them.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on fails")]
+
 mod clean;
 mod common;
 mod damage;
 mod mutations;
+mod names;
+mod repair;
+mod scrub;

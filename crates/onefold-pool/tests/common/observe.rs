@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use onefold_block::{BLOCK_BYTES, BlockDevice};
-use onefold_pool::{Attr, Dedup, FileKind, Ino, Pool, SeekTarget};
+use onefold_pool::check::{CheckOptions, check};
+use onefold_pool::{Attr, Dedup, FileKind, Ino, NoProgress, Pool, SeekTarget};
 
 use super::kind_of;
 use super::reference::{Node, ROOT, Reference};
@@ -244,6 +245,8 @@ pub fn check_sums(pool: &Pool) -> Result<(), String> {
 ///
 /// # Errors
 /// What it found.
-pub fn check_clean(_device: &dyn BlockDevice) -> Result<(), String> {
-    Ok(())
+pub fn check_clean(device: &dyn BlockDevice) -> Result<(), String> {
+    let options = CheckOptions { memory_bytes: 64 << 20, verify_data: false };
+    let report = check(device, &options, &NoProgress).map_err(|error| format!("the check failed: {error}"))?;
+    if report.is_clean() { Ok(()) } else { Err(format!("{} problems: {:?}", report.problems_total, report.problems)) }
 }

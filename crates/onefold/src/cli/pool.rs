@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::values::{ImageFormat, OutputFormat, PrefetchWhen, Stores, Switch, VerifyBy, parse_duration};
+use super::values::{ImageFormat, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch, VerifyBy, parse_duration};
 use crate::size::ByteSize;
 
 /// The verbs of `onefold pool`.
@@ -113,6 +113,9 @@ pub(crate) struct MountArgs {
     /// Do not record times of access
     #[arg(long)]
     pub(crate) noatime: bool,
+    /// What the st_blocks of a file covers
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "length")]
+    pub(crate) st_blocks: StBlocksCover,
     /// Let the kernel gather small buffered writes; a full pool then shows at fsync or close
     #[arg(long)]
     pub(crate) writeback_cache: bool,

@@ -3,7 +3,26 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use onefold_export::StBlocks;
 use onefold_pool::{Dedup, Journaling, Prefetch, StorePlacement, Verify};
+
+/// What `st_blocks` of a file covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StBlocksCover {
+    /// The whole length: cp then clones instead of copying
+    Length,
+    /// What is mapped: du then shows holes
+    Mapped,
+}
+
+impl From<StBlocksCover> for StBlocks {
+    fn from(cover: StBlocksCover) -> StBlocks {
+        match cover {
+            StBlocksCover::Length => StBlocks::Length,
+            StBlocksCover::Mapped => StBlocks::Mapped,
+        }
+    }
+}
 
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,5 +1,8 @@
 //! `onefold pool check`
 
+use std::sync::Arc;
+
+use onefold_block::BlockDevice;
 use onefold_block::device::OpenMode;
 use onefold_pool::check::{self, CheckOptions};
 use serde_json::{Value, json};
@@ -29,12 +32,12 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     let options = CheckOptions { memory_bytes: arguments.open.memory.0, verify_data: arguments.data };
     let (mode, doing) =
         if arguments.repair { (OpenMode::ReadWrite, "repairing") } else { (OpenMode::ReadOnly, "checking") };
-    let device = open_device(&path, mode)?;
+    let device: Arc<dyn BlockDevice> = Arc::new(open_device(&path, mode)?);
     let meter = Meter::new(doing, talk.quiet, Interrupt::watch());
     let report = if arguments.repair {
         check::repair(&device, &options, &meter)
     } else {
-        check::check(&device, &options, &meter)
+        check::check(&*device, &options, &meter)
     };
     meter.finish();
     let report = report.map_err(|error| Failure::of_pool(cannot(), &error))?;

@@ -18,6 +18,7 @@ use signal_hook::iterator::Signals;
 use crate::cli::pool::MountArgs;
 use crate::daemon::{self, SystemLog};
 use crate::failure::{Failure, Outcome};
+use crate::host;
 use crate::locate::{self, Located};
 use crate::output::Report;
 use crate::store::open_device;
@@ -161,6 +162,7 @@ fn open_options(arguments: &MountArgs) -> OpenOptions {
         commit_interval_ms: u32::try_from(arguments.commit_interval.as_millis()).unwrap_or(u32::MAX),
         filter_index_bits: arguments.filter_index_bits,
         filter_tag_bits: arguments.filter_tag_bits,
+        host: host::identity(),
         background: true,
     }
 }
@@ -179,6 +181,7 @@ fn mount_options(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> 
     if arguments.noatime {
         options.access_times = AccessTimes::Never;
     }
+    options.st_blocks = arguments.st_blocks.into();
     let threads = arguments.threads.and_then(|count| NonZeroUsize::new(usize::from(count)));
     if let Some(threads) = threads.or_else(|| thread::available_parallelism().ok()) {
         options.threads = threads.min(NonZeroUsize::new(MountOptions::THREADS_MAX).unwrap_or(threads));

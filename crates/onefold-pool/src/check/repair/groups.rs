@@ -1,0 +1,95 @@
+//! Bitmaps, fingerprint stores and counters, made anew from the references that there are.
+
+use onefold_block::{AlignedBuffer, BlockNo, FingerprintKey};
+
+use super::patch::Patch;
+use crate::check::context::Context;
+use crate::check::inodes::Listed;
+use crate::check::reader::CheckError;
+use crate::check::span::{self, Span, Sums};
+use crate::check::{maps, state};
+use crate::engine::group_init::blank_group;
+use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, ENTRIES_PER_STORE_PAGE, STATE};
+use crate::format::header::{BlockKind, HEADER_BYTES};
+use crate::format::store_page::{self, BlockUse, Entry};
+
+/// Rebuilds every group in use, and the pool state.
+pub(super) fn mend(context: &mut Context<'_>, patch: &mut Patch<'_>, listed: &Listed) -> Result<(), CheckError> {
+    let ready = context.groups_ready();
+    let groups = span::groups_per_span(context.memory_bytes);
+    let mut sums = Sums::default();
+    let mut first = 0;
+    while first < ready {
+        let end = (first + groups).min(ready);
+        let mut span = Span::blank(&context.geometry, first..end);
+        maps::walk(context, &mut span, listed, first == 0, &mut sums)?;
+        for group in first..end {
+            mend_group(context, patch, &mut span, group, &mut sums)?;
+            context.meter.advance(context.geometry.group_blocks(group))?;
+        }
+        first = end;
+    }
+    let mut bytes = Box::new(*patch.block(STATE, BlockKind::State).map_err(CheckError::Unusable)?);
+    for (field, counted) in state::counters(listed, &sums) {
+        bytes[field.range()].copy_from_slice(&counted.to_le_bytes());
+    }
+    if bytes != context.state {
+        patch.put(STATE, bytes)?;
+    }
+    Ok(patch.flush()?)
+}
+
+fn mend_group(
+    context: &mut Context<'_>,
+    patch: &mut Patch<'_>,
+    span: &mut Span,
+    group: u64,
+    sums: &mut Sums,
+) -> Result<(), CheckError> {
+    let geometry = context.geometry;
+    let first = geometry.group_first(group);
+    // A blank group has the bits of fixed structures set, and nothing else.
+    let mut new = blank_group(&geometry, context.superblock.pool_tag(), group);
+    for within in 0..geometry.group_blocks(group) {
+        let block = first.plus(within);
+        let (usage, count, domain) = span.found(block);
+        if usage == BlockUse::Free || !geometry.is_allocatable(block) {
+            continue;
+        }
+        let place = geometry.store_place(block);
+        let recorded =
+            patch.block(place.page, BlockKind::StorePage).ok().and_then(|page| store_page::entry(page, place.index));
+        let entry = match (usage, recorded) {
+            // The fingerprint is the witness of what was written: it is kept, whatever the block holds now.
+            (BlockUse::Data, Some(recorded)) if recorded.usage == BlockUse::Data && recorded.domain == domain => {
+                Entry { count, ..recorded }
+            }
+            (BlockUse::Data, _) => fingerprinted(context, block, count, domain),
+            (other, _) => Entry { count, ..Entry::metadata(other) },
+        };
+        span::add(&entry, sums);
+        let bit = within % BITS_PER_BITMAP_BLOCK;
+        let byte = HEADER_BYTES + usize::try_from(bit / 8).expect("below 4080");
+        let [bitmap, page] = [within / BITS_PER_BITMAP_BLOCK, BITMAP_BLOCKS + within / ENTRIES_PER_STORE_PAGE]
+            .map(|at| usize::try_from(at).expect("a group has 195 structures"));
+        new[bitmap].2[byte] |= 1 << (bit % 8);
+        new[page].2[store_page::entry_range(place.index)].copy_from_slice(&entry.encode());
+    }
+    for (at, kind, bytes) in new {
+        let is_right = patch.block(at, kind).is_ok_and(|old| old[4..] == bytes[4..]);
+        if !is_right {
+            patch.put(at, Box::new(bytes))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the entry of a data block whose fingerprint is lost: it is taken from what the block holds. One that cannot
+/// be read gets a fingerprint that nothing has.
+fn fingerprinted(context: &Context<'_>, block: BlockNo, count: u32, domain: u16) -> Entry {
+    let mut buffer = AlignedBuffer::zeroed(1);
+    let read = context.blocks.device().read(block, &mut buffer);
+    let key = FingerprintKey::derive(&context.superblock.key, domain);
+    let fingerprint = read.map(|()| key.fingerprint(&buffer)).unwrap_or_default();
+    Entry { fingerprint, count, domain, usage: BlockUse::Data, private: false }
+}

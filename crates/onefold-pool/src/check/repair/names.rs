@@ -1,0 +1,445 @@
+//! Names and inodes: planned by one look at the whole names tree, done by operations on the opened pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use onefold_block::BlockDevice;
+
+use crate::attr::{Dedup, FileKind, Ino, NewFile};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::header::BlockKind;
+use crate::format::inode::{Inode, MapRoot};
+use crate::format::items::{self, DirItem, FilterRun, ItemKind, ReclaimItem};
+use crate::format::state::Field;
+use crate::meta::{Op, OpResult, Privilege};
+use crate::names::directory::Name;
+use crate::names::inodes::blocks_spanned;
+use crate::names::{NameHash, xattr};
+use crate::options::{Environment, OpenOptions};
+use crate::tree::{self, Key};
+
+/// Where files go that no directory leads to.
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// Items that one operation looks at or changes.
+const ITEMS_PER_STEP: usize = 64;
+
+/// An inode and what the tree says of it.
+#[derive(Clone, Debug)]
+struct Known {
+    inode: Inode,
+    /// Bytes of the link target that are there.
+    target_bytes: u64,
+    /// Entries that lead to it.
+    names: u32,
+    /// The last of these entries.
+    entry: Option<Key>,
+    /// Of a directory: entries, and those that are directories.
+    entries: u64,
+    subdirectories: u32,
+}
+
+/// What will be done.
+#[derive(Default)]
+struct Plan {
+    inodes: BTreeMap<Ino, Known>,
+    orphans: BTreeSet<Ino>,
+    next_reclaim: u64,
+    removals: Vec<Key>,
+    puts: Vec<(Key, Vec<u8>)>,
+}
+
+/// Brings names and inodes into agreement.
+pub(super) fn mend(device: &Arc<dyn BlockDevice>, past_end: &[Ino]) -> Result<()> {
+    let options = OpenOptions { background: false, memory_bytes: crate::MEMORY_BYTES_MIN, ..OpenOptions::default() };
+    let engine = Engine::open(Arc::clone(device), options, Environment::system())?;
+    let mut plan = Plan::default();
+    plan.look_at_items(&engine)?;
+    plan.look_at_entries(&engine)?;
+    plan.break_loops();
+    plan.carry_out(&engine)?;
+    for ino in past_end {
+        engine.run(Privilege::Freeing, |op| cut(op, *ino))?;
+    }
+    engine.commit_and_close()
+}
+
+/// Takes data past its end from a file.
+fn cut(op: &mut Op<'_>, ino: Ino) -> OpResult<()> {
+    let Some(value) = op.item(&items::inode_key(ino))? else { return Ok(()) };
+    let Some(mut inode) = Inode::decode(ino, &value) else { return Ok(()) };
+    if inode.attr.kind == FileKind::Regular {
+        let end = blocks_spanned(inode.attr.size_bytes);
+        op.map_clear(&mut inode, end, u64::MAX)?;
+        op.put_inode(&inode)?;
+    }
+    Ok(())
+}
+
+/// Shows all items, some in each look.
+fn each_item(engine: &Engine, mut visit: impl FnMut(Key, &[u8])) -> Result<()> {
+    let mut next = Key::MIN;
+    loop {
+        let some = engine.view(|op| {
+            let root = op.tree_root();
+            let mut some: Vec<(Key, Vec<u8>)> = Vec::with_capacity(ITEMS_PER_STEP);
+            let _ = tree::scan(op, root, next.., |key, value| {
+                some.push((key, value.to_vec()));
+                if some.len() == ITEMS_PER_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            Ok(some)
+        })?;
+        for (key, value) in &some {
+            visit(*key, value);
+        }
+        match some.last() {
+            Some((last, _)) if some.len() == ITEMS_PER_STEP => match after(*last) {
+                Some(key) => next = key,
+                None => return Ok(()),
+            },
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Returns the key that follows.
+fn after(key: Key) -> Option<Key> {
+    if let Some(sub) = key.sub.checked_add(1) {
+        return Some(Key { sub, ..key });
+    }
+    match key.kind.checked_add(1) {
+        Some(kind) => Some(Key { kind, sub: 0, ..key }),
+        None => Some(Key { ino: key.ino.checked_add(1)?, kind: 0, sub: 0 }),
+    }
+}
+
+/// Chunks of one attribute.
+#[derive(Default)]
+struct Chunks {
+    keys: Vec<Key>,
+    bytes_missing: Option<usize>,
+}
+
+impl Plan {
+    /// Looks at every item by itself.
+    fn look_at_items(&mut self, engine: &Engine) -> Result<()> {
+        let mut chunks = Chunks::default();
+        each_item(engine, |key, value| {
+            let kind = items::item_kind(&key);
+            if chunks
+                .keys
+                .last()
+                .is_some_and(|last| (last.ino, last.kind, last.sub >> 8) != (key.ino, key.kind, key.sub >> 8))
+            {
+                self.end_attribute(&mut chunks);
+            }
+            let owner = self.inodes.get_mut(&Ino(key.ino));
+            let keep = match kind {
+                None => false,
+                Some(ItemKind::Orphan) => {
+                    self.orphans.insert(Ino(key.sub));
+                    true
+                }
+                Some(ItemKind::Reclaim) => {
+                    self.next_reclaim = self.next_reclaim.max(key.sub.saturating_add(1));
+                    ReclaimItem::decode(value).is_some_and(|item| is_readable(engine, item))
+                }
+                Some(ItemKind::FilterRun) => FilterRun::decode(value).is_some(),
+                Some(ItemKind::Inode) => match Inode::decode(Ino(key.ino), value) {
+                    Some(inode) => {
+                        let known =
+                            Known { inode, target_bytes: 0, names: 0, entry: None, entries: 0, subdirectories: 0 };
+                        self.inodes.insert(Ino(key.ino), known);
+                        true
+                    }
+                    None => false,
+                },
+                Some(ItemKind::DirEntry) => owner.is_some_and(|known| known.inode.attr.kind == FileKind::Directory),
+                Some(ItemKind::Xattr) => {
+                    let is_owned = owner.is_some();
+                    if is_owned {
+                        chunks.add(key, value);
+                    }
+                    is_owned
+                }
+                Some(ItemKind::Symlink) => match owner {
+                    Some(known) if known.inode.attr.kind == FileKind::Symlink => {
+                        let follows = known.target_bytes == key.sub.saturating_mul(items::CHUNK_BYTES as u64);
+                        known.target_bytes += if follows { value.len() as u64 } else { 0 };
+                        follows
+                    }
+                    _ => false,
+                },
+            };
+            if !keep {
+                self.removals.push(key);
+            }
+        })?;
+        self.end_attribute(&mut chunks);
+        self.drop_empty_links();
+        Ok(())
+    }
+
+    fn end_attribute(&mut self, chunks: &mut Chunks) {
+        let ended = std::mem::take(chunks);
+        if ended.bytes_missing != Some(0) {
+            self.removals.extend(ended.keys);
+        }
+    }
+
+    /// A symbolic link that leads nowhere is removed.
+    fn drop_empty_links(&mut self) {
+        let removals = &mut self.removals;
+        self.inodes.retain(|ino, known| {
+            let is_lost = known.inode.attr.kind == FileKind::Symlink
+                && !(1..=crate::SYMLINK_BYTES_MAX as u64).contains(&known.target_bytes);
+            if is_lost {
+                removals.push(items::inode_key(*ino));
+            }
+            !is_lost
+        });
+    }
+
+    /// Looks at where entries lead.
+    fn look_at_entries(&mut self, engine: &Engine) -> Result<()> {
+        let mut seen: (Ino, u64, Vec<Vec<u8>>) = (Ino(0), 0, Vec::new());
+        each_item(engine, |key, value| {
+            if items::item_kind(&key) != Some(ItemKind::DirEntry) {
+                return;
+            }
+            let directory = Ino(key.ino);
+            let Some(parent) = self.inodes.get(&directory) else { return };
+            if parent.inode.attr.kind != FileKind::Directory {
+                return;
+            }
+            let is_gone = parent.inode.attr.link_count == 0;
+            let item = DirItem::decode(value).filter(|item| is_findable(item, key.sub, &engine.name_hash));
+            let hash = key.sub >> 8;
+            if (seen.0, seen.1) != (directory, hash) {
+                seen = (directory, hash, Vec::new());
+            }
+            let item = item.filter(|item| !is_gone && item.ino != Ino::ROOT && !seen.2.contains(&item.name));
+            let child = item.as_ref().and_then(|item| self.inodes.get_mut(&item.ino));
+            let (Some(item), Some(child)) = (item, child) else {
+                self.removals.push(key);
+                return;
+            };
+            let kind = child.inode.attr.kind;
+            if kind == FileKind::Directory && child.names > 0 {
+                self.removals.push(key);
+                return;
+            }
+            child.names += 1;
+            child.entry = Some(key);
+            if kind == FileKind::Directory {
+                child.inode.parent = directory.0;
+            }
+            if item.kind != kind {
+                self.puts.push((key, DirItem { kind, ..item.clone() }.encode()));
+            }
+            seen.2.push(item.name);
+            if let Some(parent) = self.inodes.get_mut(&directory) {
+                parent.entries += 1;
+                parent.subdirectories += u32::from(kind == FileKind::Directory);
+            }
+        })
+    }
+
+    /// Takes one directory out of each loop: it can then be found again.
+    fn break_loops(&mut self) {
+        let directories: Vec<Ino> = self
+            .inodes
+            .iter()
+            .filter(|(_, known)| known.inode.attr.kind == FileKind::Directory)
+            .map(|(ino, _)| *ino)
+            .collect();
+        let mut ends: BTreeSet<Ino> = BTreeSet::new();
+        for start in directories {
+            let mut way: BTreeSet<Ino> = BTreeSet::new();
+            let mut at = start;
+            while at != Ino::ROOT && !ends.contains(&at) {
+                let Some(known) = self.inodes.get(&at).filter(|known| known.names > 0) else { break };
+                if !way.insert(at) {
+                    self.take_out(at);
+                    break;
+                }
+                at = Ino(known.inode.parent);
+            }
+            ends.extend(way);
+        }
+    }
+
+    fn take_out(&mut self, ino: Ino) {
+        let Some(known) = self.inodes.get_mut(&ino) else { return };
+        known.names = 0;
+        let parent = Ino(known.inode.parent);
+        self.removals.extend(known.entry.take());
+        if let Some(parent) = self.inodes.get_mut(&parent) {
+            parent.entries = parent.entries.saturating_sub(1);
+            parent.subdirectories = parent.subdirectories.saturating_sub(1);
+        }
+    }
+
+    fn carry_out(mut self, engine: &Engine) -> Result<()> {
+        for keys in self.removals.chunks(ITEMS_PER_STEP) {
+            engine.run(Privilege::Freeing, |op| keys.iter().try_for_each(|key| op.remove_item(key).map(|_| ())))?;
+        }
+        for puts in self.puts.chunks(ITEMS_PER_STEP) {
+            engine.run(Privilege::Freeing, |op| puts.iter().try_for_each(|(key, value)| op.put_item(key, value)))?;
+        }
+        self.mend_root(engine)?;
+        let (lost, changed) = self.settle(engine)?;
+        for inodes in changed.chunks(ITEMS_PER_STEP) {
+            engine.run(Privilege::Freeing, |op| inodes.iter().try_for_each(|inode| op.put_inode(inode)))?;
+        }
+        self.mend_numbers(engine)?;
+        self.attach(engine, &lost)
+    }
+
+    /// Makes a root directory where there is none.
+    fn mend_root(&mut self, engine: &Engine) -> Result<()> {
+        let root = self.inodes.get_mut(&Ino::ROOT).filter(|known| known.inode.attr.kind == FileKind::Directory);
+        if let Some(known) = root {
+            known.inode.parent = Ino::ROOT.0;
+            return Ok(());
+        }
+        let now = engine.environment.clock.now();
+        let inode = engine.run(Privilege::Freeing, |op| {
+            op.remove_item(&items::inode_key(Ino::ROOT))?;
+            op.new_root(0, 0, Dedup::On, now)?;
+            op.inode(Ino::ROOT)
+        })?;
+        let known = Known { inode, target_bytes: 0, names: 0, entry: None, entries: 0, subdirectories: 0 };
+        self.inodes.insert(Ino::ROOT, known);
+        Ok(())
+    }
+
+    /// Decides what each inode must say. Returns those that no directory leads to, and those that change.
+    fn settle(&self, engine: &Engine) -> Result<(Vec<Ino>, Vec<Inode>)> {
+        let (mut lost, mut changed) = (Vec::new(), Vec::new());
+        let (mut new_orphans, mut gone_orphans) = (Vec::new(), Vec::new());
+        for (&ino, known) in &self.inodes {
+            let mut inode = known.inode.clone();
+            let is_directory = inode.attr.kind == FileKind::Directory;
+            let is_orphan = self.orphans.contains(&ino) || inode.attr.link_count == 0;
+            let stays_orphan = is_orphan && known.names == 0 && ino != Ino::ROOT;
+            match inode.attr.kind {
+                FileKind::Regular => {}
+                FileKind::Directory => inode.attr.size_bytes = known.entries,
+                FileKind::Symlink => inode.attr.size_bytes = known.target_bytes,
+                _ => inode.attr.size_bytes = 0,
+            }
+            if inode.attr.kind != FileKind::Regular {
+                (inode.map, inode.mapped, inode.reserved_blocks) = (MapRoot::EMPTY, 0, 0);
+            }
+            if !is_directory {
+                inode.parent = 0;
+            }
+            inode.attr.link_count = match (stays_orphan, is_directory) {
+                (true, _) => 0,
+                (false, true) => 2 + known.subdirectories,
+                (false, false) => known.names,
+            };
+            if stays_orphan && !self.orphans.contains(&ino) {
+                new_orphans.push(ino);
+            }
+            if !stays_orphan && self.orphans.contains(&ino) {
+                gone_orphans.push(ino);
+            }
+            if known.names == 0 && !stays_orphan && ino != Ino::ROOT {
+                lost.push(ino);
+            }
+            // Compared with what the pool holds: looking at entries has changed parents here.
+            let held = engine.view(|op| op.item(&items::inode_key(ino)))?;
+            if held.as_deref() != Some(&inode.encode()[..]) {
+                changed.push(inode);
+            }
+        }
+        gone_orphans.extend(self.orphans.iter().filter(|ino| !self.inodes.contains_key(ino)));
+        for inos in new_orphans.chunks(ITEMS_PER_STEP) {
+            engine.run(Privilege::Freeing, |op| {
+                inos.iter().try_for_each(|ino| op.put_item(&items::orphan_key(*ino), &[]))
+            })?;
+        }
+        for inos in gone_orphans.chunks(ITEMS_PER_STEP) {
+            engine.run(Privilege::Freeing, |op| {
+                inos.iter().try_for_each(|ino| op.remove_item(&items::orphan_key(*ino)).map(|_| ()))
+            })?;
+        }
+        Ok((lost, changed))
+    }
+
+    /// Numbers given out from now on are new.
+    fn mend_numbers(&self, engine: &Engine) -> Result<()> {
+        let next_ino = self.inodes.keys().next_back().map_or(0, |ino| ino.0.saturating_add(1));
+        engine.run(Privilege::Freeing, |op| {
+            for (field, least) in [(Field::NextIno, next_ino), (Field::NextReclaim, self.next_reclaim)] {
+                if op.state(field) < least {
+                    op.set_state(field, least)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives what no directory leads to a name in `/lost+found`: its number.
+    fn attach(&self, engine: &Engine, lost: &[Ino]) -> Result<()> {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let now = engine.environment.clock.now();
+        let place = Name::new(LOST_AND_FOUND, &engine.name_hash)?;
+        let new = NewFile { kind: FileKind::Directory, mode: 0o700, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let home = engine.run(Privilege::Freeing, |op| {
+            if let Some(entry) = op.find_entry(Ino::ROOT, place)? {
+                return Ok(entry.item.ino);
+            }
+            let mut root = op.directory(Ino::ROOT)?;
+            let inode = op.new_inode(&root, &new, now)?;
+            op.add_entry(&mut root, place, &inode, now)?;
+            Ok(inode.attr.ino)
+        })?;
+        for &ino in lost {
+            let text = format!("inode-{}", ino.0);
+            let name = Name::new(text.as_bytes(), &engine.name_hash)?;
+            engine.run(Privilege::Freeing, |op| {
+                let mut inode = op.inode(ino)?;
+                let mut directory = op.directory(home)?;
+                if inode.attr.kind == FileKind::Directory {
+                    inode.parent = home.0;
+                } else {
+                    inode.attr.link_count = 1;
+                }
+                op.put_inode(&inode)?;
+                op.add_entry(&mut directory, name, &inode, now)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Chunks {
+    fn add(&mut self, key: Key, value: &[u8]) {
+        let chunk = key.sub & 0xff;
+        let follows = chunk == self.keys.len() as u64;
+        self.keys.push(key);
+        self.bytes_missing = if chunk == 0 {
+            items::xattr_split(value)
+                .filter(|(name, _, _)| xattr::hash(name) >> 16 == key.sub >> 16)
+                .and_then(|(_, length, first)| length.checked_sub(first.len()))
+        } else {
+            self.bytes_missing.filter(|_| follows).and_then(|missing| missing.checked_sub(value.len()))
+        };
+    }
+}
+
+/// Tells whether an entry may be, and lies where it is looked for.
+fn is_findable(item: &DirItem, cookie: u64, names: &NameHash) -> bool {
+    let (first, last) = items::dir_cookies(names.of(&item.name));
+    (first..=last).contains(&cookie) && Name::changeable(&item.name, names).is_ok()
+}
+
+fn is_readable(engine: &Engine, item: ReclaimItem) -> bool {
+    engine.view(|op| op.block(item.node, BlockKind::MapNode(item.level)).map(|_| ())).is_ok()
+}

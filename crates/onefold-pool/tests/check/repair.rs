@@ -1,0 +1,187 @@
+//! Repair: what is mended is clean, what is sound is kept, and a repair that is cut short can be run again.
+
+use std::sync::Arc;
+
+use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+use onefold_block::random::SeededRandom;
+use onefold_block::{BlockDevice, BlockNo};
+use onefold_pool::check::{CheckReport, repair};
+use onefold_pool::format::geometry::{STATE, SUPERBLOCK, SUPERBLOCK_COPY};
+use onefold_pool::format::header::BlockKind;
+use onefold_pool::{Ino, NoProgress, Result};
+
+use super::common::*;
+
+fn repaired(device: &Arc<MemoryDevice>) -> Result<CheckReport> {
+    let seam: Arc<dyn BlockDevice> = device.clone();
+    repair(&seam, &options(), &NoProgress)
+}
+
+/// Fails unless the sample's files read as they were written.
+fn assert_content(device: &Arc<MemoryDevice>) {
+    let pool = open(device);
+    let images = pool.lookup(Ino::ROOT, b"images").unwrap().ino;
+    for (parent, name, seed, length) in [(images, &b"golden.raw"[..], 1, 2_100_000), (Ino::ROOT, b"small", 2, 9000)] {
+        let ino = pool.lookup(parent, name).unwrap().ino;
+        let mut bytes = vec![0; length];
+        assert_eq!(pool.read(ino, 0, &mut bytes).unwrap(), length);
+        assert!(bytes == noise(seed, length), "{}", String::from_utf8_lossy(name));
+    }
+}
+
+#[test]
+fn a_sound_pool_is_left_as_it_is() {
+    let device = sample();
+    let before = device.image();
+    assert!(repaired(&device).unwrap().is_clean());
+    assert!(device.image() == before);
+}
+
+#[test]
+fn lost_superblocks_bitmaps_stores_and_counters_are_made_anew() {
+    let random = SeededRandom::new(5);
+    for at in [
+        SUPERBLOCK,
+        SUPERBLOCK_COPY,
+        BlockNo(2),
+        BlockNo(3),
+        BlockNo(4),
+        BlockNo(30),
+        BlockNo(100),
+        BlockNo(200),
+        BlockNo(201),
+    ] {
+        let device = sample();
+        flip(&device, at, 16 + random.below(120) as usize);
+        assert!(!repaired(&device).unwrap().is_clean(), "block {at}");
+        assert_clean(&device);
+        assert_content(&device);
+    }
+    for byte in 48..16 + 13 * 8 {
+        let device = sample();
+        reseal(&device, STATE, |bytes| bytes[byte] ^= 1);
+        repaired(&device).unwrap();
+        assert_clean(&device);
+        assert_content(&device);
+    }
+}
+
+#[test]
+fn a_lost_map_node_becomes_a_hole_and_the_rest_of_the_file_stays() {
+    let device = sample();
+    let nodes = blocks_of_kind(&device.image(), BlockKind::MapNode(0));
+    for (at, _) in nodes.iter().chain(&blocks_of_kind(&device.image(), BlockKind::MapNode(1))) {
+        let device = Arc::new(MemoryDevice::from(device.image()));
+        flip(&device, *at, 2000);
+        let report = repaired(&device).unwrap();
+        assert!(
+            report.problems.iter().any(|problem| problem.structure == "file map" && !problem.files.is_empty()),
+            "{report:#?}"
+        );
+        assert_clean(&device);
+        let pool = open(&device);
+        let small = pool.lookup(Ino::ROOT, b"small").unwrap().ino;
+        let mut bytes = vec![0; 9000];
+        pool.read(small, 0, &mut bytes).unwrap();
+        assert!(bytes == noise(2, 9000));
+    }
+}
+
+#[test]
+fn a_pool_left_by_a_crash_is_mended_with_what_its_journal_holds() {
+    for seed in 0..4 {
+        let device = new_pool(8192);
+        let pool = open(&device);
+        churn(&pool, &SeededRandom::new(seed), 150);
+        pool.commit().unwrap();
+        let left = Arc::new(MemoryDevice::from(device.image()));
+        flip(&left, SUPERBLOCK_COPY, 100);
+        assert_eq!(repaired(&left).unwrap().problems_total, 1);
+        assert_clean(&left);
+        open(&left).close().unwrap();
+        assert_clean(&left);
+    }
+}
+
+#[test]
+fn a_lost_page_of_the_names_tree_is_told_and_nothing_is_freed() {
+    let device = sample();
+    let pages = blocks_of_kind(&device.image(), BlockKind::TreePage);
+    flip(&device, pages[0].0, 100);
+    let before = device.image();
+    assert!(!repaired(&device).unwrap().is_clean());
+    assert!(device.image() == before);
+}
+
+#[test]
+fn mutated_pools_are_mended_or_refused_but_never_stop_a_repair() {
+    let sample = sample();
+    let random = SeededRandom::new(21);
+    let kinds =
+        [BlockKind::Bitmap, BlockKind::StorePage, BlockKind::MapNode(0), BlockKind::MapNode(1), BlockKind::TreePage];
+    let targets = kinds.map(|kind| blocks_of_kind(&sample.image(), kind));
+    let (mut mended, mut refused) = (0, 0);
+    for round in 0..300 {
+        let device = Arc::new(MemoryDevice::from(sample.image()));
+        for _ in 0..=random.below(3) {
+            let of_kind = &targets[random.below(kinds.len() as u64) as usize];
+            let (at, _) = of_kind[random.below(of_kind.len() as u64) as usize];
+            reseal(&device, at, |bytes| {
+                for _ in 0..=random.below(4) {
+                    bytes[16 + random.below(4080) as usize] = random.next_u64() as u8;
+                }
+            });
+        }
+        match repaired(&device) {
+            Ok(_) => {
+                let left = checked(&device);
+                let only_data = left.problems.iter().all(|problem| problem.structure == "data");
+                if only_data {
+                    mended += 1;
+                } else {
+                    assert!(
+                        left.problems.iter().any(|problem| problem.structure == "names tree"),
+                        "round {round}: {left:#?}"
+                    );
+                    refused += 1;
+                }
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(mended > refused, "{mended} mended, {refused} refused");
+}
+
+#[test]
+fn a_repair_that_is_cut_short_anywhere_is_finished_by_the_next() {
+    let broken = sample();
+    for at in [SUPERBLOCK_COPY, BlockNo(2), BlockNo(4), blocks_of_kind(&broken.image(), BlockKind::MapNode(0))[1].0] {
+        flip(&broken, at, 50);
+    }
+    reseal(&broken, STATE, |bytes| bytes[48] ^= 1);
+    super::names::change(&broken, 2, 1, |_| true, |inode| inode[0] = 99);
+    let faulty_copy = || Arc::new(FaultyDevice::new(MemoryDevice::from(broken.image()), 3));
+    let whole = faulty_copy();
+    let seam: Arc<dyn BlockDevice> = whole.clone();
+    repair(&seam, &options(), &NoProgress).unwrap();
+    assert_clean(whole.inner());
+    let writes = whole.count(Call::Write);
+    assert!(writes > 20, "{writes}");
+    for failing in 1..=writes {
+        let device = faulty_copy();
+        device.fail(Call::Write, When::From(failing), Fault::Torn);
+        let seam: Arc<dyn BlockDevice> = device.clone();
+        assert!(repair(&seam, &options(), &NoProgress).is_err(), "write {failing}");
+        let left = Arc::new(MemoryDevice::from(device.inner().image()));
+        repaired(&left).unwrap();
+        let report = checked(&left);
+        assert!(report.is_clean(), "cut at write {failing}: {report:#?}");
+        let pool = open(&left);
+        let home = pool.lookup(Ino::ROOT, b"lost+found").unwrap().ino;
+        pool.lookup(home, b"inode-3").unwrap();
+        let small = pool.lookup(Ino::ROOT, b"small").unwrap().ino;
+        let mut bytes = vec![0; 9000];
+        pool.read(small, 0, &mut bytes).unwrap();
+        assert!(bytes == noise(2, 9000));
+    }
+}

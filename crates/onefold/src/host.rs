@@ -1,0 +1,32 @@
+//! Who this host is, for the heartbeat that keeps other hosts out of an open pool.
+
+use std::fs;
+
+use onefold_pool::HostId;
+
+/// What together tells hosts apart. A machine that was cloned keeps its machine-id, but hardly its board's UUID and name.
+const SOURCES: [&str; 3] = ["/etc/machine-id", "/sys/class/dmi/id/product_uuid", "/proc/sys/kernel/hostname"];
+
+/// Returns an identity that stays the same over reboots and differs between hosts. `None` where nothing tells.
+pub(crate) fn identity() -> Option<HostId> {
+    let known: Vec<Vec<u8>> = SOURCES.iter().filter_map(|path| fs::read(path).ok()).collect();
+    if known.is_empty() {
+        return None;
+    }
+    let mut hasher = blake3::Hasher::new_derive_key("onefold 2026 host identity");
+    for part in known {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(&part);
+    }
+    hasher.finalize().as_bytes()[..16].try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_stays_who_it_is() {
+        assert_eq!(identity(), identity());
+    }
+}
