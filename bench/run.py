@@ -23,6 +23,8 @@ from lib.system import BenchError  # noqa: E402
 REPOSITORY = Path(__file__).resolve().parent.parent
 # What a run needs besides its two disks.
 SPARE_BYTES = 256 << 20
+# Above this load, other work takes a noticeable part of the machine.
+LOAD_MAX = 0.5
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 
@@ -52,7 +54,7 @@ def parse():
     parser.add_argument("--image", type=Path, help="a disk image to import (default: one of bench/corpus/cache)")
     parser.add_argument("--dir", type=Path, default=default_folder(), help="where the disks are made (or BENCH_DIR)")
     parser.add_argument("--json", type=Path, help="where every sample goes (default: last.json in --dir)")
-    parser.add_argument("--update", type=Path, metavar="FILE", help="write the table between the markers of this document")
+    parser.add_argument("--update", type=Path, metavar="FILE", help="write the table between its markers")
     arguments = parser.parse_args()
     if arguments.update and (arguments.only or arguments.tiny):
         parser.error("--update takes a whole table: no --only, no --tiny")
@@ -70,6 +72,9 @@ def measure(arguments):
     onefold = find_onefold()
     if os.geteuid() != 0:
         raise BenchError("mounts and loop devices need root: run it as root")
+    load = os.getloadavg()[0]
+    if load > LOAD_MAX:
+        say(f"warning: the machine is busy (load {load:.1f}), so the figures will be worth little")
     rows = [row for row in ROWS if not arguments.only or row.name in arguments.only]
     folder = arguments.dir.absolute()
     with workplace.taken(folder, 2 * chosen.device_bytes + SPARE_BYTES) as work:

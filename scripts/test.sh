@@ -23,8 +23,9 @@ cargo build --release --locked
 step "Rust tests"
 cargo test --workspace --locked
 
-step "corpus tools"
+step "corpus and benchmark tools"
 python3 -m unittest discover -s bench/corpus
+ONEFOLD=$PWD/target/release/onefold python3 -m unittest discover -s bench/tests
 
 step "other people's programs on a real mount"
 tests/clients/run.sh

@@ -3,7 +3,6 @@
 import json
 import os
 from dataclasses import asdict
-from pathlib import Path
 
 from .measure import NotMeasured
 from .system import BenchError
@@ -84,9 +83,9 @@ def write_json(run, path):
             }
             for result in results
         }
-    settings = {name: os.fspath(value) if isinstance(value, Path) else value for name, value in asdict(run.settings).items()}
-    document = {"facts": run.facts, "settings": settings, "complete": run.complete, "rows": rows}
-    write_whole(path, json.dumps(document, indent=1) + "\n")
+    document = {"facts": run.facts, "settings": asdict(run.settings), "complete": run.complete, "rows": rows}
+    # The image's path is the one value that JSON has no form of its own for.
+    write_whole(path, json.dumps(document, indent=1, default=os.fspath) + "\n")
 
 
 def update(path, text):

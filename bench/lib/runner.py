@@ -22,7 +22,8 @@ class Run:
     complete: bool = False
 
     def failed(self):
-        return [row.name for row, results in self.measured if isinstance(results, NotMeasured) and results.what == "failed"]
+        missing = [(row, results) for row, results in self.measured if isinstance(results, NotMeasured)]
+        return [row.name for row, reason in missing if reason.what == "failed"]
 
 
 class Bench:

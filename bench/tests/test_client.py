@@ -7,8 +7,8 @@ import sys
 import tempfile
 import unittest
 
-from lib.data import CHUNK_BYTES, UniqueData
-from paths import CLIENT
+from paths import CLIENT  # it makes the next import possible
+from lib.data import CHUNK_BYTES, UniqueData  # noqa: I001
 
 
 class Client(unittest.TestCase):
@@ -44,7 +44,8 @@ class Client(unittest.TestCase):
 
     def test_a_read_of_something_else_fails(self):
         self.write(chunks=2, seed=5)
-        self.assertIn("not what was written", self.client("read", self.path, f"--bytes={CHUNK_BYTES}", "--seed=6").stderr)
+        finished = self.client("read", self.path, f"--bytes={CHUNK_BYTES}", "--seed=6")
+        self.assertIn("not what was written", finished.stderr)
 
     def test_a_read_of_too_short_a_file_fails(self):
         self.write(chunks=2, seed=5)

@@ -36,7 +36,8 @@ class Figures(unittest.TestCase):
 
     def test_cpu_time_is_told_per_unit_of_work(self):
         result = Measured(Line("key", "title", "MB/s"))
-        result.add("pool", Sample(1.0, Cost(client_seconds=0.5, server_seconds=1.5, machine_seconds=3.0), Work.moved(4 << 30)))
+        cost = Cost(client_seconds=0.5, server_seconds=1.5, machine_seconds=3.0)
+        result.add("pool", Sample(1.0, cost, Work.moved(4 << 30)))
         self.assertEqual(result.cpu_seconds("pool"), (0.5, 0.75, "GiB"))
         self.assertIsNone(result.cpu_seconds("ext4"))
 

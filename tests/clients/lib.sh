@@ -71,7 +71,8 @@ create_pool() {
 # mount_pool [FLAG...]: mounts $pool on $mnt. Its daemon stays in the foreground, so that daemon.log has all it says.
 mount_pool() {
     mkdir -p "$mnt"
-    onefold pool mount --foreground --memory 256M "$@" "$pool" "$mnt" >>"$dir/daemon.log" 2>&1 &
+    # Not by the function above: the process in the background is to be the daemon itself.
+    "$ONEFOLD" pool mount --foreground --memory 256M "$@" "$pool" "$mnt" >>"$dir/daemon.log" 2>&1 &
     daemon=$!
     wait_until 20 is_mounted_or_ended "$daemon"
     is_mounted "$mnt" || fail "the pool was not mounted"
@@ -126,10 +127,10 @@ refused() {
     said=$("$@" 2>&1) || status=$?
     printf '%s\n' "$said"
     ((status == code)) || fail "exit code $status, not $code: $*"
-    grep -qE "$text" <<<"$said" || fail "it does not say \"$text\": $*"
+    grep -qE -e "$text" <<<"$said" || fail "it does not say \"$text\": $*"
 }
 
-# errno_of NAME COMMAND...: the command must fail and give this reason.
+# fails_with TEXT COMMAND...: the command must fail and give this reason.
 fails_with() {
     local reason=$1 said
     shift
@@ -137,7 +138,7 @@ fails_with() {
         fail "it must not succeed: $*"
     fi
     printf '%s\n' "$said"
-    grep -qF "$reason" <<<"$said" || fail "the reason is not \"$reason\": $*"
+    grep -qF -e "$reason" <<<"$said" || fail "the reason is not \"$reason\": $*"
 }
 
 # attach_loop FILE [FLAG...]: sets $loop to a new loop device over the file.

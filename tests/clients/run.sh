@@ -43,7 +43,8 @@ clean_up() {
     fi
     # The last mounted comes first: it may lie on a file in an earlier one.
     while read -r mountpoint; do
-        umount -i -l "$mountpoint" 2>/dev/null || true
+        # Forced: of a daemon that can't end, this ends the connection.
+        umount -i -f -l "$mountpoint" 2>/dev/null || true
     done < <(awk -v below="$folder/" 'index($2, below) == 1 { print $2 }' /proc/self/mounts | tac)
     while read -r device file; do
         [[ $file != "$folder/"* ]] || losetup --detach "$device" 2>/dev/null || true

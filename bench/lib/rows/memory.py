@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 
 class MemoryRow(Row):
-    """A daemon that has just started writes a unique file, a duplicate of it and reads it back; then it is looked at."""
+    """A fresh daemon takes a unique file and a duplicate of it and reads one back; then it is looked at."""
 
     name = "memory"
     sides = ("pool",)
@@ -26,10 +26,10 @@ class MemoryRow(Row):
         side.client("write", side.path(ORIGINAL), bytes=settings.file_bytes, seed=seed_of(round_no, use=8))
         side.client("write", side.path(COPY), bytes=settings.file_bytes, seed=seed_of(round_no, use=8), direct=True)
         side.client("read", side.path(ORIGINAL), bytes=settings.file_bytes, seed=seed_of(round_no, use=8))
-        memory, filter_stat = side.memory_status(), side.stat()["filter"]
+        memory, found = side.memory_status(), side.stat()["filter"]
         side.remove(ORIGINAL, COPY)
         return {
             "memory-peak": Sample(memory["VmHWM"] / MIB, more={"setting": settings.memory}),
             "memory-resident": Sample(memory["VmRSS"] / MIB, more={"anonymous_bytes": memory["RssAnon"]}),
-            "memory-filter": Sample(filter_stat["memory_bytes"] / MIB, more={"entry_count": filter_stat["entry_count"]}),
+            "memory-filter": Sample(found["memory_bytes"] / MIB, more={"entry_count": found["entry_count"]}),
         }

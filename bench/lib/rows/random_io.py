@@ -12,7 +12,7 @@ DEPTH = 32
 
 
 class RandomRow(OneLineRow):
-    """O_DIRECT with 32 requests in flight, in a file that was written in order. No block is visited twice in a round."""
+    """O_DIRECT with 32 requests in flight, in a file written in order. No block is visited twice in a round."""
 
     def __init__(self, name, writes):
         self.direction, goal = ("write", "1.0x / 2.0x") if writes else ("read", "0.5x / 0.9x")

@@ -55,4 +55,4 @@ def seed_of(round_no, use=0):
 def expect_unique(cost, what):
     """Raises BenchError where a pool shared blocks of data that is meant to be unique: the figure would be a lie."""
     if (cost.shared_part or 0) > SHARED_PART_MAX:
-        raise BenchError(f"{what}: {cost.shared_part:.1%} of the blocks were zero or shared; they are meant to be unique")
+        raise BenchError(f"{what}: {cost.shared_part:.1%} of the blocks were shared; they are meant to be unique")

@@ -17,10 +17,12 @@ use common::{environment, letter, number_from, regular, seed_or};
 use onefold_block::BlockDevice;
 use onefold_block::device::{CrashImage, CrashPlan, MemoryDevice, RecordingDevice, Sample};
 use onefold_pool::{Durability, Ino, OpenOptions, Pool};
-use workloads::WORKLOADS;
+use workloads::{WORKLOADS, Workload};
 
 /// Images tried when nothing else is asked for.
 const IMAGES: u64 = 12_000;
+/// Images of one round of all workloads; the next round has another seed.
+const ROUND_IMAGES: u64 = 4_000;
 /// Of so many images one has its recovery cut as well.
 const RECOVERY_CUT_EVERY: usize = 150;
 /// Images made of a recovery.
@@ -159,20 +161,21 @@ fn ten_thousand_crash_images_hold_what_was_promised() {
     let began = Instant::now();
     let wanted = number_from("ONEFOLD_CRASH_IMAGES").unwrap_or(IMAGES);
     let only = std::env::var("ONEFOLD_CRASH_WORKLOAD").ok();
-    let chosen: Vec<_> = WORKLOADS.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| only == name)).collect();
+    let chosen: Vec<&Workload> =
+        WORKLOADS.iter().filter(|workload| only.as_ref().is_none_or(|only| only == workload.name)).collect();
     assert!(!chosen.is_empty(), "there is no workload {only:?}");
-    let share = usize::try_from(wanted / chosen.len() as u64 + 1).expect("a share of images");
-    let replayed =
-        number_from("ONEFOLD_CRASH_IMAGE").map(|number| Sample::Only(usize::try_from(number).expect("a number")));
+    let parts: u64 = chosen.iter().map(|workload| workload.part).sum();
+    let replayed = number_from("ONEFOLD_CRASH_IMAGE").map(|number| Sample::Only(usize::try_from(number).expect("a number")));
     let mut tried = 0;
     for seed in seed_or(1).. {
-        for (name, workload) in &chosen {
-            let recorded = workload(seed);
+        for workload in &chosen {
+            let recorded = (workload.run)(seed);
             let events = recorded.recording.events().len();
-            let images = try_workload(name, &recorded, seed, replayed.unwrap_or(Sample::AtMost(share)));
+            let share = usize::try_from(ROUND_IMAGES.min(wanted) * workload.part / parts + 1).expect("a share of a round");
+            let images = try_workload(workload.name, &recorded, seed, replayed.unwrap_or(Sample::AtMost(share)));
             tried += images;
             // Past the test harness, which keeps what tests print.
-            let _ = writeln!(std::io::stderr(), "crash: {name}, seed {seed}: {events} events, {images} images");
+            let _ = writeln!(std::io::stderr(), "crash: {}, seed {seed}: {events} events, {images} images", workload.name);
         }
         if tried >= wanted || replayed.is_some() {
             break;
@@ -187,8 +190,8 @@ fn ten_thousand_crash_images_hold_what_was_promised() {
 
 #[test]
 fn an_image_without_damage_shows_the_last_state() {
-    for (name, workload) in WORKLOADS {
-        let recorded = workload(7);
+    for Workload { name, run, .. } in WORKLOADS {
+        let recorded = run(7);
         let events = recorded.recording.events().len();
         let image = recorded.recording.image_after(events, &CrashPlan::with_seed(1));
         let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(image));

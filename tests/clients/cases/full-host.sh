@@ -15,8 +15,11 @@ head -c 600M /dev/urandom >"$dir/noise"
 fails_with 'No space left on device' dd if="$dir/noise" of="$mnt/big" bs=1M conv=fsync status=none
 cmp "$dir/kept" "$mnt/kept"
 
-# Still alive: it deletes, and what it had may be written again.
+# Still alive: it deletes, gives the space back to the host, and has room again.
 rm "$mnt/big"
+is_reclaimed() { (($(pool_number reclaim_pending) == 0)); }
+wait_until 20 is_reclaimed
+onefold pool trim --quiet "$mnt"
 dd if="$dir/noise" of="$mnt/again" bs=1M count=50 conv=fsync status=none
 cmp --bytes=$((50 << 20)) "$dir/noise" "$mnt/again"
 

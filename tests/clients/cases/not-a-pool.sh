@@ -1,5 +1,5 @@
 # What is no pool, a newer, truncated or damaged pool is refused with a reason, a hint and the fitting code
-needs qemu-img
+needs mkfs.ext4
 mkdir "$mnt"
 
 # refused_everywhere CODE TEXT FILE: by every verb that opens a pool, in the same way.
@@ -24,7 +24,7 @@ refused_everywhere 1 'No such file' "$dir/absent"
 refused 1 'cause: ' onefold pool mount "$dir" "$mnt"
 refused 1 'cause: ' onefold pool mount /dev/null "$mnt"
 refused 2 'Usage|usage' onefold pool mount
-refused 1 'already|holds' onefold pool create "$dir/absent/none.pool" --size 1G || true
+refused 1 'No such file' onefold pool create "$dir/absent/none.pool" --size 1G
 
 # A pool of the next format version.
 create_pool 1G

@@ -314,7 +314,7 @@ def main():
     except Difference as difference:
         print("the last operations:", *model.history, sep="\n  ")
         sys.exit(f"seed {options.seed}: the pool differs: {difference}")
-    print(f"seed {options.seed}: {options.operations} operations, {model.failures} refused alike, {files} files at the end")
+    print(f"note: seed {options.seed}: {options.operations} operations, {model.failures} refused alike, {files} files at the end")
 
 
 if __name__ == "__main__":

@@ -209,6 +209,13 @@ impl Walker<'_, '_> {
                 return Ok(None);
             }
         };
+        if level == 1 {
+            let children = (0..FAN_OUT_LEN).filter_map(|index| match map_node::entry(&bytes, index) {
+                Some(MapEntry::Block(child)) if self.is_first || !self.nodes.has(child) => Some(child),
+                _ => None,
+            });
+            self.blocks.prefetch(children);
+        }
         let mut below = Some(Totals::default());
         for index in 0..FAN_OUT_LEN {
             let place = first + index as u64 * map_node::entry_span(level);

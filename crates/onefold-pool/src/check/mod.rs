@@ -71,7 +71,8 @@ fn find(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progres
     }
     let mut findings = Findings::default();
     let Some(mut context) = Context::open(device, options, progress, &mut findings)? else {
-        return Ok((report_of(findings), Besides { is_beyond_repair: true, past_end: Vec::new() }));
+        let besides = Besides { is_beyond_repair: true, lost_names: false, past_end: Vec::new() };
+        return Ok((report_of(findings), besides));
     };
     context.findings = findings;
     let stopped = match examine(&mut context, options) {
@@ -87,16 +88,19 @@ fn find(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progres
     let blocks_checked = context.blocks_checked();
     let (inodes_checked, data_blocks_hashed) = (context.inodes_checked, context.data_blocks_hashed);
     let findings = std::mem::take(&mut context.findings);
-    let besides = Besides { is_beyond_repair: findings.lost_names, past_end: findings.past_end.clone() };
+    let (lost_names, past_end) = (findings.lost_names, findings.past_end.clone());
+    let besides = Besides { is_beyond_repair: false, lost_names, past_end };
     let report = report_of(findings);
     Ok((CheckReport { inodes_checked, blocks_checked, data_blocks_hashed, stopped, ..report }, besides))
 }
 
 /// What a repair wants to know besides the report.
 struct Besides {
-    /// Journal, pool state or pages of the names tree are lost: nobody knows what the blocks in use are for, and to free
-    /// them would end all hope of getting them back.
+    /// Journal or pool state are lost: nobody knows what the blocks in use are for, and to free them would end all hope
+    /// of getting them back.
     is_beyond_repair: bool,
+    /// Pages of the names tree are unusable.
+    lost_names: bool,
     /// Files with data past their end.
     past_end: Vec<Ino>,
 }

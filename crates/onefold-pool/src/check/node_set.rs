@@ -44,6 +44,13 @@ impl NodeSet {
         }
     }
 
+    /// Tells whether the walk has been to `node`.
+    pub(super) fn has(&self, node: BlockNo) -> bool {
+        let within = node.0 % CHUNK_BLOCKS;
+        let chunk = self.chunks.get(&(node.0 / CHUNK_BLOCKS));
+        chunk.is_some_and(|chunk| chunk[usize::try_from(within / 2).expect("below 128")] >> (within % 2 * 4) & 0xf != 0)
+    }
+
     /// Returns the memory taken, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.chunks.len() as u64 * CHUNK_BYTES
@@ -58,7 +65,9 @@ mod tests {
     fn a_node_is_new_once_and_its_level_is_remembered() {
         let mut set = NodeSet::default();
         for (block, level) in [(0, 3), (1, 0), (255, 1), (256, 2), (1 << 47, 0)] {
+            assert!(!set.has(BlockNo(block)));
             assert_eq!(set.visit(BlockNo(block), level), Visit::First, "{block}");
+            assert!(set.has(BlockNo(block)));
             assert_eq!(set.visit(BlockNo(block), 1), Visit::Again(level), "{block}");
         }
         assert_eq!(set.memory_bytes(), 3 * CHUNK_BYTES);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo, ReadOp};
 
 use crate::error::PoolError;
 use crate::format::BlockBytes;
@@ -76,13 +76,7 @@ impl<'a> Reader<'a> {
             let mut buffer = AlignedBuffer::zeroed(1);
             self.device.read(at, &mut buffer).map_err(|error| format!("cannot be read: {error}"))?;
             self.blocks_read += 1;
-            if self.kept_order.len() == KEPT_BLOCKS
-                && let Some(oldest) = self.kept_order.pop_front()
-            {
-                self.kept.remove(&oldest);
-            }
-            self.kept.insert(at, Box::new(*buffer.block(0).expect("one block was read")));
-            self.kept_order.push_back(at);
+            self.keep(at, Box::new(*buffer.block(0).expect("one block was read")));
         }
         let bytes = &self.kept[&at];
         header::verify(bytes, self.pool_tag, kind, at).map_err(|error| error.to_string())?;
@@ -120,6 +114,36 @@ impl<'a> Reader<'a> {
             });
         }
         blocks
+    }
+
+    /// Reads blocks together that will be asked for one after another, as far as they fit.
+    pub(super) fn prefetch(&mut self, blocks: impl Iterator<Item = BlockNo>) {
+        let wanted = |at: &BlockNo| at.0 < self.total_blocks && !self.overlay.contains_key(at) && !self.kept.contains_key(at);
+        let mut blocks: Vec<BlockNo> = blocks.filter(wanted).take(KEPT_BLOCKS / 2).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        let mut buffer = AlignedBuffer::zeroed(blocks.len());
+        let mut batch: Vec<ReadOp<'_>> =
+            blocks.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)).map(|(&first, into)| ReadOp { first, into }).collect();
+        // What could not be read is read again by itself, and told then.
+        if blocks.is_empty() || self.device.read_batch(&mut batch).is_err() {
+            return;
+        }
+        drop(batch);
+        self.blocks_read += blocks.len() as u64;
+        for (at, bytes) in blocks.into_iter().zip(buffer.blocks_mut()) {
+            self.keep(at, Box::new(*bytes));
+        }
+    }
+
+    fn keep(&mut self, at: BlockNo, bytes: Box<BlockBytes>) {
+        if self.kept_order.len() == KEPT_BLOCKS
+            && let Some(oldest) = self.kept_order.pop_front()
+        {
+            self.kept.remove(&oldest);
+        }
+        self.kept.insert(at, bytes);
+        self.kept_order.push_back(at);
     }
 
     /// Forgets what was read of a block that is changed now.

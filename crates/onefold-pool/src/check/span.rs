@@ -302,7 +302,7 @@ pub(super) fn add(entry: &Entry, sums: &mut Sums) {
 }
 
 /// Returns a block's bit; `None` if its bitmap is unusable.
-fn bit(bitmaps: &[Result<Box<BlockBytes>, String>], within: u64) -> Option<bool> {
+pub(super) fn bit(bitmaps: &[Result<Box<BlockBytes>, String>], within: u64) -> Option<bool> {
     let bitmap = bitmaps[usize::try_from(within / BITS_PER_BITMAP_BLOCK).expect("two bitmap blocks")].as_ref().ok()?;
     let bit = within % BITS_PER_BITMAP_BLOCK;
     Some(bitmap[HEADER_BYTES + usize::try_from(bit / 8).expect("below 4080")] & 1 << (bit % 8) != 0)

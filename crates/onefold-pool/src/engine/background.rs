@@ -90,10 +90,12 @@ fn give_beats(engine: &Engine) {
     }
 }
 
-/// Commits at each interval. A failure stops the pool, which says so to everybody who asks.
+/// Commits at each interval, and empties the journal when nothing has happened for one: an idle pool then has no freed
+/// block that waits for a checkpoint, and opens at once after a crash. A failure stops the pool, which says so to everybody who asks.
 fn commit_timer(engine: &Engine) {
     let interval = Duration::from_millis(u64::from(engine.options.commit_interval_ms.max(10)));
     let mut next = Instant::now() + interval;
+    let mut seen = engine.meta().running.sequence;
     while !engine.wake.is_ending() {
         let now = Instant::now();
         if now < next {
@@ -103,9 +105,12 @@ fn commit_timer(engine: &Engine) {
             continue;
         }
         next = now + interval;
-        if engine.commit().is_err() {
+        let before = engine.meta().running.sequence;
+        let idle = before == seen;
+        if engine.commit().and_then(|()| if idle { engine.checkpoint_if_needed() } else { Ok(()) }).is_err() {
             return;
         }
+        seen = engine.meta().running.sequence;
     }
 }
 

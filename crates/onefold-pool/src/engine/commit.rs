@@ -224,6 +224,19 @@ impl Engine {
         self.checkpoint_locked(&mut committer, false)
     }
 
+    /// Checkpoints if committed content is not in place, or freed blocks wait for it.
+    ///
+    /// # Errors
+    /// Device errors, after which the pool is stopped.
+    pub(crate) fn checkpoint_if_needed(&self) -> Result<()> {
+        let mut committer = self.committer.lock();
+        if committer.home.is_empty() && committer.held.is_empty() {
+            return Ok(());
+        }
+        self.ensure_writable()?;
+        self.checkpoint_locked(&mut committer, false)
+    }
+
     /// Commits and checkpoints for the last time, and marks the journal as closed properly.
     ///
     /// # Errors

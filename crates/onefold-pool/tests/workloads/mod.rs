@@ -11,20 +11,27 @@ use crate::common::bench::{Bench, Recorded};
 use crate::common::reference::{ROOT, Reference};
 use crate::common::{environment, letter, open, quiet, regular};
 
-/// A workload by name: it does the same for the same seed.
-pub type Workload = fn(u64) -> Recorded;
+/// Something that is done to a pool.
+pub struct Workload {
+    /// What it is called in messages and in `ONEFOLD_CRASH_WORKLOAD`.
+    pub name: &'static str,
+    /// Its part of the images, against that of the others: those of a larger pool take longer.
+    pub part: u64,
+    /// Does it; the same for the same seed.
+    pub run: fn(u64) -> Recorded,
+}
 
 /// All of them.
-pub const WORKLOADS: &[(&str, Workload)] = &[
-    ("import", import),
-    ("overwrite", overwrite),
-    ("clones", clones),
-    ("delete", delete),
-    ("names", names),
-    ("shrink", shrink),
-    ("close", close_and_reopen),
-    ("second-group", second_group),
-    ("anything", anything),
+pub const WORKLOADS: &[Workload] = &[
+    Workload { name: "import", part: 5, run: import },
+    Workload { name: "overwrite", part: 5, run: overwrite },
+    Workload { name: "clones", part: 5, run: clones },
+    Workload { name: "delete", part: 5, run: delete },
+    Workload { name: "names", part: 5, run: names },
+    Workload { name: "shrink", part: 5, run: shrink },
+    Workload { name: "close", part: 5, run: close_and_reopen },
+    Workload { name: "second-group", part: 1, run: second_group },
+    Workload { name: "anything", part: 8, run: anything },
 ];
 
 /// Blocks of a small pool: 16 MiB.

@@ -1,4 +1,7 @@
 //! File maps: what cannot be read or makes no sense becomes a hole, and totals say what is left.
+//!
+//! A block that proves to be a map node or a page of the names tree is one: its header says so. A leaf that names such a
+//! block as data is wrong. So all nodes are found first, and then the maps are mended.
 
 use onefold_block::BlockNo;
 
@@ -12,7 +15,7 @@ use crate::format::geometry::{GROUP_BLOCKS, Geometry};
 use crate::format::header::BlockKind;
 use crate::format::inode::{Inode, MapRoot};
 use crate::format::items::{self, ItemKind};
-use crate::format::map_node::{self, FAN_OUT_LEN, MapEntry, Totals};
+use crate::format::map_node::{self, FAN_OUT_LEN, LEVELS_MAX, MapEntry, Totals};
 use crate::format::state::Field;
 use crate::tree::{self, Finding, Key};
 
@@ -20,7 +23,9 @@ use crate::tree::{self, Finding, Key};
 pub(super) fn mend(context: &mut Context<'_>, patch: &mut Patch<'_>, listed: &Listed) -> Result<(), CheckError> {
     let root = BlockNo(context.field(Field::TreeRoot));
     let end = (context.groups_ready() * GROUP_BLOCKS).min(context.geometry.total_blocks);
-    let mut mender = Mender { patch, geometry: context.geometry, end, visited: NodeSet::default() };
+    let visited = NodeSet::default();
+    let mut mender = Mender { patch, geometry: context.geometry, end, visited, taken: NodeSet::default() };
+    mender.find_metadata(context, root, listed)?;
     let mut changed: Vec<(Key, Vec<u8>)> = Vec::new();
     let meter = &mut context.meter;
     tree::check(&mut context.tree, root, &mut |finding| {
@@ -55,11 +60,59 @@ struct Mender<'c, 'a> {
     /// Blocks from here on are in no block group in use.
     end: u64,
     visited: NodeSet,
+    /// Map nodes and pages of the names tree: they are no data.
+    taken: NodeSet,
 }
+
+/// Stands for the level of a page of the names tree among map nodes.
+const TREE_PAGE: u8 = LEVELS_MAX;
 
 impl Mender<'_, '_> {
     fn can_hold(&self, block: BlockNo) -> bool {
         block.0 < self.end && self.geometry.is_allocatable(block)
+    }
+
+    fn can_hold_data(&self, block: BlockNo) -> bool {
+        self.can_hold(block) && !self.taken.has(block)
+    }
+
+    /// Finds all map nodes and pages of the names tree.
+    fn find_metadata(&mut self, context: &mut Context<'_>, root: BlockNo, listed: &Listed) -> Result<(), CheckError> {
+        let meter = &mut context.meter;
+        tree::check(&mut context.tree, root, &mut |finding| {
+            match finding {
+                Finding::Page { at } => {
+                    self.taken.visit(at, TREE_PAGE);
+                    return meter.advance(0);
+                }
+                Finding::Item { key, value } if items::item_kind(&key) == Some(ItemKind::Inode) => {
+                    if let Some(MapRoot::Tree { levels, root }) = Inode::decode(Ino(key.ino), value).map(|inode| inode.map) {
+                        self.find_nodes(root, levels - 1);
+                    }
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        for item in &listed.reclaimed {
+            self.find_nodes(item.node, item.level);
+        }
+        Ok(())
+    }
+
+    fn find_nodes(&mut self, at: BlockNo, level: u8) {
+        if !self.can_hold(at) {
+            return;
+        }
+        let Ok(bytes) = self.patch.block(at, BlockKind::MapNode(level)) else { return };
+        let bytes = Box::new(*bytes);
+        if self.taken.visit(at, level) == Visit::First && level > 0 {
+            for index in 0..FAN_OUT_LEN {
+                if let Some(MapEntry::Block(child)) = map_node::entry(&bytes, index) {
+                    self.find_nodes(child, level - 1);
+                }
+            }
+        }
     }
 
     /// Returns the inode as it must be.
@@ -70,7 +123,7 @@ impl Mender<'_, '_> {
                 let mut totals = Totals::default();
                 for entry in entries {
                     match *entry {
-                        MapEntry::Block(block) if self.can_hold(block) => totals.mapped += 1,
+                        MapEntry::Block(block) if self.can_hold_data(block) => totals.mapped += 1,
                         MapEntry::Reserved => totals.reserved += 1,
                         MapEntry::Hole | MapEntry::Block(_) => *entry = MapEntry::Hole,
                     }
@@ -109,7 +162,7 @@ impl Mender<'_, '_> {
                     let reserved = i64::try_from(map_node::entry_span(level)).expect("at most 508^3");
                     (entry, Totals { mapped: 0, reserved })
                 }
-                Some(entry @ MapEntry::Block(block)) if level == 0 && self.can_hold(block) => {
+                Some(entry @ MapEntry::Block(block)) if level == 0 && self.can_hold_data(block) => {
                     (entry, Totals { mapped: 1, reserved: 0 })
                 }
                 Some(entry @ MapEntry::Block(child)) if level > 0 => match self.node(child, level - 1)? {

@@ -3,22 +3,24 @@
 //! The names tree and the file maps are the truth; everything else follows from them:
 //! 1. a bad superblock copy is written anew from the good one;
 //! 2. the journal is emptied by recovery;
-//! 3. what cannot be read of file maps becomes a hole ([`maps`]): the check's report names file and block;
-//! 4. bitmaps, fingerprint stores, reference counts and counters are made anew ([`groups`]);
-//! 5. names and inodes are brought into agreement by operations like any other ([`names`]); what no directory leads to
+//! 3. a names tree with unusable pages is built anew from all of its leaves that can be read ([`salvage`]);
+//! 4. what cannot be read of file maps becomes a hole ([`maps`]): the check's report names file and block;
+//! 5. bitmaps, fingerprint stores, reference counts and counters are made anew ([`groups`]);
+//! 6. names and inodes are brought into agreement by operations like any other ([`names`]); what no directory leads to
 //!    goes to `/lost+found`;
-//! 6. what 5 has let go of is freed, by 4 again.
+//! 7. what 6 has let go of is freed, by 5 again.
 //!
 //! All changes go through the journal, and each step finds what an interrupted one has left: a repair that was cut short
 //! is finished by running it again.
 //!
-//! Not mended: a lost journal or pool state, and lost pages of the names tree. Data that does not match its fingerprint
-//! stays as it is: nobody knows what it was.
+//! Not mended: a lost journal or pool state. Data that does not match its fingerprint stays as it is: nobody knows what it
+//! was.
 
 mod groups;
 mod maps;
 mod names;
 mod patch;
+mod salvage;
 
 use std::sync::Arc;
 
@@ -54,8 +56,10 @@ pub fn repair(device: &Arc<dyn BlockDevice>, options: &CheckOptions, progress: &
         if left.is_beyond_repair {
             break;
         }
-        let mended = mend_blocks(&**device, options, progress)
-            .and_then(|()| Ok(names::mend(device, &left.past_end)?))
+        let names = if left.lost_names { salvage::mend(&**device, options, progress) } else { Ok(()) };
+        let mended = names
+            .and_then(|()| mend_blocks(&**device, options, progress))
+            .and_then(|()| Ok(names::mend(device, &left.past_end, options.memory_bytes)?))
             .and_then(|()| mend_blocks(&**device, options, progress));
         match mended {
             Ok(()) => {}

@@ -8,7 +8,7 @@ use onefold_block::BlockDevice;
 
 use crate::attr::{Dedup, FileKind, Ino, NewFile};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{PoolError, Result};
 use crate::format::header::BlockKind;
 use crate::format::inode::{Inode, MapRoot};
 use crate::format::items::{self, DirItem, FilterRun, ItemKind, ReclaimItem};
@@ -24,6 +24,9 @@ use crate::tree::{self, Key};
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 /// Items that one operation looks at or changes.
 const ITEMS_PER_STEP: usize = 64;
+
+/// Memory that a plan takes for each inode, in bytes.
+const KNOWN_BYTES: u64 = 512;
 
 /// An inode and what the tree says of it.
 #[derive(Clone, Debug)]
@@ -51,9 +54,16 @@ struct Plan {
 }
 
 /// Brings names and inodes into agreement.
-pub(super) fn mend(device: &Arc<dyn BlockDevice>, past_end: &[Ino]) -> Result<()> {
+///
+/// # Errors
+/// [`PoolError::MemoryTooSmall`] for more files than fit: all inodes are held at once.
+pub(super) fn mend(device: &Arc<dyn BlockDevice>, past_end: &[Ino], memory_bytes: u64) -> Result<()> {
     let options = OpenOptions { background: false, memory_bytes: crate::MEMORY_BYTES_MIN, ..OpenOptions::default() };
     let engine = Engine::open(Arc::clone(device), options, Environment::system())?;
+    let needed = engine.meta().state(Field::Inodes).saturating_mul(KNOWN_BYTES) + crate::MEMORY_BYTES_MIN;
+    if needed > memory_bytes + crate::MEMORY_BYTES_MIN {
+        return Err(PoolError::MemoryTooSmall { given: memory_bytes, needed });
+    }
     let mut plan = Plan::default();
     plan.look_at_items(&engine)?;
     plan.look_at_entries(&engine)?;

@@ -29,6 +29,9 @@ pub(super) struct Patch<'a> {
     dirty: BTreeMap<BlockNo, Box<BlockBytes>>,
     log: Log,
     next_sequence: u64,
+    pool_tag: u32,
+    /// Free blocks that new pages of the names tree may take.
+    pub(super) free: Vec<BlockNo>,
 }
 
 impl<'a> Patch<'a> {
@@ -42,6 +45,8 @@ impl<'a> Patch<'a> {
             dirty: BTreeMap::new(),
             log: Log::new(&geometry, pool_tag, replayed.position),
             next_sequence: replayed.next_sequence,
+            pool_tag,
+            free: Vec::new(),
         };
         patch.put_in_place(&replayed.blocks)?;
         // Twice, so that both header slots are good.
@@ -62,6 +67,11 @@ impl<'a> Patch<'a> {
     /// Replaces a block.
     pub(super) fn put(&mut self, at: BlockNo, bytes: Box<BlockBytes>) -> Result<()> {
         self.dirty.insert(at, bytes);
+        self.flush_if_many()
+    }
+
+    /// Makes the changes so far durable if they are many: no change may span two calls.
+    pub(super) fn flush_if_many(&mut self) -> Result<()> {
         if self.dirty.len() >= BATCH_BLOCKS { self.flush() } else { Ok(()) }
     }
 
@@ -111,10 +121,13 @@ impl Pages for Patch<'_> {
     }
 
     fn allocate(&mut self) -> std::result::Result<BlockNo, CheckError> {
-        Err(CheckError::Unusable("a repaired inode takes as many bytes as before".to_owned()))
+        let at = self.free.pop().ok_or(CheckError::Fatal(PoolError::NoSpace))?;
+        self.dirty.insert(at, Box::new(header::blank(self.pool_tag, BlockKind::TreePage, at)));
+        Ok(at)
     }
 
-    fn free(&mut self, _: BlockNo) -> std::result::Result<(), CheckError> {
-        Err(CheckError::Unusable("a repaired inode takes as many bytes as before".to_owned()))
+    fn free(&mut self, at: BlockNo) -> std::result::Result<(), CheckError> {
+        self.dirty.remove(&at);
+        Ok(())
     }
 }

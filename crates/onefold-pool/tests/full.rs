@@ -1,0 +1,257 @@
+//! Full pools: what does not fit fails as a whole, what frees space still works, and space comes back.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::observe::{check_clean, check_sums, seen};
+use common::{environment, letter, new_file, open, quiet, regular};
+use onefold_block::BlockDevice;
+use onefold_block::device::MemoryDevice;
+use onefold_pool::{AllocateMode, CreateOptions, Durability, FileKind, Ino, OpenOptions, Pool, PoolError, SetAttr};
+
+const BLOCK: u64 = 4096;
+
+fn new_pool(blocks: u64, options: &OpenOptions) -> (Arc<dyn BlockDevice>, Pool) {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(blocks));
+    let create = CreateOptions { journal_bytes: Some(1 << 20), ..CreateOptions::default() };
+    Pool::create(&device, &create, &environment()).expect("a pool is made");
+    let pool = open(&device, options);
+    (device, pool)
+}
+
+fn create(pool: &Pool, name: &str) -> Ino {
+    let ino = pool.create_file(Ino::ROOT, name.as_bytes(), &regular()).expect("there is room for a file").ino;
+    pool.release(ino, 1);
+    ino
+}
+
+/// Blocks that nobody else has, from a number on.
+fn blocks_from(first: u64, count: u64) -> Vec<u8> {
+    (first..first + count).flat_map(|number| letter(1_000 + number)).collect()
+}
+
+/// Writes distinct blocks until there is no space. Returns how many there are.
+fn fill(pool: &Pool, ino: Ino, first_letter: u64) -> u64 {
+    let mut written = 0;
+    for piece in [64, 8, 1] {
+        loop {
+            match pool.write(ino, written * BLOCK, &blocks_from(first_letter + written, piece), Durability::Later) {
+                Ok(()) => written += piece,
+                Err(PoolError::NoSpace) => break,
+                Err(error) => panic!("after {written} blocks: {error}"),
+            }
+        }
+    }
+    written
+}
+
+fn truncate(pool: &Pool, ino: Ino, bytes: u64) -> onefold_pool::Result<onefold_pool::Attr> {
+    pool.set_attr(ino, &SetAttr { size_bytes: Some(bytes), ..SetAttr::default() })
+}
+
+fn drain(pool: &Pool) {
+    while pool.reclaim().expect("reclaims") {}
+    pool.commit().expect("commits");
+    pool.checkpoint().expect("checkpoints");
+}
+
+fn free_blocks(pool: &Pool) -> u64 {
+    pool.fs_stat().blocks_free
+}
+
+fn closes_clean(device: &Arc<dyn BlockDevice>, pool: Pool) {
+    check_sums(&pool).expect("adds up");
+    pool.close().expect("a full pool can be closed");
+    drop(pool);
+    check_clean(&**device).expect("clean");
+    seen(&open(device, &quiet())).expect("reads");
+}
+
+#[test]
+fn a_write_that_does_not_fit_changes_nothing() {
+    let (device, pool) = new_pool(4096, &quiet());
+    let file = create(&pool, "file");
+    let written = fill(&pool, file, 0);
+    assert!(written > 3000, "{written} blocks fit a pool of 4096");
+    let before = (seen(&pool).expect("reads"), pool.attr(file).expect("exists"));
+    for (offset, count) in [(written * BLOCK, 5), (7 * BLOCK + 5, 3), ((1 << 40) + 100, 1)] {
+        let result = pool.write(file, offset, &blocks_from(500_000, count), Durability::Now);
+        assert!(matches!(result, Err(PoolError::NoSpace)), "{result:?}");
+        assert_eq!((seen(&pool).expect("reads"), pool.attr(file).expect("exists")), before);
+    }
+    // What is stored already takes no space.
+    pool.write(file, 0, &blocks_from(5, 3), Durability::Now).expect("is there already");
+    closes_clean(&device, pool);
+}
+
+#[test]
+fn unlink_truncate_and_commit_work_on_a_full_pool_and_space_comes_back() {
+    let (device, pool) = new_pool(4096, &quiet());
+    let files: Vec<Ino> = (0..4).map(|number| create(&pool, &format!("file{number}"))).collect();
+    for (number, &file) in (0..).zip(&files[1..]) {
+        pool.write(file, 0, &blocks_from(number * 10_000, 300), Durability::Later).expect("fits");
+        // The ends are cut within a block: that block is written anew.
+        pool.write(file, 300 * BLOCK, &vec![7; 3000], Durability::Later).expect("fits");
+    }
+    let written = fill(&pool, files[0], 100_000);
+    pool.commit().expect("commits");
+    truncate(&pool, files[1], 100 * BLOCK + 17).expect("a truncate within a block works on a full pool");
+    pool.allocate(files[2], 50 * BLOCK + 9, 100 * BLOCK, AllocateMode::PunchHole).expect("a punch works on a full pool");
+    pool.unlink(Ino::ROOT, b"file3").expect("an unlink works on a full pool");
+    pool.commit().expect("commits");
+    drain(&pool);
+    let more = blocks_from(900_000, 500);
+    pool.write(files[0], written * BLOCK, &more, Durability::Now).expect("space has come back");
+    for number in 0..3 {
+        pool.unlink(Ino::ROOT, format!("file{number}").as_bytes()).expect("is there");
+    }
+    drain(&pool);
+    let stat = pool.stat().expect("has numbers");
+    assert_eq!((stat.unique_bytes, stat.shared_bytes, stat.freeing_bytes), (0, 0, 0), "{stat:?}");
+    let file = create(&pool, "again");
+    assert!(fill(&pool, file, 200_000) > 3000, "as much fits as at first");
+    closes_clean(&device, pool);
+}
+
+#[test]
+fn a_write_waits_for_reclaim_before_it_fails() {
+    let (device, pool) = new_pool(4096, &quiet());
+    let file = create(&pool, "old");
+    let written = fill(&pool, file, 0);
+    pool.unlink(Ino::ROOT, b"old").expect("is there");
+    // Nobody calls for reclaim but the write itself.
+    let file = create(&pool, "new");
+    for piece in 0..written / 64 {
+        pool.write(file, piece * 64 * BLOCK, &blocks_from(50_000 + piece * 64, 64), Durability::Later).expect("there is space");
+    }
+    closes_clean(&device, pool);
+}
+
+#[test]
+fn overwriting_a_clone_on_a_full_pool_fails_and_changes_nothing() {
+    let (device, pool) = new_pool(4096, &quiet());
+    let source = create(&pool, "source");
+    pool.write(source, 0, &blocks_from(0, 600), Durability::Later).expect("fits");
+    let clone = create(&pool, "clone");
+    pool.clone_file(source, clone).expect("clones");
+    let filler = create(&pool, "filler");
+    fill(&pool, filler, 10_000);
+    let before = seen(&pool).expect("reads");
+    let result = pool.write(clone, 5 * BLOCK, &blocks_from(900_000, 2), Durability::Later);
+    assert!(matches!(result, Err(PoolError::NoSpace)), "{result:?}");
+    assert_eq!(seen(&pool).expect("reads"), before);
+    pool.unlink(Ino::ROOT, b"clone").expect("a clone can go");
+    drain(&pool);
+    assert_eq!(pool.stat().expect("has numbers").saved_by_clones_bytes, 0);
+    closes_clean(&device, pool);
+}
+
+#[test]
+fn reserved_space_is_there_when_all_other_space_is_gone() {
+    let (device, pool) = new_pool(4096, &quiet());
+    let reserved = create(&pool, "reserved");
+    pool.allocate(reserved, 0, 700 * BLOCK, AllocateMode::Extend).expect("fits");
+    let far = create(&pool, "far");
+    pool.allocate(far, 508 * BLOCK * 5, 508 * BLOCK, AllocateMode::KeepSize).expect("fits");
+    let filler = create(&pool, "filler");
+    fill(&pool, filler, 10_000);
+    // Names take what they can get, too.
+    let mut names = 0;
+    let made = loop {
+        match pool.create_file(Ino::ROOT, format!("{names:0200}").as_bytes(), &new_file(FileKind::Fifo)) {
+            Ok(attr) => pool.release(attr.ino, 1),
+            Err(error) => break error,
+        }
+        names += 1;
+    };
+    assert!(matches!(made, PoolError::NoSpace), "{made}");
+    for block in 0..700 {
+        let written = pool.write(reserved, block * BLOCK, &blocks_from(500_000 + block, 1), Durability::Later);
+        written.unwrap_or_else(|error| panic!("block {block} of 700 was promised: {error}"));
+    }
+    for block in (0..508).rev() {
+        let written = pool.write(far, (508 * 5 + block) * BLOCK, &blocks_from(600_000 + block, 1), Durability::Later);
+        written.unwrap_or_else(|error| panic!("block {block} of 508 was promised: {error}"));
+    }
+    closes_clean(&device, pool);
+}
+
+#[test]
+fn a_reservation_that_does_not_fit_is_refused() {
+    let (device, pool) = new_pool(4096, &quiet());
+    let file = create(&pool, "file");
+    let free = free_blocks(&pool);
+    let result = pool.allocate(file, 0, (free + 100) * BLOCK, AllocateMode::Extend);
+    assert!(matches!(result, Err(PoolError::NoSpace)), "{result:?}");
+    assert_eq!(pool.attr(file).expect("exists").size_bytes, 0);
+    let result = pool.allocate(file, 0, 1 << 42, AllocateMode::KeepSize);
+    assert!(matches!(result, Err(PoolError::NoSpace)), "{result:?}");
+    truncate(&pool, file, 0).expect("truncates");
+    pool.unlink(Ino::ROOT, b"file").expect("is there");
+    drain(&pool);
+    assert_eq!(pool.stat().expect("has numbers").reserved_bytes, 0, "what was reserved before the failure is given back");
+    closes_clean(&device, pool);
+}
+
+#[test]
+fn a_pool_full_of_names_can_be_emptied() {
+    let (device, pool) = new_pool(4096, &quiet());
+    let mut names = Vec::new();
+    loop {
+        let name = format!("{:0240}", names.len()).into_bytes();
+        match pool.create_file(Ino::ROOT, &name, &new_file(FileKind::Fifo)) {
+            Ok(attr) => pool.release(attr.ino, 1),
+            Err(PoolError::NoSpace) => break,
+            Err(error) => panic!("{error}"),
+        }
+        names.push(name);
+    }
+    assert!(names.len() > 10_000, "{} names", names.len());
+    pool.commit().expect("commits");
+    for (number, name) in names.iter().enumerate() {
+        pool.unlink(Ino::ROOT, name).unwrap_or_else(|error| panic!("name {number} of {}: {error}", names.len()));
+    }
+    drain(&pool);
+    assert_eq!(pool.stat().expect("has numbers").metadata_dynamic_bytes, BLOCK, "the root of the names tree is left");
+    closes_clean(&device, pool);
+}
+
+#[test]
+fn a_full_pool_can_be_closed_and_opened_at_every_fill() {
+    // The filter is saved to free blocks, the names tree may need one more page: neither may get in the other's way.
+    for files in 0..60 {
+        let (device, pool) = new_pool(4096, &quiet());
+        for number in 0..files {
+            create(&pool, &format!("{number:0>100}"));
+        }
+        let file = create(&pool, "file");
+        fill(&pool, file, 0);
+        closes_clean(&device, pool);
+        if files > 2 {
+            let pool = open(&device, &quiet());
+            truncate(&pool, file, (files % 7) * 10 * BLOCK).expect("truncates");
+            closes_clean(&device, pool);
+        }
+    }
+}
+
+/// Blocks scattered over a pool so that their entries lie on many store pages: with a small journal a leaf's worth of
+/// counts is more than one transaction holds.
+#[test]
+fn a_clone_of_scattered_blocks_can_be_overwritten_with_the_least_journal() {
+    let (device, pool) = new_pool(4 * 32_768, &quiet());
+    let scattered = create(&pool, "scattered");
+    let filler = create(&pool, "filler");
+    for number in 0..508 {
+        pool.write(scattered, number * BLOCK, &blocks_from(number, 1), Durability::Later).expect("fits");
+        pool.write(filler, number * 180 * BLOCK, &blocks_from(10_000 + number * 180, 180), Durability::Later).expect("fits");
+    }
+    let clone = create(&pool, "clone");
+    pool.clone_file(scattered, clone).expect("clones");
+    pool.write(clone, 0, &blocks_from(900_000, 1), Durability::Now).expect("copies a leaf");
+    pool.unlink(Ino::ROOT, b"scattered").expect("is there");
+    pool.unlink(Ino::ROOT, b"clone").expect("is there");
+    drain(&pool);
+    closes_clean(&device, pool);
+}
