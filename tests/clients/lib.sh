@@ -68,11 +68,11 @@ create_pool() {
     onefold pool create --quiet --size "$size" "$@" "$pool" >/dev/null
 }
 
-# mount_pool [FLAG...]: mounts $pool on $mnt. Its daemon stays in the foreground, so that daemon.log has all it says.
+# Mounts $pool on $mnt. The daemon stays in the foreground, so that daemon.log has all it says.
 mount_pool() {
     mkdir -p "$mnt"
     # Not by the function above: the process in the background is to be the daemon itself.
-    "$ONEFOLD" pool mount --foreground --memory 256M "$@" "$pool" "$mnt" >>"$dir/daemon.log" 2>&1 &
+    "$ONEFOLD" pool mount --foreground --memory 256M "$pool" "$mnt" >>"$dir/daemon.log" 2>&1 &
     daemon=$!
     wait_until 20 is_mounted_or_ended "$daemon"
     is_mounted "$mnt" || fail "the pool was not mounted"
@@ -109,12 +109,6 @@ pool_number() {
     onefold pool stat --json "$mnt" | python3 -c "import json, sys; print(json.load(sys.stdin)['pool'][sys.argv[1]])" "$1"
 }
 
-# Drops what the kernel and the daemon keep in memory of a file system's pages.
-drop_caches() {
-    sync
-    echo 1 >/proc/sys/vm/drop_caches
-}
-
 # make_image FILE MIB SEED: a sparse image with repeated, unique and zero blocks. The same seed makes the same one.
 make_image() {
     python3 "$tools/make_image.py" "$@"
@@ -145,8 +139,10 @@ fails_with() {
 attach_loop() {
     local file=$1
     shift
+    # shellcheck disable=SC2034 # It is the result.
     loop=$(losetup --find --show "$@" "$file") || skip "no loop device can be had here"
 }
 
+[[ $EUID == 0 && -w /dev/fuse ]] || skip "mounting needs root and /dev/fuse"
 # shellcheck source=/dev/null
 source "$case_file"

@@ -30,8 +30,12 @@ folder=
 # Takes away all that a case may have left: processes first, so that nothing waits for a daemon that hangs.
 clean_up() {
     local pid mountpoint device file
-    [[ -z $group ]] || kill -KILL -- "-$group" 2>/dev/null || true
-    group=
+    if [[ -n $group ]]; then
+        kill -KILL -- "-$group" 2>/dev/null || true
+        # Collected here, or the shell would tell of it.
+        wait "$group" 2>/dev/null || true
+        group=
+    fi
     [[ -n $folder ]] || return 0
     if [[ -s $folder/daemons ]]; then
         while read -r pid; do
@@ -52,7 +56,7 @@ clean_up() {
 }
 
 remove_folder() {
-    [[ -z $folder ]] || rm -rf --one-file-system "$folder"
+    [[ -z $folder ]] || rm -rf --one-file-system "$folder" || true
     folder=
 }
 

@@ -165,17 +165,20 @@ fn ten_thousand_crash_images_hold_what_was_promised() {
         WORKLOADS.iter().filter(|workload| only.as_ref().is_none_or(|only| only == workload.name)).collect();
     assert!(!chosen.is_empty(), "there is no workload {only:?}");
     let parts: u64 = chosen.iter().map(|workload| workload.part).sum();
-    let replayed = number_from("ONEFOLD_CRASH_IMAGE").map(|number| Sample::Only(usize::try_from(number).expect("a number")));
+    let replayed =
+        number_from("ONEFOLD_CRASH_IMAGE").map(|number| Sample::Only(usize::try_from(number).expect("a number")));
     let mut tried = 0;
     for seed in seed_or(1).. {
         for workload in &chosen {
             let recorded = (workload.run)(seed);
             let events = recorded.recording.events().len();
-            let share = usize::try_from(ROUND_IMAGES.min(wanted) * workload.part / parts + 1).expect("a share of a round");
+            let share =
+                usize::try_from(ROUND_IMAGES.min(wanted) * workload.part / parts + 1).expect("a share of a round");
             let images = try_workload(workload.name, &recorded, seed, replayed.unwrap_or(Sample::AtMost(share)));
             tried += images;
             // Past the test harness, which keeps what tests print.
-            let _ = writeln!(std::io::stderr(), "crash: {}, seed {seed}: {events} events, {images} images", workload.name);
+            let _ =
+                writeln!(std::io::stderr(), "crash: {}, seed {seed}: {events} events, {images} images", workload.name);
         }
         if tried >= wanted || replayed.is_some() {
             break;

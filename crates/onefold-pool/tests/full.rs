@@ -97,7 +97,8 @@ fn unlink_truncate_and_commit_work_on_a_full_pool_and_space_comes_back() {
     let written = fill(&pool, files[0], 100_000);
     pool.commit().expect("commits");
     truncate(&pool, files[1], 100 * BLOCK + 17).expect("a truncate within a block works on a full pool");
-    pool.allocate(files[2], 50 * BLOCK + 9, 100 * BLOCK, AllocateMode::PunchHole).expect("a punch works on a full pool");
+    pool.allocate(files[2], 50 * BLOCK + 9, 100 * BLOCK, AllocateMode::PunchHole)
+        .expect("a punch works on a full pool");
     pool.unlink(Ino::ROOT, b"file3").expect("an unlink works on a full pool");
     pool.commit().expect("commits");
     drain(&pool);
@@ -123,7 +124,8 @@ fn a_write_waits_for_reclaim_before_it_fails() {
     // Nobody calls for reclaim but the write itself.
     let file = create(&pool, "new");
     for piece in 0..written / 64 {
-        pool.write(file, piece * 64 * BLOCK, &blocks_from(50_000 + piece * 64, 64), Durability::Later).expect("there is space");
+        pool.write(file, piece * 64 * BLOCK, &blocks_from(50_000 + piece * 64, 64), Durability::Later)
+            .expect("there is space");
     }
     closes_clean(&device, pool);
 }
@@ -190,7 +192,11 @@ fn a_reservation_that_does_not_fit_is_refused() {
     truncate(&pool, file, 0).expect("truncates");
     pool.unlink(Ino::ROOT, b"file").expect("is there");
     drain(&pool);
-    assert_eq!(pool.stat().expect("has numbers").reserved_bytes, 0, "what was reserved before the failure is given back");
+    assert_eq!(
+        pool.stat().expect("has numbers").reserved_bytes,
+        0,
+        "what was reserved before the failure is given back"
+    );
     closes_clean(&device, pool);
 }
 
@@ -236,22 +242,43 @@ fn a_full_pool_can_be_closed_and_opened_at_every_fill() {
     }
 }
 
-/// Blocks scattered over a pool so that their entries lie on many store pages: with a small journal a leaf's worth of
-/// counts is more than one transaction holds.
-#[test]
-fn a_clone_of_scattered_blocks_can_be_overwritten_with_the_least_journal() {
-    let (device, pool) = new_pool(4 * 32_768, &quiet());
-    let scattered = create(&pool, "scattered");
-    let filler = create(&pool, "filler");
+/// A file whose blocks lie so far apart that the entries of a leaf are on 508 store pages, and a clone of it.
+fn scattered(journal_bytes: u64) -> (Arc<dyn BlockDevice>, Pool, Ino) {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(4 * 32_768));
+    let create_options = CreateOptions { journal_bytes: Some(journal_bytes), ..CreateOptions::default() };
+    Pool::create(&device, &create_options, &environment()).expect("a pool is made");
+    let pool = open(&device, &quiet());
+    let (source, filler) = (create(&pool, "source"), create(&pool, "filler"));
     for number in 0..508 {
-        pool.write(scattered, number * BLOCK, &blocks_from(number, 1), Durability::Later).expect("fits");
-        pool.write(filler, number * 180 * BLOCK, &blocks_from(10_000 + number * 180, 180), Durability::Later).expect("fits");
+        pool.write(source, number * BLOCK, &blocks_from(number, 1), Durability::Later).expect("fits");
+        pool.write(filler, number * 180 * BLOCK, &blocks_from(10_000 + number * 180, 180), Durability::Later)
+            .expect("fits");
     }
     let clone = create(&pool, "clone");
-    pool.clone_file(scattered, clone).expect("clones");
+    pool.clone_file(source, clone).expect("clones");
+    (device, pool, clone)
+}
+
+#[test]
+fn a_clone_of_scattered_blocks_can_be_overwritten_and_deleted() {
+    let (device, pool, clone) = scattered(8 << 20);
     pool.write(clone, 0, &blocks_from(900_000, 1), Durability::Now).expect("copies a leaf");
-    pool.unlink(Ino::ROOT, b"scattered").expect("is there");
+    pool.unlink(Ino::ROOT, b"source").expect("is there");
     pool.unlink(Ino::ROOT, b"clone").expect("is there");
     drain(&pool);
+    closes_clean(&device, pool);
+}
+
+/// The operation was rolled back, but the blocks that it had touched stayed in the running transaction, which then was
+/// larger than the journal: the next commit checkpointed for ever to make room.
+#[test]
+fn an_operation_too_large_for_the_journal_fails_and_leaves_a_pool_that_commits() {
+    let (device, pool, clone) = scattered(1 << 20);
+    let before = seen(&pool).expect("reads");
+    let result = pool.write(clone, 0, &blocks_from(900_000, 1), Durability::Now);
+    assert!(matches!(result, Err(PoolError::TooLargeForJournal)), "{result:?}");
+    pool.commit().expect("commits");
+    assert_eq!(seen(&pool).expect("reads"), before);
+    create(&pool, "another");
     closes_clean(&device, pool);
 }

@@ -5,16 +5,16 @@ truncate -s 256M "$mnt/vm.raw"
 
 # qemu NAME: a machine that stays at its first instruction, with its drive open.
 qemu() {
+    # Its number is noted, for it leaves the case's process group.
     qemu-system-x86_64 -S -display none -nodefaults -machine accel=tcg -m 64 -pidfile "$dir/$1.pid" -daemonize \
-        -drive "file=$mnt/vm.raw,format=raw,cache=none,if=virtio"
+        -drive "file=$mnt/vm.raw,format=raw,cache=none,if=virtio" &&
+        cat "$dir/$1.pid" >>"$dir/daemons"
 }
 
-# A daemonized machine leaves the case's process group.
 end_qemu() {
     kill "$(<"$dir/$1.pid")"
     wait_until 10 test ! -e "$dir/$1.pid"
 }
-trap 'end_qemu first' EXIT
 
 qemu first
 refused 1 'Failed to get .*lock' qemu second
@@ -23,5 +23,4 @@ refused 1 'Failed to get .*lock' qemu-img resize -f raw "$mnt/vm.raw" 300M
 end_qemu first
 qemu first
 end_qemu first
-trap - EXIT
 unmount_and_check

@@ -6,8 +6,8 @@
 //! on after damage, as far as what is left makes sense.
 //!
 //! **Memory.** What a check remembers is bounded by [`CheckOptions::memory_bytes`]:
-//! 1. references are counted in passes, each over as many block groups as fit ([`span`]), each with a walk over all maps;
-//! 2. of inodes, 32 bytes each are kept ([`inodes`]); of map nodes, a place in a [`node_set`]. A pool with more of them
+//! 1. references are counted in passes, each over as many block groups as fit (`span`), each with a walk over all maps;
+//! 2. of inodes, 32 bytes each are kept (`inodes`); of map nodes, a place in a `node_set`. A pool with more of them
 //!    than fit is refused with what would be needed.
 
 mod context;
@@ -24,6 +24,8 @@ mod reader;
 mod repair;
 mod span;
 mod state;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 use onefold_block::BlockDevice;
@@ -61,14 +63,19 @@ pub struct ScrubOptions {
 /// [`PoolError::NotAPool`], [`PoolError::NewerFormat`], [`PoolError::DeviceTooSmall`], [`PoolError::MemoryTooSmall`],
 /// damage of both superblock copies. All other damage is in the report.
 pub fn check(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progress) -> Result<CheckReport> {
+    ensure_memory(options)?;
     Ok(find(device, options, progress)?.0)
+}
+
+fn ensure_memory(options: &CheckOptions) -> Result<()> {
+    if options.memory_bytes < crate::MEMORY_BYTES_MIN {
+        return Err(PoolError::MemoryTooSmall { given: options.memory_bytes, needed: crate::MEMORY_BYTES_MIN });
+    }
+    Ok(())
 }
 
 /// Examines a pool; returns the report, and what a repair wants to know besides.
 fn find(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progress) -> Result<(CheckReport, Besides)> {
-    if options.memory_bytes < crate::MEMORY_BYTES_MIN {
-        return Err(PoolError::MemoryTooSmall { given: options.memory_bytes, needed: crate::MEMORY_BYTES_MIN });
-    }
     let mut findings = Findings::default();
     let Some(mut context) = Context::open(device, options, progress, &mut findings)? else {
         let besides = Besides { is_beyond_repair: true, lost_names: false, past_end: Vec::new() };

@@ -118,13 +118,17 @@ impl<'a> Reader<'a> {
 
     /// Reads blocks together that will be asked for one after another, as far as they fit.
     pub(super) fn prefetch(&mut self, blocks: impl Iterator<Item = BlockNo>) {
-        let wanted = |at: &BlockNo| at.0 < self.total_blocks && !self.overlay.contains_key(at) && !self.kept.contains_key(at);
+        let wanted =
+            |at: &BlockNo| at.0 < self.total_blocks && !self.overlay.contains_key(at) && !self.kept.contains_key(at);
         let mut blocks: Vec<BlockNo> = blocks.filter(wanted).take(KEPT_BLOCKS / 2).collect();
         blocks.sort_unstable();
         blocks.dedup();
         let mut buffer = AlignedBuffer::zeroed(blocks.len());
-        let mut batch: Vec<ReadOp<'_>> =
-            blocks.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)).map(|(&first, into)| ReadOp { first, into }).collect();
+        let mut batch: Vec<ReadOp<'_>> = blocks
+            .iter()
+            .zip(buffer.chunks_exact_mut(BLOCK_BYTES))
+            .map(|(&first, into)| ReadOp { first, into })
+            .collect();
         // What could not be read is read again by itself, and told then.
         if blocks.is_empty() || self.device.read_batch(&mut batch).is_err() {
             return;

@@ -15,7 +15,7 @@ use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::items::{self, FilterRun};
 use crate::format::state::Field;
 use crate::meta::Privilege;
-use crate::meta::allocate::Run;
+use crate::meta::allocate::{EMERGENCY_BLOCKS, Run};
 use crate::options::Journaling;
 use crate::tree;
 
@@ -28,7 +28,7 @@ const PIECE_BLOCKS: usize = 256;
 const RUNS_MAX: usize = 4096;
 
 impl Engine {
-    /// Saves the filter to free blocks, if it is complete and they suffice. The pool writes nothing but its last commit
+    /// Saves the filter to free blocks, if it is complete and they suffice with some to spare for the names tree. The pool writes nothing but its last commit
     /// after this.
     ///
     /// # Errors
@@ -37,10 +37,14 @@ impl Engine {
         if self.options.journaling == Journaling::Off || self.groups_pending() > 0 {
             return Ok(());
         }
-        let (needed, generation) = {
+        let (needed, generation, available) = {
             let meta = self.meta();
-            (meta.filter.saved_bytes().div_ceil(BLOCK_BYTES as u64), meta.running.sequence)
+            let needed = meta.filter.saved_bytes().div_ceil(BLOCK_BYTES as u64);
+            (needed, meta.running.sequence, meta.blocks_free().saturating_sub(meta.groups.busy_count()))
         };
+        if available < needed + EMERGENCY_BLOCKS {
+            return Ok(());
+        }
         let Some(runs) = self.free_runs(needed)? else { return Ok(()) };
         self.write_chunks(&runs, generation)?;
         self.run(Privilege::Freeing, |op| {
@@ -61,9 +65,10 @@ impl Engine {
         for group in 0..ready {
             let mut from = 0;
             while missing > 0 && runs.len() < RUNS_MAX && from < GROUP_BLOCKS {
-                let Some(mut run) = self.run(Privilege::Freeing, |op| op.reserve_free_run(group, from))? else { break };
+                // No more than is needed: the names tree may need a block, too.
+                let run = self.run(Privilege::Freeing, |op| op.reserve_free_run(group, from, missing))?;
+                let Some(run) = run else { break };
                 from = run.first.0 % GROUP_BLOCKS + run.count;
-                run.count = run.count.min(missing);
                 missing -= run.count;
                 runs.push(run);
             }

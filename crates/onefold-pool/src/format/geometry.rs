@@ -146,8 +146,10 @@ impl Geometry {
         }
         let mut geometry =
             Geometry { total_blocks, journal_first, journal_blocks, placement, grouped_blocks, allocatable_blocks: 0 };
-        geometry.allocatable_blocks =
-            (0..geometry.group_count()).map(|group| geometry.group_blocks(group) - geometry.fixed_blocks(group)).sum();
+        // Group 0 has more that is fixed than the others, which are alike: a hostile size must not cost a loop.
+        let others = geometry.group_count() - 1;
+        let fixed = geometry.fixed_blocks(0) + others.checked_mul(geometry.fixed_blocks(1))?;
+        geometry.allocatable_blocks = grouped_blocks.checked_sub(fixed)?;
         Some(geometry)
     }
 

@@ -17,7 +17,7 @@ use crate::format::state::Field;
 use crate::format::store_page::BlockUse;
 use crate::meta::allocate::EMERGENCY_BLOCKS;
 use crate::meta::op::damaged;
-use crate::meta::{Op, OpResult};
+use crate::meta::{Op, OpResult, Privilege};
 
 /// Blocks that one operation reserves at most: what a node above the leaves covers.
 pub(crate) const RESERVE_STEP_BLOCKS: u64 = FAN_OUT * FAN_OUT;
@@ -44,7 +44,7 @@ impl Op<'_> {
             self.map_add_totals(inode, &path, change)?;
         }
         let promised = self.state(Field::ReservedBlocks);
-        if promised > before && promised + EMERGENCY_BLOCKS > self.meta.blocks_available() {
+        if promised > before && promised + EMERGENCY_BLOCKS > self.blocks_available() {
             return Err(PoolError::NoSpace.into());
         }
         Ok(())
@@ -109,7 +109,10 @@ impl Op<'_> {
     pub(crate) fn reserved_node(&mut self, level: u8) -> OpResult<BlockNo> {
         // One block of the promise becomes this node.
         self.count(Field::ReservedBlocks, -1);
-        let node = self.allocate_metadata(BlockKind::MapNode(level), BlockUse::MapNode)?;
+        let privilege = std::mem::replace(&mut self.privilege, Privilege::Freeing);
+        let allocated = self.allocate_metadata(BlockKind::MapNode(level), BlockUse::MapNode);
+        self.privilege = privilege;
+        let node = allocated?;
         let bytes = self.edit(node, BlockKind::MapNode(level), map_node::entries_range(0, FAN_OUT_LEN))?;
         for place in bytes.chunks_exact_mut(map_node::ENTRY_BYTES) {
             place.copy_from_slice(&MapEntry::Reserved.encode().to_le_bytes());

@@ -40,9 +40,14 @@ impl Op<'_> {
     /// [`PoolError::NoSpace`]; [`OpError::NeedGroup`].
     pub(crate) fn reserve_data(&mut self, count: u64, promised: u64) -> OpResult<Vec<Run>> {
         let reserved = self.state(Field::ReservedBlocks).saturating_sub(promised);
-        let available = self.meta.blocks_available().saturating_sub(reserved);
-        // A truncate that must write its last block anew may use the emergency reserve.
-        let kept = if self.privilege == Privilege::Normal { EMERGENCY_BLOCKS } else { 0 };
+        let available = self.blocks_available().saturating_sub(reserved);
+        let kept = match self.privilege {
+            // What was promised must be there however far others have filled the pool.
+            Privilege::Normal if promised >= count => 0,
+            Privilege::Normal => EMERGENCY_BLOCKS,
+            // A truncate that must write its last block anew may use the emergency reserve.
+            Privilege::Freeing => 0,
+        };
         if available < count + kept {
             return Err(PoolError::NoSpace.into());
         }
@@ -59,12 +64,13 @@ impl Op<'_> {
         Ok(runs)
     }
 
-    /// Makes the first free run of a group at or after `from` busy, to be discarded.
+    /// Makes the first free run of a group at or after `from` busy, or its first `most` blocks: they are to be discarded,
+    /// or to hold what nobody counts.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
-    pub(crate) fn reserve_free_run(&mut self, group: u64, from: u64) -> OpResult<Option<Run>> {
-        let Some((within, count)) = self.find_run(group, from, 1, GROUP_BLOCKS, false)? else { return Ok(None) };
+    pub(crate) fn reserve_free_run(&mut self, group: u64, from: u64, most: u64) -> OpResult<Option<Run>> {
+        let Some((within, count)) = self.find_run(group, from, 1, most, false)? else { return Ok(None) };
         let run = Run { first: BlockNo(group * GROUP_BLOCKS + within), count };
         for block in 0..count {
             self.set_busy(run.first.plus(block));
@@ -175,7 +181,7 @@ impl Op<'_> {
             Privilege::Normal => EMERGENCY_BLOCKS / 2 + self.state(Field::ReservedBlocks),
             Privilege::Freeing => 0,
         };
-        if self.meta.blocks_available().saturating_sub(self.allocated_by_this_op()) <= kept {
+        if self.blocks_available() <= kept {
             return Err(PoolError::NoSpace.into());
         }
         let block = self.find_metadata_block()?;
@@ -184,12 +190,6 @@ impl Op<'_> {
         self.count(Field::MetadataBlocks, 1);
         self.create_block(block, kind);
         Ok(block)
-    }
-
-    /// Blocks that this operation has taken but the pool state does not show yet.
-    fn allocated_by_this_op(&self) -> u64 {
-        let used = self.state(Field::DataBlocks) + self.state(Field::MetadataBlocks);
-        used.saturating_sub(self.meta.blocks_used())
     }
 
     fn find_metadata_block(&mut self) -> OpResult<BlockNo> {

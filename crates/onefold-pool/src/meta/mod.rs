@@ -68,11 +68,6 @@ impl Meta {
         self.geometry.allocatable_blocks().saturating_sub(self.blocks_used())
     }
 
-    /// Returns how many blocks are free and may be handed out now: freed ones wait for their commit.
-    pub(crate) fn blocks_available(&self) -> u64 {
-        self.blocks_free().saturating_sub(self.groups.busy_count())
-    }
-
     /// Tells whether the entry of `block` is (to be) in the filter.
     pub(crate) fn is_in_filter_range(&self, block: BlockNo) -> bool {
         self.geometry.store_page_no(block) < self.filter_pages_ready

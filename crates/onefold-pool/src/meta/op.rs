@@ -97,6 +97,10 @@ pub(crate) struct Op<'a> {
     effects: Vec<Effect>,
     faults: Vec<Fault>,
     deltas: [i64; FIELD_COUNT],
+    /// Blocks that are both busy and used until the operation succeeds.
+    claimed: u64,
+    /// Dirty blocks of the running transaction when the operation began.
+    dirty_before: usize,
     wrote_data: bool,
     edited: bool,
     ended: bool,
@@ -104,6 +108,7 @@ pub(crate) struct Op<'a> {
 
 impl<'a> Op<'a> {
     pub(crate) fn new(meta: &'a mut Meta, privilege: Privilege) -> Op<'a> {
+        let dirty_before = meta.running.dirty.len();
         Op {
             meta,
             privilege,
@@ -112,6 +117,8 @@ impl<'a> Op<'a> {
             effects: Vec::new(),
             faults: Vec::new(),
             deltas: [0; FIELD_COUNT],
+            claimed: 0,
+            dirty_before,
             wrote_data: false,
             edited: false,
             ended: false,
@@ -209,6 +216,14 @@ impl<'a> Op<'a> {
         self.meta.state(field).saturating_add_signed(self.deltas[field as usize])
     }
 
+    /// Returns how many blocks are free and may be handed out now, this operation's changes included: what it has freed
+    /// waits for the commit, what it has claimed was busy before and is counted once.
+    pub(crate) fn blocks_available(&self) -> u64 {
+        let used = self.state(Field::DataBlocks) + self.state(Field::MetadataBlocks);
+        let busy = self.meta.groups.busy_count().saturating_sub(self.claimed);
+        self.meta.geometry.allocatable_blocks().saturating_sub(used + busy)
+    }
+
     /// Marks a block busy until the operation is rolled back or the busy mark is taken away.
     pub(crate) fn set_busy(&mut self, block: BlockNo) {
         if self.meta.groups.set_busy(block) {
@@ -234,6 +249,7 @@ impl<'a> Op<'a> {
 
     /// On success: ends a block's being busy, because its bitmap bit now says that it is used.
     pub(crate) fn unbusy(&mut self, block: BlockNo) {
+        self.claimed += 1;
         self.effects.push(Effect::Unbusy(block));
     }
 
@@ -365,7 +381,21 @@ impl<'a> Op<'a> {
                 Undo::LacksRun(group) => self.meta.groups.forget_runs(group),
             }
         }
+        self.forget_dirty();
         std::mem::take(&mut self.faults)
+    }
+
+    /// Takes the blocks that this operation was the first to change out of the running transaction: an operation too
+    /// large for the journal must not leave a transaction behind that is.
+    fn forget_dirty(&mut self) {
+        let first_changed_here = self.meta.running.dirty.split_off(self.dirty_before);
+        for block in first_changed_here {
+            if let Some(slot) = self.meta.cache.get(block) {
+                slot.dirty = None;
+            }
+        }
+        let running = &mut self.meta.running;
+        running.bytes_bound = running.bytes_bound.min(running.worst_bytes());
     }
 }
 

@@ -90,7 +90,7 @@ impl Pool {
             let mut from = 0;
             while from < geometry.group_blocks(group) {
                 // The run is busy while it is discarded: nobody gets it meanwhile.
-                let run = engine.run(Privilege::Freeing, |op| op.reserve_free_run(group, from))?;
+                let run = engine.run(Privilege::Freeing, |op| op.reserve_free_run(group, from, GROUP_BLOCKS))?;
                 let Some(run) = run else { break };
                 let result = engine.device.discard(run.first, run.count);
                 let mut meta = engine.meta();

@@ -158,8 +158,6 @@ fn a_lost_journal_or_pool_state_is_told_and_nothing_is_freed() {
     }
 }
 
-const ROUNDS: usize = 2000;
-
 /// A pool after random operations, left with work for reclaim.
 fn churned(seed: u64) -> Arc<MemoryDevice> {
     let device = new_pool(8192);
@@ -173,13 +171,13 @@ fn churned(seed: u64) -> Arc<MemoryDevice> {
 #[test]
 fn mutated_pools_are_mended() {
     let random = SeededRandom::new(21);
-    let kinds = [BlockKind::Bitmap, BlockKind::StorePage, BlockKind::MapNode(0), BlockKind::MapNode(1), BlockKind::TreePage];
+    let kinds =
+        [BlockKind::Bitmap, BlockKind::StorePage, BlockKind::MapNode(0), BlockKind::MapNode(1), BlockKind::TreePage];
     let bases = [sample(), churned(1), churned(2)].map(|base| {
         let targets = kinds.map(|kind| blocks_of_kind(&base.image(), kind));
         (base, targets)
     });
-    let (mut mended, mut refused) = (0, 0);
-    for round in 0..ROUNDS {
+    for round in 0..300 {
         let (base, targets) = &bases[round % bases.len()];
         let device = Arc::new(MemoryDevice::from(base.image()));
         for _ in 0..=random.below(3) {
@@ -191,21 +189,11 @@ fn mutated_pools_are_mended() {
                 }
             });
         }
-        match repaired(&device) {
-            Ok(_) => {
-                let left = checked(&device);
-                let only_data = left.problems.iter().all(|problem| problem.structure == "data");
-                assert!(only_data, "round {round}: {left:#?}");
-                mended += 1;
-            }
-            Err(error) => {
-                eprintln!("{round} {error:?}");
-                refused += 1;
-            }
-        }
+        repaired(&device).unwrap();
+        let left = checked(&device);
+        // Nobody knows what damaged data was.
+        assert!(left.problems.iter().all(|problem| problem.structure == "data"), "round {round}: {left:#?}");
     }
-    eprintln!("{mended} {refused}");
-    assert!(mended > refused, "{mended} mended, {refused} refused");
 }
 
 #[test]

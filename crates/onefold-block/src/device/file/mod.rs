@@ -1,5 +1,6 @@
 //! Files and disks.
 
+mod behind;
 mod open;
 mod ring;
 mod runs;
@@ -32,6 +33,8 @@ use crate::{BLOCK_BYTES_U64, BlockNo};
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
+    /// Of a loop device: the file that it shows, open for the sake of its lock.
+    _behind: Option<File>,
     path: PathBuf,
     kind: Kind,
     mode: OpenMode,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use super::behind::open_behind;
 use super::ring::Rings;
 use super::{BOUNCE_BLOCKS, BOUNCE_BYTES_MAX, FileDevice};
 use crate::BLOCK_BYTES_U64;
@@ -81,16 +82,21 @@ pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[Caching]) -> Result<
         Err(Errno::BUSY) => return Err(DeviceError::InUse { path: path.to_owned() }),
         Err(errno) => return Err(io("open")(errno.into())),
     };
-    if kind_of(path, &file.metadata().map_err(io("open"))?)? != kind {
+    let metadata = file.metadata().map_err(io("open"))?;
+    if kind_of(path, &metadata)? != kind {
         return Err(DeviceError::Unsuitable { path: path.to_owned() });
     }
-    lock(&file, mode, kind).map_err(|errno| match errno {
-        Errno::WOULDBLOCK => DeviceError::InUse { path: path.to_owned() },
-        errno => io("lock")(errno.into()),
-    })?;
+    let behind = if kind == Kind::BlockDevice { open_behind(&metadata) } else { None };
+    for (file, kind) in [(Some(&file), kind), (behind.as_ref(), Kind::Regular)] {
+        file.map_or(Ok(()), |file| lock(file, mode, kind)).map_err(|errno| match errno {
+            Errno::WOULDBLOCK => DeviceError::InUse { path: path.to_owned() },
+            errno => io("lock")(errno.into()),
+        })?;
+    }
     let bytes = size_bytes(&file, kind).map_err(io("measure"))?;
     Ok(FileDevice {
         file,
+        _behind: behind,
         path: path.to_owned(),
         kind,
         mode,

@@ -86,7 +86,9 @@ impl Mender<'_, '_> {
                     return meter.advance(0);
                 }
                 Finding::Item { key, value } if items::item_kind(&key) == Some(ItemKind::Inode) => {
-                    if let Some(MapRoot::Tree { levels, root }) = Inode::decode(Ino(key.ino), value).map(|inode| inode.map) {
+                    if let Some(MapRoot::Tree { levels, root }) =
+                        Inode::decode(Ino(key.ino), value).map(|inode| inode.map)
+                    {
                         self.find_nodes(root, levels - 1);
                     }
                 }

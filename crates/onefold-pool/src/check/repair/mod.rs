@@ -21,6 +21,7 @@ mod maps;
 mod names;
 mod patch;
 mod salvage;
+mod settle;
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use onefold_block::{AlignedBuffer, BlockDevice};
 use super::context::Context;
 use super::findings::{CheckReport, Findings};
 use super::reader::CheckError;
-use super::{CheckOptions, find, inodes};
+use super::{CheckOptions, ensure_memory, find, inodes};
 use crate::engine::open::read_superblock;
 use crate::error::{PoolError, Result};
 use crate::format::geometry::{SUPERBLOCK, SUPERBLOCK_COPY};
@@ -46,6 +47,7 @@ const ROUNDS_MAX: u32 = 3;
 /// # Errors
 /// As [`super::check`]; device errors.
 pub fn repair(device: &Arc<dyn BlockDevice>, options: &CheckOptions, progress: &dyn Progress) -> Result<CheckReport> {
+    ensure_memory(options)?;
     let (report, besides) = find(&**device, options, progress)?;
     if report.is_clean() || report.stopped {
         return Ok(report);

@@ -1,4 +1,5 @@
-//! Names and inodes: planned by one look at the whole names tree, done by operations on the opened pool.
+//! Names and inodes: planned by one look at the whole names tree, done ([`super::settle`]) by operations on the opened
+//! pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -6,11 +7,11 @@ use std::sync::Arc;
 
 use onefold_block::BlockDevice;
 
-use crate::attr::{Dedup, FileKind, Ino, NewFile};
+use crate::attr::{FileKind, Ino};
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::header::BlockKind;
-use crate::format::inode::{Inode, MapRoot};
+use crate::format::inode::Inode;
 use crate::format::items::{self, DirItem, FilterRun, ItemKind, ReclaimItem};
 use crate::format::state::Field;
 use crate::meta::{Op, OpResult, Privilege};
@@ -20,37 +21,35 @@ use crate::names::{NameHash, xattr};
 use crate::options::{Environment, OpenOptions};
 use crate::tree::{self, Key};
 
-/// Where files go that no directory leads to.
-const LOST_AND_FOUND: &[u8] = b"lost+found";
 /// Items that one operation looks at or changes.
-const ITEMS_PER_STEP: usize = 64;
+pub(super) const ITEMS_PER_STEP: usize = 64;
 
 /// Memory that a plan takes for each inode, in bytes.
 const KNOWN_BYTES: u64 = 512;
 
 /// An inode and what the tree says of it.
 #[derive(Clone, Debug)]
-struct Known {
-    inode: Inode,
+pub(super) struct Known {
+    pub(super) inode: Inode,
     /// Bytes of the link target that are there.
-    target_bytes: u64,
+    pub(super) target_bytes: u64,
     /// Entries that lead to it.
-    names: u32,
+    pub(super) names: u32,
     /// The last of these entries.
-    entry: Option<Key>,
+    pub(super) entry: Option<Key>,
     /// Of a directory: entries, and those that are directories.
-    entries: u64,
-    subdirectories: u32,
+    pub(super) entries: u64,
+    pub(super) subdirectories: u32,
 }
 
 /// What will be done.
 #[derive(Default)]
-struct Plan {
-    inodes: BTreeMap<Ino, Known>,
-    orphans: BTreeSet<Ino>,
-    next_reclaim: u64,
-    removals: Vec<Key>,
-    puts: Vec<(Key, Vec<u8>)>,
+pub(super) struct Plan {
+    pub(super) inodes: BTreeMap<Ino, Known>,
+    pub(super) orphans: BTreeSet<Ino>,
+    pub(super) next_reclaim: u64,
+    pub(super) removals: Vec<Key>,
+    pub(super) puts: Vec<(Key, Vec<u8>)>,
 }
 
 /// Brings names and inodes into agreement.
@@ -289,143 +288,6 @@ impl Plan {
             parent.entries = parent.entries.saturating_sub(1);
             parent.subdirectories = parent.subdirectories.saturating_sub(1);
         }
-    }
-
-    fn carry_out(mut self, engine: &Engine) -> Result<()> {
-        for keys in self.removals.chunks(ITEMS_PER_STEP) {
-            engine.run(Privilege::Freeing, |op| keys.iter().try_for_each(|key| op.remove_item(key).map(|_| ())))?;
-        }
-        for puts in self.puts.chunks(ITEMS_PER_STEP) {
-            engine.run(Privilege::Freeing, |op| puts.iter().try_for_each(|(key, value)| op.put_item(key, value)))?;
-        }
-        self.mend_root(engine)?;
-        let (lost, changed) = self.settle(engine)?;
-        for inodes in changed.chunks(ITEMS_PER_STEP) {
-            engine.run(Privilege::Freeing, |op| inodes.iter().try_for_each(|inode| op.put_inode(inode)))?;
-        }
-        self.mend_numbers(engine)?;
-        self.attach(engine, &lost)
-    }
-
-    /// Makes a root directory where there is none.
-    fn mend_root(&mut self, engine: &Engine) -> Result<()> {
-        let root = self.inodes.get_mut(&Ino::ROOT).filter(|known| known.inode.attr.kind == FileKind::Directory);
-        if let Some(known) = root {
-            known.inode.parent = Ino::ROOT.0;
-            return Ok(());
-        }
-        let now = engine.environment.clock.now();
-        let inode = engine.run(Privilege::Freeing, |op| {
-            op.remove_item(&items::inode_key(Ino::ROOT))?;
-            op.new_root(0, 0, Dedup::On, now)?;
-            op.inode(Ino::ROOT)
-        })?;
-        let known = Known { inode, target_bytes: 0, names: 0, entry: None, entries: 0, subdirectories: 0 };
-        self.inodes.insert(Ino::ROOT, known);
-        Ok(())
-    }
-
-    /// Decides what each inode must say. Returns those that no directory leads to, and those that change.
-    fn settle(&self, engine: &Engine) -> Result<(Vec<Ino>, Vec<Inode>)> {
-        let (mut lost, mut changed) = (Vec::new(), Vec::new());
-        let (mut new_orphans, mut gone_orphans) = (Vec::new(), Vec::new());
-        for (&ino, known) in &self.inodes {
-            let mut inode = known.inode.clone();
-            let is_directory = inode.attr.kind == FileKind::Directory;
-            let is_orphan = self.orphans.contains(&ino) || inode.attr.link_count == 0;
-            let stays_orphan = is_orphan && known.names == 0 && ino != Ino::ROOT;
-            match inode.attr.kind {
-                FileKind::Regular => {}
-                FileKind::Directory => inode.attr.size_bytes = known.entries,
-                FileKind::Symlink => inode.attr.size_bytes = known.target_bytes,
-                _ => inode.attr.size_bytes = 0,
-            }
-            if inode.attr.kind != FileKind::Regular {
-                (inode.map, inode.mapped, inode.reserved_blocks) = (MapRoot::EMPTY, 0, 0);
-            }
-            if !is_directory {
-                inode.parent = 0;
-            }
-            inode.attr.link_count = match (stays_orphan, is_directory) {
-                (true, _) => 0,
-                (false, true) => 2 + known.subdirectories,
-                (false, false) => known.names,
-            };
-            if stays_orphan && !self.orphans.contains(&ino) {
-                new_orphans.push(ino);
-            }
-            if !stays_orphan && self.orphans.contains(&ino) {
-                gone_orphans.push(ino);
-            }
-            if known.names == 0 && !stays_orphan && ino != Ino::ROOT {
-                lost.push(ino);
-            }
-            // Compared with what the pool holds: looking at entries has changed parents here.
-            let held = engine.view(|op| op.item(&items::inode_key(ino)))?;
-            if held.as_deref() != Some(&inode.encode()[..]) {
-                changed.push(inode);
-            }
-        }
-        gone_orphans.extend(self.orphans.iter().filter(|ino| !self.inodes.contains_key(ino)));
-        for inos in new_orphans.chunks(ITEMS_PER_STEP) {
-            engine.run(Privilege::Freeing, |op| {
-                inos.iter().try_for_each(|ino| op.put_item(&items::orphan_key(*ino), &[]))
-            })?;
-        }
-        for inos in gone_orphans.chunks(ITEMS_PER_STEP) {
-            engine.run(Privilege::Freeing, |op| {
-                inos.iter().try_for_each(|ino| op.remove_item(&items::orphan_key(*ino)).map(|_| ()))
-            })?;
-        }
-        Ok((lost, changed))
-    }
-
-    /// Numbers given out from now on are new.
-    fn mend_numbers(&self, engine: &Engine) -> Result<()> {
-        let next_ino = self.inodes.keys().next_back().map_or(0, |ino| ino.0.saturating_add(1));
-        engine.run(Privilege::Freeing, |op| {
-            for (field, least) in [(Field::NextIno, next_ino), (Field::NextReclaim, self.next_reclaim)] {
-                if op.state(field) < least {
-                    op.set_state(field, least)?;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Gives what no directory leads to a name in `/lost+found`: its number.
-    fn attach(&self, engine: &Engine, lost: &[Ino]) -> Result<()> {
-        if lost.is_empty() {
-            return Ok(());
-        }
-        let now = engine.environment.clock.now();
-        let place = Name::new(LOST_AND_FOUND, &engine.name_hash)?;
-        let new = NewFile { kind: FileKind::Directory, mode: 0o700, umask: 0, uid: 0, gid: 0, rdev: 0 };
-        let home = engine.run(Privilege::Freeing, |op| {
-            if let Some(entry) = op.find_entry(Ino::ROOT, place)? {
-                return Ok(entry.item.ino);
-            }
-            let mut root = op.directory(Ino::ROOT)?;
-            let inode = op.new_inode(&root, &new, now)?;
-            op.add_entry(&mut root, place, &inode, now)?;
-            Ok(inode.attr.ino)
-        })?;
-        for &ino in lost {
-            let text = format!("inode-{}", ino.0);
-            let name = Name::new(text.as_bytes(), &engine.name_hash)?;
-            engine.run(Privilege::Freeing, |op| {
-                let mut inode = op.inode(ino)?;
-                let mut directory = op.directory(home)?;
-                if inode.attr.kind == FileKind::Directory {
-                    inode.parent = home.0;
-                } else {
-                    inode.attr.link_count = 1;
-                }
-                op.put_inode(&inode)?;
-                op.add_entry(&mut directory, name, &inode, now)
-            })?;
-        }
-        Ok(())
     }
 }
 

@@ -86,7 +86,8 @@ fn look_through_groups(
     free: &mut Vec<BlockNo>,
 ) -> Result<(), CheckError> {
     let geometry = context.geometry;
-    let [bitmap_count, page_count] = [BITMAP_BLOCKS, STORE_PAGES_PER_GROUP].map(|count| usize::try_from(count).expect("few"));
+    let [bitmap_count, page_count] =
+        [BITMAP_BLOCKS, STORE_PAGES_PER_GROUP].map(|count| usize::try_from(count).expect("few"));
     for group in 0..context.groups_ready() {
         let bitmaps = context.blocks.run(geometry.bitmap_block(group, 0), bitmap_count, BlockKind::Bitmap);
         let pages = context.blocks.run(geometry.store_page(group, 0), page_count, BlockKind::StorePage);
@@ -106,7 +107,8 @@ fn look_through_groups(
             // Where the entry is lost too, the block's own header must do.
             let may_be_page = matches!(usage, Some(BlockUse::TreePage)) || page.is_err();
             if may_be_page && !reached.contains(&block) && stray.len() < PAGES_MAX {
-                let is_leaf = context.blocks.block(block, BlockKind::TreePage).is_ok_and(|bytes| bytes[LEVEL_OFFSET] == 0);
+                let is_leaf =
+                    context.blocks.block(block, BlockKind::TreePage).is_ok_and(|bytes| bytes[LEVEL_OFFSET] == 0);
                 if is_leaf {
                     stray.push(block);
                 }
