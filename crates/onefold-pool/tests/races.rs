@@ -46,7 +46,8 @@ fn work(pool: &Pool, thread: u64, shared: Ino, seed: u64, rounds: u64) {
     for round in 0..rounds {
         let first = dice.below(580);
         let letters: Vec<u64> = (0..=dice.below(16)).map(|_| dice.below(LETTERS)).collect();
-        let bytes: Vec<u8> = letters.iter().flat_map(|letter| alphabet[usize::try_from(*letter).expect("small")]).collect();
+        let bytes: Vec<u8> =
+            letters.iter().flat_map(|letter| alphabet[usize::try_from(*letter).expect("small")]).collect();
         match dice.below(10) {
             0..4 => {
                 let durability = if dice.one_in(10) { Durability::Now } else { Durability::Later };

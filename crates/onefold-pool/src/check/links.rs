@@ -54,7 +54,9 @@ fn entry(findings: &mut Findings, listed: &Listed, names: &mut [u32], directory:
             format!("the directory lies in inode {directory}, but its parent is said to be inode {}", child.parent);
         findings.tell_of(item.ino, "directory", None, what);
     }
-    if listed.find(directory).is_some_and(|parent| parent.domain != child.domain) {
+    // A directory may begin a domain of its own.
+    let other_domain = listed.find(directory).is_some_and(|parent| parent.domain != child.domain);
+    if child.kind != FileKind::Directory && other_domain {
         findings.tell_of(item.ino, "directory", None, "it belongs to another sharing domain than its directory");
     }
 }

@@ -11,6 +11,7 @@ use crate::attr::{AllocateMode, Ino, SeekTarget};
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
+use crate::format::state::Field;
 use crate::map::reserve::RESERVE_STEP_BLOCKS;
 use crate::map::seek::Sought;
 use crate::meta::{Op, OpResult, Privilege};
@@ -65,7 +66,17 @@ impl Engine {
         }
         let end =
             offset.checked_add(bytes).filter(|&end| end <= crate::FILE_BYTES_MAX).ok_or(PoolError::FileTooLarge)?;
-        self.view(|op| op.regular(ino))?;
+        let inode = self.view(|op| op.regular(ino))?;
+        if mode != AllocateMode::PunchHole {
+            // What can't succeed is refused before a part of it is reserved.
+            let wanted = blocks_spanned(end) - offset / BLOCK_BYTES_U64;
+            let meta = self.meta();
+            let promised = meta.state(Field::ReservedBlocks);
+            if wanted.saturating_sub(inode.mapped + inode.reserved_blocks) > meta.blocks_free().saturating_sub(promised)
+            {
+                return Err(PoolError::NoSpace);
+            }
+        }
         let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroRange);
         let _guard = self.range_locks.lock(ino, offset / BLOCK_BYTES_U64..u64::MAX, Access::Exclusive);
         if matches!(mode, AllocateMode::PunchHole | AllocateMode::ZeroRange | AllocateMode::ZeroRangeKeepSize) {

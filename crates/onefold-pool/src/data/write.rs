@@ -25,6 +25,7 @@ use crate::engine::Engine;
 use crate::engine::group_init::write_error;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
+use crate::meta::groups::Cursor;
 use crate::meta::in_flight::{InFlight, WriteState};
 use crate::meta::{Op, OpResult, Privilege};
 use crate::options::Verify;
@@ -185,6 +186,8 @@ impl Engine {
         let state = if written.is_ok() { WriteState::Written } else { WriteState::Failed };
         if written.is_err() {
             let mut meta = self.meta();
+            // A sparse backing file that is full still has room where freed blocks were: look there next.
+            meta.groups.data_cursor = Cursor::default();
             for &at in decided {
                 if let Fate::Write(flight) = &fates[at] {
                     meta.in_flight.forget_block(flight.block);
