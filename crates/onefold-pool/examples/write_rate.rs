@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Pool::create(&device, &CreateOptions::default(), &Environment::system())?;
     let pool = Pool::open(device, OpenOptions::default(), Environment::system())?;
     let mut request = AlignedBuffer::zeroed(REQUEST_BLOCKS);
-    request.iter_mut().zip(0_u32..).for_each(|(byte, at)| *byte = (at.wrapping_mul(2_654_435_761) >> 24) as u8);
+    request.iter_mut().zip(0_u32..).for_each(|(byte, at)| *byte = at.wrapping_mul(2_654_435_761).to_be_bytes()[0]);
     let new = NewFile { kind: FileKind::Regular, mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
     for (name, what) in [("unique", "unique"), ("again", "duplicate")] {
         let file = pool.create_file(Ino::ROOT, name.as_bytes(), &new)?.ino;

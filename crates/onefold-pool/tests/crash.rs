@@ -1,6 +1,6 @@
 //! Power cuts: every crash image of several workloads is opened, compared with what was promised, and used again.
 //!
-//! `ONEFOLD_CRASH_IMAGES=n` sets how many images are tried (twelve thousand by default), `ONEFOLD_SEED` where the seeds
+//! `ONEFOLD_CRASH_IMAGES=n` sets how many images are tried (thirty thousand by default), `ONEFOLD_SEED` where the seeds
 //! begin; a failure prints the variables that make its image again.
 
 mod common;
@@ -20,7 +20,7 @@ use onefold_pool::{Durability, Ino, OpenOptions, Pool};
 use workloads::{WORKLOADS, Workload};
 
 /// Images tried when nothing else is asked for.
-const IMAGES: u64 = 12_000;
+const IMAGES: u64 = 30_000;
 /// Images of one round of all workloads; the next round has another seed.
 const ROUND_IMAGES: u64 = 4_000;
 /// Of so many images one has its recovery cut as well.

@@ -127,7 +127,7 @@ mod tests {
         let cache = DataCache::new(64 * ENTRY_BYTES);
         let mut into = [0; BLOCK_BYTES];
         for block in 0..1000 {
-            cache.insert(BlockNo(block), &block_of(block as u8));
+            cache.insert(BlockNo(block), &block_of(block.to_le_bytes()[0]));
             assert!(block < 16 || cache.read(BlockNo(3), &mut into), "block 3 is read all the time");
         }
         let held: usize = cache.shards.iter().map(|shard| shard.lock().slots.len()).sum();

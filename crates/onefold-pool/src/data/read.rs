@@ -11,7 +11,7 @@ use crate::format::map_node::MapEntry;
 use crate::meta::{Op, OpResult};
 
 /// Blocks that one turn of a long read takes.
-const READ_BLOCKS: u64 = 512;
+const READ_BLOCKS: usize = 512;
 
 impl Op<'_> {
     /// Reads an inode that must have data.
@@ -39,7 +39,7 @@ impl Engine {
             let at = offset.checked_add(done as u64).ok_or(PoolError::Invalid("offset past the largest number"))?;
             let within = usize::try_from(at % BLOCK_BYTES_U64).expect("below 4096");
             let first = at / BLOCK_BYTES_U64;
-            let wanted = (into.len() - done).min(READ_BLOCKS as usize * BLOCK_BYTES - within);
+            let wanted = (into.len() - done).min(READ_BLOCKS * BLOCK_BYTES - within);
             let count = (within + wanted).div_ceil(BLOCK_BYTES);
             let _guard = self.range_locks.lock(ino, first..first + count as u64, Access::Shared);
             let (size, entries) = self.view(|op| {

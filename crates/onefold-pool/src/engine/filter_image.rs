@@ -21,7 +21,7 @@ use crate::tree;
 
 /// Blocks of a chunk. Runs need not be multiples of it: the chunks are one stream of blocks.
 const CHUNK_BLOCKS: usize = CHUNK_BYTES / BLOCK_BYTES;
-const _: () = assert!(CHUNK_BYTES % BLOCK_BYTES == 0);
+const _: () = assert!(CHUNK_BYTES.is_multiple_of(BLOCK_BYTES));
 /// Blocks written or read at once.
 const PIECE_BLOCKS: usize = 256;
 /// More runs than this are not worth it: the free space is in pieces, and rebuilding is as fast.

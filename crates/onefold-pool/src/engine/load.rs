@@ -85,9 +85,9 @@ impl Engine {
             }
         }
         // A whole store is 772 KiB. Reading several at once must not throw out what the operation itself needs.
-        let room = meta.cache.capacity() / 4;
+        let room = (meta.cache.capacity() / 4) as u64;
         for group in groups {
-            if mine.len() + STORE_PAGES_PER_GROUP as usize > room {
+            if mine.len() as u64 + STORE_PAGES_PER_GROUP > room {
                 break;
             }
             for index in 0..STORE_PAGES_PER_GROUP {

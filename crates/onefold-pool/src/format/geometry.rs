@@ -53,6 +53,10 @@ pub const JOURNAL_BLOCKS_MAX: u64 = 16_384;
 /// Blocks of the least journal: 1 MiB.
 pub const JOURNAL_BLOCKS_MIN: u64 = 256;
 
+/// Blocks that the largest operation changes: two store pages for each entry of a leaf, bitmaps, maps and names.
+const OPERATION_BLOCKS_MAX: u64 = 1100;
+/// Blocks that it changes besides store pages, in a pool with few of them.
+const OPERATION_BLOCKS_EXTRA: u64 = 40;
 const GROUP_0_META_FIRST: u64 = 2;
 const JOURNAL_FIRST_SMALL: u64 = 200;
 const JOURNAL_FIRST_LARGE: u64 = 4096;
@@ -92,7 +96,7 @@ impl Geometry {
     /// `None` if the device is too small or the journal size impossible.
     #[must_use]
     pub fn plan(device_blocks: u64, journal_blocks: Option<u64>, placement: StorePlacement) -> Option<Geometry> {
-        if device_blocks < DEVICE_BLOCKS_MIN || device_blocks > BlockNo::MAX.0 {
+        if !(DEVICE_BLOCKS_MIN..=BlockNo::MAX.0).contains(&device_blocks) {
             return None;
         }
         let large = device_blocks >= GROUP_BLOCKS;
@@ -151,6 +155,14 @@ impl Geometry {
         let fixed = geometry.fixed_blocks(0) + others.checked_mul(geometry.fixed_blocks(1))?;
         geometry.allocatable_blocks = grouped_blocks.checked_sub(fixed)?;
         Some(geometry)
+    }
+
+    /// Tells whether the journal holds the largest operation there is: copying a map leaf whose 508 blocks all lie on
+    /// store pages of their own. In a small pool there are fewer pages than that.
+    #[must_use]
+    pub fn journal_suffices(&self) -> bool {
+        let largest = (self.store_page_count() + OPERATION_BLOCKS_EXTRA).min(OPERATION_BLOCKS_MAX);
+        self.journal_blocks >= largest
     }
 
     /// Returns the number of block groups.

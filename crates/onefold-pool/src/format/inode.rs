@@ -261,7 +261,7 @@ mod tests {
             let mut bytes = sample().encode();
             for _ in 0..random.below(6) {
                 let at = usize::try_from(random.below(bytes.len() as u64)).unwrap();
-                bytes[at] = random.next_u64() as u8;
+                bytes[at] = random.next_u64().to_le_bytes()[0];
             }
             bytes.truncate(usize::try_from(random.below(300)).unwrap().max(100 * (round % 2)));
             if let Some(inode) = Inode::decode(Ino(9), &bytes) {

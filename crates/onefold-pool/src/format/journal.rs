@@ -365,7 +365,7 @@ mod tests {
             let mut bytes = bytes.clone();
             for _ in 0..=random.below(8) {
                 let at = usize::try_from(random.below(bytes.len() as u64)).unwrap();
-                bytes[at] = random.next_u64() as u8;
+                bytes[at] = random.next_u64().to_le_bytes()[0];
             }
             let length = usize::try_from(random.below(bytes.len() as u64 + 1)).unwrap();
             let mut total = 0;

@@ -210,7 +210,7 @@ mod tests {
             let mut bytes = sample().encode(BlockNo(0));
             for _ in 0..=random.below(4) {
                 let at = usize::try_from(24 + random.below(200)).unwrap();
-                bytes[at] = random.next_u64() as u8;
+                bytes[at] = random.next_u64().to_le_bytes()[0];
             }
             // Sealed again: the mutation is believed.
             let uuid: [u8; 16] = bytes[64..80].try_into().unwrap();

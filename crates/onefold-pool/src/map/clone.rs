@@ -44,10 +44,11 @@ impl Op<'_> {
     /// Returns the blocks done, at least one and at most a leaf's worth.
     pub(crate) fn map_clone_step(&mut self, source: &Inode, target: &mut Inode, range: CloneRange) -> OpResult<u64> {
         let aligned = range.source.is_multiple_of(FAN_OUT) && range.target.is_multiple_of(FAN_OUT);
-        if aligned && matches!(source.map, MapRoot::Tree { .. }) {
-            if let Some(done) = self.share_leaf(source, target, range)? {
-                return Ok(done);
-            }
+        if aligned
+            && matches!(source.map, MapRoot::Tree { .. })
+            && let Some(done) = self.share_leaf(source, target, range)?
+        {
+            return Ok(done);
         }
         let within = (range.source % FAN_OUT).max(range.target % FAN_OUT);
         let count = range.count.min(FAN_OUT - within);

@@ -76,7 +76,10 @@ mod tests {
                 assert!(ranges.as_slice().windows(2).all(|pair| pair[0].1 < pair[1].0));
             }
             for (at, _) in naive.iter().enumerate().filter(|(_, dirty)| **dirty) {
-                assert!(ranges.as_slice().iter().any(|range| (range.0..range.1).contains(&(at as u16))), "{at}");
+                assert!(
+                    ranges.as_slice().iter().any(|range| (usize::from(range.0)..usize::from(range.1)).contains(&at)),
+                    "{at}"
+                );
             }
         }
     }

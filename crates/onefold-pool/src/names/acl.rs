@@ -44,7 +44,7 @@ impl Acl {
     /// [`PoolError::Invalid`] for one that the kernel would not take either.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Acl, PoolError> {
         let invalid = PoolError::Invalid("malformed access control list");
-        if bytes.len() < 4 || get_u32(bytes, 0) != VERSION || (bytes.len() - 4) % 8 != 0 {
+        if bytes.len() < 4 || get_u32(bytes, 0) != VERSION || !(bytes.len() - 4).is_multiple_of(8) {
             return Err(invalid);
         }
         let entries: Vec<AclEntry> = bytes[4..]

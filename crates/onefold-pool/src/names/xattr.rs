@@ -17,6 +17,9 @@ struct Place {
     chunks: u8,
 }
 
+/// An attribute's place and value.
+type Found = (Place, Vec<u8>);
+
 /// Attribute names need no secret: a file's owner can only slow down his own file.
 pub(crate) fn hash(name: &[u8]) -> u64 {
     NameHash { key: [0; 32] }.of(name)
@@ -24,7 +27,7 @@ pub(crate) fn hash(name: &[u8]) -> u64 {
 
 impl Op<'_> {
     /// Finds an attribute: its place, its value, and the numbers that other attributes with its hash have.
-    fn find_xattr(&mut self, ino: Ino, name: &[u8]) -> OpResult<(Option<(Place, Vec<u8>)>, Vec<u8>)> {
+    fn find_xattr(&mut self, ino: Ino, name: &[u8]) -> OpResult<(Option<Found>, Vec<u8>)> {
         let hash = hash(name);
         let root = self.tree_root();
         let range = items::xattr_key(ino, hash, 0, 0)..=items::xattr_key(ino, hash, u8::MAX, u8::MAX);

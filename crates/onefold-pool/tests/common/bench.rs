@@ -41,10 +41,8 @@ fn mark(promised: usize, finished: usize) -> u64 {
 impl Bench {
     /// A new pool with the least journal on a device of so many blocks.
     pub fn new(device_blocks: u64, seed: u64) -> Bench {
-        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(device_blocks));
         let least = CreateOptions { journal_bytes: Some(1 << 20), ..CreateOptions::default() };
         let memory = Arc::new(MemoryDevice::new(device_blocks));
-        drop(device);
         let device: Arc<dyn BlockDevice> = memory.clone();
         Pool::create(&device, &least, &environment()).expect("a pool is made");
         Bench::on(memory.image(), Reference::new(Dedup::On), quiet(), seed)
@@ -177,7 +175,7 @@ impl Bench {
     /// Does one random action of the model tests.
     pub fn act(&mut self, habits: &Habits) {
         let pool = self.pool.take().expect("open during a workload");
-        let (states, device, promised) = (&mut self.states, &self.device, self.promised);
+        let states = &mut self.states;
         let mut pair = Pair {
             pool: &pool,
             reference: &mut self.reference,
@@ -189,7 +187,6 @@ impl Bench {
         };
         pair.act();
         let durable = pair.promised;
-        let _ = (device, promised);
         self.pool = Some(pool);
         self.done();
         if durable {

@@ -155,7 +155,7 @@ pub fn see(pool: &Pool, ino: Ino) -> Result<View, String> {
         FileKind::Symlink => pool.read_symlink(ino).map_err(|error| error.to_string())?,
         _ => Vec::new(),
     };
-    let read = attr.kind == FileKind::Regular && xattrs.get(&b"user.unread"[..]).is_none();
+    let read = attr.kind == FileKind::Regular && !xattrs.contains_key(&b"user.unread"[..]);
     let blocks = if read { blocks_of(pool, &attr)? } else { Vec::new() };
     Ok(View {
         ino: ino.0,

@@ -12,17 +12,17 @@ use crate::common::reference::{ROOT, Reference};
 use crate::common::{environment, letter, open, quiet, regular};
 
 /// Something that is done to a pool.
-pub struct Workload {
+pub(crate) struct Workload {
     /// What it is called in messages and in `ONEFOLD_CRASH_WORKLOAD`.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Its part of the images, against that of the others: those of a larger pool take longer.
-    pub part: u64,
+    pub(crate) part: u64,
     /// Does it; the same for the same seed.
-    pub run: fn(u64) -> Recorded,
+    pub(crate) run: fn(u64) -> Recorded,
 }
 
 /// All of them.
-pub const WORKLOADS: &[Workload] = &[
+pub(crate) const WORKLOADS: &[Workload] = &[
     Workload { name: "import", part: 5, run: import },
     Workload { name: "overwrite", part: 5, run: overwrite },
     Workload { name: "clones", part: 5, run: clones },

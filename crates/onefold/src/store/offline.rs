@@ -38,10 +38,10 @@ pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Outcome<FileDevice> {
 }
 
 /// Opens the pool at `path`.
-pub(crate) fn open_pool(path: &Path, options: OpenOptions) -> Outcome<Pool> {
+pub(crate) fn open_pool(path: &Path, mut options: OpenOptions) -> Outcome<Pool> {
     let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
     let device = Arc::new(open_device(path, mode)?);
-    let options = OpenOptions { host: crate::host::identity(), ..options };
+    options.host = crate::host::identity();
     Pool::open(device, options, Environment::system())
         .map_err(|error| Failure::of_pool(format!("cannot open the pool `{}`", path.display()), &error))
 }
