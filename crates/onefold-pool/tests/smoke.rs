@@ -24,7 +24,7 @@ fn open(device: &Arc<dyn BlockDevice>) -> Pool {
 fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
     use onefold_block::Random;
     let mut bytes = vec![0; length];
-    SeededRandom::new(seed).fill(&mut bytes).unwrap();
+    SeededRandom::new(seed).fill(&mut bytes).expect("a seeded generator does not fail");
     bytes
 }
 

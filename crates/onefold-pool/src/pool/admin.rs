@@ -47,7 +47,9 @@ impl Pool {
         let new = Geometry::new(found, old.journal_first, old.journal_blocks, old.placement)
             .ok_or(PoolError::Invalid("the device is larger than any pool can be"))?;
         if !new.journal_suffices() {
-            return Err(PoolError::Unsupported("the journal was made for a smaller pool: create a larger one and copy"));
+            return Err(PoolError::Unsupported(
+                "the journal was made for a smaller pool: create a larger one and copy",
+            ));
         }
         let mut grown = superblock.clone();
         grown.geometry = new;
