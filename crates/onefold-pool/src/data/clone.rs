@@ -12,6 +12,8 @@ use crate::meta::{OpError, Privilege};
 
 /// Blocks that one call clones at most: 1 GiB, cut so that the next call begins at a leaf.
 const CLONE_BLOCKS_MAX: u64 = (1 << 18) / FAN_OUT * FAN_OUT;
+/// Bytes that one call looks at: what the kernel's call answers in 32 bits.
+const CLONE_BYTES_MAX: u64 = 1 << 30;
 /// Bytes copied at once where a range is not aligned to blocks.
 const COPY_BYTES: usize = 1 << 20;
 
@@ -38,6 +40,8 @@ impl Engine {
             if to.attr.size_bytes != 0 || to.mapped != 0 || to.reserved_blocks != 0 {
                 return Err(PoolError::Invalid("the target of a clone is an empty file").into());
             }
+            // A map with nothing mapped may still have nodes.
+            op.map_detach_all(&mut to)?;
             op.map_clone_all(&from, &mut to)?;
             op.set_length(&mut to, from.attr.size_bytes);
             to.attr.modified = now;
@@ -59,12 +63,21 @@ impl Engine {
         bytes: u64,
     ) -> Result<u64> {
         self.ensure_writable()?;
-        let (size, same_domain) = self.view(|op| {
-            let from = op.regular(source)?;
-            Ok((from.attr.size_bytes, from.attr.domain == op.regular(target)?.attr.domain))
+        let bytes = bytes.min(CLONE_BYTES_MAX);
+        let (Some(source_end), Some(target_end)) = (source_offset.checked_add(bytes), target_offset.checked_add(bytes))
+        else {
+            return Err(PoolError::FileTooLarge);
+        };
+        let blocks_of = |first: u64, end: u64| first / BLOCK_BYTES_U64..end.div_ceil(BLOCK_BYTES_U64);
+        // Locked before anything is decided: an appended byte would change what the last block may be shared for.
+        let guards =
+            self.lock_two(source, blocks_of(source_offset, source_end), target, blocks_of(target_offset, target_end));
+        let (size, target_size, same_domain) = self.view(|op| {
+            let (from, to) = (op.regular(source)?, op.regular(target)?);
+            Ok((from.attr.size_bytes, to.attr.size_bytes, from.attr.domain == to.attr.domain))
         })?;
         let bytes = bytes.min(size.saturating_sub(source_offset));
-        if target_offset.checked_add(bytes).is_none_or(|end| end > crate::FILE_BYTES_MAX) {
+        if target_offset + bytes > crate::FILE_BYTES_MAX {
             return Err(PoolError::FileTooLarge);
         }
         let overlap = source_offset < target_offset + bytes && target_offset < source_offset + bytes;
@@ -76,10 +89,10 @@ impl Engine {
         }
         let aligned = source_offset.is_multiple_of(BLOCK_BYTES_U64) && target_offset.is_multiple_of(BLOCK_BYTES_U64);
         // A last block that is cut by the source's end can be shared where it ends the target too.
-        let target_size = self.view(|op| op.regular(target))?.attr.size_bytes;
         let ends_both = source_offset + bytes == size && target_offset + bytes >= target_size;
         let blocks = if ends_both { bytes.div_ceil(BLOCK_BYTES_U64) } else { bytes / BLOCK_BYTES_U64 };
         if !aligned || blocks == 0 || !same_domain {
+            drop(guards);
             return self.copy_part(source, source_offset, target, target_offset, bytes);
         }
         let mut range = CloneRange {
@@ -87,8 +100,6 @@ impl Engine {
             target: target_offset / BLOCK_BYTES_U64,
             count: blocks.min(CLONE_BLOCKS_MAX - source_offset / BLOCK_BYTES_U64 % FAN_OUT),
         };
-        let end = range.source + range.count;
-        let _guards = self.lock_two(source, range.source..end, target, range.target..range.target + range.count);
         let mut done = 0;
         while range.count > 0 {
             let step = self.clone_step(source, target, range, bytes - done)?;

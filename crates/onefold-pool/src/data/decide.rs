@@ -18,6 +18,7 @@ use std::sync::Arc;
 use onefold_block::{BlockNo, Fingerprint};
 
 use crate::activity::{Activity, Counter};
+use crate::attr::Ino;
 use crate::filter::Candidates;
 use crate::format::geometry::Geometry;
 use crate::format::header::BlockKind;
@@ -86,10 +87,10 @@ pub(crate) enum Applied {
 }
 
 impl Op<'_> {
-    /// Decides the fates of the blocks `undecided` of a write to `inode` from block `first` on.
+    /// Decides the fates of the blocks `undecided` of a write to `ino` from block `first` on.
     pub(crate) fn decide(
         &mut self,
-        inode: &Inode,
+        ino: Ino,
         first: u64,
         blocks: &[Incoming<'_>],
         undecided: &[usize],
@@ -100,7 +101,7 @@ impl Op<'_> {
         let new_count = choices.iter().filter(|choice| matches!(choice, Choice::New)).count() as u64;
         let mut reserved = Vec::new();
         if new_count > 0 {
-            let promised = self.promised_places(inode, first, blocks.len())?;
+            let promised = self.promised_places(ino, first, blocks.len())?;
             for run in self.reserve_data(new_count, promised.min(new_count))? {
                 reserved.extend((0..run.count).map(|offset| run.first.plus(offset)));
             }
@@ -132,13 +133,20 @@ impl Op<'_> {
     }
 
     /// Counts the places of a write that `fallocate` has reserved: for them space was set aside.
-    fn promised_places(&mut self, inode: &Inode, first: u64, count: usize) -> OpResult<u64> {
+    fn promised_places(&mut self, ino: Ino, first: u64, count: usize) -> OpResult<u64> {
+        // Read here: another writer may have copied the map's root since the write began.
+        let inode = self.regular(ino)?;
         if inode.reserved_blocks == 0 {
             return Ok(0);
         }
         let mut entries = vec![MapEntry::Hole; count];
-        self.map_read(inode, first, &mut entries)?;
-        Ok(entries.iter().filter(|entry| **entry == MapEntry::Reserved).count() as u64)
+        self.map_read(&inode, first, &mut entries)?;
+        let mut promised = 0;
+        for (index, _) in (first..).zip(&entries).filter(|(_, entry)| **entry == MapEntry::Reserved) {
+            // A clone shows its source's reserved places, but was promised nothing.
+            promised += u64::from(!self.map_is_shared(&inode, index)?);
+        }
+        Ok(promised)
     }
 
     fn choose(

@@ -68,13 +68,14 @@ impl Engine {
             offset.checked_add(bytes).filter(|&end| end <= crate::FILE_BYTES_MAX).ok_or(PoolError::FileTooLarge)?;
         let inode = self.view(|op| op.regular(ino))?;
         if mode != AllocateMode::PunchHole {
-            // What can't succeed is refused before a part of it is reserved.
+            // What can't succeed is refused before a part of it is reserved. What the file has may all lie elsewhere, so
+            // this lets too much pass, never too little.
             let wanted = blocks_spanned(end) - offset / BLOCK_BYTES_U64;
-            let meta = self.meta();
-            let promised = meta.state(Field::ReservedBlocks);
-            if wanted.saturating_sub(inode.mapped + inode.reserved_blocks) > meta.blocks_free().saturating_sub(promised)
-            {
-                return Err(PoolError::NoSpace);
+            let missing = wanted.saturating_sub(inode.mapped + inode.reserved_blocks);
+            while missing > self.unpromised_blocks() {
+                if !self.make_space()? {
+                    return Err(PoolError::NoSpace);
+                }
             }
         }
         let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroRange);
@@ -95,6 +96,12 @@ impl Engine {
             inode.attr.changed = now;
             op.put_inode(&inode)
         })
+    }
+
+    /// Returns how many free blocks nobody was promised.
+    fn unpromised_blocks(&self) -> u64 {
+        let meta = self.meta();
+        meta.blocks_free().saturating_sub(meta.state(Field::ReservedBlocks))
     }
 
     /// Makes a range read as zeros: whole blocks become holes, the edges are written.

@@ -102,7 +102,7 @@ impl Engine {
             // Blocks that keep losing what they were to share get blocks of their own.
             let sharing = Sharing { enabled: sharing.enabled && round < ROUNDS_MAX, ..sharing };
             let fates =
-                self.run(privilege, |op| op.decide(&inode, first, &blocks, &undecided, sharing, &self.activity))?;
+                self.run(privilege, |op| op.decide(ino, first, &blocks, &undecided, sharing, &self.activity))?;
             for (&at, fate) in undecided.iter().zip(fates) {
                 plan.fates[at] = fate;
             }

@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Engine;
 use super::heartbeat::{BEAT_INTERVAL, Pulse};
+use crate::error::{PoolError, Result};
 
 /// How long the worker sleeps when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(200);
@@ -70,32 +71,10 @@ pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Vec<JoinHandle<()>>
     Ok(threads)
 }
 
-/// Beats until the end; stops the pool when another host has taken it over, or when nobody can tell.
-fn give_beats(engine: &Engine) {
-    let mut next = Instant::now() + BEAT_INTERVAL;
-    while !engine.wake.is_ending() {
-        // Woken early by those who hurry the worker: only the time counts.
-        let now = Instant::now();
-        if now < next {
-            if engine.wake.wait(next - now).is_break() {
-                return;
-            }
-            continue;
-        }
-        next = now + BEAT_INTERVAL;
-        if let Some(Err(error)) = engine.pulse.as_ref().map(Pulse::beat) {
-            engine.stop(&error);
-            return;
-        }
-    }
-}
-
-/// Commits at each interval, and empties the journal when nothing has happened for one: an idle pool then has no freed
-/// block that waits for a checkpoint, and opens at once after a crash. A failure stops the pool, which says so to everybody who asks.
-fn commit_timer(engine: &Engine) {
-    let interval = Duration::from_millis(u64::from(engine.options.commit_interval_ms.max(10)));
+/// Calls `work` at each interval, until the pool is closed or it fails. Woken early by those who hurry the worker: only
+/// the time counts.
+fn at_each(interval: Duration, engine: &Engine, mut work: impl FnMut() -> Result<()>) {
     let mut next = Instant::now() + interval;
-    let mut seen = engine.meta().running.sequence;
     while !engine.wake.is_ending() {
         let now = Instant::now();
         if now < next {
@@ -105,27 +84,47 @@ fn commit_timer(engine: &Engine) {
             continue;
         }
         next = now + interval;
-        let before = engine.meta().running.sequence;
-        let idle = before == seen;
-        if engine.commit().and_then(|()| if idle { engine.checkpoint_if_needed() } else { Ok(()) }).is_err() {
+        if work().is_err() {
             return;
         }
-        seen = engine.meta().running.sequence;
     }
+}
+
+/// Beats until the end; stops the pool when another host has taken it over, or when nobody can tell.
+fn give_beats(engine: &Engine) {
+    at_each(BEAT_INTERVAL, engine, || {
+        let beaten = engine.pulse.as_ref().map_or(Ok(()), Pulse::beat);
+        if let Err(error) = &beaten {
+            engine.stop(error);
+        }
+        beaten
+    });
+}
+
+/// Commits at each interval, and empties the journal when nothing has happened for one: an idle pool then has no freed
+/// block that waits for a checkpoint, and opens at once after a crash. A failure stops the pool, which says so to
+/// everybody who asks.
+fn commit_timer(engine: &Engine) {
+    let interval = Duration::from_millis(u64::from(engine.options.commit_interval_ms.max(10)));
+    let mut seen = engine.meta().running.sequence;
+    at_each(interval, engine, || {
+        let idle = engine.meta().running.sequence == seen;
+        engine.commit()?;
+        seen = engine.meta().running.sequence;
+        if idle { engine.checkpoint_if_needed() } else { Ok(()) }
+    });
 }
 
 fn work(engine: &Engine) {
     while !engine.wake.is_ending() {
-        let more = engine.index_some().and_then(|indexed| Ok(engine.reclaim_one()? || indexed));
-        match more {
-            Ok(true) => {}
-            Ok(false) => {
-                if engine.wake.wait(IDLE).is_break() {
-                    return;
-                }
-            }
-            // Stopped, or damage in the way: reported where users ask for it (`check`, `stat`), not repeated here.
-            Err(_) => return,
+        // Neither keeps the other from its turn. An error is reported where users meet it (`check`, `stat`, a write);
+        // here the work waits and is tried again.
+        let more = [engine.index_some(), engine.reclaim_one()];
+        if more.iter().any(|result| matches!(result, Err(PoolError::Stopped { .. }))) {
+            return;
+        }
+        if !more.iter().any(|result| matches!(result, Ok(true))) && engine.wake.wait(IDLE).is_break() {
+            return;
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::activity::Counter;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
 use crate::format::header;
-use crate::format::journal::TransactionBuilder;
+use crate::format::journal::{TransactionBuilder, WHOLE_RECORD_BYTES};
 use crate::journal::log::{self, Log};
 use crate::meta::Meta;
 use crate::meta::ranges::DirtyRanges;
@@ -131,6 +131,8 @@ impl Engine {
                 return Err(PoolError::Stopped { cause: cause.clone() });
             }
             if meta.running.is_empty() {
+                drop(meta);
+                self.hand_out_freed(&mut committer);
                 return Ok(());
             }
             if meta.running.bytes_in_log() <= committer.log.bytes_left() {
@@ -150,6 +152,19 @@ impl Engine {
             self.checkpoint_locked(&mut committer, false)?;
         }
         Ok(())
+    }
+
+    /// Lets durably freed data blocks be handed out again, but for those that are being compared or shared: they stay out
+    /// of reach a little longer.
+    fn hand_out_freed(&self, committer: &mut Committer) {
+        let mut meta = self.meta();
+        committer.freed_later.retain(|&block| {
+            let held = meta.in_flight.is_held(block);
+            if !held {
+                meta.groups.clear_busy(block);
+            }
+            held
+        });
     }
 
     fn write_transaction(&self, committer: &mut Committer, taken: Taken) -> Result<()> {
@@ -192,15 +207,8 @@ impl Engine {
             committer.held.push(block);
         }
         committer.freed_later.extend(taken.freed);
+        self.hand_out_freed(committer);
         let mut meta = self.meta();
-        committer.freed_later.retain(|&block| {
-            // A block that is being compared or shared stays out of reach a little longer.
-            let held = meta.in_flight.is_held(block);
-            if !held {
-                meta.groups.clear_busy(block);
-            }
-            held
-        });
         if self.options.journaling == Journaling::Off {
             for block in committer.held.drain(..) {
                 meta.groups.clear_busy(block);
@@ -253,7 +261,7 @@ impl Engine {
             let mut meta = self.meta();
             let running = &mut meta.running;
             running.epoch += 1;
-            running.bytes_bound = running.worst_bytes();
+            running.bytes_bound = running.dirty.len() * WHOLE_RECORD_BYTES;
         }
         let result = self.put_in_place(committer, clean);
         if let Err(error) = &result {

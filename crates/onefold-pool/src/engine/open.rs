@@ -17,8 +17,9 @@ use crate::data::write::BATCH_BLOCKS;
 use crate::error::{PoolError, Result};
 use crate::filter::{Filter, FilterOptions};
 use crate::format::geometry::{Geometry, STATE, SUPERBLOCK, SUPERBLOCK_COPY};
-use crate::format::header::{self, BlockKind};
-use crate::format::state::Field;
+use crate::format::get_u64;
+use crate::format::header::{self, BlockKind, HEADER_BYTES};
+use crate::format::state::{FIELD_COUNT, Field};
 use crate::format::superblock::{Superblock, SuperblockError};
 use crate::journal::log::{self, Log};
 use crate::journal::replay::{self, Replayed};
@@ -74,6 +75,8 @@ pub(crate) fn check_length(device: &dyn BlockDevice, superblock: &Superblock) ->
     if found < needed { Err(PoolError::DeviceTooSmall { found, needed }) } else { Ok(()) }
 }
 
+/// No counter of any pool is larger; sums of a few of them stay far below 2^64.
+const COUNTER_MAX: u64 = 1 << 58;
 /// Unused buffers that are kept, in bytes.
 const BUFFERS_BYTES_MAX: usize = 4 << 20;
 
@@ -222,6 +225,12 @@ fn load_state(device: &dyn BlockDevice, meta: &mut Meta) -> Result<()> {
             "{ready} block groups are said to be ready, the pool has {}",
             meta.geometry.group_count()
         )));
+    }
+    for number in 0..FIELD_COUNT {
+        let value = get_u64(meta.cache.peek(STATE).expect("inserted above"), HEADER_BYTES + number * 8);
+        if value > COUNTER_MAX {
+            return Err(damaged(format!("counter {number} is {value}, more than any pool has")));
+        }
     }
     let used = meta.state(Field::DataBlocks).saturating_add(meta.state(Field::MetadataBlocks));
     if used > meta.geometry.allocatable_blocks() {

@@ -99,7 +99,8 @@ impl JournalHeader {
             tail_chain: get_u32(bytes, 40),
             clean: bytes[44] == 1,
         };
-        let sound = found.tail_position < log_blocks && found.tail_sequence < u64::MAX / 2 && bytes[44] <= 1;
+        let sound =
+            found.tail_position < log_blocks && (1..u64::MAX / 2).contains(&found.tail_sequence) && bytes[44] <= 1;
         if sound { Ok(found) } else { Err("a tail that makes no sense".to_owned()) }
     }
 }

@@ -29,7 +29,7 @@ pub enum Field {
     DataBlocks = 8,
     /// Data blocks with more than one reference.
     SharedBlocks = 9,
-    /// Map nodes, tree pages and saved filter blocks in use.
+    /// Map nodes and tree pages in use.
     MetadataBlocks = 10,
     /// Blocks promised to `fallocate`d ranges.
     ReservedBlocks = 11,

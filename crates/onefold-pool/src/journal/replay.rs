@@ -159,12 +159,19 @@ fn apply_record(replayed: &mut Replayed, geometry: &Geometry, record: Record<'_>
 /// Looks for a transaction that was durable after the one where the log seems to end.
 fn refuse_later_transactions(log: &[u8], replayed: &Replayed, geometry: &Geometry, pool_tag: u32) -> Result<()> {
     let blocks_in_log = log_blocks(geometry);
+    // Hostile blocks could each claim a transaction as long as the log.
+    let mut budget = log.len().saturating_mul(4);
     for position in 0..blocks_in_log {
         let at = usize::try_from(position).unwrap_or(0) * BLOCK_BYTES;
         let Some(opening) = Opening::decode(&log[at..], pool_tag, blocks_in_log) else { continue };
-        if opening.position != position || opening.sequence <= replayed.next_sequence {
+        let later = replayed.next_sequence + 1..=replayed.next_sequence + blocks_in_log;
+        if opening.position != position || !later.contains(&opening.sequence) {
             continue;
         }
+        budget = match budget.checked_sub(opening.length) {
+            Some(left) => left,
+            None => return Err(journal_damage(geometry, "too many blocks claim to begin a later transaction")),
+        };
         // Cheap fields say that it is later; only its checksum makes it true.
         if transaction_at(log, position, pool_tag, blocks_in_log).is_some() {
             let what = format!(

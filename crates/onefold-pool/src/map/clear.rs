@@ -19,6 +19,8 @@ use crate::tree;
 
 /// Leaves that one step of reclaim frees at most.
 const LEAVES_PER_STEP: usize = 4;
+/// A journal of fewer blocks might not take [`LEAVES_PER_STEP`] leaves in one transaction.
+const SMALL_JOURNAL_BLOCKS: u64 = 4400;
 
 /// A node of a map and the part of the file that it covers.
 #[derive(Clone, Copy)]
@@ -42,7 +44,7 @@ impl Op<'_> {
                 inode.map = MapRoot::Inline(entries);
                 self.add_totals(inode, change);
             }
-            MapRoot::Tree { levels, root } => {
+            MapRoot::Tree { levels, .. } => {
                 let span = map_node::entry_span(levels);
                 let end = end.min(span);
                 if first == 0 && end == span {
@@ -50,7 +52,6 @@ impl Op<'_> {
                 }
                 if first < end {
                     let mut path = self.map_path(inode, first, levels - 1)?;
-                    let _ = root;
                     let top = Covered { node: path.last(), level: levels - 1, base: 0 };
                     let change = self.clear_node(inode, &mut path, top, first..end)?;
                     self.add_totals(inode, change);
@@ -206,10 +207,13 @@ impl Op<'_> {
             return Ok(true);
         }
         let entries = self.map_entries(node, level)?;
+        // A leaf may touch a store page for each of its entries: a small journal takes one leaf at a time.
+        let leaves_per_step =
+            if self.meta.geometry.journal_blocks < SMALL_JOURNAL_BLOCKS { 1 } else { LEAVES_PER_STEP };
         let mut batch = Vec::new();
         for (slot, entry) in entries.iter().enumerate().filter(|(_, entry)| **entry != MapEntry::Hole) {
             batch.push((slot, *entry));
-            if batch.len() == LEAVES_PER_STEP {
+            if batch.len() == leaves_per_step {
                 break;
             }
         }

@@ -32,8 +32,8 @@ impl Op<'_> {
         let mut done = 0;
         while done < entries.len() {
             let index = first + done as u64;
-            if let (MapRoot::Inline(_), Some(end)) = (&inode.map, inline_index(first + entries.len() as u64 - 1)) {
-                let _ = end;
+            let last = first + entries.len() as u64 - 1;
+            if matches!(inode.map, MapRoot::Inline(_)) && inline_index(last).is_some() {
                 return self.map_write_inline(inode, index, &entries[done..]);
             }
             let at = entry_index(index, 0);
@@ -57,6 +57,14 @@ impl Op<'_> {
     }
 
     fn map_write_leaf(&mut self, inode: &mut Inode, first: u64, entries: &[MapEntry]) -> OpResult<()> {
+        let all_holes = entries.iter().all(|entry| *entry == MapEntry::Hole);
+        if all_holes
+            && matches!(inode.map, MapRoot::Tree { .. })
+            && self.map_node_at(inode, first, 0)? == MapEntry::Hole
+        {
+            // Zeros where nothing is: no map is made for them.
+            return Ok(());
+        }
         let path = self.map_path(inode, first, 0)?;
         let leaf = path.last();
         let at = entry_index(first, 0);

@@ -61,7 +61,20 @@ impl Op<'_> {
             missing -= run.count;
             runs.push(run);
         }
+        self.refuse_blocks_in_use(&runs)?;
         Ok(runs)
+    }
+
+    /// A bitmap that calls a block free which its entry says is used is damaged: nothing must be written there.
+    fn refuse_blocks_in_use(&mut self, runs: &[Run]) -> OpResult<()> {
+        let blocks = || runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset)));
+        self.want_entries(blocks())?;
+        for block in blocks() {
+            if self.entry(block)?.usage != BlockUse::Free {
+                return Err(damaged(BlockKind::Bitmap.name(), block, "a block in use is called free"));
+            }
+        }
+        Ok(())
     }
 
     /// Makes the first free run of a group at or after `from` busy, or its first `most` blocks: they are to be discarded,
@@ -88,11 +101,17 @@ impl Op<'_> {
             return Err(OpError::NeedGroup(ready));
         }
         // Nothing but small holes: take them, and those of the metadata run as well.
-        self.meta.groups.metadata_run = (0, 0);
+        self.give_up_metadata_run();
         match self.find_in_groups(ready, 1, count)? {
             Some(run) => Ok(run),
             None => Err(PoolError::NoSpace.into()),
         }
+    }
+
+    /// Gives the run kept for metadata back. What was found out about its group did not count its blocks.
+    fn give_up_metadata_run(&mut self) {
+        let (first, _) = std::mem::take(&mut self.meta.groups.metadata_run);
+        self.meta.groups.forget_runs(first / GROUP_BLOCKS);
     }
 
     /// Looks for a run of at least `least` and at most `most` blocks, from the data cursor on, around all groups.
@@ -145,6 +164,14 @@ impl Op<'_> {
             }
             let count = count.min(most).min(end.saturating_sub(first));
             if count >= least {
+                let run = (first..first + count).map(|within| BlockNo(group * GROUP_BLOCKS + within));
+                if let Some(block) = run.into_iter().find(|block| !self.meta.geometry.is_allocatable(*block)) {
+                    return Err(damaged(
+                        BlockKind::Bitmap.name(),
+                        block,
+                        "a structure with a fixed place is called free",
+                    ));
+                }
                 return Ok(Some((first, count)));
             }
             at = first + count.max(1);
@@ -185,6 +212,7 @@ impl Op<'_> {
             return Err(PoolError::NoSpace.into());
         }
         let block = self.find_metadata_block()?;
+        self.refuse_blocks_in_use(&[Run { first: block, count: 1 }])?;
         self.set_bit(block, true)?;
         self.set_entry(block, &Entry::metadata(usage))?;
         self.count(Field::MetadataBlocks, 1);
@@ -203,7 +231,7 @@ impl Op<'_> {
                     return Ok(BlockNo(block));
                 }
             }
-            self.meta.groups.metadata_run = (0, 0);
+            self.give_up_metadata_run();
         }
         self.open_metadata_run()
     }

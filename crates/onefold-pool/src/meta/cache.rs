@@ -142,8 +142,11 @@ impl Cache {
     pub(crate) fn insert(&mut self, block: BlockNo, kind: BlockKind, bytes: Arc<BlockBytes>) -> &mut Slot {
         self.loading.remove(&block);
         self.remove(block);
-        if self.index.len() >= self.capacity {
-            self.evict_one();
+        // Two for one while there are too many, so that a cache that had to grow shrinks back.
+        for _ in 0..2 {
+            if self.index.len() >= self.capacity {
+                self.evict_one();
+            }
         }
         let slot = Slot { block, kind, bytes, dirty: None, logged_epoch: 0, home_sequence: 0, referenced: true };
         let at = self.vacant.pop().unwrap_or_else(|| {

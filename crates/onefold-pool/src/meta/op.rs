@@ -366,7 +366,6 @@ impl<'a> Op<'a> {
 
     /// Takes back everything. Returns the blocks that were missing.
     pub(crate) fn roll_back(mut self) -> Vec<Fault> {
-        self.ended = true;
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Bytes { block, offset, saved } => {
@@ -382,6 +381,8 @@ impl<'a> Op<'a> {
             }
         }
         self.forget_dirty();
+        // Only now: a panic on the way leaves a pool that has stopped.
+        self.ended = true;
         std::mem::take(&mut self.faults)
     }
 

@@ -11,6 +11,9 @@ use crate::meta::Privilege;
 use crate::options::StorePlacement;
 use crate::progress::Progress;
 
+/// Blocks discarded at once: they are out of everybody's reach meanwhile.
+const TRIM_BLOCKS: u64 = 2048;
+
 impl Pool {
     /// Does one bounded step of background work: reading fingerprints into the filter, reclaim of deleted files.
     /// Returns false when nothing is left. Pools opened with `background` do this by themselves.
@@ -95,7 +98,7 @@ impl Pool {
             let mut from = 0;
             while from < geometry.group_blocks(group) {
                 // The run is busy while it is discarded: nobody gets it meanwhile.
-                let run = engine.run(Privilege::Freeing, |op| op.reserve_free_run(group, from, GROUP_BLOCKS))?;
+                let run = engine.run(Privilege::Freeing, |op| op.reserve_free_run(group, from, TRIM_BLOCKS))?;
                 let Some(run) = run else { break };
                 let result = engine.device.discard(run.first, run.count);
                 let mut meta = engine.meta();

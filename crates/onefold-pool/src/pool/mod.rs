@@ -76,7 +76,10 @@ impl Pool {
         if self.engine.options.read_only {
             return Ok(());
         }
-        self.engine.save_filter()?;
+        // First what was acknowledged. The saved filter is a convenience: it needs free blocks that a sparse file may not
+        // have, and without it the next opening reads the fingerprint stores.
+        self.engine.commit()?;
+        let _ = self.engine.save_filter();
         self.engine.commit_and_close()?;
         if let Some(pulse) = &self.engine.pulse {
             pulse.release()?;

@@ -49,7 +49,7 @@ impl Pool {
         let references = blocks(Field::References).min(logical);
         let data = blocks(Field::DataBlocks).min(references);
         let shared = blocks(Field::SharedBlocks).min(data);
-        let bytes = |count: u64| count * BLOCK_BYTES_U64;
+        let bytes = |count: u64| count.saturating_mul(BLOCK_BYTES_U64);
         let fixed = superblock.geometry.total_blocks - superblock.geometry.allocatable_blocks();
         let busy = meta.groups.busy_count();
         let awaiting_reclaim = blocks(Field::DataBlocks) - data;
