@@ -4,8 +4,10 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use onefold_pool::{Pool, PoolError};
 use rustix::io::Errno;
@@ -13,6 +15,9 @@ use rustix::mount::UnmountFlags;
 
 use crate::fuse::{Invalidate, OpenFiles};
 use crate::mount_table::{DeviceNumber, device_at};
+
+/// How long a daemon that must go waits for the kernel to hand over what it has cached.
+const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 
 /// Why an unmount did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +85,7 @@ impl Stopper {
     /// Ends the mount in any case, for a daemon that was told to stop. A mount that is in use is not simply detached,
     /// for then it would live on unseen until the last file is closed:
     ///
-    /// 1. What the kernel has cached is handed over, and
+    /// 1. What the kernel has cached is handed over, as far as that is done within five seconds, and
     /// 2. made durable: whoever is cut off loses nothing that was written before.
     /// 3. The connection is ended and the mount detached; whoever has files open gets errors.
     ///
@@ -92,10 +97,25 @@ impl Stopper {
             Ok(()) => return Ok(()),
             Err(error) => return Err(StopError::Unmount(error)),
         }
-        self.mount.hand_over_caches();
+        self.hand_over_caches_for(HAND_OVER_MAX);
         let synced = self.mount.pool.sync();
         self.mount.unmount(Manner::Forced).map_err(StopError::Unmount)?;
         synced.map_err(StopError::Sync)
+    }
+
+    /// Hands the kernel's caches over, for `time` at most: a program that goes on writing fills them as fast as they are
+    /// emptied. The thread that is left waiting in the kernel then ends with the connection.
+    fn hand_over_caches_for(&self, time: Duration) {
+        let (done, finished) = mpsc::channel();
+        let mount = Arc::clone(&self.mount);
+        let handing = thread::Builder::new().name("hand-over".to_owned()).spawn(move || {
+            mount.hand_over_caches();
+            // Nobody listens any more after `time`.
+            let _ = done.send(());
+        });
+        if handing.is_ok() {
+            let _ = finished.recv_timeout(time);
+        }
     }
 
     /// Notes that the kernel has let go of the mount.
