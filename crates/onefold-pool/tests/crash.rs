@@ -20,7 +20,7 @@ use onefold_pool::{Durability, Ino, OpenOptions, Pool};
 use workloads::{WORKLOADS, Workload};
 
 /// Images tried when nothing else is asked for.
-const IMAGES: u64 = 30_000;
+const IMAGES: u64 = 12_000;
 /// Images of one round of all workloads; the next round has another seed.
 const ROUND_IMAGES: u64 = 4_000;
 /// Of so many images one has its recovery cut as well.
