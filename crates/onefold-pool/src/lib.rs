@@ -16,6 +16,7 @@ pub mod options;
 pub mod pool;
 pub mod progress;
 pub mod stat;
+mod sync;
 pub mod tree;
 
 pub use attr::{

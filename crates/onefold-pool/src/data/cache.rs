@@ -3,11 +3,10 @@
 //! A block is put in while a reader's range lock keeps it from being freed, and taken out before it is written anew.
 //! Large reads go round it: they would only throw out what is read again.
 
-use parking_lot::Mutex;
-
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
 use crate::meta::cache::BlockMap;
+use crate::sync::Mutex;
 
 /// Reads of more blocks than this are not cached.
 pub(crate) const CACHED_READ_BLOCKS: usize = 32;

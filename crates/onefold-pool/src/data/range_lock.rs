@@ -5,9 +5,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::attr::Ino;
+use crate::sync::{Condvar, Mutex};
 
 /// How a range is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

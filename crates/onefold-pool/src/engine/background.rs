@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
 use super::Engine;
 use super::heartbeat::{BEAT_INTERVAL, Pulse};
 use crate::error::{PoolError, Result};
+use crate::sync::{Condvar, Mutex};
 
 /// How long the worker sleeps when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(200);

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::{AlignedBuffer, BlockDevice, Random};
-use parking_lot::Mutex;
 
 use crate::error::{PoolError, Result};
 use crate::format::geometry::HEARTBEAT;
 use crate::format::heartbeat::{Heartbeat, HostId};
 use crate::options::Environment;
+use crate::sync::Mutex;
 
 /// Time between two beats.
 pub(crate) const BEAT_INTERVAL: Duration = Duration::from_secs(4);

@@ -23,7 +23,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use onefold_block::{BlockDevice, BufferPool, FingerprintKey};
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::activity::Activity;
 use crate::data::cache::DataCache;
@@ -33,6 +32,7 @@ use crate::format::superblock::Superblock;
 use crate::meta::{Meta, Op, OpError, OpResult, Privilege};
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Tries of one operation before it is given up: each try loads at least one missing block, so reaching this means
 /// that the cache thrashes.

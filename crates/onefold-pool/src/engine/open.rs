@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use onefold_block::{AlignedBuffer, BlockDevice, BufferPool};
-use parking_lot::{Condvar, Mutex};
 
 use super::Engine;
 use super::background::Wake;
@@ -30,6 +29,7 @@ use crate::meta::in_flight::InFlightTable;
 use crate::meta::running::Running;
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions};
+use crate::sync::{Condvar, Mutex};
 
 /// Reads the superblock, or its copy where that is better.
 ///

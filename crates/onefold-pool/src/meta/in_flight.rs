@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use onefold_block::{BlockNo, Fingerprint};
-use parking_lot::{Condvar, Mutex};
 
 use super::cache::BlockMap;
+use crate::sync::{Condvar, Mutex};
 
 /// What a block's identity is: content within a sharing domain.
 pub(crate) type ContentKey = (Fingerprint, u16);

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use onefold_block::BlockDevice;
-use parking_lot::Mutex;
 
 use crate::engine::{Engine, background};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Environment, OpenOptions};
+use crate::sync::Mutex;
 
 /// An open pool.
 pub struct Pool {

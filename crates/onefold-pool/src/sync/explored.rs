@@ -1,0 +1,70 @@
+//! The explorer's locks with the manners of `parking_lot`: no poisoning, and waiting takes the guard by reference.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// A lock whose taking and giving back are places where the explorer may switch to another thread.
+#[derive(Default)]
+pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+/// A held lock.
+pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
+
+/// What holders of a lock wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(shuttle::sync::Condvar);
+
+const HELD: &str = "only a wait takes the guard out, and puts it back";
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Mutex<T> {
+        Mutex(shuttle::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect(HELD)
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect(HELD)
+    }
+}
+
+impl Condvar {
+    pub(crate) fn new() -> Condvar {
+        Condvar::default()
+    }
+
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let held = guard.0.take().expect(HELD);
+        guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) {
+        let held = guard.0.take().expect(HELD);
+        let (held, _) = self.0.wait_timeout(held, time).unwrap_or_else(PoisonError::into_inner);
+        guard.0 = Some(held);
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}

@@ -1,0 +1,16 @@
+//! The locks of the pool, from one place, so that another kind can be put under all of them at once.
+//!
+//! Normally they are those of `parking_lot`. With the feature `explore` they are those of `shuttle`, a schedule
+//! explorer: it runs all threads of a test on one, switches between them at every lock, unlock and wait, and decides by
+//! a seed who goes on. `tests/schedules` looks at thousands of orders that way, and can show each again.
+//!
+//! Not behind this module, because no decision hangs on them: the counters of [`crate::activity`], and the threads of
+//! [`crate::engine::background`]. A pool that is explored is opened without them; the test's own threads do their work.
+
+#[cfg(feature = "explore")]
+mod explored;
+
+#[cfg(feature = "explore")]
+pub(crate) use explored::{Condvar, Mutex, MutexGuard};
+#[cfg(not(feature = "explore"))]
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
