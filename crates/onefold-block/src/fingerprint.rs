@@ -48,6 +48,8 @@ impl fmt::Debug for Fingerprint {
 pub struct FingerprintKey {
     bytes: [u8; FingerprintKey::BYTES],
     words: [u32; 8],
+    /// What is left of a fingerprint; all of it but in tests.
+    kept: u128,
 }
 
 /// What keeps this use of a pool's key apart from any other. Part of the on-disk format.
@@ -80,7 +82,7 @@ impl FingerprintKey {
         for (word, piece) in words.iter_mut().zip(bytes.as_chunks().0) {
             *word = u32::from_le_bytes(*piece);
         }
-        FingerprintKey { bytes, words }
+        FingerprintKey { bytes, words, kept: u128::MAX }
     }
 
     /// Returns the key of sharing domain `domain` in the pool that owns `pool_key`.
@@ -92,6 +94,20 @@ impl FingerprintKey {
         FingerprintKey::new(blake3::derive_key(DOMAIN_CONTEXT, &material))
     }
 
+    /// Returns this key, but with fingerprints of which all bits after the first `bits` are zero: different blocks then
+    /// often have the same. For tests only.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn shortened(self, bits: u8) -> FingerprintKey {
+        let dropped = u128::MAX.checked_shr(u32::from(bits)).unwrap_or(0);
+        FingerprintKey { kept: !dropped, ..self }
+    }
+
+    /// Makes a fingerprint of a digest's first bytes.
+    fn keep(&self, digest: [u8; Fingerprint::BYTES]) -> Fingerprint {
+        Fingerprint((u128::from_be_bytes(digest) & self.kept).to_be_bytes())
+    }
+
     /// Returns the fingerprint of one block.
     ///
     /// # Panics
@@ -100,7 +116,7 @@ impl FingerprintKey {
     pub fn fingerprint(&self, block: &[u8]) -> Fingerprint {
         assert_eq!(block.len(), BLOCK_BYTES, "fingerprints are of whole blocks");
         let hash = blake3::keyed_hash(&self.bytes, block);
-        Fingerprint(*hash.as_bytes().first_chunk().expect("32 bytes have a first 16"))
+        self.keep(*hash.as_bytes().first_chunk().expect("32 bytes have a first 16"))
     }
 
     /// Puts the fingerprints of consecutive blocks into `out`, twice as fast as one at a time.
@@ -174,7 +190,7 @@ impl FingerprintKey {
         }
         self.hash_parents(platform, &roots[..blocks.len()], ROOT, &mut level);
         for (out, node) in out.iter_mut().zip(level.as_chunks::<NODE_BYTES>().0) {
-            out.0.copy_from_slice(&node[..Fingerprint::BYTES]);
+            *out = self.keep(*node.first_chunk().expect("32 bytes have a first 16"));
         }
     }
 
@@ -275,6 +291,24 @@ mod tests {
         let fingerprint = Fingerprint(*b"\x01\x23\x45\x67\x89\xab\xcd\xef01234567");
         assert_eq!(fingerprint.to_string(), "0123456789abcdef3031323334353637");
         assert_eq!(fingerprint.prefix_u64(), 0x0123_4567_89ab_cdef);
+    }
+
+    #[test]
+    fn a_shortened_key_keeps_the_first_bits_only() {
+        let key = FingerprintKey::new([3; 32]);
+        let data = random_blocks(9, 20);
+        let blocks: Vec<&[u8]> = data.chunks(BLOCK_BYTES).collect();
+        for bits in [0, 1, 11, 127, 128, 255] {
+            let mut short = [Fingerprint::default(); 20];
+            key.clone().shortened(bits).fingerprint_each(&blocks, &mut short);
+            for (block, short) in blocks.iter().zip(short) {
+                let whole = u128::from_be_bytes(key.fingerprint(block).0);
+                let dropped = 128 - u32::from(bits.min(128));
+                let expected = whole.checked_shr(dropped).unwrap_or(0).checked_shl(dropped).unwrap_or(0);
+                assert_eq!(u128::from_be_bytes(short.0), expected, "{bits} bits");
+                assert_eq!(key.clone().shortened(bits).fingerprint(block), short);
+            }
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub use attr::{
 };
 pub use error::{PoolError, Result};
 pub use format::heartbeat::HostId;
+#[doc(hidden)]
+pub use options::TestLimits;
 pub use options::{CreateOptions, Environment, Journaling, OpenOptions, Prefetch, StorePlacement, Verify};
 pub use pool::Pool;
 pub use progress::{NoProgress, Progress};

@@ -94,6 +94,25 @@ pub enum Journaling {
     Off,
 }
 
+/// Numbers made small, so that tests meet all the time what a real pool meets never or once in years. For tests only: a
+/// pool that was written with short fingerprints must not be opened without them.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TestLimits {
+    /// Bits of each fingerprint that are not zero, at least one: few bits make different blocks look equal.
+    pub fingerprint_bits: u8,
+    /// The highest reference count of a block, at least one; from there on equal content is stored again.
+    pub references_max: u32,
+    /// Whether data goes to the lowest free block, so that one that was freed is written again at once.
+    pub lowest_first: bool,
+}
+
+impl Default for TestLimits {
+    fn default() -> TestLimits {
+        TestLimits { fingerprint_bits: 128, references_max: u32::MAX, lowest_first: false }
+    }
+}
+
 /// Chosen each time a pool is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -121,6 +140,9 @@ pub struct OpenOptions {
     /// Whether threads commit, checkpoint and reclaim by themselves. Tests that replay call
     /// [`crate::Pool::commit`] and [`crate::Pool::reclaim`] instead.
     pub background: bool,
+    /// What tests make rare things happen with.
+    #[doc(hidden)]
+    pub test_limits: TestLimits,
 }
 
 impl Default for OpenOptions {
@@ -137,6 +159,7 @@ impl Default for OpenOptions {
             filter_tag_bits: None,
             host: None,
             background: true,
+            test_limits: TestLimits::default(),
         }
     }
 }

@@ -61,7 +61,8 @@ fn check_batch(context: &mut Context<'_>, batch: &[Described], buffer: &mut Alig
         context.findings.tell_users_of(*block, "data", format!("the block cannot be read: {error}"));
     }
     context.data_blocks_hashed += batch.len() as u64;
-    for block in mismatches(&context.superblock.key, batch, buffer) {
+    let pool_key = context.superblock.key;
+    for block in mismatches(|domain| FingerprintKey::derive(&pool_key, domain), batch, buffer) {
         if !failed.iter().any(|(unread, _)| *unread == block) {
             context.findings.tell_users_of(
                 block,
@@ -97,8 +98,13 @@ pub(crate) fn read(
     each.filter_map(|(block, into)| device.read(*block, into).err().map(|error| (*block, error))).collect()
 }
 
-/// Returns the blocks whose content, one after another in `content`, does not have the fingerprint described.
-pub(crate) fn mismatches(pool_key: &[u8; 32], described: &[Described], content: &[u8]) -> Vec<BlockNo> {
+/// Returns the blocks whose content, one after another in `content`, does not have the fingerprint described under
+/// the key of its sharing domain.
+pub(crate) fn mismatches(
+    key_of: impl Fn(u16) -> FingerprintKey,
+    described: &[Described],
+    content: &[u8],
+) -> Vec<BlockNo> {
     let mut domains: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
     for (at, one) in described.iter().enumerate() {
         domains.entry(one.domain).or_default().push(at);
@@ -107,7 +113,7 @@ pub(crate) fn mismatches(pool_key: &[u8; 32], described: &[Described], content: 
     for (domain, places) in domains {
         let bytes: Vec<&[u8]> = places.iter().map(|at| &content[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]).collect();
         let mut found = vec![Fingerprint::default(); places.len()];
-        FingerprintKey::derive(pool_key, domain).fingerprint_each(&bytes, &mut found);
+        key_of(domain).fingerprint_each(&bytes, &mut found);
         wrong.extend(
             places
                 .iter()

@@ -223,7 +223,7 @@ impl Op<'_> {
                 let fits = entry.usage == BlockUse::Data
                     && !entry.private
                     && entry.domain == domain
-                    && entry.count < u32::MAX
+                    && entry.count < self.meta.limits.references_max
                     && !incoming.unlike.contains(&block);
                 if fits {
                     return Ok(Found::Stored(block));
@@ -293,7 +293,7 @@ impl Op<'_> {
                 && entry.private != sharing.enabled
                 && entry.fingerprint == blocks[at].fingerprint
                 && entry.domain == sharing.domain
-                && entry.count < u32::MAX;
+                && entry.count < self.meta.limits.references_max;
             if !same {
                 lost.push(at);
             }

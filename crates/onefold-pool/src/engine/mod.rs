@@ -70,7 +70,9 @@ impl Engine {
 
     /// Returns the fingerprint key of a sharing domain.
     pub(crate) fn key(&self, domain: u16) -> FingerprintKey {
-        self.keys.lock().entry(domain).or_insert_with(|| FingerprintKey::derive(&self.pool_key, domain)).clone()
+        let bits = self.options.test_limits.fingerprint_bits;
+        let derive = || FingerprintKey::derive(&self.pool_key, domain).shortened(bits);
+        self.keys.lock().entry(domain).or_insert_with(derive).clone()
     }
 
     /// Returns an error if nothing may be changed (any more).

@@ -159,6 +159,7 @@ impl Engine {
             filter_pages_ready: 0,
             in_flight: InFlightTable::default(),
             holds: HashMap::new(),
+            limits: options.test_limits,
             stopped: None,
         };
         let activity = Activity::default();

@@ -116,7 +116,7 @@ impl Op<'_> {
 
     /// Looks for a run of at least `least` and at most `most` blocks, from the data cursor on, around all groups.
     fn find_in_groups(&mut self, ready: u64, least: u64, most: u64) -> OpResult<Option<Run>> {
-        let start = self.meta.groups.data_cursor;
+        let start = if self.meta.limits.lowest_first { Cursor::default() } else { self.meta.groups.data_cursor };
         for step in 0..=ready {
             let group = (start.group + step) % ready.max(1);
             let from = if step == 0 { start.within } else { 0 };

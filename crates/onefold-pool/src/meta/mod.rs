@@ -22,6 +22,7 @@ use onefold_block::BlockNo;
 use crate::filter::Filter;
 use crate::format::geometry::Geometry;
 use crate::format::state::Field;
+use crate::options::TestLimits;
 
 pub(crate) use op::{Op, OpError, OpResult, Privilege};
 
@@ -45,6 +46,8 @@ pub(crate) struct Meta {
     pub(crate) in_flight: in_flight::InFlightTable,
     /// Holds of doors on inodes; an unlinked inode lives as long as it has some.
     pub(crate) holds: HashMap<u64, u64>,
+    /// What tests make rare things happen with.
+    pub(crate) limits: TestLimits,
     /// The first failure, after which nothing is accepted.
     pub(crate) stopped: Option<String>,
 }

@@ -139,9 +139,8 @@ fn read_and_compare(engine: &Engine, pinned: &Pinned<'_>) -> Result<Vec<Problem>
     let blocks: Vec<BlockNo> = described.iter().map(|one| one.block).collect();
     // From the device, not from any cache: what is there is the question.
     let unread = data::read(&*engine.device, &blocks, &mut buffer);
-    let key = engine.superblock.lock().key;
     let mut problems = Vec::new();
-    for block in mismatches(&key, described, &buffer) {
+    for block in mismatches(|domain| engine.key(domain), described, &buffer) {
         let Some(expected) = described.iter().find(|one| one.block == block) else { continue };
         let entry = engine.view(|op| op.entry(block))?;
         if entry.usage != BlockUse::Data || entry.fingerprint != expected.fingerprint {
