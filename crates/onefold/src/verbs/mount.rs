@@ -163,7 +163,7 @@ fn open_options(arguments: &MountArgs) -> OpenOptions {
         filter_index_bits: arguments.filter_index_bits,
         filter_tag_bits: arguments.filter_tag_bits,
         host: host::identity(),
-        background: true,
+        ..OpenOptions::default()
     }
 }
 
