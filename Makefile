@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash bench fmt clean
+.PHONY: help demo build test lint crash races bench fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,11 @@ crash: ## Tries a seeded million of crash images. ONEFOLD_SEED=n for other ones.
 	@scripts/install-deps.sh build
 	@source scripts/lib.sh && use_rust_toolchain && \
 	  ONEFOLD_CRASH_IMAGES=$${ONEFOLD_CRASH_IMAGES:-1000000} cargo test --locked -p onefold-pool --test crash -- --nocapture
+
+races: ## Explores 20,000 orders of threads in each of a dozen scenarios. ONEFOLD_SEED=n for other ones.
+	@scripts/install-deps.sh build
+	@source scripts/lib.sh && use_rust_toolchain && \
+	  ONEFOLD_SCHEDULES=$${ONEFOLD_SCHEDULES:-20000} scripts/races.sh
 
 bench: ## Compares a pool with ext4 on the same disk, side by side. QUICK=1 takes under 3 minutes.
 	@scripts/install-deps.sh build bench

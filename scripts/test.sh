@@ -23,6 +23,9 @@ cargo build --release --locked
 step "Rust tests"
 cargo test --workspace --locked
 
+step "orders of threads"
+scripts/races.sh
+
 step "corpus and benchmark tools"
 python3 -m unittest discover -s bench/corpus
 ONEFOLD=$PWD/target/release/onefold python3 -m unittest discover -s bench/tests

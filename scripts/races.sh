@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Explores orders of threads on a pool whose locks are a schedule explorer's, and adds up how many.
+#
+# ONEFOLD_SCHEDULES=n explores n orders of each scenario, ONEFOLD_SEED=n other ones.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/lib.sh
+use_rust_toolchain
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+cargo test --locked -p onefold-pool --features explore --test schedules -- --quiet 2>&1 | tee "$log"
+awk 'match($0, /[0-9]+ schedules in/) { sum += substr($0, RSTART) }
+     END { print "schedules: " sum + 0 " in all" }' "$log"
