@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo, Fingerprint, FingerprintKey, ReadOp};
+use onefold_block::device::reads_of;
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo, Fingerprint, FingerprintKey};
 
 use super::context::Context;
 use super::reader::CheckError;
@@ -80,16 +81,7 @@ pub(crate) fn read(
     blocks: &[BlockNo],
     buffer: &mut AlignedBuffer,
 ) -> Vec<(BlockNo, std::io::Error)> {
-    let mut batch: Vec<ReadOp<'_>> = Vec::new();
-    let mut rest: &mut [u8] = &mut buffer[..blocks.len() * BLOCK_BYTES];
-    let mut at = 0;
-    while at < blocks.len() {
-        let run = (0..).zip(&blocks[at..]).take_while(|(offset, block)| **block == blocks[at].plus(*offset)).count();
-        let (into, after) = rest.split_at_mut(run * BLOCK_BYTES);
-        batch.push(ReadOp { first: blocks[at], into });
-        rest = after;
-        at += run;
-    }
+    let mut batch = reads_of(blocks, buffer);
     if device.read_batch(&mut batch).is_ok() {
         return Vec::new();
     }

@@ -1,5 +1,6 @@
 //! Reading data blocks by their physical numbers.
 
+use onefold_block::device::runs;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, ReadOp};
 
 use super::cache::CACHED_READ_BLOCKS;
@@ -17,29 +18,26 @@ impl Engine {
         debug_assert_eq!(entries.len() * BLOCK_BYTES, into.len());
         let cached = entries.len() <= CACHED_READ_BLOCKS;
         let mut batch: Vec<ReadOp<'_>> = Vec::new();
-        let mut runs: Vec<(usize, usize)> = Vec::new();
+        let mut missed: Vec<(usize, BlockNo)> = Vec::new();
         let mut rest = &mut *into;
-        let mut at = 0;
-        while at < entries.len() {
-            let run = match entries[at] {
-                MapEntry::Hole | MapEntry::Reserved => {
-                    let (into, after) = rest.split_at_mut(BLOCK_BYTES);
-                    into.fill(0);
-                    rest = after;
-                    at += 1;
-                    continue;
-                }
-                MapEntry::Block(first) => consecutive(&entries[at..], first),
-            };
-            let MapEntry::Block(first) = entries[at] else { continue };
-            let run = if cached { 1 } else { run };
-            let (into, after) = rest.split_at_mut(run * BLOCK_BYTES);
+        for run in runs(entries, MapEntry::block) {
+            let (into, after) = rest.split_at_mut(run.places.len() * BLOCK_BYTES);
             rest = after;
-            if !(cached && self.data_cache.read(first, into)) {
-                runs.push((at, run));
+            let Some(first) = run.first else {
+                into.fill(0);
+                continue;
+            };
+            if !cached {
                 batch.push(ReadOp { first, into });
+                continue;
             }
-            at += run;
+            let blocks = run.places.zip((first.0..).map(BlockNo));
+            for ((at, block), into) in blocks.zip(into.chunks_exact_mut(BLOCK_BYTES)) {
+                if !self.data_cache.read(block, into) {
+                    missed.push((at, block));
+                    batch.push(ReadOp { first: block, into });
+                }
+            }
         }
         if batch.is_empty() {
             return Ok(());
@@ -47,12 +45,8 @@ impl Engine {
         let block = batch[0].first;
         self.device.read_batch(&mut batch).map_err(|source| PoolError::Io { action: "read", block, source })?;
         drop(batch);
-        if cached {
-            for (at, _) in runs {
-                if let MapEntry::Block(block) = entries[at] {
-                    self.data_cache.insert(block, &into[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]);
-                }
-            }
+        for (at, block) in missed {
+            self.data_cache.insert(block, &into[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]);
         }
         Ok(())
     }
@@ -66,9 +60,4 @@ impl Engine {
         self.fetch(&[MapEntry::Block(block)], &mut buffer)?;
         Ok(buffer)
     }
-}
-
-/// Returns how many entries from the first on name consecutive blocks.
-fn consecutive(entries: &[MapEntry], first: BlockNo) -> usize {
-    (0..).zip(entries).take_while(|(offset, entry)| **entry == MapEntry::Block(first.plus(*offset))).count()
 }

@@ -16,7 +16,8 @@
 
 use std::sync::Arc;
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint, WriteOp};
+use onefold_block::device::writes_of;
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint};
 
 use super::decide::{Applied, Fate, Incoming, Sharing};
 use crate::activity::Counter;
@@ -42,16 +43,17 @@ struct Plan<'e> {
 }
 
 impl Plan<'_> {
-    /// Gives back what the fate of block `at` holds.
-    fn give_back(&mut self, at: usize) {
-        let fate = std::mem::replace(&mut self.fates[at], Fate::Hole);
+    /// Gives back what the fates of some blocks hold.
+    fn give_back(&mut self, places: impl IntoIterator<Item = usize>) {
         let mut meta = self.engine.meta();
-        match fate {
-            Fate::Hole | Fate::Same(_) => {}
-            Fate::Share(block) => meta.in_flight.unpin(block),
-            Fate::Attach(flight) | Fate::Write(flight) => {
-                if meta.in_flight.leave(flight.block) {
-                    meta.groups.clear_busy(flight.block);
+        for at in places {
+            match std::mem::replace(&mut self.fates[at], Fate::Hole) {
+                Fate::Hole | Fate::Same(_) => {}
+                Fate::Share(block) => meta.in_flight.unpin(block),
+                Fate::Attach(flight) | Fate::Write(flight) => {
+                    if meta.in_flight.leave(flight.block) {
+                        meta.groups.clear_busy(flight.block);
+                    }
                 }
             }
         }
@@ -60,13 +62,13 @@ impl Plan<'_> {
 
 impl Drop for Plan<'_> {
     fn drop(&mut self) {
-        for at in 0..self.fates.len() {
-            if let Fate::Write(flight) = &self.fates[at] {
+        for fate in &self.fates {
+            if let Fate::Write(flight) = fate {
                 // Does nothing where the write has ended; otherwise nobody may wait for it for ever.
                 flight.fail_if_unfinished();
             }
-            self.give_back(at);
         }
+        self.give_back(0..self.fates.len());
     }
 }
 
@@ -124,9 +126,7 @@ impl Engine {
                 }
             }
             undecided = with_followers(&plan.fates, undecided);
-            for &at in &undecided {
-                plan.give_back(at);
-            }
+            plan.give_back(undecided.iter().copied());
         }
         self.count_fates(&plan.fates);
         Ok(())
@@ -174,15 +174,8 @@ impl Engine {
             place.copy_from_slice(bytes);
             self.data_cache.forget(*block);
         }
-        let mut batch: Vec<WriteOp<'_>> = Vec::new();
-        let mut at = 0;
-        while at < new.len() {
-            let first = new[at].0;
-            let run = (at..new.len()).take_while(|&next| new[next].0.0 == first.0 + (next - at) as u64).count();
-            batch.push(WriteOp { first, from: &buffer[at * BLOCK_BYTES..(at + run) * BLOCK_BYTES] });
-            at += run;
-        }
-        let written = self.device.write_batch(&batch);
+        let places: Vec<BlockNo> = new.iter().map(|(block, _, _)| *block).collect();
+        let written = self.device.write_batch(&writes_of(&places, &buffer));
         let state = if written.is_ok() { WriteState::Written } else { WriteState::Failed };
         if written.is_err() {
             let mut meta = self.meta();

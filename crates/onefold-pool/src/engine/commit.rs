@@ -21,7 +21,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, WriteOp};
+use onefold_block::device::writes_of;
+use onefold_block::{AlignedBuffer, BlockNo};
 
 use super::Engine;
 use crate::activity::Counter;
@@ -298,16 +299,13 @@ impl Engine {
                 *place = ***bytes;
                 header::seal(place);
             }
-            let mut batch: Vec<WriteOp<'_>> = Vec::new();
-            let mut at = 0;
-            while at < piece.len() {
-                let first = *piece[at].0;
-                let run = (at..piece.len()).take_while(|&next| piece[next].0.0 == first.0 + (next - at) as u64).count();
-                batch.push(WriteOp { first, from: &buffer[at * BLOCK_BYTES..(at + run) * BLOCK_BYTES] });
-                at += run;
-            }
-            let block = *piece[0].0;
-            self.device.write_batch(&batch).map_err(|source| PoolError::Io { action: "write", block, source })?;
+            let places: Vec<BlockNo> = piece.iter().map(|(block, _)| **block).collect();
+            let block = places[0];
+            self.device.write_batch(&writes_of(&places, &buffer)).map_err(|source| PoolError::Io {
+                action: "write",
+                block,
+                source,
+            })?;
         }
         Ok(())
     }

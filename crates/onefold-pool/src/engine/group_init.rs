@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
+use onefold_block::device::writes_of;
+use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 
 use super::Engine;
 use crate::error::{PoolError, Result};
@@ -41,18 +42,13 @@ pub(crate) fn blank_group(geometry: &Geometry, pool_tag: u32, group: u64) -> Vec
 /// # Errors
 /// [`PoolError::NoSpace`] where a sparse backing file is full; other device errors.
 pub(crate) fn write_blocks(device: &dyn BlockDevice, blocks: &[(BlockNo, BlockKind, BlockBytes)]) -> Result<()> {
-    let mut at = 0;
-    while at < blocks.len() {
-        let first = blocks[at].0;
-        let run = (at..blocks.len()).take_while(|&next| blocks[next].0.0 == first.0 + (next - at) as u64).count();
-        let mut buffer = AlignedBuffer::zeroed(run);
-        for (place, (_, _, bytes)) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(&blocks[at..]) {
-            place.copy_from_slice(bytes);
-        }
-        device.write(first, &buffer).map_err(|source| write_error(first, source))?;
-        at += run;
+    let places: Vec<BlockNo> = blocks.iter().map(|(at, _, _)| *at).collect();
+    let Some(&first) = places.first() else { return Ok(()) };
+    let mut buffer = AlignedBuffer::zeroed(blocks.len());
+    for (place, (_, _, bytes)) in buffer.blocks_mut().zip(blocks) {
+        *place = *bytes;
     }
-    Ok(())
+    device.write_batch(&writes_of(&places, &buffer)).map_err(|source| write_error(first, source))
 }
 
 /// Returns the pool's error for a failed write outside the journal: a full backing file is no dead disk.

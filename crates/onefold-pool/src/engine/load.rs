@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, ReadOp};
+use onefold_block::device::reads_of;
+use onefold_block::{AlignedBuffer, BlockNo};
 
 use super::Engine;
 use crate::activity::Counter;
@@ -100,19 +101,8 @@ impl Engine {
     }
 
     fn read_runs(&self, sorted: &[Fault], buffer: &mut AlignedBuffer) -> Result<()> {
-        let mut batch: Vec<ReadOp<'_>> = Vec::new();
-        let mut rest: &mut [u8] = buffer;
-        let mut at = 0;
-        while at < sorted.len() {
-            let first = sorted[at].block;
-            let run =
-                (at..sorted.len()).take_while(|&next| sorted[next].block.0 == first.0 + (next - at) as u64).count();
-            let (into, after) = rest.split_at_mut(run * BLOCK_BYTES);
-            batch.push(ReadOp { first, into });
-            rest = after;
-            at += run;
-        }
-        let block = sorted[0].block;
+        let blocks: Vec<BlockNo> = sorted.iter().map(|fault| fault.block).collect();
+        let (block, mut batch) = (blocks[0], reads_of(&blocks, buffer));
         self.device.read_batch(&mut batch).map_err(|source| PoolError::Io { action: "read", block, source })
     }
 }

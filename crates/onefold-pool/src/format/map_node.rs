@@ -44,6 +44,15 @@ pub enum MapEntry {
 }
 
 impl MapEntry {
+    /// Returns the block that it names.
+    #[must_use]
+    pub fn block(&self) -> Option<BlockNo> {
+        match self {
+            MapEntry::Block(block) => Some(*block),
+            MapEntry::Hole | MapEntry::Reserved => None,
+        }
+    }
+
     /// Returns the 8 bytes as a number.
     #[must_use]
     pub fn encode(self) -> u64 {

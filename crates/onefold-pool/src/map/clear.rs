@@ -266,11 +266,5 @@ fn from_len(place: u64) -> usize {
 
 /// Returns the blocks that entries name.
 pub(crate) fn blocks_of(entries: &[MapEntry]) -> Vec<BlockNo> {
-    entries
-        .iter()
-        .filter_map(|entry| match entry {
-            MapEntry::Block(block) => Some(*block),
-            MapEntry::Hole | MapEntry::Reserved => None,
-        })
-        .collect()
+    entries.iter().filter_map(MapEntry::block).collect()
 }
