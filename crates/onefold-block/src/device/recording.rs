@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -46,6 +47,8 @@ impl Event {
 pub struct RecordingDevice {
     start: MemoryImage,
     device: MemoryDevice,
+    /// The blocks that the device says it has: at most those of `start`.
+    block_count: AtomicU64,
     /// Held while a change is made, so that events are in the order of their effects.
     events: Mutex<Vec<Event>>,
 }
@@ -54,7 +57,22 @@ impl RecordingDevice {
     /// Returns a device that starts with the content of `start` and an empty recording.
     #[must_use]
     pub fn new(start: MemoryImage) -> RecordingDevice {
-        RecordingDevice { device: MemoryDevice::from(start.clone()), start, events: Mutex::new(Vec::new()) }
+        RecordingDevice {
+            device: MemoryDevice::from(start.clone()),
+            block_count: AtomicU64::new(start.block_count()),
+            start,
+            events: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Sets how many of its blocks the device shows from now on, as when a partition is made longer. Crash images have
+    /// all of them.
+    ///
+    /// # Panics
+    /// When the image that the recording started with has fewer.
+    pub fn show(&self, block_count: u64) {
+        assert!(block_count <= self.start.block_count(), "the image has {} blocks", self.start.block_count());
+        self.block_count.store(block_count, Ordering::Relaxed);
     }
 
     /// Notes that at this point something was promised; what, is the caller's business. Crash images later than the
@@ -78,7 +96,7 @@ impl RecordingDevice {
 
 impl BlockDevice for RecordingDevice {
     fn block_count(&self) -> io::Result<u64> {
-        self.device.block_count()
+        Ok(self.block_count.load(Ordering::Relaxed))
     }
 
     fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
@@ -86,7 +104,7 @@ impl BlockDevice for RecordingDevice {
     }
 
     fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
-        check_on_device(first, whole_blocks(from.len())?, self.start.block_count())?;
+        check_on_device(first, whole_blocks(from.len())?, self.block_count()?)?;
         let blocks: Arc<[SharedBlock]> = from.as_chunks().0.iter().map(|block| Arc::new(*block)).collect();
         let mut events = self.events.lock();
         self.device.set(first, &blocks);
@@ -168,6 +186,17 @@ mod tests {
         assert_eq!(recording.marks_before(3).collect::<Vec<_>>(), [77]);
         assert_eq!([recording.syncs_before(1), recording.syncs_before(2)], [0, 1]);
         assert_eq!(device.image().get(BlockNo(0)).unwrap()[0], 1);
+    }
+
+    #[test]
+    fn a_device_shows_as_many_blocks_as_it_was_told() {
+        let device = RecordingDevice::new(MemoryImage::new(8));
+        device.show(4);
+        assert_eq!(device.block_count().unwrap(), 4);
+        assert!(device.write(BlockNo(4), &[1; BLOCK_BYTES]).is_err());
+        device.show(8);
+        device.write(BlockNo(4), &[1; BLOCK_BYTES]).unwrap();
+        assert_eq!(device.recording().start().block_count(), 8);
     }
 
     #[test]

@@ -21,6 +21,10 @@ pub(super) enum Fate {
     FirstSectors(usize),
     /// Only the last so many sectors are new.
     LastSectors(usize),
+    /// This sector is old, all others are new.
+    WithoutSector(usize),
+    /// Only this sector is new.
+    OneSector(usize),
     /// Each block is new or old, as the seed has it.
     SomeBlocks(u64),
     /// Each sector is new or old, as the seed has it.
@@ -67,6 +71,8 @@ impl Fate {
             Fate::Lost => false,
             Fate::FirstSectors(count) => sector < count,
             Fate::LastSectors(count) => sector >= sectors.saturating_sub(count),
+            Fate::WithoutSector(lost) => sector != lost,
+            Fate::OneSector(alone) => sector == alone,
             Fate::SomeBlocks(seed) => mix(seed, sector / SECTORS_PER_BLOCK) & 1 == 1,
             Fate::SomeSectors(seed) => mix(seed, sector) & 1 == 1,
         }
@@ -99,6 +105,8 @@ impl fmt::Display for Fate {
             Fate::Lost => f.write_str("lost"),
             Fate::FirstSectors(count) => write!(f, "torn after {count} sectors"),
             Fate::LastSectors(count) => write!(f, "torn before the last {count} sectors"),
+            Fate::WithoutSector(lost) => write!(f, "without its sector {lost}"),
+            Fate::OneSector(alone) => write!(f, "with nothing but its sector {alone}"),
             Fate::SomeBlocks(seed) => write!(f, "blocks torn by seed {seed:#x}"),
             Fate::SomeSectors(seed) => write!(f, "sectors torn by seed {seed:#x}"),
         }
@@ -161,6 +169,8 @@ mod tests {
         assert_eq!(new_sectors(Fate::FirstSectors(9)), (0..9).collect::<Vec<_>>());
         assert_eq!(new_sectors(Fate::LastSectors(1)), [23]);
         assert_eq!(new_sectors(Fate::LastSectors(17)), (7..24).collect::<Vec<_>>());
+        assert_eq!(new_sectors(Fate::OneSector(9)), [9]);
+        assert_eq!(new_sectors(Fate::WithoutSector(9)), (0..9).chain(10..24).collect::<Vec<_>>());
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl CrashImages<'_> {
         let (events, cut) = (self.recording.events(), self.prefix_cut);
         let mut image = match shape {
             Shape::Prefix | Shape::AllBut { .. } => self.prefix.clone(),
-            Shape::Only(_) | Shape::Subset { .. } => self.base.clone(),
+            Shape::Only { .. } | Shape::Subset { .. } => self.base.clone(),
         };
         match shape {
             Shape::Prefix => {}
@@ -137,7 +137,12 @@ impl CrashImages<'_> {
                     self.gap.settle(&mut image, &self.base, block, cut, self.plan.seed, fate_of);
                 }
             }
-            Shape::Only(event) => apply(&events[event], event, &mut image, self.plan.seed),
+            Shape::Only { event, fate } => {
+                let fate_of = |index| if index == event { fate } else { Fate::Lost };
+                for block in blocks_of(&events[event]) {
+                    self.gap.settle(&mut image, &self.base, block, cut, self.plan.seed, fate_of);
+                }
+            }
             Shape::Subset { seed } => {
                 let fate_of = |index: usize| match sectors_of(&events[index]) {
                     0 => Fate::random_whole(mix(seed, index)),

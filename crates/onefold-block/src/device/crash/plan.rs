@@ -22,6 +22,9 @@ pub struct CrashPlan {
     /// In how many ways each write is torn, both as the last one begun and with the rest of its gap there: after the
     /// first sector, before the last, before all but the first, after all but the last, then at random.
     pub torn_splits: u32,
+    /// At the end of each gap: each sector of each of its writes lost and all else there, and each of them alone there;
+    /// and each write, as the last one begun, torn after each of its sectors.
+    pub sectors: bool,
     /// Images of each gap, cut at a random place, in which each change is there, lost or torn by chance.
     pub random_subsets_per_gap: u32,
     /// Which of those images are really made.
@@ -40,7 +43,8 @@ pub enum Sample {
         /// The first image.
         offset: usize,
     },
-    /// So many, drawn by the plan's seed, or all if there are fewer.
+    /// So many, or all if there are fewer: first every prefix, then equal numbers of images that differ by whole events,
+    /// by single sectors and by random subsets, drawn by the plan's seed.
     AtMost(usize),
     /// The one of this number: to replay a failure.
     Only(usize),
@@ -55,6 +59,7 @@ impl CrashPlan {
             prefixes: true,
             singles: true,
             torn_splits: 4,
+            sectors: true,
             random_subsets_per_gap: 8,
             sample: Sample::All,
         }
@@ -75,7 +80,7 @@ impl CrashPlan {
                 let is_last = place + 1 == changes.len();
                 if self.singles && changes.len() > 1 {
                     specs.push((gap, range.end, Shape::AllBut { event: index, fate: Fate::Lost }));
-                    specs.push((gap, range.end, Shape::Only(index)));
+                    specs.push((gap, range.end, Shape::Only { event: index, fate: Fate::Whole }));
                 }
                 for split in 0..self.torn_splits {
                     let sectors = sectors_of(&events[index]);
@@ -86,6 +91,17 @@ impl CrashPlan {
                     specs.push((gap, range.end, Shape::AllBut { event: index, fate }));
                     if !is_last {
                         specs.push((gap, index + 1, Shape::AllBut { event: index, fate }));
+                    }
+                }
+            }
+            for &index in changes.iter().filter(|_| self.sectors) {
+                let sectors = sectors_of(&events[index]);
+                for sector in 0..sectors {
+                    let (lost, alone) = (Fate::WithoutSector(sector), Fate::OneSector(sector));
+                    specs.push((gap, range.end, Shape::AllBut { event: index, fate: lost }));
+                    specs.push((gap, range.end, Shape::Only { event: index, fate: alone }));
+                    if sector > 0 {
+                        specs.push((gap, index + 1, Shape::AllBut { event: index, fate: Fate::FirstSectors(sector) }));
                     }
                 }
             }
@@ -111,16 +127,35 @@ impl Sample {
             Sample::EveryNth { step, offset } => {
                 specs = specs.into_iter().skip(offset).step_by(step.max(1)).collect();
             }
-            Sample::AtMost(count) if count < specs.len() => {
-                specs.sort_by_key(|spec| mix(seed, spec.number));
-                specs.truncate(count);
-                specs.sort_by_key(|spec| spec.number);
-            }
+            Sample::AtMost(count) if count < specs.len() => return draw(seed, specs, count),
             Sample::AtMost(_) => {}
             Sample::Only(number) => specs.retain(|spec| spec.number == number),
         }
         specs
     }
+}
+
+/// Draws `count` of more specs than that, as [`Sample::AtMost`] has it.
+fn draw(seed: u64, specs: Vec<Spec>, count: usize) -> Vec<Spec> {
+    let mut kinds: [Vec<Spec>; Shape::KINDS] = Default::default();
+    for spec in specs {
+        kinds[spec.shape.kind()].push(spec);
+    }
+    for kind in &mut kinds {
+        kind.sort_by_key(|spec| mix(seed, spec.number));
+    }
+    let [mut drawn, mut others @ ..] = kinds;
+    drawn.truncate(count);
+    // The smallest first: what it lacks of its share is left to the larger ones.
+    others.sort_by_key(Vec::len);
+    let mut left = others.len();
+    for mut kind in others {
+        kind.truncate((count - drawn.len()).div_ceil(left));
+        drawn.append(&mut kind);
+        left -= 1;
+    }
+    drawn.sort_by_key(|spec| spec.number);
+    drawn
 }
 
 /// One crash image to be made.
@@ -143,10 +178,29 @@ pub(super) enum Shape {
         event: usize,
         fate: Fate,
     },
-    Only(usize),
+    /// Nothing but one event, with its fate.
+    Only {
+        event: usize,
+        fate: Fate,
+    },
     Subset {
         seed: u64,
     },
+}
+
+impl Shape {
+    const KINDS: usize = 4;
+
+    /// Returns what kind of image it makes, as [`Sample::AtMost`] tells them apart; 0 is a prefix.
+    const fn kind(self) -> usize {
+        match self {
+            Shape::Prefix => 0,
+            Shape::AllBut { fate: Fate::WithoutSector(_) | Fate::OneSector(_) | Fate::FirstSectors(_), .. }
+            | Shape::Only { fate: Fate::OneSector(_), .. } => 2,
+            Shape::AllBut { .. } | Shape::Only { .. } => 1,
+            Shape::Subset { .. } => 3,
+        }
+    }
 }
 
 impl fmt::Display for Shape {
@@ -154,7 +208,7 @@ impl fmt::Display for Shape {
         match self {
             Shape::Prefix => f.write_str("all of them there"),
             Shape::AllBut { event, fate } => write!(f, "event {event} {fate}"),
-            Shape::Only(event) => write!(f, "event {event} alone there of those since the last sync"),
+            Shape::Only { event, fate } => write!(f, "event {event} {fate}, alone there of those since the last sync"),
             Shape::Subset { seed } => write!(f, "a random part of those since the last sync there, seed {seed:#x}"),
         }
     }

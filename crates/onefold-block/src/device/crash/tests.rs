@@ -12,6 +12,11 @@ fn plan() -> CrashPlan {
     CrashPlan::with_seed(1)
 }
 
+/// Prefixes and whole changes lost or alone, nothing else.
+fn nothing_torn() -> CrashPlan {
+    CrashPlan { torn_splits: 0, sectors: false, random_subsets_per_gap: 0, ..plan() }
+}
+
 /// Returns `count` blocks whose every sector says `tag`.
 fn tagged(tag: u8, count: usize) -> Vec<u8> {
     vec![tag; count * BLOCK_BYTES]
@@ -44,7 +49,7 @@ fn small_recording() -> Recording {
 #[test]
 fn every_prefix_is_an_image_and_a_mark_counts_from_its_place_on() {
     let recording = small_recording();
-    let only_prefixes = CrashPlan { singles: false, torn_splits: 0, random_subsets_per_gap: 0, ..plan() };
+    let only_prefixes = CrashPlan { singles: false, ..nothing_torn() };
     let images: Vec<_> = recording.crash_images(only_prefixes).collect();
     let seen: Vec<_> = images.iter().map(|image| (image.cut, image.last_mark(), block_tags(image))).collect();
     let expected = [
@@ -61,7 +66,7 @@ fn every_prefix_is_an_image_and_a_mark_counts_from_its_place_on() {
 #[test]
 fn each_change_is_lost_once_and_alone_once() {
     let recording = small_recording();
-    let only_singles = CrashPlan { prefixes: false, torn_splits: 0, random_subsets_per_gap: 0, ..plan() };
+    let only_singles = CrashPlan { prefixes: false, ..nothing_torn() };
     let seen: BTreeSet<_> = recording.crash_images(only_singles).map(|image| block_tags(&image)).collect();
     let lost = [vec![3, 2, 0], vec![3, 0, 0], vec![1, 2, 0]];
     let alone = [vec![1, 0, 0], vec![0, 2, 0], vec![3, 0, 0]];
@@ -71,7 +76,7 @@ fn each_change_is_lost_once_and_alone_once() {
 #[test]
 fn each_write_is_torn_at_its_first_and_last_sector() {
     let recording = small_recording();
-    let only_torn = CrashPlan { prefixes: false, singles: false, random_subsets_per_gap: 0, ..plan() };
+    let only_torn = CrashPlan { prefixes: false, singles: false, torn_splits: 4, ..nothing_torn() };
     let seen: HashSet<_> = recording.crash_images(only_torn).map(|image| sector_tags(&image.device.image())).collect();
     let zeros = [0; 8];
     let torn_last = [[1, 0, 0, 0, 0, 0, 0, 0], zeros, zeros].concat();
@@ -82,6 +87,25 @@ fn each_write_is_torn_at_its_first_and_last_sector() {
     assert!(seen.contains(&torn_between), "the second write, its last sector old, with the third there");
     let torn_later = [[3; 8], [2; 8], [4, 4, 4, 4, 4, 4, 4, 0]].concat();
     assert!(seen.contains(&torn_later));
+}
+
+#[test]
+fn each_sector_is_lost_once_alone_once_and_the_last_to_arrive_once() {
+    let device = RecordingDevice::new(MemoryImage::new(2));
+    device.write(BlockNo(0), &tagged(1, 2)).unwrap();
+    device.write(BlockNo(1), &tagged(2, 1)).unwrap();
+    let plan = CrashPlan { prefixes: false, singles: false, sectors: true, ..nothing_torn() };
+    let recording = device.recording();
+    let seen: HashSet<_> = recording.crash_images(plan).map(|image| sector_tags(&image.device.image())).collect();
+    let all: Vec<u8> = [[1; 8], [2; 8]].concat();
+    for sector in 0..16 {
+        let with = |tags: &[u8], tag| [&tags[..sector], &[tag], &tags[sector + 1..]].concat();
+        let torn: Vec<u8> = (0..16).map(|at| u8::from(at < sector)).collect();
+        assert!(seen.contains(&with(&all, if sector < 8 { 0 } else { 1 })), "sector {sector} lost");
+        assert!(seen.contains(&with(&[0; 16], 1)), "sector {sector} of the first write alone");
+        assert!(sector == 0 || seen.contains(&torn), "the first write torn before sector {sector}");
+        assert!(sector < 8 || seen.contains(&with(&[0; 16], 2)), "sector {sector} of the second write alone");
+    }
 }
 
 /// Makes random calls, each write with a tag of its own.
@@ -198,9 +222,14 @@ fn a_sampled_image_is_the_same_as_in_the_whole_plan() {
     shards.extend(contents(Sample::EveryNth { step: 2, offset: 0 }));
     shards.sort_by_key(|image| image.0);
     assert_eq!(shards, all);
-    let drawn = contents(Sample::AtMost(25));
-    assert_eq!(drawn.len(), 25);
-    assert!(drawn.iter().all(|image| *image == all[image.0]));
+    let prefixes = recording.crash_images(CrashPlan { singles: false, ..nothing_torn() }).len();
+    for count in [1, 25, prefixes + 1, prefixes + 100, all.len() - 1] {
+        let drawn = contents(Sample::AtMost(count));
+        assert_eq!(drawn.len(), count);
+        assert!(drawn.iter().all(|image| *image == all[image.0]));
+        let drawn_prefixes = drawn.iter().filter(|image| image.1.contains("all of them there")).count();
+        assert_eq!(drawn_prefixes, count.min(prefixes), "prefixes come first");
+    }
     assert_eq!(contents(Sample::AtMost(usize::MAX)), all);
 }
 
@@ -228,7 +257,7 @@ fn ten_thousand_images_of_a_large_device_share_their_blocks() {
         }
     }
     let recording = device.recording();
-    let mut images = recording.crash_images(CrashPlan { random_subsets_per_gap: 800, ..plan() });
+    let mut images = recording.crash_images(CrashPlan { random_subsets_per_gap: 800, sectors: false, ..plan() });
     assert!(images.len() > 10_000, "{}", images.len());
     let last = images.by_ref().last().unwrap();
     assert_eq!(last.cut, recording.events().len());
