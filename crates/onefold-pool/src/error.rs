@@ -68,6 +68,14 @@ pub enum PoolError {
     /// The operation changes more metadata than the journal holds at once.
     #[error("the operation is too large for the journal")]
     TooLargeForJournal,
+    /// The journal does not hold the largest operation that a pool of this size has.
+    #[error("a journal of {given_bytes} bytes is too small for this pool: {needed_bytes} are needed")]
+    JournalTooSmall {
+        /// The journal's size, in bytes.
+        given_bytes: u64,
+        /// The least size, in bytes.
+        needed_bytes: u64,
+    },
     /// A structure is not what it must be.
     #[error("damaged {structure} at block {block}: {what}")]
     Damaged {

@@ -42,6 +42,10 @@ pub struct CreateOptions {
     pub label: String,
     /// Journal size in bytes; `None` picks by the size of the device, at most 64 MiB.
     pub journal_bytes: Option<u64>,
+    /// Takes a journal that is too small for the largest operation of a pool of this size, too: for tests of how such an
+    /// operation fails.
+    #[doc(hidden)]
+    pub any_journal: bool,
     /// Where fingerprint stores lie.
     pub store_placement: StorePlacement,
     /// Whether new files share blocks unless told otherwise.
@@ -57,6 +61,7 @@ impl Default for CreateOptions {
         CreateOptions {
             label: String::new(),
             journal_bytes: None,
+            any_journal: false,
             store_placement: StorePlacement::InGroups,
             dedup: crate::Dedup::On,
             root_uid: 0,

@@ -245,7 +245,8 @@ fn a_full_pool_can_be_closed_and_opened_at_every_fill() {
 /// A file whose blocks lie so far apart that the entries of a leaf are on 508 store pages, and a clone of it.
 fn scattered(journal_bytes: u64) -> (Arc<dyn BlockDevice>, Pool, Ino) {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(4 * 32_768));
-    let create_options = CreateOptions { journal_bytes: Some(journal_bytes), ..CreateOptions::default() };
+    let create_options =
+        CreateOptions { journal_bytes: Some(journal_bytes), any_journal: true, ..CreateOptions::default() };
     Pool::create(&device, &create_options, &environment()).expect("a pool is made");
     let pool = open(&device, &quiet());
     let (source, filler) = (create(&pool, "source"), create(&pool, "filler"));
@@ -280,5 +281,28 @@ fn an_operation_too_large_for_the_journal_fails_and_leaves_a_pool_that_commits()
     pool.commit().expect("commits");
     assert_eq!(seen(&pool).expect("reads"), before);
     create(&pool, "another");
+    closes_clean(&device, pool);
+}
+
+/// A pool was made with any journal, and only a write to a clone, perhaps years later, told that it was too small.
+#[test]
+fn a_journal_too_small_for_the_largest_operation_is_refused_when_the_pool_is_made_or_grows() {
+    let memory = Arc::new(MemoryDevice::new(4 * 32_768));
+    let device: Arc<dyn BlockDevice> = memory.clone();
+    let with = |journal_bytes| CreateOptions { journal_bytes: Some(journal_bytes), ..CreateOptions::default() };
+    let refused = Pool::create(&device, &with(1 << 20), &environment()).expect_err("is too small");
+    let PoolError::JournalTooSmall { given_bytes, needed_bytes } = refused else { panic!("{refused}") };
+    assert_eq!(given_bytes, 1 << 20);
+    assert!(Pool::create(&device, &with(needed_bytes - 4096), &environment()).is_err());
+    Pool::create(&device, &with(needed_bytes), &environment()).expect("is the least that works");
+
+    let pool = open(&device, &quiet());
+    let before = pool.fs_stat();
+    memory.resize(8 * 32_768);
+    let refused = pool.grow().expect_err("the largest operation grows with the pool");
+    assert!(matches!(refused, PoolError::JournalTooSmall { needed_bytes: more, .. } if more > needed_bytes));
+    assert_eq!(pool.fs_stat(), before, "nothing has changed");
+    let file = create(&pool, "file");
+    pool.write(file, 0, &blocks_from(0, 3), Durability::Now).expect("the pool goes on");
     closes_clean(&device, pool);
 }

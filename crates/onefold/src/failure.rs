@@ -177,6 +177,10 @@ fn explain(error: &PoolError) -> (Exit, Option<&'static str>) {
             ),
         ),
         PoolError::MemoryTooSmall { .. } => (Exit::Usage, Some("give more with --memory")),
+        PoolError::JournalTooSmall { .. } => (
+            Exit::Failed,
+            Some("give a larger --journal-size to `onefold pool create`; to grow, make a larger pool and copy"),
+        ),
         PoolError::TooLargeForJournal => (Exit::Failed, Some("create the pool with a larger --journal-size")),
         PoolError::NotADirectory
         | PoolError::IsADirectory

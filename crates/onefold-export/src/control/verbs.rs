@@ -139,6 +139,7 @@ fn kind_of(error: &PoolError) -> FailureKind {
         | PoolError::TooManyLinks
         | PoolError::Unsupported(_)
         | PoolError::TooLargeForJournal
+        | PoolError::JournalTooSmall { .. }
         | PoolError::Stopped { .. }
         | PoolError::Io { .. }
         | PoolError::NotAPool(_)

@@ -39,6 +39,7 @@ pub(super) fn errno_of(error: &PoolError) -> (Errno, Report) {
         | PoolError::NewerFormat(_)
         | PoolError::InUse(_)
         | PoolError::DeviceTooSmall { .. }
+        | PoolError::JournalTooSmall { .. }
         | PoolError::MemoryTooSmall { .. } => (Errno::IO, Operator),
     }
 }

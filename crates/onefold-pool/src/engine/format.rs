@@ -24,7 +24,7 @@ const ZERO_BLOCKS: usize = 256;
 /// leaves no pool.
 ///
 /// # Errors
-/// A device too small, an impossible option, device errors.
+/// A device too small, a journal too small for it, an impossible option, device errors.
 pub(crate) fn create(device: &Arc<dyn BlockDevice>, options: &CreateOptions, environment: &Environment) -> Result<()> {
     let found =
         device.block_count().map_err(|source| PoolError::Io { action: "measure", block: BlockNo(0), source })?;
@@ -37,6 +37,9 @@ pub(crate) fn create(device: &Arc<dyn BlockDevice>, options: &CreateOptions, env
     let journal_blocks = options.journal_bytes.map(|bytes| bytes / onefold_block::block::BLOCK_BYTES_U64);
     let geometry = Geometry::plan(found, journal_blocks, options.store_placement)
         .ok_or(PoolError::Invalid("a journal has 1 to 64 MiB, and the device must be large enough for it"))?;
+    if !options.any_journal {
+        geometry.ensure_journal_suffices()?;
+    }
     let (mut uuid, mut key) = ([0; 16], [0; 32]);
     let fill = |into: &mut [u8]| {
         environment.random.fill(into).map_err(|source| PoolError::Io {

@@ -22,8 +22,10 @@
 //! With [`StorePlacement::AtEnd`] all stores lie side by side behind the last group instead, 193 blocks a group.
 
 use onefold_block::BlockNo;
+use onefold_block::block::BLOCK_BYTES_U64;
 
 use crate::StorePlacement;
+use crate::error::PoolError;
 
 /// Blocks of a block group: 128 MiB.
 pub const GROUP_BLOCKS: u64 = 32_768;
@@ -157,12 +159,23 @@ impl Geometry {
         Some(geometry)
     }
 
-    /// Tells whether the journal holds the largest operation there is: copying a map leaf whose 508 blocks all lie on
-    /// store pages of their own. In a small pool there are fewer pages than that.
+    /// Returns how many blocks the journal must have to hold the largest operation there is: copying a map leaf whose 508
+    /// blocks all lie on store pages of their own. In a small pool there are fewer pages than that.
     #[must_use]
-    pub fn journal_suffices(&self) -> bool {
-        let largest = (self.store_page_count() + OPERATION_BLOCKS_EXTRA).min(OPERATION_BLOCKS_MAX);
-        self.journal_blocks >= largest
+    pub fn journal_blocks_needed(&self) -> u64 {
+        (self.store_page_count() + OPERATION_BLOCKS_EXTRA).clamp(JOURNAL_BLOCKS_MIN, OPERATION_BLOCKS_MAX)
+    }
+
+    /// Refuses a journal that does not hold the largest operation.
+    ///
+    /// # Errors
+    /// [`PoolError::JournalTooSmall`] with the least size.
+    pub(crate) fn ensure_journal_suffices(&self) -> Result<(), PoolError> {
+        let (given, needed) = (self.journal_blocks, self.journal_blocks_needed());
+        if given >= needed {
+            return Ok(());
+        }
+        Err(PoolError::JournalTooSmall { given_bytes: given * BLOCK_BYTES_U64, needed_bytes: needed * BLOCK_BYTES_U64 })
     }
 
     /// Returns the number of block groups.
@@ -353,6 +366,16 @@ mod tests {
         let layout = Geometry::plan(26_214_400, None, StorePlacement::InGroups).unwrap();
         let fixed = layout.total_blocks - layout.allocatable_blocks();
         assert!(fixed * 10_000 <= layout.total_blocks * 70, "{fixed} of {}", layout.total_blocks);
+    }
+
+    #[test]
+    fn a_journal_picked_by_size_always_suffices() {
+        for blocks in (DEVICE_BLOCKS_MIN..600_000).step_by(509).chain([1 << 24, 1 << 32, 1 << 40]) {
+            for placement in [StorePlacement::InGroups, StorePlacement::AtEnd] {
+                let layout = Geometry::plan(blocks, None, placement).unwrap();
+                assert!(layout.ensure_journal_suffices().is_ok(), "{layout:?}");
+            }
+        }
     }
 
     #[test]

@@ -30,7 +30,8 @@ impl Pool {
     /// the new one. Nothing else changes: groups are initialised when they are first used.
     ///
     /// # Errors
-    /// [`PoolError::Unsupported`] for a pool with its stores at the end; device errors.
+    /// [`PoolError::Unsupported`] for a pool with its stores at the end; [`PoolError::JournalTooSmall`] where the larger
+    /// pool would need a larger journal; device errors.
     pub fn grow(&self) -> Result<u64> {
         let engine = &self.engine;
         engine.ensure_writable()?;
@@ -49,11 +50,7 @@ impl Pool {
         }
         let new = Geometry::new(found, old.journal_first, old.journal_blocks, old.placement)
             .ok_or(PoolError::Invalid("the device is larger than any pool can be"))?;
-        if !new.journal_suffices() {
-            return Err(PoolError::Unsupported(
-                "the journal was made for a smaller pool: create a larger one and copy",
-            ));
-        }
+        new.ensure_journal_suffices()?;
         let mut grown = superblock.clone();
         grown.geometry = new;
         grown.generation += 1;

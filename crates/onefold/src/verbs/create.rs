@@ -95,6 +95,7 @@ fn create(arguments: &CreateArgs, is_new: bool) -> Outcome<u64> {
         dedup: arguments.dedup.into(),
         root_uid: rustix::process::getuid().as_raw(),
         root_gid: rustix::process::getgid().as_raw(),
+        ..CreateOptions::default()
     };
     let pool_failure = |error: &PoolError| Failure::of_pool("the pool was not written", error);
     Pool::create(&device, &options, &Environment::system()).map_err(|error| match error {
