@@ -1,163 +1,116 @@
-//! Power cuts: every crash image of several workloads is opened, compared with what was promised, and used again.
+//! Power cuts: crash images of all workloads are opened, compared with what was promised, and used again.
 //!
-//! `ONEFOLD_CRASH_IMAGES=n` sets how many images are tried (thirty thousand by default), `ONEFOLD_SEED` where the seeds
-//! begin; a failure prints the variables that make its image again.
+//! `ONEFOLD_CRASH_IMAGES=n` sets how many images are tried, `ONEFOLD_SEED` where the seeds begin; a failure prints the
+//! variables that make its image again, and where the image was kept.
 
 mod common;
+#[path = "crash/nested.rs"]
+mod nested;
+#[path = "crash/recover.rs"]
+mod recover;
+#[path = "crash/tally.rs"]
+mod tally;
 mod workloads;
 
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use common::bench::{Recorded, count};
-use common::observe::{Tree, check_clean, check_sums, difference, seen};
-use common::{environment, letter, number_from, regular, seed_or};
-use onefold_block::BlockDevice;
-use onefold_block::device::{CrashImage, CrashPlan, MemoryDevice, RecordingDevice, Sample};
-use onefold_pool::{Durability, Ino, OpenOptions, Pool};
+use common::bench::{Recorded, new_pool};
+use common::observe::{Tree, check_clean};
+use common::{number_from, open, quiet, seed_or};
+use onefold_block::device::{CrashImage, CrashPlan, MemoryDevice, MemoryImage, RecordingDevice, Sample};
+use onefold_block::{BlockDevice, BlockNo};
+use recover::{recover, settle, use_again};
+use tally::{Failure, Tally};
 use workloads::{WORKLOADS, Workload};
 
 /// Images tried when nothing else is asked for.
-const IMAGES: u64 = 12_000;
-/// Images of one round of all workloads; the next round has another seed.
-const ROUND_IMAGES: u64 = 4_000;
-/// Of so many images one has its recovery cut as well.
-const RECOVERY_CUT_EVERY: usize = 150;
-/// Images made of a recovery.
-const RECOVERY_IMAGES: usize = 12;
+const IMAGES: u64 = 22_000;
+/// Rounds of all workloads in which they are tried, each with another seed.
+const ROUNDS: u64 = 2;
+/// Images of one round at most: a million takes more seeds, too.
+const ROUND_IMAGES_MAX: u64 = 60_000;
+/// Of so many images one is used again after its recovery.
+const USED_AGAIN_EVERY: usize = 2;
+/// Of so many images one has its recovery cut as well, and the recovery from that, again and again.
+const RECOVERY_CUT_EVERY: usize = 25;
 
-fn try_open(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Pool, String> {
-    Pool::open(Arc::clone(device), options.clone(), environment()).map_err(|error| format!("does not open: {error}"))
-}
-
-/// Opens a pool and finds out which of the states it shows.
-fn recover(device: &Arc<dyn BlockDevice>, options: &OpenOptions, allowed: &[Tree]) -> Result<(Pool, Tree), String> {
-    check_clean(&**device).map_err(|problem| format!("not clean before recovery: {problem}"))?;
-    let pool = try_open(device, options)?;
-    let tree = seen(&pool)?;
-    if !allowed.contains(&tree) {
-        let nearest = allowed.iter().filter_map(|state| difference(&tree, state));
-        let differences: Vec<String> = nearest.take(2).collect();
-        return Err(format!("shows none of {} allowed states: {}", allowed.len(), differences.join(" / ")));
+/// Tries one crash image, and those of its recovery.
+fn try_image(recorded: &Recorded, image: CrashImage, seed: u64, tally: &Mutex<Tally>) -> Result<(), Failure> {
+    let (number, content) = (image.number(), image.device.image());
+    let failed = |problem| Failure { problem, image: content.clone() };
+    let device: Arc<dyn BlockDevice> = Arc::new(image.device);
+    let judge = |tree: &Tree| recorded.history.judge(&recorded.recording, image.cut, tree);
+    let recovered = recover(&device, &recorded.options, judge).map_err(failed)?;
+    let tree = recovered.tree;
+    tally.lock().expect("no panic").note(recovered.took);
+    settle(&recovered.pool, &tree).map_err(failed)?;
+    if number.is_multiple_of(USED_AGAIN_EVERY) {
+        let close = number.is_multiple_of(USED_AGAIN_EVERY * 2);
+        use_again(&device, &recorded.options, recovered.pool, &tree, close).map_err(failed)?;
     }
-    check_sums(&pool)?;
-    Ok((pool, tree))
-}
-
-/// Drains what waits for reclaim and compares the pool's numbers with naive counts: nothing leaked.
-fn settle(pool: &Pool, tree: &Tree) -> Result<(), String> {
-    let told = |error: onefold_pool::PoolError| format!("draining: {error}");
-    while pool.reclaim().map_err(told)? {}
-    pool.commit().map_err(told)?;
-    check_sums(pool)?;
-    let stat = pool.stat().map_err(told)?;
-    let (inodes, blocks) = count(tree);
-    let unread = tree.values().any(|view| view.xattrs.contains_key(&b"user.unread"[..]));
-    let stored = (stat.unique_bytes + stat.shared_bytes) / 4096;
-    if stat.inode_count != inodes as u64 || (!unread && stored != blocks as u64) {
-        return Err(format!("{inodes} inodes and {blocks} distinct blocks are seen, but {stat:?}"));
+    if number.is_multiple_of(RECOVERY_CUT_EVERY) {
+        let seed = seed << 32 ^ number as u64;
+        let took = nested::cut_again_and_again(content.clone(), &recorded.options, tree, seed)?;
+        tally.lock().expect("no panic").note_nested(&took);
     }
     Ok(())
 }
 
-/// Uses the pool as anybody would after a crash, and reopens it once more.
-fn use_again(
-    device: &Arc<dyn BlockDevice>,
-    options: &OpenOptions,
-    pool: Pool,
-    before: &Tree,
-    close: bool,
-) -> Result<(), String> {
-    let told = |error: onefold_pool::PoolError| format!("used again: {error}");
-    let bytes: Vec<u8> = (0..20).flat_map(|number| letter(number * 3)).collect();
-    let made = pool.create_file(Ino::ROOT, b"after", &regular()).map_err(told)?;
-    pool.write(made.ino, 4096, &bytes, Durability::Later).map_err(told)?;
-    pool.fsync(made.ino).map_err(told)?;
-    if close {
-        pool.close().map_err(told)?;
+/// Keeps an image as a sparse file, for `onefold pool check` and the like. Returns where.
+fn keep(image: &MemoryImage, name: &str) -> std::io::Result<PathBuf> {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let file = std::fs::File::create(&path)?;
+    file.set_len(image.block_count() * 4096)?;
+    for (block, content) in image.blocks() {
+        file.write_all_at(&content[..], block.0 * 4096)?;
     }
-    drop(pool);
-    check_clean(&**device).map_err(|problem| format!("not clean after use: {problem}"))?;
-    let pool = try_open(device, options)?;
-    let mut read = vec![0; bytes.len() + 4096];
-    let got = pool.read(made.ino, 0, &mut read).map_err(told)?;
-    if got != read.len() || read[4096..] != bytes[..] {
-        return Err("what was written after recovery is not there".to_owned());
-    }
-    pool.unlink(Ino::ROOT, b"after").map_err(told)?;
-    settle(&pool, before)?;
-    let after = seen(&pool)?;
-    difference(&after, before).map_or(Ok(()), |difference| Err(format!("after use and reopening: {difference}")))
-}
-
-/// Tries one crash image; returns how many were tried with those of its recovery.
-fn try_image(recorded: &Recorded, image: CrashImage) -> Result<u64, String> {
-    let allowed = recorded.candidates(&image);
-    let number = image.number();
-    let content = image.device.image();
-    let device: Arc<dyn BlockDevice> = Arc::new(image.device);
-    let (pool, tree) = recover(&device, &recorded.options, allowed)?;
-    settle(&pool, &tree)?;
-    use_again(&device, &recorded.options, pool, &tree, number.is_multiple_of(2))?;
-    if !number.is_multiple_of(RECOVERY_CUT_EVERY) {
-        return Ok(1);
-    }
-    // The recovery, and reclaim after it, lose power as well: what is seen stays the same.
-    let device = Arc::new(RecordingDevice::new(content));
-    let recorded_device: Arc<dyn BlockDevice> = device.clone();
-    let (pool, tree) = recover(&recorded_device, &recorded.options, allowed)?;
-    for _ in 0..20 {
-        pool.reclaim().map_err(|error| error.to_string())?;
-    }
-    pool.commit().and_then(|()| pool.checkpoint()).map_err(|error| error.to_string())?;
-    drop(pool);
-    let plan = CrashPlan { sample: Sample::AtMost(RECOVERY_IMAGES), ..CrashPlan::with_seed(number as u64) };
-    let mut tried = 1;
-    for again in device.recording().crash_images(plan) {
-        let description = again.description();
-        let device: Arc<dyn BlockDevice> = Arc::new(again.device);
-        let told = |problem| format!("recovery cut, {description}: {problem}");
-        let (pool, tree) = recover(&device, &recorded.options, std::slice::from_ref(&tree)).map_err(told)?;
-        settle(&pool, &tree).map_err(told)?;
-        tried += 1;
-    }
-    Ok(tried)
+    Ok(path)
 }
 
 /// Tries the images of one workload on all processors.
-fn try_workload(name: &str, recorded: &Recorded, seed: u64, sample: Sample) -> u64 {
+fn try_workload(name: &str, recorded: &Recorded, seed: u64, sample: Sample) -> Tally {
     let plan = CrashPlan { sample, ..CrashPlan::with_seed(seed) };
     let images = Mutex::new(recorded.recording.crash_images(plan));
-    let (tried, failed) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (tally, failed) = (Mutex::new(Tally::default()), AtomicBool::new(false));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while !failed.load(Ordering::Relaxed) {
                     let Some(image) = images.lock().expect("no image panics").next() else { break };
-                    let (description, number) = (image.description(), image.number());
-                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| try_image(recorded, image)));
-                    match result.unwrap_or_else(|_| Err("a panic".to_owned())) {
-                        Ok(images) => {
-                            tried.fetch_add(images, Ordering::Relaxed);
-                        }
-                        Err(problem) => {
-                            failed.store(true, Ordering::Relaxed);
-                            eprintln!("{name}: {description}:\n  {problem}\nagain with ONEFOLD_CRASH_WORKLOAD={name} ONEFOLD_SEED={seed} ONEFOLD_CRASH_IMAGE={number}");
-                        }
-                    }
+                    let (description, number, content) = (image.description(), image.number(), image.device.image());
+                    let tried = std::panic::AssertUnwindSafe(|| try_image(recorded, image, seed, &tally));
+                    let panicked = |_| Err(Failure { problem: "a panic".to_owned(), image: content });
+                    let Err(Failure { problem, image }) = std::panic::catch_unwind(tried).unwrap_or_else(panicked)
+                    else {
+                        continue;
+                    };
+                    failed.store(true, Ordering::Relaxed);
+                    let kept = keep(&image, &format!("crash-{name}-{seed}-{number}"));
+                    eprintln!(
+                        "{name}: {description}:\n  {problem}\nthe image is kept: {kept:?}\n\
+                         again with ONEFOLD_CRASH_WORKLOAD={name} ONEFOLD_SEED={seed} ONEFOLD_CRASH_IMAGE={number}"
+                    );
                 }
             });
         }
     });
     assert!(!failed.load(Ordering::Relaxed), "a crash image of `{name}` does not hold what was promised");
-    tried.load(Ordering::Relaxed)
+    tally.into_inner().expect("no panic")
+}
+
+/// Prints past the test harness, which keeps what tests print.
+fn say(what: &str) {
+    let _ = writeln!(std::io::stderr(), "crash: {what}");
 }
 
 #[test]
-fn ten_thousand_crash_images_hold_what_was_promised() {
+fn twenty_thousand_crash_images_hold_what_was_promised() {
     let began = Instant::now();
     let wanted = number_from("ONEFOLD_CRASH_IMAGES").unwrap_or(IMAGES);
     let only = std::env::var("ONEFOLD_CRASH_WORKLOAD").ok();
@@ -167,28 +120,33 @@ fn ten_thousand_crash_images_hold_what_was_promised() {
     let parts: u64 = chosen.iter().map(|workload| workload.part).sum();
     let replayed =
         number_from("ONEFOLD_CRASH_IMAGE").map(|number| Sample::Only(usize::try_from(number).expect("a number")));
-    let mut tried = 0;
+    let mut tallies = vec![Tally::default(); chosen.len()];
     for seed in seed_or(1).. {
-        for workload in &chosen {
-            let recorded = (workload.run)(seed);
-            let events = recorded.recording.events().len();
-            let share =
-                usize::try_from(ROUND_IMAGES.min(wanted) * workload.part / parts + 1).expect("a share of a round");
-            let images = try_workload(workload.name, &recorded, seed, replayed.unwrap_or(Sample::AtMost(share)));
-            tried += images;
-            // Past the test harness, which keeps what tests print.
-            let _ =
-                writeln!(std::io::stderr(), "crash: {}, seed {seed}: {events} events, {images} images", workload.name);
+        let tried: u64 = tallies.iter().map(Tally::images).sum();
+        if tried >= wanted {
+            break;
         }
-        if tried >= wanted || replayed.is_some() {
+        // Images of cut recoveries come on top.
+        let round = wanted.div_ceil(ROUNDS).min(ROUND_IMAGES_MAX).min(wanted - tried) * 6 / 7;
+        for (workload, tally) in chosen.iter().zip(&mut tallies) {
+            let recorded = (workload.run)(seed);
+            let share = usize::try_from(round * workload.part / parts + 1).expect("a share of a round");
+            let found = try_workload(workload.name, &recorded, seed, replayed.unwrap_or(Sample::AtMost(share)));
+            let events = recorded.recording.events().len();
+            say(&format!("{}, seed {seed}: {events} events, {found}", workload.name));
+            tally.add(&found);
+        }
+        if replayed.is_some() {
             break;
         }
     }
+    let mut all = Tally::default();
+    for (workload, tally) in chosen.iter().zip(&tallies) {
+        say(&format!("{}, all seeds: {tally}", workload.name));
+        all.add(tally);
+    }
     let seconds = began.elapsed().as_secs_f64();
-    let _ = writeln!(
-        std::io::stderr(),
-        "crash: {tried} crash images in {seconds:.0} s, each opened, compared and used again"
-    );
+    say(&format!("{all}; each opened and compared, every second one used again, in {seconds:.0} s"));
 }
 
 #[test]
@@ -198,7 +156,39 @@ fn an_image_without_damage_shows_the_last_state() {
         let events = recorded.recording.events().len();
         let image = recorded.recording.image_after(events, &CrashPlan::with_seed(1));
         let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(image));
-        recover(&device, &recorded.options, std::slice::from_ref(recorded.last_state()))
+        recover(&device, &recorded.options, |tree| recorded.history.judge_last(tree))
             .unwrap_or_else(|problem| panic!("{name}: {problem}"));
     }
+}
+
+/// `check` called a pool damaged whose growth had been cut between its two superblocks, and the older one stayed as it
+/// was: had the newer one been damaged later, the pool would have been as small as before, its newest data gone.
+#[test]
+fn a_growth_that_was_cut_is_clean_and_the_next_opening_completes_it() {
+    let mut content = new_pool(4096, 1 << 20);
+    content.resize(5000);
+    let device = Arc::new(RecordingDevice::new(content));
+    let as_device: Arc<dyn BlockDevice> = device.clone();
+    device.show(4096);
+    let pool = open(&as_device, &quiet());
+    let old = pool.fs_stat().blocks;
+    device.show(5000);
+    pool.grow().expect("grows");
+    drop(pool);
+    let mut grown = 0;
+    for image in device.recording().crash_images(CrashPlan::with_seed(1)) {
+        let description = image.description();
+        let memory = Arc::new(image.device);
+        let device: Arc<dyn BlockDevice> = memory.clone();
+        check_clean(&*device).unwrap_or_else(|problem| panic!("{description}: {problem}"));
+        let blocks = open(&device, &quiet()).fs_stat().blocks;
+        for place in [0, 4095] {
+            let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(memory.image()));
+            device.write(BlockNo(place), &[0; 4096]).expect("is written");
+            let left = open(&device, &quiet()).fs_stat().blocks;
+            assert_eq!(left, blocks, "{description}: with the superblock at {place} lost");
+        }
+        grown += u64::from(blocks > old);
+    }
+    assert!(grown > 0);
 }

@@ -67,6 +67,22 @@ pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     }
 }
 
+/// Brings a copy of the superblock up to date that a growth, cut short, has left behind: until then one damaged block
+/// could make the pool as small as it was.
+fn renew_outgrown(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+    for at in [SUPERBLOCK, SUPERBLOCK_COPY] {
+        let mut buffer = AlignedBuffer::zeroed(1);
+        device.read(at, &mut buffer).map_err(|source| PoolError::Io { action: "read", block: at, source })?;
+        let found = Superblock::decode(buffer.block(0).expect("one block was read"), at);
+        if found.is_ok_and(|found| found.was_outgrown_by(superblock)) {
+            let renewed = AlignedBuffer::copy_of(&superblock.encode(at)[..]);
+            device.write(at, &renewed).map_err(|source| PoolError::Io { action: "write", block: at, source })?;
+            log::sync(device, at)?;
+        }
+    }
+    Ok(())
+}
+
 /// Checks that the device still has all that the superblock describes.
 pub(crate) fn check_length(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
     let found =
@@ -127,6 +143,9 @@ impl Engine {
             }
             _ => None,
         };
+        if !options.read_only {
+            renew_outgrown(&*device, &superblock)?;
+        }
         let mut engine = Engine::assemble(device, superblock, options, environment)?;
         engine.pulse = pulse;
         if !engine.options.read_only {

@@ -89,6 +89,16 @@ impl Superblock {
         pool_tag(&self.uuid)
     }
 
+    /// Tells whether `self` is what a growth that was cut short leaves beside `newer`: the same pool, one generation
+    /// earlier and smaller.
+    #[must_use]
+    pub fn was_outgrown_by(&self, newer: &Superblock) -> bool {
+        let grown = Superblock { generation: newer.generation, geometry: newer.geometry, ..self.clone() };
+        grown == *newer
+            && self.generation + 1 == newer.generation
+            && self.geometry.total_blocks < newer.geometry.total_blocks
+    }
+
     /// Returns the sealed block for the copy at `at`.
     #[must_use]
     pub fn encode(&self, at: BlockNo) -> Box<BlockBytes> {

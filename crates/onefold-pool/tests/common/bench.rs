@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
-use onefold_block::device::{CrashImage, MemoryDevice, MemoryImage, Recording, RecordingDevice};
-use onefold_pool::{CreateOptions, Dedup, Durability, FileKind, Ino, OpenOptions, Pool, RenameMode, SetAttr};
+use onefold_block::device::{MemoryDevice, MemoryImage, Recording, RecordingDevice};
+use onefold_pool::{AllocateMode, CreateOptions, Dedup, Durability, FileKind, Ino, NewFile, OpenOptions, Pool};
+use onefold_pool::{PoolError, RenameMode, SetAttr, XattrMode};
 
 use super::actions::{Habits, Pair};
+use super::history::{History, Steps, mark};
 use super::observe::{Tree, expected};
 use super::reference::{ROOT, Reference};
 use super::{Dice, environment, open, quiet, regular, text};
@@ -30,27 +32,31 @@ pub struct Bench {
 pub struct Recorded {
     pub recording: Recording,
     pub options: OpenOptions,
-    states: Vec<Tree>,
-}
-
-/// A mark says which state was promised and which was the last to be finished.
-fn mark(promised: usize, finished: usize) -> u64 {
-    (promised as u64) << 32 | finished as u64
+    pub history: Box<dyn History>,
 }
 
 impl Bench {
     /// A new pool with the least journal on a device of so many blocks.
     pub fn new(device_blocks: u64, seed: u64) -> Bench {
-        let least = CreateOptions { journal_bytes: Some(1 << 20), ..CreateOptions::default() };
-        let memory = Arc::new(MemoryDevice::new(device_blocks));
-        let device: Arc<dyn BlockDevice> = memory.clone();
-        Pool::create(&device, &least, &environment()).expect("a pool is made");
-        Bench::on(memory.image(), Reference::new(Dedup::On), quiet(), seed)
+        Bench::on(new_pool(device_blocks, 1 << 20), Reference::new(Dedup::On), quiet(), seed)
     }
 
     /// A pool that exists, and what is in it.
     pub fn on(image: MemoryImage, reference: Reference, options: OpenOptions, seed: u64) -> Bench {
+        let blocks = image.block_count();
+        Bench::showing(image, blocks, reference, options, seed)
+    }
+
+    /// The same on a device that shows only so many of its blocks, until it grows.
+    pub fn showing(
+        image: MemoryImage,
+        device_blocks: u64,
+        reference: Reference,
+        options: OpenOptions,
+        seed: u64,
+    ) -> Bench {
         let device = Arc::new(RecordingDevice::new(image));
+        device.show(device_blocks);
         let states = vec![expected(&reference)];
         device.mark(mark(0, 0));
         let mut bench = Bench {
@@ -121,11 +127,54 @@ impl Bench {
 
     /// Makes a regular file in the root.
     pub fn create(&mut self, name: &str) -> u64 {
-        let attr = self.pool().create_file(Ino::ROOT, name.as_bytes(), &regular()).expect("is new");
+        self.create_in(ROOT, name, &regular())
+    }
+
+    /// Makes anything but a symbolic link, anywhere. Its mode and attributes are what the pool made of them: what is
+    /// tried is whether a crash keeps them.
+    pub fn create_in(&mut self, parent: u64, name: &str, new: &NewFile) -> u64 {
+        let attr = self.pool().create_file(Ino(parent), name.as_bytes(), new).expect("is new");
         self.pool().release(attr.ino, 1);
-        self.reference.create(ROOT, name.as_bytes(), &regular(), attr.ino.0);
+        self.reference.create(parent, name.as_bytes(), new, attr.ino.0);
+        self.adopt(attr.ino.0);
         self.done();
         attr.ino.0
+    }
+
+    /// Takes the mode and the attributes that the pool says a file has.
+    fn adopt(&mut self, ino: u64) {
+        let pool = self.pool();
+        let mode = pool.attr(Ino(ino)).expect("exists").mode;
+        let names = pool.xattr_names(Ino(ino)).expect("lists");
+        let value = |name: Vec<u8>| (pool.xattr(Ino(ino), &name).expect("is listed"), name);
+        let xattrs = names.into_iter().map(value).map(|(value, name)| (name, value)).collect();
+        let node = self.reference.node_mut(ino);
+        (node.mode, node.xattrs) = (mode, xattrs);
+    }
+
+    /// Sets an extended attribute, or an ACL, which may change the mode.
+    pub fn set_xattr(&mut self, ino: u64, name: &[u8], value: &[u8]) {
+        self.pool().set_xattr(Ino(ino), name, value, XattrMode::Either).expect("sets");
+        self.adopt(ino);
+        let kept = self.reference.node(ino).xattrs.get(name);
+        assert!(kept.is_some_and(|kept| kept.len() == value.len()), "the attribute is there");
+        self.done();
+    }
+
+    pub fn remove_xattr(&mut self, ino: u64, name: &[u8]) {
+        self.pool().remove_xattr(Ino(ino), name).expect("is there");
+        self.adopt(ino);
+        assert!(!self.reference.node(ino).xattrs.contains_key(name), "the attribute is gone");
+        self.done();
+    }
+
+    /// Sets the mode, which an ACL follows.
+    pub fn set_mode(&mut self, ino: u64, mode: u16) {
+        let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        self.pool().set_attr(Ino(ino), &change).expect("exists");
+        self.adopt(ino);
+        assert_eq!(self.reference.node(ino).mode, mode);
+        self.done();
     }
 
     /// Writes random text.
@@ -141,6 +190,46 @@ impl Bench {
         if durability == Durability::Now {
             self.promise();
         }
+    }
+
+    /// Writes random text, if there is room. Tells whether there was; nothing has changed if not.
+    pub fn try_write(&mut self, ino: u64, offset: u64, length: usize) -> bool {
+        let bytes = text(&self.dice, length, self.letters);
+        match self.pool().write(Ino(ino), offset, &bytes, Durability::Later) {
+            Ok(()) => {
+                self.reference.write(ino, offset, &bytes).expect("a sound write");
+                self.done();
+                true
+            }
+            Err(PoolError::NoSpace) => false,
+            Err(error) => panic!("writes: {error}"),
+        }
+    }
+
+    /// Makes all that is durable so, by an fsync of one file.
+    pub fn fsync(&mut self, ino: u64) {
+        self.pool().fsync(Ino(ino)).expect("syncs");
+        self.promise();
+    }
+
+    /// Makes the device show more blocks, and takes them in.
+    pub fn grow(&mut self, device_blocks: u64) {
+        self.device.show(device_blocks);
+        let bytes = self.pool().grow().expect("grows");
+        assert_eq!(bytes, device_blocks * 4096);
+        self.done();
+    }
+
+    /// Punches a hole of whole blocks.
+    pub fn punch(&mut self, ino: u64, offset: u64, length: u64) {
+        self.pool().allocate(Ino(ino), offset, length, AllocateMode::PunchHole).expect("punches");
+        self.reference.node_mut(ino).zero(offset, offset + length);
+        self.done();
+    }
+
+    /// Reserves space for blocks that nobody sees.
+    pub fn reserve(&mut self, ino: u64, offset: u64, length: u64) {
+        self.pool().allocate(Ino(ino), offset, length, AllocateMode::KeepSize).expect("there is room");
     }
 
     pub fn clone_file(&mut self, source: u64, name: &str) -> u64 {
@@ -159,15 +248,24 @@ impl Bench {
     }
 
     pub fn unlink(&mut self, name: &str) {
-        self.pool().unlink(Ino::ROOT, name.as_bytes()).expect("is there");
-        self.reference.remove(ROOT, name.as_bytes(), false).expect("is there");
+        self.unlink_from(ROOT, name);
+    }
+
+    pub fn unlink_from(&mut self, parent: u64, name: &str) {
+        self.pool().unlink(Ino(parent), name.as_bytes()).expect("is there");
+        self.reference.remove(parent, name.as_bytes(), false).expect("is there");
         self.reference.forget_orphans();
         self.done();
     }
 
     pub fn rename(&mut self, name: &str, new_name: &str, mode: RenameMode) {
-        self.pool().rename(Ino::ROOT, name.as_bytes(), Ino::ROOT, new_name.as_bytes(), mode).expect("renames");
-        self.reference.rename(ROOT, name.as_bytes(), ROOT, new_name.as_bytes(), mode).expect("renames");
+        self.rename_between((ROOT, name), (ROOT, new_name), mode);
+    }
+
+    /// Renames from one directory to another.
+    pub fn rename_between(&mut self, (from, name): (u64, &str), (to, new_name): (u64, &str), mode: RenameMode) {
+        self.pool().rename(Ino(from), name.as_bytes(), Ino(to), new_name.as_bytes(), mode).expect("renames");
+        self.reference.rename(from, name.as_bytes(), to, new_name.as_bytes(), mode).expect("renames");
         self.reference.forget_orphans();
         self.done();
     }
@@ -198,33 +296,18 @@ impl Bench {
     pub fn end(mut self) -> Recorded {
         self.commit();
         drop(self.pool.take());
-        Recorded { recording: self.device.recording(), options: self.options, states: self.states }
-    }
-
-    /// The present content of the device.
-    pub fn image(&self) -> MemoryImage {
-        self.device.image()
+        let history = Box::new(Steps { states: self.states });
+        Recorded { recording: self.device.recording(), options: self.options, history }
     }
 }
 
-impl Recorded {
-    /// The states that a crash image may show: from what was promised to what was under way.
-    pub fn candidates(&self, image: &CrashImage) -> &[Tree] {
-        let promised = image.last_mark().map_or(0, |mark| mark >> 32);
-        let events = &self.recording.events()[image.cut..];
-        let next_mark = events.iter().find_map(|event| match event {
-            onefold_block::device::Event::Mark(mark) => Some(mark & 0xffff_ffff),
-            _ => None,
-        });
-        let index = |number: u64| usize::try_from(number).expect("an index of a state");
-        let last = next_mark.map_or(self.states.len() - 1, index);
-        &self.states[index(promised)..=last]
-    }
-
-    /// The state that the workload ended with, and the numbers of its inodes.
-    pub fn last_state(&self) -> &Tree {
-        self.states.last().expect("there is always a first state")
-    }
+/// The content of a device with a new pool.
+pub fn new_pool(device_blocks: u64, journal_bytes: u64) -> MemoryImage {
+    let options = CreateOptions { journal_bytes: Some(journal_bytes), ..CreateOptions::default() };
+    let memory = Arc::new(MemoryDevice::new(device_blocks));
+    let device: Arc<dyn BlockDevice> = memory.clone();
+    Pool::create(&device, &options, &environment()).expect("a pool is made");
+    memory.image()
 }
 
 /// Numbers of inodes in a tree, each once, and its distinct blocks.

@@ -4,6 +4,7 @@
 
 pub mod actions;
 pub mod bench;
+pub mod history;
 pub mod observe;
 pub mod reference;
 

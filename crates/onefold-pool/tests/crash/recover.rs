@@ -1,0 +1,106 @@
+//! What is asked of a pool that comes back after a power cut.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use onefold_block::BlockDevice;
+use onefold_pool::{Durability, Ino, OpenOptions, Pool, PoolError};
+
+use crate::common::bench::count;
+use crate::common::observe::{Tree, check_clean, check_sums, difference, seen};
+use crate::common::{environment, letter, regular};
+
+/// A pool that was recovered.
+pub(crate) struct Recovered {
+    pub(crate) pool: Pool,
+    /// What it shows.
+    pub(crate) tree: Tree,
+    /// How long it took to open it, its filter read in.
+    pub(crate) took: Duration,
+}
+
+fn try_open(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Pool, String> {
+    Pool::open(Arc::clone(device), options.clone(), environment()).map_err(|error| format!("does not open: {error}"))
+}
+
+/// Opens a pool and has what it shows judged.
+///
+/// # Errors
+/// What the checker finds before it is opened; that it does not open; what the judge says; sums that do not add up.
+pub(crate) fn recover(
+    device: &Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+    judge: impl FnOnce(&Tree) -> Result<(), String>,
+) -> Result<Recovered, String> {
+    check_clean(&**device).map_err(|problem| format!("not clean before recovery: {problem}"))?;
+    let began = Instant::now();
+    let pool = try_open(device, options)?;
+    let took = began.elapsed();
+    let tree = seen(&pool)?;
+    judge(&tree)?;
+    check_sums(&pool)?;
+    Ok(Recovered { pool, tree, took })
+}
+
+/// Drains what waits for reclaim and compares the pool's numbers with naive counts: nothing leaked.
+///
+/// # Errors
+/// What leaked, or what the pool said.
+pub(crate) fn settle(pool: &Pool, tree: &Tree) -> Result<(), String> {
+    let told = |error: PoolError| format!("draining: {error}");
+    while pool.reclaim().map_err(told)? {}
+    pool.commit().map_err(told)?;
+    check_sums(pool)?;
+    let stat = pool.stat().map_err(told)?;
+    let (inodes, blocks) = count(tree);
+    let unread = tree.values().any(|view| view.xattrs.contains_key(&b"user.unread"[..]));
+    let stored = (stat.unique_bytes + stat.shared_bytes) / 4096;
+    if stat.inode_count != inodes as u64 || (!unread && stored != blocks as u64) {
+        return Err(format!("{inodes} inodes and {blocks} distinct blocks are seen, but {stat:?}"));
+    }
+    Ok(())
+}
+
+/// Uses the pool as anybody would after a crash, closes it or cuts it again, and reopens it.
+///
+/// # Errors
+/// What went wrong; that there is no room is right in a full pool.
+pub(crate) fn use_again(
+    device: &Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+    pool: Pool,
+    before: &Tree,
+    close: bool,
+) -> Result<(), String> {
+    let told = |error: PoolError| format!("used again: {error}");
+    let bytes: Vec<u8> = (0..20).flat_map(|number| letter(number * 3)).collect();
+    let used = match pool.create_file(Ino::ROOT, b"after", &regular()) {
+        Err(PoolError::NoSpace) => None,
+        other => Some(other.map_err(told)?.ino),
+    };
+    let mut written = false;
+    if let Some(ino) = used {
+        written = match pool.write(ino, 4096, &bytes, Durability::Later) {
+            Err(PoolError::NoSpace) => false,
+            other => other.map(|()| true).map_err(told)?,
+        };
+        pool.fsync(ino).map_err(told)?;
+    }
+    if close {
+        pool.close().map_err(told)?;
+    }
+    drop(pool);
+    check_clean(&**device).map_err(|problem| format!("not clean after use: {problem}"))?;
+    let pool = try_open(device, options)?;
+    if let Some(ino) = used {
+        let mut read = vec![0; bytes.len() + 4096];
+        let got = pool.read(ino, 0, &mut read).map_err(told)?;
+        if written && (got != read.len() || read[4096..] != bytes[..]) {
+            return Err("what was written after recovery is not there".to_owned());
+        }
+        pool.unlink(Ino::ROOT, b"after").map_err(told)?;
+    }
+    settle(&pool, before)?;
+    let after = seen(&pool)?;
+    difference(&after, before).map_or(Ok(()), |difference| Err(format!("after use and reopening: {difference}")))
+}

@@ -1,0 +1,63 @@
+//! What was tried, in numbers.
+
+use std::fmt;
+use std::time::Duration;
+
+use onefold_block::device::MemoryImage;
+
+/// An image that does not hold what was promised.
+pub(crate) struct Failure {
+    pub(crate) problem: String,
+    pub(crate) image: MemoryImage,
+}
+
+/// How many images were tried, and how long their recovery took.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    images: u64,
+    /// Of the images, those of a recovery that was cut itself.
+    of_recoveries: u64,
+    recoveries: Vec<Duration>,
+}
+
+impl Tally {
+    /// Returns how many images were tried.
+    pub(crate) fn images(&self) -> u64 {
+        self.images
+    }
+
+    /// Notes an image of the workload and how long its recovery took.
+    pub(crate) fn note(&mut self, took: Duration) {
+        self.images += 1;
+        self.recoveries.push(took);
+    }
+
+    /// Notes images of recoveries. The first recovery is that of an image that was counted.
+    pub(crate) fn note_nested(&mut self, took: &[Duration]) {
+        let images = took.len().saturating_sub(1) as u64;
+        self.images += images;
+        self.of_recoveries += images;
+        self.recoveries.extend_from_slice(took);
+    }
+
+    /// Adds what was tried elsewhere.
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.images += other.images;
+        self.of_recoveries += other.of_recoveries;
+        self.recoveries.extend_from_slice(&other.recoveries);
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut recoveries = self.recoveries.clone();
+        recoveries.sort_unstable();
+        let ms = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1000.0);
+        let (median, worst) = (ms(recoveries.get(recoveries.len() / 2)), ms(recoveries.last()));
+        write!(
+            f,
+            "{} images, {} of them of recoveries that were cut; recovery took {median:.2} ms (median), {worst:.2} ms (worst)",
+            self.images, self.of_recoveries
+        )
+    }
+}

@@ -1,0 +1,45 @@
+//! A bit of everything.
+
+use onefold_pool::Durability;
+
+use super::{BLOCK, SMALL};
+use crate::common::actions::Habits;
+use crate::common::bench::{Bench, Recorded};
+
+pub(super) fn anything_goes() -> Habits {
+    Habits {
+        letters: 30,
+        write_blocks: 60,
+        blocks_max: 900,
+        far_offsets: true,
+        dedup_switched: false,
+        domains: false,
+        reserve: true,
+    }
+}
+
+/// Random actions of all kinds, with commits, checkpoints, reclaim and reopenings.
+pub(super) fn anything(seed: u64) -> Recorded {
+    let mut bench = Bench::new(SMALL * 2, seed);
+    for _ in 0..120 {
+        match bench.dice.below(16) {
+            0 => bench.commit(),
+            1 if bench.dice.one_in(4) => bench.checkpoint(),
+            2 => bench.reclaim(2),
+            3 if bench.dice.one_in(6) => bench.reopen(bench.dice.one_in(2)),
+            _ => bench.act(&anything_goes()),
+        }
+    }
+    bench.end()
+}
+
+/// The pool is closed, which saves the filter, and opened again, with work in between.
+pub(super) fn close_and_reopen(seed: u64) -> Recorded {
+    let mut bench = Bench::new(SMALL, seed);
+    let file = bench.create("disk");
+    for round in 0..6 {
+        bench.write(file, bench.dice.below(50) * BLOCK, 30 * 4096, Durability::Later);
+        bench.reopen(round % 3 != 2);
+    }
+    bench.end()
+}
