@@ -48,7 +48,7 @@ fn try_image(recorded: &Recorded, image: CrashImage, seed: u64, tally: &Mutex<Ta
     let recovered = recover(&device, &recorded.options, judge).map_err(failed)?;
     let tree = recovered.tree;
     tally.lock().expect("no panic").note(recovered.took);
-    settle(&recovered.pool, &tree).map_err(failed)?;
+    settle(&recovered.pool, &recorded.options, &tree).map_err(failed)?;
     if number.is_multiple_of(USED_AGAIN_EVERY) {
         let close = number.is_multiple_of(USED_AGAIN_EVERY * 2);
         use_again(&device, &recorded.options, recovered.pool, &tree, close).map_err(failed)?;

@@ -61,7 +61,7 @@ pub(crate) fn cut_again_and_again(
     let judge = |tree: &Tree| history.judge(&recording, cut, tree);
     let Recovered { pool, tree, took: time } = recover(&device, options, judge).map_err(told)?;
     took.push(time);
-    settle(&pool, &tree).map_err(told)?;
+    settle(&pool, options, &tree).map_err(told)?;
     Ok(took)
 }
 

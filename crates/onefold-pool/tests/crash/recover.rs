@@ -46,7 +46,7 @@ pub(crate) fn recover(
 ///
 /// # Errors
 /// What leaked, or what the pool said.
-pub(crate) fn settle(pool: &Pool, tree: &Tree) -> Result<(), String> {
+pub(crate) fn settle(pool: &Pool, options: &OpenOptions, tree: &Tree) -> Result<(), String> {
     let told = |error: PoolError| format!("draining: {error}");
     while pool.reclaim().map_err(told)? {}
     pool.commit().map_err(told)?;
@@ -55,7 +55,10 @@ pub(crate) fn settle(pool: &Pool, tree: &Tree) -> Result<(), String> {
     let (inodes, blocks) = count(tree);
     let unread = tree.values().any(|view| view.xattrs.contains_key(&b"user.unread"[..]));
     let stored = (stat.unique_bytes + stat.shared_bytes) / 4096;
-    if stat.inode_count != inodes as u64 || (!unread && stored != blocks as u64) {
+    // Where counts are small, equal blocks are stored more than once.
+    let shares_all = options.test_limits.references_max == u32::MAX;
+    let leaked = if shares_all && !unread { stored != blocks as u64 } else { stored < blocks as u64 };
+    if stat.inode_count != inodes as u64 || leaked {
         return Err(format!("{inodes} inodes and {blocks} distinct blocks are seen, but {stat:?}"));
     }
     Ok(())
@@ -100,7 +103,7 @@ pub(crate) fn use_again(
         }
         pool.unlink(Ino::ROOT, b"after").map_err(told)?;
     }
-    settle(&pool, before)?;
+    settle(&pool, options, before)?;
     let after = seen(&pool)?;
     difference(&after, before).map_or(Ok(()), |difference| Err(format!("after use and reopening: {difference}")))
 }

@@ -1,10 +1,12 @@
 //! A bit of everything.
 
-use onefold_pool::Durability;
+use onefold_pool::{Dedup, Durability, TestLimits, Verify};
 
 use super::{BLOCK, SMALL};
 use crate::common::actions::Habits;
-use crate::common::bench::{Bench, Recorded};
+use crate::common::bench::{Bench, Recorded, new_pool};
+use crate::common::quiet;
+use crate::common::reference::Reference;
 
 pub(super) fn anything_goes() -> Habits {
     Habits {
@@ -20,7 +22,18 @@ pub(super) fn anything_goes() -> Habits {
 
 /// Random actions of all kinds, with commits, checkpoints, reclaim and reopenings.
 pub(super) fn anything(seed: u64) -> Recorded {
-    let mut bench = Bench::new(SMALL * 2, seed);
+    act(Bench::new(SMALL * 2, seed))
+}
+
+/// The same where most fingerprints are equal, and blocks are stored again after a few references.
+pub(super) fn collisions(seed: u64) -> Recorded {
+    let mut options = quiet();
+    options.verify = Verify::Value;
+    options.test_limits = TestLimits { fingerprint_bits: 5, references_max: 4, lowest_first: true };
+    act(Bench::on(new_pool(SMALL * 2, 1 << 20), Reference::new(Dedup::On), options, seed))
+}
+
+fn act(mut bench: Bench) -> Recorded {
     for _ in 0..120 {
         match bench.dice.below(16) {
             0 => bench.commit(),

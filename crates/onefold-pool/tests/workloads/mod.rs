@@ -36,6 +36,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     Workload { name: "threads", part: 7, run: threads::threads },
     Workload { name: "close", part: 5, run: anything::close_and_reopen },
     Workload { name: "anything", part: 7, run: anything::anything },
+    Workload { name: "collisions", part: 5, run: anything::collisions },
 ];
 
 /// Blocks of a small pool: 16 MiB.

@@ -204,7 +204,8 @@ pub(super) fn threads(seed: u64) -> Recorded {
     let (memory, reference, base, directories) = prepared(seed);
     let device = Arc::new(RecordingDevice::new(memory.image()));
     let as_device: Arc<dyn BlockDevice> = device.clone();
-    let options = quiet();
+    let mut options = quiet();
+    options.test_limits.lowest_first = seed.is_multiple_of(2);
     let stage = Stage {
         pool: open(&as_device, &options),
         device,
