@@ -145,6 +145,14 @@ pub enum RenameMode {
     NoReplace,
     /// Source and target change places.
     Exchange,
+    /// The target is replaced, and the source leaves a whiteout behind: the character device 0/0 of this owner and
+    /// group, by which an overlay hides a name of its lower layer.
+    Whiteout {
+        /// Owner of the whiteout.
+        uid: u32,
+        /// Its group; a set-gid directory gives its own instead.
+        gid: u32,
+    },
 }
 
 /// How `set_xattr` treats an existing attribute.

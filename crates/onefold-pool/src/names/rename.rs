@@ -3,7 +3,7 @@
 use onefold_block::Timestamp;
 
 use super::directory::{Entry, Name};
-use crate::attr::{FileKind, Ino, RenameMode};
+use crate::attr::{FileKind, Ino, NewFile, RenameMode};
 use crate::error::PoolError;
 use crate::format::inode::Inode;
 use crate::meta::{Op, OpResult};
@@ -36,13 +36,13 @@ impl Op<'_> {
             _ => {}
         }
         let moved = self.inode(source.item.ino)?;
-        self.check_domain(&moved, &to_directory)?;
+        let from_directory = self.directory(places.from)?;
+        self.check_domain_of_move(&moved, &from_directory, &to_directory)?;
         self.check_no_loop(&moved, places.to)?;
         match (target, mode) {
             (Some(target), RenameMode::Exchange) => {
                 let other = self.inode(target.item.ino)?;
-                let from_directory = self.directory(places.from)?;
-                self.check_domain(&other, &from_directory)?;
+                self.check_domain_of_move(&other, &to_directory, &from_directory)?;
                 self.check_no_loop(&other, places.from)?;
                 self.take_out(places.from, &source, now)?;
                 self.take_out(places.to, &target, now)?;
@@ -54,9 +54,22 @@ impl Op<'_> {
                     self.replace_target(places.to, &moved, &target, now)?;
                 }
                 self.take_out(places.from, &source, now)?;
-                self.put_in(places.to, places.to_name, moved, now)
+                self.put_in(places.to, places.to_name, moved, now)?;
+                match mode {
+                    RenameMode::Whiteout { uid, gid } => self.leave_whiteout(places, uid, gid, now),
+                    RenameMode::Replace | RenameMode::NoReplace | RenameMode::Exchange => Ok(()),
+                }
             }
         }
+    }
+
+    /// Puts a whiteout where the source was: the character device 0/0, by which an overlay hides a name of its lower
+    /// layer.
+    fn leave_whiteout(&mut self, places: Move<'_>, uid: u32, gid: u32, now: Timestamp) -> OpResult<()> {
+        let mut directory = self.directory(places.from)?;
+        let new = NewFile { kind: FileKind::CharDevice, mode: 0, umask: 0, uid, gid, rdev: 0 };
+        let whiteout = self.new_inode(&directory, &new, now)?;
+        self.add_entry(&mut directory, places.from_name, &whiteout, now)
     }
 
     fn replace_target(&mut self, directory: Ino, moved: &Inode, target: &Entry, now: Timestamp) -> OpResult<()> {
@@ -89,6 +102,12 @@ impl Op<'_> {
     /// A file's domain is fixed at its creation, and a directory only holds files of its own.
     pub(crate) fn check_domain(&self, child: &Inode, directory: &Inode) -> OpResult<()> {
         if child.attr.domain == directory.attr.domain { Ok(()) } else { Err(PoolError::CrossDomain.into()) }
+    }
+
+    /// A move changes no file's domain. So what is moved must fit its new directory, or fit it as little as it did the
+    /// old one: a directory that begins a domain of its own stays where a domain begins.
+    fn check_domain_of_move(&self, child: &Inode, from: &Inode, to: &Inode) -> OpResult<()> {
+        if from.attr.domain == to.attr.domain { Ok(()) } else { self.check_domain(child, to) }
     }
 
     /// A directory can't move below itself.

@@ -15,18 +15,21 @@ const LIST_ENTRIES: usize = 128;
 const LINKS_MAX: u32 = u32::MAX / 2;
 
 impl Pool {
-    /// Looks a name up; the dots are names too. Takes a hold.
+    /// Looks a name up; the dots are names too, and `.` is one of any file: a door that knows only a number asks for it.
+    /// Takes a hold.
     ///
     /// # Errors
     /// [`PoolError::NotFound`], [`PoolError::NotADirectory`], [`PoolError::NameTooLong`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         let checked = Name::new(name, &self.engine.name_hash)?;
         self.engine.view(|op| {
-            let directory = op.directory(parent)?;
             let ino = match name {
                 b"." => parent,
-                b".." => Ino(directory.parent),
-                _ => op.entry_of(parent, checked)?.item.ino,
+                b".." => Ino(op.directory(parent)?.parent),
+                _ => {
+                    op.directory(parent)?;
+                    op.entry_of(parent, checked)?.item.ino
+                }
             };
             let attr = op.inode(ino)?.door_attr();
             op.hold(ino);

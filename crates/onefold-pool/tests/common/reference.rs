@@ -186,14 +186,14 @@ impl Reference {
             (Some(target), _) if target == moved => return Ok(()),
             _ => {}
         }
-        self.can_move(moved, to)?;
+        self.can_move(moved, from, to)?;
         let Some(target) = target else {
             self.take_out(from, name);
             self.put_in(to, new_name, moved);
             return Ok(());
         };
         if mode == RenameMode::Exchange {
-            self.can_move(target, from)?;
+            self.can_move(target, to, from)?;
             self.take_out(from, name);
             self.take_out(to, new_name);
             self.put_in(to, new_name, moved);
@@ -213,8 +213,10 @@ impl Reference {
         Ok(())
     }
 
-    fn can_move(&self, moved: u64, to: u64) -> Expected<()> {
-        if self.node(moved).domain != self.node(to).domain {
+    fn can_move(&self, moved: u64, from: u64, to: u64) -> Expected<()> {
+        let domain_of = |ino| self.node(ino).domain;
+        // Where a domain begins it may go on beginning.
+        if domain_of(from) != domain_of(to) && domain_of(moved) != domain_of(to) {
             return Err("CrossDomain");
         }
         let mut at = to;
