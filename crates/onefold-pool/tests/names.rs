@@ -49,9 +49,8 @@ fn a_directory_where_a_domain_begins_moves_between_directories_of_one_domain() {
     let pool = new_pool();
     let tenant = make_domain(&pool, Ino::ROOT, "tenant", "5");
     let plain = make(&pool, Ino::ROOT, "plain", FileKind::Directory);
-    let mv = |from, name: &str, to, new_name: &str, mode| {
-        pool.rename(from, name.as_bytes(), to, new_name.as_bytes(), mode)
-    };
+    let mv =
+        |from, name: &str, to, new_name: &str, mode| pool.rename(from, name.as_bytes(), to, new_name.as_bytes(), mode);
     mv(Ino::ROOT, "tenant", Ino::ROOT, "renamed", RenameMode::Replace).unwrap();
     mv(Ino::ROOT, "renamed", plain, "below", RenameMode::NoReplace).unwrap();
     mv(plain, "below", Ino::ROOT, "plain", RenameMode::Exchange).unwrap_err();

@@ -16,12 +16,12 @@ use onefold_pool::{Attr, FsStat, Ino, Pool, PoolError, SetAttr};
 use rustix::io::Errno;
 
 pub(super) use self::content::Place;
-pub(super) use self::names::Entry;
+pub(super) use self::names::{Entry, Owner};
 use super::access_marks::AccessMarks;
 use super::failures::Failures;
 use super::flags::OpenFlags;
 use super::open_files::OpenFiles;
-use super::privileges;
+use super::privileges::{self, Privileges};
 use crate::options::{AccessTimes, MountOptions};
 
 /// Result of a request.
@@ -80,10 +80,9 @@ impl PoolFilesystem {
         self.pool.attr(ino).map_err(|error| self.failed("getattr", ino, &error))
     }
 
-    /// Changes attributes as user `uid` asks.
-    pub(super) fn set_attr(&self, ino: Ino, mut change: SetAttr, uid: u32) -> Result<Attr> {
+    pub(super) fn set_attr(&self, ino: Ino, mut change: SetAttr, privileges: Privileges) -> Result<Attr> {
         let mut set = || {
-            if privileges::are_lost_by(&change, uid) {
+            if privileges::are_lost_by(&change, privileges) {
                 change.mode = privileges::mode_without(&self.pool.attr(ino)?);
             }
             self.pool.set_attr(ino, &change)

@@ -3,6 +3,8 @@
 use onefold_pool::{AllocateMode, Durability, RenameMode, SeekTarget, XattrMode};
 use rustix::io::Errno;
 
+use super::filesystem::Owner;
+
 /// Flags that a file was opened with, as `open(2)` numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpenFlags(pub(super) i32);
@@ -57,15 +59,16 @@ pub(super) fn seek_target(whence: i32) -> Result<SeekTarget, Errno> {
     }
 }
 
-/// Returns how `renameat2(2)` treats an existing target.
+/// Returns what `renameat2(2)` of `caller` is to do beside renaming.
 ///
 /// # Errors
-/// `EINVAL` for `RENAME_WHITEOUT`, for combinations, and for unknown flags.
-pub(super) fn rename_mode(flags: u32) -> Result<RenameMode, Errno> {
+/// `EINVAL` for combinations and for unknown flags.
+pub(super) fn rename_mode(flags: u32, caller: Owner) -> Result<RenameMode, Errno> {
     match flags {
         0 => Ok(RenameMode::Replace),
         libc::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
         libc::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
+        libc::RENAME_WHITEOUT => Ok(RenameMode::Whiteout { uid: caller.uid, gid: caller.gid }),
         _ => Err(Errno::INVAL),
     }
 }
@@ -120,9 +123,11 @@ mod tests {
 
     #[test]
     fn rename_and_xattr_flags_exclude_each_other() {
-        assert_eq!(rename_mode(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE), Err(Errno::INVAL));
-        assert_eq!(rename_mode(libc::RENAME_WHITEOUT), Err(Errno::INVAL));
-        assert_eq!(rename_mode(libc::RENAME_EXCHANGE), Ok(RenameMode::Exchange));
+        let caller = Owner { uid: 7, gid: 8 };
+        assert_eq!(rename_mode(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE, caller), Err(Errno::INVAL));
+        assert_eq!(rename_mode(libc::RENAME_EXCHANGE | libc::RENAME_WHITEOUT, caller), Err(Errno::INVAL));
+        assert_eq!(rename_mode(libc::RENAME_EXCHANGE, caller), Ok(RenameMode::Exchange));
+        assert_eq!(rename_mode(libc::RENAME_WHITEOUT, caller), Ok(RenameMode::Whiteout { uid: 7, gid: 8 }));
         assert_eq!(xattr_mode(libc::XATTR_CREATE | libc::XATTR_REPLACE), Err(Errno::INVAL));
         assert_eq!(xattr_mode(libc::XATTR_REPLACE), Ok(XattrMode::Replace));
     }

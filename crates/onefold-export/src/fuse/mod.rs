@@ -1,25 +1,30 @@
 //! The FUSE door: the kernel's requests, each turned into one call of the pool.
 //!
-//! Three layers, so that the way requests travel can change without the file system noticing:
+//! Layers, so that the way requests travel can change without the file system noticing:
 //!
 //! - `filesystem` knows the pool and POSIX, but no protocol;
-//! - `fuser_adapter` and `fuser_transport` know the `fuser` crate, and are the only ones that do;
+//! - `protocol` knows the bytes of requests and replies, but no pool and no descriptor;
+//! - `door` turns the one into the other;
+//! - `device`, `mounting` and `session` bring requests here: the descriptor, the mount, the threads;
 //! - [`Transport`] is what a mount needs of them.
 
 mod access_marks;
 mod attributes;
+mod device;
+mod door;
 mod errno;
 mod failures;
 mod filesystem;
 mod flags;
-mod fuser_adapter;
-mod fuser_transport;
+mod mounting;
 mod open_files;
 mod privileges;
+mod protocol;
 mod read_buffer;
+mod session;
 mod transport;
 
 pub(crate) use filesystem::PoolFilesystem;
-pub(crate) use fuser_transport::connect;
 pub(crate) use open_files::OpenFiles;
+pub(crate) use session::connect;
 pub(crate) use transport::{Invalidate, Transport};

@@ -1,30 +1,29 @@
 //! When set-user-id and set-group-id bits go away.
 //!
 //! The kernel could do this by itself, at the price of asking for `security.capability` before *every* buffered write,
-//! and would forget it for direct writes. So `FUSE_HANDLE_KILLPRIV_V2` is negotiated and it is done here: on chown
-//! always, on writes and truncates if the caller lacks `CAP_FSETID`. The kernel says so with each write; with a truncate
-//! it does as well, but `fuser` 0.18 does not hand that on, and whoever is not root is taken to lack it.
+//! and would forget it for direct writes. So `FUSE_HANDLE_KILLPRIV_V2` is negotiated and it is done here, where the kernel
+//! says so: with each chown, and with writes and truncates of callers that lack `CAP_FSETID`.
 
 use onefold_pool::{Attr, FileKind, SetAttr};
 
 const SET_UID: u16 = 0o4000;
-const SET_GID: u16 = 0o2000;
+pub(super) const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o0010;
 
 /// Extended attribute that gives a program privileges, as the set-user-id bit does.
 pub(super) const CAPABILITY_XATTR: &[u8] = b"security.capability";
 
-/// Tells whether a request of user `uid` to make `change` takes privileges away from a file.
-pub(super) fn are_lost_by(change: &SetAttr, uid: u32) -> bool {
-    if change.mode.is_some() {
-        // chmod says itself what the bits are to be.
-        return false;
-    }
-    let is_chown = change.uid.is_some() || change.gid.is_some();
-    let is_truncate = change.size_bytes.is_some();
-    let is_nothing_else = *change == SetAttr::default();
-    // A request to change nothing is how the kernel asks for just this.
-    is_chown || (is_truncate && uid != 0) || is_nothing_else
+/// What a request does to the privileges that a file gives to whoever runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Privileges {
+    Kept,
+    Dropped,
+}
+
+/// Tells whether a request to make `change` takes privileges away from a file.
+pub(super) fn are_lost_by(change: &SetAttr, privileges: Privileges) -> bool {
+    // chmod says itself what the bits are to be. A request to change nothing is how the kernel asks for just this.
+    change.mode.is_none() && (privileges == Privileges::Dropped || *change == SetAttr::default())
 }
 
 /// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose.
@@ -76,21 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn chown_always_takes_privileges_and_truncate_only_from_others_than_root() {
-        let chown = SetAttr { uid: Some(7), ..SetAttr::default() };
-        let chgrp = SetAttr { gid: Some(7), ..SetAttr::default() };
+    fn privileges_go_where_the_kernel_says_so_unless_chmod_sets_them() {
         let truncate = SetAttr { size_bytes: Some(0), ..SetAttr::default() };
-        for uid in [0, 1000] {
-            assert!(are_lost_by(&chown, uid) && are_lost_by(&chgrp, uid));
-        }
-        assert!(are_lost_by(&truncate, 1000));
-        assert!(!are_lost_by(&truncate, 0));
-    }
-
-    #[test]
-    fn chmod_and_times_take_nothing_and_an_empty_request_means_just_this() {
-        assert!(!are_lost_by(&SetAttr { mode: Some(0o4755), uid: Some(7), ..SetAttr::default() }, 1000));
-        assert!(!are_lost_by(&SetAttr { modified: Some(SetTime::Now), ..SetAttr::default() }, 1000));
-        assert!(are_lost_by(&SetAttr::default(), 0));
+        assert!(are_lost_by(&truncate, Privileges::Dropped));
+        assert!(!are_lost_by(&truncate, Privileges::Kept));
+        let chmod = SetAttr { mode: Some(0o4755), uid: Some(7), ..SetAttr::default() };
+        assert!(!are_lost_by(&chmod, Privileges::Dropped));
+        assert!(!are_lost_by(&SetAttr { modified: Some(SetTime::Now), ..SetAttr::default() }, Privileges::Kept));
+        assert!(are_lost_by(&SetAttr::default(), Privileges::Kept), "an empty request means just this");
     }
 }

@@ -12,6 +12,13 @@ pub(in crate::fuse) struct Entry<'a> {
     pub(in crate::fuse) name: &'a [u8],
 }
 
+/// Whose a new file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::fuse) struct Owner {
+    pub(in crate::fuse) uid: u32,
+    pub(in crate::fuse) gid: u32,
+}
+
 impl PoolFilesystem {
     /// Finds a file. As all methods here that return attributes, it takes a hold on what it found.
     pub(in crate::fuse) fn lookup(&self, at: Entry<'_>) -> Result<Attr> {
@@ -20,6 +27,11 @@ impl PoolFilesystem {
 
     pub(in crate::fuse) fn create(&self, at: Entry<'_>, new: &NewFile) -> Result<Attr> {
         self.pool.create_file(at.parent, at.name, new).map_err(|error| self.failed("create", at.parent, &error))
+    }
+
+    /// Makes a file without a name in the file system of `directory`, whose default ACL and domain it gets.
+    pub(in crate::fuse) fn create_unnamed(&self, directory: Ino, new: &NewFile) -> Result<Attr> {
+        self.pool.create_unnamed(directory, new).map_err(|error| self.failed("create", directory, &error))
     }
 
     pub(in crate::fuse) fn create_symlink(&self, at: Entry<'_>, target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
@@ -44,8 +56,9 @@ impl PoolFilesystem {
         self.pool.remove_directory(at.parent, at.name).map_err(|error| self.failed("rmdir", at.parent, &error))
     }
 
-    pub(in crate::fuse) fn rename(&self, from: Entry<'_>, to: Entry<'_>, flags: u32) -> Result<()> {
-        let mode = rename_mode(flags)?;
+    /// Renames; a whiteout that stays behind belongs to `caller`.
+    pub(in crate::fuse) fn rename(&self, from: Entry<'_>, to: Entry<'_>, flags: u32, caller: Owner) -> Result<()> {
+        let mode = rename_mode(flags, caller)?;
         self.pool
             .rename(from.parent, from.name, to.parent, to.name, mode)
             .map_err(|error| self.failed("rename", from.parent, &error))

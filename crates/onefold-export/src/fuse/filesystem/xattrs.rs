@@ -2,11 +2,13 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use onefold_pool::Ino;
+use onefold_pool::{Ino, SetAttr};
 use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
 use crate::fuse::flags::xattr_mode;
+use crate::fuse::privileges::SET_GID;
+use crate::fuse::protocol::XattrChange;
 use crate::options::CONTROL_XATTR;
 
 impl PoolFilesystem {
@@ -28,12 +30,20 @@ impl PoolFilesystem {
         Ok(list)
     }
 
-    pub(in crate::fuse) fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
-        let mode = xattr_mode(flags)?;
-        if is_control(ino, name) {
+    pub(in crate::fuse) fn set_xattr(&self, ino: Ino, change: &XattrChange<'_>) -> Result<()> {
+        let mode = xattr_mode(change.flags)?;
+        if is_control(ino, change.name) {
             return Err(Errno::PERM);
         }
-        self.pool.set_xattr(ino, name, value, mode).map_err(|error| self.failed("setxattr", ino, &error))
+        let set = || {
+            self.pool.set_xattr(ino, change.name, change.value, mode)?;
+            if change.drops_set_gid {
+                let mode = Some(self.pool.attr(ino)?.mode & !SET_GID);
+                self.pool.set_attr(ino, &SetAttr { mode, ..SetAttr::default() })?;
+            }
+            Ok(())
+        };
+        set().map_err(|error| self.failed("setxattr", ino, &error))
     }
 
     pub(in crate::fuse) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {

@@ -1,0 +1,111 @@
+//! The descriptor over which requests come and replies go: `/dev/fuse`.
+
+use std::fs::OpenOptions;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use super::protocol::reply_header;
+
+const PATH: &str = "/dev/fuse";
+
+/// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, u32)`.
+const CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
+
+/// One descriptor of a connection to the kernel.
+#[derive(Debug)]
+pub(super) struct FuseDevice {
+    descriptor: OwnedFd,
+}
+
+impl FuseDevice {
+    /// Opens a descriptor that belongs to no mount yet.
+    ///
+    /// # Errors
+    /// Where the kernel has no FUSE, or this process may not use it.
+    pub(super) fn open() -> io::Result<FuseDevice> {
+        let file = OpenOptions::new().read(true).write(true).open(PATH)?;
+        Ok(FuseDevice { descriptor: file.into() })
+    }
+
+    /// Returns another descriptor of the same connection, with a queue of its own for requests under way: threads that
+    /// have one each do not wait for each other.
+    ///
+    /// # Errors
+    /// Whatever the kernel says.
+    #[expect(unsafe_code, reason = "the ioctl has no safe wrapper")]
+    pub(super) fn try_clone(&self) -> io::Result<FuseDevice> {
+        let clone = FuseDevice::open()?;
+        let source = u32::try_from(self.descriptor.as_raw_fd()).expect("a descriptor is not negative");
+        // SAFETY: both descriptors are open; the ioctl reads one `u32` behind the pointer, which lives until it returns.
+        let result = unsafe { libc::ioctl(clone.descriptor.as_raw_fd(), CLONE, &raw const source) };
+        if result == 0 { Ok(clone) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Waits for a request and returns its length, or nothing once the connection has ended. The kernel hands over whole
+    /// requests only.
+    ///
+    /// # Errors
+    /// When no more requests can be received.
+    pub(super) fn receive(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match rustix::io::read(&self.descriptor, &mut *into) {
+                Ok(bytes) => return Ok(Some(bytes)),
+                // NOENT: the request was taken back before it could be read.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::NODEV) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Sends the reply to the request `unique`: an error (0 for none), or a body. A request that was taken back meanwhile
+    /// needs none.
+    ///
+    /// # Errors
+    /// When the kernel does not take the reply.
+    pub(super) fn reply(&self, unique: u64, error: i32, body: &[u8]) -> io::Result<()> {
+        let header = reply_header(unique, error, body.len());
+        self.send(&[IoSlice::new(&header), IoSlice::new(body)])
+    }
+
+    /// Sends a message that no request asked for. That the kernel does not know what it is about is no error.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub(super) fn notify(&self, message: &[u8]) -> io::Result<()> {
+        self.send(&[IoSlice::new(message)])
+    }
+
+    fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        match rustix::io::retry_on_intr(|| rustix::io::writev(&self.descriptor, parts)) {
+            Ok(_) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Tells whether the kernel still has the mount.
+    pub(super) fn is_connected(&self) -> bool {
+        let mut wanted = [PollFd::new(&self.descriptor, PollFlags::empty())];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match rustix::event::poll(&mut wanted, Some(&at_once)) {
+            Ok(_) => !wanted[0].revents().contains(PollFlags::ERR),
+            Err(_) => false,
+        }
+    }
+}
+
+impl From<OwnedFd> for FuseDevice {
+    fn from(descriptor: OwnedFd) -> FuseDevice {
+        FuseDevice { descriptor }
+    }
+}
+
+impl AsFd for FuseDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}

@@ -1,0 +1,199 @@
+//! The kernel's requests, each handed to the file system in its own terms and answered at once, on the thread that
+//! received it.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use onefold_pool::{Attr, DirEntry, FileKind, Ino};
+use rustix::io::Errno;
+
+use super::attributes::{kind_of_node, new_file};
+use super::device::FuseDevice;
+use super::filesystem::{Caching, Entry, Opened, Owner, Place, PoolFilesystem, Result};
+use super::flags::OpenFlags;
+use super::privileges::Privileges;
+use super::protocol::{
+    DirectoryReply, Header, Operation, created, encode_attributes, entry, opened, seek_result, statfs, statx, written,
+    xattr_size,
+};
+use super::read_buffer;
+use crate::options::{MountOptions, StBlocks};
+
+/// Flags of the answer to an opening.
+mod opening {
+    pub(super) const DIRECT_IO: u32 = 1;
+    pub(super) const KEEP_CACHE: u32 = 1 << 1;
+    pub(super) const NOFLUSH: u32 = 1 << 5;
+    pub(super) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+}
+
+/// A file system as the kernel sees it.
+pub(super) struct Door {
+    filesystem: PoolFilesystem,
+    writeback_cache: bool,
+    st_blocks: StBlocks,
+}
+
+impl Door {
+    pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions) -> Door {
+        Door { filesystem, writeback_cache: options.writeback_cache, st_blocks: options.st_blocks }
+    }
+
+    /// Answers one request.
+    ///
+    /// # Errors
+    /// When the kernel does not take the reply.
+    pub(super) fn answer(&self, header: &Header, operation: Operation<'_>, device: &FuseDevice) -> io::Result<()> {
+        let body = match operation {
+            Operation::Forget(holds) => {
+                for (node, holds) in holds {
+                    self.filesystem.forget(Ino(node), holds);
+                }
+                return Ok(());
+            }
+            Operation::Read { handle, offset, bytes, flags } => {
+                let from = Place { ino: Ino(header.node), offset };
+                return read_buffer::with(bytes as usize, |buffer| {
+                    match self.filesystem.read(from, handle, OpenFlags(flags), buffer) {
+                        Ok(count) => device.reply(header.unique, 0, &buffer[..count]),
+                        Err(errno) => device.reply(header.unique, errno.raw_os_error(), &[]),
+                    }
+                });
+            }
+            operation => self.body(header, operation),
+        };
+        match body {
+            Ok(body) => device.reply(header.unique, 0, &body),
+            Err(errno) => device.reply(header.unique, errno.raw_os_error(), &[]),
+        }
+    }
+
+    /// Does what is asked and returns the body of the reply.
+    fn body(&self, header: &Header, operation: Operation<'_>) -> Result<Vec<u8>> {
+        let ino = Ino(header.node);
+        let at = |name| Entry { parent: ino, name };
+        let place = |offset| Place { ino, offset };
+        let fs = &self.filesystem;
+        match operation {
+            Operation::Lookup { name } => self.entry(fs.lookup(at(name))),
+            Operation::GetAttr => self.attributes(fs.attr(ino)),
+            Operation::Statx => Ok(statx(&fs.attr(ino)?, self.st_blocks)),
+            Operation::SetAttr { change, privileges } => self.attributes(fs.set_attr(ino, change, privileges)),
+            Operation::ReadSymlink => fs.read_symlink(ino),
+            Operation::Symlink { name, target } => {
+                self.entry(fs.create_symlink(at(name), target, header.uid, header.gid))
+            }
+            Operation::MakeNode { name, mode, umask, rdev } => {
+                let new = new_file(header, kind_of_node(mode)?, mode, umask, rdev);
+                self.entry(fs.create(at(name), &new))
+            }
+            Operation::MakeDirectory { name, mode, umask } => {
+                self.entry(fs.create(at(name), &new_file(header, FileKind::Directory, mode, umask, 0)))
+            }
+            Operation::Unlink { name } => done(fs.unlink(at(name))),
+            Operation::RemoveDirectory { name } => done(fs.remove_directory(at(name))),
+            Operation::Rename { name, new_parent, new_name, flags } => {
+                let to = Entry { parent: Ino(new_parent), name: new_name };
+                done(fs.rename(at(name), to, flags, Owner { uid: header.uid, gid: header.gid }))
+            }
+            Operation::Link { node, name } => self.entry(fs.link(Ino(node), at(name))),
+            Operation::Open { flags } => {
+                let opening = fs.open(ino, OpenFlags(flags));
+                Ok(opened(opening.handle, self.opening_flags(opening)))
+            }
+            Operation::Create { name, mode, umask, flags } => {
+                let new = new_file(header, FileKind::Regular, mode, umask, 0);
+                self.created(fs.create(at(name), &new), flags)
+            }
+            Operation::CreateUnnamed { mode, umask, flags } => {
+                let new = new_file(header, FileKind::Regular, mode, umask, 0);
+                self.created(fs.create_unnamed(ino, &new), flags)
+            }
+            Operation::Write { offset, data, flags, privileges } => {
+                if privileges == Privileges::Dropped {
+                    // Before the content changes: at no time may new content run with old privileges.
+                    fs.drop_privileges(ino)?;
+                }
+                fs.write(place(offset), OpenFlags(flags), data)?;
+                Ok(written(u32::try_from(data.len()).expect("a request is about 1 MiB at most")))
+            }
+            Operation::StatFs => Ok(statfs(&fs.space())),
+            // Writes have told of their errors themselves, and close promises nothing.
+            Operation::Flush | Operation::ReleaseDirectory | Operation::Destroy => Ok(Vec::new()),
+            Operation::Release => {
+                fs.release(ino);
+                Ok(Vec::new())
+            }
+            Operation::Sync => done(fs.sync(ino)),
+            Operation::SetXattr(change) => done(fs.set_xattr(ino, &change)),
+            Operation::GetXattr { name, room } => with_room(fs.xattr(ino, name)?, room),
+            Operation::ListXattrs { room } => with_room(fs.xattr_names(ino)?, room),
+            Operation::RemoveXattr { name } => done(fs.remove_xattr(ino, name)),
+            Operation::OpenDirectory => Ok(opened(0, 0)),
+            Operation::ReadDirectory { cookie, room } => self.list(ino, cookie, room),
+            Operation::ReadDirectoryPlus { cookie, room } => self.list_with_attributes(ino, cookie, room),
+            Operation::Ioctl => Err(Errno::NOTTY),
+            Operation::Allocate { offset, bytes, mode } => done(fs.allocate(place(offset), bytes, mode)),
+            Operation::Seek { offset, whence } => Ok(seek_result(fs.seek(ino, offset, whence)?)),
+            Operation::CopyRange { source_offset, target, target_offset, bytes, flags } => {
+                let to = Place { ino: Ino(target), offset: target_offset };
+                Ok(written(fs.clone_range(place(source_offset), to, bytes, flags)?))
+            }
+            Operation::Forget(_) | Operation::Read { .. } | Operation::Unknown => Err(Errno::NOSYS),
+        }
+    }
+
+    fn entry(&self, found: Result<Attr>) -> Result<Vec<u8>> {
+        Ok(entry(&found?, self.st_blocks))
+    }
+
+    fn attributes(&self, attr: Result<Attr>) -> Result<Vec<u8>> {
+        Ok(encode_attributes(&attr?, self.st_blocks))
+    }
+
+    fn created(&self, made: Result<Attr>, flags: i32) -> Result<Vec<u8>> {
+        let attr = made?;
+        let opening = self.filesystem.open(attr.ino, OpenFlags(flags));
+        Ok(created(&attr, self.st_blocks, opening.handle, self.opening_flags(opening)))
+    }
+
+    fn opening_flags(&self, opened: Opened) -> u32 {
+        let flags = match opened.caching {
+            // Shared mappings still work: DIRECT_IO_ALLOW_MMAP was asked for.
+            Caching::Bypass => opening::DIRECT_IO | opening::PARALLEL_DIRECT_WRITES,
+            Caching::Keep => opening::KEEP_CACHE,
+        };
+        // A flush has nothing to do here; with the writeback cache it is when the kernel hands over what it has.
+        if self.writeback_cache { flags } else { flags | opening::NOFLUSH }
+    }
+
+    fn list(&self, ino: Ino, cookie: u64, room: u32) -> Result<Vec<u8>> {
+        let mut reply = DirectoryReply::new(room as usize);
+        self.filesystem.list(ino, cookie, &mut |entry| go_on(reply.add(entry, None)))?;
+        Ok(reply.into_bytes())
+    }
+
+    fn list_with_attributes(&self, ino: Ino, cookie: u64, room: u32) -> Result<Vec<u8>> {
+        let mut reply = DirectoryReply::new(room as usize);
+        let mut take = |entry: &DirEntry, attr: &Attr| go_on(reply.add(entry, Some((attr, self.st_blocks))));
+        self.filesystem.list_with_attributes(ino, cookie, &mut take)?;
+        Ok(reply.into_bytes())
+    }
+}
+
+fn done(result: Result<()>) -> Result<Vec<u8>> {
+    result.map(|()| Vec::new())
+}
+
+fn go_on(there_was_room: bool) -> ControlFlow<()> {
+    if there_was_room { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}
+
+/// Answers `getxattr(2)` and `listxattr(2)`: a `room` of 0 asks how much is needed.
+fn with_room(value: Vec<u8>, room: u32) -> Result<Vec<u8>> {
+    match u32::try_from(value.len()) {
+        Ok(needed) if room == 0 => Ok(xattr_size(needed)),
+        Ok(needed) if needed <= room => Ok(value),
+        _ => Err(Errno::RANGE),
+    }
+}

@@ -1,0 +1,159 @@
+//! Mounting: by the system call where this process may, else through `fusermount3`, which is set-user-id root.
+
+use std::ffi::CString;
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use super::device::FuseDevice;
+use crate::options::{Access, AccessTimes, MountOptions};
+
+const HELPER: &str = "fusermount3";
+
+/// What `/proc/mounts` shows after `fuse.`.
+const SUBTYPE: &str = "subtype=onefold";
+
+/// A mount that goes away with this value, unless it has already.
+#[derive(Debug)]
+pub(super) struct FuseMount {
+    path: PathBuf,
+    pub(super) device: Arc<FuseDevice>,
+}
+
+impl FuseMount {
+    /// Mounts at `path`. Nobody answers there yet.
+    ///
+    /// # Errors
+    /// When the kernel refuses; `PermissionDenied` where only root may and the helper is missing or not willing.
+    pub(super) fn new(path: &Path, options: &MountOptions) -> io::Result<FuseMount> {
+        let device = match mount_directly(path, options) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => mount_by_helper(path, options, &error)?,
+            device => device?,
+        };
+        Ok(FuseMount { path: path.to_owned(), device: Arc::new(device) })
+    }
+}
+
+impl Drop for FuseMount {
+    fn drop(&mut self) {
+        // Whatever is mounted there after the connection has ended is not ours.
+        if !self.device.is_connected() {
+            return;
+        }
+        // There is nobody to tell of an error, and nothing more to try.
+        if rustix::mount::unmount(&self.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) == Err(Errno::PERM) {
+            let _ = Command::new(HELPER).args(["-u", "-q", "-z", "--"]).arg(&self.path).stdin(Stdio::null()).output();
+        }
+    }
+}
+
+fn mount_directly(path: &Path, options: &MountOptions) -> io::Result<FuseDevice> {
+    let device = FuseDevice::open()?;
+    let mut words = vec![
+        format!("fd={}", device.as_fd().as_raw_fd()),
+        format!("rootmode={:o}", path.metadata()?.mode()),
+        format!("user_id={}", rustix::process::getuid().as_raw()),
+        format!("group_id={}", rustix::process::getgid().as_raw()),
+        SUBTYPE.to_owned(),
+    ];
+    words.extend(common_words(options));
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOATIME, options.access_times == AccessTimes::Never);
+    let data = CString::new(words.join(",")).expect("words without zero bytes");
+    rustix::mount::mount(&options.source_name, path, "fuse", flags, &*data)?;
+    Ok(device)
+}
+
+/// The words that kernel and helper know alike.
+fn common_words(options: &MountOptions) -> Vec<String> {
+    let mut words = vec!["default_permissions".to_owned()];
+    if options.access == Access::Everyone {
+        words.push("allow_other".to_owned());
+    }
+    words
+}
+
+/// Has the helper mount. It hands the connection over through a socket whose number it finds in its environment; it is
+/// its standard input, so that no other descriptor has to survive into it.
+fn mount_by_helper(path: &Path, options: &MountOptions, refusal: &io::Error) -> io::Result<FuseDevice> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut helper = Command::new(HELPER)
+        .arg("-o")
+        .arg(helper_words(options).join(","))
+        .arg("--")
+        .arg(path)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, refusal.to_string()))?;
+    // The other end must be in the helper alone, or its death would go unnoticed.
+    let received = receive_device(&ours);
+    drop(ours);
+    let mut said = String::new();
+    if let Some(mut stderr) = helper.stderr.take() {
+        let _ = stderr.read_to_string(&mut said);
+    }
+    helper.wait()?;
+    received?.ok_or_else(|| io::Error::new(io::ErrorKind::PermissionDenied, said.trim().to_owned()))
+}
+
+fn helper_words(options: &MountOptions) -> Vec<String> {
+    // The helper takes its options as one list with commas.
+    let source = options.source_name.replace('\\', "\\\\").replace(',', "\\,");
+    let mut words = vec![format!("fsname={source}"), SUBTYPE.to_owned()];
+    words.extend(common_words(options));
+    words.push(if options.read_only { "ro" } else { "rw" }.to_owned());
+    if options.access_times == AccessTimes::Never {
+        words.push("noatime".to_owned());
+    }
+    words
+}
+
+/// Receives the connection, or nothing where the helper ends without one.
+fn receive_device(socket: &UnixStream) -> io::Result<Option<FuseDevice>> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut into = [IoSliceMut::new(&mut byte)];
+    rustix::io::retry_on_intr(|| recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    let descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok(descriptors.map(FuseDevice::from).next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_helpers_list_is_not_split_within_a_name() {
+        let mut options = MountOptions::new("a,b\\c");
+        options.access = Access::Owner;
+        options.access_times = AccessTimes::Never;
+        assert_eq!(
+            helper_words(&options),
+            ["fsname=a\\,b\\\\c", "subtype=onefold", "default_permissions", "rw", "noatime"]
+        );
+    }
+
+    #[test]
+    fn a_helper_that_ends_without_a_connection_is_noticed() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        assert!(receive_device(&ours).unwrap().is_none());
+    }
+}

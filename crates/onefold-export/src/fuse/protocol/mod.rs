@@ -1,0 +1,27 @@
+//! The FUSE protocol as it travels over `/dev/fuse`: requests decoded, replies encoded. Knows no pool and no descriptor.
+//!
+//! Every number has the host's byte order: both ends are one machine. A request is a [`Header`] and a body that depends
+//! on its opcode; a reply is 16 bytes and a body. The layouts are the kernel's (`linux/fuse.h`); each is written once, in
+//! `request` (what is read) and `reply` (what is written).
+//!
+//! Versions, newest first: only what changed for this door is listed.
+//!
+//! | minor | Linux | what it brought |
+//! |---|---|---|
+//! | 39 | 6.6 | `STATX`: times of creation |
+//! | 37 | 6.1 | `TMPFILE` |
+//! | 36 | 5.17 | a second word of abilities |
+//! | 33 | 5.12 | a longer `SETXATTR`, which tells when an ACL takes the set-group-id bit away |
+//! | 31 | 5.4 | the oldest that is spoken |
+
+mod fields;
+mod init;
+mod reply;
+mod request;
+
+pub(super) use init::{Abilities, InitReply, InitRequest};
+pub(super) use reply::{
+    DirectoryReply, Reach, created, encode_attributes, entry, notify_inode, opened, reply_header, seek_result, statfs,
+    statx, written, xattr_size,
+};
+pub(super) use request::{Header, Operation, XattrChange};

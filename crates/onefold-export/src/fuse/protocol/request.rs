@@ -1,0 +1,368 @@
+//! Requests: what the kernel asks, decoded from its bytes.
+
+use onefold_block::Timestamp;
+use onefold_pool::{SetAttr, SetTime};
+
+use super::fields::{Fields, Malformed};
+use crate::fuse::attributes::permissions;
+use crate::fuse::privileges::Privileges;
+
+/// Bytes of a request's header.
+const HEADER_BYTES: usize = 40;
+
+/// The part that all requests begin with.
+///
+/// | bytes | field |
+/// |---|---|
+/// | 0..4 | length of the whole request |
+/// | 4..8 | opcode |
+/// | 8..16 | number of the request |
+/// | 16..24 | inode it is about |
+/// | 24..36 | user, group and process that ask |
+/// | 36..40 | length of extensions, padding |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::fuse) struct Header {
+    pub(in crate::fuse) opcode: u32,
+    /// Number of the request, which its reply repeats.
+    pub(in crate::fuse) unique: u64,
+    pub(in crate::fuse) node: u64,
+    pub(in crate::fuse) uid: u32,
+    pub(in crate::fuse) gid: u32,
+}
+
+impl Header {
+    /// Returns the header of a request and its body.
+    pub(in crate::fuse) fn decode(request: &[u8]) -> Result<(Header, &[u8]), Malformed> {
+        let (header, body) = request.split_at_checked(HEADER_BYTES).ok_or(Malformed)?;
+        let mut fields = Fields::new(header);
+        if usize::try_from(fields.u32()?) != Ok(request.len()) {
+            return Err(Malformed);
+        }
+        let (opcode, unique, node) = (fields.u32()?, fields.u64()?, fields.u64()?);
+        Ok((Header { opcode, unique, node, uid: fields.u32()?, gid: fields.u32()? }, body))
+    }
+}
+
+/// How an extended attribute is to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::fuse) struct XattrChange<'a> {
+    pub(in crate::fuse) name: &'a [u8],
+    pub(in crate::fuse) value: &'a [u8],
+    pub(in crate::fuse) flags: i32,
+    /// The attribute is an access ACL whose setter may not keep the set-group-id bit.
+    pub(in crate::fuse) drops_set_gid: bool,
+}
+
+/// What is asked. Names are without the zero byte at their end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::fuse) enum Operation<'a> {
+    Lookup {
+        name: &'a [u8],
+    },
+    /// Inodes and how many holds on each are given back. Has no reply.
+    Forget(Vec<(u64, u64)>),
+    GetAttr,
+    Statx,
+    SetAttr {
+        change: SetAttr,
+        privileges: Privileges,
+    },
+    ReadSymlink,
+    Symlink {
+        name: &'a [u8],
+        target: &'a [u8],
+    },
+    MakeNode {
+        name: &'a [u8],
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+    },
+    MakeDirectory {
+        name: &'a [u8],
+        mode: u32,
+        umask: u32,
+    },
+    Unlink {
+        name: &'a [u8],
+    },
+    RemoveDirectory {
+        name: &'a [u8],
+    },
+    Rename {
+        name: &'a [u8],
+        new_parent: u64,
+        new_name: &'a [u8],
+        flags: u32,
+    },
+    Link {
+        node: u64,
+        name: &'a [u8],
+    },
+    Open {
+        flags: i32,
+    },
+    Create {
+        name: &'a [u8],
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    },
+    CreateUnnamed {
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    },
+    Read {
+        handle: u64,
+        offset: u64,
+        bytes: u32,
+        flags: i32,
+    },
+    Write {
+        offset: u64,
+        data: &'a [u8],
+        flags: i32,
+        privileges: Privileges,
+    },
+    StatFs,
+    Flush,
+    Release,
+    /// Of a file or a directory.
+    Sync,
+    SetXattr(XattrChange<'a>),
+    GetXattr {
+        name: &'a [u8],
+        room: u32,
+    },
+    ListXattrs {
+        room: u32,
+    },
+    RemoveXattr {
+        name: &'a [u8],
+    },
+    OpenDirectory,
+    ReadDirectory {
+        cookie: u64,
+        room: u32,
+    },
+    ReadDirectoryPlus {
+        cookie: u64,
+        room: u32,
+    },
+    ReleaseDirectory,
+    Ioctl,
+    Allocate {
+        offset: u64,
+        bytes: u64,
+        mode: i32,
+    },
+    Seek {
+        offset: i64,
+        whence: i32,
+    },
+    CopyRange {
+        source_offset: u64,
+        target: u64,
+        target_offset: u64,
+        bytes: u64,
+        flags: u64,
+    },
+    /// The kernel is about to let go of the mount.
+    Destroy,
+    /// Everything else. The kernel finds its own way where it hears of that.
+    Unknown,
+}
+
+impl<'a> Operation<'a> {
+    /// Decodes the body of a request. `has_long_setxattr` is what was negotiated.
+    pub(in crate::fuse) fn decode(
+        header: &Header,
+        body: &'a [u8],
+        has_long_setxattr: bool,
+    ) -> Result<Operation<'a>, Malformed> {
+        let mut fields = Fields::new(body);
+        let f = &mut fields;
+        Ok(match header.opcode {
+            1 => Operation::Lookup { name: f.name()? },
+            2 => Operation::Forget(vec![(header.node, f.u64()?)]),
+            3 => Operation::GetAttr,
+            4 => set_attr(f)?,
+            5 => Operation::ReadSymlink,
+            6 => Operation::Symlink { name: f.name()?, target: f.name()? },
+            8 => make_node(f)?,
+            9 => {
+                let (mode, umask) = (f.u32()?, f.u32()?);
+                Operation::MakeDirectory { name: f.name()?, mode, umask }
+            }
+            10 => Operation::Unlink { name: f.name()? },
+            11 => Operation::RemoveDirectory { name: f.name()? },
+            12 => {
+                let new_parent = f.u64()?;
+                Operation::Rename { name: f.name()?, new_parent, new_name: f.name()?, flags: 0 }
+            }
+            13 => Operation::Link { node: f.u64()?, name: f.name()? },
+            14 => Operation::Open { flags: f.i32()? },
+            15 => read(f)?,
+            16 => write(f)?,
+            17 => Operation::StatFs,
+            18 => Operation::Release,
+            20 | 30 => Operation::Sync,
+            21 => set_xattr(f, has_long_setxattr)?,
+            22 => {
+                let room = f.u32()?;
+                f.skip(4)?;
+                Operation::GetXattr { name: f.name()?, room }
+            }
+            23 => Operation::ListXattrs { room: f.u32()? },
+            24 => Operation::RemoveXattr { name: f.name()? },
+            25 => Operation::Flush,
+            27 => Operation::OpenDirectory,
+            28 => {
+                let (cookie, room) = listing(f)?;
+                Operation::ReadDirectory { cookie, room }
+            }
+            29 => Operation::ReleaseDirectory,
+            35 => {
+                let (flags, mode, umask, _open_flags) = (f.i32()?, f.u32()?, f.u32()?, f.u32()?);
+                Operation::Create { name: f.name()?, mode, umask, flags }
+            }
+            38 => Operation::Destroy,
+            39 => Operation::Ioctl,
+            42 => Operation::Forget(batch(f)?),
+            43 => {
+                let (_handle, offset, bytes) = (f.u64()?, f.u64()?, f.u64()?);
+                Operation::Allocate { offset, bytes, mode: f.i32()? }
+            }
+            44 => {
+                let (cookie, room) = listing(f)?;
+                Operation::ReadDirectoryPlus { cookie, room }
+            }
+            45 => {
+                let (new_parent, flags, _padding) = (f.u64()?, f.u32()?, f.u32()?);
+                Operation::Rename { name: f.name()?, new_parent, new_name: f.name()?, flags }
+            }
+            46 => {
+                let (_handle, offset) = (f.u64()?, f.i64()?);
+                Operation::Seek { offset, whence: f.i32()? }
+            }
+            47 => copy_range(f)?,
+            51 => {
+                let (flags, mode, umask) = (f.i32()?, f.u32()?, f.u32()?);
+                Operation::CreateUnnamed { mode, umask, flags }
+            }
+            52 => Operation::Statx,
+            _ => Operation::Unknown,
+        })
+    }
+}
+
+/// Bits of `SETATTR` that tell which of its fields count.
+mod valid {
+    pub(super) const MODE: u32 = 1;
+    pub(super) const UID: u32 = 1 << 1;
+    pub(super) const GID: u32 = 1 << 2;
+    pub(super) const SIZE: u32 = 1 << 3;
+    pub(super) const ACCESSED: u32 = 1 << 4;
+    pub(super) const MODIFIED: u32 = 1 << 5;
+    pub(super) const ACCESSED_NOW: u32 = 1 << 7;
+    pub(super) const MODIFIED_NOW: u32 = 1 << 8;
+    pub(super) const KILL_SUIDGID: u32 = 1 << 11;
+}
+
+/// | bytes | field |
+/// |---|---|
+/// | 0..8 | which fields count, padding |
+/// | 8..16 | handle |
+/// | 16..24 | length |
+/// | 24..32 | lock owner |
+/// | 32..56 | seconds of access, modification and change, signed |
+/// | 56..68 | their nanoseconds |
+/// | 68..84 | mode, unused, user, group |
+fn set_attr<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, Malformed> {
+    let given = f.u32()?;
+    f.skip(12)?;
+    let size_bytes = f.u64()?;
+    f.skip(8)?;
+    let (accessed_s, modified_s, _changed_s) = (f.i64()?, f.i64()?, f.i64()?);
+    let (accessed_ns, modified_ns, _changed_ns) = (f.u32()?, f.u32()?, f.u32()?);
+    let mode = f.u32()?;
+    f.skip(4)?;
+    let (uid, gid) = (f.u32()?, f.u32()?);
+    let has = |bit: u32| given & bit != 0;
+    let time = |bit: u32, now_bit: u32, seconds: i64, nanoseconds: u32| match (has(bit), has(now_bit)) {
+        (_, true) => Some(SetTime::Now),
+        (true, false) => Some(SetTime::At(Timestamp { seconds, nanoseconds })),
+        (false, false) => None,
+    };
+    let change = SetAttr {
+        mode: has(valid::MODE).then(|| permissions(mode)),
+        uid: has(valid::UID).then_some(uid),
+        gid: has(valid::GID).then_some(gid),
+        size_bytes: has(valid::SIZE).then_some(size_bytes),
+        accessed: time(valid::ACCESSED, valid::ACCESSED_NOW, accessed_s, accessed_ns),
+        modified: time(valid::MODIFIED, valid::MODIFIED_NOW, modified_s, modified_ns),
+    };
+    Ok(Operation::SetAttr { change, privileges: privileges(has(valid::KILL_SUIDGID)) })
+}
+
+fn privileges(are_to_go: bool) -> Privileges {
+    if are_to_go { Privileges::Dropped } else { Privileges::Kept }
+}
+
+fn make_node<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, Malformed> {
+    let (mode, rdev, umask, _padding) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
+    Ok(Operation::MakeNode { name: f.name()?, mode, umask, rdev })
+}
+
+/// Handle, offset, length and what to do with locks; `READDIR` has the same form.
+fn read<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, Malformed> {
+    let (handle, offset, bytes, _read_flags, _lock_owner) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u64()?);
+    Ok(Operation::Read { handle, offset, bytes, flags: f.i32()? })
+}
+
+fn listing(f: &mut Fields<'_>) -> Result<(u64, u32), Malformed> {
+    let (_handle, cookie, room) = (f.u64()?, f.u64()?, f.u32()?);
+    Ok((cookie, room))
+}
+
+/// | bytes | field |
+/// |---|---|
+/// | 0..8 | handle |
+/// | 8..16 | offset |
+/// | 16..20 | length of the data |
+/// | 20..24 | flags of the write |
+/// | 24..32 | lock owner |
+/// | 32..40 | flags of the opening, padding |
+/// | 40.. | data |
+fn write<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, Malformed> {
+    const KILL_SUIDGID: u32 = 1 << 2;
+    let (_handle, offset, bytes, write_flags, _lock_owner) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u64()?);
+    let (flags, _padding) = (f.i32()?, f.u32()?);
+    let data = f.bytes(usize::try_from(bytes).map_err(|_| Malformed)?)?;
+    Ok(Operation::Write { offset, data, flags, privileges: privileges(write_flags & KILL_SUIDGID != 0) })
+}
+
+fn set_xattr<'a>(f: &mut Fields<'a>, is_long: bool) -> Result<Operation<'a>, Malformed> {
+    const ACL_KILL_SGID: u32 = 1;
+    let (bytes, flags) = (f.u32()?, f.i32()?);
+    let (more_flags, _padding) = if is_long { (f.u32()?, f.u32()?) } else { (0, 0) };
+    let name = f.name()?;
+    let value = f.bytes(usize::try_from(bytes).map_err(|_| Malformed)?)?;
+    Ok(Operation::SetXattr(XattrChange { name, value, flags, drops_set_gid: more_flags & ACL_KILL_SGID != 0 }))
+}
+
+fn batch(f: &mut Fields<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
+    let (count, _padding) = (f.u32()?, f.u32()?);
+    // Not reserved before: a count is only believed as far as there are bytes.
+    (0..count).map(|_| Ok((f.u64()?, f.u64()?))).collect()
+}
+
+fn copy_range<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, Malformed> {
+    let (_source_handle, source_offset, target) = (f.u64()?, f.u64()?, f.u64()?);
+    let (_target_handle, target_offset, bytes) = (f.u64()?, f.u64()?, f.u64()?);
+    Ok(Operation::CopyRange { source_offset, target, target_offset, bytes, flags: f.u64()? })
+}
+
+#[cfg(test)]
+mod tests;

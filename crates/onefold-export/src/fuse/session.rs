@@ -1,0 +1,190 @@
+//! A connection to the kernel: mounted, agreed on, and served by several threads.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use onefold_pool::Ino;
+
+use super::device::FuseDevice;
+use super::door::Door;
+use super::filesystem::PoolFilesystem;
+use super::mounting::FuseMount;
+use super::protocol::{Abilities, Header, InitReply, InitRequest, Operation, Reach, notify_inode};
+use super::transport::{Invalidate, Transport};
+use crate::log::Log;
+use crate::options::MountOptions;
+
+/// Largest request: 256 blocks that are hashed side by side. It is what the kernel allows without a sysctl.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// What a request has beside its data. The kernel wants room for 80 bytes at least.
+const REQUEST_HEADER_BYTES_MAX: usize = 4096;
+
+/// Readahead and asynchronous direct requests that the kernel keeps under way; its own default is 12. A guest's disk
+/// queue alone is 32 to 128 deep.
+const BACKGROUND_REQUESTS_MAX: u16 = 128;
+
+/// Abilities that are used where the kernel has them.
+///
+/// Never to be added: `POSIX_LOCKS` and `FLOCK_LOCKS`, because locks that the kernel keeps itself are released as QEMU
+/// expects; `PASSTHROUGH`, because all data must be seen.
+const ABILITIES: [Abilities; 16] = [
+    Abilities::INIT_EXT,
+    Abilities::ASYNC_READ,
+    // Writes of more than a page, requests of more than 32 pages.
+    Abilities::BIG_WRITES,
+    Abilities::MAX_PAGES,
+    // The kernel checks permissions with ACLs, and the pool applies the umask where no default ACL stands in for it.
+    Abilities::POSIX_ACL,
+    Abilities::DONT_MASK,
+    // Tells when an ACL takes the set-group-id bit away.
+    Abilities::SETXATTR_EXT,
+    // Spares a question for `security.capability` before every buffered write; see `privileges`.
+    Abilities::HANDLE_KILLPRIV_V2,
+    Abilities::DO_READDIRPLUS,
+    Abilities::READDIRPLUS_AUTO,
+    Abilities::PARALLEL_DIROPS,
+    // Look-ups of `.` and `..` by number, for NFS.
+    Abilities::EXPORT_SUPPORT,
+    Abilities::ASYNC_DIO,
+    Abilities::DIRECT_IO_ALLOW_MMAP,
+    // Cached pages stay when an answer carries a new size: only this mount changes files.
+    Abilities::EXPLICIT_INVAL_DATA,
+    Abilities::CACHE_SYMLINKS,
+];
+
+/// Mounts `filesystem` at `mountpoint` and agrees with the kernel on abilities.
+///
+/// # Errors
+/// When the kernel (or `fusermount3`, for other users than root) refuses.
+pub(crate) fn connect(
+    filesystem: PoolFilesystem,
+    mountpoint: &Path,
+    options: &MountOptions,
+) -> io::Result<Box<dyn Transport>> {
+    let mount = FuseMount::new(mountpoint, options)?;
+    let agreed = agree(&mount.device, options.writeback_cache)?;
+    let threads = options.threads.get().min(MountOptions::THREADS_MAX);
+    Ok(Box::new(Session {
+        server: Arc::new(Server {
+            door: Door::new(filesystem, options),
+            has_long_setxattr: agreed.has(Abilities::SETXATTR_EXT),
+            log: options.log.clone(),
+        }),
+        mount,
+        threads,
+    }))
+}
+
+/// Answers the first request of a connection and returns the abilities that both sides have.
+fn agree(device: &FuseDevice, writeback_cache: bool) -> io::Result<Abilities> {
+    let invalid = |error: &dyn std::error::Error| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+    let mut request = vec![0; REQUEST_HEADER_BYTES_MAX + REQUEST_BYTES_MAX as usize];
+    let Some(bytes) = device.receive(&mut request)? else {
+        return Err(io::ErrorKind::NotConnected.into());
+    };
+    let (header, body) = Header::decode(&request[..bytes]).map_err(|error| invalid(&error))?;
+    if header.opcode != InitRequest::OPCODE {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel began with another request than INIT"));
+    }
+    let offered = match InitRequest::decode(body) {
+        Ok(offered) => offered,
+        Err(error) => {
+            device.reply(header.unique, libc::EPROTO, &[])?;
+            return Err(invalid(&error));
+        }
+    };
+    let cached = writeback_cache.then_some(Abilities::WRITEBACK_CACHE);
+    let wanted = ABILITIES.into_iter().chain(cached).fold(Abilities(0), Abilities::and);
+    let reply = InitReply::new(offered, wanted, REQUEST_BYTES_MAX, BACKGROUND_REQUESTS_MAX);
+    device.reply(header.unique, 0, &reply.encode())?;
+    Ok(reply.abilities)
+}
+
+/// Unmounts when it is dropped.
+struct Session {
+    server: Arc<Server>,
+    mount: FuseMount,
+    threads: usize,
+}
+
+impl Transport for Session {
+    fn serve(self: Box<Self>) -> io::Result<()> {
+        // All before the first thread: none serves on after this has failed.
+        let devices = (1..self.threads).map(|_| self.mount.device.try_clone()).collect::<io::Result<Vec<_>>>()?;
+        let mut helpers = Vec::new();
+        for (number, device) in (1..).zip(devices) {
+            let server = self.server.clone();
+            match thread::Builder::new().name(format!("fuse-{number}")).spawn(move || server.serve(&device)) {
+                Ok(helper) => helpers.push(helper),
+                Err(error) => self.server.log.error(&format!("the mount is served by fewer threads: {error}")),
+            }
+        }
+        let mut served = self.server.serve(&self.mount.device);
+        for helper in helpers {
+            let ended = helper.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount panicked")));
+            served = served.and(ended);
+        }
+        served
+    }
+
+    fn invalidator(&self) -> Arc<dyn Invalidate> {
+        Arc::new(Invalidator { device: self.mount.device.clone() })
+    }
+}
+
+/// Answers requests, on any number of threads.
+struct Server {
+    door: Door,
+    has_long_setxattr: bool,
+    log: Arc<dyn Log>,
+}
+
+impl Server {
+    /// Answers requests until the connection ends.
+    fn serve(&self, device: &FuseDevice) -> io::Result<()> {
+        let mut request = vec![0; REQUEST_HEADER_BYTES_MAX + REQUEST_BYTES_MAX as usize];
+        while let Some(bytes) = device.receive(&mut request)? {
+            self.answer(&request[..bytes], device)?;
+        }
+        Ok(())
+    }
+
+    /// Answers one request. Whatever happens, whoever waits for it gets an answer.
+    ///
+    /// # Errors
+    /// When the request has no header: nobody can be answered, and what comes next can't be trusted either.
+    fn answer(&self, request: &[u8], device: &FuseDevice) -> io::Result<()> {
+        let (header, body) =
+            Header::decode(request).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let answered =
+            catch_unwind(AssertUnwindSafe(|| match Operation::decode(&header, body, self.has_long_setxattr) {
+                Ok(operation) => self.door.answer(&header, operation, device),
+                Err(_) => device.reply(header.unique, libc::EIO, &[]),
+            }));
+        let failed = match answered {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => format!("the kernel did not take a reply: {error}"),
+            Err(_) => "a bug: the daemon panicked".to_owned(),
+        };
+        if device.is_connected() {
+            self.log.error(&format!("request {} of inode {}: {failed}", header.opcode, header.node));
+            // The kernel does not know this request any more if it was answered before something went wrong.
+            let _ = device.reply(header.unique, libc::EIO, &[]);
+        }
+        Ok(())
+    }
+}
+
+struct Invalidator {
+    device: Arc<FuseDevice>,
+}
+
+impl Invalidate for Invalidator {
+    fn invalidate(&self, ino: Ino) -> io::Result<()> {
+        self.device.notify(&notify_inode(ino.0, Reach::Everything))
+    }
+}
