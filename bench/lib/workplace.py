@@ -68,12 +68,15 @@ def uninterrupted():
 
 @contextmanager
 def signals_as_interrupts():
-    """Makes SIGTERM and SIGHUP end a run as Ctrl-C does, by an exception that cleans up on its way."""
+    """Makes SIGTERM and SIGHUP end a run as Ctrl-C does, by an exception that cleans up on its way.
+
+    Ctrl-C too: a shell starts what it puts in the background with SIGINT ignored, and Python leaves it so.
+    """
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

@@ -3,12 +3,13 @@
 #
 #     tests/clients/run.sh [CASE...]
 #
-# Each case is one claim: a file in cases/, run by itself in a folder of its own, within a time limit. One line per case
-# tells how it went; a failed one shows its log. A case that this machine can't run is skipped, with the reason.
-# Exit codes: 0 all passed, 1 a case failed, 2 wrong usage.
+# Each case is one claim: a file in cases/, run by itself in a folder of its own, within a time limit. As many run at
+# once as there are cores, the long ones first. One line per case tells how it went; a failed one shows its log. A case
+# that this machine can't run is skipped, with the reason. Exit codes: 0 all passed, 1 a case failed, 2 wrong usage.
 #
 #     ONEFOLD=path   the binary to test (target/release/onefold unless given)
 #     TMPDIR=folder  where pools are made (target/clients unless given); on a disk, not in memory
+#     JOBS=n         how many cases run at once
 #     KEEP=1         leaves the folders of failed cases where they are
 set -euo pipefail
 
@@ -105,60 +106,76 @@ die() {
     exit 2
 }
 
+# Prints the names of the cases that are wanted, those that may take long first: the last ones then end together.
 select_cases() {
-    local name
-    if (($# == 0)); then
-        cases=("$here"/cases/*.sh)
-        return
-    fi
+    local name file
     for name; do
         [[ -f $here/cases/$name.sh ]] || die "there is no case \`$name\`" "the cases are the files in $here/cases"
-        cases+=("$here/cases/$name.sh")
     done
+    for file in "$here"/cases/*.sh; do
+        name=$(basename "$file" .sh)
+        (($# == 0)) || [[ " $* " == *" $name "* ]] || continue
+        printf '%s %s\n' "$(limit_of "$file")" "$name"
+    done | sort --stable --key=1,1nr | cut -d' ' -f2
+}
+
+# Runs the case named $1 and prints how it went, in one piece: other cases run beside it. Notes the result for the sum.
+report_case() {
+    local file=$here/cases/$1.sh status=0 started=${EPOCHREALTIME/./} took result
+    trap 'clean_up; [[ -n ${KEEP-} ]] || remove_folder' EXIT
+    run_case "$file" || status=$?
+    took=$((${EPOCHREALTIME/./} - started))
+    took=$(printf '%d.%d s' $((took / 1000000)) $((took / 100000 % 10)))
+    case $status in
+        0)
+            result=passed
+            printf 'ok    %-16s %8s  %s\n' "$1" "$took" "$(claim_of "$file")"
+            # What a case measured is worth seeing.
+            sed -n 's/^note: /          /p' "$folder/log"
+            ;;
+        "$exit_skipped")
+            result=skipped
+            printf 'skip  %-16s %8s  %s\n' "$1" "$took" "$(tail -n 1 "$folder/log")"
+            ;;
+        *)
+            result=failed
+            printf 'FAIL  %-16s %8s  %s\n' "$1" "$took" "$(claim_of "$file")"
+            show_logs
+            [[ -z ${KEEP-} ]] || { printf '    kept: %s\n' "$folder"; folder=; }
+            ;;
+    esac >"$work/$1.report"
+    cat "$work/$1.report"
+    printf '%s\n' "$result" >>"$work/results"
+}
+
+count_of() {
+    grep -cx "$1" "$work/results" || true
 }
 
 main() {
-    local cases=() file name status started took passed=0 failed=0 skipped=0
-    select_cases "$@"
+    if [[ ${1-} == --in ]]; then
+        work=$2
+        report_case "$3"
+        return
+    fi
     [[ -x $ONEFOLD ]] || die "there is no binary at $ONEFOLD" "\`make build\` makes it, ONEFOLD=path names another"
-    local parent=${TMPDIR:-$target/clients}
+    local cases parent=${TMPDIR:-$target/clients} wanted
+    cases=$(select_cases "$@")
+    wanted=$(wc -l <<<"$cases")
     mkdir -p "$parent"
     work=$(mktemp -d "$(readlink -f "$parent")/onefold-clients.XXXXXX")
-    trap 'clean_up; [[ -n ${KEEP-} ]] || { remove_folder; rmdir "$work" 2>/dev/null || true; }' EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
+    trap 'rm -f "$work"/*.report "$work/results"; rmdir "$work" 2>/dev/null || true' EXIT
+    : >"$work/results"
 
-    for file in "${cases[@]}"; do
-        name=$(basename "$file" .sh)
-        started=${EPOCHREALTIME/./}
-        status=0
-        run_case "$file" || status=$?
-        took=$((${EPOCHREALTIME/./} - started))
-        took=$(printf '%d.%d s' $((took / 1000000)) $((took / 100000 % 10)))
-        case $status in
-            0)
-                passed=$((passed + 1))
-                printf 'ok    %-16s %8s  %s\n' "$name" "$took" "$(claim_of "$file")"
-                # What a case measured is worth seeing.
-                sed -n 's/^note: /          /p' "$folder/log"
-                ;;
-            "$exit_skipped")
-                skipped=$((skipped + 1))
-                printf 'skip  %-16s %8s  %s\n' "$name" "$took" "$(tail -n 1 "$folder/log")"
-                ;;
-            *)
-                failed=$((failed + 1))
-                printf 'FAIL  %-16s %8s  %s\n' "$name" "$took" "$(claim_of "$file")"
-                show_logs
-                [[ -z ${KEEP-} ]] || { printf '    kept: %s\n' "$folder"; folder=; }
-                ;;
-        esac
-        remove_folder
-    done
-    printf '%d passed, %d failed' "$passed" "$failed"
-    ((skipped == 0)) || printf ', %d skipped' "$skipped"
+    xargs --max-procs="${JOBS:-$(nproc)}" --max-args=1 "$here/run.sh" --in "$work" <<<"$cases" || true
+
+    printf '%d of %d passed, %d failed' "$(count_of passed)" "$wanted" "$(count_of failed)"
+    (($(count_of skipped) == 0)) || printf ', %d skipped' "$(count_of skipped)"
     printf '\n'
-    ((failed == 0))
+    # One that could not even report has not passed either.
+    (($(count_of passed) + $(count_of skipped) == wanted))
 }
 
+trap 'exit 130' INT
+trap 'exit 143' TERM
 main "$@"
