@@ -44,7 +44,7 @@ impl Key {
 
 #[cfg(test)]
 mod tests {
-    use onefold_block::SeededRandom;
+    use onefold_block::random::SeededRandom;
 
     use super::*;
 
