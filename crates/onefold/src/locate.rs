@@ -4,8 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-
+use crate::dead_mount::is_dead;
 use crate::failure::{Failure, Outcome};
 use crate::mounts::{self, Mount};
 
@@ -64,18 +63,12 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
     }
 }
 
-/// Tells whether nobody answers behind a mount any more. The kernel may still know attributes of the mount point, but
-/// it always asks the daemon for the numbers of the file system.
-pub(crate) fn is_dead(mount: &Mount) -> bool {
-    matches!(rustix::fs::statvfs(&mount.mountpoint), Err(Errno::NOTCONN | Errno::CONNABORTED))
-}
-
 /// Returns the failure of a command that needs a living daemon or an unmounted pool.
 pub(crate) fn stale(mount: &Mount) -> Failure {
     let mountpoint = mount.mountpoint.display();
     Failure::new(format!("cannot reach the pool mounted at `{mountpoint}`"))
         .because_of("its daemon has died")
-        .hint(format!("`onefold pool umount {mountpoint}`, then mount it again; no data that was synced is lost"))
+        .hint(format!("`onefold pool umount {mountpoint}` takes it away, mounting the pool again does as well; nothing synced is lost"))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod cli;
 mod copy;
 mod daemon;
+mod dead_mount;
 mod disk;
 mod failure;
 mod host;

@@ -60,7 +60,8 @@ fn flag(option: &str) -> Option<OsString> {
         "nodiratime",
         "silent",
     ];
-    if FOR_MOUNT.contains(&option) || option.starts_with("x-") || option.starts_with("comment=") {
+    const FOR_MOUNT_BEGINNINGS: [&str; 4] = ["x-", "comment=", "helper=", "uhelper="];
+    if FOR_MOUNT.contains(&option) || FOR_MOUNT_BEGINNINGS.iter().any(|beginning| option.starts_with(beginning)) {
         return None;
     }
     if option == "ro" {
@@ -96,8 +97,16 @@ mod tests {
 
     #[test]
     fn options_for_mount_itself_are_passed_over_and_unknown_ones_are_not() {
-        for option in ["defaults", "rw", "nofail", "_netdev", "x-systemd.requires=network.target", "comment=images", ""]
-        {
+        for option in [
+            "defaults",
+            "rw",
+            "nofail",
+            "_netdev",
+            "x-systemd.requires=network.target",
+            "comment=images",
+            "uhelper=fuse.onefold",
+            "",
+        ] {
             assert_eq!(flag(option), None, "{option}");
         }
         assert_eq!(flag("allow_other"), Some("--allow-other".into()));

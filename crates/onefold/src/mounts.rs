@@ -33,11 +33,14 @@ pub(crate) fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mou
 
 /// Returns the mount of the pool at `pool`, which is a canonical path.
 pub(crate) fn of_pool<'a>(mounts: &'a [Mount], pool: &Path) -> Option<&'a Mount> {
+    mounts.iter().rev().find(|mount| is_of_pool(mount, pool))
+}
+
+/// Tells whether a mount shows the pool at `pool`, which is a canonical path.
+pub(crate) fn is_of_pool(mount: &Mount, pool: &Path) -> bool {
+    let source = mount.source.as_path();
     // A relative source is relative to some other process's working directory, not to this one's.
-    let is_it = |source: &Path| {
-        source == pool || source.is_absolute() && fs::canonicalize(source).is_ok_and(|source| source == pool)
-    };
-    mounts.iter().rev().find(|mount| is_it(&mount.source))
+    source == pool || source.is_absolute() && fs::canonicalize(source).is_ok_and(|source| source == pool)
 }
 
 /// Parses `mountinfo` (proc(5)): mount point in field 5; after a lone `-`, type and source.

@@ -26,7 +26,9 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
                 .because_of("a check needs a pool that nobody changes")
                 .hint(format!("`onefold pool umount {mountpoint}` first, or let `onefold pool scrub` read its data")));
         }
-        Located::Stale(mount) => return Err(locate::stale(&mount)),
+        // Nobody serves it, and a check changes nothing that the next mount would miss.
+        Located::Stale(mount) => std::fs::canonicalize(&mount.source)
+            .map_err(|error| Failure::of_io(format!("cannot open `{}`", mount.source.display()), &error))?,
     };
     let cannot = || format!("cannot check the pool `{}`", path.display());
     let options = CheckOptions { memory_bytes: arguments.open.memory.0, verify_data: arguments.data };

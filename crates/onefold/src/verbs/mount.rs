@@ -6,8 +6,9 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
-use onefold_block::device::OpenMode;
+use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_export::{Access, AccessTimes, Log, MountError, MountOptions, Mounted, ServeError, StderrLog};
 use onefold_pool::{Environment, OpenOptions, Pool};
 use sd_notify::NotifyState;
@@ -17,12 +18,18 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::pool::MountArgs;
 use crate::daemon::{self, SystemLog};
+use crate::dead_mount;
 use crate::failure::{Failure, Outcome};
 use crate::host;
 use crate::locate::{self, Located};
 use crate::output::Report;
 use crate::store::open_device;
 use crate::{mount_helper, mounts};
+
+/// How long a daemon that nobody sees any more may keep its lock on the pool: one that was killed, or that closes the
+/// pool after an unmount that did not wait for it.
+const DYING_TIME_MAX: Duration = Duration::from_secs(10);
+const DYING_POLL: Duration = Duration::from_millis(20);
 
 pub(super) fn run(arguments: &MountArgs) -> Outcome<Report> {
     if arguments.report_ready {
@@ -97,9 +104,12 @@ impl Places {
                     .because_of(format!("it is mounted already, at `{}`", mount.mountpoint.display()))
                     .hint("a pool is mounted once; `mount --bind` shows it in further places"));
             }
-            Located::Stale(mount) => return Err(locate::stale(&mount)),
+            // Its daemon was killed: mounting it again is all that is needed.
+            Located::Stale(mount) => {
+                fs::canonicalize(&mount.source).map_err(|error| Failure::of_io(cannot(), &error))?
+            }
         };
-        let mountpoint = find_mountpoint(&arguments.mountpoint).map_err(|failure| failure.wrap(cannot()))?;
+        let mountpoint = find_mountpoint(&arguments.mountpoint, &pool).map_err(|failure| failure.wrap(cannot()))?;
         if pool.starts_with(&mountpoint) {
             return Err(Failure::usage(cannot()).because_of("the mount would cover the pool's own file"));
         }
@@ -107,8 +117,19 @@ impl Places {
     }
 }
 
-fn find_mountpoint(path: &Path) -> Outcome<PathBuf> {
+/// Finds the directory to mount on. A dead mount of the same pool may still cover it; it is taken away later.
+fn find_mountpoint(path: &Path, pool: &Path) -> Outcome<PathBuf> {
     let cannot = || format!("cannot use `{}` as a mount point", path.display());
+    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
+    let at = |path: &Path| mounts.iter().rev().find(|mount| mount.mountpoint == path);
+    // A dead mount often can't be looked at, only named.
+    let named = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+    if let Some(mount) = named.ok().and_then(|named| at(&named))
+        && mounts::is_of_pool(mount, pool)
+        && dead_mount::is_dead(mount)
+    {
+        return Ok(mount.mountpoint.clone());
+    }
     let found = fs::canonicalize(path).and_then(|path| Ok((fs::metadata(&path)?, path)));
     let (metadata, mountpoint) = match found {
         Ok(found) => found,
@@ -120,8 +141,7 @@ fn find_mountpoint(path: &Path) -> Outcome<PathBuf> {
     if !metadata.is_dir() {
         return Err(Failure::new(cannot()).because_of("it is not a directory"));
     }
-    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
-    match mounts.iter().find(|mount| mount.mountpoint == mountpoint) {
+    match at(&mountpoint) {
         Some(mount) => Err(Failure::new(cannot()).because_of(format!("`{}` is mounted there", mount.source.display()))),
         None => Ok(mountpoint),
     }
@@ -131,7 +151,8 @@ fn find_mountpoint(path: &Path) -> Outcome<PathBuf> {
 fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<Mounted> {
     let cannot = || format!("cannot mount `{}` at `{}`", places.pool.display(), places.mountpoint.display());
     let mode = if arguments.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-    let device = Arc::new(open_device(&places.pool, mode)?);
+    let device = Arc::new(open_device_of_the_dying(&places.pool, mode)?);
+    clear_dead_mounts(places).map_err(|failure| failure.wrap(cannot()))?;
     if !device.is_direct() {
         log.error("the pool's file system has no O_DIRECT: its page cache may hide a failed flush");
     }
@@ -149,6 +170,30 @@ fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<
             }
         },
     )
+}
+
+/// Opens the pool's device; waits for a daemon that is about to end. The kernel lets go of the lock of one that was killed
+/// when the last of its requests to the device is done.
+fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> {
+    let started = Instant::now();
+    while matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) && started.elapsed() < DYING_TIME_MAX {
+        if let Located::Mounted { .. } = locate::locate(pool)? {
+            break;
+        }
+        thread::sleep(DYING_POLL);
+    }
+    open_device(pool, mode)
+}
+
+/// Takes away what killed daemons of this pool have left mounted. Done under the pool's lock: it can't be the mount of a
+/// daemon that is starting.
+fn clear_dead_mounts(places: &Places) -> Outcome<()> {
+    let cleared = dead_mount::clear_all_of(&places.pool)
+        .map_err(|error| Failure::of_io("cannot take away the mount of a daemon that has died", &error))?;
+    for mount in cleared {
+        eprintln!("took away the mount at {}, whose daemon had died", mount.mountpoint.display());
+    }
+    Ok(())
 }
 
 fn open_options(arguments: &MountArgs) -> OpenOptions {

@@ -1,17 +1,15 @@
 //! `onefold pool umount`
 
-use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_export::control::{ControlClient, ControlError};
-use rustix::mount::UnmountFlags;
 use serde_json::json;
 
 use crate::cli::pool::UmountArgs;
+use crate::dead_mount;
 use crate::failure::{Failure, Outcome};
 use crate::locate::{self, Located};
 use crate::mounts::{self, Mount};
@@ -44,7 +42,7 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
     let asked = ControlClient::connect(&mount.mountpoint).and_then(|mut client| client.umount());
     match asked {
         Ok(()) => {}
-        Err(ControlError::Unreachable { .. }) if locate::is_dead(mount) => return clear(mount),
+        Err(ControlError::Unreachable { .. }) if dead_mount::is_dead(mount) => return clear(mount),
         Err(error @ ControlError::Broken(_)) if !is_mounted(mount) => {
             return Err(Failure::new(format!(
                 "`{}` is unmounted, but its daemon did not say how",
@@ -77,27 +75,11 @@ fn is_mounted(mount: &Mount) -> bool {
 /// Takes away the mount of a daemon that has died.
 fn clear(mount: &Mount) -> Outcome<Report> {
     let mountpoint = mount.mountpoint.as_path();
-    let cleared = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH).map_err(io::Error::from);
-    let cleared = match cleared {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => clear_as_user(mountpoint).map_err(|_| error),
-        cleared => cleared,
-    };
-    cleared.map_err(|error| Failure::of_io(format!("cannot unmount `{}`", mountpoint.display()), &error))?;
+    dead_mount::clear(mount)
+        .map_err(|error| Failure::of_io(format!("cannot unmount `{}`", mountpoint.display()), &error))?;
     let text = format!(
         "the daemon of {} had died; its mount is cleared away, and the next mount recovers the pool",
         mountpoint.display()
     );
     Ok(Report::done(text, json!({ "mountpoint": mountpoint, "pool": mount.source, "daemon_had_died": true })))
-}
-
-/// What users who are not root do by a helper of FUSE.
-fn clear_as_user(mountpoint: &Path) -> io::Result<()> {
-    let helper = Command::new("fusermount3")
-        .args(["-u", "-z", "--"])
-        .arg(mountpoint)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()?;
-    if helper.success() { Ok(()) } else { Err(io::Error::other("fusermount3 failed")) }
 }
