@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash races bench fmt clean
+.PHONY: help demo build test lint crash races soak kill bench fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,6 +30,18 @@ races: ## Explores 20,000 orders of threads in each of a dozen scenarios. ONEFOL
 	@scripts/install-deps.sh build
 	@source scripts/lib.sh && use_rust_toolchain && \
 	  ONEFOLD_SCHEDULES=$${ONEFOLD_SCHEDULES:-20000} scripts/races.sh
+
+soak: ## Works in a nearly full pool for hours, with restarts and kills, then compares all. ONEFOLD_SOAK_SECONDS=n.
+	@scripts/install-deps.sh build test
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$$PWD/target/release/onefold \
+	  python3 tests/soak/soak.py --seconds $${ONEFOLD_SOAK_SECONDS:-14400} --pool-mib 2048 --round-seconds 60 \
+	  --folder target $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
+
+kill: ## Kills the daemon under writers, hundreds of times, and looks for what was promised. ONEFOLD_KILL_ROUNDS=n.
+	@scripts/install-deps.sh build test
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$$PWD/target/release/onefold \
+	  python3 tests/soak/soak.py --rounds $${ONEFOLD_KILL_ROUNDS:-400} --round-seconds 2 --pool-mib 256 --full 60 \
+	  --ends kill,kill-umount,kill-mount,sync-kill --folder target $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
 
 bench: ## Compares a pool with ext4 on the same disk, side by side. QUICK=1 takes under 3 minutes.
 	@scripts/install-deps.sh build bench

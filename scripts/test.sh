@@ -27,8 +27,9 @@ scripts/races.sh
 target=${CARGO_TARGET_DIR:-$PWD/target}
 export ONEFOLD=$target/debug/onefold
 
-step "corpus and benchmark tools"
+step "corpus, benchmark and soak tools"
 python3 -m unittest discover -s bench/corpus
+python3 -m unittest discover -s tests/soak
 python3 -m unittest discover -s bench/tests
 
 step "other people's programs on a real mount"
