@@ -1,0 +1,98 @@
+# mount(8), fstab and the systemd unit mount a pool by what packaging/ installs, again after a kill, and unmount it
+needs unshare systemd-escape
+
+# mount(8) looks for helpers in /sbin alone: a mount namespace gives this case one of its own.
+if [[ -z ${has_namespace-} ]]; then
+    has_namespace=yes exec unshare --mount --propagation private bash "$tools/../lib.sh" "$case_file" "$dir"
+fi
+sbin=$(readlink -f /sbin)
+mkdir "$dir/sbin" "$dir/host-sbin" "$mnt"
+mount --bind "$sbin" "$dir/host-sbin"
+find "$dir/host-sbin" -mindepth 1 -maxdepth 1 -exec ln -s -t "$dir/sbin" {} +
+ln -s "$ONEFOLD" "$dir/sbin/mount.fuse.onefold"
+# umount(8) leaves its helpers no PATH, and the shell's own has this folder.
+ln -s "$ONEFOLD" "$dir/sbin/onefold"
+install -m 755 "$repo/packaging/umount.fuse.onefold" "$dir/sbin/umount.fuse.onefold"
+mount --bind "$dir/sbin" "$sbin"
+
+# Only the daemon has the pool's file open.
+daemon_of_pool() {
+    local pids
+    # Processes end while they are looked at.
+    pids=$( (find /proc/[0-9]*/fd -lname "$pool" 2>/dev/null || true) | cut -d / -f 3 | sort -u)
+    [[ $pids =~ ^[0-9]+$ ]] || fail "the daemon is not to be found: $pids"
+    printf '%s\n' "$pids" | tee -a "$dir/daemons"
+}
+
+create_pool 256M
+mount -t fuse.onefold -o memory=128M,noatime,uhelper=fuse.onefold "$pool" "$mnt"
+is_mounted "$mnt" || fail "mount(8) did not mount"
+echo by-hand >"$mnt/file"
+fails_with 'mounted' mount -t fuse.onefold "$pool" "$mnt"
+umount "$mnt"
+# umount(8) has waited: nobody holds the pool.
+check_pool
+# Without `uhelper` it goes by the number of the file system, finds no helper and does not wait. Then the mount does.
+mount -t fuse.onefold "$pool" "$mnt"
+umount "$mnt"
+mount -t fuse.onefold "$pool" "$mnt"
+# This is how systemd calls it.
+umount -c "$mnt"
+check_pool
+
+printf '%s %s fuse.onefold memory=128M,nofail,x-systemd.automount,uhelper=fuse.onefold 0 0\n' "$pool" "$mnt" >"$dir/fstab"
+mount --all --fstab "$dir/fstab"
+[[ $(<"$mnt/file") == by-hand ]]
+echo by-fstab >"$mnt/file"
+sync "$mnt"
+# The daemon dies; the same line of fstab brings it back.
+killed=$(daemon_of_pool)
+kill -KILL "$killed"
+has_ended() { ! kill -0 "$killed" 2>/dev/null; }
+wait_until 10 has_ended
+fails_with 'Transport endpoint is not connected' ls "$mnt"
+mount -t fuse.onefold -o memory=128M "$pool" "$mnt"
+[[ $(<"$mnt/file") == by-fstab ]]
+umount "$mnt"
+mount --fstab "$dir/fstab" "$mnt"
+[[ $(<"$mnt/file") == by-fstab ]]
+umount "$mnt"
+printf '%s %s fuse.onefold ro,uhelper=fuse.onefold 0 0\n' "$pool" "$mnt" >"$dir/fstab"
+mount --all --fstab "$dir/fstab"
+fails_with 'Read-only file system' touch "$mnt/new"
+umount "$mnt"
+refused 2 '.--noexec' mount -t fuse.onefold -o noexec "$pool" "$mnt"
+is_mounted "$mnt" && fail "an option was forgotten"
+
+# The unit, as systemd reads it: %f is the directory that the instance names.
+unit=$dir/onefold-pool@$(systemd-escape --path "$mnt").service
+sed "s|/usr/bin/onefold|$ONEFOLD|" "$repo/packaging/systemd/onefold-pool@.service" >"$unit"
+if command -v systemd-analyze >/dev/null; then
+    said=$(systemd-analyze verify --man=no "$unit" 2>&1) || fail "the unit is wrong: $said"
+    grep -F "${unit##*/}" <<<"$said" && fail "the unit has mistakes"
+fi
+command_of() {
+    sed -n "s|^$1=-\{0,1\}||p" "$unit" | sed "s|%f|$mnt|g"
+}
+# As its configuration file has them; $OPTIONS is split into words, ${POOL} is one.
+export POOL=$pool OPTIONS='--memory 128M'
+for round in stopped killed; do
+    python3 "$tools/notified.py" "$dir/notify" READY=1 >"$dir/notified" &
+    notified=$!
+    wait_until 10 test -S "$dir/notify"
+    NOTIFY_SOCKET=$dir/notify bash -c "exec $(command_of ExecStart)" >>"$dir/daemon.log" 2>&1 &
+    daemon=$!
+    wait "$notified" || fail "the unit's daemon did not say that it is ready"
+    [[ $(<"$mnt/file") == by-fstab ]]
+    if [[ $round == stopped ]]; then
+        kill -TERM "$daemon"
+        wait "$daemon" || fail "the daemon ended with code $?"
+        is_mounted "$mnt" && fail "a stopped service leaves its mount"
+    else
+        kill -KILL "$daemon"
+        wait "$daemon" || true
+        bash -c "exec $(command_of ExecStopPost)"
+        is_mounted "$mnt" && fail "a killed service leaves its mount"
+    fi
+done
+check_pool --data
