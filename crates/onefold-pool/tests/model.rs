@@ -1,5 +1,8 @@
 //! Random sequences of operations on a pool and on a naive reference, results compared after each step.
 //!
+//! `check` looks at the device as it is: at what a power cut would leave. One setting commits and checks after each step,
+//! the others check every few steps.
+//!
 //! `ONEFOLD_SEED=n` replays the sequence that a failure names; `ONEFOLD_MODEL_STEPS=n` makes sequences longer.
 
 mod common;
@@ -24,6 +27,19 @@ struct Setting {
     create: CreateOptions,
     open: OpenOptions,
     habits: Habits,
+    /// When the checker looks at the device.
+    checks: Checks,
+}
+
+/// How often the checker looks at the device beside the running pool.
+#[derive(Clone, Copy)]
+enum Checks {
+    /// After each step, which is committed before.
+    EachStep,
+    /// After so many steps, whatever of them is durable.
+    Every(u64),
+    /// Only when the pool is closed: without a journal the device is sound at no other time.
+    WhenClosed,
 }
 
 impl Setting {
@@ -42,6 +58,7 @@ impl Setting {
                 domains: false,
                 reserve: true,
             },
+            checks: Checks::Every(20),
         }
     }
 
@@ -54,6 +71,8 @@ impl Setting {
         setting.habits.write_blocks = 600;
         setting.habits.blocks_max = 30_000;
         setting.habits.far_offsets = true;
+        // Many groups and long maps: each look takes a while.
+        setting.checks = Checks::Every(100);
         setting
     }
 }
@@ -125,6 +144,16 @@ impl Run {
         check_clean(&*self.device).unwrap_or_else(|problem| panic!("not clean: {problem}"));
         self.pool = Some(open(&self.device, &self.setting.open));
         self.reference.drop_holds();
+    }
+
+    /// Asks the checker, after step number `step`, about what a power cut would leave now.
+    fn check(&mut self, step: u64) {
+        match self.setting.checks {
+            Checks::EachStep => self.pool().commit().expect("commits"),
+            Checks::Every(steps) if step.is_multiple_of(steps) => {}
+            Checks::Every(_) | Checks::WhenClosed => return,
+        }
+        check_clean(&*self.device).unwrap_or_else(|problem| panic!("not clean: {problem}"));
     }
 
     /// Compares all that can be seen.
@@ -205,6 +234,7 @@ fn run_sequence(setting: &Setting, seed: u64, steps: u64) {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         for step in 1..=steps {
             run.step();
+            run.check(step);
             if step % 50 == 0 {
                 run.compare();
             }
@@ -238,6 +268,16 @@ fn run_sequences(setting: &Setting, first_seed: u64, sequences: u64, steps: u64)
 #[test]
 fn a_small_pool_with_the_least_journal_agrees_with_the_reference() {
     run_sequences(&Setting::small(), 100, 8, 1500);
+}
+
+#[test]
+fn a_small_pool_is_sound_after_each_step() {
+    let mut setting = Setting::small();
+    setting.checks = Checks::EachStep;
+    setting.habits.domains = true;
+    setting.habits.dedup_switched = true;
+    setting.habits.blocks_max = 1500;
+    run_sequences(&setting, 150, 3, 1000);
 }
 
 #[test]
@@ -295,5 +335,6 @@ fn a_pool_without_sharing_agrees_with_the_reference() {
 fn a_pool_without_a_journal_agrees_with_the_reference() {
     let mut setting = Setting::small();
     setting.open.journaling = Journaling::Off;
+    setting.checks = Checks::WhenClosed;
     run_sequences(&setting, 800, 3, 800);
 }
