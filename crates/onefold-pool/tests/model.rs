@@ -17,7 +17,7 @@ use common::{Dice, environment, number_from, open, quiet, seed_or};
 use onefold_block::BlockDevice;
 use onefold_block::device::MemoryDevice;
 use onefold_pool::{
-    CreateOptions, Dedup, FileKind, Ino, Journaling, OpenOptions, Pool, Prefetch, StorePlacement, Verify,
+    CreateOptions, Dedup, FileKind, Ino, Journaling, OpenOptions, Pool, Prefetch, StorePlacement, TestLimits, Verify,
 };
 
 /// A pool to be tried.
@@ -188,7 +188,9 @@ impl Run {
         let stored = stat.unique_bytes + stat.shared_bytes;
         assert_eq!(stored + stat.saved_by_blocks_bytes + stat.saved_by_clones_bytes, mapped, "{stat:?}");
         let distinct = self.reference.distinct_blocks() * 4096;
+        let limits = self.setting.open.test_limits;
         if self.setting.habits.dedup_switched
+            || limits != TestLimits::default()
             || self.setting.create.dedup == Dedup::Off
             || self.setting.open.dedup == Dedup::Off
         {
@@ -290,6 +292,23 @@ fn a_pool_that_compares_bytes_agrees_with_the_reference() {
     let mut setting = Setting::small();
     setting.open.verify = Verify::Value;
     run_sequences(&setting, 300, 3, 1000);
+}
+
+/// Seven contents have at most four fingerprints, and freed blocks are written again at once.
+#[test]
+fn a_pool_whose_fingerprints_collide_agrees_with_the_reference() {
+    let mut setting = Setting::small();
+    setting.open.verify = Verify::Value;
+    setting.open.test_limits = TestLimits { fingerprint_bits: 2, lowest_first: true, ..TestLimits::default() };
+    run_sequences(&setting, 310, 3, 800);
+}
+
+#[test]
+fn a_pool_whose_reference_counts_are_soon_full_agrees_with_the_reference() {
+    let mut setting = Setting::small();
+    setting.open.test_limits = TestLimits { references_max: 3, lowest_first: true, ..TestLimits::default() };
+    setting.habits.blocks_max = 1500;
+    run_sequences(&setting, 320, 3, 800);
 }
 
 #[test]

@@ -25,6 +25,7 @@ use crate::format::header::BlockKind;
 use crate::format::inode::Inode;
 use crate::format::map_node::MapEntry;
 use crate::format::store_page::{self, BlockUse, Entry};
+use crate::meta::cache::BlockMap;
 use crate::meta::in_flight::InFlight;
 use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult};
@@ -39,8 +40,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) fingerprint: Fingerprint,
     /// Whether it is all zeros.
     pub(crate) is_zero: bool,
-    /// Stored blocks that turned out to differ although their fingerprint is equal.
-    pub(crate) unlike: Vec<BlockNo>,
+    /// Blocks with an equal fingerprint that it can't share: their bytes differ, or their counts are full.
+    pub(crate) unfit: Vec<BlockNo>,
 }
 
 /// How the blocks of a write may be shared.
@@ -83,7 +84,15 @@ pub(crate) enum Applied {
     /// They did.
     Done,
     /// Nothing was changed: these blocks of the write have lost what they were to share.
-    Lost(Vec<usize>),
+    Lost(Vec<Lost>),
+}
+
+/// A block of a write whose fate can't take effect.
+pub(crate) struct Lost {
+    /// Its place in the write.
+    pub(crate) at: usize,
+    /// The block that has no reference to spare for it, if that is why.
+    pub(crate) full: Option<BlockNo>,
 }
 
 impl Op<'_> {
@@ -123,8 +132,8 @@ impl Op<'_> {
                 }
                 Choice::New => {
                     let block = reserved.next().expect("as many were reserved as were chosen");
-                    // Blocks with equal fingerprints and other bytes can't be told apart by their content key.
-                    let shared = sharing.enabled && blocks[at].unlike.is_empty();
+                    // Blocks with equal fingerprints, one of them unfit, can't be told apart by their content key.
+                    let shared = sharing.enabled && blocks[at].unfit.is_empty();
                     Fate::Write(self.meta.in_flight.enter(block, shared.then_some(content)))
                 }
             }
@@ -182,7 +191,7 @@ impl Op<'_> {
             }
             seen.insert(incoming.fingerprint, at);
             let content = (incoming.fingerprint, sharing.domain);
-            if incoming.unlike.is_empty() && self.meta.in_flight.is_under_way(content) {
+            if incoming.unfit.is_empty() && self.meta.in_flight.is_under_way(content) {
                 choices.push(Choice::Attach);
                 continue;
             }
@@ -224,7 +233,7 @@ impl Op<'_> {
                     && !entry.private
                     && entry.domain == domain
                     && entry.count < self.meta.limits.references_max
-                    && !incoming.unlike.contains(&block);
+                    && !incoming.unfit.contains(&block);
                 if fits {
                     return Ok(Found::Stored(block));
                 }
@@ -244,7 +253,7 @@ impl Op<'_> {
     ) -> OpResult<Applied> {
         let places: Vec<Option<BlockNo>> = fates.iter().map(|fate| place(fates, fate)).collect();
         self.want_entries(places.iter().flatten().copied())?;
-        let lost = self.lost_shares(blocks, fates, sharing)?;
+        let lost = self.lost_shares(blocks, &places, sharing)?;
         if !lost.is_empty() {
             return Ok(Applied::Lost(lost));
         }
@@ -255,11 +264,11 @@ impl Op<'_> {
                 entries.push(MapEntry::Hole);
                 continue;
             };
-            entries.push(MapEntry::Block(block));
             if claimed.contains(&block) || !self.meta.in_flight.is_uninitialised(block) {
-                self.add_data_reference(block)?;
+                entries.push(MapEntry::Block(self.add_data_reference(block)?));
                 continue;
             }
+            entries.push(MapEntry::Block(block));
             // Whoever comes first of the writer and those attached makes the entry.
             claimed.insert(block);
             let entry = Entry {
@@ -276,26 +285,35 @@ impl Op<'_> {
         Ok(Applied::Done)
     }
 
-    /// Returns the blocks of a write whose share is no longer what it was when it was decided.
-    fn lost_shares(&mut self, blocks: &[Incoming<'_>], fates: &[Fate], sharing: Sharing) -> OpResult<Vec<usize>> {
+    /// Returns the blocks of a write whose share is no longer what it was when it was decided, or would be one too many.
+    fn lost_shares(
+        &mut self,
+        blocks: &[Incoming<'_>],
+        places: &[Option<BlockNo>],
+        sharing: Sharing,
+    ) -> OpResult<Vec<Lost>> {
         let mut lost = Vec::new();
-        for (at, fate) in fates.iter().enumerate() {
-            let block = match fate {
-                Fate::Share(block) => *block,
-                // Somebody else has made the entry, and may have dropped it again since.
-                Fate::Attach(flight) | Fate::Write(flight) if !self.meta.in_flight.is_uninitialised(flight.block) => {
-                    flight.block
-                }
-                Fate::Hole | Fate::Same(_) | Fate::Attach(_) | Fate::Write(_) => continue,
+        let mut counts: BlockMap<u32> = BlockMap::default();
+        for (at, place) in places.iter().enumerate() {
+            let Some(block) = *place else { continue };
+            // Where the store has it, somebody else has made the entry, and may have dropped it again since.
+            let entry = match self.meta.in_flight.is_uninitialised(block) {
+                true => None,
+                false => Some(self.entry(block)?),
             };
-            let entry = self.entry(block)?;
-            let same = entry.usage == BlockUse::Data
-                && entry.private != sharing.enabled
-                && entry.fingerprint == blocks[at].fingerprint
-                && entry.domain == sharing.domain
-                && entry.count < self.meta.limits.references_max;
+            let same = entry.as_ref().is_none_or(|entry| {
+                entry.usage == BlockUse::Data
+                    && entry.private != sharing.enabled
+                    && entry.fingerprint == blocks[at].fingerprint
+                    && entry.domain == sharing.domain
+            });
+            let count = counts.entry(block).or_insert(entry.map_or(0, |entry| entry.count));
             if !same {
-                lost.push(at);
+                lost.push(Lost { at, full: None });
+            } else if *count >= self.meta.limits.references_max {
+                lost.push(Lost { at, full: Some(block) });
+            } else {
+                *count += 1;
             }
         }
         Ok(lost)

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use onefold_block::device::writes_of;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint};
 
-use super::decide::{Applied, Fate, Incoming, Sharing};
+use super::decide::{Applied, Fate, Incoming, Lost, Sharing};
 use crate::activity::Counter;
 use crate::attr::{Dedup, Ino};
 use crate::engine::Engine;
@@ -122,7 +122,12 @@ impl Engine {
                 })?;
                 match applied {
                     Applied::Done => break,
-                    Applied::Lost(lost) => undecided = lost,
+                    Applied::Lost(lost) => {
+                        for Lost { at, full } in &lost {
+                            blocks[*at].unfit.extend(full);
+                        }
+                        undecided = lost.iter().map(|lost| lost.at).collect();
+                    }
                 }
             }
             undecided = with_followers(&plan.fates, undecided);
@@ -139,7 +144,7 @@ impl Engine {
                 bytes,
                 fingerprint: Fingerprint([0; 16]),
                 is_zero: onefold_block::zero::is_zero(bytes),
-                unlike: Vec::new(),
+                unfit: Vec::new(),
             })
             .collect();
         let some: Vec<usize> = (0..blocks.len()).filter(|&at| !blocks[at].is_zero).collect();
@@ -223,7 +228,7 @@ impl Engine {
                 Fate::Hole | Fate::Same(_) | Fate::Write(_) => continue,
             };
             if verify == Verify::Value && self.fetch_block(candidate)?[..] != *blocks[at].bytes {
-                blocks[at].unlike.push(candidate);
+                blocks[at].unfit.push(candidate);
                 again.push(at);
             }
         }

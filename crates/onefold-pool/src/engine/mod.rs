@@ -105,7 +105,9 @@ impl Engine {
                 Ok(value) => return Ok(value),
                 Err(OpError::Fail(error)) => return Err(error),
                 Err(OpError::Fault) => {}
-                Err(OpError::NeedGroup(_) | OpError::TransactionFull) => unreachable!("a look allocates nothing"),
+                Err(OpError::NeedGroup(_) | OpError::TransactionFull | OpError::CountFull(_)) => {
+                    unreachable!("a look allocates nothing")
+                }
             }
             drop(meta);
             self.load(&faults)?;
@@ -124,6 +126,7 @@ impl Engine {
             return Err(PoolError::ReadOnly);
         }
         let mut committed_for_room = false;
+        let mut copies = Vec::new();
         for _ in 0..TRIES_MAX {
             let mut meta = self.meta.lock();
             if let Some(cause) = &meta.stopped {
@@ -149,6 +152,7 @@ impl Engine {
             match error {
                 OpError::Fault => self.load(&faults)?,
                 OpError::NeedGroup(group) => self.init_group(group)?,
+                OpError::CountFull(block) => copies.extend(self.copy_full(block, privilege)?),
                 OpError::TransactionFull if committed_for_room => {
                     return Err(PoolError::TooLargeForJournal);
                 }

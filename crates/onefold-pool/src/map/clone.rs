@@ -23,11 +23,9 @@ impl Op<'_> {
     pub(crate) fn map_clone_all(&mut self, source: &Inode, target: &mut Inode) -> OpResult<()> {
         match source.map {
             MapRoot::Inline(entries) => {
-                let held = entries.map(|entry| if entry == MapEntry::Reserved { MapEntry::Hole } else { entry });
-                for block in blocks_of(&held) {
-                    self.add_data_reference(block)?;
-                }
-                self.map_write(target, 0, &held)
+                let mut entries = entries;
+                self.refer_to(&mut entries)?;
+                self.map_write(target, 0, &entries)
             }
             MapRoot::Tree { root, .. } => {
                 self.add_node_parent(root)?;
@@ -54,20 +52,25 @@ impl Op<'_> {
         let count = range.count.min(FAN_OUT - within);
         let mut entries = vec![MapEntry::Hole; usize::try_from(count).unwrap_or(FAN_OUT_LEN)];
         self.map_read(source, range.source, &mut entries)?;
-        for entry in entries.iter_mut().filter(|entry| **entry == MapEntry::Reserved) {
-            *entry = MapEntry::Hole;
-        }
-        if entries.iter().all(|entry| *entry == MapEntry::Hole) {
+        if entries.iter().all(|entry| entry.block().is_none()) {
             self.map_clear(target, range.target, range.target + count)?;
             return Ok(count);
         }
-        let blocks = blocks_of(&entries);
-        self.want_entries(blocks.iter().copied())?;
-        for block in blocks {
-            self.add_data_reference(block)?;
-        }
+        self.refer_to(&mut entries)?;
         self.map_write(target, range.target, &entries)?;
         Ok(count)
+    }
+
+    /// Adds a reference to each block of a source's entries and makes them a target's, which is promised no space.
+    fn refer_to(&mut self, entries: &mut [MapEntry]) -> OpResult<()> {
+        self.want_entries(blocks_of(entries))?;
+        for entry in entries {
+            *entry = match *entry {
+                MapEntry::Block(block) => MapEntry::Block(self.add_data_reference(block)?),
+                MapEntry::Hole | MapEntry::Reserved => MapEntry::Hole,
+            };
+        }
+        Ok(())
     }
 
     /// Makes the target name the source's leaf. `None` if the leaf holds more than the range and must be copied.

@@ -233,7 +233,7 @@ impl Op<'_> {
                     unreserved += i64::try_from(map_node::entry_span(level)).unwrap_or(i64::MAX);
                     *entry = MapEntry::Hole;
                 }
-                MapEntry::Block(block) if level == 0 => self.add_data_reference(block)?,
+                MapEntry::Block(block) if level == 0 => *entry = MapEntry::Block(self.add_data_reference(block)?),
                 MapEntry::Block(child) => self.add_node_parent(child)?,
             }
         }

@@ -2,7 +2,7 @@
 
 use onefold_block::BlockNo;
 
-use super::op::{Op, OpResult, damaged};
+use super::op::{Op, OpError, OpResult, damaged};
 use crate::error::PoolError;
 use crate::format::header::BlockKind;
 use crate::format::state::Field;
@@ -12,7 +12,7 @@ impl Op<'_> {
     /// Reads a block's entry.
     ///
     /// # Errors
-    /// [`OpError::Fault`](super::OpError::Fault); damage.
+    /// [`OpError::Fault`]; damage.
     pub(crate) fn entry(&mut self, block: BlockNo) -> OpResult<Entry> {
         let geometry = self.meta.geometry;
         if !geometry.is_allocatable(block) {
@@ -27,7 +27,7 @@ impl Op<'_> {
     /// Notes that the entries of `blocks` will be needed, so that all missing pages are read together.
     ///
     /// # Errors
-    /// [`OpError::Fault`](super::OpError::Fault) if any is missing; damage.
+    /// [`OpError::Fault`] if any is missing; damage.
     pub(crate) fn want_entries(&mut self, blocks: impl IntoIterator<Item = BlockNo>) -> OpResult<()> {
         let geometry = self.meta.geometry;
         let mut last = None;
@@ -47,7 +47,7 @@ impl Op<'_> {
     /// Replaces a block's entry.
     ///
     /// # Errors
-    /// [`OpError::Fault`](super::OpError::Fault).
+    /// [`OpError::Fault`].
     pub(crate) fn set_entry(&mut self, block: BlockNo, entry: &Entry) -> OpResult<()> {
         let place = self.meta.geometry.store_place(block);
         let range = store_page::entry_range(place.index);
@@ -72,25 +72,49 @@ impl Op<'_> {
         Ok(entry)
     }
 
-    /// Adds a map leaf's reference to a data block in use.
+    /// Adds a map leaf's reference to a data block in use, or to a copy of it where its count is full. Returns the block
+    /// that the leaf has to name.
     ///
     /// # Errors
-    /// [`PoolError::NoSpace`] at the highest count: the caller may store a new copy.
-    pub(crate) fn add_data_reference(&mut self, block: BlockNo) -> OpResult<()> {
+    /// [`OpError::CountFull`] where there is no copy yet.
+    pub(crate) fn add_data_reference(&mut self, block: BlockNo) -> OpResult<BlockNo> {
         let entry = self.referenced(block, BlockUse::Data)?;
-        let count = entry.count.checked_add(1).ok_or(PoolError::NoSpace)?;
+        if self.count_one_more(block, &entry)? {
+            return Ok(block);
+        }
+        for copy in self.meta.in_flight.copies_of(block).to_vec() {
+            let of_copy = self.entry(copy)?;
+            if of_copy.usage == BlockUse::Free {
+                self.claim_with_reference(copy, &Entry { count: 1, ..entry })?;
+                self.initialised(copy);
+                return Ok(copy);
+            }
+            // This very operation has claimed it: until it ends, the copy is still offered.
+            if self.count_one_more(copy, &of_copy)? {
+                return Ok(copy);
+            }
+        }
+        Err(OpError::CountFull(block))
+    }
+
+    /// Adds a reference to a block's count; false if that is full.
+    fn count_one_more(&mut self, block: BlockNo, entry: &Entry) -> OpResult<bool> {
+        if entry.count >= self.meta.limits.references_max {
+            return Ok(false);
+        }
+        let count = entry.count + 1;
         self.set_count(block, count)?;
         self.count(Field::References, 1);
         if count == 2 {
             self.count(Field::SharedBlocks, 1);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Drops a map leaf's reference to a data block; the last one frees it.
     ///
     /// # Errors
-    /// [`OpError::Fault`](super::OpError::Fault); damage.
+    /// [`OpError::Fault`]; damage.
     pub(crate) fn drop_data_reference(&mut self, block: BlockNo) -> OpResult<()> {
         let entry = self.referenced(block, BlockUse::Data)?;
         self.count(Field::References, -1);
@@ -114,7 +138,7 @@ impl Op<'_> {
     /// Makes the entry of a block that has just been written, with its first reference.
     ///
     /// # Errors
-    /// [`OpError::Fault`](super::OpError::Fault); damage.
+    /// [`OpError::Fault`]; damage.
     pub(crate) fn claim_with_reference(&mut self, block: BlockNo, entry: &Entry) -> OpResult<()> {
         debug_assert!(entry.count == 1 && entry.usage == BlockUse::Data);
         self.claim_data(block, entry)?;
@@ -128,7 +152,7 @@ impl Op<'_> {
     /// Returns how many parents a map node has.
     ///
     /// # Errors
-    /// [`OpError::Fault`](super::OpError::Fault); damage.
+    /// [`OpError::Fault`]; damage.
     pub(crate) fn node_parents(&mut self, node: BlockNo) -> OpResult<u32> {
         Ok(self.referenced(node, BlockUse::MapNode)?.count)
     }

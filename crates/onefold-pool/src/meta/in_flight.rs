@@ -64,6 +64,8 @@ impl InFlight {
 struct Row {
     flight: Arc<InFlight>,
     content: Option<ContentKey>,
+    /// The block with a full count that it is a copy of, while it is offered as that.
+    copy_of: Option<BlockNo>,
     /// Writers that may still refer to the block: the one that writes and those attached.
     users: u32,
     /// The fingerprint store has the block; from now on it is found through the filter.
@@ -76,6 +78,8 @@ pub(crate) struct InFlightTable {
     by_block: BlockMap<Row>,
     by_content: HashMap<ContentKey, BlockNo>,
     pins: BlockMap<u32>,
+    /// Copies that can be referred to in the place of blocks with full counts.
+    copies: BlockMap<Vec<BlockNo>>,
 }
 
 impl InFlightTable {
@@ -87,7 +91,8 @@ impl InFlightTable {
         if let Some(content) = content {
             self.by_content.insert(content, block);
         }
-        self.by_block.insert(block, Row { flight: Arc::clone(&flight), content, users: 1, initialised: false });
+        let row = Row { flight: Arc::clone(&flight), content, copy_of: None, users: 1, initialised: false };
+        self.by_block.insert(block, row);
         flight
     }
 
@@ -96,6 +101,19 @@ impl InFlightTable {
         let row = self.by_block.get_mut(self.by_content.get(&content)?)?;
         row.users += 1;
         Some(Arc::clone(&row.flight))
+    }
+
+    /// Offers a block under way, whose data is on the device, as a copy of one with a full count.
+    pub(crate) fn offer_copy(&mut self, full: BlockNo, copy: BlockNo) {
+        if let Some(row) = self.by_block.get_mut(&copy) {
+            row.copy_of = Some(full);
+            self.copies.entry(full).or_default().push(copy);
+        }
+    }
+
+    /// Returns the copies that are offered for a block with a full count.
+    pub(crate) fn copies_of(&self, full: BlockNo) -> &[BlockNo] {
+        self.copies.get(&full).map_or(&[], Vec::as_slice)
     }
 
     /// Tells whether the fingerprint store does not have the block yet.
@@ -118,8 +136,17 @@ impl InFlightTable {
 
     /// Ends new attachments to the block, as when its write has failed.
     pub(crate) fn forget_block(&mut self, block: BlockNo) {
-        if let Some(content) = self.by_block.get_mut(&block).and_then(|row| row.content.take()) {
+        let Some(row) = self.by_block.get_mut(&block) else { return };
+        if let Some(content) = row.content.take() {
             self.by_content.remove(&content);
+        }
+        if let Some(full) = row.copy_of.take()
+            && let Some(copies) = self.copies.get_mut(&full)
+        {
+            copies.retain(|copy| *copy != block);
+            if copies.is_empty() {
+                self.copies.remove(&full);
+            }
         }
     }
 
@@ -159,7 +186,7 @@ impl InFlightTable {
     /// Tells whether nothing is under way.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
-        self.by_block.is_empty() && self.by_content.is_empty() && self.pins.is_empty()
+        self.by_block.is_empty() && self.by_content.is_empty() && self.pins.is_empty() && self.copies.is_empty()
     }
 }
 
@@ -188,6 +215,20 @@ mod tests {
         assert!(table.attach(CONTENT).is_none() && table.is_held(BlockNo(9)));
         assert!(!table.leave(BlockNo(9)) && !table.leave(BlockNo(9)));
         assert!(table.is_empty());
+    }
+
+    #[test]
+    fn a_copy_is_offered_until_it_is_referred_to_or_given_up() {
+        let mut table = InFlightTable::default();
+        for copy in [BlockNo(9), BlockNo(10)] {
+            table.enter(copy, None);
+            table.offer_copy(BlockNo(1), copy);
+        }
+        assert_eq!(table.copies_of(BlockNo(1)), [BlockNo(9), BlockNo(10)]);
+        table.set_initialised(BlockNo(9));
+        assert_eq!(table.copies_of(BlockNo(1)), [BlockNo(10)]);
+        assert!(!table.leave(BlockNo(9)) && table.leave(BlockNo(10)));
+        assert!(table.is_empty() && table.copies_of(BlockNo(1)).is_empty());
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(crate) enum OpError {
     NeedGroup(u64),
     /// The running transaction has no room for it; commit and try again.
     TransactionFull,
+    /// This data block has as many references as it can have: make a copy of it and try again.
+    CountFull(BlockNo),
     /// It can't be done.
     Fail(PoolError),
 }

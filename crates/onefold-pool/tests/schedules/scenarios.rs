@@ -24,6 +24,12 @@ fn colliding() -> OpenOptions {
     OpenOptions { verify: Verify::Value, test_limits, ..quiet() }
 }
 
+/// A block has two references at most; the third needs a copy.
+fn soon_full() -> OpenOptions {
+    let test_limits = TestLimits { references_max: 2, lowest_first: true, ..TestLimits::default() };
+    OpenOptions { test_limits, ..quiet() }
+}
+
 fn scenario(name: &'static str, options: OpenOptions, files: Files, scripts: fn() -> Vec<Script>) -> Arc<Scenario> {
     Arc::new(Scenario { name, options, files, scripts })
 }
@@ -181,6 +187,11 @@ fn anything_at_once() {
 #[test]
 fn anything_at_once_with_colliding_fingerprints() {
     explore(&scenario("anything, colliding", colliding(), files_of_anything(), anything));
+}
+
+#[test]
+fn anything_at_once_with_counts_that_are_soon_full() {
+    explore(&scenario("anything, full counts", soon_full(), files_of_anything(), anything));
 }
 
 /// A failure can be shown again only if nothing but the explorer decides what happens.

@@ -1,0 +1,70 @@
+//! Copies of blocks to which nothing can refer once more.
+//!
+//! A reference count has 32 bits. A write that meets a block with the highest count stores its content anew, but a clone
+//! and the copy of a shared map leaf have only the block's number. There the operation is given up
+//! ([`OpError::CountFull`](crate::meta::OpError)), the content is stored once more with the metadata lock released, and
+//! the operation runs again and refers to the copy. Each leaf gets copies of its own: 2^32 references to one block are
+//! too rare to search for one with room.
+
+use std::sync::Arc;
+
+use onefold_block::BlockNo;
+
+use crate::engine::Engine;
+use crate::engine::group_init::write_error;
+use crate::error::{PoolError, Result};
+use crate::format::store_page::BlockUse;
+use crate::meta::Privilege;
+use crate::meta::in_flight::InFlight;
+
+/// A copy that operations may refer to; given back when it is dropped before one did.
+pub(crate) struct SpareCopy<'e> {
+    engine: &'e Engine,
+    full: BlockNo,
+    flight: Arc<InFlight>,
+}
+
+impl Drop for SpareCopy<'_> {
+    fn drop(&mut self) {
+        let mut meta = self.engine.meta();
+        meta.in_flight.unpin(self.full);
+        if meta.in_flight.leave(self.flight.block) {
+            meta.groups.clear_busy(self.flight.block);
+        }
+    }
+}
+
+impl Engine {
+    /// Stores the content of a block once more and offers the copy to operations. `None` if the block's count has
+    /// sunk since it was found full.
+    ///
+    /// # Errors
+    /// No space; device errors, after which the pool is stopped.
+    pub(crate) fn copy_full(&self, full: BlockNo, privilege: Privilege) -> Result<Option<SpareCopy<'_>>> {
+        let flight = self.run(privilege, |op| {
+            let entry = op.entry(full)?;
+            if entry.usage != BlockUse::Data || entry.count < op.meta.limits.references_max {
+                return Ok(None);
+            }
+            let reserved = op.reserve_data(1, 0)?;
+            // In use now and pinned from now on: its content stays what it is, even if its last reference goes.
+            op.meta.in_flight.pin(full);
+            Ok(reserved.first().map(|run| op.meta.in_flight.enter(run.first, None)))
+        })?;
+        let Some(flight) = flight else { return Ok(None) };
+        let spare = SpareCopy { engine: self, full, flight };
+        let copy = spare.flight.block;
+        let content = self.fetch_block(full)?;
+        self.data_cache.forget(copy);
+        if let Err(source) = self.device.write(copy, &content) {
+            let error = write_error(copy, source);
+            if !matches!(error, PoolError::NoSpace) {
+                self.stop(&error);
+            }
+            return Err(error);
+        }
+        // Not before: whoever refers to the copy makes it part of a transaction.
+        self.meta().in_flight.offer_copy(full, copy);
+        Ok(Some(spare))
+    }
+}

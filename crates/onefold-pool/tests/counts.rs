@@ -1,0 +1,139 @@
+//! Blocks with as many references as a count can tell.
+//!
+//! Counts have 32 bits; here they end at two, so that the third reference is the one too many.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::observe::{check_clean, check_sums};
+use common::{environment, letter, open, quiet, regular};
+use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+use onefold_block::{BLOCK_BYTES, BlockDevice};
+use onefold_pool::{CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, TestLimits};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Beyond what an inode holds itself: the file has map nodes, which clones share.
+const FAR: u64 = 20;
+
+fn two_at_most() -> OpenOptions {
+    OpenOptions { test_limits: TestLimits { references_max: 2, ..TestLimits::default() }, ..quiet() }
+}
+
+fn new_pool(device: &Arc<dyn BlockDevice>) -> Pool {
+    let create = CreateOptions { journal_bytes: Some(1 << 20), ..CreateOptions::default() };
+    Pool::create(device, &create, &environment()).expect("a pool is made");
+    open(device, &two_at_most())
+}
+
+fn new_file(pool: &Pool, name: &str) -> Ino {
+    let ino = pool.create_file(Ino::ROOT, name.as_bytes(), &regular()).expect("is new").ino;
+    pool.release(ino, 1);
+    ino
+}
+
+fn write(pool: &Pool, ino: Ino, block: u64, number: u64) -> Result<(), PoolError> {
+    pool.write(ino, block * BLOCK, &letter(number), Durability::Later)
+}
+
+fn assert_holds(pool: &Pool, ino: Ino, block: u64, number: u64) {
+    let mut bytes = vec![0; BLOCK_BYTES];
+    pool.read(ino, block * BLOCK, &mut bytes).expect("reads");
+    assert!(bytes == letter(number), "block {block} of inode {ino} is not letter {number}");
+}
+
+fn stored_blocks(pool: &Pool) -> u64 {
+    let stat = pool.stat().expect("has numbers");
+    (stat.unique_bytes + stat.shared_bytes) / BLOCK
+}
+
+fn close(pool: Pool, device: &dyn BlockDevice) {
+    check_sums(&pool).expect("adds up");
+    pool.close().expect("closes");
+    drop(pool);
+    check_clean(device).expect("clean");
+}
+
+/// A leaf that names a block with a full count was copied for the first write into a clone, and that write failed with
+/// "no space" on an empty pool, for ever: the copy of the leaf had no way to get a copy of the block.
+#[test]
+fn a_clone_whose_blocks_have_full_counts_can_be_overwritten() {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(8192));
+    let pool = new_pool(&device);
+    let (file, clone) = (new_file(&pool, "file"), new_file(&pool, "clone"));
+    for block in [0, 1, FAR] {
+        write(&pool, file, block, 1).expect("writes");
+    }
+    write(&pool, file, FAR + 1, 2).expect("writes");
+    assert_eq!(stored_blocks(&pool), 3, "two references and one to letter 1, one to letter 2");
+    pool.clone_file(file, clone).expect("clones");
+    write(&pool, clone, FAR + 1, 3).expect("the leaf is copied");
+    for block in [0, 1, FAR] {
+        assert_holds(&pool, file, block, 1);
+        assert_holds(&pool, clone, block, 1);
+    }
+    assert_holds(&pool, file, FAR + 1, 2);
+    assert_holds(&pool, clone, FAR + 1, 3);
+    assert_eq!(stored_blocks(&pool), 5, "six references to letter 1 need three blocks");
+    close(pool, &*device);
+}
+
+#[test]
+fn small_files_and_ranges_whose_blocks_have_full_counts_can_be_cloned() {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(8192));
+    let pool = new_pool(&device);
+    let (file, clone, part) = (new_file(&pool, "file"), new_file(&pool, "clone"), new_file(&pool, "part"));
+    for block in 0..4 {
+        write(&pool, file, block, 1).expect("writes");
+    }
+    pool.clone_file(file, clone).expect("clones");
+    let cloned = pool.clone_range(file, BLOCK, part, 7 * BLOCK, 3 * BLOCK).expect("clones a range");
+    assert_eq!(cloned, 3 * BLOCK);
+    (0..4).for_each(|block| assert_holds(&pool, clone, block, 1));
+    (7..10).for_each(|block| assert_holds(&pool, part, block, 1));
+    assert_eq!(stored_blocks(&pool), 6, "eleven references");
+    close(pool, &*device);
+}
+
+#[test]
+fn one_write_with_more_equal_blocks_than_a_count_takes_stores_some_again() {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(8192));
+    let pool = new_pool(&device);
+    let file = new_file(&pool, "file");
+    pool.write(file, 0, &letter(1).repeat(9), Durability::Later).expect("writes");
+    (0..9).for_each(|block| assert_holds(&pool, file, block, 1));
+    assert_eq!(stored_blocks(&pool), 5);
+    close(pool, &*device);
+}
+
+#[test]
+fn a_copy_that_cannot_be_written_changes_nothing() {
+    for (fault, kind) in [(Fault::Io, "Io"), (Fault::StorageFull, "NoSpace")] {
+        let faulty = Arc::new(FaultyDevice::new(MemoryDevice::new(8192), 1));
+        let device: Arc<dyn BlockDevice> = faulty.clone();
+        let pool = new_pool(&device);
+        let (file, clone) = (new_file(&pool, "file"), new_file(&pool, "clone"));
+        for block in [0, 1, FAR] {
+            write(&pool, file, block, 1).expect("writes");
+        }
+        pool.clone_file(file, clone).expect("clones");
+        pool.commit().expect("commits");
+        faulty.fail(Call::Write, When::FromNth(0), fault);
+        // Zeros need no block of their own: only the copy of the leaf does.
+        let refused = write(&pool, clone, FAR, 0).expect_err("the device takes nothing");
+        let found = match refused {
+            PoolError::Io { .. } => "Io",
+            PoolError::NoSpace => "NoSpace",
+            _ => "unexpected",
+        };
+        assert_eq!(found, kind, "{refused}");
+        faulty.heal();
+        assert_eq!(write(&pool, clone, FAR, 0).is_ok(), fault == Fault::StorageFull, "an I/O error stops the pool");
+        drop(pool);
+        check_clean(&*device).expect("clean");
+        let pool = open(&device, &two_at_most());
+        (0..2).for_each(|block| assert_holds(&pool, clone, block, 1));
+        assert_holds(&pool, file, FAR, 1);
+        close(pool, &*device);
+    }
+}
