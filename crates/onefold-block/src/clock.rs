@@ -17,6 +17,10 @@ pub trait Clock: Send + Sync {
     /// Returns the current time. Two calls may return the same value; it may go backwards when the machine's does.
     fn now(&self) -> Timestamp;
 
+    /// Returns the time since a moment that is fixed while the machine runs. It never goes backwards, and it goes on while
+    /// the machine is suspended.
+    fn monotonic(&self) -> Duration;
+
     /// Returns after `time` has passed on this clock.
     fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
@@ -43,6 +47,12 @@ impl Clock for SystemClock {
                 }
             }
         }
+    }
+
+    fn monotonic(&self) -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let (seconds, nanoseconds) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+        Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0))
     }
 }
 
@@ -74,8 +84,26 @@ impl Clock for ManualClock {
         }
     }
 
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.microseconds.fetch_add(1, Ordering::Relaxed))
+    }
+
     fn sleep(&self, time: Duration) {
         let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_passes_and_never_goes_backwards() {
+        for clock in [&SystemClock as &dyn Clock, &ManualClock::starting_at(5)] {
+            let before = clock.monotonic();
+            clock.sleep(Duration::from_millis(2));
+            assert!(clock.monotonic() >= before + Duration::from_millis(2));
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use super::heartbeat::{BEAT_INTERVAL, Pulse};
+use super::heartbeat::BEAT_INTERVAL;
 use crate::error::{PoolError, Result};
 use crate::sync::{Condvar, Mutex};
 
@@ -89,15 +89,19 @@ fn at_each(interval: Duration, engine: &Engine, mut work: impl FnMut() -> Result
     }
 }
 
-/// Beats until the end; stops the pool when another host has taken it over, or when nobody can tell.
+/// Makes sure that the pool is held, then beats until the end; stops the pool when another host has taken it over, or
+/// when nobody can tell.
 fn give_beats(engine: &Engine) {
-    at_each(BEAT_INTERVAL, engine, || {
-        let beaten = engine.pulse.as_ref().map_or(Ok(()), Pulse::beat);
-        if let Err(error) = &beaten {
+    let Some(pulse) = &engine.pulse else { return };
+    let told = |held: Result<()>| {
+        if let Err(error) = &held {
             engine.stop(error);
         }
-        beaten
-    });
+        held
+    };
+    if told(pulse.ensure_held()).is_ok() {
+        at_each(BEAT_INTERVAL, engine, || told(pulse.beat()));
+    }
 }
 
 /// Commits at each interval, and empties the journal when nothing has happened for one: an idle pool then has no freed

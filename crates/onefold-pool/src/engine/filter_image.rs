@@ -117,6 +117,10 @@ impl Engine {
             return Ok(());
         }
         let filter = self.read_chunks(&runs);
+        if let Some(pulse) = &self.pulse {
+            // The first write of an opening: here another host is still called by its name.
+            pulse.ensure_held()?;
+        }
         self.run(Privilege::Freeing, |op| {
             for (number, _) in (0..).zip(&runs) {
                 op.remove_item(&items::filter_run_key(number))?;

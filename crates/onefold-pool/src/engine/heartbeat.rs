@@ -1,15 +1,38 @@
 //! Keeping a second host out of a pool on shared storage.
 //!
 //! On one host the lock on the device or file keeps a second daemon out. On storage that several hosts reach, such locks
-//! may be local: there the heartbeat does. An opening that finds the pool held by another host watches for longer than
-//! two beats; a beat that moves means that the other one lives, and the pool is refused. A host that finds its own mark
-//! has crashed with the pool open: its lock is free, so it goes on at once. A host that finds another's mark where its
-//! own should be was thought dead and replaced: it stops before it writes anything more.
+//! may be local: there one block does, the *mark*, which the host that has the pool open writes again at each beat.
+//!
+//! **Taking the pool.** The order, and what would go wrong if a step moved or were left out:
+//! 1. The mark is read. If another host holds the pool, it is watched for longer than two beats: one that moves means
+//!    that the other lives, and the pool is refused. A host that finds its own mark has crashed with the pool open; its
+//!    lock is free, so it does not watch, unless it crashed before step 4: that mark may lie over one that a living host
+//!    relies on.
+//! 2. The own mark is written, at most [`LATE`] after the mark was read. (Later: a host that read before could write
+//!    after another one has made sure, and both would go on.)
+//! 3. [`SETTLE`] later, which is longer, the mark is read again. Whoever read before step 2 has written by then, and of
+//!    several marks the last one stays: exactly one host finds its own. (Sooner: two hosts that open the pool in the same
+//!    instant would both go on.)
+//! 4. The mark is written once more, as one that has no rivals.
+//!
+//! Reading a pool needs no leave, so an opening does not wait for step 3: the first write does ([`super::fence`]).
+//!
+//! **Keeping it.** Each write asks whether the last mark is fresh: no other host has then watched it for long enough to
+//! take the pool. A host that was suspended, or whose storage hung, finds its mark stale and goes through steps 2 and 3
+//! again before it writes anything. If another mark is there it was thought dead and replaced, and it stops; also if its
+//! own mark may have been written over another one, for the pool may have changed under it.
+//!
+//! This holds while a write that was begun by a host that was sure takes less than [`WATCH`] minus [`SURE`], and clocks of
+//! hosts run at rates that differ by less than a fifth.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use onefold_block::{AlignedBuffer, BlockDevice, Random};
+use onefold_block::{AlignedBuffer, BlockDevice, Clock, Random};
 
 use crate::error::{PoolError, Result};
 use crate::format::geometry::HEARTBEAT;
@@ -21,22 +44,40 @@ use crate::sync::Mutex;
 pub(crate) const BEAT_INTERVAL: Duration = Duration::from_secs(4);
 /// How long another host's mark is watched before it is believed dead.
 const WATCH: Duration = Duration::from_secs(10);
+/// How long after a mark was written its host may rely on it.
+const SURE: Duration = Duration::from_secs(8);
+/// The longest time between reading a mark and having written another one over it.
+const LATE: Duration = Duration::from_millis(250);
+/// How long after it was written a mark that may have rivals is looked at again.
+const SETTLE: Duration = Duration::from_millis(500);
+/// How often a mark is written over again if the storage answers late.
+const TRIES_MAX: u32 = 3;
+/// How many steps are taken to make sure that the pool is held; three are enough where the storage answers in time.
+const STEPS_MAX: u32 = 9;
+const _: () = assert!(LATE.as_millis() < SETTLE.as_millis(), "whoever read before has written before the second look");
+const _: () = assert!(2 * BEAT_INTERVAL.as_secs() <= SURE.as_secs() && SURE.as_secs() < WATCH.as_secs());
 
-/// The mark of this opening.
+/// What one opening has to do with the mark.
 pub(crate) struct Pulse {
     device: Arc<dyn BlockDevice>,
     pool_tag: u32,
-    mark: Mutex<Heartbeat>,
+    clock: Arc<dyn Clock>,
+    held: Mutex<Held>,
+    /// Until when nobody else can have the pool, in microseconds of the clock. 0 before that is known.
+    sure_until: AtomicU64,
 }
 
-fn read(device: &dyn BlockDevice, pool_tag: u32) -> Result<Option<Heartbeat>> {
-    let mut buffer = AlignedBuffer::zeroed(1);
-    device.read(HEARTBEAT, &mut buffer).map_err(|source| PoolError::Io { action: "read", block: HEARTBEAT, source })?;
-    Ok(Heartbeat::decode(buffer.block(0).expect("one block was read"), pool_tag))
+/// The mark as it was last written.
+struct Held {
+    mark: Heartbeat,
+    /// When it was written, or a little before; `None` if another host may have relied on a mark of its own then.
+    written: Option<Duration>,
+    /// When it must be looked at before it is relied on.
+    settles: Option<Duration>,
 }
 
 impl Pulse {
-    /// Takes the pool for this host.
+    /// Takes the pool for this host. It is sure to have it only after [`Pulse::ensure_held`].
     ///
     /// # Errors
     /// [`PoolError::InUse`] if another host has it open; device errors.
@@ -46,21 +87,52 @@ impl Pulse {
         host: HostId,
         environment: &Environment,
     ) -> Result<Pulse> {
-        if let Some(found) = read(&**device, pool_tag)?.filter(|found| found.held && found.host != host) {
-            environment.clock.sleep(WATCH);
-            if read(&**device, pool_tag)?.is_some_and(|later| later.held && later != found) {
+        let mark = Heartbeat { host, run: random_number(&*environment.random)?, beat: 0, held: true, sure: false };
+        let pulse = Pulse {
+            device: Arc::clone(device),
+            pool_tag,
+            clock: Arc::clone(&environment.clock),
+            held: Mutex::new(Held { mark, written: None, settles: None }),
+            sure_until: AtomicU64::new(0),
+        };
+        let mut seen = pulse.clock.monotonic();
+        let may_live = |found: &Heartbeat| found.held && (found.host != host || !found.sure);
+        if let Some(found) = pulse.read()?.filter(may_live) {
+            pulse.clock.sleep(WATCH);
+            seen = pulse.clock.monotonic();
+            if pulse.read()?.is_some_and(|later| later.held && later != found) {
                 let name: String = found.host.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
                 return Err(PoolError::InUse(format!("another host ({name}) has it open and is alive")));
             }
         }
-        let run = random_number(&*environment.random)?;
-        let pulse = Pulse {
-            device: Arc::clone(device),
-            pool_tag,
-            mark: Mutex::new(Heartbeat { host, run, beat: 0, held: true }),
-        };
-        pulse.write(&pulse.mark.lock())?;
+        pulse.claim(seen)?;
         Ok(pulse)
+    }
+
+    /// Writes the mark for the first time.
+    fn claim(&self, mut seen: Duration) -> Result<()> {
+        let mut held = self.held.lock();
+        for _ in 0..TRIES_MAX {
+            if self.put(&mut held, seen)? {
+                return Ok(());
+            }
+            self.clock.sleep(WATCH);
+            seen = self.clock.monotonic();
+            self.expect_own(&held)?;
+            // For whoever watches: this is life.
+            held.mark.beat += 1;
+        }
+        Err(too_slow())
+    }
+
+    fn read(&self) -> Result<Option<Heartbeat>> {
+        let mut buffer = AlignedBuffer::zeroed(1);
+        self.device.read(HEARTBEAT, &mut buffer).map_err(|source| PoolError::Io {
+            action: "read",
+            block: HEARTBEAT,
+            source,
+        })?;
+        Ok(Heartbeat::decode(buffer.block(0).expect("one block was read"), self.pool_tag))
     }
 
     fn write(&self, mark: &Heartbeat) -> Result<()> {
@@ -72,29 +144,119 @@ impl Pulse {
         })
     }
 
+    /// Reads the mark and refuses any but the own one.
+    fn expect_own(&self, held: &Held) -> Result<()> {
+        match self.read()? {
+            Some(found) if found.run == held.mark.run && found.host == held.mark.host => Ok(()),
+            _ => Err(PoolError::InUse(
+                "another host has taken it, in the same moment or while this one did not answer".to_owned(),
+            )),
+        }
+    }
+
+    /// Writes the mark over one that was seen at `seen`, and notes from when on it can be relied on. Returns false if the
+    /// write came so late that another host may rely on a mark of its own: that host finds out, and has stopped
+    /// writing, within [`WATCH`].
+    fn put(&self, held: &mut Held, seen: Duration) -> Result<bool> {
+        self.write(&held.mark)?;
+        let done = self.clock.monotonic();
+        if held.written.is_some_and(|written| done < written + SURE) {
+            self.rely(held, seen);
+            return Ok(true);
+        }
+        let in_time = done.saturating_sub(seen) <= LATE;
+        held.written = in_time.then_some(seen);
+        held.settles = in_time.then_some(done + SETTLE);
+        Ok(in_time)
+    }
+
+    /// Notes that the mark written at `written` has no rivals.
+    fn rely(&self, held: &mut Held, written: Duration) {
+        held.written = Some(written);
+        held.settles = None;
+        self.sure_until.store(micros(written + SURE), Ordering::Release);
+    }
+
+    fn is_sure(&self) -> bool {
+        micros(self.clock.monotonic()) < self.sure_until.load(Ordering::Acquire)
+    }
+
+    /// Returns when it is sure that no other host has the pool: at once, but for the first time and after a long silence.
+    ///
+    /// # Errors
+    /// As [`Pulse::beat`].
+    pub(crate) fn ensure_held(&self) -> Result<()> {
+        if self.is_sure() {
+            return Ok(());
+        }
+        self.make_sure(&mut self.held.lock())
+    }
+
+    fn make_sure(&self, held: &mut Held) -> Result<()> {
+        for _ in 0..STEPS_MAX {
+            if self.is_sure() && held.mark.sure {
+                return Ok(());
+            }
+            match (held.written, held.settles) {
+                (Some(written), Some(settles)) => {
+                    self.clock.sleep(settles.saturating_sub(self.clock.monotonic()));
+                    self.expect_own(held)?;
+                    self.rely(held, written);
+                }
+                _ => self.renew(held)?,
+            }
+        }
+        Err(too_slow())
+    }
+
     /// Gives one beat.
     ///
     /// # Errors
     /// [`PoolError::InUse`] if another opening has taken the pool; device errors.
     pub(crate) fn beat(&self) -> Result<()> {
-        let mut mark = self.mark.lock();
-        match read(&*self.device, self.pool_tag)? {
-            Some(found) if found.run == mark.run && found.host == mark.host => {}
-            _ => return Err(PoolError::InUse("another host took it over while this one did not answer".to_owned())),
+        let mut held = self.held.lock();
+        self.make_sure(&mut held)?;
+        self.renew(&mut held)?;
+        self.make_sure(&mut held)
+    }
+
+    /// Writes the mark again, as it is.
+    fn renew(&self, held: &mut Held) -> Result<()> {
+        if !self.is_sure() {
+            // A disk that sleeps wakes now, so that it is not late below.
+            self.expect_own(held)?;
         }
-        mark.beat += 1;
-        self.write(&mark)
+        let seen = self.clock.monotonic();
+        self.expect_own(held)?;
+        held.mark.beat += 1;
+        held.mark.sure = self.is_sure();
+        if self.put(held, seen)? {
+            return Ok(());
+        }
+        // Another host may have changed the pool meanwhile: what this one has in memory is old then.
+        Err(PoolError::InUse("this host or its storage did not answer for too long".to_owned()))
     }
 
     /// Gives the pool free.
     ///
     /// # Errors
-    /// Device errors.
+    /// [`PoolError::InUse`] if another opening has taken the pool; device errors.
     pub(crate) fn release(&self) -> Result<()> {
-        let mut mark = self.mark.lock();
-        mark.held = false;
-        self.write(&mark)
+        let mut held = self.held.lock();
+        // Whoever finds a pool that is free goes on at once: that must not be said of one that another host has taken.
+        self.make_sure(&mut held)?;
+        held.mark.held = false;
+        self.sure_until.store(0, Ordering::Release);
+        self.write(&held.mark)
     }
+}
+
+fn too_slow() -> PoolError {
+    PoolError::InUse("the storage answers too slowly to tell whether another host takes it, too".to_owned())
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn random_number(random: &dyn Random) -> Result<u64> {
@@ -105,63 +267,4 @@ fn random_number(random: &dyn Random) -> Result<u64> {
         source,
     })?;
     Ok(u64::from_le_bytes(bytes))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use onefold_block::clock::ManualClock;
-    use onefold_block::device::MemoryDevice;
-    use onefold_block::random::SeededRandom;
-    use onefold_block::{Clock, Timestamp};
-
-    const TAG: u32 = 7;
-
-    fn environment(clock: Arc<dyn Clock>, seed: u64) -> Environment {
-        Environment { clock, random: Arc::new(SeededRandom::new(seed)) }
-    }
-
-    /// A clock during whose sleep the other host goes on beating.
-    struct OtherBeats(Mutex<Option<Pulse>>);
-
-    impl Clock for OtherBeats {
-        fn now(&self) -> Timestamp {
-            Timestamp::default()
-        }
-
-        fn sleep(&self, _time: Duration) {
-            if let Some(other) = &*self.0.lock() {
-                other.beat().unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn a_living_host_keeps_others_out_and_a_dead_one_does_not() {
-        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(4096));
-        let still = || environment(Arc::new(ManualClock::default()), 1);
-        let first = Pulse::acquire(&device, TAG, [1; 16], &still()).unwrap();
-        let watching = environment(Arc::new(OtherBeats(Mutex::new(Some(first)))), 2);
-        assert!(matches!(Pulse::acquire(&device, TAG, [2; 16], &watching), Err(PoolError::InUse(_))));
-        let second = Pulse::acquire(&device, TAG, [2; 16], &still()).expect("the first one no longer beats");
-        second.beat().unwrap();
-    }
-
-    #[test]
-    fn a_host_that_was_replaced_finds_out_before_it_goes_on() {
-        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(4096));
-        let first = Pulse::acquire(&device, TAG, [1; 16], &environment(Arc::new(ManualClock::default()), 1)).unwrap();
-        let _second = Pulse::acquire(&device, TAG, [2; 16], &environment(Arc::new(ManualClock::default()), 2)).unwrap();
-        assert!(matches!(first.beat(), Err(PoolError::InUse(_))));
-    }
-
-    #[test]
-    fn a_host_reopens_its_own_pool_after_a_crash_without_waiting() {
-        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(4096));
-        let clock = Arc::new(ManualClock::default());
-        let _crashed = Pulse::acquire(&device, TAG, [1; 16], &environment(clock.clone(), 1)).unwrap();
-        let before = clock.now().seconds;
-        Pulse::acquire(&device, TAG, [1; 16], &environment(clock.clone(), 2)).unwrap();
-        assert_eq!(clock.now().seconds, before);
-    }
 }

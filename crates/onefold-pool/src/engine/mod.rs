@@ -4,12 +4,14 @@
 //! 1. range locks of inodes ([`crate::data::range_lock`]), held across device I/O;
 //! 2. the group initialisation lock, held across the write of one group's blank structures;
 //! 3. the committer, held across the commit's and checkpoint's device I/O;
-//! 4. the metadata lock, never held across device I/O.
+//! 4. the metadata lock, never held across device I/O;
+//! 5. the mark of the heartbeat, held across its own I/O.
 //!
 //! A thread that holds the metadata lock takes no other; waiting for a block that another thread reads releases it.
 
 pub(crate) mod background;
 pub(crate) mod commit;
+pub(crate) mod fence;
 pub(crate) mod filter_image;
 pub(crate) mod format;
 pub(crate) mod group_init;
@@ -58,7 +60,7 @@ pub(crate) struct Engine {
     committer: Mutex<commit::Committer>,
     group_init: Mutex<()>,
     /// Tells other hosts that the pool is open.
-    pub(crate) pulse: Option<heartbeat::Pulse>,
+    pub(crate) pulse: Option<Arc<heartbeat::Pulse>>,
     pub(crate) wake: background::Wake,
 }
 

@@ -8,6 +8,7 @@ use onefold_block::{AlignedBuffer, BlockDevice, BufferPool};
 use super::Engine;
 use super::background::Wake;
 use super::commit::Committer;
+use super::fence::Fenced;
 use super::heartbeat::Pulse;
 use crate::activity::{Activity, Counter};
 use crate::data::cache::DataCache;
@@ -139,9 +140,13 @@ impl Engine {
         // Before the journal is read: recovery must not watch another host write to it.
         let pulse = match options.host {
             Some(host) if !options.read_only => {
-                Some(Pulse::acquire(&device, superblock.pool_tag(), host, &environment)?)
+                Some(Arc::new(Pulse::acquire(&device, superblock.pool_tag(), host, &environment)?))
             }
             _ => None,
+        };
+        let device = match &pulse {
+            Some(pulse) => Arc::new(Fenced::new(device, Arc::clone(pulse))),
+            None => device,
         };
         if !options.read_only {
             renew_outgrown(&*device, &superblock)?;

@@ -8,6 +8,7 @@
 //! | 32..40 | run   | random number of the opening: two openings on one host differ      |
 //! | 40..48 | beat  | one more at each beat                                              |
 //! | 48     | held  | 1: the pool is open; 0: it was closed                              |
+//! | 49     | sure  | 1: written by a host that had made sure to have no rivals; else 0  |
 //!
 //! All that ever differs lies in the first sector, so a torn write leaves the old beat or the new one.
 
@@ -31,6 +32,8 @@ pub struct Heartbeat {
     pub beat: u64,
     /// Whether the pool is open.
     pub held: bool,
+    /// Whether the host had made sure that it has no rivals.
+    pub sure: bool,
 }
 
 impl Heartbeat {
@@ -42,6 +45,7 @@ impl Heartbeat {
         put_u64(&mut bytes, 32, self.run);
         put_u64(&mut bytes, 40, self.beat);
         bytes[48] = u8::from(self.held);
+        bytes[49] = u8::from(self.sure);
         header::seal(&mut bytes);
         bytes
     }
@@ -55,11 +59,12 @@ impl Heartbeat {
             run: get_u64(bytes, 32),
             beat: get_u64(bytes, 40),
             held: bytes[48] != 0,
+            sure: bytes[49] != 0,
         })
     }
 }
 
-const _: () = assert!(49 <= 512 && 512 < BLOCK_BYTES, "a beat fits the sector that a disk writes whole");
+const _: () = assert!(50 <= 512 && 512 < BLOCK_BYTES, "a beat fits the sector that a disk writes whole");
 
 #[cfg(test)]
 mod tests {
@@ -67,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_beat_survives_its_encoding_and_differs_only_in_the_first_sector() {
-        let beat = Heartbeat { host: [3; 16], run: 7, beat: 9, held: true };
+        let beat = Heartbeat { host: [3; 16], run: 7, beat: 9, held: true, sure: true };
         let bytes = beat.encode(5);
         assert_eq!(Heartbeat::decode(&bytes, 5), Some(beat));
         assert_eq!(Heartbeat::decode(&bytes, 6), None);

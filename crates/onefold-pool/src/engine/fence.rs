@@ -1,0 +1,58 @@
+//! A device that writes only while it is sure that no other host has the pool.
+
+use std::io;
+use std::sync::Arc;
+
+use onefold_block::{BlockDevice, BlockNo, ReadOp, WriteOp};
+
+use super::heartbeat::Pulse;
+
+/// Passes everything on, and lets each change wait until the pool is known to be this host's.
+pub(crate) struct Fenced {
+    device: Arc<dyn BlockDevice>,
+    pulse: Arc<Pulse>,
+}
+
+impl Fenced {
+    /// Returns the device as one who holds the pool by `pulse` may use it.
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, pulse: Arc<Pulse>) -> Fenced {
+        Fenced { device, pulse }
+    }
+
+    fn may_change(&self) -> io::Result<()> {
+        self.pulse.ensure_held().map_err(io::Error::other)
+    }
+}
+
+impl BlockDevice for Fenced {
+    fn block_count(&self) -> io::Result<u64> {
+        self.device.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.device.read(first, into)
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        self.may_change()?;
+        self.device.write(first, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.device.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        self.may_change()?;
+        self.device.discard(first, count)
+    }
+
+    fn read_batch(&self, batch: &mut [ReadOp<'_>]) -> io::Result<()> {
+        self.device.read_batch(batch)
+    }
+
+    fn write_batch(&self, batch: &[WriteOp<'_>]) -> io::Result<()> {
+        self.may_change()?;
+        self.device.write_batch(batch)
+    }
+}

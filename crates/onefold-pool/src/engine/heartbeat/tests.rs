@@ -1,0 +1,320 @@
+//! Hosts on simulated time: each waits for its own reads, writes and sleeps, and who wakes first goes on. Nothing but
+//! the seed decides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onefold_block::clock::ManualClock;
+use onefold_block::device::MemoryDevice;
+use onefold_block::random::SeededRandom;
+use onefold_block::{BlockDevice, BlockNo, Clock, Timestamp};
+use parking_lot::{Condvar, Mutex};
+
+use super::{BEAT_INTERVAL, Pulse};
+use crate::error::PoolError;
+use crate::format::heartbeat::Heartbeat;
+use crate::options::Environment;
+
+const TAG: u32 = 7;
+
+/// Time for some hosts, one of which runs at a time.
+struct World {
+    state: Mutex<State>,
+    turn: Condvar,
+}
+
+struct State {
+    now: Duration,
+    /// For each host when it goes on; `None` for the one that runs.
+    wakes: Vec<Option<Duration>>,
+}
+
+/// A host that has ended never wakes.
+const ENDED: Duration = Duration::MAX;
+
+impl World {
+    fn new(hosts: usize) -> Arc<World> {
+        let wakes = vec![Some(Duration::ZERO); hosts];
+        Arc::new(World { state: Mutex::new(State { now: Duration::ZERO, wakes }), turn: Condvar::new() })
+    }
+
+    /// Lets all hosts begin, the first one first.
+    fn begin(&self) {
+        self.wake_next(&mut self.state.lock());
+    }
+
+    fn now(&self) -> Duration {
+        self.state.lock().now
+    }
+
+    fn wake_next(&self, state: &mut State) {
+        let next = (0..state.wakes.len()).min_by_key(|&host| state.wakes[host]).expect("there are hosts");
+        if let Some(wake) = state.wakes[next].filter(|wake| *wake != ENDED) {
+            state.now = state.now.max(wake);
+            state.wakes[next] = None;
+        }
+        self.turn.notify_all();
+    }
+
+    /// Lets time pass for the host that runs.
+    fn pass(&self, host: usize, time: Duration) {
+        let mut state = self.state.lock();
+        state.wakes[host] = Some(state.now + time);
+        self.wake_next(&mut state);
+        self.turn.wait_while(&mut state, |state| state.wakes[host].is_some());
+    }
+
+    /// Waits for the first turn.
+    fn wait_to_begin(&self, host: usize) {
+        self.turn.wait_while(&mut self.state.lock(), |state| state.wakes[host].is_some());
+    }
+
+    fn end(&self, host: usize) {
+        let mut state = self.state.lock();
+        state.wakes[host] = Some(ENDED);
+        self.wake_next(&mut state);
+    }
+}
+
+/// One host's way to the storage, and its clock.
+struct Host {
+    world: Arc<World>,
+    number: usize,
+    storage: Arc<MemoryDevice>,
+    random: SeededRandom,
+}
+
+impl Host {
+    fn new(world: &Arc<World>, number: usize, storage: &Arc<MemoryDevice>, seed: u64) -> Arc<Host> {
+        Arc::new(Host {
+            world: Arc::clone(world),
+            number,
+            storage: Arc::clone(storage),
+            random: SeededRandom::new(seed),
+        })
+    }
+
+    fn environment(self: &Arc<Host>, run: u64) -> Environment {
+        let random = SeededRandom::new((self.number as u64) << 32 | run);
+        Environment { clock: self.clone(), random: Arc::new(random) }
+    }
+
+    /// A call to the storage takes milliseconds, sometimes so long that it is late, and now and then very long.
+    fn latency(&self) -> Duration {
+        let ms = match self.random.below(60) {
+            0 => 1000 + self.random.below(6000),
+            1..8 => 100 + self.random.below(300),
+            _ => 1 + self.random.below(20),
+        };
+        Duration::from_millis(ms)
+    }
+
+    fn pass(&self, time: Duration) {
+        self.world.pass(self.number, time);
+    }
+}
+
+impl Clock for Host {
+    fn now(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.world.now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.pass(time);
+    }
+}
+
+impl BlockDevice for Host {
+    fn block_count(&self) -> std::io::Result<u64> {
+        self.storage.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> std::io::Result<()> {
+        self.pass(self.latency());
+        self.storage.read(first, into)?;
+        self.pass(self.latency());
+        Ok(())
+    }
+
+    /// The writes of a host that is sure take as long as they may, those of others as long as they like.
+    fn write(&self, first: BlockNo, from: &[u8]) -> std::io::Result<()> {
+        let mark = Heartbeat::decode(from.try_into().expect("one block"), TAG).expect("only marks are written");
+        let bound = if mark.sure { Duration::from_millis(900) } else { Duration::MAX };
+        self.pass(self.latency().min(bound));
+        self.storage.write(first, from)?;
+        self.pass(self.latency().min(bound));
+        Ok(())
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _first: BlockNo, _count: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What one opening did with the pool: the times of its first and its last write to it.
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    host: usize,
+    first: Duration,
+    last: Duration,
+}
+
+/// Opens the pool, writes to it for a while, now and then says nothing for long, and closes it or crashes.
+fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
+    let environment = host.environment(run);
+    let device: Arc<dyn BlockDevice> = host.clone();
+    let identity = [u8::try_from(host.number).expect("few hosts") + 1; 16];
+    let pulse = Pulse::acquire(&device, TAG, identity, &environment).ok()?;
+    let mut session: Option<Session> = None;
+    for _ in 0..host.random.below(12) {
+        if pulse.ensure_held().is_err() {
+            return session;
+        }
+        let first = session.map_or(host.world.now(), |session| session.first);
+        host.pass(Duration::from_millis(host.random.below(1500)));
+        session = Some(Session { host: host.number, first, last: host.world.now() });
+        let silence = if host.random.below(10) == 0 { 15_000 } else { host.random.below(4000) };
+        host.pass(Duration::from_millis(silence));
+        if host.random.below(2) == 0 && pulse.beat().is_err() {
+            return session;
+        }
+    }
+    if host.random.below(2) == 0 {
+        let _ = pulse.release();
+    }
+    session
+}
+
+/// Lets some hosts open one pool again and again. Returns their sessions.
+fn simulate(hosts: usize, seed: u64) -> Vec<Session> {
+    let world = World::new(hosts);
+    let storage = Arc::new(MemoryDevice::new(2));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..hosts)
+            .map(|number| {
+                let host = Host::new(&world, number, &storage, seed << 8 | number as u64);
+                scope.spawn(move || {
+                    host.world.wait_to_begin(number);
+                    let mut sessions = Vec::new();
+                    for run in 0..3 {
+                        // Most often within the time that one call takes.
+                        let idle = if host.random.below(3) == 0 { 20_000 } else { 30 };
+                        host.pass(Duration::from_millis(host.random.below(idle)));
+                        sessions.extend(use_pool(&host, run));
+                    }
+                    host.world.end(number);
+                    sessions
+                })
+            })
+            .collect();
+        world.begin();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no host panics")).collect()
+    })
+}
+
+/// Two hosts that opened a pool in the same instant both had it for a beat.
+#[test]
+fn two_hosts_never_write_to_one_pool_at_the_same_time() {
+    let mut changes = 0;
+    for seed in 0..1500 {
+        let mut sessions = simulate(2 + usize::try_from(seed % 2).expect("0 or 1"), seed);
+        sessions.sort_by_key(|session| session.first);
+        for pair in sessions.windows(2) {
+            let [before, after] = pair else { unreachable!("windows of two") };
+            assert!(before.last < after.first, "seed {seed}: {before:?} and {after:?} overlap");
+            changes += u64::from(before.host != after.host);
+        }
+    }
+    assert!(changes > 300, "the pool passed from host to host only {changes} times");
+}
+
+/// Storage and a clock that take no time.
+fn at_once() -> (Arc<dyn BlockDevice>, Arc<ManualClock>) {
+    (Arc::new(MemoryDevice::new(2)), Arc::default())
+}
+
+fn environment(clock: &Arc<ManualClock>, seed: u64) -> Environment {
+    Environment { clock: clock.clone(), random: Arc::new(SeededRandom::new(seed)) }
+}
+
+#[test]
+fn a_living_host_keeps_others_out_and_a_dead_one_does_not() {
+    for beats in [true, false] {
+        let world = World::new(2);
+        let storage = Arc::new(MemoryDevice::new(2));
+        let [first, second] = [0, 1].map(|number| Host::new(&world, number, &storage, 77 + number as u64));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                first.world.wait_to_begin(0);
+                let device: Arc<dyn BlockDevice> = first.clone();
+                let pulse = Pulse::acquire(&device, TAG, [1; 16], &first.environment(0)).unwrap();
+                for _ in 0..10 {
+                    first.pass(BEAT_INTERVAL);
+                    if beats {
+                        pulse.beat().unwrap();
+                    }
+                }
+                first.world.end(0);
+            });
+            scope.spawn(|| {
+                second.world.wait_to_begin(1);
+                second.pass(Duration::from_secs(8));
+                let device: Arc<dyn BlockDevice> = second.clone();
+                match Pulse::acquire(&device, TAG, [2; 16], &second.environment(0)) {
+                    Ok(pulse) if !beats => pulse.ensure_held().unwrap(),
+                    Err(PoolError::InUse(_)) if beats => {}
+                    other => panic!("the first one beats: {beats}, {:?}", other.map(|_| ())),
+                }
+                second.world.end(1);
+            });
+            world.begin();
+        });
+    }
+}
+
+#[test]
+fn a_host_that_was_replaced_finds_out_before_it_writes() {
+    let (device, clock) = at_once();
+    let first = Pulse::acquire(&device, TAG, [1; 16], &environment(&clock, 1)).unwrap();
+    first.ensure_held().unwrap();
+    clock.sleep(Duration::from_secs(60));
+    let second = Pulse::acquire(&device, TAG, [2; 16], &environment(&clock, 2)).unwrap();
+    assert!(matches!(first.ensure_held(), Err(PoolError::InUse(_))));
+    assert!(matches!(first.beat(), Err(PoolError::InUse(_))));
+    assert!(first.release().is_err(), "what is another's is not given free");
+    second.ensure_held().unwrap();
+}
+
+#[test]
+fn a_host_that_slept_and_was_not_replaced_goes_on() {
+    let (device, clock) = at_once();
+    let pulse = Pulse::acquire(&device, TAG, [1; 16], &environment(&clock, 1)).unwrap();
+    for _ in 0..3 {
+        clock.sleep(Duration::from_secs(3600));
+        pulse.ensure_held().unwrap();
+    }
+}
+
+#[test]
+fn opening_waits_for_nobody_and_the_first_write_for_half_a_second() {
+    let (device, clock) = at_once();
+    for (run, held_before) in [false, true].into_iter().enumerate() {
+        let began = clock.monotonic();
+        let pulse = Pulse::acquire(&device, TAG, [1; 16], &environment(&clock, run as u64)).unwrap();
+        let opened = clock.monotonic();
+        assert!(opened - began < Duration::from_millis(1), "held by this host before: {held_before}");
+        pulse.ensure_held().unwrap();
+        let written = clock.monotonic();
+        assert!(written - opened < Duration::from_millis(600));
+        pulse.ensure_held().unwrap();
+        assert!(clock.monotonic() - written < Duration::from_millis(1), "and the others for nothing");
+    }
+}
