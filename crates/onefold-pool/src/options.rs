@@ -104,7 +104,7 @@ pub enum Journaling {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestLimits {
-    /// Bits of each fingerprint that are not zero, at least one: few bits make different blocks look equal.
+    /// Bits of each fingerprint that are not zero: few bits make different blocks look equal, none makes all of them.
     pub fingerprint_bits: u8,
     /// The highest reference count of a block, at least one; from there on equal content is stored again.
     pub references_max: u32,

@@ -253,7 +253,7 @@ impl Op<'_> {
     ) -> OpResult<Applied> {
         let places: Vec<Option<BlockNo>> = fates.iter().map(|fate| place(fates, fate)).collect();
         self.want_entries(places.iter().flatten().copied())?;
-        let lost = self.lost_shares(blocks, &places, sharing)?;
+        let lost = self.lost_shares(blocks, fates, &places, sharing)?;
         if !lost.is_empty() {
             return Ok(Applied::Lost(lost));
         }
@@ -289,6 +289,7 @@ impl Op<'_> {
     fn lost_shares(
         &mut self,
         blocks: &[Incoming<'_>],
+        fates: &[Fate],
         places: &[Option<BlockNo>],
         sharing: Sharing,
     ) -> OpResult<Vec<Lost>> {
@@ -296,11 +297,12 @@ impl Op<'_> {
         let mut counts: BlockMap<u32> = BlockMap::default();
         for (at, place) in places.iter().enumerate() {
             let Some(block) = *place else { continue };
-            // Where the store has it, somebody else has made the entry, and may have dropped it again since.
-            let entry = match self.meta.in_flight.is_uninitialised(block) {
-                true => None,
-                false => Some(self.entry(block)?),
+            let is_new = match lead(fates, &fates[at]) {
+                Fate::Attach(_) | Fate::Write(_) => self.meta.in_flight.is_uninitialised(block),
+                Fate::Share(_) | Fate::Hole | Fate::Same(_) => false,
             };
+            // What is not new has an entry that somebody else has made, and may have dropped again since.
+            let entry = if is_new { None } else { Some(self.entry(block)?) };
             let same = entry.as_ref().is_none_or(|entry| {
                 entry.usage == BlockUse::Data
                     && entry.private != sharing.enabled
@@ -327,16 +329,20 @@ enum Found {
     Missing,
 }
 
+/// Returns the fate that a fate follows: its own, or that of the block which it is the same as.
+fn lead<'a>(fates: &'a [Fate], fate: &'a Fate) -> &'a Fate {
+    match fate {
+        Fate::Same(other) => &fates[*other],
+        Fate::Hole | Fate::Attach(_) | Fate::Share(_) | Fate::Write(_) => fate,
+    }
+}
+
 /// Returns the block that a fate leads to.
 fn place(fates: &[Fate], fate: &Fate) -> Option<BlockNo> {
-    match fate {
+    match lead(fates, fate) {
         Fate::Hole => None,
         Fate::Share(block) => Some(*block),
         Fate::Attach(flight) | Fate::Write(flight) => Some(flight.block),
-        Fate::Same(other) => match &fates[*other] {
-            Fate::Share(block) => Some(*block),
-            Fate::Attach(flight) | Fate::Write(flight) => Some(flight.block),
-            Fate::Hole | Fate::Same(_) => unreachable!("a block is the same as the first of its kind"),
-        },
+        Fate::Same(_) => unreachable!("a block is the same as the first of its kind"),
     }
 }

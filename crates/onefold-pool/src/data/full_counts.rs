@@ -35,15 +35,15 @@ impl Drop for SpareCopy<'_> {
 }
 
 impl Engine {
-    /// Stores the content of a block once more and offers the copy to operations. `None` if the block's count has
-    /// sunk since it was found full.
+    /// Stores the content of a block once more and offers the copy to operations. `None` if the block's last reference
+    /// has gone since it was found full.
     ///
     /// # Errors
     /// No space; device errors, after which the pool is stopped.
     pub(crate) fn copy_full(&self, full: BlockNo, privilege: Privilege) -> Result<Option<SpareCopy<'_>>> {
         let flight = self.run(privilege, |op| {
-            let entry = op.entry(full)?;
-            if entry.usage != BlockUse::Data || entry.count < op.meta.limits.references_max {
+            // Not its count: the operation that was rolled back may itself have added references up to the highest.
+            if op.entry(full)?.usage != BlockUse::Data {
                 return Ok(None);
             }
             let reserved = op.reserve_data(1, 0)?;

@@ -15,7 +15,7 @@ use crate::script::{Beliefs, Files, Script};
 use crate::stage::{Prepared, Stage};
 
 /// Schedules of each scenario, unless `ONEFOLD_SCHEDULES` says otherwise.
-const SCHEDULES: u64 = 200;
+const SCHEDULES: u64 = 400;
 /// Changes of priority in one schedule: races that need more of them are not looked for on purpose.
 const PRIORITY_CHANGES: usize = 4;
 /// Stack of one explored thread, in bytes.
