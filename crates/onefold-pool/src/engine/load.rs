@@ -11,6 +11,7 @@ use onefold_block::{AlignedBuffer, BlockNo};
 use super::Engine;
 use crate::activity::Counter;
 use crate::error::{PoolError, Result};
+use crate::format::BlockBytes;
 use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, STORE_PAGES_PER_GROUP};
 use crate::format::header::{self, BlockKind};
 use crate::meta::Meta;
@@ -18,6 +19,15 @@ use crate::meta::op::Fault;
 use crate::options::Prefetch;
 
 const _: () = assert!(ENTRIES_PER_STORE_PAGE * STORE_PAGES_PER_GROUP >= GROUP_BLOCKS);
+
+/// Checks that what was read for `fault` is what it must be, and belongs there: a hostile pointer could lead to a block
+/// with a fixed use that bears a forged header, and the next change would be written over it.
+fn sound(meta: &Meta, fault: Fault, bytes: &BlockBytes) -> std::result::Result<(), String> {
+    if !meta.geometry.is_place_of(fault.kind, fault.block) {
+        return Err("does not belong there".to_owned());
+    }
+    header::verify(bytes, meta.pool_tag, fault.kind, fault.block).map_err(|error| error.to_string())
+}
 
 impl Engine {
     /// Reads blocks into the cache, or waits for those that another thread is reading.
@@ -47,15 +57,12 @@ impl Engine {
         for (fault, bytes) in mine.iter().zip(buffer.blocks()) {
             let content = match &read {
                 Err(_) => None,
-                Ok(()) => match header::verify(bytes, meta.pool_tag, fault.kind, fault.block) {
+                Ok(()) => match sound(&meta, *fault, bytes) {
                     Ok(()) => Some((fault.kind, Arc::new(*bytes))),
-                    Err(error) => {
+                    Err(what) => {
                         if faults.contains(fault) {
-                            damage = Some(PoolError::Damaged {
-                                structure: fault.kind.name(),
-                                block: fault.block,
-                                what: error.to_string(),
-                            });
+                            damage =
+                                Some(PoolError::Damaged { structure: fault.kind.name(), block: fault.block, what });
                         }
                         None
                     }

@@ -188,7 +188,7 @@ impl Engine {
         };
         let activity = Activity::default();
         activity.add(Counter::Replayed, replayed.transaction_count);
-        let committer = take_in(&mut meta, replayed)?;
+        let committer = take_in(&mut meta, replayed);
         load_state(&*device, &mut meta)?;
         Ok(Engine {
             device,
@@ -213,13 +213,11 @@ impl Engine {
 }
 
 /// Puts what recovery found into the cache, as content that is committed but not in place.
-fn take_in(meta: &mut Meta, replayed: Replayed) -> Result<Committer> {
+fn take_in(meta: &mut Meta, replayed: Replayed) -> Committer {
     let durable = replayed.next_sequence - 1;
     let mut home = std::collections::BTreeMap::new();
     for (block, bytes) in replayed.blocks {
-        let damaged = |what: String| PoolError::Damaged { structure: "journal", block, what };
-        let kind = header::kind(&bytes).ok_or_else(|| damaged("holds a block of no known kind".to_owned()))?;
-        header::verify(&bytes, meta.pool_tag, kind, block).map_err(|error| damaged(error.to_string()))?;
+        let kind = header::kind(&bytes).expect("recovery refuses blocks of no known kind");
         let bytes = Arc::new(*bytes);
         home.insert(block, Arc::clone(&bytes));
         let epoch = meta.running.epoch;
@@ -231,7 +229,7 @@ fn take_in(meta: &mut Meta, replayed: Replayed) -> Result<Committer> {
         meta.groups.set_busy(block);
     }
     let log = Log::new(&meta.geometry, meta.pool_tag, replayed.position);
-    Ok(Committer::new(log, durable, home, replayed.forgotten.into_iter().collect()))
+    Committer::new(log, durable, home, replayed.forgotten.into_iter().collect())
 }
 
 /// Reads the pool state, unless recovery has it.

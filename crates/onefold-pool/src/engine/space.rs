@@ -49,13 +49,13 @@ impl Engine {
         if self.meta().state(Field::ReclaimPending) > 0 && self.run(Privilege::Freeing, |op| op.reclaim_step())? {
             return Ok(true);
         }
-        let Some(orphan) = self.view(|op| op.next_orphan(Ino(0)))? else { return Ok(false) };
-        // It may have been held again or reaped in between: the operation looks itself.
-        self.run(Privilege::Freeing, |op| {
-            if op.meta.holds.contains_key(&orphan.0) || op.next_orphan(Ino(orphan.0 - 1))? != Some(orphan) {
-                return Ok(());
-            }
-            op.reap_orphan(orphan).map(|_| ())
+        if self.view(|op| op.next_orphan(Ino(0)))?.is_none() {
+            return Ok(false);
+        }
+        self.run(Privilege::Freeing, |op| match op.next_orphan(Ino(0))? {
+            // It may have been held again or reaped in between: the operation looks itself.
+            None => Ok(()),
+            Some(orphan) => op.reap_orphan(orphan).map(|_| ()),
         })?;
         Ok(true)
     }

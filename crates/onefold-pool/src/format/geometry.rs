@@ -24,6 +24,7 @@
 use onefold_block::BlockNo;
 use onefold_block::block::BLOCK_BYTES_U64;
 
+use super::header::BlockKind;
 use crate::StorePlacement;
 use crate::error::PoolError;
 
@@ -289,6 +290,24 @@ impl Geometry {
         block.0 < self.grouped_blocks && !self.is_fixed(block)
     }
 
+    /// Tells whether metadata of this kind, which the journal carries and the cache holds, belongs to `block`. What is
+    /// written by other ways (superblock, journal header, heartbeat) has no place there.
+    #[must_use]
+    pub fn is_place_of(&self, kind: BlockKind, block: BlockNo) -> bool {
+        match kind {
+            BlockKind::State => block == STATE,
+            BlockKind::MapNode(_) | BlockKind::TreePage => self.is_allocatable(block),
+            BlockKind::Bitmap => {
+                block.0 < self.grouped_blocks
+                    && block.0.wrapping_sub(self.meta_first(self.group_of(block))) < BITMAP_BLOCKS
+            }
+            BlockKind::StorePage => self
+                .group_of_store_page(block)
+                .is_some_and(|group| block.0.wrapping_sub(self.store_page(group, 0).0) < STORE_PAGES_PER_GROUP),
+            BlockKind::Superblock | BlockKind::JournalHeader | BlockKind::Heartbeat => false,
+        }
+    }
+
     /// Returns how many blocks of the group have a fixed use.
     #[must_use]
     pub fn fixed_blocks(&self, group: u64) -> u64 {
@@ -347,6 +366,22 @@ mod tests {
             let fixed: u64 = (0..layout.group_count()).map(|group| layout.fixed_blocks(group)).sum();
             let counted = (0..layout.grouped_blocks).filter(|&block| layout.is_fixed(BlockNo(block))).count() as u64;
             assert_eq!(fixed, counted, "{layout:?}");
+        }
+    }
+
+    #[test]
+    fn every_block_is_the_place_of_one_kind_at_most() {
+        let kinds = [BlockKind::State, BlockKind::MapNode(0), BlockKind::Bitmap, BlockKind::StorePage];
+        for layout in layouts().into_iter().filter(|layout| layout.total_blocks < 100_000) {
+            for group in 0..layout.group_count() {
+                assert!(layout.is_place_of(BlockKind::Bitmap, layout.bitmap_block(group, 1)), "{layout:?}");
+                assert!(layout.is_place_of(BlockKind::StorePage, layout.store_page(group, 192)), "{layout:?}");
+            }
+            for block in (0..layout.total_blocks + 300).map(BlockNo) {
+                let of: Vec<_> = kinds.iter().filter(|kind| layout.is_place_of(**kind, block)).collect();
+                assert!(of.len() <= 1, "{layout:?} {block} {of:?}");
+                assert_eq!(layout.is_allocatable(block), of == [&BlockKind::MapNode(0)], "{layout:?} {block}");
+            }
         }
     }
 

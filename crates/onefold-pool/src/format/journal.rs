@@ -37,7 +37,7 @@
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
 use super::header::{self, BlockKind, HeaderError};
-use super::{BlockBytes, get_u16, get_u32, get_u64, put_u32, put_u64};
+use super::{BlockBytes, GENERATION_MAX, get_u16, get_u32, get_u64, put_u32, put_u64};
 
 const MAGIC: [u8; 4] = *b"OFTX";
 /// Bytes of a transaction's opening.
@@ -99,8 +99,10 @@ impl JournalHeader {
             tail_chain: get_u32(bytes, 40),
             clean: bytes[44] == 1,
         };
-        let sound =
-            found.tail_position < log_blocks && (1..u64::MAX / 2).contains(&found.tail_sequence) && bytes[44] <= 1;
+        let sound = found.tail_position < log_blocks
+            && (1..GENERATION_MAX).contains(&found.tail_sequence)
+            && found.generation <= GENERATION_MAX
+            && bytes[44] <= 1;
         if sound { Ok(found) } else { Err("a tail that makes no sense".to_owned()) }
     }
 }
@@ -386,5 +388,14 @@ mod tests {
         assert_eq!(JournalHeader::decode(&bytes, 5, BlockNo(200), 18), Ok(header));
         assert!(JournalHeader::decode(&bytes, 5, BlockNo(200), 17).is_err());
         assert!(JournalHeader::decode(&bytes, 5, BlockNo(201), 18).is_err());
+    }
+
+    /// Seen by a fuzzer: a header whose generation was the highest number was believed, and the next checkpoint added
+    /// one to it and panicked.
+    #[test]
+    fn a_generation_that_cannot_be_added_to_is_refused() {
+        let header =
+            JournalHeader { generation: u64::MAX, tail_sequence: 9, tail_position: 0, tail_chain: 3, clean: true };
+        assert!(JournalHeader::decode(&header.encode(5, BlockNo(200)), 5, BlockNo(200), 18).is_err());
     }
 }

@@ -15,6 +15,9 @@ pub mod superblock;
 /// The bytes of one block.
 pub type BlockBytes = [u8; onefold_block::BLOCK_BYTES];
 
+/// No generation is higher: each rewrite adds one, and none may bring it to where it cannot be added to.
+pub(crate) const GENERATION_MAX: u64 = u64::MAX / 2;
+
 /// Returns the `u16` at `offset`, which the caller has bounded.
 pub(crate) fn get_u16(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes(bytes[offset..offset + 2].try_into().expect("two bytes"))

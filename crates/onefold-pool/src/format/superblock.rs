@@ -27,7 +27,7 @@ use onefold_block::{BLOCK_BYTES, BlockNo, Timestamp};
 
 use super::geometry::Geometry;
 use super::header::{self, BlockKind};
-use super::{BlockBytes, get_u32, get_u64, put_u32, put_u64};
+use super::{BlockBytes, GENERATION_MAX, get_u32, get_u64, put_u32, put_u64};
 use crate::{Dedup, StorePlacement};
 
 const MAGIC: [u8; 8] = *b"ONEFOLDP";
@@ -156,6 +156,9 @@ impl Superblock {
         };
         let geometry = Geometry::new(get_u64(bytes, 112), BlockNo(get_u64(bytes, 120)), get_u64(bytes, 128), placement)
             .ok_or_else(|| damaged("sizes that make no sense"))?;
+        if get_u64(bytes, 32) > GENERATION_MAX {
+            return Err(damaged("a generation that no pool reaches"));
+        }
         let label_bytes = usize::from(bytes[148]);
         if label_bytes > LABEL_BYTES_MAX {
             return Err(damaged("label too long"));

@@ -20,7 +20,7 @@ use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, Opening, Record}
 /// What the log says.
 #[derive(Debug)]
 pub(crate) struct Replayed {
-    /// Metadata blocks that may not be in place yet, sealed.
+    /// Metadata blocks that may not be in place yet, sealed; each belongs where it is.
     pub(crate) blocks: BTreeMap<BlockNo, Box<BlockBytes>>,
     /// Metadata blocks freed: not to be reused before the tail has moved past the records that name them.
     pub(crate) forgotten: BTreeSet<BlockNo>,
@@ -67,7 +67,22 @@ pub(crate) fn replay(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u3
         replayed.position.chain = opening.checksum;
     }
     refuse_later_transactions(&log, &replayed, geometry, pool_tag)?;
+    refuse_misplaced_blocks(&replayed, geometry, pool_tag)?;
     Ok(replayed)
+}
+
+/// Checks that each block is metadata which belongs where it is to be put: nothing else may overwrite a superblock, a
+/// bitmap or the journal itself, however right its checksum is.
+fn refuse_misplaced_blocks(replayed: &Replayed, geometry: &Geometry, pool_tag: u32) -> Result<()> {
+    for (&block, bytes) in &replayed.blocks {
+        let damaged = |what: String| PoolError::Damaged { structure: "journal", block, what };
+        let kind = header::kind(bytes).ok_or_else(|| damaged("holds a block of no known kind".to_owned()))?;
+        header::verify(bytes, pool_tag, kind, block).map_err(|error| damaged(error.to_string()))?;
+        if !geometry.is_place_of(kind, block) {
+            return Err(damaged(format!("holds a block of kind {} that does not belong there", kind.name())));
+        }
+    }
+    Ok(())
 }
 
 fn journal_damage(geometry: &Geometry, what: impl Into<String>) -> PoolError {
@@ -131,9 +146,6 @@ fn apply(replayed: &mut Replayed, geometry: &Geometry, transaction: &[u8]) -> Re
 fn apply_record(replayed: &mut Replayed, geometry: &Geometry, record: Record<'_>) -> std::result::Result<(), String> {
     match record {
         Record::Whole { block, content } => {
-            if block.0 >= geometry.total_blocks {
-                return Err(format!("names block {block} past the end"));
-            }
             replayed.forgotten.remove(&block);
             replayed.blocks.insert(block, Box::new(*content));
         }
@@ -149,6 +161,9 @@ fn apply_record(replayed: &mut Replayed, geometry: &Geometry, record: Record<'_>
             }
         }
         Record::Forget { block } => {
+            if !geometry.is_allocatable(block) {
+                return Err(format!("frees block {block}, which has a fixed use"));
+            }
             replayed.blocks.remove(&block);
             replayed.forgotten.insert(block);
         }

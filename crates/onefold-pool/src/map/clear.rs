@@ -189,7 +189,7 @@ impl Op<'_> {
         };
         let item = ReclaimItem::decode(&value).ok_or_else(|| damaged("reclaim list", root, "entry makes no sense"))?;
         if self.reclaim_node(item)? {
-            self.remove_item(&key)?;
+            self.remove_found_item(&key)?;
             self.count(Field::ReclaimPending, -1);
         }
         Ok(true)

@@ -114,7 +114,7 @@ impl Op<'_> {
 
     /// Removes an entry, and notes the change in the directory's inode.
     pub(crate) fn remove_entry(&mut self, directory: &mut Inode, entry: &Entry, now: Timestamp) -> OpResult<()> {
-        self.remove_item(&items::dir_entry_key(directory.attr.ino, entry.cookie))?;
+        self.remove_found_item(&items::dir_entry_key(directory.attr.ino, entry.cookie))?;
         directory.attr.size_bytes = directory.attr.size_bytes.saturating_sub(1);
         if entry.item.kind == FileKind::Directory {
             directory.attr.link_count = directory.attr.link_count.saturating_sub(1);

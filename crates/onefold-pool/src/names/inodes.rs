@@ -156,8 +156,8 @@ impl Op<'_> {
         if !self.remove_some_items(ino)? {
             return Ok(false);
         }
-        self.remove_item(&items::inode_key(ino))?;
-        self.remove_item(&items::orphan_key(ino))?;
+        self.remove_found_item(&items::inode_key(ino))?;
+        self.remove_found_item(&items::orphan_key(ino))?;
         self.count(Field::Inodes, -1);
         Ok(true)
     }
@@ -172,7 +172,7 @@ impl Op<'_> {
             if keys.len() == ITEMS_PER_STEP { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         for key in &keys {
-            self.remove_item(key)?;
+            self.remove_found_item(key)?;
         }
         Ok(keys.len() < ITEMS_PER_STEP)
     }

@@ -7,6 +7,7 @@ use onefold_block::{BLOCK_BYTES, BlockNo};
 use crate::format::header::BlockKind;
 use crate::format::state::Field;
 use crate::format::store_page::BlockUse;
+use crate::meta::op::damaged;
 use crate::meta::{Op, OpError, OpResult};
 use crate::tree::{self, Key, Pages};
 
@@ -61,5 +62,17 @@ impl Op<'_> {
         let existed = tree::delete(self, &mut root, key)?;
         self.set_tree_root(old, root)?;
         Ok(existed)
+    }
+
+    /// Removes an item that a scan has shown. In a page whose keys are out of order a scan can show what a look-up does
+    /// not find; whoever empties a list would come upon it for ever.
+    ///
+    /// # Errors
+    /// Damage if it is not found.
+    pub(crate) fn remove_found_item(&mut self, key: &Key) -> OpResult<()> {
+        if self.remove_item(key)? {
+            return Ok(());
+        }
+        Err(damaged(BlockKind::TreePage.name(), self.tree_root(), "an item is listed but cannot be found"))
     }
 }

@@ -25,6 +25,7 @@ use crate::format::items::{self, DirItem, ItemKind};
 use crate::format::map_node::MapEntry;
 use crate::format::state::Field;
 use crate::format::store_page::{self, BlockUse};
+use crate::map::seek::Sought;
 use crate::meta::op::damaged;
 use crate::names::inodes::blocks_spanned;
 use crate::progress::Progress;
@@ -267,12 +268,14 @@ fn problems_of(engine: &Engine, ino: Ino, damaged: &HashMap<BlockNo, usize>) -> 
             if at >= end || inode.mapped == 0 {
                 return Ok(None);
             }
-            let mut entries = vec![MapEntry::Hole; usize::try_from((end - at).min(MAP_BLOCKS_PER_STEP)).unwrap_or(0)];
-            op.map_read(&inode, at, &mut entries)?;
-            Ok(Some(entries))
+            // A file of terabytes may be one hole: it is not walked block by block.
+            let (Sought::Found(from) | Sought::GoOn(from)) = op.map_seek(&inode, at, end, true)?;
+            let mut entries = vec![MapEntry::Hole; usize::try_from((end - from).min(MAP_BLOCKS_PER_STEP)).unwrap_or(0)];
+            op.map_read(&inode, from, &mut entries)?;
+            Ok(Some((from, entries)))
         })?;
-        let Some(entries) = step else { break };
-        at += entries.len() as u64;
+        let Some((from, entries)) = step else { break };
+        at = from + entries.len() as u64;
         for entry in entries {
             if let MapEntry::Block(block) = entry {
                 found.extend(damaged.get(&block));

@@ -10,6 +10,7 @@ use crate::attr::Ino;
 use crate::error::{PoolError, Result};
 use crate::format::map_node::MapEntry;
 use crate::format::state::Field;
+use crate::map::seek::Sought;
 use crate::names::inodes::blocks_spanned;
 use crate::progress::Progress;
 use crate::stat::{FileStat, FilterStat, FsStat, PoolStat};
@@ -94,6 +95,20 @@ impl Pool {
         let (mut own, mut via_clone, mut zero) = (0, std::collections::HashSet::new(), 0);
         let mut at = 0;
         while at < total {
+            // A file of terabytes may be one hole: it is not walked block by block.
+            let sought = self.engine.view(|op| {
+                let inode = op.regular(ino)?;
+                op.map_seek(&inode, at, total, true)
+            })?;
+            let (Sought::Found(data) | Sought::GoOn(data)) = sought;
+            zero += data - at;
+            at = data;
+            if progress.update(at, total).is_break() {
+                return Err(PoolError::Invalid("stopped"));
+            }
+            if at == total || matches!(sought, Sought::GoOn(_)) {
+                continue;
+            }
             let count = WALK_BLOCKS.min(total - at);
             let seen = self.engine.view(|op| {
                 let inode = op.regular(ino)?;
@@ -120,9 +135,6 @@ impl Pool {
                 }
             }
             at += count;
-            if progress.update(at, total).is_break() {
-                return Err(PoolError::Invalid("stopped"));
-            }
         }
         let only_here =
             named.iter().filter(|(block, (count, all))| count == all && !via_clone.contains(block)).count() as u64;
