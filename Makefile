@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash races soak kill bench fmt clean
+.PHONY: help demo build test lint crash races soak kill fuzz bench fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ kill: ## Kills the daemon under writers, hundreds of times, and looks for what w
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$$PWD/target/release/onefold \
 	  python3 tests/soak/soak.py --rounds $${ONEFOLD_KILL_ROUNDS:-400} --round-seconds 2 --pool-mib 256 --full 60 \
 	  --ends kill,kill-umount,kill-mount,sync-kill --folder target $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
+
+fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 11 targets.
+	@scripts/fuzz.sh
 
 bench: ## Compares a pool with ext4 on the same disk, side by side. QUICK=1 takes under 3 minutes.
 	@scripts/install-deps.sh build bench

@@ -5,6 +5,7 @@
 #   test    the real clients that the test suite drives
 #   demo    what builds and boots the demo's disk images
 #   bench   what the benchmarks measure with
+#   fuzz    what the fuzzing engine is built with
 #
 # With --list it only prints what it would install. Packages come from the archives that apt is configured for. Says what it will install
 # before it does; says nothing and returns at once where all of it is there. A program
@@ -45,6 +46,7 @@ test             git                      git
 test             sqlite3                  sqlite3
 test             acl                      setfacl
 test             attr                     setfattr
+fuzz             g++                      c++
 demo,bench       mmdebstrap               mmdebstrap
 demo,bench       fdisk                    sfdisk
 demo,bench       debian-archive-keyring   /usr/share/keyrings/debian-archive-keyring.gpg
@@ -130,7 +132,7 @@ install_packages() {
 }
 
 main() {
-    (($# > 0)) || die_usage 'no group is named' "the groups are build, test, demo and bench"
+    (($# > 0)) || die_usage 'no group is named' 'the groups are build, test, demo, bench and fuzz'
     local group list_only='' wants_rust='' missing
     if [[ $1 == --list ]]; then
         list_only=yes
@@ -139,8 +141,8 @@ main() {
     for group in "$@"; do
         case $group in
         build) use_rust_toolchain || wants_rust=yes ;;
-        test | demo | bench) ;;
-        *) die_usage "there is no group \`$group\`" 'the groups are build, test, demo and bench' ;;
+        test | demo | bench | fuzz) ;;
+        *) die_usage "there is no group \`$group\`" 'the groups are build, test, demo, bench and fuzz' ;;
         esac
     done
     missing=$(missing_packages "$@")

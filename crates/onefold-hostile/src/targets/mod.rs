@@ -1,0 +1,41 @@
+//! What is run on hostile bytes: each a function of them that returns, whatever they are.
+
+mod command_line;
+mod control;
+mod filter;
+mod fixed;
+mod geometry;
+mod items;
+mod journal;
+mod pool;
+mod tree;
+mod verbs;
+
+/// A decoder, or a whole pool, and how it is fed.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, which is also that of its fuzzer and its corpus.
+    pub name: &'static str,
+    /// Takes any bytes and returns.
+    ///
+    /// # Panics
+    /// When something does not hold that must.
+    pub run: fn(&[u8]),
+    /// Inputs that a seeded run tries.
+    pub seeded_count: u64,
+}
+
+/// All targets.
+pub const TARGETS: [Target; 11] = [
+    Target { name: "fixed", run: fixed::run, seeded_count: 60_000 },
+    Target { name: "geometry", run: geometry::run, seeded_count: 60_000 },
+    Target { name: "items", run: items::run, seeded_count: 60_000 },
+    Target { name: "journal", run: journal::run, seeded_count: 60_000 },
+    Target { name: "tree", run: tree::run, seeded_count: 5_000 },
+    Target { name: "filter", run: filter::run, seeded_count: 3_000 },
+    Target { name: "control", run: control::run, seeded_count: 60_000 },
+    Target { name: "command_line", run: command_line::run, seeded_count: 60_000 },
+    Target { name: "verbs", run: verbs::run, seeded_count: 600 },
+    Target { name: "pool", run: pool::run_blocks, seeded_count: 4_000 },
+    Target { name: "replay", run: pool::run_journal, seeded_count: 1_500 },
+];

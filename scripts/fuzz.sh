@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Coverage-guided fuzzing: fuzz.sh [--merge] [TARGET...]; without targets, all of them one after the other.
+#
+#   FUZZ_SECONDS  time for each target (default 120)
+#   FUZZ_JOBS     fuzzers side by side, each with a target of its own (default: one for each core)
+#   --merge       does not fuzz: keeps of what was bred so far the smallest set that reaches the same code, in fuzz/corpus
+#
+# What is bred stays in fuzz/work and is taken up again by the next run. An input that breaks something is kept in
+# fuzz/work/findings, and the script fails. fuzz/README.md says what to do with it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+source scripts/lib.sh
+
+readonly seconds=${FUZZ_SECONDS:-120} jobs=${FUZZ_JOBS:-$(nproc)}
+# Longest input in bytes, and the most memory and time that one may take.
+readonly limits=(-max_len=600 -rss_limit_mb=2048 -timeout=60)
+# What the compiler adds so that the engine sees which code ran: no unstable option is among them, so that any toolchain
+# that builds Onefold will do. Overflows and assertions are looked at as in the tests.
+readonly coverage="-Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares"
+
+targets() {
+    sed -n 's/.*Target { name: "\([a-z_]*\)".*/\1/p' crates/onefold-hostile/src/targets/mod.rs
+}
+
+build() {
+    local host
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    # With a target of its own the flags reach the fuzzer, not the build scripts.
+    RUSTFLAGS=$coverage cargo build --release --locked --manifest-path fuzz/Cargo.toml --target "$host" \
+        --target-dir "${CARGO_TARGET_DIR:-fuzz/target}"
+    fuzzer=${CARGO_TARGET_DIR:-fuzz/target}/$host/release/onefold-fuzz
+}
+
+fuzz() {
+    local target=$1 log=fuzz/work/$1.log
+    mkdir -p "fuzz/work/corpus/$target" fuzz/work/findings "fuzz/corpus/$target"
+    if ONEFOLD_TARGET=$target nice -n 19 "$fuzzer" "${limits[@]}" -max_total_time="$seconds" -print_final_stats=1 \
+        -artifact_prefix="fuzz/work/findings/$target-" "fuzz/work/corpus/$target" "fuzz/corpus/$target" >"$log" 2>&1; then
+        awk -v target="$target" '/number_of_executed_units/ { runs = $2 } / cov: / { for (i = 1; i < NF; i++)
+            if ($i == "cov:") reached = $(i + 1) }
+            END { printf "%-13s %9d inputs, %6d edges of code reached\n", target, runs, reached }' "$log"
+    else
+        printf '%-13s broken, see %s; the input is in fuzz/work/findings\n' "$target" "$log"
+        return 1
+    fi
+}
+
+merge() {
+    local target=$1
+    mkdir -p "fuzz/work/merged/$target" "fuzz/work/corpus/$target" "fuzz/corpus/$target"
+    ONEFOLD_TARGET=$target "$fuzzer" "${limits[@]}" -merge=1 "fuzz/work/merged/$target" "fuzz/corpus/$target" \
+        "fuzz/work/corpus/$target" >"fuzz/work/$target.log" 2>&1
+    rm -rf "fuzz/corpus/$target"
+    mv "fuzz/work/merged/$target" "fuzz/corpus/$target"
+}
+
+main() {
+    local verb=fuzz wanted target failed=''
+    if [[ ${1-} == --merge ]]; then
+        verb=merge
+        shift
+    fi
+    wanted=("$@")
+    (($# > 0)) || mapfile -t wanted < <(targets)
+    scripts/install-deps.sh build fuzz
+    use_rust_toolchain
+    mkdir -p fuzz/work
+    build
+    for target in "${wanted[@]}"; do
+        while (($(jobs -rp | wc -l) >= jobs)); do
+            wait -n || failed=yes
+        done
+        "$verb" "$target" &
+    done
+    while (($(jobs -p | wc -l) > 0)); do
+        wait -n || failed=yes
+    done
+    [[ -z $failed ]] || die 'fuzzing broke something' 'see the lines above' 'fuzz/README.md says how to see it again'
+}
+
+main "$@"
