@@ -28,7 +28,7 @@ pub use format::heartbeat::HostId;
 #[doc(hidden)]
 pub use options::TestLimits;
 pub use options::{CreateOptions, Environment, Journaling, OpenOptions, Prefetch, StorePlacement, Verify};
-pub use pool::Pool;
+pub use pool::{DOMAIN_XATTR, Pool};
 pub use progress::{NoProgress, Progress};
 pub use stat::{ActivityStat, FileStat, FilterStat, FsStat, PoolStat};
 

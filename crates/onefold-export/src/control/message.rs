@@ -19,7 +19,8 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 pub enum ControlRequest {
     /// Numbers of the pool. Anyone may ask.
     Stat,
-    /// Numbers of the one open file that is sent along with the request, as a file descriptor.
+    /// Numbers of the one open file that is sent along with the request, as a file descriptor. It must be open for
+    /// reading: what a file shares says something about what it and others hold.
     FileStat,
     /// Makes the second open file that is sent along, an empty one, a clone of the first. The first must be open for
     /// reading, the second for writing: who could open them so may do this.

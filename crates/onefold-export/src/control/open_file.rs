@@ -51,11 +51,6 @@ impl OpenFile {
         Ok(OpenFile { ino: Ino(found.stx_ino), flags, _keeps_the_file_alive: file })
     }
 
-    /// Returns the file's number, whatever it is open for: for what `stat(2)` might tell as well.
-    pub(super) fn ino(&self) -> Ino {
-        self.ino
-    }
-
     /// Returns the file's number if its content may be read.
     ///
     /// # Errors

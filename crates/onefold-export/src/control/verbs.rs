@@ -8,6 +8,7 @@ use onefold_pool::{PoolError, Progress};
 use super::message::{Answer, ControlRequest, FailureKind, ScrubProblem, ScrubReport};
 use super::open_file::{OpenFile, OpenFileError};
 use super::server::Served;
+use crate::fuse::drop_privileges_from;
 use crate::unmount::UnmountError;
 
 /// Why a request failed, as the client is told.
@@ -35,7 +36,7 @@ pub(super) fn run(
         ControlRequest::Stat => Ok(Answer::Stat { stat: Box::new(pool.stat()?) }),
         ControlRequest::FileStat => {
             let [file] = inspect(served, files)?;
-            Ok(Answer::FileStat { stat: pool.file_stat(file.ino(), progress)? })
+            Ok(Answer::FileStat { stat: pool.file_stat(file.readable()?, progress)? })
         }
         ControlRequest::Clone => clone(served, &inspect(served, files)?),
         ControlRequest::Grow => Ok(Answer::Bytes { bytes: pool.grow()? }),
@@ -68,6 +69,8 @@ fn inspect<const COUNT: usize>(served: &Served, files: Vec<OwnedFd>) -> Result<[
 
 fn clone(served: &Served, [source, target]: &[OpenFile; 2]) -> Result<Answer, Failure> {
     let (source, target) = (source.readable()?, target.replaceable()?);
+    // The kernel sees no write here, after which it would ask for this itself.
+    drop_privileges_from(&served.pool, target)?;
     let cloned = served.pool.clone_file(source, target);
     // The kernel knows nothing of what happened to the target. What it has of it goes away even after a failure: the
     // pages would be the only place where a half-told story could stay.

@@ -125,7 +125,7 @@ impl Door {
                 Ok(Vec::new())
             }
             Operation::Sync => done(fs.sync(ino)),
-            Operation::SetXattr(change) => done(fs.set_xattr(ino, &change)),
+            Operation::SetXattr(change) => done(fs.set_xattr(ino, &change, header.uid)),
             Operation::GetXattr { name, room } => with_room(fs.xattr(ino, name)?, room),
             Operation::ListXattrs { room } => with_room(fs.xattr_names(ino)?, room),
             Operation::RemoveXattr { name } => done(fs.remove_xattr(ino, name)),

@@ -26,5 +26,6 @@ mod transport;
 
 pub(crate) use filesystem::PoolFilesystem;
 pub(crate) use open_files::OpenFiles;
+pub(crate) use privileges::drop_from as drop_privileges_from;
 pub(crate) use session::connect;
 pub(crate) use transport::{Invalidate, Transport};

@@ -4,14 +4,14 @@
 //! and would forget it for direct writes. So `FUSE_HANDLE_KILLPRIV_V2` is negotiated and it is done here, where the kernel
 //! says so: with each chown, and with writes and truncates of callers that lack `CAP_FSETID`.
 
-use onefold_pool::{Attr, FileKind, SetAttr};
+use onefold_pool::{Attr, FileKind, Ino, Pool, PoolError, SetAttr};
 
 const SET_UID: u16 = 0o4000;
 pub(super) const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o0010;
 
 /// Extended attribute that gives a program privileges, as the set-user-id bit does.
-pub(super) const CAPABILITY_XATTR: &[u8] = b"security.capability";
+const CAPABILITY_XATTR: &[u8] = b"security.capability";
 
 /// What a request does to the privileges that a file gives to whoever runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,20 @@ pub(super) enum Privileges {
 pub(super) fn are_lost_by(change: &SetAttr, privileges: Privileges) -> bool {
     // chmod says itself what the bits are to be. A request to change nothing is how the kernel asks for just this.
     change.mode.is_none() && (privileges == Privileges::Dropped || *change == SetAttr::default())
+}
+
+/// Takes the privileges of a program away, because somebody without the right to give them changes its content.
+///
+/// # Errors
+/// What the pool reports.
+pub(crate) fn drop_from(pool: &Pool, ino: Ino) -> onefold_pool::Result<()> {
+    if let Some(mode) = mode_without(&pool.attr(ino)?) {
+        pool.set_attr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+    }
+    match pool.remove_xattr(ino, CAPABILITY_XATTR) {
+        Err(PoolError::NoAttribute) => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose.

@@ -10,8 +10,9 @@ use onefold_block::Timestamp;
 
 /// Shows and sets whether a file shares blocks: `on` or `off`.
 const DEDUP: &[u8] = b"user.onefold.dedup";
-/// Shows a file's sharing domain; can be set on an empty directory.
-const DOMAIN: &[u8] = b"user.onefold.domain";
+/// Extended attribute that shows a file's sharing domain; can be set on an empty directory. A pool asks nobody who he
+/// is: a door lets only those set it who may say who shares with whom.
+pub const DOMAIN_XATTR: &[u8] = b"user.onefold.domain";
 
 impl Pool {
     /// Returns an inode's attributes.
@@ -49,7 +50,7 @@ impl Pool {
             let inode = op.inode(ino)?;
             match name {
                 DEDUP => Ok(if inode.attr.dedup == Dedup::On { b"on".to_vec() } else { b"off".to_vec() }),
-                DOMAIN => Ok(inode.attr.domain.to_string().into_bytes()),
+                DOMAIN_XATTR => Ok(inode.attr.domain.to_string().into_bytes()),
                 _ => Ok(op.xattr(ino, name)?.ok_or(PoolError::NoAttribute)?),
             }
         })
@@ -88,7 +89,7 @@ impl Pool {
             inode.attr.changed = now;
             match name {
                 DEDUP => set_dedup(&mut inode, value)?,
-                DOMAIN => set_domain(op, &mut inode, value)?,
+                DOMAIN_XATTR => set_domain(op, &mut inode, value)?,
                 acl::ACCESS => {
                     let access = Acl::decode(value)?;
                     inode.attr.mode = inode.attr.mode & !0o777 | access.mode_bits();

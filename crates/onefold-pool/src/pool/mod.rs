@@ -14,6 +14,8 @@ mod names;
 mod scrub;
 mod stat;
 
+pub use attributes::DOMAIN_XATTR;
+
 use std::sync::Arc;
 use std::thread::JoinHandle;
 

@@ -32,9 +32,12 @@ pub(crate) trait Store {
     fn kind(&self, path: &PoolPath) -> Outcome<Kind>;
     /// Opens a file for reading.
     fn open(&self, file: &PoolPath) -> Outcome<Box<dyn Disk + '_>>;
-    /// Starts a file without a name, `size_bytes` long and all zeros.
-    fn draft(&self, beside: &PoolPath, size_bytes: u64) -> Outcome<Box<dyn Draft + '_>>;
-    /// Makes `destination`, which must not exist, an instant copy of `source`.
+    /// Returns who may read and write a file, as far as a copy of it may let them: never more than [`COPY_MODE_MAX`].
+    fn copy_mode(&self, file: &PoolPath) -> Outcome<u16>;
+    /// Starts a file without a name, `size_bytes` long and all zeros, with the permissions `mode`.
+    fn draft(&self, beside: &PoolPath, size_bytes: u64, mode: u16) -> Outcome<Box<dyn Draft + '_>>;
+    /// Makes `destination`, which must not exist, an instant copy of `source`, which nobody may read who could not
+    /// read that.
     fn clone_file(&mut self, source: &PoolPath, destination: &PoolPath) -> Outcome<()>;
     /// Takes in what the device has gained; returns the new size in bytes.
     fn grow(&mut self) -> Outcome<u64>;
@@ -45,6 +48,10 @@ pub(crate) trait Store {
     /// Makes everything durable and ends the use of the pool.
     fn close(self: Box<Self>) -> Outcome<()>;
 }
+
+/// The most that a file made by a verb lets others do. What it was copied from may allow less, and then so does it:
+/// an image that only its owner reads stays one, whoever copies it.
+pub(crate) const COPY_MODE_MAX: u16 = 0o644;
 
 /// A file that nobody sees until it is published; dropped unpublished, it is gone.
 pub(crate) trait Draft: Sink {

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,8 +12,7 @@ use onefold_pool::{FileStat, PoolStat};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::names::PoolPath;
-use super::offline::FILE_MODE;
-use super::{Draft, Finding, Findings, Kind, Store};
+use super::{COPY_MODE_MAX, Draft, Finding, Findings, Kind, Store};
 use crate::disk::{Disk, FileDisk, Sink};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::mounts::Mount;
@@ -83,6 +82,12 @@ impl MountedStore {
     }
 }
 
+/// Returns the permissions that a copy of an open file may have.
+fn copy_mode_of(file: &File) -> io::Result<u16> {
+    let mode = u16::try_from(file.metadata()?.mode() & 0o777).expect("nine bits");
+    Ok(mode & COPY_MODE_MAX)
+}
+
 impl Store for MountedStore {
     fn is_served(&self) -> bool {
         true
@@ -128,10 +133,15 @@ impl Store for MountedStore {
         Ok(Box::new(FileDisk::new(open, &self.outside(file))?))
     }
 
-    fn draft(&self, beside: &PoolPath, size_bytes: u64) -> Outcome<Box<dyn Draft + '_>> {
+    fn copy_mode(&self, file: &PoolPath) -> Outcome<u16> {
+        let open = self.open_regular(file).map_err(|error| Failure::of_io(format!("cannot open `{file}`"), &error))?;
+        copy_mode_of(&open).map_err(|error| Failure::of_io(format!("cannot look at `{file}`"), &error))
+    }
+
+    fn draft(&self, beside: &PoolPath, size_bytes: u64, mode: u16) -> Outcome<Box<dyn Draft + '_>> {
         let path = self.outside(beside);
         let directory = path.parent().unwrap_or(&self.mount.mountpoint);
-        let draft = MountedDraft::create(directory).and_then(|draft| {
+        let draft = MountedDraft::create(directory, mode).and_then(|draft| {
             draft.file.set_len(size_bytes)?;
             Ok(draft)
         });
@@ -144,7 +154,8 @@ impl Store for MountedStore {
         let from = self.open_regular(source).map_err(|error| Failure::of_io(cannot(), &error))?;
         let path = self.outside(destination);
         let directory = path.parent().unwrap_or(&self.mount.mountpoint);
-        let draft = MountedDraft::create(directory).map_err(|error| full_or(cannot(), &error))?;
+        let mode = copy_mode_of(&from).map_err(|error| Failure::of_io(cannot(), &error))?;
+        let draft = MountedDraft::create(directory, mode).map_err(|error| full_or(cannot(), &error))?;
         self.ask(&format!("clone `{source}` to `{destination}` in"), |client| client.clone_file(&from, &draft.file))?;
         draft.rename(&path).map_err(|error| full_or(cannot(), &error))
     }
@@ -221,10 +232,10 @@ struct MountedDraft {
 }
 
 impl MountedDraft {
-    fn create(directory: &Path) -> io::Result<MountedDraft> {
+    fn create(directory: &Path, mode: u16) -> io::Result<MountedDraft> {
         let number = DRAFT_COUNT.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!(".onefold-new-{}-{number}", std::process::id()));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(u32::from(FILE_MODE)).open(&path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(u32::from(mode)).open(&path)?;
         Ok(MountedDraft { file, path: Some(path) })
     }
 

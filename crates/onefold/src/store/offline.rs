@@ -12,13 +12,10 @@ use onefold_pool::{
 };
 
 use super::names::PoolPath;
-use super::{Draft, Finding, Findings, Kind, Store};
+use super::{COPY_MODE_MAX, Draft, Finding, Findings, Kind, Store};
 use crate::disk::{Disk, Sink};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Meter;
-
-/// Permissions of files made by import and clone.
-pub(super) const FILE_MODE: u16 = 0o644;
 
 /// Opens the file or partition that holds a pool.
 pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Outcome<FileDevice> {
@@ -81,11 +78,11 @@ impl OfflineStore {
         }
     }
 
-    fn start_draft(&self, directory: &PoolPath, size_bytes: u64) -> Result<OfflineDraft<'_>, PoolError> {
+    fn start_draft(&self, directory: &PoolPath, size_bytes: u64, mode: u16) -> Result<OfflineDraft<'_>, PoolError> {
         let (parent, parent_hold) = self.find(directory)?;
         let new = NewFile {
             kind: FileKind::Regular,
-            mode: FILE_MODE,
+            mode,
             umask: 0,
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
@@ -101,7 +98,7 @@ impl OfflineStore {
     fn copy_instantly(&self, source: &PoolPath, destination: &PoolPath) -> Result<(), PoolError> {
         let (source, _hold) = self.find_regular(source)?;
         let (directory, _) = destination.split().ok_or(PoolError::Exists)?;
-        let draft = self.start_draft(&directory, 0)?;
+        let draft = self.start_draft(&directory, 0, source.mode & COPY_MODE_MAX)?;
         self.pool.clone_file(source.ino, draft.hold.ino)?;
         draft.link(destination)
     }
@@ -144,10 +141,16 @@ impl Store for OfflineStore {
         Ok(Box::new(OfflineDisk { hold, size_bytes: attr.size_bytes, name: file.to_string() }))
     }
 
-    fn draft(&self, beside: &PoolPath, size_bytes: u64) -> Outcome<Box<dyn Draft + '_>> {
+    fn copy_mode(&self, file: &PoolPath) -> Outcome<u16> {
+        self.find_regular(file)
+            .map(|(attr, _hold)| attr.mode & COPY_MODE_MAX)
+            .map_err(|error| Failure::of_pool(format!("cannot look at `{file}`"), &error))
+    }
+
+    fn draft(&self, beside: &PoolPath, size_bytes: u64, mode: u16) -> Outcome<Box<dyn Draft + '_>> {
         let directory = beside.split().map_or_else(|| beside.clone(), |(directory, _)| directory);
         let draft = self
-            .start_draft(&directory, size_bytes)
+            .start_draft(&directory, size_bytes, mode)
             .map_err(|error| Failure::of_pool(format!("cannot make a file in `{directory}`"), &error))?;
         Ok(Box::new(draft))
     }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -47,7 +47,9 @@ fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
             let Some(ByteSize(bytes)) = size else {
                 return Err(io(&error).hint("give --size to make the file, as in `--size 100G` (it stays sparse)"));
             };
-            let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| io(&error))?;
+            // Whoever reads the pool's file reads all files in it, whatever their permissions say.
+            let options = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
+            let file = options.open(path).map_err(|error| io(&error))?;
             if let Err(error) = file.set_len(bytes) {
                 let _ = fs::remove_file(path);
                 return Err(io(&error));

@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -24,7 +25,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let started = Instant::now();
     let OpenStore { store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Read)?;
     let name = store.path(&arguments.name)?;
-    let output = Output::create(&arguments.output)?;
+    let output = Output::create(&arguments.output, store.copy_mode(&name)?)?;
     let meter = Meter::new(format!("exporting {name}"), talk.quiet, interrupt);
     let disk = store.open(&name)?;
     let size_bytes = disk.size_bytes();
@@ -79,7 +80,8 @@ struct Output {
 }
 
 impl Output {
-    fn create(name: &Path) -> Outcome<Output> {
+    /// Makes a file that lets others do no more than `mode`.
+    fn create(name: &Path, mode: u16) -> Outcome<Output> {
         let cannot = || format!("cannot write `{}`", name.display());
         let file_name = name.file_name().ok_or_else(|| Failure::usage(cannot()).because_of("it is not a file name"))?;
         if fs::symlink_metadata(name).is_ok() {
@@ -88,7 +90,7 @@ impl Output {
         let mut temporary = std::ffi::OsString::from(format!(".onefold-export-{}-", std::process::id()));
         temporary.push(file_name);
         let temporary = name.with_file_name(temporary);
-        let created = OpenOptions::new().write(true).create_new(true).open(&temporary);
+        let created = OpenOptions::new().write(true).create_new(true).mode(u32::from(mode)).open(&temporary);
         created.map_err(|error| Failure::of_io(cannot(), &error))?;
         Ok(Output { name: name.to_owned(), temporary, is_published: false })
     }
@@ -122,14 +124,14 @@ mod tests {
     fn an_output_has_its_name_only_when_it_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("out.raw");
-        drop(Output::create(&name).unwrap());
+        drop(Output::create(&name, 0o644).unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 
-        let output = Output::create(&name).unwrap();
+        let output = Output::create(&name, 0o644).unwrap();
         assert!(!name.exists());
         output.publish().unwrap();
         assert!(name.exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        assert!(Output::create(&name).is_err(), "what exists is not overwritten");
+        assert!(Output::create(&name, 0o644).is_err(), "what exists is not overwritten");
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -18,7 +20,7 @@ use crate::image::{self, OpenImage};
 use crate::output::{Report, Table};
 use crate::progress::Meter;
 use crate::size::human;
-use crate::store::{self, Intent, Kind, OpenStore, PoolPath, Store};
+use crate::store::{self, COPY_MODE_MAX, Intent, Kind, OpenStore, PoolPath, Store};
 
 /// Endings of image files that say nothing any more once the image is raw.
 const IMAGE_ENDINGS: [&str; 8] = ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vhd", "img", "raw"];
@@ -48,6 +50,14 @@ pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
     store.close()?;
     let images: Vec<Value> = imported.iter().map(Imported::json).collect();
     Ok(Report::done(text(&imported), json!({ "images": images })))
+}
+
+/// Returns the permissions that a copy of the image at `path` may have. Those of a disk are about the disk.
+fn copy_mode(path: &Path) -> Outcome<u16> {
+    let cannot = || format!("cannot look at `{}`", path.display());
+    let metadata = fs::metadata(path).map_err(|error| Failure::of_io(cannot(), &error))?;
+    let mode = if metadata.is_file() { metadata.mode() & 0o777 } else { 0o600 };
+    Ok(u16::try_from(mode).expect("nine bits") & COPY_MODE_MAX)
 }
 
 /// Returns the name of each image in the pool; all are free and differ.
@@ -130,7 +140,7 @@ impl Imported {
 fn import(store: &mut dyn Store, path: &Path, image: &OpenImage, name: &PoolPath, meter: &Meter) -> Outcome<Imported> {
     let started = Instant::now();
     let before = store.stat()?;
-    let draft = store.draft(name, image.disk.size_bytes())?;
+    let draft = store.draft(name, image.disk.size_bytes(), copy_mode(path)?)?;
     let copied = copy(image.disk.as_ref(), draft.as_ref(), meter);
     meter.finish();
     let copied = copied?;

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::{PoolFilesystem, Result};
 use crate::fuse::access_marks::relatime_wants_update;
 use crate::fuse::flags::{OpenFlags, allocate_mode, seek_target};
-use crate::fuse::privileges::{self, CAPABILITY_XATTR};
+use crate::fuse::privileges;
 
 /// Most bytes that one `copy_file_range` clones. The kernel hands large ranges on as they are, and the caller goes on
 /// where a shorter one ended.
@@ -39,16 +39,7 @@ impl PoolFilesystem {
 
     /// Takes the privileges of a program away, because somebody without the right to give them wrote to it.
     pub(in crate::fuse) fn drop_privileges(&self, ino: Ino) -> Result<()> {
-        let drop = || {
-            if let Some(mode) = privileges::mode_without(&self.pool.attr(ino)?) {
-                self.pool.set_attr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
-            }
-            match self.pool.remove_xattr(ino, CAPABILITY_XATTR) {
-                Err(PoolError::NoAttribute) => Ok(()),
-                removed => removed,
-            }
-        };
-        drop().map_err(|error| self.failed("write", ino, &error))
+        privileges::drop_from(&self.pool, ino).map_err(|error| self.failed("write", ino, &error))
     }
 
     pub(in crate::fuse) fn allocate(&self, at: Place, bytes: u64, mode: i32) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use onefold_pool::{Ino, SetAttr};
+use onefold_pool::{DOMAIN_XATTR, Ino, SetAttr};
 use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
@@ -30,9 +30,10 @@ impl PoolFilesystem {
         Ok(list)
     }
 
-    pub(in crate::fuse) fn set_xattr(&self, ino: Ino, change: &XattrChange<'_>) -> Result<()> {
+    /// Sets an attribute for user `uid`, whom the kernel has let.
+    pub(in crate::fuse) fn set_xattr(&self, ino: Ino, change: &XattrChange<'_>, uid: u32) -> Result<()> {
         let mode = xattr_mode(change.flags)?;
-        if is_control(ino, change.name) {
+        if is_control(ino, change.name) || (change.name == DOMAIN_XATTR && !is_keeper(uid)) {
             return Err(Errno::PERM);
         }
         let set = || {
@@ -52,6 +53,12 @@ impl PoolFilesystem {
         }
         self.pool.remove_xattr(ino, name).map_err(|error| self.failed("removexattr", ino, &error))
     }
+}
+
+/// Tells whether user `uid` says who shares with whom: root, and the user whose daemon it is. Anybody else could put a
+/// directory of his own into another tenant's sharing domain, and see from what is shared there what that one stores.
+fn is_keeper(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 fn is_control(ino: Ino, name: &[u8]) -> bool {

@@ -1,0 +1,91 @@
+# A user without root creates, mounts and unmounts a pool; what is private stays so, whatever verb copies it
+# limit: 120 s
+needs setpriv fusermount3 setfattr getfattr
+as_user() {
+    setpriv --reuid 65534 --regid 65534 --clear-groups env "XDG_RUNTIME_DIR=$dir/run" "$ONEFOLD" "$@"
+}
+mode_of() {
+    stat --format=%a "$1"
+}
+
+# Others reach the user's folder, so that nothing but permissions keeps them out.
+path=$dir
+while [[ $path != / ]]; do
+    setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$path" || chmod o+x "$path" || skip "no way to $dir"
+    path=$(dirname "$path")
+done
+setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$ONEFOLD" || {
+    cp "$ONEFOLD" "$dir/onefold"
+    ONEFOLD=$dir/onefold
+}
+mkdir "$dir/home" "$dir/run"
+chown 65534:65534 "$dir/home" "$dir/run"
+chmod 700 "$dir/run"
+
+# The pool's file holds everybody's data: it is its owner's alone, unless he made it himself.
+umask 022
+as_user pool create --quiet --size 256M "$dir/home/pool"
+[[ $(mode_of "$dir/home/pool") == 600 ]] || fail "a new pool's file has mode $(mode_of "$dir/home/pool")"
+truncate --size 64M "$dir/own-mode"
+chmod 640 "$dir/own-mode"
+onefold pool create --quiet "$dir/own-mode"
+[[ $(mode_of "$dir/own-mode") == 640 ]] || fail "the mode of a file that was there has changed"
+
+mkdir "$dir/home/mnt"
+chown 65534:65534 "$dir/home/mnt"
+as_user pool mount --quiet --memory 128M "$dir/home/pool" "$dir/home/mnt"
+awk -v at="$dir/home/mnt" '$2 == at' /proc/self/mounts | grep -q 'nosuid.*nodev\|nodev.*nosuid' ||
+    fail "the mount takes set-user-id programs or devices"
+# A mount without allow_other is not even root's to look at.
+if ls "$dir/home/mnt" 2>"$dir/said"; then fail "root sees into a user's own mount"; fi
+as_user pool stat "$dir/home/mnt" >/dev/null
+as_user pool umount "$dir/home/mnt" >/dev/null
+as_user pool check --quiet "$dir/home/pool"
+
+# Another user's pool is nobody's business.
+create_pool 256M
+[[ $(mode_of "$pool") == 600 ]] || fail "a new pool's file has mode $(mode_of "$pool")"
+for verb in check stat scrub; do
+    refused 1 'ermission denied' as_user pool "$verb" "$pool"
+done
+refused 1 'ermission denied' as_user pool mount "$pool" "$dir/home/mnt"
+
+# What only its owner may read stays so through import, clone and export, whether the pool is mounted or not.
+make_image "$dir/private.raw" 4 1
+chmod 600 "$dir/private.raw"
+cp "$dir/private.raw" "$dir/public.raw"
+chmod 666 "$dir/public.raw"
+onefold pool import --quiet "$pool" "$dir/private.raw" "$dir/public.raw"
+onefold pool clone --quiet "$pool" private.raw offline.raw
+mount_pool
+onefold pool clone --quiet "$mnt" private.raw mounted.raw
+onefold pool import --quiet "$mnt" --to mounted-import.raw "$dir/private.raw"
+for name in private offline mounted mounted-import; do
+    [[ $(mode_of "$mnt/$name.raw") == 600 ]] || fail "$name.raw has mode $(mode_of "$mnt/$name.raw")"
+done
+[[ $(mode_of "$mnt/public.raw") == 644 ]]
+onefold pool export --quiet "$mnt" private.raw "$dir/exported.raw"
+onefold pool export --quiet --format qcow2 "$mnt" private.raw "$dir/exported.qcow2"
+onefold pool export --quiet "$mnt" public.raw "$dir/exported-public.raw"
+[[ $(mode_of "$dir/exported.raw") == 600 && $(mode_of "$dir/exported.qcow2") == 600 ]]
+[[ $(mode_of "$dir/exported-public.raw") == 644 ]]
+
+# What concerns the whole pool is for root and the one who mounted it.
+for verb in scrub trim umount grow; do
+    refused 1 'only root and the user who mounted' as_user pool "$verb" "$mnt"
+done
+refused 1 'ermission denied' as_user pool stat "$mnt" private.raw
+refused 1 'ermission denied' as_user pool clone "$mnt" private.raw stolen.raw
+
+# A tenant gets a directory with a sharing domain of its own, and can neither leave it nor enter another's.
+mkdir "$mnt/tenant"
+setfattr --name user.onefold.domain --value 7 "$mnt/tenant"
+chown 65534:65534 "$mnt/tenant"
+as_user pool import --quiet "$mnt" --to "$mnt/tenant/own.raw" "$dir/public.raw"
+[[ $(getfattr --only-values --name user.onefold.domain "$mnt/tenant/own.raw") == 7 ]]
+[[ $(onefold pool stat --json "$mnt" "$mnt/tenant/own.raw" |
+    python3 -c "import json, sys; print(json.load(sys.stdin)['files'][0]['shared_bytes'])") == 0 ]] ||
+    fail "a tenant's file shares blocks with another domain's"
+fails_with 'not permitted' setpriv --reuid 65534 --regid 65534 --clear-groups \
+    setfattr --name user.onefold.domain --value 0 "$mnt/tenant"
+unmount_and_check
