@@ -7,14 +7,14 @@ use onefold_block::BlockDevice;
 use super::CheckOptions;
 use super::findings::Findings;
 use super::fixed;
+use super::ground::{self, Ground, Reading};
 use super::reader::{CheckError, Reader};
 use crate::engine::open;
-use crate::error::{PoolError, Result};
+use crate::error::PoolError;
 use crate::format::BlockBytes;
-use crate::format::geometry::{GROUP_BLOCKS, Geometry};
+use crate::format::geometry::{GROUP_BLOCKS, Geometry, STATE};
 use crate::format::state::Field;
 use crate::format::superblock::Superblock;
-use crate::journal::replay;
 use crate::progress::Progress;
 
 /// Tells how far the check is.
@@ -29,7 +29,7 @@ impl Meter<'_> {
     ///
     /// # Errors
     /// [`CheckError::Stopped`] when the caller wants no more.
-    pub(super) fn advance(&mut self, count: u64) -> std::result::Result<(), CheckError> {
+    pub(super) fn advance(&mut self, count: u64) -> Result<(), CheckError> {
         self.done = (self.done + count).min(self.total);
         match self.progress.update(self.done, self.total) {
             std::ops::ControlFlow::Continue(()) => Ok(()),
@@ -52,55 +52,106 @@ pub(super) struct Context<'a> {
     pub(super) memory_bytes: u64,
     /// Something that holds references could not be read: counts that come out too low prove nothing.
     pub(super) is_incomplete: bool,
+    /// The pool state was made anew: its counters say nothing.
+    pub(super) is_state_rebuilt: bool,
+    /// What was chosen to stand on, where an opening of the pool would fail.
+    pub(super) chosen: Option<Ground>,
     pub(super) inodes_checked: u64,
     pub(super) data_blocks_hashed: u64,
 }
 
 impl<'a> Context<'a> {
-    /// Finds the pool and recovers it in memory. `None` if what is damaged leaves nothing to go on with.
+    /// Finds the pool and recovers it in memory. Where journal or pool state are damaged, the check goes on with the best
+    /// reading of what is left. `None` if nothing is left to go on with.
     pub(super) fn open(
         device: &'a dyn BlockDevice,
         options: &CheckOptions,
         progress: &'a dyn Progress,
-        findings: &mut Findings,
-    ) -> Result<Option<Context<'a>>> {
+    ) -> Result<(Option<Context<'a>>, Findings), CheckError> {
+        let mut findings = Findings::default();
         let superblock = open::read_superblock(device)?;
         open::check_length(device, &superblock)?;
-        let (geometry, pool_tag) = (superblock.geometry, superblock.pool_tag());
-        fixed::check_superblocks(device, &superblock, findings)?;
-        fixed::check_journal_headers(device, &superblock, findings)?;
-        let replayed = match replay::replay(device, &geometry, pool_tag) {
-            Ok(replayed) => replayed,
-            Err(PoolError::Damaged { structure, block, what }) => {
-                findings.tell(
-                    structure,
-                    Some(block),
-                    format!("{what}; nothing else can be judged without the journal"),
-                );
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
+        fixed::check_superblocks(device, &superblock, &mut findings)?;
+        fixed::check_journal_headers(device, &superblock, &mut findings)?;
+        let (journal, recovered) = match Ground::recover(device, &superblock) {
+            Ok(ground) => (None, Some(ground)),
+            Err(PoolError::Damaged { block, what, .. }) => (Some((block, what)), None),
+            Err(PoolError::Io { block, source, .. }) => (Some((block, format!("cannot be read: {source}"))), None),
+            Err(error) => return Err(error.into()),
         };
-        let overlay = Arc::new(replayed.blocks);
-        let reader = || Reader::new(device, pool_tag, geometry.total_blocks, Arc::clone(&overlay));
+        let state = match &recovered {
+            Some(ground) => match Context::on(device, &superblock, options, progress, ground) {
+                Ok(context) => return Ok((Some(context), findings)),
+                Err(what) => Some(what),
+            },
+            None => None,
+        };
+        let chosen = ground::find(device, &superblock, options, progress)?;
+        if let Some((block, what)) = journal {
+            let reading = chosen.as_ref().map_or(Reading::Nothing, |ground| ground.reading);
+            findings.tell("journal", Some(block), format!("{what}; {}", reading.words()));
+        }
+        if let Some(what) = state {
+            let source = match &chosen {
+                Some(ground) if ground.is_state_rebuilt => "it can be made anew from what the pool holds",
+                Some(_) => "the journal still holds it",
+                None => "nothing else can be judged",
+            };
+            findings.tell("pool state", Some(STATE), format!("the pool state is unusable: {what}; {source}"));
+        }
+        let context = chosen.and_then(|ground| {
+            let context = Context::on(device, &superblock, options, progress, &ground).ok()?;
+            Some(Context { chosen: Some(ground), ..context })
+        });
+        Ok((context, findings))
+    }
+
+    /// Returns a pool that is examined on a given ground, or why the pool state cannot be used.
+    pub(super) fn on(
+        device: &'a dyn BlockDevice,
+        superblock: &Superblock,
+        options: &CheckOptions,
+        progress: &'a dyn Progress,
+        ground: &Ground,
+    ) -> Result<Context<'a>, String> {
+        let geometry = superblock.geometry;
+        let reader = || Reader::new(device, superblock.pool_tag(), geometry.total_blocks, Arc::clone(&ground.blocks));
         let (tree, mut blocks) = (reader(), reader());
-        let Some(state) = fixed::state(&mut blocks, &geometry, findings) else { return Ok(None) };
+        let state = fixed::usable_state(&mut blocks, &geometry)?;
         let ready = Field::GroupsReady.get(&state);
         let passes = if options.verify_data { 2 } else { 1 };
         let total = ready.saturating_mul(GROUP_BLOCKS).min(geometry.total_blocks) * passes;
-        Ok(Some(Context {
-            superblock,
+        let mut findings = Findings::default();
+        fixed::check_state(&state, &mut findings);
+        Ok(Context {
+            superblock: superblock.clone(),
             geometry,
             state,
             tree,
             blocks,
-            findings: Findings::default(),
+            findings,
             meter: Meter { progress, done: 0, total },
             memory_bytes: options.memory_bytes,
             is_incomplete: false,
+            is_state_rebuilt: ground.is_state_rebuilt,
+            chosen: None,
             inodes_checked: 0,
             data_blocks_hashed: 0,
-        }))
+        })
+    }
+
+    /// Returns a pool whose fixed structures are known to be sound, because a repair has just seen to that.
+    ///
+    /// # Errors
+    /// Device errors; damage that came since.
+    pub(super) fn reopen(
+        device: &'a dyn BlockDevice,
+        options: &CheckOptions,
+        progress: &'a dyn Progress,
+    ) -> Result<Context<'a>, CheckError> {
+        let superblock = open::read_superblock(device)?;
+        let ground = Ground::recover(device, &superblock)?;
+        Context::on(device, &superblock, options, progress, &ground).map_err(CheckError::Unusable)
     }
 
     /// Returns a number of the pool state.
@@ -123,12 +174,7 @@ impl<'a> Context<'a> {
 ///
 /// # Errors
 /// [`PoolError::MemoryTooSmall`].
-pub(super) fn ensure_fits(
-    count: usize,
-    bytes: usize,
-    limit: u64,
-    memory_bytes: u64,
-) -> std::result::Result<(), CheckError> {
+pub(super) fn ensure_fits(count: usize, bytes: usize, limit: u64, memory_bytes: u64) -> Result<(), CheckError> {
     let taken = count as u64 * bytes as u64;
     if taken <= limit {
         return Ok(());

@@ -31,6 +31,8 @@ pub struct CheckReport {
     pub problems: Vec<Problem>,
     /// All problems; those beyond the first thousand are only counted.
     pub problems_total: u64,
+    /// Of a repair: problems that are left, damaged data included.
+    pub problems_left: u64,
     /// Inodes looked at.
     pub inodes_checked: u64,
     /// Metadata blocks read and blocks whose references were counted.
@@ -66,11 +68,29 @@ pub(super) struct Findings {
     pub(super) total: u64,
     /// Files with data past their end.
     pub(super) past_end: Vec<Ino>,
-    /// Pages of the names tree are unusable: what was in them is not known.
+    /// Files of several sharing domains have blocks in common.
+    pub(super) mixed_domains: bool,
+    /// Pages of the names tree are unusable, or are not led to: what is in them is not known.
     pub(super) lost_names: bool,
+    /// Blocks in use that too few places, or none, refer to.
+    pub(super) unreferenced: u64,
 }
 
 impl Findings {
+    /// Returns how much the parts of the pool contradict each other. A tree that was cut off hides what was wrong with it
+    /// and leaves its blocks behind, so each of those counts.
+    pub(super) fn contradictions(&self) -> u64 {
+        self.total + self.unreferenced
+    }
+
+    /// Puts problems in front that were found before.
+    pub(super) fn precede_by(&mut self, earlier: Findings) {
+        self.total += earlier.total;
+        let later = std::mem::replace(&mut self.found, earlier.found);
+        self.found.extend(later);
+        self.found.truncate(PROBLEMS_MAX);
+    }
+
     /// Tells of a problem that hits no file in particular.
     pub(super) fn tell(&mut self, structure: &'static str, block: Option<BlockNo>, what: impl Into<String>) {
         self.add(structure, block, what.into(), &[], None);

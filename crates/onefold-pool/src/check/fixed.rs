@@ -4,10 +4,11 @@ use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 
 use super::findings::Findings;
 use super::reader::Reader;
+use crate::engine::open::COUNTER_MAX;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
 use crate::format::geometry::{Geometry, STATE, SUPERBLOCK, SUPERBLOCK_COPY};
-use crate::format::header::BlockKind;
+use crate::format::header::{BlockKind, HEADER_BYTES};
 use crate::format::journal::{HEADER_SLOTS, JournalHeader};
 use crate::format::state::{FIELD_COUNT, Field};
 use crate::format::superblock::{Superblock, SuperblockError};
@@ -73,28 +74,28 @@ pub(super) fn check_journal_headers(
     Ok(())
 }
 
-/// Returns the pool state if a check can go on with it.
-pub(super) fn state(reader: &mut Reader<'_>, geometry: &Geometry, findings: &mut Findings) -> Option<Box<BlockBytes>> {
-    let state = match reader.block(STATE, BlockKind::State) {
-        Ok(bytes) => Box::new(*bytes),
-        Err(what) => {
-            findings.tell(
-                "pool state",
-                Some(STATE),
-                format!("the pool state is unusable: {what}; nothing else can be judged"),
-            );
-            return None;
-        }
-    };
+/// Returns the pool state if a check can go on with it, or why it can't.
+pub(super) fn usable_state(
+    reader: &mut Reader<'_>,
+    geometry: &Geometry,
+) -> std::result::Result<Box<BlockBytes>, String> {
+    let state = Box::new(*reader.block(STATE, BlockKind::State)?);
     let ready = Field::GroupsReady.get(&state);
     if ready == 0 || ready > geometry.group_count() {
-        let what = format!("{ready} block groups are said to be in use, the pool has {}", geometry.group_count());
-        findings.tell("pool state", Some(STATE), what);
-        return None;
+        return Err(format!("{ready} block groups are said to be in use, the pool has {}", geometry.group_count()));
     }
-    let end = crate::format::header::HEADER_BYTES + FIELD_COUNT * 8;
-    if state[end..].iter().any(|byte| *byte != 0) {
+    for (field, name) in [(Field::NextIno, "inode number"), (Field::NextReclaim, "number in the reclaim list")] {
+        let next = field.get(&state);
+        if next > COUNTER_MAX {
+            return Err(format!("the next {name} is said to be {next}, more than any pool has given out"));
+        }
+    }
+    Ok(state)
+}
+
+/// Checks that the pool state says nothing but its fields.
+pub(super) fn check_state(state: &BlockBytes, findings: &mut Findings) {
+    if state[HEADER_BYTES + FIELD_COUNT * 8..].iter().any(|byte| *byte != 0) {
         findings.tell("pool state", Some(STATE), "bytes that no field has are not zero");
     }
-    Some(state)
 }

@@ -180,6 +180,7 @@ impl Walker<'_, '_> {
                 self.findings.tell_users_of(at, "reference count", what);
             }
             Some(Trouble::Domain(_)) => {
+                self.findings.mixed_domains = true;
                 self.findings.tell_users_of(at, "file map", "files of different sharing domains have it in common");
             }
             None => {}
@@ -265,6 +266,7 @@ impl Walker<'_, '_> {
         let what = match self.span.refer(block, BlockUse::Data, owner.domain) {
             Some(Trouble::Use(usage)) => format!("the block is file data, but is recorded as {}", name(usage)),
             Some(Trouble::Domain(domain)) => {
+                self.findings.mixed_domains = true;
                 format!("the block belongs to sharing domain {domain}, but is used by a file of another one")
             }
             None => return,

@@ -14,9 +14,11 @@ mod context;
 pub(crate) mod data;
 pub(crate) mod findings;
 mod fixed;
+mod ground;
 mod inodes;
 mod items;
 mod links;
+mod lost_state;
 mod maps;
 mod node_set;
 mod paths;
@@ -32,6 +34,7 @@ use onefold_block::BlockDevice;
 
 use crate::attr::Ino;
 use crate::error::{PoolError, Result};
+use crate::format::geometry::STATE;
 use crate::progress::Progress;
 
 pub use findings::{CheckReport, Problem};
@@ -39,6 +42,7 @@ pub use repair::repair;
 
 use context::Context;
 use findings::Findings;
+use ground::Ground;
 use reader::CheckError;
 
 /// What a check does.
@@ -76,12 +80,20 @@ fn ensure_memory(options: &CheckOptions) -> Result<()> {
 
 /// Examines a pool; returns the report, and what a repair wants to know besides.
 fn find(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progress) -> Result<(CheckReport, Besides)> {
-    let mut findings = Findings::default();
-    let Some(mut context) = Context::open(device, options, progress, &mut findings)? else {
-        let besides = Besides { is_beyond_repair: true, lost_names: false, past_end: Vec::new() };
-        return Ok((report_of(findings), besides));
+    let (context, findings) = match Context::open(device, options, progress) {
+        Ok(opened) => opened,
+        Err(CheckError::Fatal(error)) => return Err(error),
+        Err(CheckError::Stopped) => {
+            return Ok((CheckReport { stopped: true, ..CheckReport::default() }, Besides::default()));
+        }
+        Err(CheckError::Unusable(what)) => {
+            return Err(PoolError::Damaged { structure: "pool state", block: STATE, what });
+        }
     };
-    context.findings = findings;
+    let Some(mut context) = context else {
+        return Ok((report_of(findings), Besides { is_beyond_repair: true, ..Besides::default() }));
+    };
+    context.findings.precede_by(findings);
     let stopped = match examine(&mut context, options) {
         Ok(()) => false,
         Err(CheckError::Stopped) => true,
@@ -95,21 +107,31 @@ fn find(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progres
     let blocks_checked = context.blocks_checked();
     let (inodes_checked, data_blocks_hashed) = (context.inodes_checked, context.data_blocks_hashed);
     let findings = std::mem::take(&mut context.findings);
-    let (lost_names, past_end) = (findings.lost_names, findings.past_end.clone());
-    let besides = Besides { is_beyond_repair: false, lost_names, past_end };
+    let besides = Besides {
+        is_beyond_repair: false,
+        lost_names: findings.lost_names,
+        past_end: findings.past_end.clone(),
+        mixed_domains: findings.mixed_domains,
+        ground: context.chosen.take(),
+    };
     let report = report_of(findings);
     Ok((CheckReport { inodes_checked, blocks_checked, data_blocks_hashed, stopped, ..report }, besides))
 }
 
 /// What a repair wants to know besides the report.
+#[derive(Default)]
 struct Besides {
-    /// Journal or pool state are lost: nobody knows what the blocks in use are for, and to free them would end all hope
+    /// Nothing is left to go on with: nobody knows what the blocks in use are for, and to free them would end all hope
     /// of getting them back.
     is_beyond_repair: bool,
-    /// Pages of the names tree are unusable.
+    /// Pages of the names tree are unusable or not led to.
     lost_names: bool,
     /// Files with data past their end.
     past_end: Vec<Ino>,
+    /// Files of several sharing domains have blocks in common.
+    mixed_domains: bool,
+    /// What was chosen to stand on where journal or pool state cannot be used.
+    ground: Option<Ground>,
 }
 
 fn examine(context: &mut Context<'_>, options: &CheckOptions) -> std::result::Result<(), CheckError> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use onefold_block::BlockNo;
 
 use super::context::Context;
+use super::findings::FILES_MAX;
 use super::reader::{CheckError, Reader};
 use super::trace;
 use crate::attr::Ino;
@@ -24,6 +25,9 @@ struct Name {
     name: Vec<u8>,
 }
 
+/// All names of inodes, as far as they are looked for.
+type Names = BTreeMap<Ino, Vec<Name>>;
+
 /// Gives all problems the paths of the files that they hit.
 pub(super) fn name_files(context: &mut Context<'_>) {
     trace::add_files(context);
@@ -32,17 +36,17 @@ pub(super) fn name_files(context: &mut Context<'_>) {
         return;
     }
     let root = BlockNo(context.field(Field::TreeRoot));
-    let mut names = BTreeMap::new();
+    let mut names = Names::new();
     find_names(&mut context.tree, root, &hit, &mut names);
     let above = ancestors(&mut context.tree, root, &names);
     find_names(&mut context.tree, root, &above, &mut names);
     for found in &mut context.findings.found {
-        found.problem.files = found.inos.iter().map(|ino| path(*ino, &names)).collect();
+        found.problem.files = found.inos.iter().flat_map(|ino| paths(*ino, &names)).take(FILES_MAX).collect();
     }
 }
 
-/// Finds one name for each of `wanted`.
-fn find_names(reader: &mut Reader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, names: &mut BTreeMap<Ino, Name>) {
+/// Finds the names of each of `wanted`.
+fn find_names(reader: &mut Reader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, names: &mut Names) {
     // Where the tree is damaged, names stay unknown.
     let _ = tree::check(reader, root, &mut |finding| -> Result<(), CheckError> {
         if let Finding::Item { key, value } = finding
@@ -50,16 +54,19 @@ fn find_names(reader: &mut Reader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, na
             && let Some(item) = DirItem::decode(value)
             && wanted.contains(&item.ino)
         {
-            names.entry(item.ino).or_insert(Name { parent: Ino(key.ino), name: item.name });
+            let of_file = names.entry(item.ino).or_default();
+            if of_file.len() < FILES_MAX {
+                of_file.push(Name { parent: Ino(key.ino), name: item.name });
+            }
         }
         Ok(())
     });
 }
 
 /// Returns the directories above all files that have names.
-fn ancestors(reader: &mut Reader<'_>, root: BlockNo, names: &BTreeMap<Ino, Name>) -> BTreeSet<Ino> {
+fn ancestors(reader: &mut Reader<'_>, root: BlockNo, names: &Names) -> BTreeSet<Ino> {
     let mut above = BTreeSet::new();
-    for name in names.values() {
+    for name in names.values().flatten() {
         let mut at = name.parent;
         while at != Ino::ROOT && above.len() < ANCESTORS_MAX && above.insert(at) {
             let Ok(Some(value)) = tree::get(reader, root, &items::inode_key(at)) else { break };
@@ -70,14 +77,21 @@ fn ancestors(reader: &mut Reader<'_>, root: BlockNo, names: &BTreeMap<Ino, Name>
     above
 }
 
-fn path(ino: Ino, names: &BTreeMap<Ino, Name>) -> String {
-    if ino == Ino::ROOT {
-        return "/".to_owned();
+/// Returns all paths of an inode.
+fn paths(ino: Ino, names: &Names) -> Vec<String> {
+    match names.get(&ino) {
+        _ if ino == Ino::ROOT => vec!["/".to_owned()],
+        Some(own) => own.iter().map(|name| path(name, names)).collect(),
+        None => vec![format!("inode {ino}")],
     }
-    let mut parts: Vec<String> = Vec::new();
-    let mut at = ino;
+}
+
+fn path(name: &Name, names: &Names) -> String {
+    let mut parts: Vec<String> = vec![String::from_utf8_lossy(&name.name).into_owned()];
+    let mut at = name.parent;
     while at != Ino::ROOT && parts.len() < DEPTH_MAX {
-        let Some(name) = names.get(&at) else {
+        // A directory has one name.
+        let Some(name) = names.get(&at).and_then(|names| names.first()) else {
             parts.push(format!("inode {at}"));
             parts.reverse();
             return parts.join("/");

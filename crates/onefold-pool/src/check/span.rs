@@ -33,6 +33,10 @@ const DOMAIN_KNOWN: u8 = 16;
 
 /// No use is known: the first reference says what it is.
 const BLANK: u8 = 32;
+/// The bitmap says that the block is free.
+const MARKED_FREE: u8 = 64;
+/// Files of several sharing domains refer to the block.
+const MIXED: u8 = 128;
 
 /// One block while references are counted.
 #[derive(Clone, Copy)]
@@ -66,6 +70,17 @@ pub(super) enum Trouble {
     Use(BlockUse),
     /// The block belongs to another sharing domain.
     Domain(u16),
+}
+
+/// What references say of a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Referred {
+    pub(super) usage: BlockUse,
+    pub(super) count: u32,
+    /// Sharing domain of the first file, if it is data.
+    pub(super) domain: u16,
+    /// There are files of other sharing domains.
+    pub(super) is_mixed: bool,
 }
 
 /// Some block groups while their references are counted.
@@ -167,7 +182,9 @@ impl Span {
             };
             let bit = bit(&bitmaps, within);
             check_agreement(&mut context.findings, &geometry, block, bit, entry.as_ref());
-            self.blocks.push(counted(entry, sums));
+            let mark = if bit == Some(false) { MARKED_FREE } else { 0 };
+            let counted = counted(entry, sums);
+            self.blocks.push(Counted { flags: counted.flags | mark, ..counted });
         }
         check_beyond_end(&mut context.findings, &geometry, group, &bitmaps, &pages);
     }
@@ -179,12 +196,17 @@ impl Span {
         Span { first: groups.start * GROUP_BLOCKS, blocks: vec![blank; usize::try_from(blocks).unwrap_or(0)] }
     }
 
-    /// Returns what references said of a block of a blank span: use, how many, and sharing domain.
-    pub(super) fn found(&mut self, block: BlockNo) -> (BlockUse, u32, u16) {
-        self.place(block).map_or((BlockUse::Free, 0, 0), |counted| {
-            let domain = if counted.usage == BlockUse::Data { counted.domain } else { 0 };
-            (counted.usage, counted.remaining.wrapping_neg(), domain)
-        })
+    /// Returns what references said of a block of a blank span.
+    pub(super) fn found(&mut self, block: BlockNo) -> Referred {
+        let Some(counted) = self.place(block) else {
+            return Referred { usage: BlockUse::Free, count: 0, domain: 0, is_mixed: false };
+        };
+        Referred {
+            usage: counted.usage,
+            count: counted.remaining.wrapping_neg(),
+            domain: if counted.usage == BlockUse::Data { counted.domain } else { 0 },
+            is_mixed: counted.flags & MIXED != 0,
+        }
     }
 
     /// Returns the place of a block, if it belongs to the span.
@@ -220,6 +242,7 @@ impl Span {
                     counted.domain = domain;
                 }
                 if counted.domain != domain {
+                    counted.flags |= MIXED;
                     trouble = Some(Trouble::Domain(counted.domain));
                 }
             }
@@ -249,6 +272,8 @@ impl Span {
     }
 
     /// Tells of all blocks whose references are not as many as recorded.
+    ///
+    /// A page of the names tree that nothing refers to is no lost space: the page that led to it is out of date.
     fn settle(&self, context: &mut Context<'_>, sums: &mut Sums) {
         let mut leaked: Option<(BlockNo, u64)> = None;
         for (block, counted) in (self.first..).map(BlockNo).zip(&self.blocks) {
@@ -264,9 +289,13 @@ impl Span {
                 context.findings.tell_users_of(block, "reference count", what);
             } else if context.is_incomplete {
                 sums.unaccounted += 1;
+                context.findings.unreferenced += 1;
             } else if counted.flags & REFERRED == 0 {
                 let (_, count) = leaked.get_or_insert((block, 0));
                 *count += 1;
+                context.findings.unreferenced += 1;
+                // Where even the bitmap says that it is free, the entry is what is out of date.
+                context.findings.lost_names |= counted.usage == BlockUse::TreePage && counted.flags & MARKED_FREE == 0;
             } else {
                 let what = format!("{} more references to the block are recorded than there are", counted.remaining);
                 context.findings.tell_users_of(block, "reference count", what);

@@ -15,7 +15,7 @@ pub(super) fn check(context: &mut Context<'_>, listed: &Listed, sums: &Sums) {
         );
         context.findings.tell("reference count", None, what);
     }
-    if context.is_incomplete {
+    if context.is_incomplete || context.is_state_rebuilt {
         return;
     }
     for (field, counted) in counters(listed, sums) {

@@ -46,7 +46,11 @@ pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
             continue;
         }
         let mut buffer = AlignedBuffer::zeroed(1);
-        device.read(at, &mut buffer).map_err(|source| PoolError::Io { action: "read", block: at, source })?;
+        // A bad sector must not hide the other copy.
+        if let Err(error) = device.read(at, &mut buffer) {
+            complaints.push(format!("block {at} cannot be read: {error}"));
+            continue;
+        }
         match Superblock::decode(buffer.block(0).expect("one block was read"), at) {
             Ok(superblock) if newest.as_ref().is_none_or(|other| superblock.generation > other.generation) => {
                 newest = Some(superblock);
@@ -93,7 +97,7 @@ pub(crate) fn check_length(device: &dyn BlockDevice, superblock: &Superblock) ->
 }
 
 /// No counter of any pool is larger; sums of a few of them stay far below 2^64.
-const COUNTER_MAX: u64 = 1 << 58;
+pub(crate) const COUNTER_MAX: u64 = 1 << 58;
 /// Unused buffers that are kept, in bytes.
 const BUFFERS_BYTES_MAX: usize = 4 << 20;
 

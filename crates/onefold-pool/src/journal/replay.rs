@@ -115,7 +115,12 @@ fn read_log(device: &dyn BlockDevice, geometry: &Geometry) -> Result<AlignedBuff
 }
 
 /// Returns the transaction that begins at a place of the log, if a whole one does.
-fn transaction_at(log: &[u8], position: u64, pool_tag: u32, blocks_in_log: u64) -> Option<(Opening, Vec<u8>)> {
+pub(super) fn transaction_at(
+    log: &[u8],
+    position: u64,
+    pool_tag: u32,
+    blocks_in_log: u64,
+) -> Option<(Opening, Vec<u8>)> {
     let at = usize::try_from(position).ok()?.checked_mul(BLOCK_BYTES)?;
     let opening = Opening::decode(log.get(at..)?, pool_tag, blocks_in_log)?;
     if opening.position != position {

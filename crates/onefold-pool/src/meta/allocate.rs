@@ -301,18 +301,31 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Sets or clears a block's bit, which must have been the other way.
-    fn set_bit(&mut self, block: BlockNo, used: bool) -> OpResult<()> {
-        let geometry = self.meta.geometry;
-        if !geometry.is_allocatable(block) {
-            return Err(damaged(BlockKind::Bitmap.name(), block, "a structure with a fixed place is used as a block"));
-        }
+    /// Tells whether the bitmap says that a block is used.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`]; damage.
+    pub(crate) fn is_marked_used(&mut self, block: BlockNo) -> OpResult<bool> {
+        let (bitmap, at, mask) = self.bit_place(block);
+        Ok(self.block(bitmap, BlockKind::Bitmap)?[at] & mask != 0)
+    }
+
+    /// Returns where a block's bit lies: bitmap block, byte and mask.
+    fn bit_place(&self, block: BlockNo) -> (BlockNo, usize, u8) {
+        let geometry = &self.meta.geometry;
         let within = block.0 % GROUP_BLOCKS;
         let bitmap = geometry.bitmap_block(geometry.group_of(block), within / BITS_PER_BITMAP_BLOCK);
         let bit = within % BITS_PER_BITMAP_BLOCK;
-        let at = HEADER_BYTES + usize::try_from(bit / 8).expect("below 4080");
+        (bitmap, HEADER_BYTES + usize::try_from(bit / 8).expect("below 4080"), 1 << (bit % 8))
+    }
+
+    /// Sets or clears a block's bit, which must have been the other way.
+    fn set_bit(&mut self, block: BlockNo, used: bool) -> OpResult<()> {
+        if !self.meta.geometry.is_allocatable(block) {
+            return Err(damaged(BlockKind::Bitmap.name(), block, "a structure with a fixed place is used as a block"));
+        }
+        let (bitmap, at, mask) = self.bit_place(block);
         let byte = &mut self.edit(bitmap, BlockKind::Bitmap, at..at + 1)?[0];
-        let mask = 1 << (bit % 8);
         if (*byte & mask != 0) == used {
             let what = if used { "a block in use is allocated again" } else { "a free block is freed" };
             return Err(damaged(BlockKind::Bitmap.name(), block, what));

@@ -22,6 +22,18 @@ impl Key {
     /// The highest key.
     pub const MAX: Key = Key { ino: u64::MAX, kind: u8::MAX, sub: u64::MAX };
 
+    /// Returns the key that follows; `None` after the highest.
+    #[must_use]
+    pub fn successor(self) -> Option<Key> {
+        if let Some(sub) = self.sub.checked_add(1) {
+            return Some(Key { sub, ..self });
+        }
+        match self.kind.checked_add(1) {
+            Some(kind) => Some(Key { kind, sub: 0, ..self }),
+            None => Some(Key { ino: self.ino.checked_add(1)?, kind: 0, sub: 0 }),
+        }
+    }
+
     /// Returns the key's bytes: inode number, kind, `sub`, the numbers big-endian so that bytes sort as keys do.
     pub(super) fn encode(&self) -> [u8; KEY_BYTES] {
         let mut bytes = [0; KEY_BYTES];
@@ -62,6 +74,15 @@ mod tests {
             assert_eq!(Key::decode(&a.encode()), a);
             assert_eq!(a.cmp(&b), a.encode().cmp(&b.encode()), "{a:?} {b:?}");
         }
+    }
+
+    #[test]
+    fn a_successor_is_the_next_key_there_can_be() {
+        let key = |ino, kind, sub| Key { ino, kind, sub };
+        assert_eq!(key(5, 2, 7).successor(), Some(key(5, 2, 8)));
+        assert_eq!(key(5, 2, u64::MAX).successor(), Some(key(5, 3, 0)));
+        assert_eq!(key(5, u8::MAX, u64::MAX).successor(), Some(key(6, 0, 0)));
+        assert_eq!(Key::MAX.successor(), None);
     }
 
     #[test]

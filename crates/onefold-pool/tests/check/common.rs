@@ -14,6 +14,8 @@ use onefold_pool::{
     RenameMode, SetAttr, XattrMode,
 };
 
+use super::structures::{JOURNAL, JOURNAL_BLOCKS};
+
 pub(crate) const MEMORY: u64 = 64 << 20;
 
 pub(crate) fn environment() -> Environment {
@@ -63,7 +65,7 @@ pub(crate) fn make(pool: &Pool, parent: Ino, name: &[u8], kind: FileKind) -> Ino
 }
 
 /// A closed pool with `/images/golden.raw` (2.1 MB), its clone `/images/clone.raw`, `/small` (inline), `/link`,
-/// and attributes on `/small`.
+/// and attributes on `/small`. Its journal holds nothing any more.
 pub(crate) fn sample() -> Arc<MemoryDevice> {
     let device = new_pool(16_384);
     let pool = open(&device);
@@ -79,7 +81,15 @@ pub(crate) fn sample() -> Arc<MemoryDevice> {
     let link = pool.create_symlink(Ino::ROOT, b"link", &[b'x'; 2500], 0, 0).unwrap();
     pool.release(link.ino, 1);
     pool.close().unwrap();
+    forget_log(&device);
     device
+}
+
+/// Lets the journal of a pool in which all is in place forget its old transactions, as later ones would.
+pub(crate) fn forget_log(device: &MemoryDevice) {
+    for at in 2..JOURNAL_BLOCKS {
+        device.write(JOURNAL.plus(at), &[0; 4096]).unwrap();
+    }
 }
 
 /// Returns all metadata blocks on a device outside the journal, found by their headers.

@@ -5,7 +5,16 @@
 mod clean;
 mod common;
 mod damage;
+mod domains;
+mod history;
+mod interrupted;
+mod journal;
+mod matrix;
 mod mutations;
 mod names;
 mod repair;
 mod scrub;
+mod scrub_in_use;
+#[path = "../common/mod.rs"]
+mod shared;
+mod structures;

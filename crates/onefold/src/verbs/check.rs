@@ -54,10 +54,12 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
         "inodes_checked": report.inodes_checked,
         "blocks_checked": report.blocks_checked,
         "repaired": arguments.repair,
+        "problems_left": if arguments.repair { report.problems_left } else { report.problems_total },
     });
+    let left = report.problems_left;
     let found = Findings::from(report);
     merge(&mut json, findings::json(&found));
-    let text = format!("{}{counts}\n{}", findings::text(&found), verdict(&found, arguments.repair));
+    let text = format!("{}{counts}\n{}", findings::text(&found), verdict(&found, arguments.repair.then_some(left)));
     let exit = match (found.problems_total, found.stopped) {
         (0, false) => Exit::Done,
         (0, true) => Exit::Failed,
@@ -66,14 +68,16 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report { text, json, exit })
 }
 
-fn verdict(found: &Findings, repaired: bool) -> String {
-    match (found.problems_total, found.stopped, repaired) {
+/// Returns the last line. `left` is what a repair has left.
+fn verdict(found: &Findings, left: Option<u64>) -> String {
+    match (found.problems_total, found.stopped, left) {
         (0, false, _) => "clean".to_owned(),
         (0, true, _) => "stopped before the end; nothing wrong so far".to_owned(),
         (count, true, _) => format!("{} problems so far; stopped before the end", grouped(count)),
-        (count, false, false) => format!("{} problems; `check --repair` mends what can be mended", grouped(count)),
-        (count, false, true) => {
-            format!("{} problems found and mended as far as they can be; check again", grouped(count))
+        (count, false, None) => format!("{} problems; `check --repair` mends what can be mended", grouped(count)),
+        (count, false, Some(0)) => format!("{} problems found and mended; the pool is clean now", grouped(count)),
+        (count, false, Some(left)) => {
+            format!("{} problems found and mended as far as they can be; {} are left", grouped(count), grouped(left))
         }
     }
 }
@@ -92,8 +96,11 @@ mod tests {
     #[test]
     fn only_a_check_that_came_to_its_end_says_clean() {
         let clean = Findings::default();
-        assert_eq!(verdict(&clean, false), "clean");
-        assert!(!verdict(&Findings { stopped: true, ..clean.clone() }, false).contains("clean"));
-        assert!(verdict(&Findings { problems_total: 2, ..clean }, false).starts_with("2 problems"));
+        assert_eq!(verdict(&clean, None), "clean");
+        assert!(!verdict(&Findings { stopped: true, ..clean.clone() }, None).contains("clean"));
+        let damaged = Findings { problems_total: 2, ..clean };
+        assert!(verdict(&damaged, None).starts_with("2 problems"));
+        assert!(verdict(&damaged, Some(0)).ends_with("clean now"));
+        assert!(verdict(&damaged, Some(1)).ends_with("1 are left"));
     }
 }

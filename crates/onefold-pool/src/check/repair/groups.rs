@@ -1,12 +1,14 @@
 //! Bitmaps, fingerprint stores and counters, made anew from the references that there are.
 
+use std::collections::BTreeSet;
+
 use onefold_block::{AlignedBuffer, BlockNo, FingerprintKey};
 
 use super::patch::Patch;
 use crate::check::context::Context;
 use crate::check::inodes::Listed;
 use crate::check::reader::CheckError;
-use crate::check::span::{self, Span, Sums};
+use crate::check::span::{self, Referred, Span, Sums};
 use crate::check::{maps, state};
 use crate::engine::group_init::blank_group;
 use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, ENTRIES_PER_STORE_PAGE, STATE};
@@ -48,11 +50,12 @@ fn mend_group(
 ) -> Result<(), CheckError> {
     let geometry = context.geometry;
     let first = geometry.group_first(group);
+    let outdated = outdated_pages(context, patch, span, group);
     // A blank group has the bits of fixed structures set, and nothing else.
     let mut new = blank_group(&geometry, context.superblock.pool_tag(), group);
     for within in 0..geometry.group_blocks(group) {
         let block = first.plus(within);
-        let (usage, count, domain) = span.found(block);
+        let Referred { usage, count, domain, is_mixed } = span.found(block);
         if usage == BlockUse::Free || !geometry.is_allocatable(block) {
             continue;
         }
@@ -61,8 +64,16 @@ fn mend_group(
             patch.block(place.page, BlockKind::StorePage).ok().and_then(|page| store_page::entry(page, place.index));
         let entry = match (usage, recorded) {
             // The fingerprint is the witness of what was written: it is kept, whatever the block holds now.
-            (BlockUse::Data, Some(recorded)) if recorded.usage == BlockUse::Data && recorded.domain == domain => {
-                Entry { count, ..recorded }
+            // So is its domain among several: files of the others get copies later.
+            (BlockUse::Data, Some(recorded))
+                if recorded.usage == BlockUse::Data && (recorded.domain == domain || is_mixed) =>
+            {
+                let is_witness = !outdated.contains(&place.page) || holds(context, block, &recorded);
+                if is_witness {
+                    Entry { count, ..recorded }
+                } else {
+                    fingerprinted(context, block, count, recorded.domain)
+                }
             }
             (BlockUse::Data, _) => fingerprinted(context, block, count, domain),
             (other, _) => Entry { count, ..Entry::metadata(other) },
@@ -82,6 +93,34 @@ fn mend_group(
         }
     }
     Ok(())
+}
+
+/// Returns the pages of a group's fingerprint store that say less of blocks than there is: a write of theirs was lost, and
+/// so their fingerprints are no witness of what was written. (That they say more is what damage elsewhere does.)
+fn outdated_pages(context: &Context<'_>, patch: &mut Patch<'_>, span: &mut Span, group: u64) -> BTreeSet<BlockNo> {
+    let geometry = context.geometry;
+    let mut outdated = BTreeSet::new();
+    for block in (0..geometry.group_blocks(group)).map(|within| geometry.group_first(group).plus(within)) {
+        let Referred { usage, count, .. } = span.found(block);
+        let place = geometry.store_place(block);
+        if usage == BlockUse::Free || outdated.contains(&place.page) {
+            continue;
+        }
+        let page = patch.block(place.page, BlockKind::StorePage).ok();
+        let recorded = page.and_then(|page| store_page::entry(page, place.index));
+        if recorded.is_some_and(|recorded| recorded.usage != usage || recorded.count < count) {
+            outdated.insert(place.page);
+        }
+    }
+    outdated
+}
+
+/// Tells whether a data block holds what its entry says.
+fn holds(context: &Context<'_>, block: BlockNo, entry: &Entry) -> bool {
+    let mut buffer = AlignedBuffer::zeroed(1);
+    let key = FingerprintKey::derive(&context.superblock.key, entry.domain);
+    // What cannot be read proves nothing against the entry.
+    context.blocks.device().read(block, &mut buffer).is_err() || key.fingerprint(&buffer) == entry.fingerprint
 }
 
 /// Returns the entry of a data block whose fingerprint is lost: it is taken from what the block holds. One that cannot

@@ -2,20 +2,24 @@
 //!
 //! The names tree and the file maps are the truth; everything else follows from them:
 //! 1. a bad superblock copy is written anew from the good one;
-//! 2. the journal is emptied by recovery;
-//! 3. a names tree with unusable pages is built anew from all of its leaves that can be read ([`salvage`]);
+//! 2. a journal or pool state that cannot be used is replaced by the best reading of what is left, and metadata that the
+//!    journal still holds is put back from there ([`ground`]); the journal is emptied;
+//! 3. a names tree with unusable pages, or with pages that nothing leads to, is built anew from all of its leaves that
+//!    can be read ([`salvage`]);
 //! 4. what cannot be read of file maps becomes a hole ([`maps`]): the check's report names file and block;
 //! 5. bitmaps, fingerprint stores, reference counts and counters are made anew ([`groups`]);
 //! 6. names and inodes are brought into agreement by operations like any other ([`names`]); what no directory leads to
-//!    goes to `/lost+found`;
+//!    goes to `/lost+found`; files that name blocks of another sharing domain get copies ([`domains`]);
 //! 7. what 6 has let go of is freed, by 5 again.
 //!
 //! All changes go through the journal, and each step finds what an interrupted one has left: a repair that was cut short
 //! is finished by running it again.
 //!
-//! Not mended: a lost journal or pool state. Data that does not match its fingerprint stays as it is: nobody knows what it
-//! was.
+//! Data that does not match its fingerprint stays as it is: nobody knows what it was. It is marked, so that no later write
+//! is shared with it.
 
+mod domains;
+mod ground;
 mod groups;
 mod maps;
 mod names;
@@ -25,17 +29,19 @@ mod settle;
 
 use std::sync::Arc;
 
-use onefold_block::{AlignedBuffer, BlockDevice};
+use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 
 use super::context::Context;
-use super::findings::{CheckReport, Findings};
+use super::findings::CheckReport;
 use super::reader::CheckError;
-use super::{CheckOptions, ensure_memory, find, inodes};
+use super::{Besides, CheckOptions, ensure_memory, find, inodes};
+use crate::engine::Engine;
 use crate::engine::open::read_superblock;
 use crate::error::{PoolError, Result};
 use crate::format::geometry::{SUPERBLOCK, SUPERBLOCK_COPY};
 use crate::format::superblock::Superblock;
 use crate::journal::log;
+use crate::options::{Environment, OpenOptions};
 use crate::progress::Progress;
 use patch::Patch;
 
@@ -49,36 +55,82 @@ const ROUNDS_MAX: u32 = 3;
 pub fn repair(device: &Arc<dyn BlockDevice>, options: &CheckOptions, progress: &dyn Progress) -> Result<CheckReport> {
     ensure_memory(options)?;
     let (report, besides) = find(&**device, options, progress)?;
-    if report.is_clean() || report.stopped {
+    if report.is_clean() || report.stopped || besides.is_beyond_repair {
         return Ok(report);
     }
+    let mended = mend(device, options, progress, besides).and_then(|left| {
+        let lost = data_problems(&report);
+        if !lost.is_empty() {
+            quarantine(device, &lost)?;
+        }
+        Ok(left + lost.len() as u64)
+    });
+    match mended {
+        Ok(problems_left) => Ok(CheckReport { problems_left, ..report }),
+        Err(CheckError::Stopped) => Ok(CheckReport { stopped: true, ..report }),
+        Err(CheckError::Fatal(error)) => Err(error),
+        Err(CheckError::Unusable(what)) => Err(PoolError::Damaged { structure: "names tree", block: SUPERBLOCK, what }),
+    }
+}
+
+/// Returns the blocks whose data is damaged.
+fn data_problems(report: &CheckReport) -> Vec<BlockNo> {
+    let of_data = report.problems.iter().filter(|problem| problem.structure == "data");
+    of_data.filter_map(|problem| problem.block).collect()
+}
+
+/// Marks damaged data, so that no later write is shared with it.
+fn quarantine(device: &Arc<dyn BlockDevice>, blocks: &[BlockNo]) -> std::result::Result<(), CheckError> {
+    let options = OpenOptions { background: false, memory_bytes: crate::MEMORY_BYTES_MIN, ..OpenOptions::default() };
+    let engine = Engine::open(Arc::clone(device), options, Environment::system())?;
+    for &block in blocks {
+        engine.quarantine(block)?;
+    }
+    Ok(engine.commit_and_close()?)
+}
+
+/// Returns how many problems are left.
+fn mend(
+    device: &Arc<dyn BlockDevice>,
+    options: &CheckOptions,
+    progress: &dyn Progress,
+    besides: Besides,
+) -> std::result::Result<u64, CheckError> {
     mend_superblocks(&**device)?;
+    let quick = CheckOptions { verify_data: false, ..options.clone() };
+    let superblock = read_superblock(&**device)?;
     let mut left = besides;
+    let chosen = match left.ground.take() {
+        Some(ground) => Some(ground),
+        None => super::ground::better(&**device, &superblock, options, progress)?,
+    };
+    if let Some(ground) = chosen {
+        ground::settle(&**device, &superblock, &ground)?;
+        let (report, besides) = find(&**device, &quick, progress)?;
+        if report.is_clean() {
+            return Ok(0);
+        }
+        left = besides;
+    }
+    let mut problems_left = 0;
     for _ in 0..ROUNDS_MAX {
-        if left.is_beyond_repair {
-            break;
+        if left.lost_names {
+            salvage::mend(&**device, options, progress)?;
         }
-        let names = if left.lost_names { salvage::mend(&**device, options, progress) } else { Ok(()) };
-        let mended = names
-            .and_then(|()| mend_blocks(&**device, options, progress))
-            .and_then(|()| Ok(names::mend(device, &left.past_end, options.memory_bytes)?))
-            .and_then(|()| mend_blocks(&**device, options, progress));
-        match mended {
-            Ok(()) => {}
-            Err(CheckError::Stopped) => return Ok(CheckReport { stopped: true, ..report }),
-            Err(CheckError::Fatal(error)) => return Err(error),
-            Err(CheckError::Unusable(what)) => {
-                return Err(PoolError::Damaged { structure: "names tree", block: SUPERBLOCK, what });
-            }
-        }
-        let quick = CheckOptions { verify_data: false, ..options.clone() };
+        mend_blocks(&**device, options, progress)?;
+        names::mend(device, &left, options.memory_bytes)?;
+        mend_blocks(&**device, options, progress)?;
         let (again, besides) = find(&**device, &quick, progress)?;
-        if again.is_clean() || again.stopped {
+        if again.stopped {
+            return Err(CheckError::Stopped);
+        }
+        problems_left = again.problems_total;
+        if problems_left == 0 {
             break;
         }
         left = besides;
     }
-    Ok(report)
+    Ok(problems_left)
 }
 
 /// Writes the better superblock over the worse one.
@@ -105,13 +157,10 @@ fn mend_blocks(
 ) -> std::result::Result<(), CheckError> {
     let superblock = read_superblock(device)?;
     let mut patch = Patch::recover(device, &superblock)?;
-    // What is wrong has been told; only what there is matters now.
-    let mut unheard = Findings::default();
-    let gone = || CheckError::Unusable("the pool changed while it was mended".to_owned());
-    let mut context = Context::open(device, options, progress, &mut unheard)?.ok_or_else(gone)?;
+    let mut context = Context::reopen(device, options, progress)?;
     let listed = inodes::check(&mut context)?;
     maps::mend(&mut context, &mut patch, &listed)?;
-    let mut context = Context::open(device, options, progress, &mut unheard)?.ok_or_else(gone)?;
+    let mut context = Context::reopen(device, options, progress)?;
     let listed = inodes::check(&mut context)?;
     groups::mend(&mut context, &mut patch, &listed)
 }

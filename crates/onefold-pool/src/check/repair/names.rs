@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use onefold_block::BlockDevice;
 
+use super::domains;
 use crate::attr::{FileKind, Ino};
+use crate::check::Besides;
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::header::BlockKind;
@@ -50,13 +52,25 @@ pub(super) struct Plan {
     pub(super) next_reclaim: u64,
     pub(super) removals: Vec<Key>,
     pub(super) puts: Vec<(Key, Vec<u8>)>,
+    /// Entries that lead to a file of another sharing domain than their directory's.
+    crossing: Vec<Crossing>,
+    /// A file has changed its sharing domain.
+    has_moved_domains: bool,
+}
+
+/// An entry that leads to a file of another sharing domain.
+struct Crossing {
+    key: Key,
+    child: Ino,
+    /// The directory's domain.
+    domain: u16,
 }
 
 /// Brings names and inodes into agreement.
 ///
 /// # Errors
 /// [`PoolError::MemoryTooSmall`] for more files than fit: all inodes are held at once.
-pub(super) fn mend(device: &Arc<dyn BlockDevice>, past_end: &[Ino], memory_bytes: u64) -> Result<()> {
+pub(super) fn mend(device: &Arc<dyn BlockDevice>, besides: &Besides, memory_bytes: u64) -> Result<()> {
     let options = OpenOptions { background: false, memory_bytes: crate::MEMORY_BYTES_MIN, ..OpenOptions::default() };
     let engine = Engine::open(Arc::clone(device), options, Environment::system())?;
     let needed = engine.meta().state(Field::Inodes).saturating_mul(KNOWN_BYTES) + crate::MEMORY_BYTES_MIN;
@@ -66,10 +80,15 @@ pub(super) fn mend(device: &Arc<dyn BlockDevice>, past_end: &[Ino], memory_bytes
     let mut plan = Plan::default();
     plan.look_at_items(&engine)?;
     plan.look_at_entries(&engine)?;
+    plan.settle_domains();
     plan.break_loops();
+    let has_moved = plan.has_moved_domains;
     plan.carry_out(&engine)?;
-    for ino in past_end {
+    for ino in &besides.past_end {
         engine.run(Privilege::Freeing, |op| cut(op, *ino))?;
+    }
+    if besides.mixed_domains || has_moved {
+        domains::mend(&engine)?;
     }
     engine.commit_and_close()
 }
@@ -87,7 +106,7 @@ fn cut(op: &mut Op<'_>, ino: Ino) -> OpResult<()> {
 }
 
 /// Shows all items, some in each look.
-fn each_item(engine: &Engine, mut visit: impl FnMut(Key, &[u8])) -> Result<()> {
+pub(super) fn each_item(engine: &Engine, mut visit: impl FnMut(Key, &[u8])) -> Result<()> {
     let mut next = Key::MIN;
     loop {
         let some = engine.view(|op| {
@@ -103,23 +122,12 @@ fn each_item(engine: &Engine, mut visit: impl FnMut(Key, &[u8])) -> Result<()> {
             visit(*key, value);
         }
         match some.last() {
-            Some((last, _)) if some.len() == ITEMS_PER_STEP => match after(*last) {
+            Some((last, _)) if some.len() == ITEMS_PER_STEP => match last.successor() {
                 Some(key) => next = key,
                 None => return Ok(()),
             },
             _ => return Ok(()),
         }
-    }
-}
-
-/// Returns the key that follows.
-fn after(key: Key) -> Option<Key> {
-    if let Some(sub) = key.sub.checked_add(1) {
-        return Some(Key { sub, ..key });
-    }
-    match key.kind.checked_add(1) {
-        Some(kind) => Some(Key { kind, sub: 0, ..key }),
-        None => Some(Key { ino: key.ino.checked_add(1)?, kind: 0, sub: 0 }),
     }
 }
 
@@ -222,7 +230,7 @@ impl Plan {
             if parent.inode.attr.kind != FileKind::Directory {
                 return;
             }
-            let is_gone = parent.inode.attr.link_count == 0;
+            let (is_gone, domain) = (parent.inode.attr.link_count == 0, parent.inode.attr.domain);
             let item = DirItem::decode(value).filter(|item| is_findable(item, key.sub, &engine.name_hash));
             let hash = key.sub >> 8;
             if (seen.0, seen.1) != (directory, hash) {
@@ -239,6 +247,9 @@ impl Plan {
                 self.removals.push(key);
                 return;
             }
+            if kind != FileKind::Directory && child.inode.attr.domain != domain {
+                self.crossing.push(Crossing { key, child: item.ino, domain });
+            }
             child.names += 1;
             child.entry = Some(key);
             if kind == FileKind::Directory {
@@ -253,6 +264,27 @@ impl Plan {
                 parent.subdirectories += u32::from(kind == FileKind::Directory);
             }
         })
+    }
+
+    /// Brings files and the directories that name them into one sharing domain. A name in another domain than the file's
+    /// is taken away if the file has one in its own; else the file moves.
+    fn settle_domains(&mut self) {
+        for Crossing { key, child, domain } in std::mem::take(&mut self.crossing) {
+            let Some(known) = self.inodes.get_mut(&child) else { continue };
+            if known.inode.attr.domain == domain {
+                continue;
+            }
+            if known.names == 1 {
+                known.inode.attr.domain = domain;
+                self.has_moved_domains = true;
+                continue;
+            }
+            known.names -= 1;
+            self.removals.push(key);
+            if let Some(parent) = self.inodes.get_mut(&Ino(key.ino)) {
+                parent.entries = parent.entries.saturating_sub(1);
+            }
+        }
     }
 
     /// Takes one directory out of each loop: it can then be found again.

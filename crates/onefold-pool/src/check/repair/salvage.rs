@@ -1,17 +1,15 @@
-//! A names tree with unusable pages, built anew: from what can still be reached, and from leaves that can't be reached
-//! any more but are recorded as pages of the tree.
+//! A names tree with unusable pages, built anew: from what can still be reached, and from all leaves that are recorded as
+//! pages of the tree.
 //!
 //! The new tree takes blocks that are free by bitmap and fingerprint store alike. It becomes the pool's by one change of
 //! the pool state, after all of it is durable; the old one is freed when the block groups are made anew.
-
-use std::collections::BTreeSet;
 
 use onefold_block::BlockNo;
 
 use super::patch::Patch;
 use crate::check::CheckOptions;
 use crate::check::context::Context;
-use crate::check::findings::Findings;
+use crate::check::lost_state::LEVEL_OFFSET;
 use crate::check::reader::CheckError;
 use crate::check::span::bit;
 use crate::engine::open::read_superblock;
@@ -20,10 +18,8 @@ use crate::format::header::BlockKind;
 use crate::format::state::Field;
 use crate::format::store_page::{self, BlockUse};
 use crate::progress::Progress;
-use crate::tree::{self, Finding, Key};
+use crate::tree::{self, Finding};
 
-/// Where a page of the tree keeps its level.
-const LEVEL_OFFSET: usize = 16;
 /// New pages for each old one, at most: they are filled in key order, and a third at least.
 const GROWTH: usize = 3;
 /// Pages of the tree that are held at once, at most.
@@ -37,20 +33,23 @@ pub(super) fn mend(
 ) -> Result<(), CheckError> {
     let superblock = read_superblock(device)?;
     let mut patch = Patch::recover(device, &superblock)?;
-    let mut unheard = Findings::default();
-    let gone = || CheckError::Unusable("the pool changed while it was mended".to_owned());
-    let mut context = Context::open(device, options, progress, &mut unheard)?.ok_or_else(gone)?;
+    let mut context = Context::reopen(device, options, progress)?;
     let root = BlockNo(context.field(Field::TreeRoot));
-    let reached = pages_below(&mut context, root)?;
-    let (mut stray, mut free) = (Vec::new(), Vec::new());
-    look_through_groups(&mut context, &reached, &mut stray, &mut free)?;
-    free.truncate((reached.len() + stray.len()) * GROWTH + GROWTH);
+    let Found { leaves, page_count, mut free, free_perhaps } = look_through_groups(&mut context)?;
+    let needed = page_count.saturating_mul(GROWTH) + GROWTH;
+    if free.len() < needed {
+        free.extend(free_perhaps);
+    }
+    free.truncate(needed);
     free.reverse();
     patch.free = free;
     let mut new_root = tree::create(&mut patch)?;
-    copy_items(&mut context, root, &mut patch, &mut new_root, Precedence::New)?;
-    for leaf in stray {
-        copy_items(&mut context, leaf, &mut patch, &mut new_root, Precedence::Old)?;
+    // What lies where it is looked for is the newest there is. Leaves have more than that where the page above them is
+    // damaged, or out of date; and one that is not recorded was freed.
+    let is_recorded = |leaf: BlockNo| leaves.len() == PAGES_MAX || leaves.binary_search(&leaf).is_ok();
+    copy_items(&mut context, root, &mut patch, &mut new_root, is_recorded)?;
+    for &leaf in &leaves {
+        copy_items(&mut context, leaf, &mut patch, &mut new_root, |_| true)?;
     }
     patch.flush()?;
     let mut state = Box::new(*patch.block(STATE, BlockKind::State).map_err(CheckError::Unusable)?);
@@ -59,33 +58,22 @@ pub(super) fn mend(
     Ok(patch.flush()?)
 }
 
-/// Returns the pages that can be reached and read.
-fn pages_below(context: &mut Context<'_>, root: BlockNo) -> Result<BTreeSet<BlockNo>, CheckError> {
-    let mut reached = BTreeSet::new();
-    tree::check(&mut context.tree, root, &mut |finding| {
-        match finding {
-            Finding::Page { at } if reached.len() < PAGES_MAX => {
-                reached.insert(at);
-            }
-            Finding::Unreadable { page, error: CheckError::Unusable(_) } => {
-                reached.remove(&page);
-            }
-            Finding::Unreadable { error, .. } => return Err(error),
-            _ => {}
-        }
-        Ok(())
-    })?;
-    Ok(reached)
+/// What the block groups say.
+#[derive(Default)]
+struct Found {
+    /// All leaves that are recorded as pages of the tree, ascending.
+    leaves: Vec<BlockNo>,
+    /// How many pages are recorded.
+    page_count: usize,
+    /// Blocks that bitmap and fingerprint store call free.
+    free: Vec<BlockNo>,
+    /// Blocks that one of them calls free where the other one is unusable.
+    free_perhaps: Vec<BlockNo>,
 }
 
-/// Finds leaves that are recorded as pages of the tree but were not reached, and free blocks.
-fn look_through_groups(
-    context: &mut Context<'_>,
-    reached: &BTreeSet<BlockNo>,
-    stray: &mut Vec<BlockNo>,
-    free: &mut Vec<BlockNo>,
-) -> Result<(), CheckError> {
+fn look_through_groups(context: &mut Context<'_>) -> Result<Found, CheckError> {
     let geometry = context.geometry;
+    let mut found = Found::default();
     let [bitmap_count, page_count] =
         [BITMAP_BLOCKS, STORE_PAGES_PER_GROUP].map(|count| usize::try_from(count).expect("few"));
     for group in 0..context.groups_ready() {
@@ -99,66 +87,58 @@ fn look_through_groups(
             if !geometry.is_allocatable(block) {
                 continue;
             }
-            let is_free = usage == Some(BlockUse::Free) && bit(&bitmaps, within) == Some(false);
+            let mark = bit(&bitmaps, within);
+            let free = match (usage, mark) {
+                (Some(BlockUse::Free), Some(false)) => Some(&mut found.free),
+                (Some(BlockUse::Free), None) => Some(&mut found.free_perhaps),
+                (None, Some(false)) if page.is_err() => Some(&mut found.free_perhaps),
+                _ => None,
+            };
             // Enough for any tree that fits the memory; the first ones lie close together.
-            if is_free && free.len() < PAGES_MAX {
+            if let Some(free) = free.filter(|free| free.len() < PAGES_MAX) {
                 free.push(block);
             }
             // Where the entry is lost too, the block's own header must do.
-            let may_be_page = matches!(usage, Some(BlockUse::TreePage)) || page.is_err();
-            if may_be_page && !reached.contains(&block) && stray.len() < PAGES_MAX {
-                let is_leaf =
-                    context.blocks.block(block, BlockKind::TreePage).is_ok_and(|bytes| bytes[LEVEL_OFFSET] == 0);
-                if is_leaf {
-                    stray.push(block);
+            let may_be_page = (usage == Some(BlockUse::TreePage) || page.is_err()) && mark != Some(false);
+            if may_be_page
+                && found.leaves.len() < PAGES_MAX
+                && let Ok(bytes) = context.blocks.block(block, BlockKind::TreePage)
+            {
+                found.page_count += 1;
+                if bytes[LEVEL_OFFSET] == 0 {
+                    found.leaves.push(block);
                 }
             }
         }
         context.meter.advance(0)?;
     }
-    Ok(())
+    Ok(found)
 }
 
-/// Which of two items of one key counts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Precedence {
-    /// The one that is copied.
-    New,
-    /// The one that is there.
-    Old,
-}
-
-/// Copies all items below a page that can be read.
+/// Copies all items below a page that can be read, and of whose leaf `counts` is true, except those that are there.
 fn copy_items(
     context: &mut Context<'_>,
     from: BlockNo,
     patch: &mut Patch<'_>,
     root: &mut BlockNo,
-    precedence: Precedence,
+    counts: impl Fn(BlockNo) -> bool,
 ) -> Result<(), CheckError> {
     let meter = &mut context.meter;
+    let mut is_counted = false;
     tree::check(&mut context.tree, from, &mut |finding| {
         match finding {
-            Finding::Page { .. } => meter.advance(0)?,
-            Finding::Item { key, value } => copy_item(patch, root, &key, value, precedence)?,
-            Finding::Unreadable { error: CheckError::Unusable(_), .. } | Finding::Damage(_) => {}
+            Finding::Page { at } => {
+                is_counted = counts(at);
+                meter.advance(0)?;
+            }
+            Finding::Item { key, value } if is_counted && tree::get(patch, *root, &key)?.is_none() => {
+                tree::insert(patch, root, &key, value)?;
+                patch.flush_if_many()?;
+            }
+            Finding::Item { .. } | Finding::Unreadable { error: CheckError::Unusable(_), .. } | Finding::Damage(_) => {}
             Finding::Unreadable { error, .. } => return Err(error),
         }
         Ok(())
     })?;
-    Ok(())
-}
-
-fn copy_item(
-    patch: &mut Patch<'_>,
-    root: &mut BlockNo,
-    key: &Key,
-    value: &[u8],
-    precedence: Precedence,
-) -> Result<(), CheckError> {
-    if precedence == Precedence::New || tree::get(patch, *root, key)?.is_none() {
-        tree::insert(patch, root, key, value)?;
-        patch.flush_if_many()?;
-    }
     Ok(())
 }

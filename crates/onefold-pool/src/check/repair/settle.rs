@@ -117,31 +117,29 @@ impl Plan {
         })
     }
 
-    /// Gives what no directory leads to a name in `/lost+found`: its number.
+    /// Gives what no directory leads to a name in `/lost+found`: its number. A directory holds only files of its own
+    /// sharing domain, so each domain but the root's has a directory there.
     fn attach(&self, engine: &Engine, lost: &[Ino]) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
         }
         let now = engine.environment.clock.now();
-        let place = Name::new(LOST_AND_FOUND, &engine.name_hash)?;
-        let new = NewFile { kind: FileKind::Directory, mode: 0o700, umask: 0, uid: 0, gid: 0, rdev: 0 };
-        let home = engine.run(Privilege::Freeing, |op| {
-            if let Some(entry) = op.find_entry(Ino::ROOT, place)? {
-                return Ok(entry.item.ino);
-            }
-            let mut root = op.directory(Ino::ROOT)?;
-            let inode = op.new_inode(&root, &new, now)?;
-            op.add_entry(&mut root, place, &inode, now)?;
-            Ok(inode.attr.ino)
-        })?;
+        let home = found_directory(engine, Ino::ROOT, LOST_AND_FOUND, None)?;
+        let home_domain = engine.view(|op| op.directory(home))?.attr.domain;
         for &ino in lost {
+            let attr = engine.view(|op| op.inode(ino))?.attr;
+            let place = if attr.kind == FileKind::Directory || attr.domain == home_domain {
+                home
+            } else {
+                found_directory(engine, home, format!("domain-{}", attr.domain).as_bytes(), Some(attr.domain))?
+            };
             let text = format!("inode-{}", ino.0);
             let name = Name::new(text.as_bytes(), &engine.name_hash)?;
             engine.run(Privilege::Freeing, |op| {
                 let mut inode = op.inode(ino)?;
-                let mut directory = op.directory(home)?;
+                let mut directory = op.directory(place)?;
                 if inode.attr.kind == FileKind::Directory {
-                    inode.parent = home.0;
+                    inode.parent = place.0;
                 } else {
                     inode.attr.link_count = 1;
                 }
@@ -151,4 +149,25 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Returns a directory in `parent`, made if there is none, of a sharing domain of its own if that is given. Only root may
+/// look into it.
+fn found_directory(engine: &Engine, parent: Ino, name: &[u8], domain: Option<u16>) -> Result<Ino> {
+    let now = engine.environment.clock.now();
+    let place = Name::new(name, &engine.name_hash)?;
+    let new = NewFile { kind: FileKind::Directory, mode: 0o700, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    engine.run(Privilege::Freeing, |op| {
+        if let Some(entry) = op.find_entry(parent, place)? {
+            return Ok(entry.item.ino);
+        }
+        let mut parent = op.directory(parent)?;
+        let mut inode = op.new_inode(&parent, &new, now)?;
+        if let Some(domain) = domain {
+            inode.attr.domain = domain;
+            op.put_inode(&inode)?;
+        }
+        op.add_entry(&mut parent, place, &inode, now)?;
+        Ok(inode.attr.ino)
+    })
 }

@@ -1,0 +1,120 @@
+//! A pool state that is lost, made anew from what the pool holds: how many block groups are in use, and which page is
+//! the root of the names tree. Counters stay 0; who makes the block groups anew counts them.
+
+use onefold_block::BlockNo;
+
+use super::reader::{CheckError, Reader};
+use crate::engine::open::COUNTER_MAX;
+use crate::format::BlockBytes;
+use crate::format::geometry::{BITMAP_BLOCKS, ENTRIES_PER_STORE_PAGE, Geometry, STATE, STORE_PAGES_PER_GROUP};
+use crate::format::header::{self, BlockKind};
+use crate::format::items::{self, DirItem, ItemKind};
+use crate::format::state::Field;
+use crate::format::store_page::{self, BlockUse};
+use crate::format::superblock::Superblock;
+use crate::tree::{self, Finding};
+
+/// Where a page of the tree keeps its level.
+pub(super) const LEVEL_OFFSET: usize = 16;
+/// Numbers that are skipped: files that were removed may have had them, and numbers are never used again.
+const NUMBERS_SKIPPED: u64 = 1 << 20;
+
+/// Returns a sealed pool state. Where no page proves to be the root, it names block 0, which nobody takes for a page.
+pub(super) fn rebuild(reader: &mut Reader<'_>, superblock: &Superblock) -> Box<BlockBytes> {
+    let geometry = &superblock.geometry;
+    let ready = groups_ready(reader, geometry);
+    let root = find_root(reader, geometry, ready).unwrap_or(BlockNo(0));
+    let (ino_max, reclaim_max) = highest_numbers(reader, root);
+    let mut state = Box::new(header::blank(superblock.pool_tag(), BlockKind::State, STATE));
+    for (field, value) in [
+        (Field::TreeRoot, root.0),
+        (Field::NextIno, ino_max + NUMBERS_SKIPPED),
+        (Field::GroupsReady, ready),
+        (Field::NextReclaim, reclaim_max + NUMBERS_SKIPPED),
+    ] {
+        state[field.range()].copy_from_slice(&value.to_le_bytes());
+    }
+    header::seal(&mut state);
+    state
+}
+
+/// Returns how many groups are in use: they are taken into use in order, and each has its structures from then on.
+fn groups_ready(reader: &mut Reader<'_>, geometry: &Geometry) -> u64 {
+    let has_structures = |reader: &mut Reader<'_>, group| {
+        let is_bitmap = |index| reader.block(geometry.bitmap_block(group, index), BlockKind::Bitmap).is_ok();
+        if (0..BITMAP_BLOCKS).any(is_bitmap) {
+            return true;
+        }
+        (0..STORE_PAGES_PER_GROUP)
+            .any(|index| reader.block(geometry.store_page(group, index), BlockKind::StorePage).is_ok())
+    };
+    (0..geometry.group_count()).take_while(|&group| group == 0 || has_structures(reader, group)).count() as u64
+}
+
+/// Pages of the highest level so far.
+#[derive(Default)]
+struct Highest {
+    level: u8,
+    pages: Vec<BlockNo>,
+}
+
+impl Highest {
+    fn take(&mut self, at: BlockNo, level: u8) {
+        if level > self.level {
+            *self = Highest { level, pages: Vec::new() };
+        }
+        // One is the root, two prove that there is none: more need no room.
+        if level == self.level && self.pages.len() < 2 {
+            self.pages.push(at);
+        }
+    }
+}
+
+/// Finds the one page of the highest level among those that are recorded as pages of the names tree.
+fn find_root(reader: &mut Reader<'_>, geometry: &Geometry, ready: u64) -> Option<BlockNo> {
+    let (mut recorded, mut possible) = (Highest::default(), Highest::default());
+    let page_count = usize::try_from(STORE_PAGES_PER_GROUP).expect("193");
+    for group in 0..ready {
+        let pages = reader.run(geometry.store_page(group, 0), page_count, BlockKind::StorePage);
+        for within in 0..geometry.group_blocks(group) {
+            let block = geometry.group_first(group).plus(within);
+            let page = &pages[usize::try_from(within / ENTRIES_PER_STORE_PAGE).expect("below 193")];
+            let index = usize::try_from(within % ENTRIES_PER_STORE_PAGE).expect("below 170");
+            let usage = page.as_ref().ok().and_then(|page| store_page::entry(page, index)).map(|entry| entry.usage);
+            let highest = match usage {
+                Some(BlockUse::TreePage) => &mut recorded,
+                None if geometry.is_allocatable(block) => &mut possible,
+                _ => continue,
+            };
+            if let Ok(bytes) = reader.block(block, BlockKind::TreePage) {
+                highest.take(block, bytes[LEVEL_OFFSET]);
+            }
+        }
+    }
+    let found = if recorded.pages.is_empty() { possible } else { recorded };
+    match found.pages[..] {
+        [root] => Some(root),
+        _ => None,
+    }
+}
+
+/// Returns the highest inode number and the highest number in the reclaim list below a root.
+fn highest_numbers(reader: &mut Reader<'_>, root: BlockNo) -> (u64, u64) {
+    let (mut ino_max, mut reclaim_max) = (1, 0);
+    // What cannot be read gives no number; those that are found later are looked at again when names are mended.
+    let _ = tree::check(reader, root, &mut |finding| -> Result<(), CheckError> {
+        if let Finding::Item { key, value } = finding {
+            match items::item_kind(&key) {
+                Some(ItemKind::Reclaim) => reclaim_max = reclaim_max.max(key.sub),
+                Some(ItemKind::DirEntry) => {
+                    ino_max = DirItem::decode(value).map_or(ino_max, |item| ino_max.max(item.ino.0));
+                }
+                Some(_) => ino_max = ino_max.max(key.ino),
+                None => {}
+            }
+        }
+        Ok(())
+    });
+    let bound = COUNTER_MAX - NUMBERS_SKIPPED;
+    (ino_max.min(bound), reclaim_max.min(bound))
+}

@@ -1,0 +1,72 @@
+//! Data blocks that files of several sharing domains name: the files of all domains but the block's own get blocks of
+//! their own, by writes like any other.
+
+use onefold_block::BlockNo;
+
+use super::names::each_item;
+use crate::attr::{FileKind, Ino};
+use crate::engine::Engine;
+use crate::error::{PoolError, Result};
+use crate::format::inode::Inode;
+use crate::format::items::{self, ItemKind};
+use crate::format::map_node::MapEntry;
+use crate::meta::Privilege;
+use crate::names::inodes::blocks_spanned;
+
+/// Blocks of a file that are looked at under one hold of the metadata lock.
+const BLOCKS_PER_STEP: u64 = 508;
+
+/// Looks through all files, and copies what belongs to another domain.
+///
+/// # Errors
+/// [`PoolError::NoSpace`]; device errors.
+pub(super) fn mend(engine: &Engine) -> Result<()> {
+    let mut result = Ok(());
+    each_item(engine, |key, value| {
+        let is_inode = items::item_kind(&key) == Some(ItemKind::Inode);
+        let inode = Inode::decode(Ino(key.ino), value).filter(|_| is_inode && result.is_ok());
+        if let Some(inode) = inode.filter(|inode| inode.attr.kind == FileKind::Regular && inode.mapped > 0) {
+            result = mend_file(engine, &inode);
+        }
+    })?;
+    result
+}
+
+fn mend_file(engine: &Engine, inode: &Inode) -> Result<()> {
+    let (ino, end) = (inode.attr.ino, blocks_spanned(inode.attr.size_bytes));
+    let mut first = 0;
+    while first < end {
+        for index in foreign_blocks(engine, ino, first, (end - first).min(BLOCKS_PER_STEP))? {
+            let content = match engine.file_block(ino, index) {
+                Ok(content) => content,
+                // Nobody can copy what cannot be read; a check goes on telling of it.
+                Err(PoolError::Io { action: "read", .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            engine.store_blocks(ino, index, &[&content[..]], Privilege::Normal, &mut |_, _| Ok(()))?;
+        }
+        first += BLOCKS_PER_STEP;
+    }
+    Ok(())
+}
+
+/// Returns the places among `count` from `first` of a file that name a block of another domain.
+fn foreign_blocks(engine: &Engine, ino: Ino, first: u64, count: u64) -> Result<Vec<u64>> {
+    engine.view(|op| {
+        let inode = op.inode(ino)?;
+        let mut entries = vec![MapEntry::Hole; usize::try_from(count).expect("at most 508")];
+        op.map_read(&inode, first, &mut entries)?;
+        let named: Vec<(u64, BlockNo)> = (first..)
+            .zip(&entries)
+            .filter_map(|(index, entry)| if let MapEntry::Block(block) = entry { Some((index, *block)) } else { None })
+            .collect();
+        op.want_entries(named.iter().map(|(_, block)| *block))?;
+        let mut foreign = Vec::new();
+        for (index, block) in named {
+            if op.entry(block)?.domain != inode.attr.domain {
+                foreign.push(index);
+            }
+        }
+        Ok(foreign)
+    })
+}

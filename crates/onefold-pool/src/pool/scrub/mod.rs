@@ -1,0 +1,224 @@
+//! Scrub: reads all stored data while the pool is in use, and compares it with its fingerprints.
+//!
+//! Blocks are pinned while they are read: one that is freed meanwhile is not handed out again before, so what is read
+//! is what its entry describes. A block that does not match is believed damaged only if its entry is still the same.
+//! Files are named by a second walk ([`files`]), and only if something is wrong. A damaged block is marked, so that no
+//! later write is shared with it.
+//!
+//! Entries are looked at together with their bits in the bitmap: a block in use that is marked as free would be handed
+//! out, and refused, one day.
+
+mod files;
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use onefold_block::block::BLOCK_BYTES_U64;
+use onefold_block::{AlignedBuffer, BlockNo, Timestamp};
+
+use super::Pool;
+use crate::check::data::{self, Described, mismatches};
+use crate::check::findings::PROBLEMS_MAX;
+use crate::check::{CheckReport, Problem, ScrubOptions};
+use crate::engine::Engine;
+use crate::error::{PoolError, Result};
+use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, STORE_PAGES_PER_GROUP};
+use crate::format::header::BlockKind;
+use crate::format::state::Field;
+use crate::format::store_page::{self, BlockUse, Entry};
+use crate::meta::op::damaged;
+use crate::meta::{Op, OpResult};
+use crate::progress::Progress;
+
+/// Longest sleep before the caller is asked again whether to go on.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// Pins given back when dropped.
+struct Pinned<'e> {
+    engine: &'e Engine,
+    blocks: Vec<Described>,
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        let mut meta = self.engine.meta();
+        for described in &self.blocks {
+            meta.in_flight.unpin(described.block);
+        }
+    }
+}
+
+/// Keeps reading below a rate.
+struct Pace<'p> {
+    bytes_per_second: Option<u64>,
+    started: Timestamp,
+    bytes_done: u64,
+    progress: &'p dyn Progress,
+}
+
+impl Pool {
+    /// Reads every stored block and compares it with its fingerprint; the files that damaged blocks hit are named. What
+    /// is written while it runs may be left out: it is as new as can be.
+    ///
+    /// It goes on after damage.
+    ///
+    /// # Errors
+    /// [`PoolError::Invalid`] for a rate of 0; a pool that has stopped.
+    pub fn scrub(&self, options: &ScrubOptions, progress: &dyn Progress) -> Result<CheckReport> {
+        if options.bytes_per_second == Some(0) {
+            return Err(PoolError::Invalid("a scrub that reads nothing in a second never ends"));
+        }
+        let engine = &*self.engine;
+        let geometry = engine.meta().geometry;
+        let pages = engine.meta().state(Field::GroupsReady) * STORE_PAGES_PER_GROUP;
+        let started = engine.environment.clock.now();
+        let mut pace = Pace { bytes_per_second: options.bytes_per_second, started, bytes_done: 0, progress };
+        let mut report = CheckReport::default();
+        let total = pages * ENTRIES_PER_STORE_PAGE;
+        for page_no in 0..pages {
+            let bytes = match scrub_page(engine, page_no, &mut report) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    files::add(&mut report, error)?;
+                    0
+                }
+            };
+            let done = (page_no + 1) * ENTRIES_PER_STORE_PAGE;
+            if progress.update(done, total).is_break() || pace.wait(engine, bytes, done, total).is_break() {
+                report.stopped = true;
+                break;
+            }
+        }
+        report.blocks_checked = report.data_blocks_hashed.min(geometry.total_blocks);
+        files::name_files(engine, &mut report)?;
+        Ok(report)
+    }
+}
+
+/// Reads and compares all data that a store page describes. Returns the bytes read.
+fn scrub_page(engine: &Engine, page_no: u64, report: &mut CheckReport) -> Result<u64> {
+    let pinned = pin(engine, page_no)?;
+    let mut problems = read_and_compare(engine, &pinned)?;
+    match marked_free(engine, page_no) {
+        Ok(blocks) => problems.extend(blocks.into_iter().map(|block| {
+            let what = "the block is marked as free, but it is in use: it can be handed out no more";
+            problem("bitmap", block, what.to_owned())
+        })),
+        Err(error) => drop(files::add(report, error)?),
+    }
+    for problem in problems {
+        report.problems_total += 1;
+        if report.problems.len() < PROBLEMS_MAX {
+            report.problems.push(problem);
+        }
+    }
+    report.data_blocks_hashed += pinned.blocks.len() as u64;
+    Ok(pinned.blocks.len() as u64 * BLOCK_BYTES_U64)
+}
+
+fn problem(structure: &'static str, block: BlockNo, what: String) -> Problem {
+    Problem { structure, block: Some(block), files: Vec::new(), what }
+}
+
+/// Pins the data blocks that a store page describes.
+fn pin(engine: &Engine, page_no: u64) -> Result<Pinned<'_>> {
+    let blocks = engine.view(|op| {
+        let mut described = Vec::new();
+        each_used(op, page_no, |block, entry| {
+            if entry.usage == BlockUse::Data {
+                described.push(Described { block, fingerprint: entry.fingerprint, domain: entry.domain });
+            }
+        })?;
+        // The last step of the look: it cannot be tried again after this.
+        for described in &described {
+            op.meta.in_flight.pin(described.block);
+        }
+        Ok(described)
+    })?;
+    Ok(Pinned { engine, blocks })
+}
+
+/// Returns the blocks that a store page says are in use and the bitmap says are free.
+fn marked_free(engine: &Engine, page_no: u64) -> Result<Vec<BlockNo>> {
+    engine.view(|op| {
+        let mut used = Vec::new();
+        each_used(op, page_no, |block, _| used.push(block))?;
+        let mut wrong = Vec::new();
+        for block in used {
+            if !op.is_marked_used(block)? {
+                wrong.push(block);
+            }
+        }
+        Ok(wrong)
+    })
+}
+
+/// Shows all entries of a store page that are in use.
+fn each_used(op: &mut Op<'_>, page_no: u64, mut show: impl FnMut(BlockNo, &Entry)) -> OpResult<()> {
+    let geometry = op.meta.geometry;
+    let (at, first) = geometry.store_page_by_no(page_no);
+    let page = op.block(at, BlockKind::StorePage)?;
+    for index in 0..ENTRIES_PER_STORE_PAGE {
+        let entry = store_page::entry(page, usize::try_from(index).expect("below 170"))
+            .ok_or_else(|| damaged(BlockKind::StorePage.name(), at, "an entry makes no sense"))?;
+        let block = first.plus(index);
+        if entry.usage != BlockUse::Free && geometry.is_allocatable(block) {
+            show(block, &entry);
+        }
+    }
+    Ok(())
+}
+
+fn read_and_compare(engine: &Engine, pinned: &Pinned<'_>) -> Result<Vec<Problem>> {
+    let described = &pinned.blocks;
+    if described.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut buffer = AlignedBuffer::zeroed(described.len());
+    let blocks: Vec<BlockNo> = described.iter().map(|one| one.block).collect();
+    // From the device, not from any cache: what is there is the question.
+    let unread = data::read(&*engine.device, &blocks, &mut buffer);
+    let mut problems = Vec::new();
+    for block in mismatches(|domain| engine.key(domain), described, &buffer) {
+        let Some(expected) = described.iter().find(|one| one.block == block) else { continue };
+        let entry = engine.view(|op| op.entry(block))?;
+        if entry.usage != BlockUse::Data || entry.fingerprint != expected.fingerprint {
+            continue;
+        }
+        // Where it cannot be marked, the pool has stopped or the entry's page is damaged: the next page tells.
+        drop(engine.quarantine(block));
+        let what = match unread.iter().find(|(unread, _)| *unread == block) {
+            Some((_, error)) => format!("the block cannot be read: {error}"),
+            None => "the content is not what was written: it does not match its fingerprint".to_owned(),
+        };
+        problems.push(problem("data", block, what));
+    }
+    Ok(problems)
+}
+
+impl Pace<'_> {
+    /// Waits until `bytes` more may have been read.
+    fn wait(&mut self, engine: &Engine, bytes: u64, done: u64, total: u64) -> ControlFlow<()> {
+        let Some(rate) = self.bytes_per_second else { return ControlFlow::Continue(()) };
+        self.bytes_done += bytes;
+        // No more than this step's share: a clock that was set back must not stop a scrub.
+        let mut left = Duration::from_secs_f64(bytes as f64 / rate as f64);
+        while !left.is_zero() {
+            let due = Duration::from_secs_f64(self.bytes_done as f64 / rate as f64);
+            let early = due.saturating_sub(elapsed(self.started, engine.environment.clock.now()));
+            let nap = early.min(left).min(SLEEP_MAX);
+            if nap.is_zero() {
+                break;
+            }
+            engine.environment.clock.sleep(nap);
+            left = left.saturating_sub(nap);
+            self.progress.update(done, total)?;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn elapsed(from: Timestamp, to: Timestamp) -> Duration {
+    let since_1970 = |time: Timestamp| Duration::new(u64::try_from(time.seconds).unwrap_or(0), time.nanoseconds);
+    since_1970(to).saturating_sub(since_1970(from))
+}
