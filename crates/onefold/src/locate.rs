@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use crate::dead_mount::is_dead;
+use crate::dead_mount::{self, is_dead};
 use crate::failure::{Failure, Outcome};
 use crate::mounts::{self, Mount};
 
@@ -28,6 +28,13 @@ pub(crate) enum Located {
 pub(crate) fn locate(target: &Path) -> Outcome<Located> {
     let cannot = || format!("cannot find a pool at `{}`", target.display());
     let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
+    // First without a look at it: behind a daemon that can't end, that would wait for ever.
+    let named = std::path::absolute(target);
+    if let Some(mount) = named.ok().and_then(|path| mounts::containing(&mounts, &path))
+        && dead_mount::was_killed(mount)
+    {
+        return Ok(Located::Stale(mount.clone()));
+    }
     let found = fs::canonicalize(target).and_then(|path| Ok((fs::metadata(&path)?, path)));
     let (metadata, path) = match found {
         Ok(found) => found,

@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Makes more dirty memory than there is: dirty.py map|write FILE MIB SEED writes a file, dirty.py verify FILE MIB SEED reads it.
+"""Makes more dirty memory than there is.
+
+    dirty.py map|write FILE MIB SEED      writes a file
+    dirty.py verify FILE MIB SEED         ends with 1 unless the file is as one of those has written it
+    dirty.py forever FILE MIB             goes on changing a shared mapping until it is killed
 
 `map` changes pages of a shared mapping, all of them twice, and leaves it to the kernel when they are written; `write`
 writes through the page cache. Both end with fsync.
@@ -27,6 +31,15 @@ def by_mapping(fd, mib, seed):
         mapping.flush()
 
 
+def for_ever(path, mib):
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    os.ftruncate(fd, mib * MIB)
+    with mmap.mmap(fd, mib * MIB) as mapping:
+        while True:
+            for number in range(mib):
+                mapping[number * MIB : (number + 1) * MIB] = os.urandom(MIB)
+
+
 def by_writes(fd, mib, seed):
     for number in range(mib):
         os.pwrite(fd, piece(seed, number), number * MIB)
@@ -40,7 +53,10 @@ def verify(path, mib, seed):
 
 
 def main():
-    how, path, mib, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    how, path, mib = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    if how == "forever":
+        for_ever(path, mib)
+    seed = sys.argv[4]
     if how == "verify":
         verify(path, mib, seed)
         return

@@ -152,7 +152,7 @@ fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<
     let cannot = || format!("cannot mount `{}` at `{}`", places.pool.display(), places.mountpoint.display());
     let mode = if arguments.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
     let device = Arc::new(open_device_of_the_dying(&places.pool, mode)?);
-    clear_dead_mounts(places).map_err(|failure| failure.wrap(cannot()))?;
+    clear_dead_mounts(&places.pool).map_err(|failure| failure.wrap(cannot()))?;
     if !device.is_direct() {
         log.error("the pool's file system has no O_DIRECT: its page cache may hide a failed flush");
     }
@@ -177,18 +177,21 @@ fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<
 fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> {
     let started = Instant::now();
     while matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) && started.elapsed() < DYING_TIME_MAX {
-        if let Located::Mounted { .. } = locate::locate(pool)? {
-            break;
+        match locate::locate(pool)? {
+            Located::Mounted { .. } => break,
+            // It may need the mount to be taken away before it can end, and no other can have the lock meanwhile.
+            Located::Stale(mount) if dead_mount::was_killed(&mount) => clear_dead_mounts(pool)?,
+            Located::Stale(_) | Located::Offline(_) => {}
         }
         thread::sleep(DYING_POLL);
     }
     open_device(pool, mode)
 }
 
-/// Takes away what killed daemons of this pool have left mounted. Done under the pool's lock: it can't be the mount of a
-/// daemon that is starting.
-fn clear_dead_mounts(places: &Places) -> Outcome<()> {
-    let cleared = dead_mount::clear_all_of(&places.pool)
+/// Takes away what killed daemons of this pool have left mounted. Done while this process or a dying one has the pool's
+/// lock: it can't be the mount of a daemon that is starting.
+fn clear_dead_mounts(pool: &Path) -> Outcome<()> {
+    let cleared = dead_mount::clear_all_of(pool)
         .map_err(|error| Failure::of_io("cannot take away the mount of a daemon that has died", &error))?;
     for mount in cleared {
         eprintln!("took away the mount at {}, whose daemon had died", mount.mountpoint.display());
