@@ -162,12 +162,43 @@ fn a_daemon_that_died_is_cleared_away_and_its_pool_recovers() {
     run("kill", &["-9", &mount.process.to_string()]);
     wait_for_the_end_of(mount.process);
     onefold("pool stat", &[&mount.mountpoint]).failed(FAILED, "daemon has died");
-    onefold("pool mount", &[&mount.pool, &mount.mountpoint]).failed(FAILED, "daemon has died");
     let cleared = onefold("pool umount --json", &[&mount.pool]).done().json();
     assert_eq!(cleared["daemon_had_died"], true);
     onefold("pool mount", &[&mount.pool, &mount.mountpoint]).done();
     assert!(equal(&image, &mount.file("one.raw")), "what import said is done is there");
     mount.unmount_and_check();
+}
+
+/// The next mount was refused until somebody unmounted the dead one by hand.
+#[test]
+fn the_next_mount_takes_the_mount_of_a_killed_daemon_away() {
+    let Some(mount) = Mount::new("") else { return };
+    let other = mount.folder.path("other");
+    fs::create_dir(&other).unwrap();
+    let mut process = mount.process;
+    for place in [&mount.mountpoint, &other] {
+        run("kill", &["-9", &process.to_string()]);
+        wait_for_the_end_of(process);
+        onefold("pool check", &[&mount.pool]).done();
+        process = onefold("pool mount --json", &[&mount.pool, place]).done().json()["process"].as_u64().unwrap();
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert_eq!(table.matches(text(&mount.pool)).count(), 1, "{table}");
+    }
+    onefold("pool umount", &[&other]).done();
+    onefold("pool check --data", &[&mount.pool]).done();
+}
+
+/// A pool is not mounted over the dead mount of another one: who cares for that one may want to know.
+#[test]
+fn a_dead_mount_of_another_pool_is_left_alone() {
+    let Some(mount) = Mount::new("") else { return };
+    run("kill", &["-9", &mount.process.to_string()]);
+    wait_for_the_end_of(mount.process);
+    let other = mount.folder.path("other.pool");
+    onefold("pool create --size 64M", &[&other]).done();
+    let refused = onefold("pool mount", &[&other, &mount.mountpoint]).failed(FAILED, "as a mount point");
+    assert!(refused.err.contains("cause: "), "{refused:?}");
+    onefold("pool umount", &[&mount.mountpoint]).done();
 }
 
 #[test]

@@ -1,9 +1,10 @@
-# Thousands of random operations do on a pool what they do on the host's file system
-# limit: 120 s
-new_pool 2G
+# Thousands of random operations do on a pool what they do on the host's file system, and `check` finds it sound meanwhile
+# limit: 240 s
+new_pool 512M
 mkdir "$mnt/tested" "$dir/reference"
 for seed in 1 2 3; do
-    python3 "$tools/model.py" "$mnt/tested" "$dir/reference" --seed "$seed" --operations 2500
+    python3 "$tools/model.py" "$mnt/tested" "$dir/reference" --seed "$seed" --operations 2500 \
+        --examine 100 "$tools/check_running.sh" "$daemon" "$pool" "$dir/copy"
     # The next round goes on with what is there.
     remount_pool
 done

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Does the same random operations in two directories and compares what comes of them.
 
-    model.py TESTED REFERENCE [--seed N] [--operations N]
+    model.py TESTED REFERENCE [--seed N] [--operations N] [--examine EVERY COMMAND...]
 
 TESTED lies in a pool, REFERENCE on a file system that is trusted. Both must hold
 the same at the start, and may hold much. After each operation its result is
 compared (a failure by its errno), from time to time and at the end all names,
-attributes and contents are. The seed names the operations; a difference prints it
+attributes and contents are. After so many operations as EVERY says, COMMAND must
+succeed: it examines the pool. The seed names the operations; a difference prints it
 and the last operations.
 """
 
@@ -17,6 +18,7 @@ import hashlib
 import os
 import random
 import stat
+import subprocess
 import sys
 
 BLOCK = 4096
@@ -290,9 +292,16 @@ class Model:
                 raise Difference(f"`{name}`\n  pool:      {tested.get(name)}\n  reference: {reference.get(name)}")
         return len(reference) - 1
 
-    def run(self, operations):
+    def examine(self, command):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode != 0:
+            raise Difference(f"{command} ended with {done.returncode}: {done.stdout}")
+
+    def run(self, operations, every, command):
         for number in range(operations):
             self.step()
+            if every and number % every == every - 1:
+                self.examine(command)
             if number % COMPARE_EVERY == COMPARE_EVERY - 1:
                 self.compare()
         for handle in list(self.handles):
@@ -306,11 +315,12 @@ def main():
     parser.add_argument("reference")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--operations", type=int, default=2000)
+    parser.add_argument("--examine", nargs="+", default=["0"], metavar=("EVERY", "COMMAND"))
     options = parser.parse_args()
     os.umask(0o022)
     model = Model([Side(options.tested), Side(options.reference)], options.seed)
     try:
-        files = model.run(options.operations)
+        files = model.run(options.operations, int(options.examine[0]), options.examine[1:])
     except Difference as difference:
         print("the last operations:", *model.history, sep="\n  ")
         sys.exit(f"seed {options.seed}: the pool differs: {difference}")
