@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use onefold_block::BlockDevice;
 use onefold_block::clock::SystemClock;
 use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
-use onefold_export::{MountOptions, ServeError, Stopper, mount};
+use onefold_export::{MountOptions, ServeError, Stopper, UnmountError, mount};
 use onefold_pool::check::{CheckOptions, check};
 use onefold_pool::{CreateOptions, Environment, MEMORY_BYTES_MIN, NoProgress, OpenOptions, Pool};
 
@@ -98,9 +99,18 @@ impl TestMount {
         (self.device.clone(), result)
     }
 
+    /// A program that another test is just starting holds all open files of this process until it is loaded.
+    fn unmount_when_unused(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while let Err(error) = self.stopper.try_unmount() {
+            assert!(matches!(error, UnmountError::Busy) && Instant::now() < deadline, "{error}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Unmounts, checks the pool and returns its device.
     pub fn end(self) -> Arc<MemoryDevice> {
-        self.stopper.try_unmount().unwrap();
+        self.unmount_when_unused();
         let (device, result) = self.wait();
         result.unwrap();
         assert_clean(&device);

@@ -407,7 +407,11 @@ mod tests {
     fn a_journal_picked_by_size_always_suffices() {
         for blocks in (DEVICE_BLOCKS_MIN..600_000).step_by(509).chain([1 << 24, 1 << 32, 1 << 40]) {
             for placement in [StorePlacement::InGroups, StorePlacement::AtEnd] {
-                let layout = Geometry::plan(blocks, None, placement).unwrap();
+                // With its stores at the end, the least device has no room for anything else.
+                let Some(layout) = Geometry::plan(blocks, None, placement) else {
+                    assert!(placement == StorePlacement::AtEnd && blocks < 2 * DEVICE_BLOCKS_MIN, "{blocks}");
+                    continue;
+                };
                 assert!(layout.ensure_journal_suffices().is_ok(), "{layout:?}");
             }
         }
