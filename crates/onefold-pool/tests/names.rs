@@ -41,6 +41,9 @@ fn a_dot_leads_to_any_file_but_two_dots_only_from_directories() {
     assert!(matches!(pool.lookup(file, b".."), Err(PoolError::NotADirectory)));
     assert!(matches!(pool.lookup(file, b"below"), Err(PoolError::NotADirectory)));
     assert!(matches!(pool.lookup(Ino(9999), b"."), Err(PoolError::NotFound)));
+    // Seen: a handle of a removed file opened it again until the inode was reaped.
+    pool.unlink(Ino::ROOT, b"file").unwrap();
+    assert!(matches!(pool.lookup(file, b"."), Err(PoolError::NotFound)));
 }
 
 #[test]

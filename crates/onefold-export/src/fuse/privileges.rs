@@ -42,7 +42,8 @@ pub(crate) fn drop_from(pool: &Pool, ino: Ino) -> onefold_pool::Result<()> {
 
 /// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose.
 pub(super) fn mode_without(attr: &Attr) -> Option<u16> {
-    if attr.kind != FileKind::Regular {
+    // Of a directory the bits are about inheritance. Special files have nothing to run, but lose them all the same.
+    if attr.kind == FileKind::Directory {
         return None;
     }
     // Without group execution the bit means mandatory locking, not a privilege.
@@ -86,6 +87,10 @@ mod tests {
         assert_eq!(mode_after(FileKind::Regular, 0o2644), None);
         assert_eq!(mode_after(FileKind::Regular, 0o1777), None);
         assert_eq!(mode_after(FileKind::Directory, 0o6755), None, "inheritance, no privilege");
+        // Seen: a user's chown of a fifo kept both bits, as pjdfstest noticed.
+        for special in [FileKind::Fifo, FileKind::Socket, FileKind::CharDevice, FileKind::BlockDevice] {
+            assert_eq!(mode_after(special, 0o6555), Some(0o555));
+        }
     }
 
     #[test]

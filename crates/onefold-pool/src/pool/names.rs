@@ -15,8 +15,8 @@ const LIST_ENTRIES: usize = 128;
 const LINKS_MAX: u32 = u32::MAX / 2;
 
 impl Pool {
-    /// Looks a name up; the dots are names too, and `.` is one of any file: a door that knows only a number asks for it.
-    /// Takes a hold.
+    /// Looks a name up; the dots are names too. `.` is one of any file that still has another name: a door that keeps
+    /// nothing but a number of it asks so. Takes a hold.
     ///
     /// # Errors
     /// [`PoolError::NotFound`], [`PoolError::NotADirectory`], [`PoolError::NameTooLong`].
@@ -32,6 +32,10 @@ impl Pool {
                 }
             };
             let attr = op.inode(ino)?.door_attr();
+            if name == b"." && attr.link_count == 0 {
+                // On its way out: what is kept of it by number is stale.
+                return Err(PoolError::NotFound.into());
+            }
             op.hold(ino);
             Ok(attr)
         })

@@ -451,8 +451,9 @@ impl Pair<'_> {
         let expected = match &name[..] {
             _ if name.len() > 255 => Err("NameTooLong"),
             b"" | b"a/b" | b"a\0b" => Err("Invalid"),
-            _ if node.kind != FileKind::Directory => Err("NotADirectory"),
+            b"." if node.links == 0 => Err("NotFound"),
             b"." => Ok(parent),
+            _ if node.kind != FileKind::Directory => Err("NotADirectory"),
             b".." if parent == ROOT => Ok(ROOT),
             b".." => Ok(node.parent),
             _ => node.entries.get(&name).copied().ok_or("NotFound"),
