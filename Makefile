@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash races soak kill fuzz bench fmt clean
+.PHONY: help demo build test lint crash posix races soak kill fuzz bench fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,9 @@ kill: ## Kills the daemon under writers, hundreds of times, and looks for what w
 
 fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 11 targets.
 	@scripts/fuzz.sh
+
+posix: ## Public POSIX suites, fsx and stress-ng at length, under each kind of mount. FSX_SEEDS and others: scripts/posix.sh.
+	@scripts/posix.sh
 
 bench: ## Compares a pool with ext4 on the same disk, side by side. QUICK=1 takes under 3 minutes.
 	@scripts/install-deps.sh build bench

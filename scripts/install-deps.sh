@@ -7,7 +7,8 @@
 #   bench   what the benchmarks measure with
 #   fuzz    what the fuzzing engine is built with
 #
-# With --list it only prints what it would install. Packages come from the archives that apt is configured for. Says what it will install
+# With --list it only prints what it would install. Packages come from the archives that apt is configured for; two
+# programs of the tests are built by cargo, into the folder for build results. Says what it will install
 # before it does; says nothing and returns at once where all of it is there. A program
 # counts as there when it is in PATH, whoever put it there: an existing toolchain or QEMU
 # is used, never replaced.
@@ -46,11 +47,41 @@ test             git                      git
 test             sqlite3                  sqlite3
 test             acl                      setfacl
 test             attr                     setfattr
+test             stress-ng                stress-ng
 fuzz             g++                      c++
 demo,bench       mmdebstrap               mmdebstrap
 demo,bench       fdisk                    sfdisk
 demo,bench       debian-archive-keyring   /usr/share/keyrings/debian-archive-keyring.gpg
 "
+
+# Programs that only cargo has, one a line: group, name, version. They are put into the folder for build results, so that
+# nothing else of the machine changes.
+readonly CARGO_PROGRAMS="
+test  fsx        0.3.2
+test  pjdfstest  0.2.2
+"
+
+# Prints `NAME@VERSION` of the groups' programs from cargo that are not there.
+missing_programs() {
+    local group name version wanted
+    while read -r group name version; do
+        for wanted in "$@"; do
+            if [[ $group == "$wanted" ]] && ! grep -qsF "\"$name $version " "$programs/.crates.toml"; then
+                printf '%s\n' "$name@$version"
+            fi
+        done
+    done < <(awk NF <<<"$CARGO_PROGRAMS")
+}
+
+install_programs() {
+    use_rust_toolchain || die 'cannot build what the tests need' 'there is no Rust that is new enough' \
+        'scripts/install-deps.sh build installs it'
+    say "building with cargo: $*"
+    with_progress 'cargo install' "$log" \
+        cargo install --quiet --locked --root "$programs" --target-dir "$programs/build" "$@" ||
+        die 'cannot build what the tests need' 'cargo install failed, see above'
+    rm -rf "$programs/build"
+}
 
 # Prints the names of the groups' packages that are not there.
 missing_packages() {
@@ -133,7 +164,8 @@ install_packages() {
 
 main() {
     (($# > 0)) || die_usage 'no group is named' 'the groups are build, test, demo, bench and fuzz'
-    local group list_only='' wants_rust='' missing
+    local group list_only='' wants_rust='' missing programs_missing
+    readonly programs=${CARGO_TARGET_DIR:-$repo/target}/tools
     if [[ $1 == --list ]]; then
         list_only=yes
         shift
@@ -146,18 +178,31 @@ main() {
         esac
     done
     missing=$(missing_packages "$@")
+    programs_missing=$(missing_programs "$@")
     if [[ -n $list_only ]]; then
-        printf '%s' "${missing:+$missing$'\n'}${wants_rust:+$RUST_PACKAGES$'\n'}"
+        printf '%s' "${missing:+$missing$'\n'}${wants_rust:+$RUST_PACKAGES$'\n'}${programs_missing:+$programs_missing$'\n'}"
         return
     fi
-    [[ -n $missing || -n $wants_rust ]] || return 0
-
-    has_command apt-get || die 'cannot install what is missing' "there is no apt-get; missing: ${missing//$'\n'/ }" \
-        'install the missing programs by the means of this system'
+    [[ -n $missing || -n $wants_rust || -n $programs_missing ]] || return 0
     log=$(mktemp)
     trap 'stop_progress; rm -f "$log"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
+    if [[ -n $missing || -n $wants_rust ]]; then
+        install_from_apt "$missing" "$wants_rust"
+    fi
+    if [[ -n $programs_missing ]]; then
+        # Names hold no blanks.
+        # shellcheck disable=SC2086
+        install_programs $programs_missing
+    fi
+}
+
+# install_from_apt PACKAGES WANTS_RUST
+install_from_apt() {
+    local missing=$1 wants_rust=$2
+    has_command apt-get || die 'cannot install what is missing' "there is no apt-get; missing: ${missing//$'\n'/ }" \
+        'install the missing programs by the means of this system'
     lists_are_fresh || update_lists
     if [[ -n $wants_rust ]]; then
         check_rust_candidate

@@ -12,6 +12,7 @@ pool=$dir/test.pool
 mnt=$dir/mnt
 tools=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/tools
 readonly case_file dir mnt tools
+read -ra mount_flags <<<"${MOUNT_FLAGS:---memory 256M}"
 export PYTHONDONTWRITEBYTECODE=1 LC_ALL=C
 
 onefold() {
@@ -72,7 +73,7 @@ create_pool() {
 mount_pool() {
     mkdir -p "$mnt"
     # Not by the function above: the process in the background is to be the daemon itself.
-    "$ONEFOLD" pool mount --foreground --memory 256M "$pool" "$mnt" >>"$dir/daemon.log" 2>&1 &
+    "$ONEFOLD" pool mount --foreground "${mount_flags[@]}" "$pool" "$mnt" >>"$dir/daemon.log" 2>&1 &
     daemon=$!
     wait_until 20 is_mounted_or_ended "$daemon"
     is_mounted "$mnt" || fail "the pool was not mounted"

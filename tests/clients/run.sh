@@ -10,6 +10,8 @@
 #     ONEFOLD=path   the binary to test (target/release/onefold unless given)
 #     TMPDIR=folder  where pools are made (target/clients unless given); on a disk, not in memory
 #     JOBS=n         how many cases run at once
+#     PATIENCE=n     how many times as long as usual a case may take
+#     MOUNT_FLAGS=.. flags of `onefold pool mount` for cases that have none of their own (--memory 256M unless given)
 #     KEEP=1         leaves the folders of failed cases where they are
 set -euo pipefail
 
@@ -21,6 +23,8 @@ readonly limit_default_s=60
 readonly exit_skipped=77
 
 target=${CARGO_TARGET_DIR:-$repo/target}
+# Where scripts/install-deps.sh puts what it does not get from apt.
+PATH=$target/tools/bin:$PATH
 ONEFOLD=$(readlink -m "${ONEFOLD:-$target/release/onefold}")
 export ONEFOLD repo
 
@@ -79,7 +83,7 @@ claim_of() {
 limit_of() {
     local limit_s
     limit_s=$(sed -n 's/^# limit: \([0-9]*\) s$/\1/p' "$1")
-    printf '%s\n' "${limit_s:-$limit_default_s}"
+    printf '%s\n' "$((${limit_s:-$limit_default_s} * ${PATIENCE:-1}))"
 }
 
 # Runs the case in file $1; returns its exit code.

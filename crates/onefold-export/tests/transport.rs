@@ -1,5 +1,5 @@
-//! What the kernel asks over `/dev/fuse` and a library could not answer: the least times, nameless files, births,
-//! whiteouts, handles.
+//! What the kernel asks over `/dev/fuse` beyond the usual: the least times, nameless files, births, whiteouts, data that
+//! it has not handed over.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, Permi
 use std::path::Path;
 
 use common::{TestMount, assert_clean, can_mount};
-use rustix::fs::{AtFlags, CWD, RenameFlags, StatxFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, RenameFlags, SeekFrom, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 fn set_times(path: &Path, seconds: i64) {
@@ -170,5 +170,25 @@ fn an_unlinked_file_that_the_daemon_never_saw_closed_is_gone_after_the_next_star
     assert_clean(&device);
     let mount = TestMount::with(device, |_| ());
     assert_eq!(fs::read_dir(mount.root()).unwrap().count(), 0);
+    mount.end();
+}
+
+#[test]
+fn data_that_the_kernel_still_holds_is_no_hole() {
+    // Seen: with the writeback cache, SEEK_HOLE at the end of what was just written gave ENXIO and SEEK_DATA saw a hole:
+    // the kernel had not handed the data over. A copy that skips holes would have lost it.
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::with(common::new_pool(), |options| options.writeback_cache = true);
+    let file = mount.create("file");
+    file.set_len(1 << 20).unwrap();
+    file.write_all_at(b"not yet handed over", 5000).unwrap();
+    file.write_all_at(b"end", (2 << 20) - 3).unwrap();
+    let seek = |position| rustix::fs::seek(&file, position).unwrap();
+    assert!(seek(SeekFrom::Data(0)) <= 5000);
+    assert!(seek(SeekFrom::Data(1 << 20)) < 2 << 20);
+    assert_eq!(seek(SeekFrom::Hole((2 << 20) - 1)), 2 << 20);
+    drop(file);
     mount.end();
 }

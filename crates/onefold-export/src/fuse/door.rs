@@ -134,6 +134,9 @@ impl Door {
             Operation::ReadDirectoryPlus { cookie, room } => self.list_with_attributes(ino, cookie, room),
             Operation::Ioctl => Err(Errno::NOTTY),
             Operation::Allocate { offset, bytes, mode } => done(fs.allocate(place(offset), bytes, mode)),
+            // The kernel has data that the pool has not heard of, and asks without handing it over. Told that nobody
+            // answers, it takes all of the file for data.
+            Operation::Seek { .. } if self.writeback_cache => Err(Errno::NOSYS),
             Operation::Seek { offset, whence } => Ok(seek_result(fs.seek(ino, offset, whence)?)),
             Operation::CopyRange { source_offset, target, target_offset, bytes, flags } => {
                 let to = Place { ino: Ino(target), offset: target_offset };
