@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{BlockDevice, SECTOR_BYTES};
+use super::{BlockDevice, ReadOp, SECTOR_BYTES, WriteOp};
 use crate::random::SeededRandom;
 use crate::{BLOCK_BYTES, BlockNo};
 
@@ -20,7 +20,12 @@ pub enum Call {
     Sync,
     /// `discard`.
     Discard,
+    /// `block_count`.
+    Measure,
 }
+
+/// Kinds of calls.
+const CALLS: usize = 5;
 
 /// When a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +45,8 @@ pub enum Fault {
     Io,
     /// With [`io::ErrorKind::StorageFull`]; nothing is done.
     StorageFull,
-    /// A write: with an I/O error after some of its sectors are written. Any other call: as [`Fault::Io`].
+    /// With an I/O error after some of the sectors were transferred: a short write or read. What a short read has not
+    /// filled holds anything. A call that transfers nothing: as [`Fault::Io`].
     Torn,
 }
 
@@ -50,7 +56,7 @@ pub struct FaultyDevice<D> {
     inner: D,
     rules: Mutex<Vec<(Call, When, Fault)>>,
     random: SeededRandom,
-    counts: [AtomicU64; 4],
+    counts: [AtomicU64; CALLS],
 }
 
 impl<D: BlockDevice> FaultyDevice<D> {
@@ -97,10 +103,21 @@ impl<D: BlockDevice> FaultyDevice<D> {
         self.fault(call).map_or(Ok(()), |fault| Err(error(fault)))
     }
 
-    /// Writes a random number of the first sectors of `from`.
+    /// Returns some number of whole sectors, in bytes, fewer than `length`.
+    fn short(&self, length: usize) -> usize {
+        let sectors = self.random.below((length / SECTOR_BYTES) as u64);
+        usize::try_from(sectors).expect("below a length") * SECTOR_BYTES
+    }
+
+    fn read_torn(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.inner.read(first, into)?;
+        let got_bytes = self.short(into.len());
+        into[got_bytes..].fill(0xa5);
+        Ok(())
+    }
+
     fn write_torn(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
-        let sectors = (from.len() / SECTOR_BYTES) as u64;
-        let new_bytes = usize::try_from(self.random.below(sectors)).expect("below a length") * SECTOR_BYTES;
+        let new_bytes = self.short(from.len());
         let touched = new_bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
         let mut torn = vec![0; touched];
         self.inner.read(first, &mut torn)?;
@@ -119,12 +136,19 @@ fn error(fault: Fault) -> io::Error {
 
 impl<D: BlockDevice> BlockDevice for FaultyDevice<D> {
     fn block_count(&self) -> io::Result<u64> {
+        self.pass(Call::Measure)?;
         self.inner.block_count()
     }
 
     fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
-        self.pass(Call::Read)?;
-        self.inner.read(first, into)
+        match self.fault(Call::Read) {
+            None => self.inner.read(first, into),
+            Some(Fault::Torn) => {
+                self.read_torn(first, into)?;
+                Err(error(Fault::Torn))
+            }
+            Some(fault) => Err(error(fault)),
+        }
     }
 
     fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
@@ -146,6 +170,17 @@ impl<D: BlockDevice> BlockDevice for FaultyDevice<D> {
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.pass(Call::Discard)?;
         self.inner.discard(first, count)
+    }
+
+    /// The operations after a failed one are done all the same: they may have been under way.
+    fn read_batch(&self, batch: &mut [ReadOp<'_>]) -> io::Result<()> {
+        let results: Vec<_> = batch.iter_mut().map(|op| self.read(op.first, op.into)).collect();
+        results.into_iter().collect()
+    }
+
+    fn write_batch(&self, batch: &[WriteOp<'_>]) -> io::Result<()> {
+        let results: Vec<_> = batch.iter().map(|op| self.write(op.first, op.from)).collect();
+        results.into_iter().collect()
     }
 }
 
@@ -200,6 +235,33 @@ mod tests {
         assert_eq!(failures(1), failures(1));
         assert_ne!(failures(1), failures(2));
         assert!((50..200).contains(&failures(1).len()));
+    }
+
+    #[test]
+    fn a_failed_operation_of_a_batch_does_not_keep_the_others_from_the_device() {
+        let device = device();
+        device.fail(Call::Write, When::Nth(2), Fault::Io);
+        let from = [7; BLOCK_BYTES];
+        let batch = [1, 3, 5].map(|first| WriteOp { first: BlockNo(first), from: &from });
+        assert!(device.write_batch(&batch).is_err());
+        let written: Vec<BlockNo> = device.inner().image().blocks().iter().map(|(block, _)| *block).collect();
+        assert_eq!(written, [BlockNo(1), BlockNo(5)]);
+    }
+
+    #[test]
+    fn a_short_read_fails_and_fills_whole_sectors() {
+        let device = device();
+        device.inner().write(BlockNo(2), &[1; 3 * BLOCK_BYTES]).unwrap();
+        device.fail(Call::Read, When::FromNth(1), Fault::Torn);
+        let mut lengths = Vec::new();
+        for _ in 0..20 {
+            let mut into = [0; 3 * BLOCK_BYTES];
+            assert!(device.read(BlockNo(2), &mut into).is_err());
+            let got_bytes = into.iter().take_while(|byte| **byte == 1).count();
+            assert!(got_bytes.is_multiple_of(SECTOR_BYTES) && !into[got_bytes..].contains(&1));
+            lengths.push(got_bytes);
+        }
+        assert!(lengths.iter().any(|bytes| bytes % BLOCK_BYTES != 0), "{lengths:?}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod join;
 mod memory;
 mod range;
 mod recording;
+mod thin;
 mod throttled;
 
 use std::io;
@@ -20,6 +21,7 @@ pub use join::{Run, reads_of, runs, writes_of};
 pub use memory::MemoryDevice;
 pub use range::RangeError;
 pub use recording::{Event, Recording, RecordingDevice};
+pub use thin::ThinDevice;
 pub use throttled::ThrottledDevice;
 
 use crate::BlockNo;
