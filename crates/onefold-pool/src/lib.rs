@@ -27,7 +27,9 @@ pub use error::{PoolError, Result};
 pub use format::heartbeat::HostId;
 #[doc(hidden)]
 pub use options::TestLimits;
-pub use options::{CreateOptions, Environment, Journaling, OpenOptions, Prefetch, StorePlacement, Verify};
+pub use options::{
+    Allocation, AllocationSeam, CreateOptions, Environment, Journaling, OpenOptions, Prefetch, StorePlacement, Verify,
+};
 pub use pool::{DOMAIN_XATTR, Pool};
 pub use progress::{NoProgress, Progress};
 pub use stat::{ActivityStat, FileStat, FilterStat, FsStat, PoolStat};

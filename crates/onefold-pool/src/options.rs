@@ -26,6 +26,31 @@ impl Environment {
     }
 }
 
+/// What an operation takes of the pool's room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Allocation {
+    /// Blocks for the data of one write.
+    Data,
+    /// A node of a file map.
+    MapNode,
+    /// A page of the names tree.
+    TreePage,
+    /// A run of blocks from which nodes and pages are taken.
+    MetadataRun,
+    /// The structures of a block group that was never used.
+    BlockGroup,
+    /// Room in the journal for what an operation has changed.
+    JournalRoom,
+    /// Space promised to a file that is not written yet.
+    Reservation,
+}
+
+/// Refuses allocations, so that tests see each of them fail. A refused one fails as it does on a full pool.
+pub trait AllocationSeam: std::fmt::Debug + Send + Sync {
+    /// Tells whether an allocation may be made. Called under the pool's metadata lock: it must not call the pool.
+    fn permits(&self, what: Allocation) -> bool;
+}
+
 /// Where fingerprint stores lie (paper, Table 1: "spatial locality").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorePlacement {
@@ -142,6 +167,8 @@ pub struct OpenOptions {
     /// Identity of this host, by which others that reach the same storage know it; `None` where nobody else does.
     /// Beats are given by background threads.
     pub host: Option<HostId>,
+    /// Refuses allocations; `None`, but for tests.
+    pub allocations: Option<Arc<dyn AllocationSeam>>,
     /// Whether threads commit, checkpoint and reclaim by themselves. Tests that replay call
     /// [`crate::Pool::commit`] and [`crate::Pool::reclaim`] instead.
     pub background: bool,
@@ -163,6 +190,7 @@ impl Default for OpenOptions {
             filter_index_bits: None,
             filter_tag_bits: None,
             host: None,
+            allocations: None,
             background: true,
             test_limits: TestLimits::default(),
         }

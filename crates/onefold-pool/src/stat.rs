@@ -10,6 +10,8 @@ pub struct PoolStat {
     pub label: String,
     /// Identity, 32 hexadecimal digits.
     pub uuid: String,
+    /// Why nothing is accepted any more, if so: the first failure.
+    pub stopped: Option<String>,
     /// What the pool manages of its device.
     pub device_bytes: u64,
     /// Inodes in use, of all kinds.

@@ -28,7 +28,17 @@ pub(super) fn check(context: &mut Context<'_>) -> Result<(), CheckError> {
     let mut buffer = AlignedBuffer::zeroed(BATCH_BLOCKS);
     let page_count = usize::try_from(STORE_PAGES_PER_GROUP).expect("193");
     for group in 0..context.groups_ready() {
-        let pages = context.blocks.run(geometry.store_page(group, 0), page_count, BlockKind::StorePage);
+        let first_page = geometry.store_page(group, 0);
+        let pages = context.blocks.run(first_page, page_count, BlockKind::StorePage);
+        // One that could be read a moment ago: what it describes is not verified.
+        for (number, page) in (0..).zip(&pages) {
+            let at = first_page.plus(number);
+            if let Err(what) = page
+                && !context.findings.has_told_of(at)
+            {
+                context.findings.tell(BlockKind::StorePage.name(), Some(at), what.to_string());
+            }
+        }
         let mut batch = Vec::with_capacity(BATCH_BLOCKS);
         for within in 0..geometry.group_blocks(group) {
             let page = &pages[usize::try_from(within / ENTRIES_PER_STORE_PAGE).expect("below 193")];

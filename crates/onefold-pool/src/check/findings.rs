@@ -112,6 +112,11 @@ impl Findings {
         self.add(structure, Some(block), what.into(), &[], Some(block));
     }
 
+    /// Tells whether a problem of a block is among those told, as far as they are kept.
+    pub(super) fn has_told_of(&self, block: BlockNo) -> bool {
+        self.found.iter().any(|found| found.problem.block == Some(block))
+    }
+
     fn add(
         &mut self,
         structure: &'static str,

@@ -3,12 +3,15 @@
 use onefold_block::block::BLOCK_BYTES_U64;
 
 use super::range_lock::Access;
-use crate::attr::{Durability, Ino};
+use crate::attr::{Durability, FileKind, Ino, NewFile};
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
+use crate::format::inode::MapRoot;
 use crate::format::map_node::FAN_OUT;
 use crate::map::clone::CloneRange;
+use crate::map::seek::Sought;
 use crate::meta::{OpError, Privilege};
+use crate::names::inodes::blocks_spanned;
 
 /// Blocks that one call clones at most: 1 GiB, cut so that the next call begins at a leaf.
 const CLONE_BLOCKS_MAX: u64 = (1 << 18) / FAN_OUT * FAN_OUT;
@@ -30,6 +33,16 @@ impl Engine {
         let access = |ino| if ino == source { Access::Shared } else { Access::Exclusive };
         let _one = self.range_locks.lock(lower, 0..u64::MAX, access(lower));
         let _two = self.range_locks.lock(higher, 0..u64::MAX, access(higher));
+        let from = self.view(|op| op.regular(source))?;
+        if from.reserved_blocks > 0 && matches!(from.map, MapRoot::Tree { .. }) {
+            let (draft, _held) = self.draft_clone(source)?;
+            return self.take_clone(source, target, Some(draft));
+        }
+        self.take_clone(source, target, None)
+    }
+
+    /// Gives the target the map of the source, or that of a draft of it, which then goes.
+    fn take_clone(&self, source: Ino, target: Ino, draft: Option<Ino>) -> Result<()> {
         let now = self.environment.clock.now();
         self.run(Privilege::Normal, |op| {
             let from = op.regular(source)?;
@@ -42,12 +55,56 @@ impl Engine {
             }
             // A map with nothing mapped may still have nodes.
             op.map_detach_all(&mut to)?;
-            op.map_clone_all(&from, &mut to)?;
+            match draft {
+                None => op.map_clone_all(&from, &mut to)?,
+                Some(draft) => {
+                    let mut drafted = op.regular(draft)?;
+                    to.map = std::mem::replace(&mut drafted.map, MapRoot::EMPTY);
+                    to.mapped = std::mem::take(&mut drafted.mapped);
+                    op.put_inode(&drafted)?;
+                    op.reap_orphan(draft)?;
+                }
+            }
             op.set_length(&mut to, from.attr.size_bytes);
             to.attr.modified = now;
             to.attr.changed = now;
             op.put_inode(&to)
         })
+    }
+
+    /// Makes a file without a name whose map is the source's without what is reserved there. That takes a step for each
+    /// leaf, so it is done where nobody sees it: a crash leaves a file that goes by itself.
+    fn draft_clone(&self, source: Ino) -> Result<(Ino, Held<'_>)> {
+        let now = self.environment.clock.now();
+        let new = NewFile { kind: FileKind::Regular, mode: 0o600, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let (draft, end) = self.run(Privilege::Normal, |op| {
+            let from = op.regular(source)?;
+            let root = op.directory(Ino::ROOT)?;
+            let mut inode = op.new_inode(&root, &new, now)?;
+            inode.attr.domain = from.attr.domain;
+            inode.attr.link_count = 1;
+            op.drop_link(&mut inode, now)?;
+            op.hold_on_success(inode.attr.ino);
+            Ok((inode.attr.ino, blocks_spanned(from.attr.size_bytes)))
+        })?;
+        let held = Held { engine: self, ino: draft };
+        let mut at = 0;
+        while at < end {
+            let sought = self.view(|op| {
+                let from = op.regular(source)?;
+                op.map_seek(&from, at, end, true)
+            })?;
+            match sought {
+                Sought::GoOn(next) => at = next,
+                Sought::Found(data) if data >= end => break,
+                Sought::Found(data) => {
+                    let first = data / FAN_OUT * FAN_OUT;
+                    let range = CloneRange { source: first, target: first, count: FAN_OUT.min(end - first) };
+                    at = first + self.clone_step(source, draft, range, u64::MAX)?;
+                }
+            }
+        }
+        Ok((draft, held))
     }
 
     /// Clones a range; whole blocks are shared, the rest is copied. Returns the bytes done, which may be fewer.
@@ -158,5 +215,17 @@ impl Engine {
         let got = self.read_file(source, source_offset, &mut buffer)?;
         self.write_file(target, target_offset, &buffer[..got], Durability::Later)?;
         Ok(got as u64)
+    }
+}
+
+/// One hold on an inode, given back when it is dropped.
+struct Held<'e> {
+    engine: &'e Engine,
+    ino: Ino,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.engine.release(self.ino, 1);
     }
 }

@@ -34,6 +34,8 @@ use crate::options::Verify;
 /// One block of a write.
 #[derive(Clone, Debug)]
 pub(crate) struct Incoming<'a> {
+    /// Its place in the file.
+    pub(crate) index: u64,
     /// Its bytes.
     pub(crate) bytes: &'a [u8],
     /// Its fingerprint under the file's domain key; not computed for zeros.
@@ -96,11 +98,10 @@ pub(crate) struct Lost {
 }
 
 impl Op<'_> {
-    /// Decides the fates of the blocks `undecided` of a write to `ino` from block `first` on.
+    /// Decides the fates of the blocks `undecided` of a write to `ino`.
     pub(crate) fn decide(
         &mut self,
         ino: Ino,
-        first: u64,
         blocks: &[Incoming<'_>],
         undecided: &[usize],
         sharing: Sharing,
@@ -110,7 +111,7 @@ impl Op<'_> {
         let new_count = choices.iter().filter(|choice| matches!(choice, Choice::New)).count() as u64;
         let mut reserved = Vec::new();
         if new_count > 0 {
-            let promised = self.promised_places(ino, first, blocks.len())?;
+            let promised = self.promised_places(ino, blocks)?;
             for run in self.reserve_data(new_count, promised.min(new_count))? {
                 reserved.extend((0..run.count).map(|offset| run.first.plus(offset)));
             }
@@ -142,18 +143,17 @@ impl Op<'_> {
     }
 
     /// Counts the places of a write that `fallocate` has reserved: for them space was set aside.
-    fn promised_places(&mut self, ino: Ino, first: u64, count: usize) -> OpResult<u64> {
+    fn promised_places(&mut self, ino: Ino, blocks: &[Incoming<'_>]) -> OpResult<u64> {
         // Read here: another writer may have copied the map's root since the write began.
         let inode = self.regular(ino)?;
         if inode.reserved_blocks == 0 {
             return Ok(0);
         }
-        let mut entries = vec![MapEntry::Hole; count];
-        self.map_read(&inode, first, &mut entries)?;
         let mut promised = 0;
-        for (index, _) in (first..).zip(&entries).filter(|(_, entry)| **entry == MapEntry::Reserved) {
-            // A clone shows its source's reserved places, but was promised nothing.
-            promised += u64::from(!self.map_is_shared(&inode, index)?);
+        for run in neighbours(blocks) {
+            let mut entries = vec![MapEntry::Hole; run.len()];
+            self.map_read(&inode, run[0].index, &mut entries)?;
+            promised += entries.iter().filter(|entry| **entry == MapEntry::Reserved).count() as u64;
         }
         Ok(promised)
     }
@@ -246,7 +246,6 @@ impl Op<'_> {
     pub(crate) fn apply_fates(
         &mut self,
         inode: &mut Inode,
-        first: u64,
         blocks: &[Incoming<'_>],
         fates: &[Fate],
         sharing: Sharing,
@@ -281,7 +280,12 @@ impl Op<'_> {
             self.claim_with_reference(block, &entry)?;
             self.initialised(block);
         }
-        self.map_write(inode, first, &entries)?;
+        let mut rest = &entries[..];
+        for run in neighbours(blocks) {
+            let (entries, after) = rest.split_at(run.len());
+            self.map_write(inode, run[0].index, entries)?;
+            rest = after;
+        }
         Ok(Applied::Done)
     }
 
@@ -335,6 +339,11 @@ fn lead<'a>(fates: &'a [Fate], fate: &'a Fate) -> &'a Fate {
         Fate::Same(other) => &fates[*other],
         Fate::Hole | Fate::Attach(_) | Fate::Share(_) | Fate::Write(_) => fate,
     }
+}
+
+/// Cuts the blocks of a write into runs that lie one after another in the file.
+fn neighbours<'b, 'a>(blocks: &'b [Incoming<'a>]) -> impl Iterator<Item = &'b [Incoming<'a>]> {
+    blocks.chunk_by(|one, next| one.index + 1 == next.index)
 }
 
 /// Returns the block that a fate leads to.

@@ -62,16 +62,16 @@ impl Engine {
         let _guard = self.range_locks.lock(ino, piece.first..piece.first + count as u64, Access::Exclusive);
         let end = piece.first * BLOCK_BYTES_U64 + (piece.within + piece.bytes.len()) as u64;
         let filled = self.fill_edges(ino, piece)?;
-        let mut blocks: Vec<&[u8]> = Vec::with_capacity(count);
+        let mut blocks: Vec<(u64, &[u8])> = Vec::with_capacity(count);
         let mut rest = piece.bytes;
         for (index, edge) in (0..count).map(|index| (index, filled.iter().find(|edge| edge.index == index))) {
             let covered = if index == 0 { BLOCK_BYTES - piece.within } else { BLOCK_BYTES }.min(rest.len());
             let (bytes, after) = rest.split_at(covered);
             rest = after;
-            blocks.push(edge.map_or(bytes, |edge| &edge.block[..]));
+            blocks.push((piece.first + index as u64, edge.map_or(bytes, |edge| &edge.block[..])));
         }
         let now = self.environment.clock.now();
-        self.store_blocks(ino, piece.first, &blocks, Privilege::Normal, &mut |op, inode| {
+        self.store_blocks(ino, &blocks, Privilege::Normal, &mut |op, inode| {
             if end > inode.attr.size_bytes {
                 op.set_length(inode, end);
             }

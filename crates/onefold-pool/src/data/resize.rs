@@ -3,6 +3,8 @@
 //! Bytes past the end of a file, in its last block, are always zero: a truncate writes the last block anew, in the
 //! same operation that changes the length.
 
+use std::ops::Range;
+
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 
@@ -11,6 +13,7 @@ use crate::attr::{AllocateMode, Ino, SeekTarget};
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
+use crate::format::map_node::FAN_OUT;
 use crate::format::state::Field;
 use crate::map::reserve::RESERVE_STEP_BLOCKS;
 use crate::map::seek::Sought;
@@ -46,56 +49,79 @@ impl Engine {
             let mut last = self.file_block(ino, whole)?;
             if !onefold_block::zero::is_zero(&last[within..]) {
                 last[within..].fill(0);
-                return self.store_blocks(ino, whole, &[&last], Privilege::Freeing, &mut change);
+                return self.store_blocks(ino, &[(whole, &last[..])], Privilege::Freeing, &mut change);
             }
         }
-        self.run(Privilege::Freeing, |op| {
-            let mut inode = op.regular(ino)?;
-            change(op, &mut inode)?;
-            op.put_inode(&inode)
-        })
+        self.change_file(ino, Privilege::Freeing, &mut change)
     }
 
-    /// Reserves, punches or zeroes a range.
+    /// Reserves, punches or zeroes a range, each piece of about a gibibyte whole or not at all.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`] for an empty range, [`PoolError::FileTooLarge`], no space (a part may be reserved then).
+    /// [`PoolError::Invalid`] for an empty range, [`PoolError::FileTooLarge`], no space: earlier pieces may be done then.
     pub(crate) fn allocate_range(&self, ino: Ino, offset: u64, bytes: u64, mode: AllocateMode) -> Result<()> {
         if bytes == 0 {
             return Err(PoolError::Invalid("an empty range"));
         }
         let end =
             offset.checked_add(bytes).filter(|&end| end <= crate::FILE_BYTES_MAX).ok_or(PoolError::FileTooLarge)?;
-        let inode = self.view(|op| op.regular(ino))?;
         if mode != AllocateMode::PunchHole {
-            // What can't succeed is refused before a part of it is reserved. What the file has may all lie elsewhere, so
-            // this lets too much pass, never too little.
-            let wanted = blocks_spanned(end) - offset / BLOCK_BYTES_U64;
-            let missing = wanted.saturating_sub(inode.mapped + inode.reserved_blocks);
-            while missing > self.unpromised_blocks() {
-                if !self.make_space()? {
-                    return Err(PoolError::NoSpace);
-                }
-            }
+            self.make_space_for_range(ino, offset / BLOCK_BYTES_U64, blocks_spanned(end))?;
         }
-        let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroRange);
         let _guard = self.range_locks.lock(ino, offset / BLOCK_BYTES_U64..u64::MAX, Access::Exclusive);
-        if matches!(mode, AllocateMode::PunchHole | AllocateMode::ZeroRange | AllocateMode::ZeroRangeKeepSize) {
-            self.zero_range(ino, offset, end)?;
-        }
-        if mode != AllocateMode::PunchHole {
-            self.reserve_range(ino, offset / BLOCK_BYTES_U64, end.div_ceil(BLOCK_BYTES_U64))?;
-        }
         let now = self.environment.clock.now();
-        self.run(Privilege::Freeing, |op| {
-            let mut inode = op.regular(ino)?;
-            if grows && end > inode.attr.size_bytes {
-                op.set_length(&mut inode, end);
-            }
+        let touch = |inode: &mut Inode| {
             inode.attr.modified = now;
             inode.attr.changed = now;
-            op.put_inode(&inode)
-        })
+        };
+        if mode == AllocateMode::PunchHole {
+            return self.zero_range(ino, offset..end, Privilege::Freeing, &mut |_, inode| {
+                touch(inode);
+                Ok(())
+            });
+        }
+        let zeroes = matches!(mode, AllocateMode::ZeroRange | AllocateMode::ZeroRangeKeepSize);
+        let grows = matches!(mode, AllocateMode::Extend | AllocateMode::ZeroRange);
+        let (mut at, mut step) = (offset, RESERVE_STEP_BLOCKS * BLOCK_BYTES_U64);
+        while at < end {
+            let next = ((at / step + 1) * step).min(end);
+            let mut reserve = |op: &mut Op<'_>, inode: &mut Inode| {
+                op.map_reserve(inode, at / BLOCK_BYTES_U64..blocks_spanned(next))?;
+                // The length says that all of it is done.
+                if grows && next == end && end > inode.attr.size_bytes {
+                    op.set_length(inode, end);
+                }
+                touch(inode);
+                Ok(())
+            };
+            let done = if zeroes {
+                self.zero_range(ino, at..next, Privilege::Normal, &mut reserve)
+            } else {
+                self.change_file(ino, Privilege::Normal, &mut reserve)
+            };
+            match done {
+                Ok(()) => at = next,
+                // Steps stay divisors of the largest, so that each lies below one node.
+                Err(PoolError::TooLargeForJournal) if step == RESERVE_STEP_BLOCKS * BLOCK_BYTES_U64 => {
+                    step = FAN_OUT * BLOCK_BYTES_U64;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a reservation that can't succeed before a part of it is made. What the file has may all lie elsewhere, so
+    /// this lets too much pass, never too little.
+    fn make_space_for_range(&self, ino: Ino, first: u64, end: u64) -> Result<()> {
+        let inode = self.view(|op| op.regular(ino))?;
+        let missing = (end - first).saturating_sub(inode.mapped + inode.reserved_blocks);
+        while missing > self.unpromised_blocks() {
+            if !self.make_space()? {
+                return Err(PoolError::NoSpace);
+            }
+        }
+        Ok(())
     }
 
     /// Returns how many free blocks nobody was promised.
@@ -104,57 +130,55 @@ impl Engine {
         meta.blocks_free().saturating_sub(meta.state(Field::ReservedBlocks))
     }
 
-    /// Makes a range read as zeros: whole blocks become holes, the edges are written.
-    fn zero_range(&self, ino: Ino, offset: u64, end: u64) -> Result<()> {
-        let (first, last) = (offset / BLOCK_BYTES_U64, end / BLOCK_BYTES_U64);
-        let within = |place: u64| usize::try_from(place % BLOCK_BYTES_U64).expect("below 4096");
-        if first == last {
-            return self.zero_within(ino, first, within(offset)..within(end));
-        }
-        if within(offset) != 0 {
-            self.zero_within(ino, first, within(offset)..BLOCK_BYTES)?;
-        }
-        self.zero_within(ino, last, 0..within(end))?;
-        let whole = offset.div_ceil(BLOCK_BYTES_U64)..last;
-        if whole.is_empty() {
-            return Ok(());
-        }
-        self.run(Privilege::Freeing, |op| {
+    /// Changes a file's inode and map in one operation.
+    fn change_file(&self, ino: Ino, privilege: Privilege, change: &mut AlsoChange<'_>) -> Result<()> {
+        self.run(privilege, |op| {
             let mut inode = op.regular(ino)?;
-            op.map_clear(&mut inode, whole.start, whole.end)?;
+            change(op, &mut inode)?;
             op.put_inode(&inode)
         })
     }
 
-    fn zero_within(&self, ino: Ino, index: u64, range: std::ops::Range<usize>) -> Result<()> {
-        let mut block: AlignedBuffer = self.file_block(ino, index)?;
-        if range.is_empty() || onefold_block::zero::is_zero(&block[range.clone()]) {
-            return Ok(());
+    /// Makes a range of bytes read as zeros and does `also`, in one operation: whole blocks become holes, the edges are
+    /// written.
+    fn zero_range(&self, ino: Ino, range: Range<u64>, privilege: Privilege, also: &mut AlsoChange<'_>) -> Result<()> {
+        let edges = self.zeroed_edges(ino, &range)?;
+        let edges: Vec<(u64, &[u8])> = edges.iter().map(|(index, block)| (*index, &block[..])).collect();
+        let whole = range.start.div_ceil(BLOCK_BYTES_U64)..range.end / BLOCK_BYTES_U64;
+        let mut change = |op: &mut Op<'_>, inode: &mut Inode| {
+            if !whole.is_empty() {
+                op.map_clear(inode, whole.start, whole.end)?;
+            }
+            also(op, inode)
+        };
+        if edges.is_empty() {
+            self.change_file(ino, privilege, &mut change)
+        } else {
+            self.store_blocks(ino, &edges, privilege, &mut change)
         }
-        block[range].fill(0);
-        self.store_blocks(ino, index, &[&block], Privilege::Freeing, &mut |_, _| Ok(()))
     }
 
-    fn reserve_range(&self, ino: Ino, first: u64, end: u64) -> Result<()> {
-        let mut at = first;
-        let mut step = RESERVE_STEP_BLOCKS;
-        while at < end {
-            let next = ((at / step + 1) * step).min(end);
-            let reserved = self.run(Privilege::Normal, |op| {
-                let mut inode = op.regular(ino)?;
-                op.map_reserve(&mut inode, at..next)?;
-                op.put_inode(&inode)
-            });
-            match reserved {
-                Ok(()) => at = next,
-                // Steps stay divisors of the largest, so that each lies below one node.
-                Err(PoolError::TooLargeForJournal) if step == RESERVE_STEP_BLOCKS => {
-                    step = crate::format::map_node::FAN_OUT;
-                }
-                Err(error) => return Err(error),
+    /// Returns the blocks that a range covers in part, as they are once it is zero. Those in which nothing changes are
+    /// left out.
+    fn zeroed_edges(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<(u64, AlignedBuffer)>> {
+        let (first, last) = (range.start / BLOCK_BYTES_U64, range.end / BLOCK_BYTES_U64);
+        let within = |place: u64| usize::try_from(place % BLOCK_BYTES_U64).expect("below 4096");
+        let partly = if first == last {
+            [(first, within(range.start)..within(range.end)), (last, 0..0)]
+        } else {
+            // Where the range begins with a block, that block is cleared whole.
+            let from = Some(within(range.start)).filter(|&from| from > 0).unwrap_or(BLOCK_BYTES);
+            [(first, from..BLOCK_BYTES), (last, 0..within(range.end))]
+        };
+        let mut edges = Vec::new();
+        for (index, bytes) in partly.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            let mut block = self.file_block(ino, index)?;
+            if !onefold_block::zero::is_zero(&block[bytes.clone()]) {
+                block[bytes].fill(0);
+                edges.push((index, block));
             }
         }
-        Ok(())
+        Ok(edges)
     }
 
     /// Finds the next data or hole at or after `offset`.

@@ -17,16 +17,15 @@
 use std::sync::Arc;
 
 use onefold_block::device::writes_of;
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint, WriteOp};
 
 use super::decide::{Applied, Fate, Incoming, Lost, Sharing};
 use crate::activity::Counter;
 use crate::attr::{Dedup, Ino};
-use crate::engine::Engine;
 use crate::engine::group_init::write_error;
+use crate::engine::{Engine, PLACES_MAX};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
-use crate::meta::groups::Cursor;
 use crate::meta::in_flight::{InFlight, WriteState};
 use crate::meta::{Op, OpResult, Privilege};
 use crate::options::Verify;
@@ -82,16 +81,15 @@ impl Engine {
         }
     }
 
-    /// Stores whole blocks at `first` of a file whose range the caller has locked; `after` runs in the operation that
-    /// makes them visible, and changes the inode further (length, times).
+    /// Stores whole blocks, each at its place, in ascending order, in a file whose range the caller has locked; `after`
+    /// runs in the operation that makes them visible, and changes the inode further (length, times, holes).
     ///
     /// # Errors
     /// No space: nothing has changed then. Device errors, after which the pool is stopped.
     pub(crate) fn store_blocks(
         &self,
         ino: Ino,
-        first: u64,
-        data: &[&[u8]],
+        data: &[(u64, &[u8])],
         privilege: Privilege,
         after: &mut dyn FnMut(&mut Op<'_>, &mut Inode) -> OpResult<()>,
     ) -> Result<()> {
@@ -100,20 +98,29 @@ impl Engine {
         let mut blocks = self.fingerprints(data, sharing.domain);
         let mut plan = Plan { engine: self, fates: vec![Fate::Hole; blocks.len()] };
         let mut undecided: Vec<usize> = (0..blocks.len()).collect();
-        for round in 0.. {
+        let (mut round, mut places_tried) = (0, 0);
+        loop {
             // Blocks that keep losing what they were to share get blocks of their own.
             let sharing = Sharing { enabled: sharing.enabled && round < ROUNDS_MAX, ..sharing };
-            let fates =
-                self.run(privilege, |op| op.decide(ino, first, &blocks, &undecided, sharing, &self.activity))?;
+            let fates = self.run(privilege, |op| op.decide(ino, &blocks, &undecided, sharing, &self.activity))?;
             for (&at, fate) in undecided.iter().zip(fates) {
                 plan.fates[at] = fate;
             }
-            self.write_new(&blocks, &plan.fates, &undecided)?;
+            match self.write_new(&blocks, &plan.fates, &undecided) {
+                Ok(()) => {}
+                // Elsewhere, then: blocks that were used before have their room in a backing file that is full.
+                Err(PoolError::NoSpace) if places_tried < PLACES_MAX => {
+                    places_tried += 1;
+                    plan.give_back(undecided.iter().copied());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
             undecided = self.confirm_shares(&mut blocks, &plan.fates, &undecided, sharing.verify)?;
             if undecided.is_empty() {
                 let applied = self.run(privilege, |op| {
                     let mut inode = op.regular(ino)?;
-                    let applied = op.apply_fates(&mut inode, first, &blocks, &plan.fates, sharing)?;
+                    let applied = op.apply_fates(&mut inode, &blocks, &plan.fates, sharing)?;
                     if matches!(applied, Applied::Done) {
                         after(op, &mut inode)?;
                         op.put_inode(&inode)?;
@@ -132,15 +139,17 @@ impl Engine {
             }
             undecided = with_followers(&plan.fates, undecided);
             plan.give_back(undecided.iter().copied());
+            round += 1;
         }
         self.count_fates(&plan.fates);
         Ok(())
     }
 
-    fn fingerprints<'a>(&self, data: &[&'a [u8]], domain: u16) -> Vec<Incoming<'a>> {
+    fn fingerprints<'a>(&self, data: &[(u64, &'a [u8])], domain: u16) -> Vec<Incoming<'a>> {
         let mut blocks: Vec<Incoming<'a>> = data
             .iter()
-            .map(|&bytes| Incoming {
+            .map(|&(index, bytes)| Incoming {
+                index,
                 bytes,
                 fingerprint: Fingerprint([0; 16]),
                 is_zero: onefold_block::zero::is_zero(bytes),
@@ -180,12 +189,10 @@ impl Engine {
             self.data_cache.forget(*block);
         }
         let places: Vec<BlockNo> = new.iter().map(|(block, _, _)| *block).collect();
-        let written = self.device.write_batch(&writes_of(&places, &buffer));
+        let written = self.write_places(&writes_of(&places, &buffer));
         let state = if written.is_ok() { WriteState::Written } else { WriteState::Failed };
         if written.is_err() {
             let mut meta = self.meta();
-            // A sparse backing file that is full still has room where freed blocks were: look there next.
-            meta.groups.data_cursor = Cursor::default();
             for &at in decided {
                 if let Fate::Write(flight) = &fates[at] {
                     meta.in_flight.forget_block(flight.block);
@@ -196,13 +203,24 @@ impl Engine {
             flight.finish(state);
         }
         self.activity.add(Counter::BlocksWritten, new.len() as u64);
-        written.map_err(|source| {
-            let error = write_error(new[0].0, source);
-            if !matches!(error, PoolError::NoSpace) {
-                self.stop(&error);
+        written
+    }
+
+    /// Writes places that nothing names yet, and takes note of one that fails.
+    fn write_places(&self, batch: &[WriteOp<'_>]) -> Result<()> {
+        let Err(source) = self.device.write_batch(batch) else { return Ok(()) };
+        let mut failed = (batch[0].first, source);
+        if failed.1.kind() == std::io::ErrorKind::StorageFull {
+            // Which of them has no room? They may be written once more.
+            let write = |op: &WriteOp<'_>| Some((op.first, self.device.write(op.first, op.from).err()?));
+            match batch.iter().find_map(write) {
+                Some(found) => failed = found,
+                None => return Ok(()),
             }
-            error
-        })
+        }
+        let error = write_error(failed.0, failed.1);
+        self.write_failed(&error, failed.0);
+        Err(error)
     }
 
     /// Waits for blocks that others write and compares candidates where asked to; returns the blocks that must be

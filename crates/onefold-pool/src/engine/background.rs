@@ -112,9 +112,13 @@ fn commit_timer(engine: &Engine) {
     let mut seen = engine.meta().running.sequence;
     at_each(interval, engine, || {
         let idle = engine.meta().running.sequence == seen;
-        engine.commit()?;
+        let done = engine.commit().and_then(|()| if idle { engine.checkpoint_if_needed() } else { Ok(()) });
         seen = engine.meta().running.sequence;
-        if idle { engine.checkpoint_if_needed() } else { Ok(()) }
+        match done {
+            // The backing file may have room again the next time.
+            Err(PoolError::NoSpace) => Ok(()),
+            done => done,
+        }
     });
 }
 

@@ -25,6 +25,7 @@ use onefold_block::device::writes_of;
 use onefold_block::{AlignedBuffer, BlockNo};
 
 use super::Engine;
+use super::group_init::write_error;
 use crate::activity::Counter;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
@@ -50,9 +51,12 @@ pub(crate) struct Committer {
     held: Vec<BlockNo>,
     /// Data blocks freed and durable, but pinned when that came to be.
     freed_later: Vec<BlockNo>,
+    /// A transaction that was taken and for which the backing file had no room. It is written before anything else.
+    unwritten: Option<Taken>,
 }
 
 /// One block of a transaction.
+#[derive(Debug)]
 struct Logged {
     block: BlockNo,
     bytes: Arc<BlockBytes>,
@@ -61,6 +65,7 @@ struct Logged {
 }
 
 /// A transaction that was taken and is not yet durable.
+#[derive(Debug)]
 struct Taken {
     sequence: u64,
     blocks: Vec<Logged>,
@@ -78,7 +83,7 @@ impl Committer {
         home: BTreeMap<BlockNo, Arc<BlockBytes>>,
         held: Vec<BlockNo>,
     ) -> Committer {
-        Committer { log, durable, home, held, freed_later: Vec::new() }
+        Committer { log, durable, home, held, freed_later: Vec::new(), unwritten: None }
     }
 }
 
@@ -111,7 +116,8 @@ impl Engine {
     /// Makes everything that has happened so far durable.
     ///
     /// # Errors
-    /// Device errors, after which the pool is stopped.
+    /// Device errors, after which the pool is stopped. [`PoolError::NoSpace`] where the backing file is full: nothing is
+    /// lost or believed to be written, and the next commit begins where this one ended.
     pub(crate) fn commit(&self) -> Result<()> {
         let target = self.meta().running.sequence;
         self.commit_through(target)
@@ -123,6 +129,7 @@ impl Engine {
             return Ok(());
         }
         let mut committer = self.committer.lock();
+        self.write_unwritten(&mut committer)?;
         if committer.durable >= target {
             return Ok(());
         }
@@ -143,15 +150,32 @@ impl Engine {
             drop(meta);
             self.checkpoint_locked(&mut committer, false)?;
         };
-        let result = self.write_transaction(&mut committer, taken);
-        if let Err(error) = &result {
-            self.stop(error);
-        }
-        result?;
+        committer.unwritten = Some(taken);
+        self.write_unwritten(&mut committer)?;
         let crowded = committer.home.len() > self.meta().cache.capacity() / 2;
         if committer.log.is_half_full() || crowded {
-            self.checkpoint_locked(&mut committer, false)?;
+            match self.checkpoint_locked(&mut committer, false) {
+                // The transaction is durable. What has no room now is put in place later.
+                Ok(()) | Err(PoolError::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
         }
+        Ok(())
+    }
+
+    /// Writes the transaction that was taken. A write that met a full backing file may be repeated, since nothing was
+    /// believed and no flush has failed; after any other failure the pool stops.
+    fn write_unwritten(&self, committer: &mut Committer) -> Result<()> {
+        let Some(taken) = committer.unwritten.take() else { return Ok(()) };
+        self.ensure_writable()?;
+        if let Err(error) = self.write_transaction(committer, &taken) {
+            match error {
+                PoolError::NoSpace => committer.unwritten = Some(taken),
+                _ => self.stop(&error),
+            }
+            return Err(error);
+        }
+        self.transaction_is_durable(committer, taken);
         Ok(())
     }
 
@@ -168,7 +192,7 @@ impl Engine {
         });
     }
 
-    fn write_transaction(&self, committer: &mut Committer, taken: Taken) -> Result<()> {
+    fn write_transaction(&self, committer: &mut Committer, taken: &Taken) -> Result<()> {
         if taken.wrote_data {
             log::sync(&*self.device, BlockNo(0))?;
         }
@@ -184,19 +208,25 @@ impl Engine {
                 for &block in &taken.forgotten {
                     builder.forget(block);
                 }
-                committer.log.append(&*self.device, builder, taken.sequence)?;
-                for logged in taken.blocks {
-                    committer.home.insert(logged.block, logged.bytes);
-                }
+                committer.log.append(&*self.device, builder, taken.sequence)
             }
             Journaling::Off => {
-                let blocks: BTreeMap<_, _> =
-                    taken.blocks.into_iter().map(|logged| (logged.block, logged.bytes)).collect();
+                let blocks = taken.blocks.iter().map(|logged| (logged.block, Arc::clone(&logged.bytes))).collect();
                 self.write_home(&blocks)?;
-                log::sync(&*self.device, BlockNo(0))?;
+                log::sync(&*self.device, BlockNo(0))
+            }
+        }
+    }
+
+    fn transaction_is_durable(&self, committer: &mut Committer, taken: Taken) {
+        match self.options.journaling {
+            Journaling::On => {
+                committer.home.extend(taken.blocks.into_iter().map(|logged| (logged.block, logged.bytes)))
+            }
+            Journaling::Off => {
                 let mut meta = self.meta();
-                for block in blocks.keys() {
-                    if let Some(slot) = meta.cache.get(*block) {
+                for logged in taken.blocks {
+                    if let Some(slot) = meta.cache.get(logged.block) {
                         slot.home_sequence = 0;
                     }
                 }
@@ -217,13 +247,12 @@ impl Engine {
         }
         drop(meta);
         self.activity.add(Counter::Commits, 1);
-        Ok(())
     }
 
     /// Commits nothing, but puts all that is committed in place and empties the log.
     ///
     /// # Errors
-    /// Device errors, after which the pool is stopped.
+    /// As [`Engine::commit`].
     pub(crate) fn checkpoint(&self) -> Result<()> {
         if self.options.read_only {
             return Ok(());
@@ -236,7 +265,7 @@ impl Engine {
     /// Checkpoints if committed content is not in place, or freed blocks wait for it.
     ///
     /// # Errors
-    /// Device errors, after which the pool is stopped.
+    /// As [`Engine::commit`].
     pub(crate) fn checkpoint_if_needed(&self) -> Result<()> {
         let mut committer = self.committer.lock();
         if committer.home.is_empty() && committer.held.is_empty() {
@@ -257,7 +286,10 @@ impl Engine {
         self.checkpoint_locked(&mut committer, true)
     }
 
+    /// Where the backing file has no room for a block's place, the log stays as it is and nothing is lost.
     fn checkpoint_locked(&self, committer: &mut Committer, clean: bool) -> Result<()> {
+        // What of it is logged in part builds on whole blocks that the log must keep.
+        self.write_unwritten(committer)?;
         {
             let mut meta = self.meta();
             let running = &mut meta.running;
@@ -265,8 +297,9 @@ impl Engine {
             running.bytes_bound = running.dirty.len() * WHOLE_RECORD_BYTES;
         }
         let result = self.put_in_place(committer, clean);
-        if let Err(error) = &result {
-            self.stop(error);
+        match &result {
+            Ok(()) | Err(PoolError::NoSpace) => {}
+            Err(error) => self.stop(error),
         }
         result
     }
@@ -301,11 +334,7 @@ impl Engine {
             }
             let places: Vec<BlockNo> = piece.iter().map(|(block, _)| **block).collect();
             let block = places[0];
-            self.device.write_batch(&writes_of(&places, &buffer)).map_err(|source| PoolError::Io {
-                action: "write",
-                block,
-                source,
-            })?;
+            self.device.write_batch(&writes_of(&places, &buffer)).map_err(|source| write_error(block, source))?;
         }
         Ok(())
     }

@@ -9,7 +9,8 @@ use std::ops::ControlFlow;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo};
 
 use super::Engine;
-use crate::error::{PoolError, Result};
+use super::group_init::write_error;
+use crate::error::Result;
 use crate::filter::{CHUNK_BYTES, Filter, FilterOptions, Loader};
 use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::items::{self, FilterRun};
@@ -46,7 +47,7 @@ impl Engine {
             return Ok(());
         }
         let Some(runs) = self.free_runs(needed)? else { return Ok(()) };
-        self.write_chunks(&runs, generation)?;
+        self.write_chunks(&runs, generation).inspect_err(|error| self.write_failed(error, runs[0].first))?;
         self.run(Privilege::Freeing, |op| {
             for (number, run) in (0..).zip(&runs) {
                 let value = FilterRun { generation, first: run.first, count: run.count }.encode();
@@ -96,11 +97,7 @@ impl Engine {
                 }
                 let at = run.first.plus(done);
                 // Under the metadata lock, against the rule: the pool is closing, nobody waits for it.
-                self.device.write(at, &buffer).map_err(|source| PoolError::Io {
-                    action: "write",
-                    block: at,
-                    source,
-                })?;
+                self.device.write(at, &buffer).map_err(|source| write_error(at, source))?;
                 done += count;
             }
         }

@@ -12,6 +12,7 @@ use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, Geometry, ST
 use crate::format::header::{self, BlockKind, HEADER_BYTES};
 use crate::format::state::Field;
 use crate::meta::Privilege;
+use crate::options::Allocation;
 
 /// Returns the structures of a group of which nothing is used but what has a fixed place, sealed, in ascending order.
 pub(crate) fn blank_group(geometry: &Geometry, pool_tag: u32, group: u64) -> Vec<(BlockNo, BlockKind, BlockBytes)> {
@@ -77,13 +78,14 @@ impl Engine {
         if ready != group || group >= geometry.group_count() {
             return Ok(());
         }
-        let blocks = blank_group(&geometry, pool_tag, group);
-        if let Err(error) = write_blocks(&*self.device, &blocks) {
-            if !matches!(error, PoolError::NoSpace) {
-                self.stop(&error);
-            }
-            return Err(error);
+        if !self.meta().permits(Allocation::BlockGroup) {
+            return Err(PoolError::NoSpace);
         }
+        let blocks = blank_group(&geometry, pool_tag, group);
+        write_blocks(&*self.device, &blocks).inspect_err(|error| match error {
+            PoolError::NoSpace => self.meta().groups.note_full_backing_once(),
+            error => self.stop(error),
+        })?;
         self.run(Privilege::Freeing, |op| {
             for (block, kind, bytes) in &blocks {
                 // Clean, and equal to what the device has: right even if the operation is rolled back.
@@ -93,7 +95,20 @@ impl Engine {
             }
             op.count(Field::GroupsReady, 1);
             op.wrote_data();
+            op.meta.groups.forget_full_backing();
             Ok(())
         })
+    }
+
+    /// Takes note of a failed write of free blocks from `at` on: the pool stops, unless only its sparse backing file is
+    /// full.
+    pub(crate) fn write_failed(&self, error: &PoolError, at: BlockNo) {
+        if !matches!(error, PoolError::NoSpace) {
+            self.stop(error);
+            return;
+        }
+        // Where the bitmap can't be read, little is left out.
+        let end = self.view(|op| op.unused_end(at)).unwrap_or(at).max(at.plus(1));
+        self.meta().groups.note_full_backing(at.0..end.0);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! **Locks**, in the order in which they may be taken:
 //! 1. range locks of inodes ([`crate::data::range_lock`]), held across device I/O;
-//! 2. the group initialisation lock, held across the write of one group's blank structures;
+//! 2. the group initialisation lock, held across the write of one group's blank structures or of a metadata run;
 //! 3. the committer, held across the commit's and checkpoint's device I/O;
 //! 4. the metadata lock, never held across device I/O;
 //! 5. the mark of the heartbeat, held across its own I/O.
@@ -18,6 +18,7 @@ pub(crate) mod group_init;
 pub(crate) mod heartbeat;
 pub(crate) mod index;
 pub(crate) mod load;
+pub(crate) mod metadata_run;
 pub(crate) mod open;
 pub(crate) mod space;
 
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use onefold_block::{BlockDevice, BufferPool, FingerprintKey};
 
 use crate::activity::Activity;
+use crate::attr::Ino;
 use crate::data::cache::DataCache;
 use crate::data::range_lock::RangeLocks;
 use crate::error::{PoolError, Result};
@@ -39,6 +41,9 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// Tries of one operation before it is given up: each try loads at least one missing block, so reaching this means
 /// that the cache thrashes.
 const TRIES_MAX: u32 = 100_000;
+
+/// Ranges without room in a full backing file that one operation, or one write, finds out about.
+pub(crate) const PLACES_MAX: u32 = 64;
 
 /// Everything behind an open pool.
 pub(crate) struct Engine {
@@ -93,6 +98,18 @@ impl Engine {
         self.meta.lock().stopped.get_or_insert_with(|| error.to_string());
     }
 
+    /// Gives back holds on an inode.
+    pub(crate) fn release(&self, ino: Ino, holds: u64) {
+        let mut meta = self.meta();
+        let Some(count) = meta.holds.get_mut(&ino.0) else { return };
+        *count = count.saturating_sub(holds);
+        if *count == 0 {
+            meta.holds.remove(&ino.0);
+            drop(meta);
+            self.wake.hurry();
+        }
+    }
+
     /// Runs an operation that only looks.
     ///
     /// # Errors
@@ -107,7 +124,9 @@ impl Engine {
                 Ok(value) => return Ok(value),
                 Err(OpError::Fail(error)) => return Err(error),
                 Err(OpError::Fault) => {}
-                Err(OpError::NeedGroup(_) | OpError::TransactionFull | OpError::CountFull(_)) => {
+                Err(
+                    OpError::NeedGroup(_) | OpError::NeedWritten(_) | OpError::TransactionFull | OpError::CountFull(_),
+                ) => {
                     unreachable!("a look allocates nothing")
                 }
             }
@@ -127,8 +146,8 @@ impl Engine {
         if self.options.read_only {
             return Err(PoolError::ReadOnly);
         }
-        let mut committed_for_room = false;
         let mut copies = Vec::new();
+        let mut places_tried = 0;
         for _ in 0..TRIES_MAX {
             let mut meta = self.meta.lock();
             if let Some(cause) = &meta.stopped {
@@ -150,29 +169,37 @@ impl Engine {
                     (error, faults)
                 }
             };
+            let refusals_before = meta.groups.full_backing.refusals();
             drop(meta);
-            match error {
-                OpError::Fault => self.load(&faults)?,
-                OpError::NeedGroup(group) => self.init_group(group)?,
-                OpError::CountFull(block) => copies.extend(self.copy_full(block, privilege)?),
-                OpError::TransactionFull if committed_for_room => {
-                    return Err(PoolError::TooLargeForJournal);
+            let helped = match error {
+                OpError::Fault => self.load(&faults),
+                OpError::NeedGroup(group) => self.init_group(group),
+                OpError::NeedWritten(run) => self.write_run(run),
+                OpError::CountFull(block) => self.copy_full(block, privilege).map(|copy| copies.extend(copy)),
+                OpError::TransactionFull => self.commit(),
+                OpError::Fail(error) => Err(error),
+            };
+            match helped {
+                Ok(()) => {}
+                // Other blocks are tried next: what was used before has its room in a backing file that is full.
+                Err(PoolError::NoSpace)
+                    if places_tried < PLACES_MAX && self.meta().groups.full_backing.refusals() > refusals_before =>
+                {
+                    places_tried += 1;
                 }
-                OpError::TransactionFull => {
-                    committed_for_room = true;
-                    self.commit()?;
-                }
-                OpError::Fail(PoolError::NoSpace) => {
+                Err(PoolError::NoSpace) => {
                     // Reclaim itself runs as a freeing operation, so it must not call for reclaim again.
                     let gained = match privilege {
                         Privilege::Normal => self.make_space()?,
                         Privilege::Freeing => self.settle_frees()?,
                     };
+                    // Where there is more now, or at the latest with the next operation, all of it is tried again.
+                    self.meta().groups.forget_full_backing();
                     if !gained {
                         return Err(PoolError::NoSpace);
                     }
                 }
-                OpError::Fail(error) => return Err(error),
+                Err(error) => return Err(error),
             }
         }
         Err(thrashing())

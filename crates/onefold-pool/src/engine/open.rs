@@ -189,6 +189,7 @@ impl Engine {
             holds: HashMap::new(),
             limits: options.test_limits,
             stopped: None,
+            allocations: options.allocations.clone(),
         };
         let activity = Activity::default();
         activity.add(Counter::Replayed, replayed.transaction_count);

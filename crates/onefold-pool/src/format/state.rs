@@ -41,6 +41,23 @@ pub enum Field {
 pub const FIELD_COUNT: usize = 13;
 
 impl Field {
+    /// All fields, in their order.
+    pub const ALL: [Field; FIELD_COUNT] = [
+        Field::TreeRoot,
+        Field::NextIno,
+        Field::GroupsReady,
+        Field::NextReclaim,
+        Field::Inodes,
+        Field::ApparentBlocks,
+        Field::LogicalBlocks,
+        Field::References,
+        Field::DataBlocks,
+        Field::SharedBlocks,
+        Field::MetadataBlocks,
+        Field::ReservedBlocks,
+        Field::ReclaimPending,
+    ];
+
     /// Returns the byte range of the number in the block.
     #[must_use]
     pub fn range(self) -> std::ops::Range<usize> {

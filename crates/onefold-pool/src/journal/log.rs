@@ -2,6 +2,7 @@
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 
+use crate::engine::group_init::write_error;
 use crate::error::{PoolError, Result};
 use crate::format::geometry::Geometry;
 use crate::format::journal::{HEADER_SLOTS, JournalHeader, TransactionBuilder};
@@ -63,7 +64,8 @@ impl Log {
     /// Writes a transaction at the head and returns when it is durable.
     ///
     /// # Errors
-    /// Whatever the device reports. The pool must stop then: nobody knows what the device has.
+    /// [`PoolError::NoSpace`] where the backing file is full: the log is as it was, and the same may be tried again.
+    /// Otherwise what the device reports; the pool must stop then: nobody knows what the device has.
     pub(crate) fn append(
         &mut self,
         device: &dyn BlockDevice,
@@ -89,7 +91,7 @@ impl Log {
 
     fn write(&self, device: &dyn BlockDevice, position: u64, bytes: &[u8]) -> Result<()> {
         let at = self.first.plus(HEADER_SLOTS + position);
-        device.write(at, bytes).map_err(|source| PoolError::Io { action: "write", block: at, source })
+        device.write(at, bytes).map_err(|source| write_error(at, source))
     }
 
     /// Lets the log begin at its head: all that is in it is in place. `next_sequence` is that of the next transaction.
@@ -108,7 +110,7 @@ impl Log {
         // The slot that is not the newest: a torn write leaves the other one.
         let at = self.first.plus(header.generation % HEADER_SLOTS);
         let bytes = AlignedBuffer::copy_of(&header.encode(self.pool_tag, at));
-        device.write(at, &bytes).map_err(|source| PoolError::Io { action: "write", block: at, source })?;
+        device.write(at, &bytes).map_err(|source| write_error(at, source))?;
         sync(device, at)?;
         self.generation = header.generation;
         self.used = 0;

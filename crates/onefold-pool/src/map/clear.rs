@@ -4,9 +4,10 @@
 //! the durable reclaim list, which keeps the reference that the map had, and a background worker walks them later in
 //! small transactions. So deleting a huge file returns at once, and a crash anywhere finds the rest on the list.
 
+use std::ops::Range;
+
 use onefold_block::BlockNo;
 
-use super::write::Path;
 use super::{entry_index, inline_index};
 use crate::format::header::BlockKind;
 use crate::format::inode::{INLINE_ENTRIES, Inode, MapRoot};
@@ -51,9 +52,9 @@ impl Op<'_> {
                     return self.map_detach_all(inode);
                 }
                 if first < end {
-                    let mut path = self.map_path(inode, first, levels - 1)?;
-                    let top = Covered { node: path.last(), level: levels - 1, base: 0 };
-                    let change = self.clear_node(inode, &mut path, top, first..end)?;
+                    let root = self.map_path(inode, first, levels - 1)?.last();
+                    let top = Covered { node: root, level: levels - 1, base: 0 };
+                    let change = self.clear_node(top, &(first..end))?;
                     self.add_totals(inode, change);
                 }
             }
@@ -76,21 +77,12 @@ impl Op<'_> {
 
     /// Clears `range` below a node with one parent; returns the change of its totals, which is written to the node but
     /// not to those above.
-    fn clear_node(
-        &mut self,
-        inode: &Inode,
-        path: &mut Path,
-        at: Covered,
-        range: std::ops::Range<u64>,
-    ) -> OpResult<Totals> {
+    fn clear_node(&mut self, at: Covered, range: &Range<u64>) -> OpResult<Totals> {
         let span = map_node::entry_span(at.level);
         let from = (range.start.max(at.base) - at.base) / span;
         let to = (range.end.min(at.base + FAN_OUT * span) - at.base).div_ceil(span);
-        let change = if at.level == 0 {
-            self.clear_leaf(at.node, from, to)?
-        } else {
-            self.clear_children(inode, path, at, from..to, &range)?
-        };
+        let change =
+            if at.level == 0 { self.clear_leaf(at.node, from, to)? } else { self.clear_children(at, from..to, range)? };
         let mut totals = self.map_totals(at.node, at.level)?;
         totals += change;
         let bytes = map_node::encode_totals(totals).ok_or_else(|| damaged("file map", at.node, "totals below zero"))?;
@@ -111,14 +103,7 @@ impl Op<'_> {
         Ok(change)
     }
 
-    fn clear_children(
-        &mut self,
-        inode: &Inode,
-        path: &mut Path,
-        at: Covered,
-        children: std::ops::Range<u64>,
-        range: &std::ops::Range<u64>,
-    ) -> OpResult<Totals> {
+    fn clear_children(&mut self, at: Covered, children: Range<u64>, range: &Range<u64>) -> OpResult<Totals> {
         let span = map_node::entry_span(at.level);
         let entries = self.map_entries(at.node, at.level)?;
         let touched = &entries[entry_index(children.start, 0)..from_len(children.end)];
@@ -148,16 +133,12 @@ impl Op<'_> {
                     continue;
                 }
                 MapEntry::Reserved => self.reserved_node(below)?,
-                MapEntry::Block(child) if self.node_parents(child)? > 1 => {
-                    let (copy, unreserved) = self.copy_node(child, below)?;
-                    change += unreserved;
-                    copy
-                }
+                MapEntry::Block(child) if self.node_parents(child)? > 1 => self.copy_node(child, below)?,
                 MapEntry::Block(child) => child,
             };
             self.set_map_entry(at.node, at.level, slot, MapEntry::Block(child))?;
             let covered = Covered { node: child, level: below, base };
-            change += self.clear_node(inode, path, covered, range.clone())?;
+            change += self.clear_node(covered, range)?;
         }
         Ok(change)
     }

@@ -19,7 +19,7 @@ pub(crate) struct CloneRange {
 }
 
 impl Op<'_> {
-    /// Gives `target`, whose map is empty, the whole map of `source`.
+    /// Gives `target`, whose map is empty, the whole map of `source`, which has no reserved places but in its inode.
     pub(crate) fn map_clone_all(&mut self, source: &Inode, target: &mut Inode) -> OpResult<()> {
         match source.map {
             MapRoot::Inline(entries) => {
@@ -30,9 +30,8 @@ impl Op<'_> {
             MapRoot::Tree { root, .. } => {
                 self.add_node_parent(root)?;
                 target.map = source.map;
-                let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
-                let all = Totals { mapped: number(source.mapped), reserved: number(source.reserved_blocks) };
-                self.add_totals(target, all);
+                let mapped = i64::try_from(source.mapped).unwrap_or(i64::MAX);
+                self.add_totals(target, Totals { mapped, reserved: 0 });
                 Ok(())
             }
         }
@@ -73,7 +72,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Makes the target name the source's leaf. `None` if the leaf holds more than the range and must be copied.
+    /// Makes the target name the source's leaf. `None` if the leaf holds more than the range or reserved places, and its
+    /// entries must be copied.
     fn share_leaf(&mut self, source: &Inode, target: &mut Inode, range: CloneRange) -> OpResult<Option<u64>> {
         let MapEntry::Block(leaf) = self.map_node_at(source, range.source, 0)? else {
             let count = range.count.min(FAN_OUT);
@@ -91,6 +91,10 @@ impl Op<'_> {
             }
         }
         let mut change = self.map_totals(leaf, 0)?;
+        if change.reserved > 0 {
+            // The promise is the source's own: the target gets the entries.
+            return Ok(None);
+        }
         let path = self.map_path(target, range.target, 1)?;
         let slot = entry_index(range.target, 1);
         match self.map_entry(path.last(), 1, slot)? {

@@ -11,7 +11,9 @@
 //! 2. A node that is changed has one parent, and so has every node above it.
 //! 3. A node's totals are the mapped and reserved places below it; so are an inode's.
 //! 4. `ReservedBlocks` of the pool is the sum of [`map_node::reserve_blocks`] over all reserved entries of all nodes and
-//!    inline maps, each node counted once however many share it.
+//!    inline maps.
+//! 5. A node with reserved places below it has one parent: what was promised to a file stays with it, and takes no copy
+//!    of a node to write. A clone gets leaves of its own where its source has reserved places, without them.
 
 mod clear;
 pub(crate) mod clone;

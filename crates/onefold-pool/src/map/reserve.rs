@@ -18,6 +18,7 @@ use crate::format::store_page::BlockUse;
 use crate::meta::allocate::EMERGENCY_BLOCKS;
 use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult, Privilege};
+use crate::options::Allocation;
 
 /// Blocks that one operation reserves at most: what a node above the leaves covers.
 pub(crate) const RESERVE_STEP_BLOCKS: u64 = FAN_OUT * FAN_OUT;
@@ -25,7 +26,6 @@ pub(crate) const RESERVE_STEP_BLOCKS: u64 = FAN_OUT * FAN_OUT;
 impl Op<'_> {
     /// Reserves the holes among blocks `range`, which lies within one aligned run of [`RESERVE_STEP_BLOCKS`].
     pub(crate) fn map_reserve(&mut self, inode: &mut Inode, range: Range<u64>) -> OpResult<()> {
-        let before = self.state(Field::ReservedBlocks);
         if let (MapRoot::Inline(mut entries), Some(_)) = (inode.map, inline_index(range.end - 1)) {
             let mut change = Totals::default();
             for at in range.filter_map(inline_index) {
@@ -43,8 +43,19 @@ impl Op<'_> {
             let change = self.reserve_children(path.last(), base, &range)?;
             self.map_add_totals(inode, &path, change)?;
         }
+        self.keep_promise_possible()
+    }
+
+    /// Refuses to promise more than there is. What this operation itself gives back, promised or stored, counts as being
+    /// there: it is when the first promised block is written.
+    fn keep_promise_possible(&self) -> OpResult<()> {
         let promised = self.state(Field::ReservedBlocks);
-        if promised > before && promised + EMERGENCY_BLOCKS > self.blocks_available() {
+        if promised <= self.meta.state(Field::ReservedBlocks) {
+            return Ok(());
+        }
+        self.permit(Allocation::Reservation)?;
+        let freed_here = self.meta.state(Field::DataBlocks).saturating_sub(self.state(Field::DataBlocks));
+        if promised + EMERGENCY_BLOCKS > self.blocks_available() + freed_here {
             return Err(PoolError::NoSpace.into());
         }
         Ok(())
@@ -75,11 +86,7 @@ impl Op<'_> {
                     continue;
                 }
                 MapEntry::Hole => self.allocate_metadata(BlockKind::MapNode(0), BlockUse::MapNode)?,
-                MapEntry::Block(leaf) if self.node_parents(leaf)? > 1 => {
-                    let (copy, unreserved) = self.copy_node(leaf, 0)?;
-                    change += unreserved;
-                    copy
-                }
+                MapEntry::Block(leaf) if self.node_parents(leaf)? > 1 => self.copy_node(leaf, 0)?,
                 MapEntry::Block(leaf) => leaf,
             };
             self.set_map_entry(node, 1, at, MapEntry::Block(leaf))?;

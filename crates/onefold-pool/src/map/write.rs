@@ -146,9 +146,7 @@ impl Op<'_> {
             return Err(damaged("file map", BlockNo(0), "the map did not grow"));
         };
         if self.node_parents(root)? > 1 {
-            let (copy, unreserved) = self.copy_node(root, levels - 1)?;
-            self.add_totals(inode, unreserved);
-            root = copy;
+            root = self.copy_node(root, levels - 1)?;
             inode.map = MapRoot::Tree { levels, root };
         }
         let mut path = Path { nodes: vec![root] };
@@ -158,11 +156,7 @@ impl Op<'_> {
             let child = match self.map_entry(node, above, at)? {
                 MapEntry::Hole => self.allocate_metadata(BlockKind::MapNode(above - 1), BlockUse::MapNode)?,
                 MapEntry::Reserved => self.reserved_node(above - 1)?,
-                MapEntry::Block(child) if self.node_parents(child)? > 1 => {
-                    let (copy, unreserved) = self.copy_node(child, above - 1)?;
-                    self.map_add_totals(inode, &path, unreserved)?;
-                    copy
-                }
+                MapEntry::Block(child) if self.node_parents(child)? > 1 => self.copy_node(child, above - 1)?,
                 MapEntry::Block(child) => {
                     path.nodes.push(child);
                     continue;
@@ -215,29 +209,26 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Copies a shared node for one of its parents, which leaves it. What it names gets one more reference. Reserved
-    /// places stay with the old node: a clone promises no space. Returns the copy and how its totals differ.
-    pub(crate) fn copy_node(&mut self, node: BlockNo, level: u8) -> OpResult<(BlockNo, Totals)> {
+    /// Copies a shared node for one of its parents, which leaves it. What it names gets one more reference.
+    pub(crate) fn copy_node(&mut self, node: BlockNo, level: u8) -> OpResult<BlockNo> {
         let mut entries = self.map_entries(node, level)?;
         let named = entries.iter().filter_map(|entry| match entry {
             MapEntry::Block(block) => Some(*block),
             MapEntry::Hole | MapEntry::Reserved => None,
         });
         self.want_entries(named.collect::<Vec<_>>())?;
-        let mut totals = self.map_totals(node, level)?;
-        let mut unreserved = 0;
+        let totals = self.map_totals(node, level)?;
+        if totals.reserved != 0 {
+            return Err(damaged("file map", node, "is shared and has reserved places"));
+        }
         for entry in entries.iter_mut() {
             match *entry {
                 MapEntry::Hole => {}
-                MapEntry::Reserved => {
-                    unreserved += i64::try_from(map_node::entry_span(level)).unwrap_or(i64::MAX);
-                    *entry = MapEntry::Hole;
-                }
+                MapEntry::Reserved => return Err(damaged("file map", node, "is shared and has reserved places")),
                 MapEntry::Block(block) if level == 0 => *entry = MapEntry::Block(self.add_data_reference(block)?),
                 MapEntry::Block(child) => self.add_node_parent(child)?,
             }
         }
-        totals.reserved -= unreserved;
         let copy = self.allocate_metadata(BlockKind::MapNode(level), BlockUse::MapNode)?;
         let bytes = self.edit(copy, BlockKind::MapNode(level), map_node::entries_range(0, FAN_OUT_LEN))?;
         for (place, entry) in bytes.chunks_exact_mut(map_node::ENTRY_BYTES).zip(entries.iter()) {
@@ -246,7 +237,7 @@ impl Op<'_> {
         let encoded = map_node::encode_totals(totals).ok_or_else(|| damaged("file map", node, "totals below zero"))?;
         self.edit(copy, BlockKind::MapNode(level), map_node::TOTALS_RANGE)?.copy_from_slice(&encoded);
         self.drop_node_parent(node)?;
-        Ok((copy, Totals { mapped: 0, reserved: -unreserved }))
+        Ok(copy)
     }
 }
 

@@ -6,6 +6,9 @@
 //!
 //! Space is counted before blocks are searched: an operation that may not use the emergency reserve, or the space
 //! promised to `fallocate`d ranges, is refused even though blocks are free.
+//!
+//! A sparse backing file can be full while blocks are free. Blocks that were written before still have their room there,
+//! so after such a failure all holes are tried before anything that was never used.
 
 use onefold_block::BlockNo;
 
@@ -17,14 +20,22 @@ use crate::format::get_u64;
 use crate::format::header::{BlockKind, HEADER_BYTES};
 use crate::format::state::Field;
 use crate::format::store_page::{BlockUse, Entry};
+use crate::options::Allocation;
 
 /// Blocks that only operations which free space may take: enough for the map and tree paths that they copy.
 pub(crate) const EMERGENCY_BLOCKS: u64 = 128;
 /// While untouched groups are left, data goes only to free runs at least this long.
 const RUN_BLOCKS_PREFERRED: u64 = 32;
-/// Length of a run kept for metadata.
-const METADATA_RUN_BLOCKS: u64 = 256;
 const BITMAP_WORDS: u64 = BITS_PER_BITMAP_BLOCK / 64;
+
+/// Who looks for free blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FreeFor {
+    /// The run kept for metadata is out of reach.
+    Data,
+    /// All that is free.
+    Metadata,
+}
 
 /// A run of blocks within one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +62,7 @@ impl Op<'_> {
         if available < count + kept {
             return Err(PoolError::NoSpace.into());
         }
+        self.permit(Allocation::Data)?;
         let mut runs = Vec::new();
         let mut missing = count;
         while missing > 0 {
@@ -66,7 +78,7 @@ impl Op<'_> {
     }
 
     /// A bitmap that calls a block free which its entry says is used is damaged: nothing must be written there.
-    fn refuse_blocks_in_use(&mut self, runs: &[Run]) -> OpResult<()> {
+    pub(super) fn refuse_blocks_in_use(&mut self, runs: &[Run]) -> OpResult<()> {
         let blocks = || runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset)));
         self.want_entries(blocks())?;
         for block in blocks() {
@@ -83,7 +95,7 @@ impl Op<'_> {
     /// # Errors
     /// [`OpError::Fault`]; damage.
     pub(crate) fn reserve_free_run(&mut self, group: u64, from: u64, most: u64) -> OpResult<Option<Run>> {
-        let Some((within, count)) = self.find_run(group, from, 1, most, false)? else { return Ok(None) };
+        let Some((within, count)) = self.find_run(group, from, 1, most, FreeFor::Metadata)? else { return Ok(None) };
         let run = Run { first: BlockNo(group * GROUP_BLOCKS + within), count };
         for block in 0..count {
             self.set_busy(run.first.plus(block));
@@ -93,7 +105,7 @@ impl Op<'_> {
 
     fn find_data_run(&mut self, count: u64) -> OpResult<Run> {
         let ready = self.state(Field::GroupsReady);
-        let preferred = count.min(RUN_BLOCKS_PREFERRED);
+        let preferred = if self.meta.groups.full_backing.is_full() { 1 } else { count.min(RUN_BLOCKS_PREFERRED) };
         if let Some(run) = self.find_in_groups(ready, preferred, count)? {
             return Ok(run);
         }
@@ -123,7 +135,7 @@ impl Op<'_> {
             if from == 0 && self.meta.groups.lacks_run(group, least) {
                 continue;
             }
-            if let Some((within, count)) = self.find_run(group, from, least, most, true)? {
+            if let Some((within, count)) = self.find_run(group, from, least, most, FreeFor::Data)? {
                 self.meta.groups.data_cursor = Cursor { group, within: within + count };
                 return Ok(Some(Run { first: BlockNo(group * GROUP_BLOCKS + within), count }));
             }
@@ -135,18 +147,18 @@ impl Op<'_> {
     }
 
     /// Returns the first free run in a group at or after `from`: place within the group, and length, cut at `most`.
-    fn find_run(
+    pub(super) fn find_run(
         &mut self,
         group: u64,
         from: u64,
         least: u64,
         most: u64,
-        for_data: bool,
+        free_for: FreeFor,
     ) -> OpResult<Option<(u64, u64)>> {
         let end = self.meta.geometry.group_blocks(group);
         let mut at = from;
         while at < end {
-            let free = self.free_word(group, at / 64, for_data)? >> (at % 64);
+            let free = self.free_word(group, at / 64, free_for)? >> (at % 64);
             if free == 0 {
                 at = (at / 64 + 1) * 64;
                 continue;
@@ -155,7 +167,7 @@ impl Op<'_> {
             let mut count = 0;
             while first + count < end && count < most {
                 let place = first + count;
-                let word = self.free_word(group, place / 64, for_data)? >> (place % 64);
+                let word = self.free_word(group, place / 64, free_for)? >> (place % 64);
                 let ones = u64::from(word.trailing_ones());
                 if ones == 0 {
                     break;
@@ -180,14 +192,11 @@ impl Op<'_> {
     }
 
     /// Returns the free blocks among 64 of a group, one bit each.
-    fn free_word(&mut self, group: u64, word: u64, for_data: bool) -> OpResult<u64> {
-        let geometry = self.meta.geometry;
-        let bitmap = geometry.bitmap_block(group, word / BITMAP_WORDS);
-        let offset = HEADER_BYTES + usize::try_from(word % BITMAP_WORDS).expect("below 510") * 8;
-        let used = get_u64(self.block(bitmap, BlockKind::Bitmap)?, offset);
+    fn free_word(&mut self, group: u64, word: u64, free_for: FreeFor) -> OpResult<u64> {
+        let used = self.used_word(group, word)?;
         let busy = self.meta.groups.busy_word(group, usize::try_from(word).expect("below 512"));
-        let mut free = !(used | busy);
-        if for_data {
+        let mut free = !(used | busy | self.meta.groups.full_backing.word(group * GROUP_BLOCKS + word * 64));
+        if free_for == FreeFor::Data {
             let (first, end) = self.meta.groups.metadata_run;
             let base = group * GROUP_BLOCKS + word * 64;
             if first < base + 64 && base < end {
@@ -199,67 +208,30 @@ impl Op<'_> {
         Ok(free)
     }
 
-    /// Allocates a block for metadata and makes it in memory, blank. Its entry in the fingerprint store is made too.
+    /// Returns the end of the blocks from `first` on, within its group, that the bitmap does not call used.
     ///
     /// # Errors
-    /// [`PoolError::NoSpace`]; [`OpError::NeedGroup`].
-    pub(crate) fn allocate_metadata(&mut self, kind: BlockKind, usage: BlockUse) -> OpResult<BlockNo> {
-        let kept = match self.privilege {
-            Privilege::Normal => EMERGENCY_BLOCKS / 2 + self.state(Field::ReservedBlocks),
-            Privilege::Freeing => 0,
-        };
-        if self.blocks_available() <= kept {
-            return Err(PoolError::NoSpace.into());
+    /// [`OpError::Fault`]; damage.
+    pub(crate) fn unused_end(&mut self, first: BlockNo) -> OpResult<BlockNo> {
+        let geometry = self.meta.geometry;
+        let group = geometry.group_of(first);
+        let (mut within, end) = (first.0 % GROUP_BLOCKS, geometry.group_blocks(group));
+        while within < end {
+            let used = self.used_word(group, within / 64)? >> (within % 64);
+            if used != 0 {
+                within += u64::from(used.trailing_zeros());
+                break;
+            }
+            within = (within / 64 + 1) * 64;
         }
-        let block = self.find_metadata_block()?;
-        self.refuse_blocks_in_use(&[Run { first: block, count: 1 }])?;
-        self.set_bit(block, true)?;
-        self.set_entry(block, &Entry::metadata(usage))?;
-        self.count(Field::MetadataBlocks, 1);
-        self.create_block(block, kind);
-        Ok(block)
+        Ok(geometry.group_first(group).plus(within.min(end)))
     }
 
-    fn find_metadata_block(&mut self) -> OpResult<BlockNo> {
-        let (first, end) = self.meta.groups.metadata_run;
-        if first < end {
-            let (group, within) = (first / GROUP_BLOCKS, first % GROUP_BLOCKS);
-            if let Some((place, _)) = self.find_run(group, within, 1, 1, false)? {
-                let block = group * GROUP_BLOCKS + place;
-                if block < end {
-                    self.meta.groups.metadata_run = (block + 1, end);
-                    return Ok(BlockNo(block));
-                }
-            }
-            self.give_up_metadata_run();
-        }
-        self.open_metadata_run()
-    }
-
-    /// Opens a new run for metadata and takes its first block; on a nearly full pool any block will do.
-    fn open_metadata_run(&mut self) -> OpResult<BlockNo> {
-        let ready = self.state(Field::GroupsReady);
-        let start = self.meta.groups.data_cursor.group;
-        for least in [METADATA_RUN_BLOCKS, 1] {
-            for step in 0..ready {
-                let group = (start + step) % ready;
-                if self.meta.groups.lacks_run(group, least) {
-                    continue;
-                }
-                if let Some((within, count)) = self.find_run(group, 0, least, METADATA_RUN_BLOCKS, false)? {
-                    let block = group * GROUP_BLOCKS + within;
-                    if least == METADATA_RUN_BLOCKS {
-                        self.meta.groups.metadata_run = (block + 1, block + count);
-                    }
-                    return Ok(BlockNo(block));
-                }
-                self.set_lacks_run(group, least);
-            }
-            if ready < self.meta.geometry.group_count() {
-                return Err(OpError::NeedGroup(ready));
-            }
-        }
-        Err(PoolError::NoSpace.into())
+    /// Returns which of 64 blocks of a group the bitmap calls used, one bit each.
+    fn used_word(&mut self, group: u64, word: u64) -> OpResult<u64> {
+        let bitmap = self.meta.geometry.bitmap_block(group, word / BITMAP_WORDS);
+        let offset = HEADER_BYTES + usize::try_from(word % BITMAP_WORDS).expect("below 510") * 8;
+        Ok(get_u64(self.block(bitmap, BlockKind::Bitmap)?, offset))
     }
 
     /// Allocates a reserved data block: the bitmap now says that it is used.
@@ -320,7 +292,7 @@ impl Op<'_> {
     }
 
     /// Sets or clears a block's bit, which must have been the other way.
-    fn set_bit(&mut self, block: BlockNo, used: bool) -> OpResult<()> {
+    pub(super) fn set_bit(&mut self, block: BlockNo, used: bool) -> OpResult<()> {
         if !self.meta.geometry.is_allocatable(block) {
             return Err(damaged(BlockKind::Bitmap.name(), block, "a structure with a fixed place is used as a block"));
         }

@@ -3,9 +3,13 @@
 //! A busy block is free in its bitmap but may not be handed out: its write is under way and not yet committed
 //! (reserved), or it was freed and the free is not yet durable, or the journal still names it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use onefold_block::BlockNo;
+
+use super::allocate::Run;
+use super::full_backing::FullBacking;
 
 use crate::format::geometry::GROUP_BLOCKS;
 
@@ -37,8 +41,13 @@ pub(crate) struct Groups {
     store_misses: std::collections::VecDeque<u64>,
     /// Where the next data block is looked for.
     pub(crate) data_cursor: Cursor,
-    /// A run kept for metadata, so that map nodes and tree pages do not cut file data into pieces: first and end.
+    /// A run kept for metadata, so that map nodes and tree pages do not cut file data into pieces: first and end. Its
+    /// blocks have been written since the pool was opened: a checkpoint finds room for them.
     pub(crate) metadata_run: (u64, u64),
+    /// Single blocks that were written for metadata to take, where there is no such run.
+    pub(crate) written: HashSet<BlockNo>,
+    /// What a sparse backing file has no room for.
+    pub(crate) full_backing: FullBacking,
 }
 
 fn place(block: BlockNo) -> (u64, usize, u64) {
@@ -112,6 +121,42 @@ impl Groups {
     /// Remembers that a group has no free run of `count` blocks.
     pub(crate) fn set_lacks_run(&mut self, group: u64, count: u64) {
         self.no_run_of.entry(group).and_modify(|absent| *absent = count.min(*absent)).or_insert(count);
+    }
+
+    /// Keeps a run that was written for metadata. Of two that were written at once the later one is kept; the blocks of
+    /// the other are free like any.
+    pub(crate) fn take_written(&mut self, run: Run, single_max: usize) {
+        if run.count > 1 {
+            let (old, _) = std::mem::replace(&mut self.metadata_run, (run.first.0, run.first.0 + run.count));
+            self.forget_runs(old / GROUP_BLOCKS);
+            return;
+        }
+        if self.written.len() >= single_max {
+            self.written.clear();
+        }
+        self.written.insert(run.first);
+    }
+
+    /// Notes that a sparse backing file has no room for some free blocks; the search for others begins anew.
+    pub(crate) fn note_full_backing(&mut self, without_room: Range<u64>) {
+        self.full_backing.refuse(without_room);
+        self.data_cursor = Cursor::default();
+    }
+
+    /// Notes that a sparse backing file has no room for a new block group. Once: there is nothing that could be left out
+    /// of the search.
+    pub(crate) fn note_full_backing_once(&mut self) {
+        if !self.full_backing.is_full() {
+            self.note_full_backing(0..0);
+        }
+    }
+
+    /// Looks everywhere again: a backing file that was full may have room by now.
+    pub(crate) fn forget_full_backing(&mut self) {
+        if self.full_backing.is_full() {
+            self.full_backing.forget();
+            self.no_run_of.clear();
+        }
     }
 
     /// Forgets what is known of a group's runs.

@@ -7,8 +7,10 @@
 //! at all, whatever stops it, and no reader or writer waits for a disk behind this lock.
 
 pub(crate) mod allocate;
+mod allocate_metadata;
 pub(crate) mod cache;
 pub(crate) mod entries;
+pub(crate) mod full_backing;
 pub(crate) mod groups;
 pub(crate) mod in_flight;
 pub(crate) mod op;
@@ -16,13 +18,14 @@ pub(crate) mod ranges;
 pub(crate) mod running;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use onefold_block::BlockNo;
 
 use crate::filter::Filter;
 use crate::format::geometry::Geometry;
 use crate::format::state::Field;
-use crate::options::TestLimits;
+use crate::options::{Allocation, AllocationSeam, TestLimits};
 
 pub(crate) use op::{Op, OpError, OpResult, Privilege};
 
@@ -50,6 +53,8 @@ pub(crate) struct Meta {
     pub(crate) limits: TestLimits,
     /// The first failure, after which nothing is accepted.
     pub(crate) stopped: Option<String>,
+    /// Refuses allocations, in tests.
+    pub(crate) allocations: Option<Arc<dyn AllocationSeam>>,
 }
 
 impl Meta {
@@ -59,6 +64,11 @@ impl Meta {
     /// Never: the state block is pinned in the cache when the pool is opened.
     pub(crate) fn state(&self, field: Field) -> u64 {
         field.get(self.cache.peek(crate::format::geometry::STATE).expect("the state block stays in the cache"))
+    }
+
+    /// Tells whether an allocation may be made, as far as the seam for tests is concerned.
+    pub(crate) fn permits(&self, what: Allocation) -> bool {
+        self.allocations.as_ref().is_none_or(|seam| seam.permits(what))
     }
 
     /// Returns how many blocks hold data, map nodes or tree pages.

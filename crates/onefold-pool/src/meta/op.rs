@@ -10,6 +10,7 @@ use std::sync::Arc;
 use onefold_block::{BlockNo, Fingerprint};
 
 use super::Meta;
+use super::allocate::Run;
 use super::ranges::DirtyRanges;
 use crate::error::PoolError;
 use crate::filter::StorePageNo;
@@ -18,6 +19,7 @@ use crate::format::geometry::STATE;
 use crate::format::header::{self, BlockKind};
 use crate::format::journal;
 use crate::format::state::{FIELD_COUNT, Field};
+use crate::options::Allocation;
 use crate::tree::TreeError;
 
 /// Why an operation was rolled back.
@@ -27,6 +29,8 @@ pub(crate) enum OpError {
     Fault,
     /// Allocation needs this block group, which has not been initialised.
     NeedGroup(u64),
+    /// Metadata is to take free blocks that must be written before: the backing file may have no room for them.
+    NeedWritten(Run),
     /// The running transaction has no room for it; commit and try again.
     TransactionFull,
     /// This data block has as many references as it can have: make a copy of it and try again.
@@ -103,6 +107,9 @@ pub(crate) struct Op<'a> {
     claimed: u64,
     /// Dirty blocks of the running transaction when the operation began.
     dirty_before: usize,
+    /// Nothing else is in the running transaction.
+    is_alone: bool,
+    metadata_run_before: (u64, u64),
     wrote_data: bool,
     edited: bool,
     ended: bool,
@@ -111,6 +118,8 @@ pub(crate) struct Op<'a> {
 impl<'a> Op<'a> {
     pub(crate) fn new(meta: &'a mut Meta, privilege: Privilege) -> Op<'a> {
         let dirty_before = meta.running.dirty.len();
+        let is_alone = meta.running.has_no_records();
+        let metadata_run_before = meta.groups.metadata_run;
         Op {
             meta,
             privilege,
@@ -121,6 +130,8 @@ impl<'a> Op<'a> {
             deltas: [0; FIELD_COUNT],
             claimed: 0,
             dirty_before,
+            is_alone,
+            metadata_run_before,
             wrote_data: false,
             edited: false,
             ended: false,
@@ -218,6 +229,14 @@ impl<'a> Op<'a> {
         self.meta.state(field).saturating_add_signed(self.deltas[field as usize])
     }
 
+    /// Fails where an allocation is refused by the seam that tests use.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`].
+    pub(crate) fn permit(&self, what: Allocation) -> OpResult<()> {
+        if self.meta.permits(what) { Ok(()) } else { Err(PoolError::NoSpace.into()) }
+    }
+
     /// Returns how many blocks are free and may be handed out now, this operation's changes included: what it has freed
     /// waits for the commit, what it has claimed was busy before and is counted once.
     pub(crate) fn blocks_available(&self) -> u64 {
@@ -285,16 +304,19 @@ impl<'a> Op<'a> {
     /// Ends the operation with success; it joins the running transaction.
     ///
     /// # Errors
-    /// [`OpError::TransactionFull`]; the operation is rolled back then.
+    /// [`OpError::TransactionFull`], or [`PoolError::TooLargeForJournal`] where a commit would not help; the operation is
+    /// rolled back then.
     pub(crate) fn finish(mut self) -> OpResult<()> {
         if let Err(error) = self.flush_deltas() {
             self.roll_back();
             return Err(error);
         }
         // An operation that only reserved blocks adds nothing to the transaction, and can't fail here.
-        if self.edited && self.meta.running.is_too_large() {
+        let fits = |meta: &Meta| !meta.running.is_too_large() && meta.permits(Allocation::JournalRoom);
+        if self.edited && !fits(self.meta) {
+            let is_alone = self.is_alone;
             self.roll_back();
-            return Err(OpError::TransactionFull);
+            return Err(if is_alone { PoolError::TooLargeForJournal.into() } else { OpError::TransactionFull });
         }
         self.ended = true;
         self.meta.running.wrote_data |= self.wrote_data;
@@ -305,20 +327,7 @@ impl<'a> Op<'a> {
     }
 
     fn flush_deltas(&mut self) -> OpResult<()> {
-        let fields: [Field; 10] = [
-            Field::NextIno,
-            Field::GroupsReady,
-            Field::NextReclaim,
-            Field::Inodes,
-            Field::ApparentBlocks,
-            Field::LogicalBlocks,
-            Field::References,
-            Field::DataBlocks,
-            Field::SharedBlocks,
-            Field::MetadataBlocks,
-        ];
-        let more: [Field; 2] = [Field::ReservedBlocks, Field::ReclaimPending];
-        for field in fields.into_iter().chain(more) {
+        for field in Field::ALL {
             let delta = std::mem::take(&mut self.deltas[field as usize]);
             if delta == 0 {
                 continue;
@@ -382,6 +391,7 @@ impl<'a> Op<'a> {
                 Undo::LacksRun(group) => self.meta.groups.forget_runs(group),
             }
         }
+        self.meta.groups.metadata_run = self.metadata_run_before;
         self.forget_dirty();
         // Only now: a panic on the way leaves a pool that has stopped.
         self.ended = true;

@@ -45,6 +45,11 @@ impl Running {
         self.dirty.is_empty() && self.forgotten.is_empty() && self.freed.is_empty()
     }
 
+    /// Tells whether the transaction would take nothing of the log but its opening.
+    pub(crate) fn has_no_records(&self) -> bool {
+        self.dirty.is_empty() && self.forgotten.is_empty()
+    }
+
     /// Tells whether the transaction has grown enough to be committed without waiting for the timer.
     pub(crate) fn wants_commit(&self) -> bool {
         self.bytes_bound > self.log_bytes / 4 || self.worst_bytes() > self.log_bytes / 2

@@ -99,6 +99,8 @@ impl Pool {
                 let Some(run) = run else { break };
                 let result = engine.device.discard(run.first, run.count);
                 let mut meta = engine.meta();
+                // The backing file has no room for them any more.
+                meta.groups.written.clear();
                 for block in 0..run.count {
                     meta.groups.clear_busy(run.first.plus(block));
                 }

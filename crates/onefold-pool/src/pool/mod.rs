@@ -79,7 +79,7 @@ impl Pool {
             return Ok(());
         }
         // First what was acknowledged. The saved filter is a convenience: it needs free blocks that a sparse file may not
-        // have, and without it the next opening reads the fingerprint stores.
+        // have, and without it the next opening reads the fingerprint stores. (A failed write has stopped the pool.)
         self.engine.commit()?;
         let _ = self.engine.save_filter();
         self.engine.commit_and_close()?;

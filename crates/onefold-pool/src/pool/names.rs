@@ -43,14 +43,7 @@ impl Pool {
 
     /// Gives holds back. The last one of an inode without names lets it go.
     pub fn release(&self, ino: Ino, holds: u64) {
-        let mut meta = self.engine.meta();
-        let Some(count) = meta.holds.get_mut(&ino.0) else { return };
-        *count = count.saturating_sub(holds);
-        if *count == 0 {
-            meta.holds.remove(&ino.0);
-            drop(meta);
-            self.engine.wake.hurry();
-        }
+        self.engine.release(ino, holds);
     }
 
     /// Makes a file of any kind but a symbolic link. Takes a hold.

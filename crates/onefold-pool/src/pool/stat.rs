@@ -57,6 +57,7 @@ impl Pool {
         Ok(PoolStat {
             label: superblock.label.clone(),
             uuid: superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect(),
+            stopped: meta.stopped.clone(),
             device_bytes: bytes(superblock.geometry.total_blocks),
             inode_count: blocks(Field::Inodes),
             apparent_bytes: bytes(blocks(Field::ApparentBlocks)),
