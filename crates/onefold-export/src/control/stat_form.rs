@@ -49,6 +49,8 @@ struct ActivityStatForm {
 struct PoolStatFields {
     label: String,
     uuid: String,
+    #[serde(default)]
+    stopped: Option<String>,
     device_bytes: u64,
     inode_count: u64,
     apparent_bytes: u64,

@@ -33,22 +33,27 @@ pub fn can_mount() -> bool {
     can
 }
 
-fn environment() -> Environment {
+pub fn environment() -> Environment {
     Environment { clock: Arc::new(SystemClock), random: Arc::new(SeededRandom::new(7)) }
 }
 
 /// Returns a device with an empty pool.
 pub fn new_pool() -> Arc<MemoryDevice> {
-    let device = Arc::new(MemoryDevice::new(BLOCKS));
+    new_pool_of(BLOCKS)
+}
+
+/// Returns a device of so many blocks with an empty pool.
+pub fn new_pool_of(blocks: u64) -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(blocks));
     let seam: Arc<dyn BlockDevice> = device.clone();
     Pool::create(&seam, &CreateOptions::default(), &environment()).unwrap();
     device
 }
 
 /// A mounted pool. Unmounted when dropped.
-pub struct TestMount {
+pub struct TestMount<D: BlockDevice + 'static = MemoryDevice> {
     directory: tempfile::TempDir,
-    device: Arc<MemoryDevice>,
+    device: Arc<D>,
     pub stopper: Stopper,
     server: Option<JoinHandle<Result<(), ServeError>>>,
 }
@@ -59,8 +64,20 @@ impl TestMount {
         TestMount::with(new_pool(), |_| ())
     }
 
+    /// Unmounts and mounts again.
+    pub fn remount(self) -> TestMount {
+        TestMount::with(self.end(), |_| ())
+    }
+}
+
+impl<D: BlockDevice + 'static> TestMount<D> {
     /// Mounts the pool on `device` with changed options.
-    pub fn with(device: Arc<MemoryDevice>, change: impl FnOnce(&mut MountOptions)) -> TestMount {
+    pub fn with(device: Arc<D>, change: impl FnOnce(&mut MountOptions)) -> TestMount<D> {
+        TestMount::opened(device, OpenOptions::default(), change)
+    }
+
+    /// Opens the pool on `device` and mounts it with changed options.
+    pub fn opened(device: Arc<D>, open: OpenOptions, change: impl FnOnce(&mut MountOptions)) -> TestMount<D> {
         let directory = tempfile::tempdir().unwrap();
         let mut options = MountOptions::new("test.pool");
         options.control_directory = Some(directory.path().join("run"));
@@ -69,8 +86,7 @@ impl TestMount {
         std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let mountpoint = directory.path().join("mnt");
         std::fs::create_dir(&mountpoint).unwrap();
-        let open =
-            OpenOptions { memory_bytes: MEMORY_BYTES_MIN, read_only: options.read_only, ..OpenOptions::default() };
+        let open = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, read_only: options.read_only, ..open };
         let pool = Arc::new(Pool::open(device.clone(), open, environment()).unwrap());
         let mounted = mount(pool, &mountpoint, options).unwrap();
         let stopper = mounted.stopper();
@@ -94,7 +110,7 @@ impl TestMount {
     }
 
     /// Waits for somebody else's unmount and returns what the daemon said.
-    pub fn wait(mut self) -> (Arc<MemoryDevice>, Result<(), ServeError>) {
+    pub fn wait(mut self) -> (Arc<D>, Result<(), ServeError>) {
         let result = self.server.take().unwrap().join().unwrap();
         (self.device.clone(), result)
     }
@@ -109,21 +125,16 @@ impl TestMount {
     }
 
     /// Unmounts, checks the pool and returns its device.
-    pub fn end(self) -> Arc<MemoryDevice> {
+    pub fn end(self) -> Arc<D> {
         self.unmount_when_unused();
         let (device, result) = self.wait();
         result.unwrap();
-        assert_clean(&device);
+        assert_clean_on(&*device);
         device
-    }
-
-    /// Unmounts and mounts again.
-    pub fn remount(self) -> TestMount {
-        TestMount::with(self.end(), |_| ())
     }
 }
 
-impl Drop for TestMount {
+impl<D: BlockDevice + 'static> Drop for TestMount<D> {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             // A test failed: whatever it has open must not keep the mount.
@@ -135,6 +146,11 @@ impl Drop for TestMount {
 
 /// Fails if the pool on `device` has anything wrong with it.
 pub fn assert_clean(device: &MemoryDevice) {
+    assert_clean_on(device);
+}
+
+/// The same for any device.
+pub fn assert_clean_on(device: &dyn BlockDevice) {
     let options = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: true };
     let report = check(device, &options, &NoProgress).unwrap();
     assert!(report.is_clean(), "{report:?}");

@@ -34,6 +34,9 @@ pub(crate) fn pool_text(stat: &PoolStat) -> String {
     if !stat.label.is_empty() {
         text.push_str(&format!(" \"{}\"", stat.label.escape_debug()));
     }
+    if let Some(cause) = &stat.stopped {
+        let _ = write!(text, "\nSTOPPED: {cause}; nothing is accepted until the pool is mounted again");
+    }
     let mut table = Table::new(["", "bytes", ""]);
     let mut row = |name: &str, bytes: u64| table.row([name.to_owned(), grouped(bytes), human(bytes)]);
     row("apparent: what the files seem to hold", stat.apparent_bytes);
@@ -96,6 +99,7 @@ pub(crate) fn pool_json(stat: &PoolStat) -> Value {
     json!({
         "label": stat.label,
         "uuid": stat.uuid,
+        "stopped": stat.stopped,
         "inode_count": stat.inode_count,
         "apparent_bytes": stat.apparent_bytes,
         "zero_bytes": stat.zero_bytes,
@@ -191,6 +195,14 @@ mod tests {
             free_bytes: 29 << 20,
             ..PoolStat::default()
         }
+    }
+
+    #[test]
+    fn a_pool_that_has_stopped_says_why() {
+        assert!(!pool_text(&stat()).contains("STOPPED"));
+        let stopped = PoolStat { stopped: Some("cannot flush block 7".into()), ..stat() };
+        assert!(pool_text(&stopped).contains("STOPPED: cannot flush block 7"));
+        assert_eq!(pool_json(&stopped)["stopped"], "cannot flush block 7");
     }
 
     #[test]

@@ -1,0 +1,195 @@
+//! Full pools and failing devices behind a real mount: which call is told.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::mapping::SharedMapping;
+use common::{TestMount, can_mount, new_pool_of, noise};
+use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+use onefold_export::control::ControlClient;
+use onefold_export::{Log, MountOptions, ServeError};
+use onefold_pool::OpenOptions;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+const BLOCK: usize = 4096;
+/// Blocks of the file whose clone is overwritten.
+const SHARED_BLOCKS: usize = 64;
+
+fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<Errno> {
+    result.expect_err("fails").raw_os_error().map(Errno::from_raw_os_error)
+}
+
+/// A full pool with a file and its clone, and the content of both.
+fn full(change: impl FnOnce(&mut MountOptions)) -> (TestMount, Vec<u8>) {
+    let mount = TestMount::with(new_pool_of(8192), change);
+    let data = noise(1, SHARED_BLOCKS * BLOCK);
+    fs::write(mount.path("source"), &data).unwrap();
+    let clone = mount.create("clone");
+    ControlClient::connect(&mount.root())
+        .unwrap()
+        .clone_file(&File::open(mount.path("source")).unwrap(), &clone)
+        .unwrap();
+    fill(&mount);
+    (mount, data)
+}
+
+/// Takes all space there is.
+fn fill(mount: &TestMount) {
+    let filler = mount.create("filler");
+    let (mut at, mut piece) = (0, 256 * BLOCK);
+    while piece >= BLOCK {
+        let written = filler.write_all_at(&noise(100 + at, piece), at).and_then(|()| filler.sync_all());
+        match written {
+            Ok(()) => at += piece as u64,
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+                piece /= 2;
+            }
+        }
+    }
+    // What failed to be written back stays in the cache; the pool does not have it.
+    filler.set_len(at).unwrap();
+    assert!(at > 10 << 20, "{at} bytes");
+}
+
+/// The clone is as it was, also after a remount; with space, the overwrite works.
+fn nothing_changed_and_space_helps(mount: TestMount, data: &[u8]) {
+    let mount = mount.remount();
+    assert!(fs::read(mount.path("clone")).unwrap() == data);
+    assert!(fs::read(mount.path("source")).unwrap() == data);
+    fs::remove_file(mount.path("filler")).unwrap();
+    let clone = File::options().write(true).open(mount.path("clone")).unwrap();
+    let new = noise(7, 20 * BLOCK);
+    // The space comes back when the kernel has forgotten the removed file, which it does in its own time.
+    let started = Instant::now();
+    while let Err(error) = clone.write_all_at(&new, 0).and_then(|()| clone.sync_all()) {
+        assert!(started.elapsed() < Duration::from_secs(30), "{error}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(clone);
+    let mount = mount.remount();
+    assert!(fs::read(mount.path("clone")).unwrap()[..new.len()] == new);
+    assert!(fs::read(mount.path("source")).unwrap() == data);
+    mount.end();
+}
+
+#[test]
+fn an_overwrite_of_a_clone_that_cannot_be_kept_fails_at_the_write() {
+    if !can_mount() {
+        return;
+    }
+    let (mount, data) = full(|_| ());
+    let clone = File::options().write(true).open(mount.path("clone")).unwrap();
+    assert_eq!(errno(clone.write_all_at(&noise(5, 20 * BLOCK), 0)), Some(Errno::NOSPC));
+    clone.sync_all().unwrap();
+    drop(clone);
+    nothing_changed_and_space_helps(mount, &data);
+}
+
+#[test]
+fn a_mapping_that_cannot_be_kept_fails_at_msync_or_fsync() {
+    if !can_mount() {
+        return;
+    }
+    let (mount, data) = full(|_| ());
+    let clone = File::options().read(true).write(true).open(mount.path("clone")).unwrap();
+    let mapping = SharedMapping::new(&clone, SHARED_BLOCKS * BLOCK).unwrap();
+    for block in 0..SHARED_BLOCKS {
+        mapping.set(block * BLOCK, !data[block * BLOCK]);
+    }
+    assert_eq!(mapping.sync(), Err(Errno::NOSPC));
+    for block in 0..SHARED_BLOCKS {
+        mapping.set(block * BLOCK + 1, !data[block * BLOCK + 1]);
+    }
+    assert_eq!(errno(clone.sync_all()), Some(Errno::NOSPC));
+    drop((mapping, clone));
+    nothing_changed_and_space_helps(mount, &data);
+}
+
+#[test]
+fn with_the_writeback_cache_an_overwrite_that_cannot_be_kept_fails_at_fsync() {
+    if !can_mount() {
+        return;
+    }
+    let (mount, data) = full(|options| options.writeback_cache = true);
+    let clone = File::options().write(true).open(mount.path("clone")).unwrap();
+    clone.write_all_at(&noise(5, 20 * BLOCK), 0).expect("the kernel takes it");
+    assert_eq!(errno(clone.sync_all()), Some(Errno::NOSPC));
+    drop(clone);
+    nothing_changed_and_space_helps(mount, &data);
+}
+
+#[test]
+fn a_full_pool_unlinks_truncates_and_syncs() {
+    if !can_mount() {
+        return;
+    }
+    let (mount, data) = full(|_| ());
+    let clone = File::options().write(true).open(mount.path("clone")).unwrap();
+    clone.set_len(5000).unwrap();
+    clone.sync_all().unwrap();
+    fs::remove_file(mount.path("source")).unwrap();
+    File::open(mount.root()).unwrap().sync_all().unwrap();
+    drop(clone);
+    let mount = mount.remount();
+    assert!(fs::read(mount.path("clone")).unwrap() == data[..5000]);
+    assert!(!mount.path("source").exists());
+    fs::remove_file(mount.path("filler")).unwrap();
+    mount.end();
+}
+
+#[derive(Default)]
+struct Lines(Mutex<Vec<String>>);
+
+impl Log for Lines {
+    fn error(&self, message: &str) {
+        self.0.lock().push(message.to_owned());
+    }
+}
+
+#[test]
+fn a_pool_that_stopped_answers_with_errors_says_why_and_can_be_read_and_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    for (call, says) in [(Call::Sync, "cannot flush"), (Call::Write, "cannot write")] {
+        let device = Arc::new(FaultyDevice::new(MemoryDevice::from(new_pool_of(8192).image()), 1));
+        let lines = Arc::new(Lines::default());
+        let open = OpenOptions { commit_interval_ms: u32::MAX, ..OpenOptions::default() };
+        let mount = TestMount::opened(device.clone(), open, |options| options.log = lines.clone());
+        let data = noise(1, 10 * BLOCK);
+        let file = mount.create("file");
+        file.write_all_at(&data, 0).unwrap();
+        file.sync_all().unwrap();
+        device.fail(call, When::FromNth(device.count(call) + 1), Fault::Io);
+        let failed = file.write_all_at(&noise(2, BLOCK), 0).and_then(|()| file.sync_all());
+        assert_eq!(errno(failed), Some(Errno::IO));
+        // Once is enough: a device that works again is not believed.
+        device.heal();
+        assert_eq!(errno(file.sync_all()), Some(Errno::IO));
+        assert_eq!(errno(file.write_all_at(b"more", 0)), Some(Errno::IO));
+        assert_eq!(errno(fs::remove_file(mount.path("file"))), Some(Errno::IO));
+        let mut last = [0; BLOCK];
+        file.read_exact_at(&mut last, 9 * BLOCK as u64).expect("what is stored can be read");
+        assert!(last == data[9 * BLOCK..]);
+        let stat = ControlClient::connect(&mount.root()).unwrap().stat().unwrap();
+        assert!(stat.stopped.as_ref().is_some_and(|cause| cause.contains(says)), "{:?}", stat.stopped);
+        let heard = lines.0.lock().join("\n");
+        assert!(heard.contains(says), "{heard}");
+        drop(file);
+        mount.stopper.try_unmount().unwrap();
+        let (device, result) = mount.wait();
+        assert!(matches!(result, Err(ServeError::Close(_))), "{result:?}");
+        let mount = TestMount::with(Arc::new(MemoryDevice::from(device.inner().image())), |_| ());
+        let found = fs::read(mount.path("file")).unwrap();
+        assert!(found == data || found[BLOCK..] == data[BLOCK..], "what was promised is there");
+        mount.end();
+    }
+}
