@@ -43,7 +43,7 @@ fn mend_file(engine: &Engine, inode: &Inode) -> Result<()> {
                 Err(PoolError::Io { action: "read", .. }) => continue,
                 Err(error) => return Err(error),
             };
-            engine.store_blocks(ino, index, &[&content[..]], Privilege::Normal, &mut |_, _| Ok(()))?;
+            engine.store_blocks(ino, &[(index, &content[..])], Privilege::Normal, &mut |_, _| Ok(()))?;
         }
         first += BLOCKS_PER_STEP;
     }
