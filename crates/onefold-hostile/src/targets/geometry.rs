@@ -21,6 +21,7 @@ pub(super) fn run(bytes: &[u8]) {
 fn use_layout(choices: &mut Choices<'_>, layout: Geometry) {
     assert!(layout.allocatable_blocks() < layout.total_blocks);
     assert!(layout.group_count() > 0 && layout.fixed_blocks(0) > 0);
+    assert!(layout.journal_blocks_needed() > 0);
     for _ in 0..8 {
         let block = BlockNo(choices.below(layout.total_blocks));
         if !layout.is_allocatable(block) {
