@@ -16,5 +16,8 @@ export PATIENCE=${PATIENCE:-30}
 # 64M is the least memory that a pool takes.
 for flags in '--memory 256M' '--memory 256M --writeback-cache' '--memory 256M --verify value' '--memory 64M'; do
     step "mounted with $flags"
-    MOUNT_FLAGS=$flags tests/clients/run.sh pjdfstest permissions times listing handles nfs posix model fsx stress-ng
+    cases=(pjdfstest permissions times listing handles nfs model fsx stress-ng)
+    # It asks for what the writeback cache takes away: docs/posix.md says what.
+    [[ $flags == *--writeback-cache* ]] || cases+=(posix)
+    MOUNT_FLAGS=$flags tests/clients/run.sh "${cases[@]}"
 done
