@@ -121,7 +121,8 @@ fn damage_in_the_midst_of_the_log_costs_what_came_after_it_and_nothing_else() {
     let left = left();
     let mut tried = 0;
     for (number, (first, count)) in left.transactions.iter().enumerate() {
-        for offset in 0..*count {
+        // Each second block, and always the first one.
+        for offset in (0..*count).step_by(2) {
             let at = first.plus(offset);
             for how in [0, 1, 2] {
                 let device = Arc::new(MemoryDevice::from(left.image.clone()));

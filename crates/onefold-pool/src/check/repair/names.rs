@@ -26,22 +26,44 @@ use crate::tree::{self, Key};
 /// Items that one operation looks at or changes.
 pub(super) const ITEMS_PER_STEP: usize = 64;
 
-/// Memory that a plan takes for each inode, in bytes.
-const KNOWN_BYTES: u64 = 512;
+/// Memory that a plan takes for each inode, in bytes: [`Known`] in a tree whose nodes are half full.
+const KNOWN_BYTES: u64 = 112;
+const _: () = assert!(2 * (size_of::<Known>() + size_of::<Ino>()) as u64 <= KNOWN_BYTES);
 
-/// An inode and what the tree says of it.
-#[derive(Clone, Debug)]
+/// An inode, as far as its names are concerned, and what the tree says of it.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
-    pub(super) inode: Inode,
+    /// Of a directory: the directory that names it.
+    pub(super) parent: u64,
+    /// Of a directory: where in its parent the entry lies that leads to it.
+    cookie: u64,
     /// Bytes of the link target that are there.
     pub(super) target_bytes: u64,
-    /// Entries that lead to it.
-    pub(super) names: u32,
-    /// The last of these entries.
-    pub(super) entry: Option<Key>,
     /// Of a directory: entries, and those that are directories.
     pub(super) entries: u64,
     pub(super) subdirectories: u32,
+    /// Links by the inode.
+    pub(super) links: u32,
+    /// Entries that lead to it.
+    pub(super) names: u32,
+    pub(super) domain: u16,
+    pub(super) kind: FileKind,
+}
+
+impl Known {
+    pub(super) fn new(inode: &Inode) -> Known {
+        Known {
+            parent: inode.parent,
+            cookie: 0,
+            target_bytes: 0,
+            entries: 0,
+            subdirectories: 0,
+            links: inode.attr.link_count,
+            names: 0,
+            domain: inode.attr.domain,
+            kind: inode.attr.kind,
+        }
+    }
 }
 
 /// What will be done.
@@ -165,14 +187,12 @@ impl Plan {
                 Some(ItemKind::FilterRun) => FilterRun::decode(value).is_some(),
                 Some(ItemKind::Inode) => match Inode::decode(Ino(key.ino), value) {
                     Some(inode) => {
-                        let known =
-                            Known { inode, target_bytes: 0, names: 0, entry: None, entries: 0, subdirectories: 0 };
-                        self.inodes.insert(Ino(key.ino), known);
+                        self.inodes.insert(Ino(key.ino), Known::new(&inode));
                         true
                     }
                     None => false,
                 },
-                Some(ItemKind::DirEntry) => owner.is_some_and(|known| known.inode.attr.kind == FileKind::Directory),
+                Some(ItemKind::DirEntry) => owner.is_some_and(|known| known.kind == FileKind::Directory),
                 Some(ItemKind::Xattr) => {
                     let is_owned = owner.is_some();
                     if is_owned {
@@ -181,7 +201,7 @@ impl Plan {
                     is_owned
                 }
                 Some(ItemKind::Symlink) => match owner {
-                    Some(known) if known.inode.attr.kind == FileKind::Symlink => {
+                    Some(known) if known.kind == FileKind::Symlink => {
                         let follows = known.target_bytes == key.sub.saturating_mul(items::CHUNK_BYTES as u64);
                         known.target_bytes += if follows { value.len() as u64 } else { 0 };
                         follows
@@ -209,8 +229,8 @@ impl Plan {
     fn drop_empty_links(&mut self) {
         let removals = &mut self.removals;
         self.inodes.retain(|ino, known| {
-            let is_lost = known.inode.attr.kind == FileKind::Symlink
-                && !(1..=crate::SYMLINK_BYTES_MAX as u64).contains(&known.target_bytes);
+            let is_lost =
+                known.kind == FileKind::Symlink && !(1..=crate::SYMLINK_BYTES_MAX as u64).contains(&known.target_bytes);
             if is_lost {
                 removals.push(items::inode_key(*ino));
             }
@@ -227,10 +247,10 @@ impl Plan {
             }
             let directory = Ino(key.ino);
             let Some(parent) = self.inodes.get(&directory) else { return };
-            if parent.inode.attr.kind != FileKind::Directory {
+            if parent.kind != FileKind::Directory {
                 return;
             }
-            let (is_gone, domain) = (parent.inode.attr.link_count == 0, parent.inode.attr.domain);
+            let (is_gone, domain) = (parent.links == 0, parent.domain);
             let item = DirItem::decode(value).filter(|item| is_findable(item, key.sub, &engine.name_hash));
             let hash = key.sub >> 8;
             if (seen.0, seen.1) != (directory, hash) {
@@ -242,18 +262,17 @@ impl Plan {
                 self.removals.push(key);
                 return;
             };
-            let kind = child.inode.attr.kind;
+            let kind = child.kind;
             if kind == FileKind::Directory && child.names > 0 {
                 self.removals.push(key);
                 return;
             }
-            if kind != FileKind::Directory && child.inode.attr.domain != domain {
+            if kind != FileKind::Directory && child.domain != domain {
                 self.crossing.push(Crossing { key, child: item.ino, domain });
             }
             child.names += 1;
-            child.entry = Some(key);
             if kind == FileKind::Directory {
-                child.inode.parent = directory.0;
+                (child.parent, child.cookie) = (directory.0, key.sub);
             }
             if item.kind != kind {
                 self.puts.push((key, DirItem { kind, ..item.clone() }.encode()));
@@ -271,11 +290,11 @@ impl Plan {
     fn settle_domains(&mut self) {
         for Crossing { key, child, domain } in std::mem::take(&mut self.crossing) {
             let Some(known) = self.inodes.get_mut(&child) else { continue };
-            if known.inode.attr.domain == domain {
+            if known.domain == domain {
                 continue;
             }
             if known.names == 1 {
-                known.inode.attr.domain = domain;
+                known.domain = domain;
                 self.has_moved_domains = true;
                 continue;
             }
@@ -289,12 +308,8 @@ impl Plan {
 
     /// Takes one directory out of each loop: it can then be found again.
     fn break_loops(&mut self) {
-        let directories: Vec<Ino> = self
-            .inodes
-            .iter()
-            .filter(|(_, known)| known.inode.attr.kind == FileKind::Directory)
-            .map(|(ino, _)| *ino)
-            .collect();
+        let directories: Vec<Ino> =
+            self.inodes.iter().filter(|(_, known)| known.kind == FileKind::Directory).map(|(ino, _)| *ino).collect();
         let mut ends: BTreeSet<Ino> = BTreeSet::new();
         for start in directories {
             let mut way: BTreeSet<Ino> = BTreeSet::new();
@@ -305,7 +320,7 @@ impl Plan {
                     self.take_out(at);
                     break;
                 }
-                at = Ino(known.inode.parent);
+                at = Ino(known.parent);
             }
             ends.extend(way);
         }
@@ -314,8 +329,8 @@ impl Plan {
     fn take_out(&mut self, ino: Ino) {
         let Some(known) = self.inodes.get_mut(&ino) else { return };
         known.names = 0;
-        let parent = Ino(known.inode.parent);
-        self.removals.extend(known.entry.take());
+        let parent = Ino(known.parent);
+        self.removals.push(items::dir_entry_key(parent, known.cookie));
         if let Some(parent) = self.inodes.get_mut(&parent) {
             parent.entries = parent.entries.saturating_sub(1);
             parent.subdirectories = parent.subdirectories.saturating_sub(1);

@@ -23,19 +23,16 @@ impl Plan {
             engine.run(Privilege::Freeing, |op| puts.iter().try_for_each(|(key, value)| op.put_item(key, value)))?;
         }
         self.mend_root(engine)?;
-        let (lost, changed) = self.settle(engine)?;
-        for inodes in changed.chunks(ITEMS_PER_STEP) {
-            engine.run(Privilege::Freeing, |op| inodes.iter().try_for_each(|inode| op.put_inode(inode)))?;
-        }
+        let lost = self.settle(engine)?;
         self.mend_numbers(engine)?;
         self.attach(engine, &lost)
     }
 
     /// Makes a root directory where there is none.
     fn mend_root(&mut self, engine: &Engine) -> Result<()> {
-        let root = self.inodes.get_mut(&Ino::ROOT).filter(|known| known.inode.attr.kind == FileKind::Directory);
+        let root = self.inodes.get_mut(&Ino::ROOT).filter(|known| known.kind == FileKind::Directory);
         if let Some(known) = root {
-            known.inode.parent = Ino::ROOT.0;
+            known.parent = Ino::ROOT.0;
             return Ok(());
         }
         let now = engine.environment.clock.now();
@@ -44,17 +41,18 @@ impl Plan {
             op.new_root(0, 0, Dedup::On, now)?;
             op.inode(Ino::ROOT)
         })?;
-        let known = Known { inode, target_bytes: 0, names: 0, entry: None, entries: 0, subdirectories: 0 };
-        self.inodes.insert(Ino::ROOT, known);
+        self.inodes.insert(Ino::ROOT, Known::new(&inode));
         Ok(())
     }
 
-    /// Decides what each inode must say. Returns those that no directory leads to, and those that change.
-    fn settle(&self, engine: &Engine) -> Result<(Vec<Ino>, Vec<Inode>)> {
+    /// Lets each inode say what it must. Returns those that no directory leads to.
+    fn settle(&self, engine: &Engine) -> Result<Vec<Ino>> {
         let (mut lost, mut changed) = (Vec::new(), Vec::new());
         let (mut new_orphans, mut gone_orphans) = (Vec::new(), Vec::new());
         for (&ino, known) in &self.inodes {
-            let mut inode = known.inode.clone();
+            let Some(held) = engine.view(|op| op.item(&items::inode_key(ino)))? else { continue };
+            let Some(mut inode) = Inode::decode(ino, &held) else { continue };
+            (inode.parent, inode.attr.domain) = (known.parent, known.domain);
             let is_directory = inode.attr.kind == FileKind::Directory;
             let is_orphan = self.orphans.contains(&ino) || inode.attr.link_count == 0;
             let stays_orphan = is_orphan && known.names == 0 && ino != Ino::ROOT;
@@ -84,12 +82,14 @@ impl Plan {
             if known.names == 0 && !stays_orphan && ino != Ino::ROOT {
                 lost.push(ino);
             }
-            // Compared with what the pool holds: looking at entries has changed parents here.
-            let held = engine.view(|op| op.item(&items::inode_key(ino)))?;
-            if held.as_deref() != Some(&inode.encode()[..]) {
+            if held != inode.encode() {
                 changed.push(inode);
             }
+            if changed.len() == ITEMS_PER_STEP {
+                put_inodes(engine, &mut changed)?;
+            }
         }
+        put_inodes(engine, &mut changed)?;
         gone_orphans.extend(self.orphans.iter().filter(|ino| !self.inodes.contains_key(ino)));
         for inos in new_orphans.chunks(ITEMS_PER_STEP) {
             engine.run(Privilege::Freeing, |op| {
@@ -101,7 +101,7 @@ impl Plan {
                 inos.iter().try_for_each(|ino| op.remove_item(&items::orphan_key(*ino)).map(|_| ()))
             })?;
         }
-        Ok((lost, changed))
+        Ok(lost)
     }
 
     /// Numbers given out from now on are new.
@@ -149,6 +149,12 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+fn put_inodes(engine: &Engine, inodes: &mut Vec<Inode>) -> Result<()> {
+    engine.run(Privilege::Freeing, |op| inodes.iter().try_for_each(|inode| op.put_inode(inode)))?;
+    inodes.clear();
+    Ok(())
 }
 
 /// Returns a directory in `parent`, made if there is none, of a sharing domain of its own if that is given. Only root may
