@@ -292,6 +292,35 @@ fn flipped_bits_are_found_and_end_with_3() {
 }
 
 #[test]
+fn a_repair_says_what_was_wrong_and_what_is_left() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    onefold("pool import", &[&pool, &folder.image("one.raw", 9, 1)]).done();
+    let file = OpenOptions::new().write(true).open(&pool).unwrap();
+    // Superblock copy and a bitmap block.
+    for block in [4095, 2] {
+        file.write_all_at(&[0x5a; 4096], block * 4096).unwrap();
+    }
+    drop(file);
+    let before = fs::read(&pool).unwrap();
+    let run = onefold("pool check --json", &[&pool]);
+    assert_eq!(run.code, DAMAGE, "{run:?}");
+    let json = run.json();
+    assert!(json["problems_left"] == json["problems_total"] && json["repaired"] == false, "{json}");
+    let told: Vec<&str> =
+        json["problems"].as_array().unwrap().iter().filter_map(|problem| problem["structure"].as_str()).collect();
+    assert!(told.contains(&"superblock") && told.contains(&"bitmap"), "{json}");
+    assert!(fs::read(&pool).unwrap() == before, "check never writes");
+    let run = onefold("pool check --repair --json", &[&pool]);
+    assert_eq!(run.code, DAMAGE, "{run:?}");
+    let json = run.json();
+    assert!(json["problems_left"] == 0 && json["repaired"] == true, "{json}");
+    assert!(onefold("pool check --data", &[&pool]).done().out.ends_with("clean\n"));
+    let run = onefold("pool check --repair", &[&pool]);
+    assert!(run.code == 0 && run.out.ends_with("clean\n"), "{run:?}");
+}
+
+#[test]
 fn a_pool_in_use_is_refused_to_a_second_one() {
     let folder = Folder::new();
     let pool = folder.pool();
