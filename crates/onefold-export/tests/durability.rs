@@ -70,7 +70,7 @@ impl Trial {
 /// Opens what a device holds and returns the content of a file in the root.
 fn content(image: MemoryImage, name: &str) -> Option<Vec<u8>> {
     let device = Arc::new(MemoryDevice::from(image));
-    assert_clean(&*device);
+    assert_clean(&device);
     let options = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, background: false, ..OpenOptions::default() };
     let pool = Pool::open(device, options, environment()).unwrap();
     let attr = match pool.lookup(Ino::ROOT, name.as_bytes()) {
