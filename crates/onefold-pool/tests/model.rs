@@ -333,6 +333,7 @@ fn files_and_domains_that_do_not_share_agree_with_the_reference() {
 fn a_pool_with_its_stores_at_the_end_agrees_with_the_reference() {
     let mut setting = Setting::small();
     setting.device_blocks = 70_000;
+    setting.create.journal_bytes = None;
     setting.create.store_placement = StorePlacement::AtEnd;
     setting.habits.domains = true;
     run_sequences(&setting, 600, 3, 1000);

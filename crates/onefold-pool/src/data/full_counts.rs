@@ -12,7 +12,7 @@ use onefold_block::BlockNo;
 
 use crate::engine::Engine;
 use crate::engine::group_init::write_error;
-use crate::error::{PoolError, Result};
+use crate::error::Result;
 use crate::format::store_page::BlockUse;
 use crate::meta::Privilege;
 use crate::meta::in_flight::InFlight;
@@ -58,9 +58,7 @@ impl Engine {
         self.data_cache.forget(copy);
         if let Err(source) = self.device.write(copy, &content) {
             let error = write_error(copy, source);
-            if !matches!(error, PoolError::NoSpace) {
-                self.stop(&error);
-            }
+            self.write_failed(&error, copy);
             return Err(error);
         }
         // Not before: whoever refers to the copy makes it part of a transaction.
