@@ -18,7 +18,7 @@ step "formatting and lints"
 scripts/lint.sh
 
 step "Rust tests"
-cargo test --workspace --locked
+cargo test --workspace --locked --no-fail-fast
 
 step "orders of threads"
 scripts/races.sh

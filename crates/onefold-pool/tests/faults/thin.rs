@@ -144,10 +144,10 @@ fn a_commit_without_room_is_not_believed_and_goes_through_later() {
     pool.release(other, 0);
     device.heal();
     pool.sync().expect("commits");
-    reopens_to(device.inner().image(), &[written.clone()]);
+    reopens_to(device.inner().image(), std::slice::from_ref(&written));
     device.fail(Call::Write, When::FromNth(0), Fault::StorageFull);
     assert!(matches!(pool.checkpoint(), Err(PoolError::NoSpace)));
-    reopens_to(device.inner().image(), &[written.clone()]);
+    reopens_to(device.inner().image(), std::slice::from_ref(&written));
     device.heal();
     pool.close().expect("closes");
     reopens_to(device.inner().image(), &[written]);
