@@ -53,6 +53,8 @@ merge() {
     mkdir -p "fuzz/work/merged/$target" "fuzz/work/corpus/$target" "fuzz/corpus/$target"
     ONEFOLD_TARGET=$target "$fuzzer" "${limits[@]}" -merge=1 "fuzz/work/merged/$target" "fuzz/corpus/$target" \
         "fuzz/work/corpus/$target" >"fuzz/work/$target.log" 2>&1
+    # What was given a name tells of something that once broke: it stays.
+    find "fuzz/corpus/$target" -type f -name '*-*' -exec mv -t "fuzz/work/merged/$target" {} +
     rm -rf "fuzz/corpus/$target"
     mv "fuzz/work/merged/$target" "fuzz/corpus/$target"
 }
