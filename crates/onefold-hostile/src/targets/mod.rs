@@ -36,6 +36,6 @@ pub const TARGETS: [Target; 11] = [
     Target { name: "control", run: control::run, seeded_count: 60_000 },
     Target { name: "command_line", run: command_line::run, seeded_count: 60_000 },
     Target { name: "verbs", run: verbs::run, seeded_count: 600 },
-    Target { name: "pool", run: pool::run_blocks, seeded_count: 3_000 },
-    Target { name: "replay", run: pool::run_journal, seeded_count: 1_500 },
+    Target { name: "pool", run: pool::run_blocks, seeded_count: 2_000 },
+    Target { name: "replay", run: pool::run_journal, seeded_count: 1_000 },
 ];

@@ -75,12 +75,26 @@ pub(crate) fn replay(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u3
 /// bitmap or the journal itself, however right its checksum is.
 fn refuse_misplaced_blocks(replayed: &Replayed, geometry: &Geometry, pool_tag: u32) -> Result<()> {
     for (&block, bytes) in &replayed.blocks {
-        let damaged = |what: String| PoolError::Damaged { structure: "journal", block, what };
-        let kind = header::kind(bytes).ok_or_else(|| damaged("holds a block of no known kind".to_owned()))?;
-        header::verify(bytes, pool_tag, kind, block).map_err(|error| damaged(error.to_string()))?;
-        if !geometry.is_place_of(kind, block) {
-            return Err(damaged(format!("holds a block of kind {} that does not belong there", kind.name())));
-        }
+        ensure_in_place(geometry, pool_tag, block, bytes).map_err(|what| PoolError::Damaged {
+            structure: "journal",
+            block,
+            what,
+        })?;
+    }
+    Ok(())
+}
+
+/// Checks that sealed content is metadata that may be put at `block`; says what is wrong otherwise.
+pub(super) fn ensure_in_place(
+    geometry: &Geometry,
+    pool_tag: u32,
+    block: BlockNo,
+    bytes: &BlockBytes,
+) -> std::result::Result<(), String> {
+    let kind = header::kind(bytes).ok_or("holds a block of no known kind")?;
+    header::verify(bytes, pool_tag, kind, block).map_err(|error| error.to_string())?;
+    if !geometry.is_place_of(kind, block) {
+        return Err(format!("holds a block of kind {} that does not belong there", kind.name()));
     }
     Ok(())
 }

@@ -9,7 +9,7 @@
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 
 use super::log::{LogPosition, log_blocks};
-use super::replay::{Replayed, transaction_at};
+use super::replay::{Replayed, ensure_in_place, transaction_at};
 use crate::format::BlockBytes;
 use crate::format::geometry::Geometry;
 use crate::format::header;
@@ -159,9 +159,7 @@ fn whole_transactions(log: &[u8], pool_tag: u32, log_blocks: u64) -> Vec<Opening
 fn apply(replayed: &mut Replayed, device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u32, record: Record<'_>) {
     match record {
         Record::Whole { block, content } => {
-            let is_right = block.0 < geometry.total_blocks
-                && header::kind(content).is_some_and(|kind| header::verify(content, pool_tag, kind, block).is_ok());
-            if is_right {
+            if ensure_in_place(geometry, pool_tag, block, content).is_ok() {
                 replayed.forgotten.remove(&block);
                 replayed.blocks.insert(block, Box::new(*content));
             }
@@ -179,13 +177,15 @@ fn apply(replayed: &mut Replayed, device: &dyn BlockDevice, geometry: &Geometry,
             for (offset, bytes) in ranges {
                 content[offset..offset + bytes.len()].copy_from_slice(bytes);
             }
-            if header::seal(&mut content) == checksum {
+            if header::seal(&mut content) == checksum && ensure_in_place(geometry, pool_tag, block, &content).is_ok() {
                 replayed.blocks.insert(block, content);
             }
         }
         Record::Forget { block } => {
             replayed.blocks.remove(&block);
-            replayed.forgotten.insert(block);
+            if geometry.is_allocatable(block) {
+                replayed.forgotten.insert(block);
+            }
         }
     }
 }
