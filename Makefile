@@ -33,13 +33,13 @@ races: ## Explores 20,000 orders of threads in each of a dozen scenarios. ONEFOL
 
 soak: ## Works in a nearly full pool for hours, with restarts and kills, then compares all. ONEFOLD_SOAK_SECONDS=n.
 	@scripts/install-deps.sh build test
-	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$$PWD/target/release/onefold \
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$${CARGO_TARGET_DIR:-$$PWD/target}/release/onefold \
 	  python3 tests/soak/soak.py --seconds $${ONEFOLD_SOAK_SECONDS:-14400} --pool-mib 2048 --round-seconds 60 \
 	  --folder target $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
 
 kill: ## Kills the daemon under writers, hundreds of times, and looks for what was promised. ONEFOLD_KILL_ROUNDS=n.
 	@scripts/install-deps.sh build test
-	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$$PWD/target/release/onefold \
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$${CARGO_TARGET_DIR:-$$PWD/target}/release/onefold \
 	  python3 tests/soak/soak.py --rounds $${ONEFOLD_KILL_ROUNDS:-400} --round-seconds 2 --pool-mib 256 --full 60 \
 	  --ends kill,kill-umount,kill-mount,sync-kill --folder target $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
 

@@ -200,6 +200,10 @@ fn threads_whose_contents_all_have_one_fingerprint_lose_nothing() {
 }
 
 /// The fourth reference to a block is one too many: clones and writes need copies all the time.
+///
+/// A write into a clone copied a leaf, made a copy of a full block for it, and dropped the only reference to that copy,
+/// all in one operation. The freed block counted as neither used nor busy; it was handed out at once, and again to a
+/// second writer when its free became durable. Files held what another one had written.
 #[test]
 fn threads_on_blocks_with_full_counts_lose_nothing() {
     let test_limits = TestLimits { references_max: 3, lowest_first: true, ..TestLimits::default() };

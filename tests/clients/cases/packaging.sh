@@ -91,7 +91,11 @@ for round in stopped killed; do
     else
         kill -KILL "$daemon"
         wait "$daemon" || true
-        bash -c "exec $(command_of ExecStopPost)"
+        after_the_end=$(command_of ExecStopPost | sed 's/\$\$/$/g')
+        # As after a start that was refused: the mount is somebody else's.
+        EXIT_CODE=exited bash -c "exec $after_the_end"
+        is_mounted "$mnt" || fail "a service that did not start takes a mount away"
+        EXIT_CODE=killed bash -c "exec $after_the_end"
         is_mounted "$mnt" && fail "a killed service leaves its mount"
     fi
 done

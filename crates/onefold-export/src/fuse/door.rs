@@ -13,8 +13,8 @@ use super::filesystem::{Caching, Entry, Opened, Owner, Place, PoolFilesystem, Re
 use super::flags::OpenFlags;
 use super::privileges::Privileges;
 use super::protocol::{
-    DirectoryReply, Header, Operation, created, encode_attributes, entry, opened, seek_result, statfs, statx, written,
-    xattr_size,
+    Abilities, DirectoryReply, Header, Operation, created, encode_attributes, entry, opened, seek_result, statfs,
+    statx, written, xattr_size,
 };
 use super::read_buffer;
 use crate::options::{MountOptions, StBlocks};
@@ -31,12 +31,24 @@ mod opening {
 pub(super) struct Door {
     filesystem: PoolFilesystem,
     writeback_cache: bool,
+    /// Whether the kernel keeps the page cache right beside direct I/O that it hands through.
+    bypasses_cache: bool,
     st_blocks: StBlocks,
 }
 
 impl Door {
-    pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions) -> Door {
-        Door { filesystem, writeback_cache: options.writeback_cache, st_blocks: options.st_blocks }
+    pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions, agreed: Abilities) -> Door {
+        Door {
+            filesystem,
+            writeback_cache: options.writeback_cache,
+            bypasses_cache: agreed.has(Abilities::DIRECT_IO_ALLOW_MMAP),
+            st_blocks: options.st_blocks,
+        }
+    }
+
+    /// Stops the pool: the daemon found itself at fault in the midst of a request.
+    pub(super) fn stop(&self, cause: &str) {
+        self.filesystem.stop(cause);
     }
 
     /// Answers one request.
@@ -162,9 +174,10 @@ impl Door {
 
     fn opening_flags(&self, opened: Opened) -> u32 {
         let flags = match opened.caching {
-            // Shared mappings still work: DIRECT_IO_ALLOW_MMAP was asked for.
-            Caching::Bypass => opening::DIRECT_IO | opening::PARALLEL_DIRECT_WRITES,
-            Caching::Keep => opening::KEEP_CACHE,
+            // Kernels before 6.6 neither allow shared mappings of such a file nor drop cached pages that a direct write
+            // makes stale. There the kernel's own way for O_DIRECT does both.
+            Caching::Bypass if self.bypasses_cache => opening::DIRECT_IO | opening::PARALLEL_DIRECT_WRITES,
+            Caching::Bypass | Caching::Keep => opening::KEEP_CACHE,
         };
         // A flush has nothing to do here; with the writeback cache it is when the kernel hands over what it has.
         if self.writeback_cache { flags } else { flags | opening::NOFLUSH }

@@ -55,6 +55,11 @@ pub(super) struct Opened {
 }
 
 impl PoolFilesystem {
+    /// Refuses every change from now on.
+    pub(super) fn stop(&self, cause: &str) {
+        self.pool.stop(cause);
+    }
+
     /// Returns the file system of `pool`, whose root names `control_path` as its control socket.
     pub(crate) fn new(pool: Arc<Pool>, options: &MountOptions, control_path: PathBuf) -> PoolFilesystem {
         PoolFilesystem {

@@ -70,7 +70,7 @@ pub(crate) fn connect(
     let threads = options.threads.get().min(MountOptions::THREADS_MAX);
     Ok(Box::new(Session {
         server: Arc::new(Server {
-            door: Door::new(filesystem, options),
+            door: Door::new(filesystem, options, agreed),
             has_long_setxattr: agreed.has(Abilities::SETXATTR_EXT),
             log: options.log.clone(),
         }),
@@ -160,15 +160,26 @@ impl Server {
     fn answer(&self, request: &[u8], device: &FuseDevice) -> io::Result<()> {
         let (header, body) =
             Header::decode(request).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let mut has_begun = false;
         let answered =
             catch_unwind(AssertUnwindSafe(|| match Operation::decode(&header, body, self.has_long_setxattr) {
-                Ok(operation) => self.door.answer(&header, operation, device),
+                Ok(operation) => {
+                    has_begun = true;
+                    self.door.answer(&header, operation, device)
+                }
                 Err(_) => device.reply(header.unique, libc::EIO, &[]),
             }));
         let failed = match answered {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => format!("the kernel did not take a reply: {error}"),
-            Err(_) => "a bug: the daemon panicked".to_owned(),
+            Err(_) => {
+                let cause = format!("a bug: the daemon panicked at request {} of inode {}", header.opcode, header.node);
+                if has_begun {
+                    // Nobody knows what it left undone: nothing may be promised from here on.
+                    self.door.stop(&cause);
+                }
+                cause
+            }
         };
         if device.is_connected() {
             self.log.error(&format!("request {} of inode {}: {failed}", header.opcode, header.node));

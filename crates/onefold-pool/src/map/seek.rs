@@ -32,7 +32,8 @@ impl Op<'_> {
             }
             at = next;
         }
-        Ok(Sought::GoOn(at))
+        // A hole may reach beyond what was asked for.
+        Ok(Sought::GoOn(at.min(end)))
     }
 
     /// Tells whether block `at` is mapped, and where the next one lies that may differ.

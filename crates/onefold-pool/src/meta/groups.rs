@@ -56,6 +56,14 @@ fn place(block: BlockNo) -> (u64, usize, u64) {
 }
 
 impl Groups {
+    /// Forgets which free blocks were written for metadata to take, as after some were discarded.
+    pub(crate) fn forget_written(&mut self) {
+        self.written.clear();
+        let (first, _) = std::mem::take(&mut self.metadata_run);
+        // What was found out about its group did not count its blocks.
+        self.forget_runs(first / GROUP_BLOCKS);
+    }
+
     /// Marks a block busy. Returns false if it was.
     pub(crate) fn set_busy(&mut self, block: BlockNo) -> bool {
         let (group, word, bit) = place(block);

@@ -252,10 +252,21 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Remembers, until a rollback, that a group has no free run of `count` blocks.
+    /// Remembers that a group has no free run of `count` blocks. Only until a rollback if this operation itself has taken
+    /// blocks there; otherwise it stays true, and what is tried again after each missing bitmap does not begin anew.
     pub(crate) fn set_lacks_run(&mut self, group: u64, count: u64) {
         self.meta.groups.set_lacks_run(group, count);
-        self.undo.push(Undo::LacksRun(group));
+        let geometry = self.meta.geometry;
+        let has_taken = self.undo.iter().any(|undo| match undo {
+            Undo::Busy(block) => geometry.group_of(*block) == group,
+            Undo::Bytes { block, .. } => {
+                geometry.is_place_of(BlockKind::Bitmap, *block) && geometry.group_of(*block) == group
+            }
+            Undo::Created(_) | Undo::LacksRun(_) => false,
+        });
+        if has_taken {
+            self.undo.push(Undo::LacksRun(group));
+        }
     }
 
     /// On success: enters a block into the filter.
@@ -365,7 +376,12 @@ impl<'a> Op<'a> {
             Effect::Unbusy(block) => {
                 meta.groups.clear_busy(block);
             }
-            Effect::FreedData(block) => meta.running.freed.push(block),
+            Effect::FreedData(block) => {
+                // Again: an operation that claims a block and drops its only reference has just ended its being busy.
+                // Else it would be handed out at once, and a second time when its free is durable.
+                meta.groups.set_busy(block);
+                meta.running.freed.push(block);
+            }
             Effect::FreedMetadata(block) => {
                 meta.cache.remove(block);
                 meta.running.forgotten.push(block);

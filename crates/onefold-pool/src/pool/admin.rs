@@ -100,7 +100,7 @@ impl Pool {
                 let result = engine.device.discard(run.first, run.count);
                 let mut meta = engine.meta();
                 // The backing file has no room for them any more.
-                meta.groups.written.clear();
+                meta.groups.forget_written();
                 for block in 0..run.count {
                     meta.groups.clear_busy(run.first.plus(block));
                 }

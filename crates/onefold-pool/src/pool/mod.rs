@@ -74,10 +74,13 @@ impl Pool {
     /// # Errors
     /// Device errors; the failure that stopped the pool before. The pool then recovers when it is opened again.
     pub fn close(&self) -> Result<()> {
+        // While the heart still beats: this may take longer than another host waits before it takes the pool.
+        let committed = if self.engine.options.read_only { Ok(()) } else { self.engine.commit() };
         self.end_threads();
         if self.engine.options.read_only {
             return Ok(());
         }
+        committed?;
         // First what was acknowledged. The saved filter is a convenience: it needs free blocks that a sparse file may not
         // have, and without it the next opening reads the fingerprint stores. (A failed write has stopped the pool.)
         self.engine.commit()?;
@@ -88,6 +91,12 @@ impl Pool {
         }
         self.engine.meta().stopped = Some("it has been closed".to_owned());
         Ok(())
+    }
+
+    /// Refuses every change from now on, as after a failed write, for a caller that found itself at fault and cannot tell
+    /// what it left undone. What was durable is found when the pool is opened again. The first cause stays.
+    pub fn stop(&self, cause: &str) {
+        self.engine.meta().stopped.get_or_insert_with(|| cause.to_owned());
     }
 
     fn end_threads(&self) {

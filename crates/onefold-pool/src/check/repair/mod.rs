@@ -59,11 +59,18 @@ pub fn repair(device: &Arc<dyn BlockDevice>, options: &CheckOptions, progress: &
         return Ok(report);
     }
     let mended = mend(device, options, progress, besides).and_then(|left| {
-        let lost = data_problems(&report);
+        let mut lost = data_problems(&report);
+        let mut lost_total = lost.len() as u64;
+        if options.verify_data && report.problems_total > report.problems.len() as u64 {
+            // Damaged data may have been counted only, behind a thousand other problems: with these mended it is told.
+            let (again, _) = find(&**device, options, progress)?;
+            lost = data_problems(&again);
+            lost_total = again.problems_total.saturating_sub(left);
+        }
         if !lost.is_empty() {
             quarantine(device, &lost)?;
         }
-        Ok(left + lost.len() as u64)
+        Ok(left + lost_total)
     });
     match mended {
         Ok(problems_left) => Ok(CheckReport { problems_left, ..report }),
