@@ -168,6 +168,7 @@ pub struct OpenOptions {
     /// Beats are given by background threads.
     pub host: Option<HostId>,
     /// Refuses allocations; `None`, but for tests.
+    #[doc(hidden)]
     pub allocations: Option<Arc<dyn AllocationSeam>>,
     /// Whether threads commit, checkpoint and reclaim by themselves. Tests that replay call
     /// [`crate::Pool::commit`] and [`crate::Pool::reclaim`] instead.

@@ -166,8 +166,11 @@ impl Engine {
     /// Writes the transaction that was taken. A write that met a full backing file may be repeated, since nothing was
     /// believed and no flush has failed; after any other failure the pool stops.
     fn write_unwritten(&self, committer: &mut Committer) -> Result<()> {
-        let Some(taken) = committer.unwritten.take() else { return Ok(()) };
+        if committer.unwritten.is_none() {
+            return Ok(());
+        }
         self.ensure_writable()?;
+        let Some(taken) = committer.unwritten.take() else { return Ok(()) };
         if let Err(error) = self.write_transaction(committer, &taken) {
             match error {
                 PoolError::NoSpace => committer.unwritten = Some(taken),

@@ -2,7 +2,7 @@
 //!
 //! **Locks**, in the order in which they may be taken:
 //! 1. range locks of inodes ([`crate::data::range_lock`]), held across device I/O;
-//! 2. the group initialisation lock, held across the write of one group's blank structures or of a metadata run;
+//! 2. the group initialisation lock, held across the write of one group's blank structures;
 //! 3. the committer, held across the commit's and checkpoint's device I/O;
 //! 4. the metadata lock, never held across device I/O;
 //! 5. the mark of the heartbeat, held across its own I/O.
