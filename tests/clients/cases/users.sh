@@ -8,8 +8,10 @@ if [[ -z ${in_namespace-} ]]; then
     in_namespace=yes exec unshare --mount --propagation private bash "$tools/../lib.sh" "$case_file" "$dir"
 fi
 mount --bind "$dir/fuse" /dev/fuse
+# A socket's path has 107 bytes at most, and $dir may lie deep. A folder in memory ends with the name space.
+mount -t tmpfs -o mode=755 onefold-test-run /run
 as_user() {
-    setpriv --reuid 65534 --regid 65534 --clear-groups env "XDG_RUNTIME_DIR=$dir/run" "$ONEFOLD" "$@"
+    setpriv --reuid 65534 --regid 65534 --clear-groups env XDG_RUNTIME_DIR=/run/user "$ONEFOLD" "$@"
 }
 mode_of() {
     stat --format=%a "$1"
@@ -25,9 +27,9 @@ setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$ONEFOLD" || {
     cp "$ONEFOLD" "$dir/onefold"
     ONEFOLD=$dir/onefold
 }
-mkdir "$dir/home" "$dir/run"
-chown 65534:65534 "$dir/home" "$dir/run"
-chmod 700 "$dir/run"
+mkdir "$dir/home" /run/user
+chown 65534:65534 "$dir/home" /run/user
+chmod 700 /run/user
 
 # The pool's file holds everybody's data: it is its owner's alone, unless he made it himself.
 umask 022
