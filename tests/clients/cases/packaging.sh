@@ -40,6 +40,19 @@ mount -t fuse.onefold "$pool" "$mnt"
 umount -c "$mnt"
 check_pool
 
+# Seen: of `-f -l` one was lost, and -N unmounted in the wrong namespace.
+mount -t fuse.onefold "$pool" "$mnt"
+refused 1 'another namespace' "$dir/sbin/umount.fuse.onefold" "$mnt" -N 1
+is_mounted "$mnt" || fail "it was unmounted in the wrong namespace"
+exec 8<"$mnt/file"
+"$dir/sbin/umount.fuse.onefold" "$mnt" -n -f -l
+is_mounted "$mnt" && fail "a forced and lazy unmount leaves the mount"
+fails_with 'not connected' cat <&8
+exec 8<&-
+mount -t fuse.onefold "$pool" "$mnt"
+umount "$mnt"
+check_pool
+
 printf '%s %s fuse.onefold memory=128M,nofail,x-systemd.automount,uhelper=fuse.onefold 0 0\n' "$pool" "$mnt" >"$dir/fstab"
 mount --all --fstab "$dir/fstab"
 [[ $(<"$mnt/file") == by-hand ]]
