@@ -31,6 +31,7 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
     // First without a look at it: behind a daemon that can't end, that would wait for ever.
     let named = std::path::absolute(target);
     if let Some(mount) = named.ok().and_then(|path| mounts::containing(&mounts, &path))
+        && mount.is_believed()
         && dead_mount::was_killed(mount)
     {
         return Ok(Located::Stale(mount.clone()));
@@ -42,6 +43,7 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
         Err(error) => {
             let path = std::path::absolute(target).map_err(|error| Failure::of_io(cannot(), &error))?;
             return match mounts::containing(&mounts, &path) {
+                Some(mount) if !mount.is_believed() => Err(not_believed(cannot(), mount)),
                 Some(mount) if is_dead(mount) => Ok(Located::Stale(mount.clone())),
                 _ => Err(Failure::of_io(cannot(), &error)),
             };
@@ -53,6 +55,9 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
                 .because_of("it is a directory in which no pool is mounted")
                 .hint("give the pool's file or partition, or mount it with `onefold pool mount`")
         })?;
+        if !mount.is_believed() {
+            return Err(not_believed(cannot(), mount));
+        }
         return Ok(if is_dead(mount) {
             Located::Stale(mount.clone())
         } else {
@@ -68,6 +73,14 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
         Some(mount) if is_dead(mount) => Ok(Located::Stale(mount.clone())),
         Some(mount) => Ok(Located::Mounted { mount: mount.clone(), base: mount.mountpoint.clone() }),
     }
+}
+
+/// Returns the failure of a command for a mount that any user could have made.
+fn not_believed(cannot: String, mount: &Mount) -> Failure {
+    let Mount { mountpoint, source, user, .. } = mount;
+    Failure::new(cannot)
+        .because_of(format!("user {user} mounted it and does not own `{}`, which it claims to be", source.display()))
+        .hint(format!("`fusermount3 -u {}` as that user, or `umount` as root, takes it away", mountpoint.display()))
 }
 
 /// Returns the failure of a command that needs a living daemon or an unmounted pool.

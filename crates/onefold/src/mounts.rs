@@ -1,12 +1,21 @@
 //! Which pools are mounted where, as the kernel tells it in `/proc/self/mountinfo`.
+//!
+//! The type and the source of a FUSE mount are the words of whoever mounted it: with `fusermount3` any user mounts what
+//! calls itself somebody else's pool. Only the device and the user are the kernel's own; [`Mount::is_believed`] goes by
+//! them.
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// File system type of a mounted pool.
 pub(crate) const FILE_SYSTEM_TYPE: &str = "fuse.onefold";
+
+const TABLE: &str = "/proc/self/mountinfo";
 
 /// A mounted pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,11 +24,45 @@ pub(crate) struct Mount {
     pub(crate) mountpoint: PathBuf,
     /// The pool's file or partition, as the daemon named it.
     pub(crate) source: PathBuf,
+    /// What it counts as. Given to another mount once this one is gone.
+    pub(crate) device: DeviceNumber,
+    /// User id of whoever mounted it.
+    pub(crate) user: u32,
 }
 
-/// Returns the pools that are mounted, in the order in which they were.
-pub(crate) fn mounted() -> std::io::Result<Vec<Mount>> {
-    Ok(parse(&fs::read("/proc/self/mountinfo")?))
+/// Number of the device that a mounted file system counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceNumber {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+impl Mount {
+    /// Tells whether the mount may be taken for one of the pool that it names: root mounted it, this user did, or
+    /// the one to whom the pool's file belongs.
+    pub(crate) fn is_believed(&self) -> bool {
+        self.is_believed_by(rustix::process::geteuid().as_raw())
+    }
+
+    fn is_believed_by(&self, user: u32) -> bool {
+        // A relative source is relative to some other process's working directory, not to this one's.
+        let owns = || self.source.is_absolute() && fs::metadata(&self.source).is_ok_and(|pool| pool.uid() == self.user);
+        self.user == 0 || self.user == user || owns()
+    }
+}
+
+/// Returns the pools that are mounted, in the order in which they were, and what only says so: see
+/// [`Mount::is_believed`].
+pub(crate) fn mounted() -> io::Result<Vec<Mount>> {
+    Ok(parse(&fs::read(TABLE)?))
+}
+
+/// Returns the number of the file system that an open file lies in, as the kernel itself uses it. `fstat` names
+/// another one where a file system has subvolumes (Btrfs). Nothing where its mount is not in this process's table.
+pub(crate) fn device_of_file(file: impl AsFd) -> io::Result<Option<DeviceNumber>> {
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd()))?;
+    let Some(id) = about.lines().find_map(|line| line.strip_prefix("mnt_id:")) else { return Ok(None) };
+    Ok(device_of_mount(&fs::read(TABLE)?, id.trim()))
 }
 
 /// Returns the mount that `path` lies in, the innermost and latest one. `path` is absolute.
@@ -36,26 +79,48 @@ pub(crate) fn of_pool<'a>(mounts: &'a [Mount], pool: &Path) -> Option<&'a Mount>
     mounts.iter().rev().find(|mount| is_of_pool(mount, pool))
 }
 
-/// Tells whether a mount shows the pool at `pool`, which is a canonical path.
+/// Tells whether a mount shows the pool at `pool`, which is a canonical path. One that is not believed does not.
 pub(crate) fn is_of_pool(mount: &Mount, pool: &Path) -> bool {
     let source = mount.source.as_path();
-    // A relative source is relative to some other process's working directory, not to this one's.
-    source == pool || source.is_absolute() && fs::canonicalize(source).is_ok_and(|source| source == pool)
+    let is_named =
+        source == pool || source.is_absolute() && fs::canonicalize(source).is_ok_and(|source| source == pool);
+    is_named && mount.is_believed()
 }
 
-/// Parses `mountinfo` (proc(5)): mount point in field 5; after a lone `-`, type and source.
+/// Parses `mountinfo` (proc(5)): mount's number in field 1, device in field 3, mount point in field 5; after a lone
+/// `-`, type, source and options of the file system.
 fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
 }
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let mountpoint = fields.nth(4)?;
+    let device = parse_device(fields.nth(2)?)?;
+    let mountpoint = fields.nth(1)?;
     let mut after_dash = fields.skip_while(|field| *field != b"-").skip(1);
     if after_dash.next()? != FILE_SYSTEM_TYPE.as_bytes() {
         return None;
     }
-    Some(Mount { mountpoint: unescape(mountpoint), source: unescape(after_dash.next()?) })
+    let source = unescape(after_dash.next()?);
+    Some(Mount { mountpoint: unescape(mountpoint), source, device, user: parse_user(after_dash.next()?)? })
+}
+
+fn device_of_mount(table: &[u8], id: &str) -> Option<DeviceNumber> {
+    table.split(|&byte| byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|&byte| byte == b' ');
+        if fields.next()? == id.as_bytes() { parse_device(fields.nth(1)?) } else { None }
+    })
+}
+
+fn parse_device(field: &[u8]) -> Option<DeviceNumber> {
+    let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
+    Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
+}
+
+/// Returns who mounted: the kernel says it of every FUSE mount. The last mention is the one that FUSE writes, the
+/// labels of security modules come before it.
+fn parse_user(options: &[u8]) -> Option<u32> {
+    std::str::from_utf8(options).ok()?.rsplit(',').find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
 }
 
 /// Turns `\040` and the like back into bytes.
@@ -90,22 +155,30 @@ mod tests {
     use super::*;
 
     const MOUNTINFO: &[u8] = b"22 1 254:0 / / rw,relatime - ext4 /dev/vda1 rw\n\
-        40 22 0:36 / /mnt/images rw,nosuid shared:9 master:2 - fuse.onefold /data/images.pool rw,user_id=0\n\
-        41 22 0:37 / /mnt/with\\040space rw - fuse.onefold /data/b\\134c.pool rw\n\
+        40 22 0:36 / /mnt/images rw,nosuid shared:9 master:2 - fuse.onefold /data/images.pool rw,user_id=0,group_id=0\n\
+        41 22 0:37 / /mnt/with\\040space rw - fuse.onefold /data/b\\134c.pool rw,user_id=1000,group_id=100\n\
         42 22 0:38 / /mnt/other rw - fuse.sshfs host: rw\n\
-        43 40 0:39 / /mnt/images/inner rw - fuse.onefold /data/inner.pool rw\n\
+        43 40 0:39 / /mnt/images/inner rw - fuse.onefold /data/inner.pool rw,user_id=0\n\
+        44 22 0:40 / /mnt/nobody rw - fuse.onefold /data/images.pool rw\n\
+        45 22 here / /mnt/nowhere rw - fuse.onefold /data/images.pool rw,user_id=0\n\
         broken\n";
 
-    fn mount(mountpoint: &str, source: &str) -> Mount {
-        Mount { mountpoint: mountpoint.into(), source: source.into() }
+    fn mount(mountpoint: &str, source: &str, minor: u32, user: u32) -> Mount {
+        Mount { mountpoint: mountpoint.into(), source: source.into(), device: DeviceNumber { major: 0, minor }, user }
+    }
+
+    /// A line for a mount of the file at `source` by `user`.
+    fn mounted_by(user: u32, source: &Path) -> Vec<Mount> {
+        let source = source.display();
+        parse(format!("40 22 0:36 / /mnt/a rw - fuse.onefold {source} rw,user_id={user},group_id=0\n").as_bytes())
     }
 
     #[test]
     fn mounted_pools_are_found_with_and_without_optional_fields() {
         let expected = vec![
-            mount("/mnt/images", "/data/images.pool"),
-            mount("/mnt/with space", "/data/b\\c.pool"),
-            mount("/mnt/images/inner", "/data/inner.pool"),
+            mount("/mnt/images", "/data/images.pool", 36, 0),
+            mount("/mnt/with space", "/data/b\\c.pool", 37, 1000),
+            mount("/mnt/images/inner", "/data/inner.pool", 39, 0),
         ];
         assert_eq!(parse(MOUNTINFO), expected);
     }
@@ -131,8 +204,61 @@ mod tests {
     /// directory.
     #[test]
     fn a_relative_source_is_not_looked_for_in_the_working_directory() {
-        let mounts = parse(b"40 22 0:36 / /mnt/images rw - fuse.onefold Cargo.toml rw\n");
+        let mounts = parse(b"40 22 0:36 / /mnt/images rw - fuse.onefold Cargo.toml rw,user_id=0\n");
         assert_eq!(of_pool(&mounts, &fs::canonicalize("Cargo.toml").unwrap()), None);
+    }
+
+    /// Any user could mount, with `fusermount3`, what called itself root's pool: `pool mount` took the pool for mounted,
+    /// and the verbs went to that user's mount.
+    #[test]
+    fn another_users_mount_is_not_taken_for_the_pool_that_it_names() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let pool = fs::canonicalize(file.path()).unwrap();
+        let (owner, this) = (fs::metadata(&pool).unwrap().uid(), rustix::process::geteuid().as_raw());
+        let foreign = owner.max(this) + 1;
+        let table = mounted_by(foreign, &pool);
+        assert_eq!((table.len(), of_pool(&table, &pool)), (1, None));
+        for user in [0, this, owner] {
+            let table = mounted_by(user, &pool);
+            assert_eq!(of_pool(&table, &pool), Some(&table[0]), "mounted by {user}");
+        }
+    }
+
+    #[test]
+    fn mounts_of_root_of_the_user_and_of_the_files_owner_are_believed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let owner = fs::metadata(file.path()).unwrap().uid();
+        let (user, other) = (owner + 1, owner + 2);
+        let by = |mounting: u32| mounted_by(mounting, file.path())[0].is_believed_by(user);
+        assert!(by(0) && by(user) && by(owner));
+        assert!(!by(other));
+        // Nobody owns what is not there, and a relative name means nothing here.
+        assert!(!mounted_by(other, Path::new("/nonexistent/pool"))[0].is_believed_by(user));
+        let of_cargo = fs::metadata("Cargo.toml").unwrap().uid();
+        assert!(!mounted_by(of_cargo + 1, Path::new("Cargo.toml"))[0].is_believed_by(of_cargo + 2));
+    }
+
+    #[test]
+    fn who_mounted_is_what_fuse_itself_says() {
+        assert_eq!(parse_user(b"rw,user_id=7,group_id=0,allow_other"), Some(7));
+        assert_eq!(parse_user(b"rw,context=x,user_id=0,user_id=7,group_id=0"), Some(7));
+        assert_eq!(parse_user(b"rw,user_id=,group_id=0"), None);
+        assert_eq!(parse_user(b"rw"), None);
+    }
+
+    #[test]
+    fn a_mounts_number_leads_to_its_device() {
+        assert_eq!(device_of_mount(MOUNTINFO, "22"), Some(DeviceNumber { major: 254, minor: 0 }));
+        assert_eq!(device_of_mount(MOUNTINFO, "42"), Some(DeviceNumber { major: 0, minor: 38 }));
+        assert_eq!(device_of_mount(MOUNTINFO, "2"), None);
+        assert_eq!(device_of_mount(MOUNTINFO, "45"), None);
+    }
+
+    #[test]
+    fn an_open_files_device_is_found() {
+        let file = fs::File::open("/proc/self/mountinfo").unwrap();
+        let found = device_of_file(&file).unwrap().unwrap();
+        assert_eq!(rustix::fs::makedev(found.major, found.minor), file.metadata().unwrap().dev());
     }
 
     #[test]

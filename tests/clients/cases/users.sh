@@ -59,6 +59,27 @@ for verb in check stat scrub; do
 done
 refused 1 'ermission denied' as_user pool mount "$pool" "$dir/home/mnt"
 
+# Seen: any user could mount what called itself another's pool. Root's verbs took it for that pool.
+mkdir "$dir/home/claimed"
+chown 65534:65534 "$dir/home/claimed"
+mkfifo "$dir/claims"
+python3 "$tools/claimed_mount.py" 65534 "$pool" "$dir/home/claimed" <"$dir/claims" >"$dir/claimed" &
+claimer=$!
+exec 9>"$dir/claims"
+wait_until 10 grep -q mounted "$dir/claimed"
+grep -F "$dir/home/claimed" /proc/self/mountinfo | grep -qF "fuse.onefold $pool " || fail "the claim is not made as it should be"
+refused 1 'user 65534 mounted it' onefold pool stat "$dir/home/claimed"
+refused 1 'user 65534 mounted it' onefold pool umount "$dir/home/claimed"
+refused 1 'is not mounted' onefold pool umount "$pool"
+onefold pool stat "$pool" >/dev/null
+mount_pool
+onefold pool stat --json "$pool" >/dev/null
+unmount_pool
+is_mounted "$dir/home/claimed" || fail "somebody else's mount was taken away"
+exec 9>&-
+wait "$claimer"
+setpriv --reuid 65534 --regid 65534 --clear-groups fusermount3 -u "$dir/home/claimed"
+
 # What only its owner may read stays so through import, clone and export, whether the pool is mounted or not.
 make_image "$dir/private.raw" 4 1
 chmod 600 "$dir/private.raw"

@@ -179,7 +179,8 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
     while matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) && started.elapsed() < DYING_TIME_MAX {
         match locate::locate(pool)? {
             Located::Mounted { .. } => break,
-            // It may need the mount to be taken away before it can end, and no other can have the lock meanwhile.
+            // It may need the mount to be taken away before it can end. Another mount of the pool may do that, get the
+            // lock and be served at the same place by now: what is cleared is this very mount, or nothing.
             Located::Stale(mount) if dead_mount::was_killed(&mount) => clear_dead_mounts(pool)?,
             Located::Stale(_) | Located::Offline(_) => {}
         }
@@ -188,8 +189,8 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
     open_device(pool, mode)
 }
 
-/// Takes away what killed daemons of this pool have left mounted. Done while this process or a dying one has the pool's
-/// lock: it can't be the mount of a daemon that is starting.
+/// Takes away what killed daemons of this pool have left mounted. A daemon that has mounted anew since is not hit,
+/// whoever has the pool's lock.
 fn clear_dead_mounts(pool: &Path) -> Outcome<()> {
     let cleared = dead_mount::clear_all_of(pool)
         .map_err(|error| Failure::of_io("cannot take away the mount of a daemon that has died", &error))?;
