@@ -23,13 +23,14 @@ pub use attr::{
     AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RenameMode, SeekTarget, SetAttr, SetTime,
     XattrMode,
 };
+pub use data::read::Reading;
 pub use error::{PoolError, Result};
 pub use format::heartbeat::HostId;
-#[doc(hidden)]
-pub use options::TestLimits;
 pub use options::{
     Allocation, AllocationSeam, CreateOptions, Environment, Journaling, OpenOptions, Prefetch, StorePlacement, Verify,
 };
+#[doc(hidden)]
+pub use options::{TestLimits, Workers};
 pub use pool::{DOMAIN_XATTR, Pool};
 pub use progress::{NoProgress, Progress};
 pub use stat::{ActivityStat, FileStat, FilterStat, FsStat, PoolStat};

@@ -143,6 +143,17 @@ impl Default for TestLimits {
     }
 }
 
+/// Who carries out writes that were accepted ([`crate::Pool::write_behind`]).
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workers {
+    /// The pool's own threads; without [`OpenOptions::background`] none are accepted.
+    Own,
+    /// Whoever calls: a single thread that settles what it has written itself, or a test's threads in
+    /// [`crate::Pool::work`].
+    Callers,
+}
+
 /// Chosen each time a pool is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -173,6 +184,9 @@ pub struct OpenOptions {
     /// Whether threads commit, checkpoint and reclaim by themselves. Tests that replay call
     /// [`crate::Pool::commit`] and [`crate::Pool::reclaim`] instead.
     pub background: bool,
+    /// Who carries out writes that were accepted.
+    #[doc(hidden)]
+    pub workers: Workers,
     /// What tests make rare things happen with.
     #[doc(hidden)]
     pub test_limits: TestLimits,
@@ -193,6 +207,7 @@ impl Default for OpenOptions {
             host: None,
             allocations: None,
             background: true,
+            workers: Workers::Own,
             test_limits: TestLimits::default(),
         }
     }

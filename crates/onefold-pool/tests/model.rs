@@ -13,7 +13,7 @@ use std::sync::Arc;
 use common::actions::{Habits, Pair};
 use common::observe::{check_clean, check_sums, difference, expected, see, seen, view_of};
 use common::reference::Reference;
-use common::{Dice, environment, number_from, open, quiet, seed_or};
+use common::{Dice, behind, environment, number_from, open, seed_or};
 use onefold_block::BlockDevice;
 use onefold_block::device::MemoryDevice;
 use onefold_pool::{
@@ -48,7 +48,7 @@ impl Setting {
         Setting {
             device_blocks: 4096,
             create: CreateOptions { journal_bytes: Some(1 << 20), ..CreateOptions::default() },
-            open: quiet(),
+            open: behind(),
             habits: Habits {
                 letters: 7,
                 write_blocks: 100,

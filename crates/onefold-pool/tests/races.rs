@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::observe::{check_clean, check_sums, seen};
-use common::{Dice, environment, kind_of, letter, open, quiet, regular};
+use common::{Dice, environment, kind_of, letter, open, quiet, regular, write_as_doors_do};
 use onefold_block::BlockDevice;
 use onefold_block::device::MemoryDevice;
 use onefold_pool::{AllocateMode, CreateOptions, Durability, Ino, OpenOptions, Pool, SetAttr, TestLimits, Verify};
@@ -51,12 +51,12 @@ fn work(pool: &Pool, thread: u64, shared: Ino, seed: u64, rounds: u64) {
         match dice.below(10) {
             0..4 => {
                 let durability = if dice.one_in(10) { Durability::Now } else { Durability::Later };
-                pool.write(own, first * BLOCK, &bytes, durability).expect("writes");
+                write_as_doors_do(pool, own, first * BLOCK, &bytes, durability).expect("writes");
                 for (place, letter) in (usize::try_from(first).expect("small")..).zip(&letters) {
                     holds[place] = *letter;
                 }
             }
-            4..7 => pool.write(shared, dice.below(40) * BLOCK, &bytes, Durability::Later).expect("writes"),
+            4..7 => write_as_doors_do(pool, shared, dice.below(40) * BLOCK, &bytes, Durability::Later).expect("writes"),
             7 => {
                 let name = format!("clone{thread}");
                 let clone = create(pool, &name);

@@ -167,6 +167,10 @@ impl<D: BlockDevice> BlockDevice for FaultyDevice<D> {
         self.inner.sync()
     }
 
+    fn room_blocks(&self) -> Option<u64> {
+        self.inner.room_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.pass(Call::Discard)?;
         self.inner.discard(first, count)

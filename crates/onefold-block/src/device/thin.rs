@@ -61,6 +61,10 @@ impl BlockDevice for ThinDevice {
         self.inner.sync()
     }
 
+    fn room_blocks(&self) -> Option<u64> {
+        Some(*self.room_blocks.lock())
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         let mut room = self.room_blocks.lock();
         let image = self.inner.image();

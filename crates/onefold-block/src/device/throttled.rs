@@ -63,6 +63,10 @@ impl<D: BlockDevice> BlockDevice for ThrottledDevice<D> {
         self.inner.sync()
     }
 
+    fn room_blocks(&self) -> Option<u64> {
+        self.inner.room_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.inner.discard(first, count)
     }

@@ -45,6 +45,30 @@ impl FuseDevice {
         if result == 0 { Ok(clone) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Returns another descriptor of the same connection that never waits.
+    ///
+    /// # Errors
+    /// As [`FuseDevice::try_clone`].
+    pub(super) fn try_clone_impatient(&self) -> io::Result<FuseDevice> {
+        let clone = self.try_clone()?;
+        let flags = rustix::fs::fcntl_getfl(&clone.descriptor)?;
+        rustix::fs::fcntl_setfl(&clone.descriptor, flags | rustix::fs::OFlags::NONBLOCK)?;
+        Ok(clone)
+    }
+
+    /// Returns the length of a request that is there already, if there is one, on a descriptor that never waits. The end
+    /// of the connection counts as nothing: who waits hears of it.
+    ///
+    /// # Errors
+    /// When no more requests can be received.
+    pub(super) fn receive_more(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.descriptor, &mut *into)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Errno::NOENT | Errno::AGAIN | Errno::NODEV) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     /// Waits for a request and returns its length, or nothing once the connection has ended. The kernel hands over whole
     /// requests only.
     ///

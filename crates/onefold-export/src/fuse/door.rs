@@ -2,9 +2,10 @@
 //! received it.
 
 use std::io;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-use onefold_pool::{Attr, DirEntry, FileKind, Ino};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES};
+use onefold_pool::{Attr, DirEntry, FileKind, Ino, Reading};
 use rustix::io::Errno;
 
 use super::attributes::{kind_of_node, new_file};
@@ -13,8 +14,8 @@ use super::filesystem::{Caching, Entry, Opened, Owner, Place, PoolFilesystem, Re
 use super::flags::OpenFlags;
 use super::privileges::Privileges;
 use super::protocol::{
-    Abilities, DirectoryReply, Header, Operation, created, encode_attributes, entry, opened, seek_result, statfs,
-    statx, written, xattr_size,
+    Abilities, DirectoryReply, Header, Operation, Read, Write, WriteHead, created, encode_attributes, entry, opened,
+    seek_result, statfs, statx, written, xattr_size,
 };
 use super::read_buffer;
 use crate::options::{MountOptions, StBlocks};
@@ -25,6 +26,20 @@ mod opening {
     pub(super) const KEEP_CACHE: u32 = 1 << 1;
     pub(super) const NOFLUSH: u32 = 1 << 5;
     pub(super) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+}
+
+/// A read that came together with others, and the descriptor that it came from.
+pub(super) struct Gathered<'d> {
+    pub(super) header: Header,
+    pub(super) read: Read,
+    pub(super) device: &'d FuseDevice,
+}
+
+impl Gathered<'_> {
+    /// Returns the bytes of a buffer that it takes.
+    pub(super) fn room(&self) -> usize {
+        (self.read.bytes as usize).next_multiple_of(BLOCK_BYTES)
+    }
 }
 
 /// A file system as the kernel sees it.
@@ -51,6 +66,11 @@ impl Door {
         self.filesystem.stop(cause);
     }
 
+    /// Tells whether accepted writes wait for their turn: verbs may have to wait for them.
+    pub(super) fn is_behind(&self) -> bool {
+        self.filesystem.is_behind()
+    }
+
     /// Answers one request.
     ///
     /// # Errors
@@ -63,13 +83,11 @@ impl Door {
                 }
                 return Ok(());
             }
-            Operation::Read { handle, offset, bytes, flags } => {
-                let from = Place { ino: Ino(header.node), offset };
-                return read_buffer::with(bytes as usize, |buffer| {
-                    match self.filesystem.read(from, handle, OpenFlags(flags), buffer) {
-                        Ok(count) => device.reply(header.unique, 0, &buffer[..count]),
-                        Err(errno) => device.reply(header.unique, errno.raw_os_error(), &[]),
-                    }
+            Operation::Read(read) => {
+                let from = Place { ino: Ino(header.node), offset: read.offset };
+                return read_buffer::with(read.bytes as usize, |buffer| {
+                    let outcome = self.filesystem.read(from, read.handle, OpenFlags(read.flags), buffer);
+                    reply_read(device, header.unique, outcome, buffer)
                 });
             }
             operation => self.body(header, operation),
@@ -77,6 +95,65 @@ impl Door {
         match body {
             Ok(body) => device.reply(header.unique, 0, &body),
             Err(errno) => device.reply(header.unique, errno.raw_os_error(), &[]),
+        }
+    }
+
+    /// Answers several reads together, each by the descriptor that it came from.
+    ///
+    /// # Errors
+    /// When the kernel does not take a reply.
+    pub(super) fn answer_reads(&self, reads: &[Gathered<'_>]) -> io::Result<()> {
+        let rooms = reads.iter().map(Gathered::room);
+        read_buffer::with(rooms.clone().sum(), |buffer| {
+            let mut rest = buffer;
+            let mut parts = Vec::with_capacity(reads.len());
+            for (gathered, room) in reads.iter().zip(rooms) {
+                let (part, after) = rest.split_at_mut(room);
+                rest = after;
+                let into = &mut part[..gathered.read.bytes as usize];
+                parts.push(Reading { ino: Ino(gathered.header.node), offset: gathered.read.offset, into });
+            }
+            let outcomes = self.filesystem.read_each(&mut parts, |at| {
+                let read = &reads[at].read;
+                (read.handle, OpenFlags(read.flags))
+            });
+            let mut replied = Ok(());
+            for ((gathered, part), outcome) in reads.iter().zip(&parts).zip(outcomes) {
+                replied = replied.and(reply_read(gathered.device, gathered.header.unique, outcome, part.into));
+            }
+            replied
+        })
+    }
+
+    /// Answers a write whose data come in a buffer of their own, `buffer[range]`.
+    ///
+    /// # Errors
+    /// When the kernel does not take the reply.
+    pub(super) fn answer_write(
+        &self,
+        header: &Header,
+        head: &WriteHead,
+        buffer: AlignedBuffer,
+        range: Range<usize>,
+        device: &FuseDevice,
+    ) -> io::Result<()> {
+        let ino = Ino(header.node);
+        let bytes = u32::try_from(range.len()).expect("a request is about 1 MiB at most");
+        let to = Place { ino, offset: head.offset };
+        let outcome = self
+            .prepare_write(ino, head.privileges)
+            .and_then(|()| self.filesystem.write_behind(to, OpenFlags(head.flags), buffer, range));
+        match outcome {
+            Ok(()) => device.reply(header.unique, 0, &written(bytes)),
+            Err(errno) => device.reply(header.unique, errno.raw_os_error(), &[]),
+        }
+    }
+
+    fn prepare_write(&self, ino: Ino, privileges: Privileges) -> Result<()> {
+        match privileges {
+            // Before the content changes: at no time may new content run with old privileges.
+            Privileges::Dropped => self.filesystem.drop_privileges(ino),
+            Privileges::Kept => Ok(()),
         }
     }
 
@@ -121,12 +198,9 @@ impl Door {
                 let new = new_file(header, FileKind::Regular, mode, umask, 0);
                 self.created(fs.create_unnamed(ino, &new), flags)
             }
-            Operation::Write { offset, data, flags, privileges } => {
-                if privileges == Privileges::Dropped {
-                    // Before the content changes: at no time may new content run with old privileges.
-                    fs.drop_privileges(ino)?;
-                }
-                fs.write(place(offset), OpenFlags(flags), data)?;
+            Operation::Write(Write { head, data }) => {
+                self.prepare_write(ino, head.privileges)?;
+                fs.write(place(head.offset), OpenFlags(head.flags), data)?;
                 Ok(written(u32::try_from(data.len()).expect("a request is about 1 MiB at most")))
             }
             Operation::StatFs => Ok(statfs(&fs.space())),
@@ -154,7 +228,7 @@ impl Door {
                 let to = Place { ino: Ino(target), offset: target_offset };
                 Ok(written(fs.clone_range(place(source_offset), to, bytes, flags)?))
             }
-            Operation::Forget(_) | Operation::Read { .. } | Operation::Unknown => Err(Errno::NOSYS),
+            Operation::Forget(_) | Operation::Read(_) | Operation::Unknown => Err(Errno::NOSYS),
         }
     }
 
@@ -194,6 +268,13 @@ impl Door {
         let mut take = |entry: &DirEntry, attr: &Attr| go_on(reply.add(entry, Some((attr, self.st_blocks))));
         self.filesystem.list_with_attributes(ino, cookie, &mut take)?;
         Ok(reply.into_bytes())
+    }
+}
+
+fn reply_read(device: &FuseDevice, unique: u64, outcome: Result<usize>, buffer: &[u8]) -> io::Result<()> {
+    match outcome {
+        Ok(count) => device.reply(unique, 0, &buffer[..count]),
+        Err(errno) => device.reply(unique, errno.raw_os_error(), &[]),
     }
 }
 

@@ -16,11 +16,13 @@ mod errno;
 mod failures;
 mod filesystem;
 mod flags;
+mod lead;
 mod mounting;
 mod open_files;
 mod privileges;
 mod protocol;
 mod read_buffer;
+mod server;
 mod session;
 mod transport;
 

@@ -1,7 +1,6 @@
 //! A connection to the kernel: mounted, agreed on, and served by several threads.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -9,16 +8,12 @@ use std::thread;
 use onefold_pool::Ino;
 
 use super::device::FuseDevice;
-use super::door::Door;
 use super::filesystem::PoolFilesystem;
 use super::mounting::FuseMount;
-use super::protocol::{Abilities, Header, InitReply, InitRequest, Operation, Reach, notify_inode};
+use super::protocol::{Abilities, Header, InitReply, InitRequest, Reach, notify_inode};
+use super::server::{REQUEST_BYTES_MAX, Server};
 use super::transport::{Invalidate, Transport};
-use crate::log::Log;
 use crate::options::MountOptions;
-
-/// Largest request: 256 blocks that are hashed side by side. It is what the kernel allows without a sysctl.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
 /// What a request has beside its data. The kernel wants room for 80 bytes at least.
 const REQUEST_HEADER_BYTES_MAX: usize = 4096;
@@ -68,15 +63,7 @@ pub(crate) fn connect(
     let mount = FuseMount::new(mountpoint, options)?;
     let agreed = agree(&mount.device, options.writeback_cache)?;
     let threads = options.threads.get().min(MountOptions::THREADS_MAX);
-    Ok(Box::new(Session {
-        server: Arc::new(Server {
-            door: Door::new(filesystem, options, agreed),
-            has_long_setxattr: agreed.has(Abilities::SETXATTR_EXT),
-            log: options.log.clone(),
-        }),
-        mount,
-        threads,
-    }))
+    Ok(Box::new(Session { server: Arc::new(Server::new(filesystem, options, agreed)), mount, threads }))
 }
 
 /// Answers the first request of a connection and returns the abilities that both sides have.
@@ -120,7 +107,7 @@ impl Transport for Session {
             let server = self.server.clone();
             match thread::Builder::new().name(format!("fuse-{number}")).spawn(move || server.serve(&device)) {
                 Ok(helper) => helpers.push(helper),
-                Err(error) => self.server.log.error(&format!("the mount is served by fewer threads: {error}")),
+                Err(error) => self.server.warn(&format!("the mount is served by fewer threads: {error}")),
             }
         }
         let mut served = self.server.serve(&self.mount.device);
@@ -133,60 +120,6 @@ impl Transport for Session {
 
     fn invalidator(&self) -> Arc<dyn Invalidate> {
         Arc::new(Invalidator { device: self.mount.device.clone() })
-    }
-}
-
-/// Answers requests, on any number of threads.
-struct Server {
-    door: Door,
-    has_long_setxattr: bool,
-    log: Arc<dyn Log>,
-}
-
-impl Server {
-    /// Answers requests until the connection ends.
-    fn serve(&self, device: &FuseDevice) -> io::Result<()> {
-        let mut request = vec![0; REQUEST_HEADER_BYTES_MAX + REQUEST_BYTES_MAX as usize];
-        while let Some(bytes) = device.receive(&mut request)? {
-            self.answer(&request[..bytes], device)?;
-        }
-        Ok(())
-    }
-
-    /// Answers one request. Whatever happens, whoever waits for it gets an answer.
-    ///
-    /// # Errors
-    /// When the request has no header: nobody can be answered, and what comes next can't be trusted either.
-    fn answer(&self, request: &[u8], device: &FuseDevice) -> io::Result<()> {
-        let (header, body) =
-            Header::decode(request).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        let mut has_begun = false;
-        let answered =
-            catch_unwind(AssertUnwindSafe(|| match Operation::decode(&header, body, self.has_long_setxattr) {
-                Ok(operation) => {
-                    has_begun = true;
-                    self.door.answer(&header, operation, device)
-                }
-                Err(_) => device.reply(header.unique, libc::EIO, &[]),
-            }));
-        let failed = match answered {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => format!("the kernel did not take a reply: {error}"),
-            Err(_) => {
-                let cause = format!("a bug: the daemon panicked at request {} of inode {}", header.opcode, header.node);
-                if has_begun {
-                    // Nobody knows what it left undone: nothing may be promised from here on.
-                    self.door.stop(&cause);
-                }
-                cause
-            }
-        };
-        if device.is_connected() {
-            self.log.error(&format!("request {} of inode {}: {failed}", header.opcode, header.node));
-            // The kernel does not know this request any more if it was answered before something went wrong.
-            let _ = device.reply(header.unique, libc::EIO, &[]);
-        }
-        Ok(())
     }
 }
 

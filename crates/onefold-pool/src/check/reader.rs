@@ -9,7 +9,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo, ReadOp};
 use crate::error::PoolError;
 use crate::format::BlockBytes;
 use crate::format::header::{self, BlockKind};
-use crate::meta::cache::BlockMap;
+use crate::meta::hash::BlockMap;
 use crate::tree::{Pages, TreeError};
 
 /// Blocks kept, the newest of those read: tree pages and map nodes that several others lead to.

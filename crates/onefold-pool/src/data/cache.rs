@@ -5,7 +5,7 @@
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
-use crate::meta::cache::BlockMap;
+use crate::meta::hash::BlockMap;
 use crate::sync::Mutex;
 
 /// Reads of more blocks than this are not cached.

@@ -12,21 +12,18 @@
 //! Nothing is promised by a decision. [`Op::apply_fates`] looks at every entry again under the metadata lock before it
 //! counts a reference: a block whose count has reached zero is never raised, its writer decides anew.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-
 use onefold_block::{BlockNo, Fingerprint};
 
 use crate::activity::{Activity, Counter};
 use crate::attr::Ino;
 use crate::filter::Candidates;
-use crate::format::geometry::Geometry;
+use crate::format::geometry::{GROUP_BLOCKS, Geometry};
 use crate::format::header::BlockKind;
 use crate::format::inode::Inode;
 use crate::format::map_node::MapEntry;
 use crate::format::store_page::{self, BlockUse, Entry};
-use crate::meta::cache::BlockMap;
-use crate::meta::in_flight::InFlight;
+use crate::meta::hash::{BlockMap, BlockSet, FingerprintMap};
+use crate::meta::in_flight::{DeviceWrite, InFlight};
 use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult};
 use crate::options::Verify;
@@ -65,11 +62,11 @@ pub(crate) enum Fate {
     /// It is the same as block `.0` of the write.
     Same(usize),
     /// Somebody is writing it: wait for that.
-    Attach(Arc<InFlight>),
+    Attach(InFlight),
     /// It is stored there already; pinned.
     Share(BlockNo),
     /// It is new and goes there; reserved.
-    Write(Arc<InFlight>),
+    Write(InFlight),
 }
 
 /// A choice before anything is reserved or pinned.
@@ -97,27 +94,36 @@ pub(crate) struct Lost {
     pub(crate) full: Option<BlockNo>,
 }
 
+/// What is to be decided.
+pub(crate) struct Deciding<'a> {
+    /// The file.
+    pub(crate) ino: Ino,
+    /// All blocks of the write.
+    pub(crate) blocks: &'a [Incoming<'a>],
+    /// Those of them whose fates are asked for.
+    pub(crate) undecided: &'a [usize],
+    /// How they may be shared.
+    pub(crate) sharing: Sharing,
+    /// Blocks that are set aside for this write ([`super::behind`]).
+    pub(crate) set_aside: u64,
+}
+
 impl Op<'_> {
-    /// Decides the fates of the blocks `undecided` of a write to `ino`.
-    pub(crate) fn decide(
-        &mut self,
-        ino: Ino,
-        blocks: &[Incoming<'_>],
-        undecided: &[usize],
-        sharing: Sharing,
-        activity: &Activity,
-    ) -> OpResult<Vec<Fate>> {
+    /// Decides the fates of blocks of a write.
+    pub(crate) fn decide(&mut self, deciding: &Deciding<'_>, activity: &Activity) -> OpResult<Vec<Fate>> {
+        let Deciding { ino, blocks, undecided, sharing, set_aside } = *deciding;
         let choices = self.choose(blocks, undecided, sharing, activity)?;
         let new_count = choices.iter().filter(|choice| matches!(choice, Choice::New)).count() as u64;
         let mut reserved = Vec::new();
         if new_count > 0 {
             let promised = self.promised_places(ino, blocks)?;
-            for run in self.reserve_data(new_count, promised.min(new_count))? {
+            for run in self.reserve_data(new_count, promised.min(new_count), set_aside)? {
                 reserved.extend((0..run.count).map(|offset| run.first.plus(offset)));
             }
         }
         // From here on nothing can fail: whoever gets fates has to give them back.
         let mut reserved = reserved.into_iter();
+        let write = DeviceWrite::begin();
         let fates = undecided.iter().zip(choices).map(|(&at, choice)| {
             let content = (blocks[at].fingerprint, sharing.domain);
             match choice {
@@ -135,7 +141,7 @@ impl Op<'_> {
                     let block = reserved.next().expect("as many were reserved as were chosen");
                     // Blocks with equal fingerprints, one of them unfit, can't be told apart by their content key.
                     let shared = sharing.enabled && blocks[at].unfit.is_empty();
-                    Fate::Write(self.meta.in_flight.enter(block, shared.then_some(content)))
+                    Fate::Write(self.meta.in_flight.enter(block, shared.then_some(content), &write))
                 }
             }
         });
@@ -166,7 +172,7 @@ impl Op<'_> {
         activity: &Activity,
     ) -> OpResult<Vec<Choice>> {
         let mut choices = Vec::with_capacity(undecided.len());
-        let mut seen: HashMap<Fingerprint, usize> = HashMap::new();
+        let mut seen: FingerprintMap<usize> = FingerprintMap::default();
         let mut missing = false;
         let mut for_nothing = 0;
         // All look-ups at once, so that their waits for memory overlap; taken in the order in which blocks come.
@@ -256,7 +262,8 @@ impl Op<'_> {
         if !lost.is_empty() {
             return Ok(Applied::Lost(lost));
         }
-        let mut claimed: HashSet<BlockNo> = HashSet::new();
+        let mut claimed = BlockSet::default();
+        let mut new = NewRun::default();
         let mut entries = Vec::with_capacity(blocks.len());
         for (incoming, block) in blocks.iter().zip(&places) {
             let Some(block) = *block else {
@@ -264,6 +271,8 @@ impl Op<'_> {
                 continue;
             };
             if claimed.contains(&block) || !self.meta.in_flight.is_uninitialised(block) {
+                // It may be one of the run.
+                self.claim_new(&mut new)?;
                 entries.push(MapEntry::Block(self.add_data_reference(block)?));
                 continue;
             }
@@ -277,9 +286,14 @@ impl Op<'_> {
                 usage: BlockUse::Data,
                 private: !sharing.enabled,
             };
-            self.claim_with_reference(block, &entry)?;
+            if !new.is_followed_by(block) {
+                self.claim_new(&mut new)?;
+                new.first = block;
+            }
+            new.entries.push(entry);
             self.initialised(block);
         }
+        self.claim_new(&mut new)?;
         let mut rest = &entries[..];
         for run in neighbours(blocks) {
             let (entries, after) = rest.split_at(run.len());
@@ -287,6 +301,15 @@ impl Op<'_> {
             rest = after;
         }
         Ok(Applied::Done)
+    }
+
+    /// Makes the entries of a run of new blocks.
+    fn claim_new(&mut self, new: &mut NewRun) -> OpResult<()> {
+        if !new.entries.is_empty() {
+            self.claim_with_references(new.first, &new.entries)?;
+            new.entries.clear();
+        }
+        Ok(())
     }
 
     /// Returns the blocks of a write whose share is no longer what it was when it was decided, or would be one too many.
@@ -323,6 +346,21 @@ impl Op<'_> {
             }
         }
         Ok(lost)
+    }
+}
+
+/// New blocks that follow each other within one group.
+#[derive(Default)]
+struct NewRun {
+    first: BlockNo,
+    entries: Vec<Entry>,
+}
+
+impl NewRun {
+    fn is_followed_by(&self, block: BlockNo) -> bool {
+        !self.entries.is_empty()
+            && block == self.first.plus(self.entries.len() as u64)
+            && !block.0.is_multiple_of(GROUP_BLOCKS)
     }
 }
 

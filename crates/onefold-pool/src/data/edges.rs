@@ -1,10 +1,10 @@
 //! Writes that begin or end within a block: the rest of the block is filled up with what the file has there.
 
 use onefold_block::block::BLOCK_BYTES_U64;
-use onefold_block::{AlignedBuffer, BLOCK_BYTES};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 
 use super::range_lock::Access;
-use super::write::BATCH_BLOCKS;
+use super::write::{BATCH_BLOCKS, Store};
 use crate::attr::{Durability, Ino};
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
@@ -24,44 +24,62 @@ impl Piece<'_> {
     }
 }
 
+/// A write to a file.
+pub(crate) struct WriteRequest<'a> {
+    pub(crate) ino: Ino,
+    pub(crate) offset: u64,
+    pub(crate) bytes: &'a [u8],
+    /// When it was made.
+    pub(crate) now: Timestamp,
+    /// It takes effect after all accepted writes below this number ([`super::behind`]).
+    pub(crate) after: u64,
+    pub(crate) privilege: Privilege,
+}
+
 impl Engine {
     /// Writes to a file, growing it where the write ends past its end.
     ///
     /// # Errors
     /// [`PoolError::FileTooLarge`], no space (earlier batches of a long write may have happened), device errors.
     pub(crate) fn write_file(&self, ino: Ino, offset: u64, from: &[u8], durability: Durability) -> Result<()> {
+        self.settle_writes();
         self.ensure_writable()?;
         let end = offset.checked_add(from.len() as u64).ok_or(PoolError::FileTooLarge)?;
         if end > crate::FILE_BYTES_MAX {
             return Err(PoolError::FileTooLarge);
         }
-        let mut batch_blocks = BATCH_BLOCKS;
-        let mut done = 0;
-        while done < from.len() {
-            let at = offset + done as u64;
-            let within = usize::try_from(at % BLOCK_BYTES_U64).expect("below 4096");
-            let length = (from.len() - done).min(batch_blocks * BLOCK_BYTES - within);
-            let piece = Piece { first: at / BLOCK_BYTES_U64, within, bytes: &from[done..done + length] };
-            match self.write_piece(ino, &piece) {
-                Ok(()) => done += length,
-                // A small journal takes a large write in several transactions.
-                Err(PoolError::TooLargeForJournal) if batch_blocks > 1 => {
-                    batch_blocks = batch_blocks.div_ceil(2).max(1)
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        let request = WriteRequest {
+            ino,
+            offset,
+            bytes: from,
+            now: self.environment.clock.now(),
+            after: 0,
+            privilege: Privilege::Normal,
+        };
+        in_pieces(&request, |piece| {
+            let range = piece.first..piece.first + piece.block_count() as u64;
+            let _guard = self.range_locks.lock(ino, range, Access::Exclusive);
+            self.write_piece(&request, piece, &mut 0)
+        })?;
         match durability {
             Durability::Later => Ok(()),
             Durability::Now => self.commit(),
         }
     }
 
-    fn write_piece(&self, ino: Ino, piece: &Piece<'_>) -> Result<()> {
+    /// Writes to a file a range of which the caller has locked. `set_aside` blocks are kept for it, and are taken off
+    /// as they are used.
+    ///
+    /// # Errors
+    /// As [`Engine::write_file`].
+    pub(crate) fn write_locked(&self, request: &WriteRequest<'_>, set_aside: &mut u64) -> Result<()> {
+        in_pieces(request, |piece| self.write_piece(request, piece, set_aside))
+    }
+
+    fn write_piece(&self, request: &WriteRequest<'_>, piece: &Piece<'_>, set_aside: &mut u64) -> Result<()> {
         let count = piece.block_count();
-        let _guard = self.range_locks.lock(ino, piece.first..piece.first + count as u64, Access::Exclusive);
         let end = piece.first * BLOCK_BYTES_U64 + (piece.within + piece.bytes.len()) as u64;
-        let filled = self.fill_edges(ino, piece)?;
+        let filled = self.fill_edges(request.ino, piece)?;
         let mut blocks: Vec<(u64, &[u8])> = Vec::with_capacity(count);
         let mut rest = piece.bytes;
         for (index, edge) in (0..count).map(|index| (index, filled.iter().find(|edge| edge.index == index))) {
@@ -70,13 +88,19 @@ impl Engine {
             rest = after;
             blocks.push((piece.first + index as u64, edge.map_or(bytes, |edge| &edge.block[..])));
         }
-        let now = self.environment.clock.now();
-        self.store_blocks(ino, &blocks, Privilege::Normal, &mut |op, inode| {
+        let store = Store {
+            ino: request.ino,
+            data: &blocks,
+            side_by_side: filled.is_empty().then_some(piece.bytes),
+            privilege: request.privilege,
+            after: request.after,
+        };
+        self.store_blocks(&store, set_aside, &mut |op, inode| {
             if end > inode.attr.size_bytes {
                 op.set_length(inode, end);
             }
-            inode.attr.modified = now;
-            inode.attr.changed = now;
+            inode.attr.modified = request.now;
+            inode.attr.changed = request.now;
             Ok(())
         })
     }
@@ -113,6 +137,25 @@ impl Engine {
         self.fetch(&entry, &mut block)?;
         Ok(block)
     }
+}
+
+/// Cuts a write into pieces that fit a batch, smaller ones where the journal is small.
+fn in_pieces(request: &WriteRequest<'_>, mut write: impl FnMut(&Piece<'_>) -> Result<()>) -> Result<()> {
+    let mut batch_blocks = BATCH_BLOCKS;
+    let mut done = 0;
+    while done < request.bytes.len() {
+        let at = request.offset + done as u64;
+        let within = usize::try_from(at % BLOCK_BYTES_U64).expect("below 4096");
+        let length = (request.bytes.len() - done).min(batch_blocks * BLOCK_BYTES - within);
+        let piece = Piece { first: at / BLOCK_BYTES_U64, within, bytes: &request.bytes[done..done + length] };
+        match write(&piece) {
+            Ok(()) => done += length,
+            // A small journal takes a large write in several transactions.
+            Err(PoolError::TooLargeForJournal) if batch_blocks > 1 => batch_blocks = batch_blocks.div_ceil(2).max(1),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// A block at the edge of a piece, filled up.

@@ -8,6 +8,19 @@ use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::map_node::MapEntry;
 
+/// Blocks that a map's entries name, and where they are to go: one block for each entry.
+pub(crate) struct Part<'a> {
+    pub(crate) entries: &'a [MapEntry],
+    pub(crate) into: &'a mut [u8],
+}
+
+/// A block that the cache does not have: the entry `at` of a part.
+struct Missed {
+    part: usize,
+    at: usize,
+    block: BlockNo,
+}
+
 impl Engine {
     /// Fills `into` (one block for each entry) with what a map's entries name; holes are zeros. The caller's range lock
     /// keeps the blocks from being freed.
@@ -15,27 +28,37 @@ impl Engine {
     /// # Errors
     /// Device errors.
     pub(crate) fn fetch(&self, entries: &[MapEntry], into: &mut [u8]) -> Result<()> {
-        debug_assert_eq!(entries.len() * BLOCK_BYTES, into.len());
-        let cached = entries.len() <= CACHED_READ_BLOCKS;
+        self.fetch_each(&mut [Part { entries, into }])
+    }
+
+    /// As [`Engine::fetch`], for several parts together.
+    ///
+    /// # Errors
+    /// Device errors; nothing is known of any part then.
+    pub(crate) fn fetch_each(&self, parts: &mut [Part<'_>]) -> Result<()> {
         let mut batch: Vec<ReadOp<'_>> = Vec::new();
-        let mut missed: Vec<(usize, BlockNo)> = Vec::new();
-        let mut rest = &mut *into;
-        for run in runs(entries, MapEntry::block) {
-            let (into, after) = rest.split_at_mut(run.places.len() * BLOCK_BYTES);
-            rest = after;
-            let Some(first) = run.first else {
-                into.fill(0);
-                continue;
-            };
-            if !cached {
-                batch.push(ReadOp { first, into });
-                continue;
-            }
-            let blocks = run.places.zip((first.0..).map(BlockNo));
-            for ((at, block), into) in blocks.zip(into.chunks_exact_mut(BLOCK_BYTES)) {
-                if !self.data_cache.read(block, into) {
-                    missed.push((at, block));
-                    batch.push(ReadOp { first: block, into });
+        let mut missed: Vec<Missed> = Vec::new();
+        for (part, Part { entries, into }) in parts.iter_mut().enumerate() {
+            debug_assert_eq!(entries.len() * BLOCK_BYTES, into.len());
+            let is_cached = entries.len() <= CACHED_READ_BLOCKS;
+            let mut rest = &mut **into;
+            for run in runs(entries, MapEntry::block) {
+                let (into, after) = rest.split_at_mut(run.places.len() * BLOCK_BYTES);
+                rest = after;
+                let Some(first) = run.first else {
+                    into.fill(0);
+                    continue;
+                };
+                if !is_cached {
+                    batch.push(ReadOp { first, into });
+                    continue;
+                }
+                let blocks = run.places.zip((first.0..).map(BlockNo));
+                for ((at, block), into) in blocks.zip(into.chunks_exact_mut(BLOCK_BYTES)) {
+                    if !self.data_cache.read(block, into) {
+                        missed.push(Missed { part, at, block });
+                        batch.push(ReadOp { first: block, into });
+                    }
                 }
             }
         }
@@ -45,8 +68,8 @@ impl Engine {
         let block = batch[0].first;
         self.device.read_batch(&mut batch).map_err(|source| PoolError::Io { action: "read", block, source })?;
         drop(batch);
-        for (at, block) in missed {
-            self.data_cache.insert(block, &into[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]);
+        for Missed { part, at, block } in missed {
+            self.data_cache.insert(block, &parts[part].into[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]);
         }
         Ok(())
     }

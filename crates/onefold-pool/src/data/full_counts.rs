@@ -6,8 +6,6 @@
 //! the operation runs again and refers to the copy. Each leaf gets copies of its own: 2^32 references to one block are
 //! too rare to search for one with room.
 
-use std::sync::Arc;
-
 use onefold_block::BlockNo;
 
 use crate::engine::Engine;
@@ -15,13 +13,13 @@ use crate::engine::group_init::write_error;
 use crate::error::Result;
 use crate::format::store_page::BlockUse;
 use crate::meta::Privilege;
-use crate::meta::in_flight::InFlight;
+use crate::meta::in_flight::{DeviceWrite, InFlight};
 
 /// A copy that operations may refer to; given back when it is dropped before one did.
 pub(crate) struct SpareCopy<'e> {
     engine: &'e Engine,
     full: BlockNo,
-    flight: Arc<InFlight>,
+    flight: InFlight,
 }
 
 impl Drop for SpareCopy<'_> {
@@ -46,10 +44,10 @@ impl Engine {
             if op.entry(full)?.usage != BlockUse::Data {
                 return Ok(None);
             }
-            let reserved = op.reserve_data(1, 0)?;
+            let reserved = op.reserve_data(1, 0, 0)?;
             // In use now and pinned from now on: its content stays what it is, even if its last reference goes.
             op.meta.in_flight.pin(full);
-            Ok(reserved.first().map(|run| op.meta.in_flight.enter(run.first, None)))
+            Ok(reserved.first().map(|run| op.meta.in_flight.enter(run.first, None, &DeviceWrite::begin())))
         })?;
         let Some(flight) = flight else { return Ok(None) };
         let spare = SpareCopy { engine: self, full, flight };

@@ -21,14 +21,20 @@ pub(crate) enum Access {
 struct Held {
     range: Range<u64>,
     access: Access,
+    /// Those that wait have one too: who comes later waits for them, so that a stream of readers can't starve a writer.
     ticket: u64,
-    /// Waiters keep their place in the queue, so that a stream of readers can't starve a writer.
-    granted: bool,
+}
+
+/// The ranges of one file, in no order: tickets tell who came first.
+#[derive(Debug, Default)]
+struct FileRanges {
+    held: Vec<Held>,
+    waiting: usize,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    files: HashMap<Ino, Vec<Held>>,
+    files: HashMap<Ino, FileRanges>,
     next_ticket: u64,
 }
 
@@ -47,6 +53,23 @@ pub(crate) struct RangeGuard<'a> {
     ticket: u64,
 }
 
+/// A lock that outlives the call that took it; whoever has it makes a guard of it again.
+#[derive(Debug)]
+#[must_use = "the range stays locked until the ticket is resumed"]
+pub(crate) struct RangeTicket {
+    ino: Ino,
+    ticket: u64,
+}
+
+impl RangeGuard<'_> {
+    /// Keeps the range locked beyond the guard's life.
+    pub(crate) fn suspend(self) -> RangeTicket {
+        let ticket = RangeTicket { ino: self.ino, ticket: self.ticket };
+        std::mem::forget(self);
+        ticket
+    }
+}
+
 fn conflicts(one: &Held, range: &Range<u64>, access: Access) -> bool {
     one.range.start < range.end
         && range.start < one.range.end
@@ -54,23 +77,46 @@ fn conflicts(one: &Held, range: &Range<u64>, access: Access) -> bool {
 }
 
 impl RangeLocks {
+    /// Locks blocks `range` of a file if nobody has to be waited for.
+    pub(crate) fn try_lock(&self, ino: Ino, range: Range<u64>, access: Access) -> Option<RangeGuard<'_>> {
+        let mut table = self.table.lock();
+        let ticket = table.next_ticket;
+        let file = table.files.entry(ino).or_default();
+        if file.held.iter().any(|other| conflicts(other, &range, access)) {
+            return None;
+        }
+        file.held.push(Held { range, access, ticket });
+        table.next_ticket += 1;
+        Some(RangeGuard { locks: self, ino, ticket })
+    }
+
     /// Waits until blocks `range` of a file can be used so.
     pub(crate) fn lock(&self, ino: Ino, range: Range<u64>, access: Access) -> RangeGuard<'_> {
         let mut table = self.table.lock();
         let ticket = table.next_ticket;
         table.next_ticket += 1;
-        table.files.entry(ino).or_default().push(Held { range: range.clone(), access, ticket, granted: false });
-        loop {
-            let held = table.files.get_mut(&ino).expect("this waiter is in it");
-            let free = !held.iter().any(|other| other.ticket < ticket && conflicts(other, &range, access));
-            if free {
-                for mine in held.iter_mut().filter(|mine| mine.ticket == ticket) {
-                    mine.granted = true;
+        let file = table.files.entry(ino).or_default();
+        let granted = !file.held.iter().any(|other| conflicts(other, &range, access));
+        file.held.push(Held { range: range.clone(), access, ticket });
+        if !granted {
+            file.waiting += 1;
+            loop {
+                self.released.wait(&mut table);
+                let file = table.files.get_mut(&ino).expect("this waiter is in it");
+                let is_free = |other: &Held| other.ticket >= ticket || !conflicts(other, &range, access);
+                if file.held.iter().all(is_free) {
+                    file.waiting -= 1;
+                    break;
                 }
-                return RangeGuard { locks: self, ino, ticket };
             }
-            self.released.wait(&mut table);
         }
+        RangeGuard { locks: self, ino, ticket }
+    }
+
+    /// Takes a suspended lock up again.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is good for one guard")]
+    pub(crate) fn resume(&self, suspended: RangeTicket) -> RangeGuard<'_> {
+        RangeGuard { locks: self, ino: suspended.ino, ticket: suspended.ticket }
     }
 
     /// Tells whether nothing is locked.
@@ -83,16 +129,16 @@ impl RangeLocks {
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
         let mut table = self.locks.table.lock();
-        let mut crowded = false;
-        if let Some(held) = table.files.get_mut(&self.ino) {
-            held.retain(|one| one.ticket != self.ticket);
-            crowded = held.iter().any(|one| !one.granted);
-            if held.is_empty() {
-                table.files.remove(&self.ino);
-            }
+        let Some(file) = table.files.get_mut(&self.ino) else { return };
+        if let Some(at) = file.held.iter().position(|one| one.ticket == self.ticket) {
+            file.held.swap_remove(at);
+        }
+        let is_awaited = file.waiting > 0;
+        if file.held.is_empty() {
+            table.files.remove(&self.ino);
         }
         drop(table);
-        if crowded {
+        if is_awaited {
             self.locks.released.notify_all();
         }
     }
@@ -111,6 +157,15 @@ mod tests {
         let three = locks.lock(Ino(1), 20..30, Access::Exclusive);
         let four = locks.lock(Ino(2), 0..10, Access::Exclusive);
         drop((one, two, three, four));
+        assert!(locks.is_idle());
+    }
+
+    #[test]
+    fn a_suspended_lock_holds_until_it_is_resumed_and_dropped() {
+        let locks = RangeLocks::default();
+        let suspended = locks.lock(Ino(1), 0..10, Access::Exclusive).suspend();
+        assert!(!locks.is_idle());
+        drop(locks.resume(suspended));
         assert!(locks.is_idle());
     }
 

@@ -1,14 +1,17 @@
 //! Reading files.
 
+use std::ops::Range;
+
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, block::BLOCK_BYTES_U64};
 
-use super::range_lock::Access;
+use super::fetch::Part;
+use super::range_lock::{Access, RangeGuard};
 use crate::attr::{FileKind, Ino};
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::map_node::MapEntry;
-use crate::meta::{Op, OpResult};
+use crate::meta::{Op, OpError, OpResult};
 
 /// Blocks that one turn of a long read takes.
 const READ_BLOCKS: usize = 512;
@@ -28,7 +31,106 @@ impl Op<'_> {
     }
 }
 
+/// One of several reads that are done together.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    /// The file.
+    pub ino: Ino,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// Where the bytes go. Whole blocks at a page's address save a copy.
+    pub into: &'a mut [u8],
+}
+
+impl Reading<'_> {
+    /// Returns the blocks that are read, if they are whole, few, and can be read in place.
+    fn whole_blocks(&self) -> Option<Range<u64>> {
+        let is_fit = self.offset.is_multiple_of(BLOCK_BYTES_U64)
+            && !self.into.is_empty()
+            && self.into.len() <= READ_BLOCKS * BLOCK_BYTES
+            && onefold_block::buffer::is_aligned(self.into);
+        let (first, count) = (self.offset / BLOCK_BYTES_U64, (self.into.len() / BLOCK_BYTES) as u64);
+        is_fit.then_some(first..first + count)
+    }
+}
+
+/// What a map says of a read of whole blocks: how many bytes there are, and where.
+struct Located {
+    bytes: usize,
+    entries: Vec<MapEntry>,
+}
+
+impl Op<'_> {
+    /// Looks up where a read of whole blocks finds them; nothing where the file ends within one, or there is no such
+    /// file.
+    fn locate(&mut self, reading: &Reading<'_>) -> OpResult<Option<Located>> {
+        let inode = match self.regular(reading.ino) {
+            Ok(inode) => inode,
+            Err(OpError::Fault) => return Err(OpError::Fault),
+            Err(_) => return Ok(None),
+        };
+        let left = usize::try_from(inode.attr.size_bytes.saturating_sub(reading.offset)).unwrap_or(usize::MAX);
+        let bytes = reading.into.len().min(left);
+        if !bytes.is_multiple_of(BLOCK_BYTES) {
+            return Ok(None);
+        }
+        let mut entries = vec![MapEntry::Hole; bytes / BLOCK_BYTES];
+        self.map_read(&inode, reading.offset / BLOCK_BYTES_U64, &mut entries)?;
+        Ok(Some(Located { bytes, entries }))
+    }
+}
+
 impl Engine {
+    /// Reads several places together: the outcome of each is that of [`Engine::read_file`].
+    pub(crate) fn read_each(&self, readings: &mut [Reading<'_>]) -> Vec<Result<usize>> {
+        let mut outcomes: Vec<Option<Result<usize>>> = readings.iter().map(|_| None).collect();
+        if let Ok(done) = self.read_together(readings) {
+            for (outcome, done) in outcomes.iter_mut().zip(done) {
+                *outcome = done.map(Ok);
+            }
+        }
+        // What does not fit, has to be waited for, or failed, by itself: so each has its own outcome.
+        let alone = |(reading, outcome): (&mut Reading<'_>, Option<Result<usize>>)| {
+            outcome.unwrap_or_else(|| self.read_file(reading.ino, reading.offset, reading.into))
+        };
+        readings.iter_mut().zip(outcomes).map(alone).collect()
+    }
+
+    /// Reads those places that are whole blocks of files and have not to be waited for; the others are `None`. No lock is
+    /// waited for while others are held, because those who hold it may wait for these.
+    fn read_together(&self, readings: &mut [Reading<'_>]) -> Result<Vec<Option<usize>>> {
+        let guards: Vec<Option<RangeGuard<'_>>> = readings
+            .iter()
+            .map(|reading| self.range_locks.try_lock(reading.ino, reading.whole_blocks()?, Access::Shared))
+            .collect();
+        let located = self.view(|op| {
+            let mut located = Vec::with_capacity(readings.len());
+            for (reading, guard) in readings.iter().zip(&guards) {
+                located.push(match guard {
+                    // A missing block does not keep the others from being asked for.
+                    Some(_) => match op.locate(reading) {
+                        Ok(found) => found,
+                        Err(OpError::Fault) => None,
+                        Err(error) => return Err(error),
+                    },
+                    None => None,
+                });
+            }
+            op.settle()?;
+            Ok(located)
+        })?;
+        let mut parts: Vec<Part<'_>> = readings
+            .iter_mut()
+            .zip(&located)
+            .filter_map(|(reading, located)| {
+                let Located { bytes, entries } = located.as_ref()?;
+                Some(Part { entries, into: &mut reading.into[..*bytes] })
+            })
+            .collect();
+        self.fetch_each(&mut parts)?;
+        Ok(located.iter().map(|located| Some(located.as_ref()?.bytes)).collect())
+    }
+
     /// Reads from a file; short only where it ends.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 
 use super::range_lock::Access;
+use super::write::Store;
 use crate::attr::{AllocateMode, Ino, SeekTarget};
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
@@ -49,7 +50,8 @@ impl Engine {
             let mut last = self.file_block(ino, whole)?;
             if !onefold_block::zero::is_zero(&last[within..]) {
                 last[within..].fill(0);
-                return self.store_blocks(ino, &[(whole, &last[..])], Privilege::Freeing, &mut change);
+                let data = [(whole, &last[..])];
+                return self.store_blocks(&Store::now(ino, &data, Privilege::Freeing), &mut 0, &mut change);
             }
         }
         self.change_file(ino, Privilege::Freeing, &mut change)
@@ -154,7 +156,7 @@ impl Engine {
         if edges.is_empty() {
             self.change_file(ino, privilege, &mut change)
         } else {
-            self.store_blocks(ino, &edges, privilege, &mut change)
+            self.store_blocks(&Store::now(ino, &edges, privilege), &mut 0, &mut change)
         }
     }
 

@@ -16,17 +16,18 @@
 
 use std::sync::Arc;
 
+use onefold_block::buffer::is_aligned;
 use onefold_block::device::writes_of;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint, WriteOp};
 
-use super::decide::{Applied, Fate, Incoming, Lost, Sharing};
+use super::decide::{Applied, Deciding, Fate, Incoming, Lost, Sharing};
 use crate::activity::Counter;
 use crate::attr::{Dedup, Ino};
 use crate::engine::group_init::write_error;
 use crate::engine::{Engine, PLACES_MAX};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
-use crate::meta::in_flight::{InFlight, WriteState};
+use crate::meta::in_flight::{DeviceWrite, WriteState};
 use crate::meta::{Op, OpResult, Privilege};
 use crate::options::Verify;
 
@@ -34,6 +35,26 @@ use crate::options::Verify;
 pub(crate) const BATCH_BLOCKS: usize = 257;
 /// Rounds in which blocks lose their share before they get blocks of their own.
 const ROUNDS_MAX: u32 = 8;
+
+/// Blocks to be stored in a file.
+#[derive(Clone, Copy)]
+pub(crate) struct Store<'a> {
+    pub(crate) ino: Ino,
+    /// Each block's place and bytes, ascending.
+    pub(crate) data: &'a [(u64, &'a [u8])],
+    /// The same bytes in one piece, where they lie so.
+    pub(crate) side_by_side: Option<&'a [u8]>,
+    pub(crate) privilege: Privilege,
+    /// They take effect after all accepted writes below this number ([`super::behind`]).
+    pub(crate) after: u64,
+}
+
+impl<'a> Store<'a> {
+    /// Blocks that wait for no others.
+    pub(crate) fn now(ino: Ino, data: &'a [(u64, &'a [u8])], privilege: Privilege) -> Store<'a> {
+        Store { ino, data, side_by_side: None, privilege, after: 0 }
+    }
+}
 
 /// The fates of a batch; gives back what is pinned and under way when it is dropped.
 struct Plan<'e> {
@@ -64,7 +85,7 @@ impl Drop for Plan<'_> {
         for fate in &self.fates {
             if let Fate::Write(flight) = fate {
                 // Does nothing where the write has ended; otherwise nobody may wait for it for ever.
-                flight.fail_if_unfinished();
+                flight.write.fail_if_unfinished();
             }
         }
         self.give_back(0..self.fates.len());
@@ -81,32 +102,39 @@ impl Engine {
         }
     }
 
-    /// Stores whole blocks, each at its place, in ascending order, in a file whose range the caller has locked; `after`
-    /// runs in the operation that makes them visible, and changes the inode further (length, times, holes).
+    /// Stores whole blocks, each at its place, in ascending order, in a file whose range the caller has locked; `also`
+    /// runs in the operation that makes them visible, and changes the inode further (length, times, holes). `set_aside`
+    /// blocks are kept for it; what it has used of them is taken off.
     ///
     /// # Errors
     /// No space: nothing has changed then. Device errors, after which the pool is stopped.
     pub(crate) fn store_blocks(
         &self,
-        ino: Ino,
-        data: &[(u64, &[u8])],
-        privilege: Privilege,
-        after: &mut dyn FnMut(&mut Op<'_>, &mut Inode) -> OpResult<()>,
+        store: &Store<'_>,
+        set_aside: &mut u64,
+        also: &mut dyn FnMut(&mut Op<'_>, &mut Inode) -> OpResult<()>,
     ) -> Result<()> {
-        let inode = self.view(|op| op.regular(ino))?;
+        let inode = self.view(|op| op.regular(store.ino))?;
         let sharing = self.sharing(&inode);
-        let mut blocks = self.fingerprints(data, sharing.domain);
+        let mut blocks = self.fingerprints(store.data, sharing.domain);
         let mut plan = Plan { engine: self, fates: vec![Fate::Hole; blocks.len()] };
         let mut undecided: Vec<usize> = (0..blocks.len()).collect();
         let (mut round, mut places_tried) = (0, 0);
         loop {
             // Blocks that keep losing what they were to share get blocks of their own.
             let sharing = Sharing { enabled: sharing.enabled && round < ROUNDS_MAX, ..sharing };
-            let fates = self.run(privilege, |op| op.decide(ino, &blocks, &undecided, sharing, &self.activity))?;
+            let own = (*set_aside).min(blocks.len() as u64);
+            let deciding = Deciding { ino: store.ino, blocks: &blocks, undecided: &undecided, sharing, set_aside: own };
+            let fates = self.run(store.privilege, |op| op.decide(&deciding, &self.activity))?;
+            if own > 0 {
+                // What of it is needed is reserved now.
+                self.meta().set_aside -= own;
+                *set_aside -= own;
+            }
             for (&at, fate) in undecided.iter().zip(fates) {
                 plan.fates[at] = fate;
             }
-            match self.write_new(&blocks, &plan.fates, &undecided) {
+            match self.write_new(&blocks, &plan.fates, &undecided, store.side_by_side) {
                 Ok(()) => {}
                 // Elsewhere, then: blocks that were used before have their room in a backing file that is full.
                 Err(PoolError::NoSpace) if places_tried < PLACES_MAX => {
@@ -118,11 +146,12 @@ impl Engine {
             }
             undecided = self.confirm_shares(&mut blocks, &plan.fates, &undecided, sharing.verify)?;
             if undecided.is_empty() {
-                let applied = self.run(privilege, |op| {
-                    let mut inode = op.regular(ino)?;
+                self.behind.wait_for(store.after);
+                let applied = self.run(store.privilege, |op| {
+                    let mut inode = op.regular(store.ino)?;
                     let applied = op.apply_fates(&mut inode, &blocks, &plan.fates, sharing)?;
                     if matches!(applied, Applied::Done) {
-                        after(op, &mut inode)?;
+                        also(op, &mut inode)?;
                         op.put_inode(&inode)?;
                     }
                     Ok(applied)
@@ -167,29 +196,53 @@ impl Engine {
     }
 
     /// Writes the new blocks among `decided` to the device.
-    fn write_new(&self, blocks: &[Incoming<'_>], fates: &[Fate], decided: &[usize]) -> Result<()> {
-        let mut new: Vec<(BlockNo, &[u8], &Arc<InFlight>)> = decided
+    fn write_new(
+        &self,
+        blocks: &[Incoming<'_>],
+        fates: &[Fate],
+        decided: &[usize],
+        side_by_side: Option<&[u8]>,
+    ) -> Result<()> {
+        let mut new: Vec<(BlockNo, usize)> = decided
             .iter()
             .filter_map(|&at| match &fates[at] {
-                Fate::Write(flight) => Some((flight.block, blocks[at].bytes, flight)),
+                Fate::Write(flight) => Some((flight.block, at)),
                 Fate::Hole | Fate::Same(_) | Fate::Attach(_) | Fate::Share(_) => None,
             })
             .collect();
         if new.is_empty() {
             return Ok(());
         }
-        new.sort_unstable_by_key(|(block, _, _)| *block);
-        // What is written is copied once, into memory that O_DIRECT takes and nobody else can change.
-        let mut buffer = self.buffers.take();
-        if buffer.block_count() < new.len() {
-            buffer = AlignedBuffer::zeroed(new.len());
-        }
-        for (place, (block, bytes, _)) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(&new) {
-            place.copy_from_slice(bytes);
+        new.sort_unstable();
+        for (block, _) in &new {
             self.data_cache.forget(*block);
         }
-        let places: Vec<BlockNo> = new.iter().map(|(block, _, _)| *block).collect();
-        let written = self.write_places(&writes_of(&places, &buffer));
+        let written = match side_by_side.filter(|bytes| is_aligned(bytes)) {
+            Some(bytes) => {
+                let follows =
+                    |one: &(BlockNo, usize), next: &(BlockNo, usize)| one.0.plus(1) == next.0 && one.1 + 1 == next.1;
+                let run = |run: &[(BlockNo, usize)]| {
+                    let first = run[0].1 * BLOCK_BYTES;
+                    WriteOp { first: run[0].0, from: &bytes[first..first + run.len() * BLOCK_BYTES] }
+                };
+                self.write_places(&new.chunk_by(follows).map(run).collect::<Vec<_>>())
+            }
+            None => {
+                // Copied into memory that O_DIRECT takes.
+                let mut buffer = match new.len() {
+                    1 => AlignedBuffer::zeroed(1),
+                    _ => self.buffers.take(),
+                };
+                if buffer.block_count() < new.len() {
+                    buffer = AlignedBuffer::zeroed(new.len());
+                }
+                for (place, (_, at)) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(&new) {
+                    place.copy_from_slice(blocks[*at].bytes);
+                }
+                let places: Vec<BlockNo> = new.iter().map(|(block, _)| *block).collect();
+                self.write_places(&writes_of(&places, &buffer))
+            }
+        };
         let state = if written.is_ok() { WriteState::Written } else { WriteState::Failed };
         if written.is_err() {
             let mut meta = self.meta();
@@ -199,8 +252,14 @@ impl Engine {
                 }
             }
         }
-        for (_, _, flight) in &new {
-            flight.finish(state);
+        let mut ended: Option<&Arc<DeviceWrite>> = None;
+        for &at in decided {
+            if let Fate::Write(flight) = &fates[at]
+                && ended.is_none_or(|ended| !Arc::ptr_eq(ended, &flight.write))
+            {
+                flight.write.finish(state);
+                ended = Some(&flight.write);
+            }
         }
         self.activity.add(Counter::BlocksWritten, new.len() as u64);
         written
@@ -236,7 +295,7 @@ impl Engine {
         for &at in decided {
             let candidate = match &fates[at] {
                 Fate::Attach(flight) => {
-                    if flight.wait() == WriteState::Failed {
+                    if flight.write.wait() == WriteState::Failed {
                         again.push(at);
                         continue;
                     }

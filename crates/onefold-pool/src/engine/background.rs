@@ -15,6 +15,9 @@ use crate::sync::{Condvar, Mutex};
 
 /// How long the worker sleeps when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(200);
+/// Threads that carry out accepted writes.
+const WRITERS_MIN: usize = 2;
+const WRITERS_MAX: usize = 4;
 
 /// Tells background threads that there is something to do, or that it is time to end.
 #[derive(Debug, Default)]
@@ -49,6 +52,11 @@ impl Wake {
     }
 }
 
+/// Returns how many threads carry accepted writes out: one for each core, as far as one device can use them.
+fn writers() -> usize {
+    std::thread::available_parallelism().map_or(WRITERS_MIN, std::num::NonZero::get).clamp(WRITERS_MIN, WRITERS_MAX)
+}
+
 /// Starts the threads.
 ///
 /// # Errors
@@ -63,6 +71,11 @@ pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Vec<JoinHandle<()>>
         std::thread::Builder::new().name("pool-worker".to_owned()).spawn(move || work(&engine))?
     };
     let mut threads = vec![timer, worker];
+    for number in 0..writers() {
+        let engine = Arc::clone(engine);
+        let name = format!("writer-{number}");
+        threads.push(std::thread::Builder::new().name(name).spawn(move || while engine.work_behind() {})?);
+    }
     if engine.pulse.is_some() {
         let engine = Arc::clone(engine);
         threads.push(std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || give_beats(&engine))?);
@@ -112,6 +125,7 @@ fn commit_timer(engine: &Engine) {
     let mut seen = engine.meta().running.sequence;
     at_each(interval, engine, || {
         let idle = engine.meta().running.sequence == seen;
+        engine.settle_writes();
         let done = engine.commit().and_then(|()| if idle { engine.checkpoint_if_needed() } else { Ok(()) });
         seen = engine.meta().running.sequence;
         match done {

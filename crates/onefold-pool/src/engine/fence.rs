@@ -42,6 +42,10 @@ impl BlockDevice for Fenced {
         self.device.sync()
     }
 
+    fn room_blocks(&self) -> Option<u64> {
+        self.device.room_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.may_change()?;
         self.device.discard(first, count)

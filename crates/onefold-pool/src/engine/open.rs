@@ -11,6 +11,7 @@ use super::commit::Committer;
 use super::fence::Fenced;
 use super::heartbeat::Pulse;
 use crate::activity::{Activity, Counter};
+use crate::data::behind::{KnownRoom, Line};
 use crate::data::cache::DataCache;
 use crate::data::range_lock::RangeLocks;
 use crate::data::write::BATCH_BLOCKS;
@@ -29,7 +30,7 @@ use crate::meta::groups::Groups;
 use crate::meta::in_flight::InFlightTable;
 use crate::meta::running::Running;
 use crate::names::NameHash;
-use crate::options::{Environment, OpenOptions};
+use crate::options::{Environment, OpenOptions, Workers};
 use crate::sync::{Condvar, Mutex};
 
 /// Reads the superblock, or its copy where that is better.
@@ -101,12 +102,18 @@ pub(crate) const COUNTER_MAX: u64 = 1 << 58;
 /// Unused buffers that are kept, in bytes.
 const BUFFERS_BYTES_MAX: usize = 4 << 20;
 
+/// Bytes of accepted writes that may wait: more than is worked on lets the writer go on; much more only takes memory.
+const BEHIND_BYTES_MIN: u64 = 2 << 20;
+const BEHIND_BYTES_MAX: u64 = 8 << 20;
+
 /// How the `memory` setting is shared out, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryPlan {
     pub(crate) filter: u64,
     pub(crate) metadata: u64,
     pub(crate) data: u64,
+    /// Blocks of accepted writes that have not taken effect: a number.
+    pub(crate) behind_blocks: usize,
 }
 
 impl MemoryPlan {
@@ -115,7 +122,9 @@ impl MemoryPlan {
     pub(crate) fn new(memory_bytes: u64, pool_blocks: u64) -> MemoryPlan {
         let filter = (pool_blocks * 5).clamp(1 << 20, memory_bytes / 2);
         let rest = memory_bytes - filter;
-        MemoryPlan { filter, metadata: rest / 8 * 5, data: rest / 4 }
+        let behind = (memory_bytes / 32).clamp(BEHIND_BYTES_MIN, BEHIND_BYTES_MAX) / onefold_block::BLOCK_BYTES_U64;
+        let behind_blocks = usize::try_from(behind).expect("a few thousand");
+        MemoryPlan { filter, metadata: rest / 8 * 5, data: rest / 4, behind_blocks }
     }
 }
 
@@ -187,10 +196,13 @@ impl Engine {
             filter_pages_ready: 0,
             in_flight: InFlightTable::default(),
             holds: HashMap::new(),
+            set_aside: 0,
             limits: options.test_limits,
             stopped: None,
             allocations: options.allocations.clone(),
         };
+        let accepts = options.background || options.workers == Workers::Callers;
+        let behind_blocks = if accepts && !options.read_only { plan.behind_blocks } else { 0 };
         let activity = Activity::default();
         activity.add(Counter::Replayed, replayed.transaction_count);
         let committer = take_in(&mut meta, replayed);
@@ -205,6 +217,8 @@ impl Engine {
             activity,
             range_locks: RangeLocks::default(),
             data_cache: DataCache::new(plan.data),
+            behind: Line::new(behind_blocks),
+            known_room: KnownRoom::default(),
             buffers: BufferPool::new(BATCH_BLOCKS, BUFFERS_BYTES_MAX),
             keys: Mutex::new(HashMap::new()),
             meta: Mutex::new(meta),

@@ -248,6 +248,19 @@ impl Geometry {
         }
     }
 
+    /// Cuts a run of blocks into runs whose entries lie in one page of a fingerprint store each: first block and count.
+    pub fn store_runs(&self, first: BlockNo, count: u64) -> impl Iterator<Item = (BlockNo, usize)> + use<> {
+        let end = first.plus(count);
+        let mut at = first;
+        std::iter::from_fn(move || {
+            let left = (end.0 - at.0).min(GROUP_BLOCKS - at.0 % GROUP_BLOCKS);
+            let in_page = ENTRIES_PER_STORE_PAGE - at.0 % GROUP_BLOCKS % ENTRIES_PER_STORE_PAGE;
+            let run = (at, usize::try_from(left.min(in_page)).expect("at most 170"));
+            at = at.plus(run.1 as u64);
+            (run.1 > 0).then_some(run)
+        })
+    }
+
     /// Returns the pool-wide number of the store page that holds the entry of `block`: dense, for the filter.
     #[must_use]
     pub fn store_page_no(&self, block: BlockNo) -> u64 {
@@ -393,6 +406,21 @@ mod tests {
                 let (page, first) = layout.store_page_by_no(layout.store_page_no(block));
                 assert_eq!((page, first.0 + place.index as u64), (place.page, block.0));
             }
+        }
+    }
+
+    #[test]
+    fn runs_of_entries_lie_in_one_page_each_and_cover_all() {
+        let layout = layouts()[0];
+        for (first, count) in [(0, 1), (169, 2), (5, 600), (GROUP_BLOCKS - 3, 10), (170, 170)] {
+            let mut next = first;
+            for (block, length) in layout.store_runs(BlockNo(first), count) {
+                assert_eq!(block.0, next);
+                let (head, tail) = (layout.store_place(block), layout.store_place(block.plus(length as u64 - 1)));
+                assert_eq!((head.page, head.index + length - 1), (tail.page, tail.index));
+                next += length as u64;
+            }
+            assert_eq!(next, first + count);
         }
     }
 

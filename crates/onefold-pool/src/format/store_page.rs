@@ -111,6 +111,13 @@ pub fn entry_range(index: usize) -> std::ops::Range<usize> {
     first..first + ENTRY_BYTES
 }
 
+/// Returns the byte range of `count` entries from `index` on.
+#[must_use]
+pub fn entries_range(index: usize, count: usize) -> std::ops::Range<usize> {
+    let first = entry_range(index).start;
+    first..first + count * ENTRY_BYTES
+}
+
 /// Returns the byte range of the reference count of entry `index`.
 #[must_use]
 pub fn count_range(index: usize) -> std::ops::Range<usize> {

@@ -55,7 +55,7 @@ impl Op<'_> {
         }
         self.permit(Allocation::Reservation)?;
         let freed_here = self.meta.state(Field::DataBlocks).saturating_sub(self.state(Field::DataBlocks));
-        if promised + EMERGENCY_BLOCKS > self.blocks_available() + freed_here {
+        if promised + self.meta.set_aside + EMERGENCY_BLOCKS > self.blocks_available() + freed_here {
             return Err(PoolError::NoSpace.into());
         }
         Ok(())

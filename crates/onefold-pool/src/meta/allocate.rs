@@ -11,6 +11,7 @@
 //! so after such a failure all holes are tried before anything that was never used.
 
 use onefold_block::BlockNo;
+use onefold_block::zero::is_zero;
 
 use super::groups::Cursor;
 use super::op::{Op, OpError, OpResult, Privilege, damaged};
@@ -19,7 +20,7 @@ use crate::format::geometry::{BITS_PER_BITMAP_BLOCK, GROUP_BLOCKS};
 use crate::format::get_u64;
 use crate::format::header::{BlockKind, HEADER_BYTES};
 use crate::format::state::Field;
-use crate::format::store_page::{BlockUse, Entry};
+use crate::format::store_page::{self, Entry};
 use crate::options::Allocation;
 
 /// Blocks that only operations which free space may take: enough for the map and tree paths that they copy.
@@ -45,12 +46,14 @@ pub(crate) struct Run {
 }
 
 impl Op<'_> {
-    /// Reserves `count` blocks for data: they are busy, not allocated. `promised` of them were reserved by `fallocate`.
+    /// Reserves `count` blocks for data: they are busy, not allocated. `promised` of them were reserved by `fallocate`,
+    /// `set_aside` for an accepted write.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`]; [`OpError::NeedGroup`].
-    pub(crate) fn reserve_data(&mut self, count: u64, promised: u64) -> OpResult<Vec<Run>> {
-        let reserved = self.state(Field::ReservedBlocks).saturating_sub(promised);
+    pub(crate) fn reserve_data(&mut self, count: u64, promised: u64, set_aside: u64) -> OpResult<Vec<Run>> {
+        let of_others = self.meta.set_aside.saturating_sub(set_aside);
+        let reserved = self.state(Field::ReservedBlocks).saturating_sub(promised) + of_others;
         let available = self.blocks_available().saturating_sub(reserved);
         let kept = match self.privilege {
             // What was promised must be there however far others have filled the pool.
@@ -67,9 +70,7 @@ impl Op<'_> {
         let mut missing = count;
         while missing > 0 {
             let run = self.find_data_run(missing)?;
-            for block in 0..run.count {
-                self.set_busy(run.first.plus(block));
-            }
+            self.set_run_busy(run);
             missing -= run.count;
             runs.push(run);
         }
@@ -79,11 +80,17 @@ impl Op<'_> {
 
     /// A bitmap that calls a block free which its entry says is used is damaged: nothing must be written there.
     pub(super) fn refuse_blocks_in_use(&mut self, runs: &[Run]) -> OpResult<()> {
-        let blocks = || runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset)));
-        self.want_entries(blocks())?;
-        for block in blocks() {
-            if self.entry(block)?.usage != BlockUse::Free {
-                return Err(damaged(BlockKind::Bitmap.name(), block, "a block in use is called free"));
+        let blocks = runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset)));
+        self.want_entries(blocks)?;
+        let geometry = self.meta.geometry;
+        for run in runs {
+            for (first, count) in geometry.store_runs(run.first, run.count) {
+                let place = geometry.store_place(first);
+                let entries = store_page::entries_range(place.index, count);
+                // A free block's entry is all zero.
+                if !is_zero(&self.block(place.page, BlockKind::StorePage)?[entries]) {
+                    return Err(damaged(BlockKind::Bitmap.name(), first, "a block in use is called free"));
+                }
             }
         }
         Ok(())
@@ -97,9 +104,7 @@ impl Op<'_> {
     pub(crate) fn reserve_free_run(&mut self, group: u64, from: u64, most: u64) -> OpResult<Option<Run>> {
         let Some((within, count)) = self.find_run(group, from, 1, most, FreeFor::Metadata)? else { return Ok(None) };
         let run = Run { first: BlockNo(group * GROUP_BLOCKS + within), count };
-        for block in 0..count {
-            self.set_busy(run.first.plus(block));
-        }
+        self.set_run_busy(run);
         Ok(Some(run))
     }
 
@@ -234,15 +239,15 @@ impl Op<'_> {
         Ok(get_u64(self.block(bitmap, BlockKind::Bitmap)?, offset))
     }
 
-    /// Allocates a reserved data block: the bitmap now says that it is used.
+    /// Allocates a run of reserved data blocks within one group: the bitmap now says that they are used.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
-    pub(crate) fn claim_data(&mut self, block: BlockNo, entry: &Entry) -> OpResult<()> {
-        self.set_bit(block, true)?;
-        self.set_entry(block, entry)?;
-        self.unbusy(block);
-        self.count(Field::DataBlocks, 1);
+    pub(crate) fn claim_data(&mut self, run: Run, entries: &[Entry]) -> OpResult<()> {
+        self.set_bits(run, true)?;
+        self.set_entries(run.first, entries)?;
+        self.unbusy(run);
+        self.count(Field::DataBlocks, i64::try_from(run.count).expect("a group has fewer"));
         Ok(())
     }
 
@@ -293,16 +298,38 @@ impl Op<'_> {
 
     /// Sets or clears a block's bit, which must have been the other way.
     pub(super) fn set_bit(&mut self, block: BlockNo, used: bool) -> OpResult<()> {
-        if !self.meta.geometry.is_allocatable(block) {
-            return Err(damaged(BlockKind::Bitmap.name(), block, "a structure with a fixed place is used as a block"));
+        self.set_bits(Run { first: block, count: 1 }, used)
+    }
+
+    /// Sets or clears the bits of a run within one group, all of which must have been the other way.
+    fn set_bits(&mut self, run: Run, used: bool) -> OpResult<()> {
+        let (mut block, end) = (run.first, run.first.plus(run.count));
+        while block < end {
+            let (bitmap, at, _) = self.bit_place(block);
+            let first_bit = block.0 % GROUP_BLOCKS % BITS_PER_BITMAP_BLOCK;
+            let count = (end.0 - block.0).min(BITS_PER_BITMAP_BLOCK - first_bit);
+            let outside =
+                (0..count).map(|offset| block.plus(offset)).find(|one| !self.meta.geometry.is_allocatable(*one));
+            if let Some(block) = outside {
+                return Err(damaged(
+                    BlockKind::Bitmap.name(),
+                    block,
+                    "a structure with a fixed place is used as a block",
+                ));
+            }
+            let last_byte = usize::try_from((first_bit + count - 1) / 8).expect("below 4080") + HEADER_BYTES;
+            let bytes = self.edit(bitmap, BlockKind::Bitmap, at..last_byte + 1)?;
+            for bit in first_bit..first_bit + count {
+                let byte = &mut bytes[usize::try_from(bit / 8 - first_bit / 8).expect("below 4080")];
+                let mask = 1 << (bit % 8);
+                if (*byte & mask != 0) == used {
+                    let what = if used { "a block in use is allocated again" } else { "a free block is freed" };
+                    return Err(damaged(BlockKind::Bitmap.name(), block.plus(bit - first_bit), what));
+                }
+                *byte ^= mask;
+            }
+            block = block.plus(count);
         }
-        let (bitmap, at, mask) = self.bit_place(block);
-        let byte = &mut self.edit(bitmap, BlockKind::Bitmap, at..at + 1)?[0];
-        if (*byte & mask != 0) == used {
-            let what = if used { "a block in use is allocated again" } else { "a free block is freed" };
-            return Err(damaged(BlockKind::Bitmap.name(), block, what));
-        }
-        *byte ^= mask;
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ impl Op<'_> {
     /// [`PoolError::NoSpace`]; [`OpError::NeedGroup`].
     pub(crate) fn allocate_metadata(&mut self, kind: BlockKind, usage: BlockUse) -> OpResult<BlockNo> {
         let kept = match self.privilege {
-            Privilege::Normal => EMERGENCY_BLOCKS / 2 + self.state(Field::ReservedBlocks),
+            Privilege::Normal => EMERGENCY_BLOCKS / 2 + self.state(Field::ReservedBlocks) + self.meta.set_aside,
             Privilege::Freeing => 0,
         };
         if self.blocks_available() <= kept {

@@ -7,12 +7,11 @@
 //! 3. A block being read from the device is registered in `loading`; if it is created or changed meanwhile, what was
 //!    read is thrown away.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use onefold_block::BlockNo;
 
+use super::hash::BlockMap;
 use super::ranges::DirtyRanges;
 use crate::format::BlockBytes;
 use crate::format::geometry::STATE;
@@ -20,29 +19,6 @@ use crate::format::header::BlockKind;
 
 /// Memory that one cached block takes, bookkeeping included, in bytes.
 pub(crate) const SLOT_BYTES: u64 = 4096 + 160;
-
-/// Multiplies block numbers into hashes. They are not chosen by an attacker, and this lookup is the hottest of all.
-#[derive(Default)]
-pub(crate) struct BlockHasher(u64);
-
-impl Hasher for BlockHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
-    }
-}
-
-/// A map keyed by block number.
-pub(crate) type BlockMap<V> = HashMap<BlockNo, V, BuildHasherDefault<BlockHasher>>;
 
 /// One cached block.
 pub(crate) struct Slot {

@@ -2,6 +2,7 @@
 
 use onefold_block::BlockNo;
 
+use super::allocate::Run;
 use super::op::{Op, OpError, OpResult, damaged};
 use crate::error::PoolError;
 use crate::format::header::BlockKind;
@@ -55,6 +56,25 @@ impl Op<'_> {
         Ok(())
     }
 
+    /// Replaces the entries of consecutive blocks.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`].
+    pub(super) fn set_entries(&mut self, first: BlockNo, entries: &[Entry]) -> OpResult<()> {
+        let geometry = self.meta.geometry;
+        let mut rest = entries;
+        for (block, count) in geometry.store_runs(first, entries.len() as u64) {
+            let (entries, after) = rest.split_at(count);
+            rest = after;
+            let place = geometry.store_place(block);
+            let bytes = self.edit(place.page, BlockKind::StorePage, store_page::entries_range(place.index, count))?;
+            for (bytes, entry) in bytes.chunks_exact_mut(store_page::ENTRY_BYTES).zip(entries) {
+                bytes.copy_from_slice(&entry.encode());
+            }
+        }
+        Ok(())
+    }
+
     fn set_count(&mut self, block: BlockNo, count: u32) -> OpResult<()> {
         let place = self.meta.geometry.store_place(block);
         let range = store_page::count_range(place.index);
@@ -85,7 +105,7 @@ impl Op<'_> {
         for copy in self.meta.in_flight.copies_of(block).to_vec() {
             let of_copy = self.entry(copy)?;
             if of_copy.usage == BlockUse::Free {
-                self.claim_with_reference(copy, &Entry { count: 1, ..entry })?;
+                self.claim_with_references(copy, &[Entry { count: 1, ..entry }])?;
                 self.initialised(copy);
                 return Ok(copy);
             }
@@ -135,15 +155,16 @@ impl Op<'_> {
         }
     }
 
-    /// Makes the entry of a block that has just been written, with its first reference.
+    /// Makes the entries of a run of blocks within one group that have just been written, each with its first reference.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
-    pub(crate) fn claim_with_reference(&mut self, block: BlockNo, entry: &Entry) -> OpResult<()> {
-        debug_assert!(entry.count == 1 && entry.usage == BlockUse::Data);
-        self.claim_data(block, entry)?;
-        self.count(Field::References, 1);
-        if !entry.private {
+    pub(crate) fn claim_with_references(&mut self, first: BlockNo, entries: &[Entry]) -> OpResult<()> {
+        debug_assert!(entries.iter().all(|entry| entry.count == 1 && entry.usage == BlockUse::Data));
+        let count = entries.len() as u64;
+        self.claim_data(Run { first, count }, entries)?;
+        self.count(Field::References, i64::try_from(count).expect("a group has fewer"));
+        for (block, entry) in (first.0..).map(BlockNo).zip(entries).filter(|(_, entry)| !entry.private) {
             self.index(entry.fingerprint, block);
         }
         Ok(())

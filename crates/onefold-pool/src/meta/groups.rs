@@ -3,14 +3,13 @@
 //! A busy block is free in its bitmap but may not be handed out: its write is under way and not yet committed
 //! (reserved), or it was freed and the free is not yet durable, or the journal still names it.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use onefold_block::BlockNo;
 
 use super::allocate::Run;
 use super::full_backing::FullBacking;
-
+use super::hash::{BlockSet, PlainMap};
 use crate::format::geometry::GROUP_BLOCKS;
 
 const WORDS: usize = 512;
@@ -33,10 +32,10 @@ pub(crate) struct Cursor {
 /// Allocation state of all groups.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    busy: HashMap<u64, (GroupBits, u32)>,
+    busy: PlainMap<u64, (GroupBits, u32)>,
     busy_count: u64,
     /// Groups known to have no free run of that many blocks. Forgotten when one of their blocks becomes free.
-    no_run_of: HashMap<u64, u64>,
+    no_run_of: PlainMap<u64, u64>,
     /// Groups in whose fingerprint stores a page was missing lately, oldest first.
     store_misses: std::collections::VecDeque<u64>,
     /// Where the next data block is looked for.
@@ -45,7 +44,7 @@ pub(crate) struct Groups {
     /// blocks have been written since the pool was opened: a checkpoint finds room for them.
     pub(crate) metadata_run: (u64, u64),
     /// Single blocks that were written for metadata to take, where there is no such run.
-    pub(crate) written: HashSet<BlockNo>,
+    pub(crate) written: BlockSet,
     /// What a sparse backing file has no room for.
     pub(crate) full_backing: FullBacking,
 }
@@ -53,6 +52,17 @@ pub(crate) struct Groups {
 fn place(block: BlockNo) -> (u64, usize, u64) {
     let within = block.0 % GROUP_BLOCKS;
     (block.0 / GROUP_BLOCKS, usize::try_from(within / 64).expect("below 512"), 1 << (within % 64))
+}
+
+/// Returns the words that a run within one group has bits in, and which.
+fn words_of(first: BlockNo, count: u64) -> impl Iterator<Item = (usize, u64)> {
+    let (from, to) = (first.0 % GROUP_BLOCKS, first.0 % GROUP_BLOCKS + count);
+    (from / 64..to.div_ceil(64)).map(move |word| {
+        let low = from.saturating_sub(word * 64).min(63);
+        let high = (to - word * 64).min(64);
+        let mask = (u64::MAX >> (64 - (high - low))) << low;
+        (usize::try_from(word).expect("below 512"), mask)
+    })
 }
 
 impl Groups {
@@ -75,6 +85,41 @@ impl Groups {
             self.busy_count += 1;
         }
         fresh
+    }
+
+    /// Marks the blocks of a run within one group busy. Returns false, and does nothing, if one was.
+    pub(crate) fn set_run_busy(&mut self, first: BlockNo, count: u64) -> bool {
+        let group = first.0 / GROUP_BLOCKS;
+        let (bits, busy) = self.busy.entry(group).or_insert_with(|| (Box::new([0; WORDS]), 0));
+        if words_of(first, count).any(|(word, mask)| bits[word] & mask != 0) {
+            return false;
+        }
+        for (word, mask) in words_of(first, count) {
+            bits[word] |= mask;
+        }
+        *busy += u32::try_from(count).expect("a group has fewer");
+        self.busy_count += count;
+        true
+    }
+
+    /// Ends the being busy of those blocks of a run within one group that are.
+    pub(crate) fn clear_run_busy(&mut self, first: BlockNo, count: u64) {
+        let group = first.0 / GROUP_BLOCKS;
+        let Some((bits, busy)) = self.busy.get_mut(&group) else { return };
+        let mut cleared = 0;
+        for (word, mask) in words_of(first, count) {
+            cleared += (bits[word] & mask).count_ones();
+            bits[word] &= !mask;
+        }
+        if cleared == 0 {
+            return;
+        }
+        *busy -= cleared;
+        self.busy_count -= u64::from(cleared);
+        if *busy == 0 {
+            self.busy.remove(&group);
+        }
+        self.no_run_of.remove(&group);
     }
 
     /// Ends a block's being busy. Returns false if it was not.
@@ -176,6 +221,24 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_is_busy_as_its_blocks_are_one_by_one() {
+        let base = GROUP_BLOCKS * 2;
+        for (first, count) in [(0, 1), (63, 1), (63, 2), (64, 64), (1, 255), (100, 500), (GROUP_BLOCKS - 7, 7)] {
+            let (mut by_run, mut by_block) = (Groups::default(), Groups::default());
+            assert!(by_run.set_run_busy(BlockNo(base + first), count));
+            for block in first..first + count {
+                assert!(by_block.set_busy(BlockNo(base + block)));
+            }
+            assert!((0..WORDS).all(|word| by_run.busy_word(2, word) == by_block.busy_word(2, word)), "{first} {count}");
+            assert_eq!(by_run.busy_count(), count);
+            assert!(!by_run.set_run_busy(BlockNo(base + first + count - 1), 1));
+            assert!(by_run.clear_busy(BlockNo(base + first)));
+            by_run.clear_run_busy(BlockNo(base + first), count);
+            assert_eq!((by_run.busy_count(), by_run.busy.len()), (0, 0));
+        }
+    }
 
     #[test]
     fn busy_blocks_are_counted_once_and_freeing_one_reopens_its_group() {

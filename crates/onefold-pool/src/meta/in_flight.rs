@@ -3,12 +3,11 @@
 //! A block is entered under its fingerprint before its write begins. A second writer of the same content attaches to
 //! it: it waits for the write and shares its fate. Whoever commits first makes the entry in the fingerprint store.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use onefold_block::{BlockNo, Fingerprint};
 
-use super::cache::BlockMap;
+use super::hash::{BlockMap, PlainMap};
 use crate::sync::{Condvar, Mutex};
 
 /// What a block's identity is: content within a sharing domain.
@@ -25,15 +24,19 @@ pub(crate) enum WriteState {
     Failed,
 }
 
-/// One block under way.
+/// A write of blocks to the device, all of which end together.
 #[derive(Debug)]
-pub(crate) struct InFlight {
-    pub(crate) block: BlockNo,
+pub(crate) struct DeviceWrite {
     state: Mutex<WriteState>,
     changed: Condvar,
 }
 
-impl InFlight {
+impl DeviceWrite {
+    /// Returns one that is under way.
+    pub(crate) fn begin() -> Arc<DeviceWrite> {
+        Arc::new(DeviceWrite { state: Mutex::new(WriteState::Writing), changed: Condvar::new() })
+    }
+
     /// Says how the write ended.
     pub(crate) fn finish(&self, state: WriteState) {
         *self.state.lock() = state;
@@ -59,10 +62,17 @@ impl InFlight {
     }
 }
 
+/// One block under way.
+#[derive(Clone, Debug)]
+pub(crate) struct InFlight {
+    pub(crate) block: BlockNo,
+    pub(crate) write: Arc<DeviceWrite>,
+}
+
 /// An entry of the table.
 #[derive(Debug)]
 struct Row {
-    flight: Arc<InFlight>,
+    write: Arc<DeviceWrite>,
     content: Option<ContentKey>,
     /// The block with a full count that it is a copy of, while it is offered as that.
     copy_of: Option<BlockNo>,
@@ -76,7 +86,7 @@ struct Row {
 #[derive(Debug, Default)]
 pub(crate) struct InFlightTable {
     by_block: BlockMap<Row>,
-    by_content: HashMap<ContentKey, BlockNo>,
+    by_content: PlainMap<ContentKey, BlockNo>,
     pins: BlockMap<u32>,
     /// Copies that can be referred to in the place of blocks with full counts.
     copies: BlockMap<Vec<BlockNo>>,
@@ -84,23 +94,23 @@ pub(crate) struct InFlightTable {
 
 impl InFlightTable {
     /// Enters a block that is about to be written. Without `content` nobody can attach to it.
-    pub(crate) fn enter(&mut self, block: BlockNo, content: Option<ContentKey>) -> Arc<InFlight> {
-        let flight = Arc::new(InFlight { block, state: Mutex::new(WriteState::Writing), changed: Condvar::new() });
+    pub(crate) fn enter(&mut self, block: BlockNo, content: Option<ContentKey>, write: &Arc<DeviceWrite>) -> InFlight {
         // Of two blocks with one content the first stays the one to attach to.
         let content = content.filter(|content| !self.by_content.contains_key(content));
         if let Some(content) = content {
             self.by_content.insert(content, block);
         }
-        let row = Row { flight: Arc::clone(&flight), content, copy_of: None, users: 1, initialised: false };
+        let row = Row { write: Arc::clone(write), content, copy_of: None, users: 1, initialised: false };
         self.by_block.insert(block, row);
-        flight
+        InFlight { block, write: Arc::clone(write) }
     }
 
     /// Attaches to the block under way with that content, if there is one.
-    pub(crate) fn attach(&mut self, content: ContentKey) -> Option<Arc<InFlight>> {
-        let row = self.by_block.get_mut(self.by_content.get(&content)?)?;
+    pub(crate) fn attach(&mut self, content: ContentKey) -> Option<InFlight> {
+        let &block = self.by_content.get(&content)?;
+        let row = self.by_block.get_mut(&block)?;
         row.users += 1;
-        Some(Arc::clone(&row.flight))
+        Some(InFlight { block, write: Arc::clone(&row.write) })
     }
 
     /// Offers a block under way, whose data is on the device, as a copy of one with a full count.
@@ -199,7 +209,7 @@ mod tests {
     #[test]
     fn a_block_whose_writers_all_gave_up_is_free_again() {
         let mut table = InFlightTable::default();
-        table.enter(BlockNo(9), Some(CONTENT));
+        table.enter(BlockNo(9), Some(CONTENT), &DeviceWrite::begin());
         assert_eq!(table.attach(CONTENT).unwrap().block, BlockNo(9));
         assert!(!table.leave(BlockNo(9)));
         assert!(table.leave(BlockNo(9)));
@@ -209,7 +219,7 @@ mod tests {
     #[test]
     fn an_initialised_block_is_held_until_its_last_writer_leaves_but_attracts_no_new_ones() {
         let mut table = InFlightTable::default();
-        table.enter(BlockNo(9), Some(CONTENT));
+        table.enter(BlockNo(9), Some(CONTENT), &DeviceWrite::begin());
         table.attach(CONTENT);
         table.set_initialised(BlockNo(9));
         assert!(table.attach(CONTENT).is_none() && table.is_held(BlockNo(9)));
@@ -221,7 +231,7 @@ mod tests {
     fn a_copy_is_offered_until_it_is_referred_to_or_given_up() {
         let mut table = InFlightTable::default();
         for copy in [BlockNo(9), BlockNo(10)] {
-            table.enter(copy, None);
+            table.enter(copy, None, &DeviceWrite::begin());
             table.offer_copy(BlockNo(1), copy);
         }
         assert_eq!(table.copies_of(BlockNo(1)), [BlockNo(9), BlockNo(10)]);

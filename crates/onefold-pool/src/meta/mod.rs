@@ -12,6 +12,7 @@ pub(crate) mod cache;
 pub(crate) mod entries;
 pub(crate) mod full_backing;
 pub(crate) mod groups;
+pub(crate) mod hash;
 pub(crate) mod in_flight;
 pub(crate) mod op;
 pub(crate) mod ranges;
@@ -49,6 +50,8 @@ pub(crate) struct Meta {
     pub(crate) in_flight: in_flight::InFlightTable,
     /// Holds of doors on inodes; an unlinked inode lives as long as it has some.
     pub(crate) holds: HashMap<u64, u64>,
+    /// Blocks kept for writes that were accepted and have reserved none yet ([`crate::data::behind`]).
+    pub(crate) set_aside: u64,
     /// What tests make rare things happen with.
     pub(crate) limits: TestLimits,
     /// The first failure, after which nothing is accepted.

@@ -79,6 +79,7 @@ enum Undo {
     Bytes { block: BlockNo, offset: usize, saved: Range<usize> },
     Created(BlockNo),
     Busy(BlockNo),
+    BusyRun(Run),
     LacksRun(u64),
 }
 
@@ -87,7 +88,7 @@ enum Undo {
 enum Effect {
     Index(Fingerprint, BlockNo),
     Unindex(Fingerprint, BlockNo),
-    Unbusy(BlockNo),
+    UnbusyRun(Run),
     FreedData(BlockNo),
     FreedMetadata(BlockNo),
     Initialised(BlockNo),
@@ -252,13 +253,24 @@ impl<'a> Op<'a> {
         }
     }
 
+    /// As [`Op::set_busy`], for a run within one group.
+    pub(crate) fn set_run_busy(&mut self, run: Run) {
+        if self.meta.groups.set_run_busy(run.first, run.count) {
+            self.undo.push(Undo::BusyRun(run));
+            return;
+        }
+        for offset in 0..run.count {
+            self.set_busy(run.first.plus(offset));
+        }
+    }
+
     /// Remembers that a group has no free run of `count` blocks. Only until a rollback if this operation itself has taken
     /// blocks there; otherwise it stays true, and what is tried again after each missing bitmap does not begin anew.
     pub(crate) fn set_lacks_run(&mut self, group: u64, count: u64) {
         self.meta.groups.set_lacks_run(group, count);
         let geometry = self.meta.geometry;
         let has_taken = self.undo.iter().any(|undo| match undo {
-            Undo::Busy(block) => geometry.group_of(*block) == group,
+            Undo::Busy(block) | Undo::BusyRun(Run { first: block, .. }) => geometry.group_of(*block) == group,
             Undo::Bytes { block, .. } => {
                 geometry.is_place_of(BlockKind::Bitmap, *block) && geometry.group_of(*block) == group
             }
@@ -279,10 +291,10 @@ impl<'a> Op<'a> {
         self.effects.push(Effect::Unindex(fingerprint, block));
     }
 
-    /// On success: ends a block's being busy, because its bitmap bit now says that it is used.
-    pub(crate) fn unbusy(&mut self, block: BlockNo) {
-        self.claimed += 1;
-        self.effects.push(Effect::Unbusy(block));
+    /// On success: ends the being busy of a run within one group, because its bitmap bits now say that it is used.
+    pub(crate) fn unbusy(&mut self, run: Run) {
+        self.claimed += run.count;
+        self.effects.push(Effect::UnbusyRun(run));
     }
 
     /// On success: a data block's free waits for the commit.
@@ -373,9 +385,7 @@ impl<'a> Op<'a> {
                     meta.filter.remove(fingerprint, StorePageNo(meta.geometry.store_page_no(block)));
                 }
             }
-            Effect::Unbusy(block) => {
-                meta.groups.clear_busy(block);
-            }
+            Effect::UnbusyRun(run) => meta.groups.clear_run_busy(run.first, run.count),
             Effect::FreedData(block) => {
                 // Again: an operation that claims a block and drops its only reference has just ended its being busy.
                 // Else it would be handed out at once, and a second time when its free is durable.
@@ -404,6 +414,7 @@ impl<'a> Op<'a> {
                 Undo::Busy(block) => {
                     self.meta.groups.clear_busy(block);
                 }
+                Undo::BusyRun(run) => self.meta.groups.clear_run_busy(run.first, run.count),
                 Undo::LacksRun(group) => self.meta.groups.forget_runs(group),
             }
         }

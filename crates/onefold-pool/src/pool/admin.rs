@@ -33,7 +33,7 @@ impl Pool {
     /// [`PoolError::Unsupported`] for a pool with its stores at the end; [`PoolError::JournalTooSmall`] where the larger
     /// pool would need a larger journal; device errors.
     pub fn grow(&self) -> Result<u64> {
-        let engine = &self.engine;
+        let engine = self.settled();
         engine.ensure_writable()?;
         let mut superblock = engine.superblock.lock();
         if superblock.geometry.placement == StorePlacement::AtEnd {
@@ -83,7 +83,7 @@ impl Pool {
     /// # Errors
     /// Device errors; damage.
     pub fn trim(&self, progress: &dyn Progress) -> Result<u64> {
-        let engine = &self.engine;
+        let engine = self.settled();
         // Frees that are not durable must not be discarded: their blocks are busy and stay out of the runs below.
         engine.commit()?;
         let (geometry, ready) = {

@@ -20,7 +20,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotFound`].
     pub fn attr(&self, ino: Ino) -> Result<Attr> {
-        self.engine.view(|op| Ok(op.inode(ino)?.door_attr()))
+        self.settled().view(|op| Ok(op.inode(ino)?.door_attr()))
     }
 
     /// Changes attributes; a changed length truncates or extends. All or nothing.
@@ -31,8 +31,8 @@ impl Pool {
         let now = self.engine.environment.clock.now();
         let mut also = |op: &mut Op<'_>, inode: &mut Inode| set(op, inode, change, now);
         match change.size_bytes {
-            Some(bytes) => self.engine.truncate_file(ino, bytes, now, &mut also)?,
-            None => self.engine.run(Privilege::Freeing, |op| {
+            Some(bytes) => self.settled().truncate_file(ino, bytes, now, &mut also)?,
+            None => self.settled().run(Privilege::Freeing, |op| {
                 let mut inode = op.inode(ino)?;
                 also(op, &mut inode)?;
                 op.put_inode(&inode)
@@ -46,7 +46,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NoAttribute`], [`PoolError::NotFound`].
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.engine.view(|op| {
+        self.settled().view(|op| {
             let inode = op.inode(ino)?;
             match name {
                 DEDUP => Ok(if inode.attr.dedup == Dedup::On { b"on".to_vec() } else { b"off".to_vec() }),
@@ -61,7 +61,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotFound`].
     pub fn xattr_names(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.engine.view(|op| {
+        self.settled().view(|op| {
             op.inode(ino)?;
             op.xattr_names(ino)
         })
@@ -84,7 +84,7 @@ impl Pool {
             return Err(PoolError::Invalid("an attribute without a name"));
         }
         let now = self.engine.environment.clock.now();
-        self.engine.run(Privilege::Normal, |op| {
+        self.settled().run(Privilege::Normal, |op| {
             let mut inode = op.inode(ino)?;
             inode.attr.changed = now;
             match name {
@@ -123,7 +123,7 @@ impl Pool {
     /// [`PoolError::NoAttribute`].
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let now = self.engine.environment.clock.now();
-        self.engine.run(Privilege::Freeing, |op| {
+        self.settled().run(Privilege::Freeing, |op| {
             let mut inode = op.inode(ino)?;
             if !op.remove_xattr(ino, name)? {
                 return Err(PoolError::NoAttribute.into());

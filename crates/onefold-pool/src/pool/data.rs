@@ -1,7 +1,12 @@
 //! Data: reading, writing, length and holes, clones, durability.
 
+use std::ops::Range;
+
+use onefold_block::AlignedBuffer;
+
 use super::Pool;
 use crate::attr::{AllocateMode, Durability, Ino, SeekTarget};
+use crate::data::read::Reading;
 use crate::error::Result;
 
 impl Pool {
@@ -10,7 +15,17 @@ impl Pool {
     /// # Errors
     /// [`crate::PoolError::IsADirectory`], damage, device errors.
     pub fn read(&self, ino: Ino, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.engine.settle_file(ino);
         self.engine.read_file(ino, offset, into)
+    }
+
+    /// Reads several places, of any files, together: what has to come from the device is under way at the same time.
+    /// Returns what [`Pool::read`] would of each, in order.
+    pub fn read_each(&self, readings: &mut [Reading<'_>]) -> Vec<Result<usize>> {
+        for reading in &*readings {
+            self.engine.settle_file(reading.ino);
+        }
+        self.engine.read_each(readings)
     }
 
     /// Writes all of `from`, growing the file where it ends past its end. Each mebibyte happens whole or not at all.
@@ -21,13 +36,31 @@ impl Pool {
         self.engine.write_file(ino, offset, from, durability)
     }
 
+    /// Writes `buffer[range]` as [`Pool::write`] does, but may return before it has happened: it then happens in its turn,
+    /// before anything that is called after this has returned, and all that any call tells is as if it had happened.
+    /// Meant for large requests in buffers of their own, which begin at a page: others are written at once.
+    ///
+    /// # Errors
+    /// As [`Pool::write`]. What fails after the return (a damaged structure, a host file system that fills up in the same
+    /// moment) is told by the next [`Pool::fsync`] of the file; a failing device stops the pool.
+    pub fn write_behind(&self, ino: Ino, offset: u64, buffer: AlignedBuffer, range: Range<usize>) -> Result<()> {
+        self.engine.write_behind(ino, offset, buffer, range)
+    }
+
+    /// Tells whether accepted writes have not yet taken effect: other verbs may wait for them.
+    pub fn is_behind(&self) -> bool {
+        self.engine.behind.accepted() > 0
+    }
+
     /// Makes a file durable: data, length, times, and everything that happened before.
     ///
     /// # Errors
-    /// Device errors, after which the pool is stopped.
-    pub fn fsync(&self, _ino: Ino) -> Result<()> {
-        self.engine.ensure_writable()?;
-        self.engine.commit()
+    /// Device errors, after which the pool is stopped; what failed of [`Pool::write_behind`], once.
+    pub fn fsync(&self, ino: Ino) -> Result<()> {
+        let engine = self.settled();
+        engine.ensure_writable()?;
+        engine.tell_failure(ino)?;
+        engine.commit()
     }
 
     /// Makes everything durable that has happened so far.
@@ -35,8 +68,9 @@ impl Pool {
     /// # Errors
     /// Device errors, after which the pool is stopped.
     pub fn sync(&self) -> Result<()> {
-        self.engine.ensure_writable()?;
-        self.engine.commit()
+        let engine = self.settled();
+        engine.ensure_writable()?;
+        engine.commit()
     }
 
     /// Commits the running transaction: what the commit interval does by itself.
@@ -44,7 +78,7 @@ impl Pool {
     /// # Errors
     /// Device errors, after which the pool is stopped.
     pub fn commit(&self) -> Result<()> {
-        self.engine.commit()
+        self.settled().commit()
     }
 
     /// Puts all that is committed in place and empties the journal.
@@ -52,7 +86,7 @@ impl Pool {
     /// # Errors
     /// Device errors, after which the pool is stopped.
     pub fn checkpoint(&self) -> Result<()> {
-        self.engine.checkpoint()
+        self.settled().checkpoint()
     }
 
     /// Reserves, punches or zeroes a range (`fallocate`).
@@ -60,7 +94,7 @@ impl Pool {
     /// # Errors
     /// [`crate::PoolError::NoSpace`], [`crate::PoolError::FileTooLarge`], [`crate::PoolError::Invalid`].
     pub fn allocate(&self, ino: Ino, offset: u64, bytes: u64, mode: AllocateMode) -> Result<()> {
-        self.engine.allocate_range(ino, offset, bytes, mode)
+        self.settled().allocate_range(ino, offset, bytes, mode)
     }
 
     /// Returns the offset of the next data or hole at or after `offset`. The end of the file counts as a hole.
@@ -68,7 +102,7 @@ impl Pool {
     /// # Errors
     /// [`crate::PoolError::NoSuchOffset`].
     pub fn seek(&self, ino: Ino, offset: u64, target: SeekTarget) -> Result<u64> {
-        self.engine.seek_file(ino, offset, target)
+        self.settled().seek_file(ino, offset, target)
     }
 
     /// Makes the empty file `target` a clone of `source`: the whole map is shared, whatever its size.
@@ -76,7 +110,7 @@ impl Pool {
     /// # Errors
     /// [`crate::PoolError::CrossDomain`], [`crate::PoolError::Invalid`] if the target is not empty.
     pub fn clone_file(&self, source: Ino, target: Ino) -> Result<()> {
-        self.engine.clone_whole(source, target)
+        self.settled().clone_whole(source, target)
     }
 
     /// Clones a range: whole blocks are shared, edges copied. Returns the bytes done, at most 1 GiB; 0 at the source's
@@ -92,6 +126,6 @@ impl Pool {
         target_offset: u64,
         bytes: u64,
     ) -> Result<u64> {
-        self.engine.clone_part(source, source_offset, target, target_offset, bytes)
+        self.settled().clone_part(source, source_offset, target, target_offset, bytes)
     }
 }

@@ -75,6 +75,7 @@ impl Pool {
     /// Device errors; the failure that stopped the pool before. The pool then recovers when it is opened again.
     pub fn close(&self) -> Result<()> {
         // While the heart still beats: this may take longer than another host waits before it takes the pool.
+        self.engine.close_behind();
         let committed = if self.engine.options.read_only { Ok(()) } else { self.engine.commit() };
         self.end_threads();
         if self.engine.options.read_only {
@@ -93,14 +94,34 @@ impl Pool {
         Ok(())
     }
 
+    /// Carries out accepted writes until [`Pool::end_workers`], for tests whose own threads do so.
+    #[doc(hidden)]
+    pub fn work(&self) {
+        while self.engine.work_behind() {}
+    }
+
+    /// Accepts no writes any more, and ends [`Pool::work`] when all that were have taken effect.
+    #[doc(hidden)]
+    pub fn end_workers(&self) {
+        self.engine.close_behind();
+        self.engine.behind.end();
+    }
+
     /// Refuses every change from now on, as after a failed write, for a caller that found itself at fault and cannot tell
     /// what it left undone. What was durable is found when the pool is opened again. The first cause stays.
     pub fn stop(&self, cause: &str) {
         self.engine.meta().stopped.get_or_insert_with(|| cause.to_owned());
     }
 
+    /// Returns the engine when all that was accepted before has taken effect: nobody can tell that it came later.
+    fn settled(&self) -> &Engine {
+        self.engine.settle_writes();
+        &self.engine
+    }
+
     fn end_threads(&self) {
         self.engine.wake.end();
+        self.engine.behind.end();
         for thread in self.threads.lock().drain(..) {
             // A panic there has been printed and has stopped the pool; there is nothing to add.
             let _ = thread.join();

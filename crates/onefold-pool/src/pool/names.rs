@@ -22,7 +22,7 @@ impl Pool {
     /// [`PoolError::NotFound`], [`PoolError::NotADirectory`], [`PoolError::NameTooLong`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         let checked = Name::new(name, &self.engine.name_hash)?;
-        self.engine.view(|op| {
+        self.settled().view(|op| {
             let ino = match name {
                 b"." => parent,
                 b".." => Ino(op.directory(parent)?.parent),
@@ -43,7 +43,8 @@ impl Pool {
 
     /// Gives holds back. The last one of an inode without names lets it go.
     pub fn release(&self, ino: Ino, holds: u64) {
-        self.engine.release(ino, holds);
+        // What was accepted for a file may still need it.
+        self.settled().release(ino, holds);
     }
 
     /// Makes a file of any kind but a symbolic link. Takes a hold.
@@ -75,7 +76,7 @@ impl Pool {
     fn create_named(&self, parent: Ino, name: &[u8], new: &NewFile, target: &[u8]) -> Result<Attr> {
         let name = Name::changeable(name, &self.engine.name_hash)?;
         let now = self.engine.environment.clock.now();
-        self.engine.run(Privilege::Normal, |op| {
+        self.settled().run(Privilege::Normal, |op| {
             let mut directory = op.directory(parent)?;
             if op.find_entry(parent, name)?.is_some() {
                 return Err(PoolError::Exists.into());
@@ -99,7 +100,7 @@ impl Pool {
     /// As [`Pool::create_file`].
     pub fn create_unnamed(&self, parent: Ino, new: &NewFile) -> Result<Attr> {
         let now = self.engine.environment.clock.now();
-        self.engine.run(Privilege::Normal, |op| {
+        self.settled().run(Privilege::Normal, |op| {
             let directory = op.directory(parent)?;
             let mut inode = op.new_inode(&directory, new, now)?;
             inode.attr.link_count = 1;
@@ -114,7 +115,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Invalid`] for another kind of file.
     pub fn read_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.engine.view(|op| op.target(ino))
+        self.settled().view(|op| op.target(ino))
     }
 
     /// Gives a file another name. Takes a hold.
@@ -124,7 +125,7 @@ impl Pool {
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         let name = Name::changeable(name, &self.engine.name_hash)?;
         let now = self.engine.environment.clock.now();
-        self.engine.run(Privilege::Normal, |op| {
+        self.settled().run(Privilege::Normal, |op| {
             let mut inode = op.inode(ino)?;
             let mut directory = op.directory(parent)?;
             if inode.attr.kind == FileKind::Directory {
@@ -181,7 +182,7 @@ impl Pool {
 
     fn remove(&self, parent: Ino, name: Name<'_>, allow: impl Fn(FileKind) -> Result<()>) -> Result<()> {
         let now = self.engine.environment.clock.now();
-        self.engine.run(Privilege::Freeing, |op| {
+        self.settled().run(Privilege::Freeing, |op| {
             let mut directory = op.directory(parent)?;
             let entry = op.entry_of(parent, name)?;
             let mut inode = op.inode(entry.item.ino)?;
@@ -206,7 +207,7 @@ impl Pool {
         let to_name = Name::changeable(new_name, &self.engine.name_hash)?;
         let now = self.engine.environment.clock.now();
         let places = Move { from: parent, from_name, to: new_parent, to_name };
-        self.engine.run(Privilege::Normal, |op| {
+        self.settled().run(Privilege::Normal, |op| {
             op.directory(parent)?;
             op.rename_entry(places, mode, now)
         })?;
@@ -219,7 +220,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotADirectory`].
     pub fn parent(&self, directory: Ino) -> Result<Ino> {
-        self.engine.view(|op| Ok(Ino(op.directory(directory)?.parent)))
+        self.settled().view(|op| Ok(Ino(op.directory(directory)?.parent)))
     }
 
     /// Lists a directory from after a cookie on: 0 to begin. `.` has cookie 1, `..` has 2. `Break` from `visit` ends the
@@ -242,7 +243,7 @@ impl Pool {
         }
         let mut after = after_cookie.max(2);
         loop {
-            let entries = self.engine.view(|op| op.list_entries(ino, after, LIST_ENTRIES))?;
+            let entries = self.settled().view(|op| op.list_entries(ino, after, LIST_ENTRIES))?;
             for entry in &entries {
                 if visit(entry).is_break() {
                     return Ok(());

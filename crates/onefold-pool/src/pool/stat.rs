@@ -21,7 +21,7 @@ const WALK_BLOCKS: u64 = 512;
 impl Pool {
     /// Returns the numbers that `statfs` wants.
     pub fn fs_stat(&self) -> FsStat {
-        let meta = self.engine.meta();
+        let meta = self.settled().meta();
         let free = meta.blocks_free();
         let reserved = meta.state(Field::ReservedBlocks) + crate::meta::allocate::EMERGENCY_BLOCKS;
         let inodes = meta.state(Field::Inodes);
@@ -40,9 +40,9 @@ impl Pool {
     /// # Errors
     /// None today.
     pub fn stat(&self) -> Result<PoolStat> {
-        let groups_pending = self.engine.groups_pending();
+        let groups_pending = self.settled().groups_pending();
         let superblock = self.engine.superblock.lock().clone();
-        let meta = self.engine.meta();
+        let meta = self.settled().meta();
         let blocks = |field| meta.state(field);
         let logical = blocks(Field::LogicalBlocks);
         // What waits for reclaim is still referred to and stored, though no file has it any more: it counts as being
@@ -97,7 +97,7 @@ impl Pool {
         let mut at = 0;
         while at < total {
             // A file of terabytes may be one hole: it is not walked block by block.
-            let sought = self.engine.view(|op| {
+            let sought = self.settled().view(|op| {
                 let inode = op.regular(ino)?;
                 op.map_seek(&inode, at, total, true)
             })?;
@@ -111,7 +111,7 @@ impl Pool {
                 continue;
             }
             let count = WALK_BLOCKS.min(total - at);
-            let seen = self.engine.view(|op| {
+            let seen = self.settled().view(|op| {
                 let inode = op.regular(ino)?;
                 let mut entries = vec![MapEntry::Hole; usize::try_from(count).unwrap_or(0)];
                 op.map_read(&inode, at, &mut entries)?;

@@ -64,6 +64,10 @@ impl Condvar {
         guard.0 = Some(held);
     }
 
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }

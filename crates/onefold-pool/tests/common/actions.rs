@@ -5,7 +5,7 @@ use onefold_pool::{AllocateMode, Attr, Dedup, Durability, FileKind, Ino, NewFile
 use onefold_pool::{SeekTarget, SetAttr, XattrMode};
 
 use super::reference::{Expected, ROOT, Reference};
-use super::{Dice, dedup_value, kind_of, new_file, regular, text};
+use super::{Dice, dedup_value, kind_of, new_file, regular, text, write_as_doors_do};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Places that a leaf of a file map covers.
@@ -265,7 +265,11 @@ impl Pair<'_> {
         let durability = if self.dice.one_in(10) { Durability::Now } else { Durability::Later };
         self.tell(format!("write {length} bytes at {offset} of {ino}, {durability:?}"));
         let expected = self.reference.write(ino, offset, &bytes);
-        let done = compare(self.pool.write(Ino(ino), offset, &bytes, durability), expected);
+        let done = if self.dice.one_in(3) {
+            compare(self.pool.write(Ino(ino), offset, &bytes, durability), expected)
+        } else {
+            compare(write_as_doors_do(self.pool, Ino(ino), offset, &bytes, durability), expected)
+        };
         self.promised |= done.is_some() && durability == Durability::Now && !bytes.is_empty();
     }
 

@@ -11,7 +11,7 @@ use super::actions::{Habits, Pair};
 use super::history::{History, Steps, mark};
 use super::observe::{Tree, expected};
 use super::reference::{ROOT, Reference};
-use super::{Dice, environment, open, quiet, regular, text};
+use super::{Dice, behind, environment, open, regular, text, write_as_doors_do};
 
 /// A workload under way.
 pub struct Bench {
@@ -38,7 +38,7 @@ pub struct Recorded {
 impl Bench {
     /// A new pool with the least journal on a device of so many blocks.
     pub fn new(device_blocks: u64, seed: u64) -> Bench {
-        Bench::on(new_pool(device_blocks, 1 << 20), Reference::new(Dedup::On), quiet(), seed)
+        Bench::on(new_pool(device_blocks, 1 << 20), Reference::new(Dedup::On), behind(), seed)
     }
 
     /// A pool that exists, and what is in it.
@@ -186,7 +186,7 @@ impl Bench {
     }
 
     pub fn write_bytes(&mut self, ino: u64, offset: u64, bytes: &[u8], durability: Durability) {
-        self.pool().write(Ino(ino), offset, bytes, durability).expect("writes");
+        write_as_doors_do(self.pool(), Ino(ino), offset, bytes, durability).expect("writes");
         self.reference.write(ino, offset, bytes).expect("a sound write");
         self.done();
         if durability == Durability::Now {
@@ -197,7 +197,7 @@ impl Bench {
     /// Writes random text, if there is room. Tells whether there was; nothing has changed if not.
     pub fn try_write(&mut self, ino: u64, offset: u64, length: usize) -> bool {
         let bytes = text(&self.dice, length, self.letters);
-        match self.pool().write(Ino(ino), offset, &bytes, Durability::Later) {
+        match write_as_doors_do(self.pool(), Ino(ino), offset, &bytes, Durability::Later) {
             Ok(()) => {
                 self.reference.write(ino, offset, &bytes).expect("a sound write");
                 self.done();

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
-use onefold_block::{BLOCK_BYTES, BlockDevice};
-use onefold_pool::{Dedup, Environment, FileKind, NewFile, OpenOptions, Pool, PoolError};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice};
+use onefold_pool::{Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, PoolError, Workers};
 
 /// Seed of a test run: `ONEFOLD_SEED`, or the one that the test names.
 pub fn seed_or(default: u64) -> u64 {
@@ -37,9 +37,28 @@ pub fn quiet() -> OpenOptions {
     OpenOptions { background: false, memory_bytes: 64 << 20, ..OpenOptions::default() }
 }
 
+/// Options of a pool that carries out accepted writes when somebody waits for them, on that thread.
+pub fn behind() -> OpenOptions {
+    OpenOptions { workers: Workers::Callers, ..quiet() }
+}
+
 /// Opens a pool that must open.
 pub fn open(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Pool {
     Pool::open(Arc::clone(device), options.clone(), environment()).expect("the pool opens")
+}
+
+/// Writes as doors do: what is whole blocks may take effect later, what is to be durable at once may not.
+pub fn write_as_doors_do(
+    pool: &Pool,
+    ino: Ino,
+    offset: u64,
+    bytes: &[u8],
+    durability: Durability,
+) -> Result<(), PoolError> {
+    match durability {
+        Durability::Now => pool.write(ino, offset, bytes, durability),
+        Durability::Later => pool.write_behind(ino, offset, AlignedBuffer::copy_of(bytes), 0..bytes.len()),
+    }
 }
 
 /// A new file of some kind.

@@ -81,6 +81,9 @@ fn run(scheduler: impl Scheduler + 'static, scenario: &Arc<Scenario>, prepared: 
     Runner::new(scheduler, config()).run(move || play(&scenario, &prepared))
 }
 
+/// Threads that carry accepted writes out: two, so that a later write can be ready before an earlier one.
+const WORKERS: usize = 2;
+
 /// Plays a scenario once.
 fn play(scenario: &Arc<Scenario>, prepared: &Prepared) {
     let scripts = Arc::new((scenario.scripts)());
@@ -93,8 +96,19 @@ fn play(scenario: &Arc<Scenario>, prepared: &Prepared) {
             shuttle::thread::spawn(move || stage.play(thread, &scripts[thread], &beliefs, &scenario.files))
         })
         .collect();
+    // Carry out what was accepted, as the pool's own threads do elsewhere.
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|_| {
+            let stage = Arc::clone(&stage);
+            shuttle::thread::spawn(move || stage.work())
+        })
+        .collect();
     for thread in threads {
         thread.join().expect("ends");
+    }
+    stage.end_workers();
+    for worker in workers {
+        worker.join().expect("ends");
     }
     let stage = Arc::into_inner(stage).expect("all threads have ended");
     stage.close(&scripts, &beliefs, &scenario.files);

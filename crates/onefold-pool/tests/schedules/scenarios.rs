@@ -5,7 +5,7 @@ use std::sync::Arc;
 use onefold_pool::{OpenOptions, TestLimits, Verify};
 use shuttle::rand::Rng;
 
-use crate::common::quiet;
+use crate::common::behind;
 use crate::explore::{Scenario, explore, replays};
 use crate::script::{Act, FILE_BLOCKS, Files, Letter, Name, Script};
 
@@ -15,25 +15,25 @@ const FAR: u64 = FILE_BLOCKS - 2;
 /// Freed blocks are written again at once.
 fn plain() -> OpenOptions {
     let test_limits = TestLimits { lowest_first: true, ..TestLimits::default() };
-    OpenOptions { test_limits, ..quiet() }
+    OpenOptions { test_limits, ..behind() }
 }
 
 /// All contents have one of two fingerprints, and bytes are compared.
 fn colliding() -> OpenOptions {
     let test_limits = TestLimits { fingerprint_bits: 1, lowest_first: true, ..TestLimits::default() };
-    OpenOptions { verify: Verify::Value, test_limits, ..quiet() }
+    OpenOptions { verify: Verify::Value, test_limits, ..behind() }
 }
 
 /// All contents have one fingerprint, and bytes are compared.
 fn alike() -> OpenOptions {
     let test_limits = TestLimits { fingerprint_bits: 0, lowest_first: true, ..TestLimits::default() };
-    OpenOptions { verify: Verify::Value, test_limits, ..quiet() }
+    OpenOptions { verify: Verify::Value, test_limits, ..behind() }
 }
 
 /// A block has two references at most; the third needs a copy.
 fn soon_full() -> OpenOptions {
     let test_limits = TestLimits { references_max: 2, lowest_first: true, ..TestLimits::default() };
-    OpenOptions { test_limits, ..quiet() }
+    OpenOptions { test_limits, ..behind() }
 }
 
 fn scenario(name: &'static str, options: OpenOptions, files: Files, scripts: fn() -> Vec<Script>) -> Arc<Scenario> {

@@ -13,7 +13,7 @@ use onefold_pool::{
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::observe::check_sums;
-use crate::common::{environment, kind_of, letter, open, regular};
+use crate::common::{environment, kind_of, letter, open, regular, write_as_doors_do};
 use crate::script::{Act, Beliefs, FILE_BLOCKS, Files, Letter, Name, Script};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -141,7 +141,7 @@ impl Stage {
         match act {
             Act::Write(file, first, letters) => {
                 let bytes: Vec<u8> = letters.iter().flat_map(|letter| *self.letter(*letter)).collect();
-                pool.write(inodes[file], first * BLOCK, &bytes, Durability::Later)
+                write_as_doors_do(pool, inodes[file], first * BLOCK, &bytes, Durability::Later)
             }
             Act::Punch(file, first, count) => {
                 pool.allocate(inodes[file], first * BLOCK, count * BLOCK, AllocateMode::PunchHole)
@@ -201,6 +201,16 @@ impl Stage {
                 }
             }
         }
+    }
+
+    /// Carries out accepted writes until [`Stage::end_workers`].
+    pub fn work(&self) {
+        self.pool.work();
+    }
+
+    /// Ends those who carry out accepted writes.
+    pub fn end_workers(&self) {
+        self.pool.end_workers();
     }
 
     /// Judges what is left when all threads have ended.

@@ -4,8 +4,8 @@ use onefold_pool::{Dedup, Durability, TestLimits, Verify};
 
 use super::{BLOCK, SMALL};
 use crate::common::actions::Habits;
+use crate::common::behind;
 use crate::common::bench::{Bench, Recorded, new_pool};
-use crate::common::quiet;
 use crate::common::reference::Reference;
 
 pub(super) fn anything_goes() -> Habits {
@@ -27,7 +27,7 @@ pub(super) fn anything(seed: u64) -> Recorded {
 
 /// The same where most fingerprints are equal, and blocks are stored again after a few references.
 pub(super) fn collisions(seed: u64) -> Recorded {
-    let mut options = quiet();
+    let mut options = behind();
     options.verify = Verify::Value;
     options.test_limits = TestLimits { fingerprint_bits: 5, references_max: 4, lowest_first: true };
     act(Bench::on(new_pool(SMALL * 2, 1 << 20), Reference::new(Dedup::On), options, seed))

@@ -3,8 +3,8 @@
 use onefold_pool::{Dedup, Durability, Verify};
 
 use super::{BLOCK, LEAF, SMALL};
+use crate::common::behind;
 use crate::common::bench::{Bench, Recorded, new_pool};
-use crate::common::quiet;
 use crate::common::reference::Reference;
 
 /// Images are copied in: new and duplicate data in sequence, one fsync at the end of each.
@@ -65,7 +65,7 @@ pub(super) fn overwrite_with_fsync(seed: u64) -> Recorded {
 
 /// Clones of one file are overwritten, and the source as well. With every second seed shares are verified by value.
 pub(super) fn clones(seed: u64) -> Recorded {
-    let mut options = quiet();
+    let mut options = behind();
     if seed.is_multiple_of(2) {
         options.verify = Verify::Value;
     }

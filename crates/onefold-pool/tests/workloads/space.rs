@@ -9,7 +9,7 @@ use onefold_pool::{Dedup, Durability, Ino, PoolError, XattrMode};
 use super::{BLOCK, LEAF, SMALL};
 use crate::common::bench::{Bench, Recorded, new_pool};
 use crate::common::reference::{ROOT, Reference};
-use crate::common::{letter, open, quiet, regular};
+use crate::common::{behind, letter, open, quiet, regular};
 
 /// Huge files go, and reclaim is cut half way, again and again.
 pub(super) fn delete(seed: u64) -> Recorded {
@@ -108,7 +108,7 @@ fn fill(image: MemoryImage, blocks_left: u64) -> (MemoryImage, Reference) {
 pub(super) fn full(seed: u64) -> Recorded {
     static PREPARED: OnceLock<(MemoryImage, Reference)> = OnceLock::new();
     let (image, reference) = PREPARED.get_or_init(|| fill(new_pool(SMALL, 1 << 20), 100)).clone();
-    let mut bench = Bench::on(image, reference, quiet(), seed);
+    let mut bench = Bench::on(image, reference, behind(), seed);
     bench.letters = 1 << 30;
     let disk = bench.create("disk");
     bench.write(disk, 0, 30 * 4096, Durability::Now);
@@ -145,7 +145,7 @@ pub(super) fn grow(seed: u64) -> Recorded {
     static PREPARED: OnceLock<(MemoryImage, Reference)> = OnceLock::new();
     let (mut image, reference) = PREPARED.get_or_init(|| fill(new_pool(SMALL, 1 << 20), 60)).clone();
     image.resize(SMALL + 6 * STEP);
-    let mut bench = Bench::showing(image, SMALL, reference, quiet(), seed);
+    let mut bench = Bench::showing(image, SMALL, reference, behind(), seed);
     bench.letters = 1 << 30;
     let file = bench.create("disk");
     let mut written = 0;
@@ -171,7 +171,7 @@ pub(super) fn second_group(seed: u64) -> Recorded {
     static PREPARED: OnceLock<(MemoryImage, Reference)> = OnceLock::new();
     let (mut image, reference) = PREPARED.get_or_init(|| fill(new_pool(32_768, 2 << 20), 250)).clone();
     image.resize(36_000);
-    let mut bench = Bench::showing(image, 32_768, reference, quiet(), seed);
+    let mut bench = Bench::showing(image, 32_768, reference, behind(), seed);
     bench.letters = 2000;
     bench.grow(36_000);
     for number in 0..8 {

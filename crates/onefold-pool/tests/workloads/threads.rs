@@ -17,7 +17,7 @@ use crate::common::bench::{Recorded, new_pool};
 use crate::common::history::{Note, Threads};
 use crate::common::observe::{Tree, expected};
 use crate::common::reference::{ROOT, Reference};
-use crate::common::{Dice, new_file, open, quiet, regular, text};
+use crate::common::{Dice, behind, new_file, open, quiet, regular, text, write_as_doors_do};
 
 const THREADS: usize = 4;
 /// Operations of each.
@@ -99,7 +99,7 @@ impl Worker<'_> {
         let bytes = text(&self.dice, length, LETTERS);
         let before: Vec<usize> = self.stage.ended.iter().map(|ended| ended.load(Ordering::SeqCst)).collect();
         self.step(|pool, reference| {
-            pool.write(Ino(ino), offset, &bytes, durability).expect("writes");
+            write_as_doors_do(pool, Ino(ino), offset, &bytes, durability).expect("writes");
             reference.write(ino, offset, &bytes).expect("a sound write");
         });
         if durability == Durability::Now {
@@ -204,7 +204,7 @@ pub(super) fn threads(seed: u64) -> Recorded {
     let (memory, reference, base, directories) = prepared(seed);
     let device = Arc::new(RecordingDevice::new(memory.image()));
     let as_device: Arc<dyn BlockDevice> = device.clone();
-    let mut options = quiet();
+    let mut options = behind();
     options.test_limits.lowest_first = seed.is_multiple_of(2);
     let stage = Stage {
         pool: open(&as_device, &options),
@@ -232,7 +232,12 @@ pub(super) fn threads(seed: u64) -> Recorded {
             })
             .collect();
         scope.spawn(|| look_after(&stage, seed));
-        workers.into_iter().map(|worker| worker.join().expect("no thread panics")).collect()
+        for _ in 0..2 {
+            scope.spawn(|| stage.pool.work());
+        }
+        let states = workers.into_iter().map(|worker| worker.join().expect("no thread panics")).collect();
+        stage.pool.end_workers();
+        states
     });
     stage.promise(|pool| pool.commit().expect("commits"));
     let Stage { pool, device, notes, .. } = stage;

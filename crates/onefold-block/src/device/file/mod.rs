@@ -3,6 +3,7 @@
 mod behind;
 mod open;
 mod ring;
+mod room;
 mod runs;
 mod transfer;
 mod unmap;
@@ -150,6 +151,10 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         unmap::unmap(&self.file, self.kind, first.byte_offset(), count * BLOCK_BYTES_U64)
+    }
+
+    fn room_blocks(&self) -> Option<u64> {
+        room::room_blocks(&self.file, self.kind)
     }
 
     fn read_batch(&self, batch: &mut [ReadOp<'_>]) -> io::Result<()> {

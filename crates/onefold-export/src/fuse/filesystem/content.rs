@@ -1,6 +1,9 @@
 //! Requests about content: reading, writing, holes, clones.
 
-use onefold_pool::{Ino, PoolError, SetAttr, SetTime};
+use std::ops::Range;
+
+use onefold_block::AlignedBuffer;
+use onefold_pool::{Durability, Ino, PoolError, Reading, SetAttr, SetTime};
 use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
@@ -24,10 +27,30 @@ impl PoolFilesystem {
     pub(in crate::fuse) fn read(&self, from: Place, handle: u64, flags: OpenFlags, into: &mut [u8]) -> Result<usize> {
         let count =
             self.pool.read(from.ino, from.offset, into).map_err(|error| self.failed("read", from.ino, &error))?;
-        if self.updates_access_times && !flags.keeps_access_time() && self.marks.is_first_read(handle) {
-            self.touch(from.ino);
-        }
+        self.note_access(from.ino, (handle, flags));
         Ok(count)
+    }
+
+    /// Reads several places together; `opening_of` tells by which handle and flags.
+    pub(in crate::fuse) fn read_each(
+        &self,
+        readings: &mut [Reading<'_>],
+        opening_of: impl Fn(usize) -> (u64, OpenFlags),
+    ) -> Vec<Result<usize>> {
+        let outcomes = self.pool.read_each(readings);
+        let finish = |(at, outcome): (usize, std::result::Result<usize, PoolError>)| {
+            let ino = readings[at].ino;
+            let count = outcome.map_err(|error| self.failed("read", ino, &error))?;
+            self.note_access(ino, opening_of(at));
+            Ok(count)
+        };
+        outcomes.into_iter().enumerate().map(finish).collect()
+    }
+
+    fn note_access(&self, ino: Ino, (handle, flags): (u64, OpenFlags)) {
+        if self.updates_access_times && !flags.keeps_access_time() && self.marks.is_first_read(handle) {
+            self.touch(ino);
+        }
     }
 
     /// Writes all of `data`.
@@ -35,6 +58,25 @@ impl PoolFilesystem {
         self.pool
             .write(to.ino, to.offset, data, flags.durability())
             .map_err(|error| self.failed("write", to.ino, &error))
+    }
+
+    /// Writes `buffer[range]`, now or, where nobody can tell the difference, a little later.
+    pub(in crate::fuse) fn write_behind(
+        &self,
+        to: Place,
+        flags: OpenFlags,
+        buffer: AlignedBuffer,
+        range: Range<usize>,
+    ) -> Result<()> {
+        if flags.durability() == Durability::Now {
+            return self.write(to, flags, &buffer[range]);
+        }
+        self.pool.write_behind(to.ino, to.offset, buffer, range).map_err(|error| self.failed("write", to.ino, &error))
+    }
+
+    /// Tells whether accepted writes have not yet taken effect.
+    pub(in crate::fuse) fn is_behind(&self) -> bool {
+        self.pool.is_behind()
     }
 
     /// Takes the privileges of a program away, because somebody without the right to give them wrote to it.

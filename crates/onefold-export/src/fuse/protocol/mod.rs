@@ -24,4 +24,4 @@ pub(super) use reply::{
     DirectoryReply, Reach, created, encode_attributes, entry, notify_inode, opened, reply_header, seek_result, statfs,
     statx, written, xattr_size,
 };
-pub(super) use request::{Header, Operation, XattrChange};
+pub(super) use request::{Header, Operation, Read, Write, WriteHead, XattrChange};

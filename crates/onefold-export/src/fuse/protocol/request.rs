@@ -7,6 +7,9 @@ use super::fields::{Fields, Malformed};
 use crate::fuse::attributes::permissions;
 use crate::fuse::privileges::Privileges;
 
+/// Writes up to this length are accepted in a few microseconds.
+const BRIEF_BYTES_MAX: usize = 64 << 10;
+
 /// Bytes of a request's header.
 const HEADER_BYTES: usize = 40;
 
@@ -51,6 +54,37 @@ pub(in crate::fuse) struct XattrChange<'a> {
     pub(in crate::fuse) flags: i32,
     /// The attribute is an access ACL whose setter may not keep the set-group-id bit.
     pub(in crate::fuse) drops_set_gid: bool,
+}
+
+/// Data that is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::fuse) struct Read {
+    pub(in crate::fuse) handle: u64,
+    pub(in crate::fuse) offset: u64,
+    pub(in crate::fuse) bytes: u32,
+    /// With which the file was opened.
+    pub(in crate::fuse) flags: i32,
+}
+
+/// Data that is to be written, at the end of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::fuse) struct Write<'a> {
+    pub(in crate::fuse) head: WriteHead,
+    pub(in crate::fuse) data: &'a [u8],
+}
+
+/// Where data is to be written, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::fuse) struct WriteHead {
+    pub(in crate::fuse) offset: u64,
+    /// With which the file was opened.
+    pub(in crate::fuse) flags: i32,
+    pub(in crate::fuse) privileges: Privileges,
+}
+
+impl WriteHead {
+    /// Bytes of a request before its data.
+    pub(in crate::fuse) const DATA_OFFSET: usize = HEADER_BYTES + 40;
 }
 
 /// What is asked. Names are without the zero byte at their end.
@@ -113,18 +147,8 @@ pub(in crate::fuse) enum Operation<'a> {
         umask: u32,
         flags: i32,
     },
-    Read {
-        handle: u64,
-        offset: u64,
-        bytes: u32,
-        flags: i32,
-    },
-    Write {
-        offset: u64,
-        data: &'a [u8],
-        flags: i32,
-        privileges: Privileges,
-    },
+    Read(Read),
+    Write(Write<'a>),
     StatFs,
     Flush,
     Release,
@@ -257,6 +281,39 @@ impl<'a> Operation<'a> {
     }
 }
 
+impl Operation<'_> {
+    /// Tells whether answering it takes a few microseconds as a rule: it changes or shows what is in memory.
+    pub(in crate::fuse) fn is_brief(&self) -> bool {
+        match self {
+            Operation::Lookup { .. }
+            | Operation::Forget(_)
+            | Operation::GetAttr
+            | Operation::Statx
+            | Operation::ReadSymlink
+            | Operation::Symlink { .. }
+            | Operation::MakeNode { .. }
+            | Operation::MakeDirectory { .. }
+            | Operation::Unlink { .. }
+            | Operation::RemoveDirectory { .. }
+            | Operation::Rename { .. }
+            | Operation::Link { .. }
+            | Operation::Open { .. }
+            | Operation::Create { .. }
+            | Operation::CreateUnnamed { .. }
+            | Operation::StatFs
+            | Operation::Flush
+            | Operation::Release
+            | Operation::GetXattr { .. }
+            | Operation::ListXattrs { .. }
+            | Operation::OpenDirectory
+            | Operation::ReadDirectory { .. }
+            | Operation::ReleaseDirectory => true,
+            Operation::Write(write) => write.data.len() <= BRIEF_BYTES_MAX && write.head.flags & libc::O_DSYNC == 0,
+            _ => false,
+        }
+    }
+}
+
 /// Bits of `SETATTR` that tell which of its fields count.
 mod valid {
     pub(super) const MODE: u32 = 1;
@@ -318,7 +375,7 @@ fn make_node<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, Malformed> {
 /// Handle, offset, length and what to do with locks; `READDIR` has the same form.
 fn read<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, Malformed> {
     let (handle, offset, bytes, _read_flags, _lock_owner) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u64()?);
-    Ok(Operation::Read { handle, offset, bytes, flags: f.i32()? })
+    Ok(Operation::Read(Read { handle, offset, bytes, flags: f.i32()? }))
 }
 
 fn listing(f: &mut Fields<'_>) -> Result<(u64, u32), Malformed> {
@@ -340,7 +397,8 @@ fn write<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, Malformed> {
     let (_handle, offset, bytes, write_flags, _lock_owner) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u64()?);
     let (flags, _padding) = (f.i32()?, f.u32()?);
     let data = f.bytes(usize::try_from(bytes).map_err(|_| Malformed)?)?;
-    Ok(Operation::Write { offset, data, flags, privileges: privileges(write_flags & KILL_SUIDGID != 0) })
+    let head = WriteHead { offset, flags, privileges: privileges(write_flags & KILL_SUIDGID != 0) };
+    Ok(Operation::Write(Write { head, data }))
 }
 
 fn set_xattr<'a>(f: &mut Fields<'a>, is_long: bool) -> Result<Operation<'a>, Malformed> {

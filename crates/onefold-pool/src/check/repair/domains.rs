@@ -5,6 +5,7 @@ use onefold_block::BlockNo;
 
 use super::names::each_item;
 use crate::attr::{FileKind, Ino};
+use crate::data::write::Store;
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
@@ -43,7 +44,8 @@ fn mend_file(engine: &Engine, inode: &Inode) -> Result<()> {
                 Err(PoolError::Io { action: "read", .. }) => continue,
                 Err(error) => return Err(error),
             };
-            engine.store_blocks(ino, &[(index, &content[..])], Privilege::Normal, &mut |_, _| Ok(()))?;
+            let data = [(index, &content[..])];
+            engine.store_blocks(&Store::now(ino, &data, Privilege::Normal), &mut 0, &mut |_, _| Ok(()))?;
         }
         first += BLOCKS_PER_STEP;
     }

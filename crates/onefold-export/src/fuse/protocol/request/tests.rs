@@ -92,8 +92,10 @@ fn a_write_takes_as_much_data_as_it_says_and_has() {
     body.extend(libc::O_SYNC.to_ne_bytes());
     body.extend([0; 4]);
     body.extend(b"abc");
-    let expected =
-        Operation::Write { offset: 8192, data: b"abc", flags: libc::O_SYNC, privileges: Privileges::Dropped };
+    let expected = Operation::Write(Write {
+        head: WriteHead { offset: 8192, flags: libc::O_SYNC, privileges: Privileges::Dropped },
+        data: b"abc",
+    });
     assert_eq!(Operation::decode(&header(16), &body, true), Ok(expected));
     body.pop();
     assert_eq!(Operation::decode(&header(16), &body, true), Err(Malformed));

@@ -1,0 +1,51 @@
+//! How much a file can still take from the file system that it lies on.
+
+use std::fs::File;
+
+use super::open::Kind;
+use crate::{BLOCK_BYTES, BLOCK_BYTES_U64};
+
+/// What `statfs(2)` says of a Btrfs file system, and of bcachefs and ZFS: they never write in place, so that even a file
+/// that was written in full takes room.
+const NEVER_IN_PLACE: [u64; 3] = [0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1];
+
+/// Sectors of `st_blocks`, in bytes.
+const STAT_SECTOR_BYTES: u64 = 512;
+
+/// Returns how many blocks the file system of a file has room for, or nothing where each block of it has its place.
+pub(super) fn room_blocks(file: &File, kind: Kind) -> Option<u64> {
+    if kind == Kind::BlockDevice {
+        return None;
+    }
+    // What can't be asked has no room for sure.
+    let (Ok(stat), Ok(host)) = (rustix::fs::fstat(file), rustix::fs::fstatfs(file)) else { return Some(0) };
+    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_SECTOR_BYTES);
+    let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+    let is_in_place = u64::try_from(host.f_type).is_ok_and(|number| !NEVER_IN_PLACE.contains(&number));
+    if allocated >= size.next_multiple_of(BLOCK_BYTES_U64) && is_in_place {
+        return None;
+    }
+    let fragment = u64::try_from(host.f_bsize).unwrap_or(0);
+    Some(host.f_bavail.saturating_mul(fragment) / BLOCK_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::file::{BlockDevice, FileDevice, OpenMode};
+    use crate::{AlignedBuffer, BlockNo};
+
+    #[test]
+    fn a_sparse_file_has_the_room_of_its_host_until_it_is_written_in_full() {
+        let file = tempfile::NamedTempFile::new_in(".").unwrap();
+        file.as_file().set_len(4 * BLOCK_BYTES_U64).unwrap();
+        let device = FileDevice::open(file.path(), OpenMode::ReadWrite).unwrap();
+        assert!(device.room_blocks().is_some_and(|blocks| blocks > 0));
+        device.write(BlockNo(0), &AlignedBuffer::copy_of(&[7; 4 * BLOCK_BYTES])).unwrap();
+        device.sync().unwrap();
+        let host = rustix::fs::fstatfs(file.as_file()).unwrap();
+        if u64::try_from(host.f_type).is_ok_and(|number| !NEVER_IN_PLACE.contains(&number)) {
+            assert_eq!(device.room_blocks(), None);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Answering requests, on any number of threads.
+
+use std::io;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BufferPool};
+
+use super::device::FuseDevice;
+use super::door::{Door, Gathered};
+use super::filesystem::PoolFilesystem;
+use super::lead::{Lead, Leader};
+use super::protocol::{Abilities, Header, Operation, WriteHead};
+use crate::log::Log;
+use crate::options::MountOptions;
+
+/// Largest request: 256 blocks that are hashed side by side. It is what the kernel allows without a sysctl.
+pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// Where the data of a write come to lie in a buffer: at a page, so that they go to the device as they are.
+const DATA_START: usize = BLOCK_BYTES;
+const REQUEST_START: usize = DATA_START - WriteHead::DATA_OFFSET;
+/// Blocks of a buffer: what comes before the data, the data, and the rest of the longest other request.
+const BUFFER_BLOCKS: usize = 2 + REQUEST_BYTES_MAX as usize / BLOCK_BYTES;
+/// Unused buffers that are kept: more are only in use where the pool has the memory for them.
+const BUFFERS_BYTES_MAX: usize = 12 << 20;
+/// Writes up to this length are copied into buffers of their own size.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+const SMALL_BUFFERS_BYTES_MAX: usize = 2 << 20;
+
+/// Reads that one thread answers together: half of what a queue of 32 has, so that another thread has the other half.
+const GATHERED_MAX: usize = 16;
+
+/// Answers requests.
+pub(super) struct Server {
+    door: Door,
+    has_long_setxattr: bool,
+    log: Arc<dyn Log>,
+    lead: Lead,
+    buffers: BufferPool,
+    small_buffers: BufferPool,
+    block_buffers: BufferPool,
+}
+
+impl Server {
+    /// Returns a server of what was agreed on with the kernel.
+    pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions, agreed: Abilities) -> Server {
+        Server {
+            door: Door::new(filesystem, options, agreed),
+            has_long_setxattr: agreed.has(Abilities::SETXATTR_EXT),
+            log: options.log.clone(),
+            lead: Lead::default(),
+            buffers: BufferPool::new(BUFFER_BLOCKS, BUFFERS_BYTES_MAX),
+            small_buffers: BufferPool::new(SMALL_BYTES_MAX / BLOCK_BYTES, SMALL_BUFFERS_BYTES_MAX),
+            block_buffers: BufferPool::new(1, SMALL_BUFFERS_BYTES_MAX),
+        }
+    }
+
+    /// Tells the log of something that went wrong.
+    pub(super) fn warn(&self, what: &str) {
+        self.log.error(what);
+    }
+
+    /// Answers requests until the connection ends.
+    ///
+    /// # Errors
+    /// When no more can be received.
+    pub(super) fn serve(&self, device: &FuseDevice) -> io::Result<()> {
+        // Without it, as on an odd kernel, each request is answered by itself.
+        let impatient = device.try_clone_impatient().ok();
+        let mut buffer = self.buffers.take();
+        let mut leader = self.lead.take();
+        loop {
+            let Some((bytes, device)) = receive(&mut leader, &mut buffer, device, impatient.as_ref())? else {
+                return Ok(());
+            };
+            let Ok((header, body)) = Header::decode(&buffer[REQUEST_START..REQUEST_START + bytes]) else {
+                return self.answer(&mut buffer, bytes, device);
+            };
+            let operation = Operation::decode(&header, body, self.has_long_setxattr);
+            let read = match &operation {
+                Ok(Operation::Read(read)) => Some(Gathered { header, read: *read, device }),
+                _ => None,
+            };
+            let is_brief = operation.is_ok_and(|operation| self.is_brief(&operation));
+            if is_brief {
+                self.answer(&mut buffer, bytes, device)?;
+                continue;
+            }
+            match (&impatient, read) {
+                (Some(impatient), Some(first)) => {
+                    let (reads, other) = self.gather(&mut buffer, first, impatient)?;
+                    if reads.len() == 1 && other.is_none() {
+                        // Who reads one at a time is served soonest by who is awake; more would have been gathered.
+                        self.answer_reads(&reads);
+                        continue;
+                    }
+                    drop(leader);
+                    self.answer_reads(&reads);
+                    if let Some(bytes) = other {
+                        self.answer(&mut buffer, bytes, impatient)?;
+                    }
+                }
+                _ => {
+                    drop(leader);
+                    self.answer(&mut buffer, bytes, device)?;
+                }
+            }
+            leader = self.lead.take();
+        }
+    }
+
+    /// Returns the read that a request is, if it is one.
+    fn read_in<'d>(&self, buffer: &AlignedBuffer, bytes: usize, device: &'d FuseDevice) -> Option<Gathered<'d>> {
+        let (header, body) = Header::decode(&buffer[REQUEST_START..REQUEST_START + bytes]).ok()?;
+        match Operation::decode(&header, body, self.has_long_setxattr) {
+            Ok(Operation::Read(read)) => Some(Gathered { header, read, device }),
+            _ => None,
+        }
+    }
+
+    /// Tells whether answering takes a few microseconds as a rule.
+    fn is_brief(&self, operation: &Operation<'_>) -> bool {
+        // Other verbs wait for accepted writes; a write only joins them.
+        operation.is_brief() && (matches!(operation, Operation::Write(_)) || !self.door.is_behind())
+    }
+
+    /// Takes what reads are there at the same time as a first one, up to as many bytes as one request has: their waits for
+    /// the device are to overlap. Nobody waits for more to come. Returns them, and the length of another request that came
+    /// instead, in `buffer`.
+    fn gather<'d>(
+        &self,
+        buffer: &mut AlignedBuffer,
+        first: Gathered<'d>,
+        impatient: &'d FuseDevice,
+    ) -> io::Result<(Vec<Gathered<'d>>, Option<usize>)> {
+        let mut room = (REQUEST_BYTES_MAX as usize).saturating_sub(first.room());
+        let mut reads = vec![first];
+        while reads.len() < GATHERED_MAX {
+            let Some(bytes) = impatient.receive_more(&mut buffer[REQUEST_START..])? else { break };
+            match self.read_in(buffer, bytes, impatient) {
+                Some(read) if read.room() <= room => {
+                    room -= read.room();
+                    reads.push(read);
+                }
+                _ => return Ok((reads, Some(bytes))),
+            }
+        }
+        Ok((reads, None))
+    }
+
+    fn answer_reads(&self, reads: &[Gathered<'_>]) {
+        let requests: Vec<(Header, &FuseDevice)> = reads.iter().map(|read| (read.header, read.device)).collect();
+        self.guard(&requests, |has_begun| {
+            *has_begun = true;
+            match reads {
+                [read] => self.door.answer(&read.header, Operation::Read(read.read), read.device),
+                _ => self.door.answer_reads(reads),
+            }
+        });
+    }
+
+    /// Takes the data of a write out of the buffer that it came in. Much is not copied: the next request comes into another
+    /// buffer.
+    fn take_data(&self, buffer: &mut AlignedBuffer, range: Range<usize>) -> (AlignedBuffer, Range<usize>) {
+        if range.len() > SMALL_BYTES_MAX {
+            return (std::mem::replace(buffer, self.buffers.take()), range);
+        }
+        let shelf = if range.len() <= BLOCK_BYTES { &self.block_buffers } else { &self.small_buffers };
+        let mut data = shelf.take();
+        data[..range.len()].copy_from_slice(&buffer[range.clone()]);
+        (data, 0..range.len())
+    }
+
+    /// Answers one request, `bytes` long, in `buffer`, which may be another one afterwards. Whatever happens, whoever
+    /// waits for it gets an answer.
+    ///
+    /// # Errors
+    /// When the request has no header: nobody can be answered, and what comes next can't be trusted either.
+    fn answer(&self, buffer: &mut AlignedBuffer, bytes: usize, device: &FuseDevice) -> io::Result<()> {
+        let request = REQUEST_START..REQUEST_START + bytes;
+        let (header, _) = Header::decode(&buffer[request.clone()])
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        self.guard(&[(header, device)], |has_begun| {
+            let (header, body) = Header::decode(&buffer[request.clone()])
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            let Ok(operation) = Operation::decode(&header, body, self.has_long_setxattr) else {
+                return device.reply(header.unique, libc::EIO, &[]);
+            };
+            *has_begun = true;
+            match &operation {
+                Operation::Write(write) if DATA_START + write.data.len() == request.end => {
+                    let head = write.head;
+                    drop(operation);
+                    let (data, range) = self.take_data(buffer, DATA_START..request.end);
+                    self.door.answer_write(&header, &head, data, range, device)
+                }
+                _ => self.door.answer(&header, operation, device),
+            }
+        });
+        Ok(())
+    }
+
+    /// Answers requests by `work`, which sets its argument when it begins with what they ask. Whatever happens, whoever
+    /// waits for one gets an answer.
+    fn guard(&self, requests: &[(Header, &FuseDevice)], work: impl FnOnce(&mut bool) -> io::Result<()>) {
+        let mut has_begun = false;
+        let failed = match catch_unwind(AssertUnwindSafe(|| work(&mut has_begun))) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => format!("the kernel did not take a reply: {error}"),
+            Err(_) => {
+                let cause = requests.first().map_or_else(String::new, |(header, _)| {
+                    format!("a bug: the daemon panicked at request {} of inode {}", header.opcode, header.node)
+                });
+                if has_begun {
+                    // Nobody knows what it left undone: nothing may be promised from here on.
+                    self.door.stop(&cause);
+                }
+                cause
+            }
+        };
+        for (header, device) in requests.iter().filter(|(_, device)| device.is_connected()) {
+            self.log.error(&format!("request {} of inode {}: {failed}", header.opcode, header.node));
+            // The kernel does not know this request any more if it was answered before something went wrong.
+            let _ = device.reply(header.unique, libc::EIO, &[]);
+        }
+    }
+}
+
+/// Waits for a request and returns its length and the descriptor that it came from, or nothing once the connection has
+/// ended.
+fn receive<'d>(
+    leader: &mut Leader<'_>,
+    buffer: &mut AlignedBuffer,
+    device: &'d FuseDevice,
+    impatient: Option<&'d FuseDevice>,
+) -> io::Result<Option<(usize, &'d FuseDevice)>> {
+    let begun = Instant::now();
+    let found = match impatient {
+        Some(impatient) => {
+            leader.spin(|| impatient.receive_more(&mut buffer[REQUEST_START..]).transpose()).transpose()?
+        }
+        None => None,
+    };
+    let received = match found {
+        Some(bytes) => impatient.map(|impatient| (bytes, impatient)),
+        None => device.receive(&mut buffer[REQUEST_START..])?.map(|bytes| (bytes, device)),
+    };
+    leader.waited(begun.elapsed());
+    Ok(received)
+}

@@ -1,0 +1,253 @@
+//! Write-behind: writes of whole blocks are accepted at once and take effect a little later, in the order of their
+//! acceptance, many small ones together.
+//!
+//! A writer sends its next request when the last one is answered. Were each answered only after hashing, the device and
+//! the metadata are done with it, writer and pool would wait for each other all the time, and of two cores one would
+//! idle. So the door hands the request's own buffer over, the writer goes on, and workers do the rest. While a worker is
+//! busy, small writes gather behind it; the next worker decides them together and stores their new blocks side by side,
+//! with one request to the device.
+//!
+//! **What it changes for users: nothing.**
+//! - *Reading back.* The range of the file stays locked from acceptance on. Who reads it waits; so does every verb that
+//!   could tell that a write has not happened yet ([`Engine::settle_writes`]).
+//! - *Order.* Writes take effect in the order in which they were accepted, and every other change waits for those that
+//!   were accepted before it began. So what is committed is, as ever, the state after some change, with none missing
+//!   that was made before it.
+//! - *Durability.* `fsync` waits for all that was accepted before it. Until then a crash loses what it would have lost
+//!   anyhow: what is not committed.
+//! - *Space.* Blocks are set aside at acceptance, as if all were new. Where that would take some of the last blocks, or
+//!   of the last room under a sparse pool, the write is done before it is answered, and can be refused.
+//! - *Failures.* A device that fails stops the pool, and every `fsync` says so. What fails otherwise (a damaged
+//!   structure, a host whose file system filled up in the same moment) is told by the next `fsync` of the file.
+//!
+//! **Why nobody waits for ever.** A write is numbered after it has its range, and takes its turn by number. It waits for
+//! its range while it has no number, and for lower numbers when it has its range: every wait is for a lower number. What
+//! it attaches to ([`super::decide`]) is a block whose writer has begun and waits for nobody before it has written.
+
+mod line;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BLOCK_BYTES_U64};
+
+use super::edges::WriteRequest;
+use super::range_lock::Access;
+use super::write::Store;
+use crate::attr::{Durability, Ino};
+use crate::engine::Engine;
+use crate::error::{PoolError, Result};
+use crate::format::inode::Inode;
+use crate::format::map_node::{FAN_OUT, LEVELS_MAX};
+use crate::format::state::Field;
+use crate::meta::allocate::EMERGENCY_BLOCKS;
+use crate::meta::{Op, OpResult, Privilege};
+pub(crate) use line::Line;
+use line::{Accepted, BATCH_BLOCKS, Entrance};
+
+/// Blocks that stay free beyond all that was accepted.
+const SPARE_BLOCKS: u64 = 256;
+
+/// Room that the file system under a sparse pool must have beyond all that was accepted.
+const SPARE_ROOM_BLOCKS: u64 = 16_384;
+
+/// The room under the pool is asked for again after so many blocks.
+const ROOM_STEP_BLOCKS: u64 = 4096;
+
+/// What is known of the room under the pool: blocks that can be accepted before it is asked for again.
+#[derive(Debug, Default)]
+pub(crate) struct KnownRoom(AtomicU64);
+
+impl KnownRoom {
+    fn take(&self, count: u64) -> bool {
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(count)).is_ok()
+    }
+}
+
+/// Returns the blocks that a write of `count` blocks takes at most: its data, and the nodes of the file's map that may have
+/// to be made or copied.
+const fn blocks_needed(count: u64) -> u64 {
+    count + (count / FAN_OUT + 2) + 2 * LEVELS_MAX as u64
+}
+
+/// The turn of a batch of accepted writes; whatever happens to it, those after it get theirs.
+struct Turn<'e> {
+    engine: &'e Engine,
+    batch: Vec<Accepted>,
+    /// Blocks that are still set aside for it.
+    set_aside: u64,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.engine.stop(&PoolError::Invalid("a write ended in an internal error"));
+        }
+        if self.set_aside > 0 {
+            self.engine.meta().set_aside -= self.set_aside;
+        }
+        let behind = &self.engine.behind;
+        if let Some(first) = self.batch.first() {
+            behind.wait_for(first.number);
+        }
+        let count = self.batch.len();
+        for accepted in self.batch.drain(..) {
+            drop(self.engine.range_locks.resume(accepted.lock));
+        }
+        behind.advance(count);
+    }
+}
+
+impl Engine {
+    /// Waits until all writes that were accepted before now have taken effect, and helps.
+    pub(crate) fn settle_writes(&self) {
+        self.settle_through(self.behind.accepted());
+    }
+
+    /// Waits until a file is as all writes that were accepted before now make it, and helps.
+    pub(crate) fn settle_file(&self, ino: Ino) {
+        self.settle_through(self.behind.accepted_for(ino));
+    }
+
+    fn settle_through(&self, number: u64) {
+        // Sooner than a worker that has to be woken first.
+        while let Some(batch) = self.behind.take_below(number) {
+            self.carry_out(batch);
+        }
+        self.behind.wait_for(number);
+    }
+
+    /// Returns what failed of a file's writes after they were accepted, once.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(crate) fn tell_failure(&self, ino: Ino) -> Result<()> {
+        self.behind.take_failure(ino).map_or(Ok(()), Err)
+    }
+
+    /// Writes `buffer[range]` to a file, now or later: see the module.
+    ///
+    /// # Errors
+    /// As [`Engine::write_file`].
+    pub(crate) fn write_behind(&self, ino: Ino, offset: u64, buffer: AlignedBuffer, range: Range<usize>) -> Result<()> {
+        let whole = |number: usize| number.is_multiple_of(BLOCK_BYTES);
+        let is_fit = !range.is_empty()
+            && range.len() <= BATCH_BLOCKS * BLOCK_BYTES
+            && whole(range.len())
+            && whole(range.start)
+            && offset.is_multiple_of(BLOCK_BYTES_U64)
+            && offset.checked_add(range.len() as u64).is_some_and(|end| end <= crate::FILE_BYTES_MAX);
+        let count = range.len() / BLOCK_BYTES;
+        let place = loop {
+            match if is_fit { self.behind.enter(count) } else { Entrance::Closed } {
+                Entrance::Open(place) => break place,
+                Entrance::Full(batch) => self.carry_out(batch),
+                Entrance::Closed => return self.write_file(ino, offset, &buffer[range], Durability::Later),
+            }
+        };
+        let first = offset / BLOCK_BYTES_U64;
+        let blocks = first..first + count as u64;
+        let guard = self.range_locks.try_lock(ino, blocks.clone(), Access::Exclusive).unwrap_or_else(|| {
+            // Most likely written before and not yet in effect.
+            self.settle_file(ino);
+            self.range_locks.lock(ino, blocks, Access::Exclusive)
+        });
+        if !self.set_aside(ino, blocks_needed(count as u64))? {
+            drop((guard, place));
+            return self.write_file(ino, offset, &buffer[range], Durability::Later);
+        }
+        let now = self.environment.clock.now();
+        let lock = guard.suspend();
+        place.push(|number| Accepted { number, ino, first, buffer, range, now, lock });
+        Ok(())
+    }
+
+    /// Sets blocks aside for a write that is to be accepted; false where they are too near the last ones.
+    fn set_aside(&self, ino: Ino, count: u64) -> Result<bool> {
+        self.ensure_writable()?;
+        let mut has_room = self.known_room.take(count);
+        if !has_room {
+            let room = self.device.room_blocks();
+            let set_aside = self.meta().set_aside;
+            let allowed = room.map_or(u64::MAX, |room| room.saturating_sub(set_aside + SPARE_ROOM_BLOCKS));
+            if allowed >= count + ROOM_STEP_BLOCKS {
+                self.known_room.0.store(ROOM_STEP_BLOCKS, Ordering::Release);
+                has_room = true;
+            }
+        }
+        self.view(|op| {
+            op.regular(ino)?;
+            let promised = op.state(Field::ReservedBlocks) + op.meta.set_aside;
+            let is_free = op.blocks_available() >= promised + count + EMERGENCY_BLOCKS + SPARE_BLOCKS;
+            if is_free && has_room {
+                op.meta.set_aside += count;
+            }
+            Ok(is_free && has_room)
+        })
+    }
+
+    /// Accepts nothing more, and waits until all that was accepted has taken effect.
+    pub(crate) fn close_behind(&self) {
+        self.behind.close();
+        self.settle_writes();
+    }
+
+    /// Carries out the next accepted writes; waits for some. False when it is time to end.
+    pub(crate) fn work_behind(&self) -> bool {
+        let Some(batch) = self.behind.take() else { return false };
+        self.carry_out(batch);
+        true
+    }
+
+    fn carry_out(&self, batch: Vec<Accepted>) {
+        let set_aside = batch.iter().map(|accepted| blocks_needed(accepted.block_count() as u64)).sum();
+        let mut turn = Turn { engine: self, batch, set_aside };
+        let Turn { batch, set_aside, .. } = &mut turn;
+        if self.write_together(batch, set_aside).is_ok() {
+            return;
+        }
+        // One by one: the others of a batch are not to suffer from one that can't be done, and a small journal takes a
+        // large write in several transactions.
+        for accepted in batch {
+            let request = WriteRequest {
+                ino: accepted.ino,
+                offset: accepted.first * BLOCK_BYTES_U64,
+                bytes: &accepted.buffer[accepted.range.clone()],
+                now: accepted.now,
+                after: accepted.number,
+                // It was accepted: it may take what is kept for operations that free space.
+                privilege: Privilege::Freeing,
+            };
+            if let Err(error) = self.write_locked(&request, set_aside) {
+                self.behind.keep_failure(accepted.ino, error);
+            }
+        }
+    }
+
+    /// Stores the blocks of a batch, which are of one file, in one operation.
+    fn write_together(&self, batch: &[Accepted], set_aside: &mut u64) -> Result<()> {
+        let (Some(oldest), Some(newest)) = (batch.first(), batch.last()) else { return Ok(()) };
+        let mut data: Vec<(u64, &[u8])> = Vec::with_capacity(BATCH_BLOCKS);
+        for accepted in batch {
+            let blocks = accepted.buffer[accepted.range.clone()].chunks_exact(BLOCK_BYTES);
+            data.extend((accepted.first..).zip(blocks));
+        }
+        data.sort_unstable_by_key(|(index, _)| *index);
+        let end = data.last().map_or(0, |(index, _)| (index + 1) * BLOCK_BYTES_U64);
+        let store = Store {
+            ino: oldest.ino,
+            data: &data,
+            side_by_side: (batch.len() == 1).then(|| &oldest.buffer[oldest.range.clone()]),
+            privilege: Privilege::Freeing,
+            after: oldest.number,
+        };
+        self.store_blocks(&store, set_aside, &mut |op: &mut Op<'_>, inode: &mut Inode| -> OpResult<()> {
+            if end > inode.attr.size_bytes {
+                op.set_length(inode, end);
+            }
+            inode.attr.modified = newest.now;
+            inode.attr.changed = newest.now;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,271 @@
+//! The line in which accepted writes wait for their turn.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
+
+use crate::attr::Ino;
+use crate::data::range_lock::RangeTicket;
+use crate::error::PoolError;
+use crate::sync::{Condvar, Mutex};
+
+/// Blocks that are stored together at most.
+pub(super) const BATCH_BLOCKS: usize = 256;
+
+/// Writes in the line at most, however small: each holds a range that others compare theirs with.
+const WRITES_MAX: u64 = 512;
+
+/// Failures that are kept until somebody asks.
+const FAILURES_MAX: usize = 1024;
+
+/// A write that was accepted.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    pub(super) number: u64,
+    pub(super) ino: Ino,
+    /// Its first block in the file.
+    pub(super) first: u64,
+    pub(super) buffer: AlignedBuffer,
+    /// Where the data lie in the buffer.
+    pub(super) range: Range<usize>,
+    /// When it was accepted.
+    pub(super) now: Timestamp,
+    pub(super) lock: RangeTicket,
+}
+
+impl Accepted {
+    pub(super) fn block_count(&self) -> usize {
+        self.range.len() / BLOCK_BYTES
+    }
+}
+
+/// Accepted writes, in order.
+#[derive(Debug)]
+pub(crate) struct Line {
+    state: Mutex<State>,
+    /// Signalled when there is work.
+    arrived: Condvar,
+    /// Signalled when writes have taken effect.
+    moved: Condvar,
+    /// Accepted and not yet in effect: spares the lock where there is nothing.
+    pending: AtomicU64,
+    blocks_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Not yet begun.
+    waiting: VecDeque<Accepted>,
+    /// The number that the next write gets.
+    next: u64,
+    /// All writes with lower numbers have taken effect, or failed.
+    in_effect: u64,
+    /// Files and blocks of writes `in_effect..next`.
+    pending: VecDeque<(Ino, usize)>,
+    /// Writes that have a place in the line and are not in it yet.
+    entering: u64,
+    /// Blocks of all writes that are in the line or entering.
+    blocks: usize,
+    /// What failed after it was accepted, until the file's next `fsync`.
+    failures: HashMap<Ino, PoolError>,
+    /// Nothing is accepted any more.
+    is_closed: bool,
+    /// Nothing is begun any more.
+    is_ending: bool,
+}
+
+impl State {
+    /// Tells whether writes below `number` have taken effect, or never will.
+    fn is_past(&self, number: u64) -> bool {
+        let never = self.is_ending && self.waiting.front().is_some_and(|first| first.number == self.in_effect);
+        self.in_effect >= number || never
+    }
+
+    /// Takes the first writes that nobody has begun, as many of one file as make a batch.
+    fn take_batch(&mut self) -> Option<Vec<Accepted>> {
+        let first = self.waiting.front()?;
+        let (ino, mut blocks, mut count) = (first.ino, 0, 0);
+        for accepted in &self.waiting {
+            blocks += accepted.block_count();
+            if accepted.ino != ino || (count > 0 && blocks > BATCH_BLOCKS) {
+                break;
+            }
+            count += 1;
+        }
+        Some(self.waiting.drain(..count).collect())
+    }
+}
+
+impl Line {
+    /// Returns an empty line of at most `blocks_max` blocks; with none, nothing is accepted.
+    pub(crate) fn new(blocks_max: usize) -> Line {
+        Line {
+            state: Mutex::default(),
+            arrived: Condvar::new(),
+            moved: Condvar::new(),
+            pending: AtomicU64::new(0),
+            blocks_max,
+        }
+    }
+
+    /// Returns the number below which all writes were accepted before now, or 0 where all are in effect.
+    pub(crate) fn accepted(&self) -> u64 {
+        if self.pending.load(Ordering::Acquire) == 0 { 0 } else { self.state.lock().next }
+    }
+
+    /// Returns the number below which all writes to a file were accepted before now, or 0.
+    pub(super) fn accepted_for(&self, ino: Ino) -> u64 {
+        if self.pending.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let state = self.state.lock();
+        let last = state.pending.iter().rposition(|(file, _)| *file == ino);
+        last.map_or(0, |last| state.in_effect + last as u64 + 1)
+    }
+
+    /// Waits until all writes below `number` have taken effect.
+    pub(crate) fn wait_for(&self, number: u64) {
+        if number == 0 || self.pending.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        while !state.is_past(number) {
+            self.moved.wait(&mut state);
+        }
+    }
+
+    /// Waits for a place for a write of so many blocks.
+    pub(super) fn enter(&self, blocks: usize) -> Entrance<'_> {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_closed || blocks > self.blocks_max {
+                return Entrance::Closed;
+            }
+            let writes = state.next + state.entering - state.in_effect;
+            if state.blocks + blocks <= self.blocks_max && writes < WRITES_MAX {
+                state.entering += 1;
+                state.blocks += blocks;
+                return Entrance::Open(Place { line: self, blocks });
+            }
+            if let Some(batch) = state.take_batch() {
+                return Entrance::Full(batch);
+            }
+            self.moved.wait(&mut state);
+        }
+    }
+
+    /// Takes the first writes that nobody has begun; waits for some, until the end.
+    pub(super) fn take(&self) -> Option<Vec<Accepted>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_ending {
+                return None;
+            }
+            if let Some(batch) = state.take_batch() {
+                return Some(batch);
+            }
+            self.arrived.wait(&mut state);
+        }
+    }
+
+    /// Takes the first writes that nobody has begun if they are below `number`.
+    pub(super) fn take_below(&self, number: u64) -> Option<Vec<Accepted>> {
+        if number == 0 || self.pending.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let is_sought = !state.is_ending && state.waiting.front().is_some_and(|first| first.number < number);
+        if is_sought { state.take_batch() } else { None }
+    }
+
+    /// Notes that the `count` writes whose turn it is have taken effect, or failed.
+    pub(super) fn advance(&self, count: usize) {
+        let mut state = self.state.lock();
+        state.in_effect += count as u64;
+        let blocks: usize = state.pending.drain(..count).map(|(_, blocks)| blocks).sum();
+        state.blocks -= blocks;
+        self.pending.fetch_sub(count as u64, Ordering::AcqRel);
+        drop(state);
+        self.moved.notify_all();
+    }
+
+    /// Keeps a failure until somebody asks for it.
+    pub(super) fn keep_failure(&self, ino: Ino, failure: PoolError) {
+        let failures = &mut self.state.lock().failures;
+        if failures.len() < FAILURES_MAX {
+            failures.entry(ino).or_insert(failure);
+        }
+    }
+
+    /// Returns a file's first failure, once.
+    pub(super) fn take_failure(&self, ino: Ino) -> Option<PoolError> {
+        self.state.lock().failures.remove(&ino)
+    }
+
+    /// Accepts nothing more, and waits for those that have a place and are not in it yet.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        self.moved.notify_all();
+        while state.entering > 0 {
+            self.moved.wait(&mut state);
+        }
+    }
+
+    /// Ends the workers. What they have not begun is dropped, as by a crash.
+    pub(crate) fn end(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        state.is_ending = true;
+        drop(state);
+        self.arrived.notify_all();
+        self.moved.notify_all();
+    }
+}
+
+/// What comes of asking for a place.
+pub(super) enum Entrance<'l> {
+    /// Here it is.
+    Open(Place<'l>),
+    /// There is none, but there is work that makes room.
+    Full(Vec<Accepted>),
+    /// There will be none.
+    Closed,
+}
+
+/// A place at the end of the line.
+#[derive(Debug)]
+pub(super) struct Place<'l> {
+    line: &'l Line,
+    /// Blocks that it was taken for; none once the write is in the line.
+    blocks: usize,
+}
+
+impl Place<'_> {
+    /// Puts a write there.
+    pub(super) fn push(mut self, accepted: impl FnOnce(u64) -> Accepted) {
+        let mut state = self.line.state.lock();
+        let accepted = accepted(state.next);
+        state.next += 1;
+        state.pending.push_back((accepted.ino, std::mem::take(&mut self.blocks)));
+        state.waiting.push_back(accepted);
+        self.line.pending.fetch_add(1, Ordering::AcqRel);
+        drop(state);
+        self.line.arrived.notify_one();
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.line.state.lock();
+        state.entering -= 1;
+        state.blocks -= self.blocks;
+        let is_closed = state.is_closed;
+        drop(state);
+        if self.blocks > 0 || is_closed {
+            self.line.moved.notify_all();
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Writes that are answered before they take effect: nobody can tell, nothing that was accepted is lost.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::observe::{check_clean, check_sums, seen};
+use common::{Dice, behind, environment, letter, open, quiet, regular, write_as_doors_do};
+use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
+use onefold_block::{AlignedBuffer, BlockDevice};
+use onefold_pool::{CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, Reading, SetAttr};
+
+const BLOCK: u64 = 4096;
+
+fn new_pool(device: &Arc<impl BlockDevice + 'static>, options: &OpenOptions) -> Pool {
+    let device: Arc<dyn BlockDevice> = device.clone();
+    let create = CreateOptions { journal_bytes: Some(2 << 20), ..CreateOptions::default() };
+    Pool::create(&device, &create, &environment()).expect("a pool is made");
+    open(&device, options)
+}
+
+fn create(pool: &Pool, name: &str) -> Ino {
+    let ino = pool.create_file(Ino::ROOT, name.as_bytes(), &regular()).expect("there is room").ino;
+    pool.release(ino, 1);
+    ino
+}
+
+fn accept(pool: &Pool, ino: Ino, block: u64, bytes: &[u8]) -> Result<(), PoolError> {
+    write_as_doors_do(pool, ino, block * BLOCK, bytes, Durability::Later)
+}
+
+fn letters(first: u64, count: u64) -> Vec<u8> {
+    (first..first + count).flat_map(letter).collect()
+}
+
+fn read(pool: &Pool, ino: Ino, block: u64, count: u64) -> Vec<u8> {
+    let mut bytes = vec![0xaa; usize::try_from(count * BLOCK).expect("small")];
+    let got = pool.read(ino, block * BLOCK, &mut bytes).expect("reads");
+    bytes.truncate(got);
+    bytes
+}
+
+/// Options with threads that carry writes out, but without the commit timer's coming in between.
+fn with_workers() -> OpenOptions {
+    OpenOptions { background: true, commit_interval_ms: 3_600_000, ..quiet() }
+}
+
+#[test]
+fn what_was_accepted_is_seen_by_every_verb() {
+    let pool = new_pool(&Arc::new(MemoryDevice::new(16_384)), &behind());
+    let ino = create(&pool, "a");
+    accept(&pool, ino, 3, &letters(1, 2)).expect("accepted");
+    assert_eq!(pool.stat().expect("adds up").activity.blocks_written, 2, "a number of the pool");
+    accept(&pool, ino, 5, &letters(3, 1)).expect("accepted");
+    assert_eq!(pool.attr(ino).expect("is there").size_bytes, 6 * BLOCK);
+    accept(&pool, ino, 6, &letters(4, 1)).expect("accepted");
+    assert_eq!(pool.lookup(Ino::ROOT, b"a").expect("is there").size_bytes, 7 * BLOCK);
+    pool.release(ino, 1);
+    accept(&pool, ino, 7, &letters(5, 1)).expect("accepted");
+    assert_eq!(read(&pool, ino, 0, 20)[3 * 4096..], letters(1, 5)[..]);
+    accept(&pool, ino, 8, &letters(6, 1)).expect("accepted");
+    assert_eq!(pool.seek(ino, 8 * BLOCK, onefold_pool::SeekTarget::Data).expect("data"), 8 * BLOCK);
+    accept(&pool, ino, 9, &letters(7, 1)).expect("accepted");
+    let copy = create(&pool, "copy");
+    pool.clone_file(ino, copy).expect("clones");
+    assert_eq!(read(&pool, copy, 9, 1), letters(7, 1));
+    accept(&pool, ino, 10, &letters(8, 1)).expect("accepted");
+    pool.set_attr(ino, &SetAttr { size_bytes: Some(11 * BLOCK - 1), ..SetAttr::default() }).expect("truncates");
+    assert_eq!(read(&pool, ino, 10, 1), letters(8, 1)[..4095]);
+    accept(&pool, ino, 20, &letters(9, 1)).expect("accepted");
+    pool.unlink(Ino::ROOT, b"a").expect("unlinks");
+    pool.close().expect("closes");
+}
+
+#[test]
+fn reads_together_are_what_they_are_one_by_one() {
+    let pool = new_pool(&Arc::new(MemoryDevice::new(16_384)), &behind());
+    let (one, two) = (create(&pool, "one"), create(&pool, "two"));
+    accept(&pool, one, 0, &letters(1, 40)).expect("accepted");
+    accept(&pool, one, 600, &letters(50, 3)).expect("accepted");
+    pool.write(two, 5, b"not much", Durability::Later).expect("writes");
+    let places = [(one, 0, 4096), (one, 4096, 8192), (one, 590 * BLOCK, 20 * 4096), (one, 39 * BLOCK, 65_536)];
+    let odd = [(two, 0, 4096), (two, 3, 7), (one, 602 * BLOCK, 8192), (one, 700 * BLOCK, 4096), (two, 4096, 0)];
+    let missing = Ino(one.0 + 1_000_000);
+    let directory = [(Ino::ROOT, 0, 4096), (missing, 0, 4096)];
+    let all: Vec<(Ino, u64, usize)> = places.into_iter().chain(odd).chain(directory).collect();
+    for _ in 0..2 {
+        let mut buffers: Vec<AlignedBuffer> = all.iter().map(|_| AlignedBuffer::zeroed(20)).collect();
+        let into = |(&(ino, offset, bytes), buffer)| {
+            let buffer: &mut AlignedBuffer = buffer;
+            Reading { ino, offset, into: &mut buffer[..bytes] }
+        };
+        let mut readings: Vec<Reading<'_>> = all.iter().zip(&mut buffers).map(into).collect();
+        let outcomes = pool.read_each(&mut readings);
+        for ((&(ino, offset, bytes), outcome), reading) in all.iter().zip(outcomes).zip(&readings) {
+            let mut alone = vec![0; bytes];
+            match (pool.read(ino, offset, &mut alone), outcome) {
+                (Ok(expected), Ok(got)) => {
+                    assert_eq!((expected, &alone[..got]), (got, &reading.into[..got]), "{bytes} at {offset} of {ino}");
+                }
+                (Err(expected), Err(got)) => assert_eq!(expected.to_string(), got.to_string()),
+                (expected, got) => panic!("{bytes} at {offset} of {ino}: {got:?} for {expected:?}"),
+            }
+        }
+        pool.commit().expect("commits");
+    }
+}
+
+/// The files of one thread, and what they must hold. Each works on its own, all with the same contents.
+fn work(pool: &Pool, thread: u64, rounds: u64) {
+    let dice = Dice::new(thread);
+    let own = create(pool, &format!("own{thread}"));
+    let mut holds: Vec<u64> = vec![0; 900];
+    let mut end = 0;
+    for _ in 0..rounds {
+        let (first, count) = (dice.below(640), if dice.one_in(8) { 1 + dice.below(256) } else { 1 + dice.below(4) });
+        match dice.below(10) {
+            0..7 => {
+                let numbers: Vec<u64> = (0..count).map(|_| dice.below(50)).collect();
+                let bytes: Vec<u8> = numbers.iter().flat_map(|number| letter(*number)).collect();
+                accept(pool, own, first, &bytes).expect("accepted");
+                for (place, number) in (usize::try_from(first).expect("small")..).zip(numbers) {
+                    holds[place] = number;
+                }
+                end = end.max(first + count);
+            }
+            7 => {
+                end = dice.below(600);
+                pool.set_attr(own, &SetAttr { size_bytes: Some(end * BLOCK), ..SetAttr::default() })
+                    .expect("truncates");
+                holds[usize::try_from(end).expect("small")..].fill(0);
+            }
+            8 => pool.fsync(own).expect("is durable"),
+            _ => {
+                let expected: Vec<u8> = (first..(first + count).min(end))
+                    .flat_map(|block| letter(holds[usize::try_from(block).expect("small")]))
+                    .collect();
+                assert!(read(pool, own, first, count) == expected, "{count} blocks at {first} of thread {thread}");
+            }
+        }
+        if dice.one_in(20) {
+            assert_eq!(pool.attr(own).expect("is there").size_bytes, end * BLOCK);
+        }
+    }
+}
+
+#[test]
+fn threads_read_what_they_wrote_while_workers_carry_it_out() {
+    for options in [with_workers(), quiet()] {
+        let device = Arc::new(MemoryDevice::new(32_768));
+        let pool = new_pool(&device, &options);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let pool = &pool;
+                scope.spawn(move || work(pool, thread, 400));
+            }
+        });
+        let before = seen(&pool).expect("reads");
+        check_sums(&pool).expect("adds up");
+        pool.close().expect("closes");
+        drop(pool);
+        check_clean(&*device).expect("is sound");
+        let device: Arc<dyn BlockDevice> = device;
+        assert!(seen(&open(&device, &quiet())).expect("reads") == before, "all is there after the close");
+    }
+}
+
+#[test]
+fn whatever_was_accepted_by_a_pool_that_fills_up_is_there() {
+    for options in [with_workers(), quiet()] {
+        let device = Arc::new(MemoryDevice::new(8192));
+        let pool = new_pool(&device, &options);
+        let accepted: Vec<u64> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..3)
+                .map(|thread: u64| {
+                    let pool = &pool;
+                    scope.spawn(move || {
+                        let ino = create(pool, &format!("f{thread}"));
+                        let mut accepted = 0;
+                        for piece in [200, 16, 1] {
+                            loop {
+                                match accept(pool, ino, accepted, &letters((thread + 1) * 100_000 + accepted, piece)) {
+                                    Ok(()) => accepted += piece,
+                                    Err(PoolError::NoSpace) => break,
+                                    Err(error) => panic!("after {accepted} blocks: {error}"),
+                                }
+                            }
+                        }
+                        pool.fsync(ino).expect("nothing that was accepted has failed");
+                        accepted
+                    })
+                })
+                .collect();
+            writers.into_iter().map(|writer| writer.join().expect("no panic")).collect()
+        });
+        assert!(accepted.iter().sum::<u64>() > 7000, "{accepted:?} blocks of 8192");
+        for (thread, count) in (0..).zip(accepted) {
+            let ino = pool.lookup(Ino::ROOT, format!("f{thread}").as_bytes()).expect("is there").ino;
+            pool.release(ino, 1);
+            for block in 0..count {
+                let expected = letter((thread + 1) * 100_000 + block);
+                assert!(read(&pool, ino, block, 1) == expected, "block {block} of file {thread}");
+            }
+        }
+        pool.close().expect("closes");
+        check_clean(&*device).expect("is sound");
+    }
+}
+
+#[test]
+fn a_device_that_fails_under_an_accepted_write_stops_the_pool() {
+    for options in [with_workers(), behind()] {
+        let device = Arc::new(FaultyDevice::new(MemoryDevice::new(16_384), 1));
+        let pool = new_pool(&device, &options);
+        let ino = create(&pool, "a");
+        pool.fsync(ino).expect("is durable");
+        device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::Io);
+        accept(&pool, ino, 0, &letters(1, 3)).expect("accepted");
+        assert!(matches!(pool.fsync(ino), Err(PoolError::Stopped { .. })));
+        assert!(matches!(accept(&pool, ino, 9, &letters(1, 1)), Err(PoolError::Stopped { .. })));
+        assert!(read(&pool, ino, 0, 3).is_empty(), "nothing of it has happened");
+        device.heal();
+        drop(pool);
+        let device: Arc<dyn BlockDevice> = device;
+        assert_eq!(open(&device, &quiet()).attr(ino).expect("was promised").size_bytes, 0);
+    }
+}
+
+#[test]
+fn a_host_that_fills_up_under_an_accepted_write_is_told_by_the_next_fsync_once() {
+    let device = Arc::new(ThinDevice::new(MemoryDevice::new(65_536), 60_000));
+    let pool = new_pool(&device, &behind());
+    let ino = create(&pool, "a");
+    accept(&pool, ino, 0, &letters(1, 3)).expect("accepted");
+    pool.fsync(ino).expect("is durable");
+    // More than the blocks that were written for metadata, which have their room.
+    for piece in 0..4 {
+        accept(&pool, ino, piece * 250, &letters(100 + piece * 250, 250)).expect("accepted while there was room");
+    }
+    device.set_room(0);
+    assert!(matches!(pool.fsync(ino), Err(PoolError::NoSpace)));
+    pool.fsync(ino).expect("told once, and the pool lives");
+    let new: Vec<bool> =
+        (0..4).map(|piece| read(&pool, ino, piece * 250, 250) == letters(100 + piece * 250, 250)).collect();
+    assert!(new.contains(&false), "{new:?}");
+    if !new[0] {
+        assert!(read(&pool, ino, 0, 3) == letters(1, 3), "as if it had never been");
+    }
+    device.set_room(60_000);
+    accept(&pool, ino, 1, &letters(100, 2)).expect("accepted");
+    pool.fsync(ino).expect("is durable");
+    assert_eq!(read(&pool, ino, 1, 2), letters(100, 2));
+    pool.close().expect("closes");
+}
+
+#[test]
+fn a_sparse_pool_on_a_host_with_little_room_answers_when_it_knows() {
+    let device = Arc::new(ThinDevice::new(MemoryDevice::new(65_536), 60_000));
+    let pool = new_pool(&device, &behind());
+    let ino = create(&pool, "a");
+    device.set_room(700);
+    let mut accepted = 0;
+    while let Ok(()) = accept(&pool, ino, accepted, &letters(1000 + accepted, 20)) {
+        accepted += 20;
+    }
+    assert!((500..1000).contains(&accepted), "{accepted}");
+    pool.fsync(ino).expect("all that was accepted has its place");
+    for block in 0..accepted {
+        assert!(read(&pool, ino, block, 1) == letter(1000 + block), "block {block}");
+    }
+}
+
+#[test]
+fn what_is_durable_includes_all_that_was_accepted_before() {
+    let device = Arc::new(MemoryDevice::new(16_384));
+    let pool = new_pool(&device, &behind());
+    let (one, two) = (create(&pool, "one"), create(&pool, "two"));
+    for block in 0..30 {
+        accept(&pool, one, block, &letters(1 + block, 1)).expect("accepted");
+    }
+    pool.fsync(two).expect("is durable");
+    accept(&pool, one, 30, &letters(31, 1)).expect("accepted, and lost");
+    // Dropped with a write that nobody has begun: as if the power were cut.
+    drop(pool);
+    let device: Arc<dyn BlockDevice> = device;
+    let pool = open(&device, &quiet());
+    assert!(read(&pool, one, 0, 40) == letters(1, 30));
+}
