@@ -30,7 +30,7 @@ pub fn use_pool(choices: &mut Choices<'_>, image: MemoryImage) {
     let device = Arc::new(GuardedDevice::from(image));
     let plan = choices.byte();
     let verify_data = plan & 1 == 1;
-    let options = CheckOptions { memory_bytes: MEMORY_BYTES, verify_data };
+    let options = CheckOptions { memory_bytes: MEMORY_BYTES, verify_data, host: None };
     if plan & 6 == 2 {
         let before = device.image();
         let _ = check(&*device, &options, &NoProgress);
@@ -38,7 +38,7 @@ pub fn use_pool(choices: &mut Choices<'_>, image: MemoryImage) {
     }
     if plan & 6 == 4 {
         let seam: Arc<dyn BlockDevice> = device.clone();
-        let _ = repair(&seam, &options, &NoProgress);
+        let _ = repair(&seam, &options, &environment(), &NoProgress);
     }
     let host: Option<HostId> = (plan & 8 != 0).then_some([7; 16]);
     let open = OpenOptions { host, read_only: plan & 0x70 == 0x70, ..open_options() };

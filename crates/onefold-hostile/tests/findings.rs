@@ -19,7 +19,7 @@ use onefold_pool::{Durability, FileKind, Ino, NoProgress, Pool, PoolError, Progr
 const BITMAP: BlockNo = BlockNo(2);
 
 fn check_options() -> CheckOptions {
-    CheckOptions { memory_bytes: MEMORY_BYTES, verify_data: false }
+    CheckOptions { memory_bytes: MEMORY_BYTES, verify_data: false, host: None }
 }
 
 /// Returns the sample with one more transaction in its journal, which says that `block` holds a `kind`.
@@ -64,7 +64,7 @@ fn a_journal_that_puts_blocks_where_they_do_not_belong_is_refused() {
         assert!(matches!(opened, Err(PoolError::Damaged { structure: "journal", .. })), "{block} {kind:?}");
         assert!(!check(&*device, &check_options(), &NoProgress).unwrap().is_clean(), "{block} {kind:?}");
         let seam: Arc<dyn BlockDevice> = device.clone();
-        let _ = repair(&seam, &check_options(), &NoProgress);
+        let _ = repair(&seam, &check_options(), &environment(), &NoProgress);
     }
     let sound = with_transaction(sample, BlockNo(free), BlockKind::MapNode(0));
     Pool::open(Arc::new(GuardedDevice::from(sound)), open_options(), environment()).unwrap();

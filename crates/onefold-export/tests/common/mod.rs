@@ -151,7 +151,7 @@ pub fn assert_clean(device: &MemoryDevice) {
 
 /// The same for any device.
 pub fn assert_clean_on(device: &dyn BlockDevice) {
-    let options = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: true };
+    let options = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: true, host: None };
     let report = check(device, &options, &NoProgress).unwrap();
     assert!(report.is_clean(), "{report:?}");
 }

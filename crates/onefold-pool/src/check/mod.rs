@@ -35,6 +35,7 @@ use onefold_block::BlockDevice;
 use crate::attr::Ino;
 use crate::error::{PoolError, Result};
 use crate::format::geometry::STATE;
+use crate::format::heartbeat::HostId;
 use crate::progress::Progress;
 
 pub use findings::{CheckReport, Problem};
@@ -52,6 +53,9 @@ pub struct CheckOptions {
     pub memory_bytes: u64,
     /// Whether all data is read and compared with its fingerprints.
     pub verify_data: bool,
+    /// Identity of this host, for a repair on storage that other hosts reach, as in [`crate::OpenOptions::host`]. A check
+    /// changes nothing and does not need it.
+    pub host: Option<HostId>,
 }
 
 /// What a scrub does.

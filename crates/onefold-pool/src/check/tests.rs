@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Too little for the blocks of two groups.
-const LITTLE: CheckOptions = CheckOptions { memory_bytes: 1 << 19, verify_data: false };
+const LITTLE: CheckOptions = CheckOptions { memory_bytes: 1 << 19, verify_data: false, host: None };
 const BLOCKS: u64 = 70_000;
 
 /// A pool whose second group is in use, with a file and its clone across both.

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use super::heartbeat::BEAT_INTERVAL;
+use super::heartbeat::{BEAT_INTERVAL, Pulse};
 use crate::error::{PoolError, Result};
 use crate::sync::{Condvar, Mutex};
 
@@ -76,21 +76,22 @@ pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Vec<JoinHandle<()>>
         let name = format!("writer-{number}");
         threads.push(std::thread::Builder::new().name(name).spawn(move || while engine.work_behind() {})?);
     }
-    if engine.pulse.is_some() {
+    if let Some(pulse) = engine.pulse.clone() {
         let engine = Arc::clone(engine);
-        threads.push(std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || give_beats(&engine))?);
+        let beat = move || give_beats(&pulse, &engine.wake, |error| engine.stop(error));
+        threads.push(std::thread::Builder::new().name("heartbeat".to_owned()).spawn(beat)?);
     }
     Ok(threads)
 }
 
 /// Calls `work` at each interval, until the pool is closed or it fails. Woken early by those who hurry the worker: only
 /// the time counts.
-fn at_each(interval: Duration, engine: &Engine, mut work: impl FnMut() -> Result<()>) {
+fn at_each(interval: Duration, wake: &Wake, mut work: impl FnMut() -> Result<()>) {
     let mut next = Instant::now() + interval;
-    while !engine.wake.is_ending() {
+    while !wake.is_ending() {
         let now = Instant::now();
         if now < next {
-            if engine.wake.wait(next - now).is_break() {
+            if wake.wait(next - now).is_break() {
                 return;
             }
             continue;
@@ -102,18 +103,12 @@ fn at_each(interval: Duration, engine: &Engine, mut work: impl FnMut() -> Result
     }
 }
 
-/// Makes sure that the pool is held, then beats until the end; stops the pool when another host has taken it over, or
-/// when nobody can tell.
-fn give_beats(engine: &Engine) {
-    let Some(pulse) = &engine.pulse else { return };
-    let told = |held: Result<()>| {
-        if let Err(error) = &held {
-            engine.stop(error);
-        }
-        held
-    };
+/// Makes sure that the pool is held, then beats until the end. Calls `lost` and ends when another host has taken the pool
+/// over, or when nobody can tell.
+pub(crate) fn give_beats(pulse: &Pulse, wake: &Wake, lost: impl Fn(&PoolError)) {
+    let told = |held: Result<()>| held.inspect_err(|error| lost(error));
     if told(pulse.ensure_held()).is_ok() {
-        at_each(BEAT_INTERVAL, engine, || told(pulse.beat()));
+        at_each(BEAT_INTERVAL, wake, || told(pulse.beat()));
     }
 }
 
@@ -123,7 +118,7 @@ fn give_beats(engine: &Engine) {
 fn commit_timer(engine: &Engine) {
     let interval = Duration::from_millis(u64::from(engine.options.commit_interval_ms.max(10)));
     let mut seen = engine.meta().running.sequence;
-    at_each(interval, engine, || {
+    at_each(interval, &engine.wake, || {
         let idle = engine.meta().running.sequence == seen;
         engine.settle_writes();
         let done = engine.commit().and_then(|()| if idle { engine.checkpoint_if_needed() } else { Ok(()) });

@@ -51,7 +51,7 @@ fn content(device: &Arc<MemoryDevice>, ino: Ino) -> Vec<u8> {
 
 fn mend(device: &Arc<MemoryDevice>) {
     let seam: Arc<dyn BlockDevice> = device.clone();
-    repair(&seam, &options(), &NoProgress).unwrap();
+    repair(&seam, &options(), &environment(), &NoProgress).unwrap();
     assert_clean(device);
 }
 

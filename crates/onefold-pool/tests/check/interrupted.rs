@@ -85,14 +85,15 @@ fn a_repair_that_is_cut_anywhere_keeps_as_much_as_one_that_is_not() {
     for (name, image) in broken() {
         let device = Arc::new(RecordingDevice::new(image));
         let seam: Arc<dyn BlockDevice> = device.clone();
-        repair(&seam, &options(), &NoProgress).unwrap_or_else(|error| panic!("{name}: {error}"));
+        repair(&seam, &options(), &environment(), &NoProgress).unwrap_or_else(|error| panic!("{name}: {error}"));
         let expected = contents(&device.image());
         let plan = CrashPlan { sample: Sample::AtMost(images), ..CrashPlan::with_seed(11) };
         for crash in device.recording().crash_images(plan) {
             let story = crash.description();
             let cut = Arc::new(crash.device);
             let seam: Arc<dyn BlockDevice> = cut.clone();
-            repair(&seam, &options(), &NoProgress).unwrap_or_else(|error| panic!("{name}, {story}: {error}"));
+            repair(&seam, &options(), &environment(), &NoProgress)
+                .unwrap_or_else(|error| panic!("{name}, {story}: {error}"));
             let found = contents(&cut.image());
             let lost: Vec<_> = expected.difference(&found).collect();
             assert!(lost.is_empty(), "{name}, {story}: {lost:#?}");

@@ -25,7 +25,7 @@ fn seen(device: &Arc<MemoryDevice>) -> Tree {
 
 fn repaired(device: &Arc<MemoryDevice>) -> CheckReport {
     let seam: Arc<dyn BlockDevice> = device.clone();
-    repair(&seam, &options(), &NoProgress).expect("can be repaired")
+    repair(&seam, &options(), &environment(), &NoProgress).expect("can be repaired")
 }
 
 /// A pool that was left with changes that only its journal has.
@@ -224,7 +224,7 @@ fn blocks_that_cannot_be_read_are_mended_like_damaged_ones() {
         // A structure that the journal holds is not read at its place.
         assert!(!report.is_clean() || [STATE, BlockNo(2), BlockNo(4)].contains(&bad), "{bad}");
         let seam: Arc<dyn BlockDevice> = device.clone();
-        repair(&seam, &options(), &NoProgress).unwrap();
+        repair(&seam, &options(), &environment(), &NoProgress).unwrap();
         assert_clean(&inner);
         assert!(seen(&inner) == *last, "{bad}");
         assert!(device.bad.lock().is_empty() || report.is_clean(), "{bad}");

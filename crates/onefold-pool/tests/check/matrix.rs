@@ -139,7 +139,8 @@ impl Case<'_> {
         assert!(device.image() == before, "{name}: the check wrote");
         self.assert_told(&report);
         let seam: Arc<dyn BlockDevice> = device.clone();
-        let repaired = repair(&seam, &options(), &NoProgress).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let repaired =
+            repair(&seam, &options(), &environment(), &NoProgress).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(repaired.problems, report.problems, "{name}");
         let left = checked(&device);
         let is_data = self.target.0 == Structure::Data;

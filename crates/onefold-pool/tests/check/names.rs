@@ -106,7 +106,7 @@ fn contradictions_of_names_and_inodes_are_mended() {
         let device = sample();
         damage(&device);
         let seam: Arc<dyn BlockDevice> = device.clone();
-        let report = repair(&seam, &options(), &NoProgress).unwrap();
+        let report = repair(&seam, &options(), &environment(), &NoProgress).unwrap();
         assert_eq!(report.is_clean(), structure.is_empty(), "damage {number}");
         let left = checked(&device);
         assert!(left.is_clean(), "damage {number}: {left:#?}");
@@ -123,7 +123,7 @@ fn what_no_directory_leads_to_is_found_again() {
     let device = sample();
     change(&device, IMAGES, INODE, any, |value| value[0] = 99);
     let seam: Arc<dyn BlockDevice> = device.clone();
-    repair(&seam, &options(), &NoProgress).unwrap();
+    repair(&seam, &options(), &environment(), &NoProgress).unwrap();
     let pool = open(&device);
     let home = pool.lookup(Ino::ROOT, b"lost+found").unwrap().ino;
     let golden = pool.lookup(home, b"inode-3").unwrap();
@@ -151,7 +151,7 @@ fn directories_that_lie_in_each_other_are_told_and_found_again() {
     let loops: Vec<_> = report.problems.iter().filter(|problem| problem.what.contains("below itself")).collect();
     assert_eq!((loops.len(), report.problems_total), (2, 2), "{report:#?}");
     let seam: Arc<dyn BlockDevice> = device.clone();
-    repair(&seam, &options(), &NoProgress).unwrap();
+    repair(&seam, &options(), &environment(), &NoProgress).unwrap();
     assert_clean(&device);
     let pool = open(&device);
     let home = pool.lookup(Ino::ROOT, b"lost+found").unwrap().ino;

@@ -15,7 +15,7 @@ use super::common::*;
 
 fn repaired(device: &Arc<MemoryDevice>) -> Result<CheckReport> {
     let seam: Arc<dyn BlockDevice> = device.clone();
-    repair(&seam, &options(), &NoProgress)
+    repair(&seam, &options(), &environment(), &NoProgress)
 }
 
 /// Fails unless the sample's files read as they were written.
@@ -198,7 +198,7 @@ fn a_repair_that_is_cut_short_anywhere_is_finished_by_the_next() {
     let faulty_copy = || Arc::new(FaultyDevice::new(MemoryDevice::from(broken.image()), 3));
     let whole = faulty_copy();
     let seam: Arc<dyn BlockDevice> = whole.clone();
-    repair(&seam, &options(), &NoProgress).unwrap();
+    repair(&seam, &options(), &environment(), &NoProgress).unwrap();
     assert_clean(whole.inner());
     let writes = whole.count(Call::Write);
     assert!(writes > 20, "{writes}");
@@ -206,7 +206,7 @@ fn a_repair_that_is_cut_short_anywhere_is_finished_by_the_next() {
         let device = faulty_copy();
         device.fail(Call::Write, When::FromNth(failing), Fault::Torn);
         let seam: Arc<dyn BlockDevice> = device.clone();
-        assert!(repair(&seam, &options(), &NoProgress).is_err(), "write {failing}");
+        assert!(repair(&seam, &options(), &environment(), &NoProgress).is_err(), "write {failing}");
         let left = Arc::new(MemoryDevice::from(device.inner().image()));
         repaired(&left).unwrap();
         let report = checked(&left);

@@ -210,7 +210,7 @@ fn data_that_is_written_again_is_not_shared_with_its_damaged_copy() {
             pool.close().unwrap();
         } else {
             let seam: Arc<dyn BlockDevice> = device.clone();
-            assert_eq!(repair(&seam, &options(), &NoProgress).unwrap().problems_left, 1);
+            assert_eq!(repair(&seam, &options(), &environment(), &NoProgress).unwrap().problems_left, 1);
         }
         let pool = open(&device);
         while pool.reclaim().unwrap() {}

@@ -13,7 +13,7 @@ use crate::common::{environment, open, quiet};
 use crate::trial::{Trial, WORKLOAD, new_pool};
 
 fn options() -> CheckOptions {
-    CheckOptions { memory_bytes: 64 << 20, verify_data: true }
+    CheckOptions { memory_bytes: 64 << 20, verify_data: true, host: None }
 }
 
 /// A pool with the workload's files, closed, and what is seen in it.
@@ -44,7 +44,7 @@ fn damaged() -> (MemoryImage, Tree) {
 
 fn repaired(device: &Arc<FaultyDevice<MemoryDevice>>) -> onefold_pool::Result<onefold_pool::check::CheckReport> {
     let seam: Arc<dyn BlockDevice> = device.clone();
-    repair(&seam, &options(), &NoProgress)
+    repair(&seam, &options(), &environment(), &NoProgress)
 }
 
 fn each_failing_call_of_a_repair(call: Call, fault: Fault) -> u64 {

@@ -240,7 +240,7 @@ impl Stage {
         }
         pool.close().expect("closes");
         let whole = self.limits.fingerprint_bits == 128 || self.verify == Verify::Fingerprint;
-        let options = CheckOptions { memory_bytes: onefold_pool::MEMORY_BYTES_MIN, verify_data: whole };
+        let options = CheckOptions { memory_bytes: onefold_pool::MEMORY_BYTES_MIN, verify_data: whole, host: None };
         let report = check(&*self.device, &options, &NoProgress).expect("can be checked");
         assert!(report.is_clean(), "the check found {:?}", report.problems);
     }

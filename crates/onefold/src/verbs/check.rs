@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use onefold_block::BlockDevice;
 use onefold_block::device::OpenMode;
+use onefold_pool::Environment;
 use onefold_pool::check::{self, CheckOptions};
 use serde_json::{Value, json};
 
 use crate::cli::Talk;
 use crate::cli::pool::CheckArgs;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::host;
 use crate::interrupt::Interrupt;
 use crate::locate::{self, Located};
 use crate::output::{Report, findings};
@@ -31,13 +33,17 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
             .map_err(|error| Failure::of_io(format!("cannot open `{}`", mount.source.display()), &error))?,
     };
     let cannot = || format!("cannot check the pool `{}`", path.display());
-    let options = CheckOptions { memory_bytes: arguments.open.memory.0, verify_data: arguments.data };
+    let options = CheckOptions {
+        memory_bytes: arguments.open.memory.0,
+        verify_data: arguments.data,
+        host: if arguments.repair { host::identity() } else { None },
+    };
     let (mode, doing) =
         if arguments.repair { (OpenMode::ReadWrite, "repairing") } else { (OpenMode::ReadOnly, "checking") };
     let device: Arc<dyn BlockDevice> = Arc::new(open_device(&path, mode)?);
     let meter = Meter::new(doing, talk.quiet, Interrupt::watch());
     let report = if arguments.repair {
-        check::repair(&device, &options, &meter)
+        check::repair(&device, &options, &Environment::system(), &meter)
     } else {
         check::check(&*device, &options, &meter)
     };

@@ -13,7 +13,7 @@
 //! 7. what 6 has let go of is freed, by 5 again.
 //!
 //! All changes go through the journal, and each step finds what an interrupted one has left: a repair that was cut short
-//! is finished by running it again.
+//! is finished by running it again. The pool is held meanwhile as by a host that has it open ([`held`]).
 //!
 //! Data that does not match its fingerprint stays as it is: nobody knows what it was. It is marked, so that no later write
 //! is shared with it.
@@ -21,6 +21,7 @@
 mod domains;
 mod ground;
 mod groups;
+mod held;
 mod maps;
 mod names;
 mod patch;
@@ -51,14 +52,29 @@ const ROUNDS_MAX: u32 = 3;
 /// Checks a pool and mends what can be mended. Returns what was wrong before.
 ///
 /// # Errors
-/// As [`super::check`]; device errors.
-pub fn repair(device: &Arc<dyn BlockDevice>, options: &CheckOptions, progress: &dyn Progress) -> Result<CheckReport> {
+/// As [`super::check`]; [`PoolError::InUse`] if another host has the pool open; device errors.
+pub fn repair(
+    device: &Arc<dyn BlockDevice>,
+    options: &CheckOptions,
+    environment: &Environment,
+    progress: &dyn Progress,
+) -> Result<CheckReport> {
     ensure_memory(options)?;
+    // Before the check: it must not watch another host write.
+    held::while_held(device, options.host, environment, |device| repair_held(device, options, environment, progress))
+}
+
+fn repair_held(
+    device: &Arc<dyn BlockDevice>,
+    options: &CheckOptions,
+    environment: &Environment,
+    progress: &dyn Progress,
+) -> Result<CheckReport> {
     let (report, besides) = find(&**device, options, progress)?;
     if report.is_clean() || report.stopped || besides.is_beyond_repair {
         return Ok(report);
     }
-    let mended = mend(device, options, progress, besides).and_then(|left| {
+    let mended = mend(device, options, environment, progress, besides).and_then(|left| {
         let mut lost = data_problems(&report);
         let mut lost_total = lost.len() as u64;
         if options.verify_data && report.problems_total > report.problems.len() as u64 {
@@ -68,7 +84,7 @@ pub fn repair(device: &Arc<dyn BlockDevice>, options: &CheckOptions, progress: &
             lost_total = again.problems_total.saturating_sub(left);
         }
         if !lost.is_empty() {
-            quarantine(device, &lost)?;
+            quarantine(device, environment, &lost)?;
         }
         Ok(left + lost_total)
     });
@@ -87,9 +103,13 @@ fn data_problems(report: &CheckReport) -> Vec<BlockNo> {
 }
 
 /// Marks damaged data, so that no later write is shared with it.
-fn quarantine(device: &Arc<dyn BlockDevice>, blocks: &[BlockNo]) -> std::result::Result<(), CheckError> {
+fn quarantine(
+    device: &Arc<dyn BlockDevice>,
+    environment: &Environment,
+    blocks: &[BlockNo],
+) -> std::result::Result<(), CheckError> {
     let options = OpenOptions { background: false, memory_bytes: crate::MEMORY_BYTES_MIN, ..OpenOptions::default() };
-    let engine = Engine::open(Arc::clone(device), options, Environment::system())?;
+    let engine = Engine::open(Arc::clone(device), options, environment.clone())?;
     for &block in blocks {
         engine.quarantine(block)?;
     }
@@ -100,6 +120,7 @@ fn quarantine(device: &Arc<dyn BlockDevice>, blocks: &[BlockNo]) -> std::result:
 fn mend(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
+    environment: &Environment,
     progress: &dyn Progress,
     besides: Besides,
 ) -> std::result::Result<u64, CheckError> {
@@ -125,7 +146,7 @@ fn mend(
             salvage::mend(&**device, options, progress)?;
         }
         mend_blocks(&**device, options, progress)?;
-        names::mend(device, &left, options.memory_bytes)?;
+        names::mend(device, environment, &left, options.memory_bytes)?;
         mend_blocks(&**device, options, progress)?;
         let (again, besides) = find(&**device, &quick, progress)?;
         if again.stopped {

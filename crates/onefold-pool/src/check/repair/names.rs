@@ -92,9 +92,14 @@ struct Crossing {
 ///
 /// # Errors
 /// [`PoolError::MemoryTooSmall`] for more files than fit: all inodes are held at once.
-pub(super) fn mend(device: &Arc<dyn BlockDevice>, besides: &Besides, memory_bytes: u64) -> Result<()> {
+pub(super) fn mend(
+    device: &Arc<dyn BlockDevice>,
+    environment: &Environment,
+    besides: &Besides,
+    memory_bytes: u64,
+) -> Result<()> {
     let options = OpenOptions { background: false, memory_bytes: crate::MEMORY_BYTES_MIN, ..OpenOptions::default() };
-    let engine = Engine::open(Arc::clone(device), options, Environment::system())?;
+    let engine = Engine::open(Arc::clone(device), options, environment.clone())?;
     let needed = engine.meta().state(Field::Inodes).saturating_mul(KNOWN_BYTES) + crate::MEMORY_BYTES_MIN;
     if needed > memory_bytes + crate::MEMORY_BYTES_MIN {
         return Err(PoolError::MemoryTooSmall { given: memory_bytes, needed });

@@ -1,0 +1,58 @@
+//! Holding a pool while it is mended, as a host does that has it open: on storage that several hosts reach, no other one
+//! may open it meanwhile, nor may one have it open already.
+
+use std::sync::Arc;
+use std::thread;
+
+use onefold_block::BlockDevice;
+
+use crate::engine::background::{Wake, give_beats};
+use crate::engine::fence::Fenced;
+use crate::engine::heartbeat::Pulse;
+use crate::engine::open::{check_length, read_superblock};
+use crate::error::{PoolError, Result};
+use crate::format::geometry::HEARTBEAT;
+use crate::format::heartbeat::HostId;
+use crate::options::Environment;
+
+/// Takes the pool for `host`, lets `work` have the device, and gives the pool free again. The device refuses every change
+/// once another host may have the pool. Without a host, nobody else reaches the storage.
+///
+/// # Errors
+/// [`PoolError::InUse`] if another host has the pool open, or has taken it meanwhile; what the work fails with.
+pub(super) fn while_held<T>(
+    device: &Arc<dyn BlockDevice>,
+    host: Option<HostId>,
+    environment: &Environment,
+    work: impl FnOnce(&Arc<dyn BlockDevice>) -> Result<T>,
+) -> Result<T> {
+    let Some(host) = host else { return work(device) };
+    let superblock = read_superblock(&**device)?;
+    check_length(&**device, &superblock)?;
+    let pulse = Arc::new(Pulse::acquire(device, superblock.pool_tag(), host, environment)?);
+    let fenced: Arc<dyn BlockDevice> = Arc::new(Fenced::new(Arc::clone(device), Arc::clone(&pulse)));
+    let wake = Wake::default();
+    let done = thread::scope(|scope| {
+        // Who only reads for long writes nothing that would keep the mark fresh. That it was lost is told by the next write.
+        let beat = || give_beats(&pulse, &wake, |_| ());
+        thread::Builder::new()
+            .name("heartbeat".to_owned())
+            .spawn_scoped(scope, beat)
+            .map_err(|source| PoolError::Io { action: "start a thread for", block: HEARTBEAT, source })?;
+        let _ends = End(&wake);
+        work(&fenced)
+    });
+    let released = pulse.release();
+    let done = done?;
+    released?;
+    Ok(done)
+}
+
+/// Ends the beats, however the work ends.
+struct End<'w>(&'w Wake);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}

@@ -1,0 +1,260 @@
+//! Several hosts on one storage: who has the pool, and what the others are told.
+
+mod common;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::observe::check_clean;
+use common::{letter, regular};
+use onefold_block::clock::{ManualClock, SystemClock};
+use onefold_block::device::MemoryDevice;
+use onefold_block::random::SeededRandom;
+use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo, Clock, Timestamp};
+use onefold_pool::check::{CheckOptions, CheckReport, check, repair};
+use onefold_pool::format::geometry::{HEARTBEAT, SUPERBLOCK_COPY};
+use onefold_pool::{
+    CreateOptions, Durability, Environment, HostId, Ino, MEMORY_BYTES_MIN, NoProgress, OpenOptions, Pool, PoolError,
+    Progress, Result,
+};
+use parking_lot::{Condvar, Mutex};
+
+const ONE: HostId = [1; 16];
+const OTHER: HostId = [2; 16];
+
+fn environment(clock: Arc<dyn Clock>, host: HostId) -> Environment {
+    Environment { clock, random: Arc::new(SeededRandom::new(u64::from(host[0]))) }
+}
+
+/// Options of a host that does nothing by itself but give beats.
+fn options(host: HostId) -> OpenOptions {
+    let commit_interval_ms = u32::MAX;
+    OpenOptions { host: Some(host), memory_bytes: MEMORY_BYTES_MIN, commit_interval_ms, ..OpenOptions::default() }
+}
+
+fn new_pool() -> Arc<MemoryDevice> {
+    let memory = Arc::new(MemoryDevice::new(8192));
+    let seam: Arc<dyn BlockDevice> = memory.clone();
+    Pool::create(&seam, &CreateOptions::default(), &common::environment()).expect("a pool is made");
+    memory
+}
+
+fn write_file(pool: &Pool, name: &str) {
+    let ino = pool.create_file(Ino::ROOT, name.as_bytes(), &regular()).expect("there is room").ino;
+    pool.write(ino, 0, &letter(7), Durability::Now).expect("writes");
+}
+
+fn mark_on(storage: &dyn BlockDevice) -> [u8; BLOCK_BYTES] {
+    let mut mark = [0; BLOCK_BYTES];
+    storage.read(HEARTBEAT, &mut mark).expect("reads");
+    mark
+}
+
+/// A device that holds one write back until a beat has been given.
+struct Holding {
+    inner: MemoryDevice,
+    holds_next: AtomicBool,
+    beats: Mutex<u64>,
+    beaten: Condvar,
+    /// Whether a beat came while the write was held back.
+    was_beaten: AtomicBool,
+}
+
+impl BlockDevice for Holding {
+    fn block_count(&self) -> io::Result<u64> {
+        self.inner.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.inner.read(first, into)
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        if first == HEARTBEAT {
+            *self.beats.lock() += 1;
+            self.beaten.notify_all();
+        } else if self.holds_next.swap(false, Ordering::SeqCst) {
+            let mut beats = self.beats.lock();
+            let before = *beats;
+            let waited = self.beaten.wait_while_for(&mut beats, |beats| *beats == before, Duration::from_secs(12));
+            self.was_beaten.store(!waited.timed_out(), Ordering::SeqCst);
+        }
+        self.inner.write(first, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        self.inner.discard(first, count)
+    }
+}
+
+/// What was wrong, found by reading: closing a pool ended its heartbeat and then made the last changes durable. Where that
+/// took longer than another host waits, the other one took the pool, and what a program had been told was written, and
+/// would have been committed within seconds, was lost.
+#[test]
+fn a_closing_pool_commits_while_its_heart_still_beats() {
+    let device = Arc::new(Holding {
+        inner: MemoryDevice::from(new_pool().image()),
+        holds_next: AtomicBool::new(false),
+        beats: Mutex::new(0),
+        beaten: Condvar::new(),
+        was_beaten: AtomicBool::new(false),
+    });
+    let pool = Pool::open(device.clone(), options(ONE), environment(Arc::new(SystemClock), ONE)).expect("opens");
+    write_file(&pool, "durable");
+    pool.create_file(Ino::ROOT, b"not yet", &regular()).expect("there is room");
+    device.holds_next.store(true, Ordering::SeqCst);
+    pool.close().expect("closes");
+    assert!(!device.holds_next.load(Ordering::SeqCst), "there was something to commit");
+    assert!(device.was_beaten.load(Ordering::SeqCst), "no beat came while the commit took its time");
+    drop(pool);
+    check_clean(&device.inner).expect("clean");
+}
+
+/// The clock of a host that watches another one: a wait of seconds ends as soon as the mark has changed, for nothing else
+/// would be seen later.
+struct Watching {
+    storage: Arc<MemoryDevice>,
+    clock: ManualClock,
+}
+
+impl Watching {
+    fn new(storage: &Arc<MemoryDevice>) -> Arc<Watching> {
+        Arc::new(Watching { storage: Arc::clone(storage), clock: ManualClock::starting_at(1000) })
+    }
+}
+
+impl Clock for Watching {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    fn sleep(&self, time: Duration) {
+        let (began, before) = (Instant::now(), mark_on(&*self.storage));
+        while time > Duration::from_secs(1) && began.elapsed() < time && mark_on(&*self.storage) == before {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.clock.sleep(time);
+    }
+}
+
+fn check_options(host: HostId) -> CheckOptions {
+    CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: false, host: Some(host) }
+}
+
+fn repair_by(
+    host: HostId,
+    clock: Arc<dyn Clock>,
+    storage: &Arc<MemoryDevice>,
+    progress: &dyn Progress,
+) -> Result<CheckReport> {
+    let seam: Arc<dyn BlockDevice> = storage.clone();
+    repair(&seam, &check_options(host), &environment(clock, host), progress)
+}
+
+/// Damage that no opening minds.
+fn damage(storage: &MemoryDevice) {
+    storage.write(SUPERBLOCK_COPY, &[0; BLOCK_BYTES]).expect("writes");
+}
+
+/// What was wrong: a repair knew of daemons on its own host only. On shared storage it mended a pool, journal and all,
+/// under a host that had it open.
+#[test]
+fn a_repair_is_refused_while_another_host_has_the_pool_open() {
+    let storage = new_pool();
+    let pool = Pool::open(storage.clone(), options(ONE), environment(Arc::new(SystemClock), ONE)).expect("opens");
+    write_file(&pool, "file");
+    damage(&storage);
+    let before = storage.image();
+    let refused = repair_by(OTHER, Watching::new(&storage), &storage, &NoProgress);
+    assert!(matches!(refused, Err(PoolError::InUse(_))), "{refused:?}");
+    let changed = |block: u64| storage.image().get(BlockNo(block)) != before.get(BlockNo(block));
+    let changed: Vec<u64> = (0..before.block_count()).filter(|block| changed(*block)).collect();
+    assert_eq!(changed, [HEARTBEAT.0], "nothing but the living host's mark");
+    // A check asks nobody, and leaves no mark.
+    let report = check(&*storage, &check_options(OTHER), &NoProgress).expect("can be checked");
+    assert_eq!(report.problems_total, 1, "{report:#?}");
+    write_file(&pool, "another");
+    pool.close().expect("closes");
+}
+
+#[test]
+fn a_pool_whose_host_died_can_be_repaired_and_is_given_free_then() {
+    let storage = new_pool();
+    let pool =
+        Pool::open(storage.clone(), options(ONE), environment(Arc::<ManualClock>::default(), ONE)).expect("opens");
+    write_file(&pool, "file");
+    drop(pool);
+    damage(&storage);
+    // Nothing moves the mark: this clock does not wait for it.
+    let report = repair_by(OTHER, Arc::<ManualClock>::default(), &storage, &NoProgress).expect("can be repaired");
+    assert_eq!((report.problems_total, report.problems_left), (1, 0));
+    check_clean(&*storage).expect("clean");
+    let clock = Arc::new(ManualClock::starting_at(1000));
+    let (began, quiet) = (clock.monotonic(), OpenOptions { background: false, ..options(ONE) });
+    let pool = Pool::open(storage, quiet, environment(clock.clone(), ONE)).expect("opens");
+    assert!(clock.monotonic() - began < Duration::from_secs(1), "nobody has to be watched");
+    drop(pool);
+}
+
+/// Calls once, at the first report.
+struct Once<F: Fn()>(AtomicBool, F);
+
+impl<F: Fn() + Sync> Progress for Once<F> {
+    fn update(&self, _: u64, _: u64) -> ControlFlow<()> {
+        if !self.0.swap(true, Ordering::SeqCst) {
+            self.1();
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn another_host_is_kept_out_while_a_pool_is_repaired() {
+    let storage = new_pool();
+    damage(&storage);
+    let open = || Pool::open(storage.clone(), options(ONE), environment(Watching::new(&storage), ONE));
+    let at_first = Once(AtomicBool::new(false), || {
+        let refused = open();
+        assert!(matches!(refused, Err(PoolError::InUse(_))), "{refused:?}");
+    });
+    let report = repair_by(OTHER, Arc::new(SystemClock), &storage, &at_first).expect("can be repaired");
+    assert!(at_first.0.load(Ordering::SeqCst));
+    assert_eq!(report.problems_left, 0);
+    open().expect("the pool is free").close().expect("closes");
+    check_clean(&*storage).expect("clean");
+}
+
+/// A host that was suspended in the midst of a repair, or whose storage hung, for so long that another one took the pool.
+#[test]
+fn a_repair_that_lost_the_pool_changes_nothing_any_more() {
+    let storage = new_pool();
+    damage(&storage);
+    let clock = Arc::new(ManualClock::starting_at(1000));
+    let taken = Mutex::new(None);
+    let at_first = Once(AtomicBool::new(false), || {
+        let quiet = OpenOptions { background: false, ..options(ONE) };
+        let pool =
+            Pool::open(storage.clone(), quiet, environment(clock.clone(), ONE)).expect("the other one is silent");
+        write_file(&pool, "file");
+        *taken.lock() = Some((pool, storage.image()));
+    });
+    let failed = repair_by(OTHER, clock.clone(), &storage, &at_first);
+    assert!(failed.is_err(), "{failed:?}");
+    let (pool, before) = taken.lock().take().expect("it was taken");
+    assert!(storage.image() == before, "the storage is as its new host left it");
+    write_file(&pool, "another");
+    pool.close().expect("closes");
+    let report = check(&*storage, &check_options(OTHER), &NoProgress).expect("can be checked");
+    assert_eq!(report.problems_total, 1, "nobody has mended it: {report:#?}");
+}
