@@ -6,11 +6,15 @@ mod common;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use common::{TestMount, assert_clean, can_mount, noise, run};
 use onefold_export::{MountError, MountOptions, UnmountError, mount};
 use onefold_pool::{Environment, MEMORY_BYTES_MIN, OpenOptions, Pool};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 
 fn open(device: &Arc<onefold_block::device::MemoryDevice>) -> Arc<Pool> {
     let options = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, ..OpenOptions::default() };
@@ -116,6 +120,36 @@ fn a_mount_that_is_never_served_goes_away_with_its_handle() {
     drop(mounted);
     assert!(!mounts().contains(mountpoint.to_str().unwrap()));
     assert!(!socket.exists());
+    pool.close().unwrap();
+}
+
+/// What was wrong, found by reading: a mount that ended unasked was detached only. Its connection lives as long as
+/// anything in the daemon has it open, so whoever waited there for an answer waited on.
+#[test]
+fn nobody_waits_for_an_answer_of_a_mount_that_ended_unasked() {
+    if !can_mount() {
+        return;
+    }
+    let device = common::new_pool();
+    let directory = tempfile::tempdir().unwrap();
+    let options = MountOptions { control_directory: Some(directory.path().join("run")), ..MountOptions::new("x.pool") };
+    let mountpoint = directory.path().join("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let pool = open(&device);
+    let mounted = mount(pool.clone(), &mountpoint, options).unwrap();
+    // A daemon's thread for signals holds the connection like that.
+    let stopper = mounted.stopper();
+    // Inside before the mount ends: a path would lead past it afterwards.
+    let root =
+        rustix::fs::open(&mountpoint, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(rustix::fs::statat(&root, "name", AtFlags::empty()).map(|_| ())));
+    assert!(told.recv_timeout(Duration::from_millis(100)).is_err(), "nobody serves the mount");
+    drop(mounted);
+    let answer = told.recv_timeout(Duration::from_secs(20)).expect("the wait ends with the mount");
+    assert!(matches!(answer, Err(Errno::CONNABORTED | Errno::NOTCONN)), "{answer:?}");
+    drop(stopper);
+    assert!(!mounts().contains(mountpoint.to_str().unwrap()));
     pool.close().unwrap();
 }
 

@@ -5,13 +5,16 @@ mod common;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::mapping::SharedMapping;
 use common::{TestMount, can_mount, new_pool_of, noise};
 use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 use onefold_export::control::ControlClient;
 use onefold_export::{Log, MountOptions, ServeError};
 use onefold_pool::OpenOptions;
@@ -190,6 +193,97 @@ fn a_pool_that_stopped_answers_with_errors_says_why_and_can_be_read_and_unmounte
         let mount = TestMount::with(Arc::new(MemoryDevice::from(device.inner().image())), |_| ());
         let found = fs::read(mount.path("file")).unwrap();
         assert!(found == data || found[BLOCK..] == data[BLOCK..], "what was promised is there");
+        mount.end();
+    }
+}
+
+/// How a block begins whose next transfer is a bug.
+const MARK: &[u8] = b"a bug";
+
+/// A device on which the transfer of a marked block panics, once.
+struct Panicking {
+    inner: MemoryDevice,
+    is_armed: AtomicBool,
+}
+
+impl Panicking {
+    fn pass(&self, blocks: &[u8]) {
+        let is_marked = blocks.chunks(BLOCK).any(|block| block.starts_with(MARK));
+        assert!(!(is_marked && self.is_armed.swap(false, Ordering::Relaxed)), "on purpose");
+    }
+}
+
+impl BlockDevice for Panicking {
+    fn block_count(&self) -> io::Result<u64> {
+        self.inner.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.inner.read(first, into)?;
+        self.pass(into);
+        Ok(())
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        self.pass(from);
+        self.inner.write(first, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        self.inner.discard(first, count)
+    }
+}
+
+fn read_directly(path: &Path) -> io::Result<()> {
+    let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(path)?;
+    file.read_exact_at(&mut AlignedBuffer::zeroed(3), 0)
+}
+
+/// What was wrong, found by reading: a panic within a request was caught and answered, and then the daemon went on as if
+/// nothing had happened. Nobody knows what such a request has left half done; later calls built on it, and were promised.
+#[test]
+fn a_panic_within_a_request_is_answered_and_stops_the_pool() {
+    if !can_mount() {
+        return;
+    }
+    let marked = |seed| [MARK, &noise(seed, 3 * BLOCK - MARK.len())].concat();
+    for request in ["read", "write"] {
+        let memory = MemoryDevice::from(new_pool_of(8192).image());
+        let device = Arc::new(Panicking { inner: memory, is_armed: AtomicBool::new(false) });
+        let mount = TestMount::with(device, |_| ());
+        fs::write(mount.path("file"), marked(1)).unwrap();
+        let lines = Arc::new(Lines::default());
+        let mount = TestMount::with(mount.end(), |options| options.log = lines.clone());
+        let other = mount.create("other");
+        other.sync_all().unwrap();
+        mount.device().is_armed.store(true, Ordering::Relaxed);
+        let failed = match request {
+            // Not through the page cache: the kernel reads once more what it could not read ahead.
+            "read" => read_directly(&mount.path("file")),
+            _ => other.write_all_at(&marked(2), 0),
+        };
+        assert_eq!(errno(failed), Some(Errno::IO), "{request}");
+        assert!(!mount.device().is_armed.load(Ordering::Relaxed), "the bug was met");
+        // The same content once more: it must not wait for the one that ended so.
+        assert_eq!(errno(other.write_all_at(&marked(2), 0)), Some(Errno::IO), "{request}");
+        assert_eq!(errno(other.sync_all()), Some(Errno::IO), "{request}");
+        assert_eq!(errno(fs::remove_file(mount.path("file"))), Some(Errno::IO), "{request}");
+        assert!(fs::read(mount.path("file")).unwrap() == marked(1), "what is stored can be read");
+        let stat = ControlClient::connect(&mount.root()).unwrap().stat().unwrap();
+        assert!(stat.stopped.as_ref().is_some_and(|cause| cause.contains("panicked")), "{:?}", stat.stopped);
+        let heard = lines.0.lock().join("\n");
+        assert!(heard.contains("panicked"), "{heard}");
+        drop(other);
+        mount.stopper.try_unmount().unwrap();
+        let (device, result) = mount.wait();
+        assert!(matches!(result, Err(ServeError::Close(_))), "{result:?}");
+        let mount = TestMount::with(Arc::new(MemoryDevice::from(device.inner.image())), |_| ());
+        assert!(fs::read(mount.path("file")).unwrap() == marked(1), "what was promised is there");
+        assert_eq!(fs::metadata(mount.path("other")).unwrap().len(), 0);
         mount.end();
     }
 }

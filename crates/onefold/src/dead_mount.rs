@@ -6,6 +6,9 @@
 //! after SIGTERM and SIGKILL in short sequence, under programs that write through shared mappings. Such a daemon is known
 //! by its lock on the pool's file, without a question to the mount; taking the mount away by force ends the wait.
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -168,29 +171,4 @@ fn clear_as_user(mount: &Mount) -> io::Result<()> {
         .stderr(Stdio::null())
         .status()?;
     if helper.success() { Ok(()) } else { Err(io::Error::other("fusermount3 failed")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LOCKS: &str = "1: FLOCK  ADVISORY  WRITE 471 fe:00:10207265 0 EOF\n\
-        2: POSIX  ADVISORY  WRITE 472 fe:00:10207265 0 EOF\n\
-        2: -> FLOCK  ADVISORY  WRITE 473 fe:00:10207265 0 EOF\n\
-        3: FLOCK  ADVISORY  READ 474 fe:00:7 0 EOF\n\
-        broken\n";
-
-    #[test]
-    fn who_holds_the_lock_is_found_and_who_waits_for_it_is_not() {
-        assert_eq!(lock_holders(LOCKS, "fe:00:10207265"), [471]);
-        assert_eq!(lock_holders(LOCKS, "fe:00:7"), [474]);
-        assert_eq!(lock_holders(LOCKS, "fe:00:8"), [0_u32; 0]);
-    }
-
-    #[test]
-    fn a_name_with_parentheses_hides_no_state() {
-        assert!(is_zombie("471 (one) Z fold) Z 418 418 0"));
-        assert!(!is_zombie("471 (one) Z fold) S 418 418 0"));
-        assert!(!is_zombie(""));
-    }
 }

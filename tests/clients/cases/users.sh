@@ -80,6 +80,19 @@ exec 9>&-
 wait "$claimer"
 setpriv --reuid 65534 --regid 65534 --clear-groups fusermount3 -u "$dir/home/claimed"
 
+# Seen: a killed daemon of a user waited in the kernel for its own file system. The user's next mount detached its mount and
+# no more: the daemon waited on and kept the pool's lock, where nobody could see it.
+[[ -d /sys/fs/fuse/connections ]] && mount -t fusectl none /sys/fs/fuse/connections
+python3 "$tools/stuck_daemon.py" 65534 "$dir/home/pool" "$dir/home/mnt" >"$dir/stuck" &
+stuck=$!
+wait_until 10 grep -q stuck "$dir/stuck"
+refused 1 'is in use' onefold pool check "$dir/home/pool"
+timeout 30 setpriv --reuid 65534 --regid 65534 --clear-groups env XDG_RUNTIME_DIR=/run/user \
+    "$ONEFOLD" pool mount --quiet --memory 128M "$dir/home/pool" "$dir/home/mnt"
+wait "$stuck"
+as_user pool umount "$dir/home/mnt" >/dev/null
+as_user pool check --quiet "$dir/home/pool"
+
 # What only its owner may read stays so through import, clone and export, whether the pool is mounted or not.
 make_image "$dir/private.raw" 4 1
 chmod 600 "$dir/private.raw"

@@ -1,5 +1,8 @@
 //! A connection to the kernel: mounted, agreed on, and served by several threads.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

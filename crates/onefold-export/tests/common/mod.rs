@@ -104,6 +104,11 @@ impl<D: BlockDevice + 'static> TestMount<D> {
         self.root().join(name)
     }
 
+    /// Returns the device under the pool.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
     /// Creates `name` and opens it for reading and writing.
     pub fn create(&self, name: &str) -> File {
         FileOptions::new().read(true).write(true).create_new(true).open(self.path(name)).unwrap()

@@ -21,6 +21,8 @@ pub(crate) mod load;
 pub(crate) mod metadata_run;
 pub(crate) mod open;
 pub(crate) mod space;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -262,3 +262,28 @@ fn an_outdated_fingerprint_never_lets_a_later_write_share_the_wrong_block() {
     pool.close().unwrap();
     assert_clean(&device);
 }
+
+/// What was wrong, found by reading: damaged data that a check had only counted, behind a thousand other problems, was not
+/// marked by the repair. Whoever wrote the right content again was given the wrong one.
+#[test]
+fn damaged_data_behind_a_thousand_other_problems_takes_no_new_readers() {
+    let device = sample();
+    let content = noise(2, 9000);
+    let blocks = device.image().blocks();
+    let (damaged, _) = blocks.iter().find(|(_, block)| block[..] == content[..4096]).expect("the file is stored");
+    flip(&device, *damaged, 100);
+    // Free blocks, each of them a problem of its own.
+    reseal(&device, BlockNo(2), |bitmap| bitmap[16 + 12_000 / 8..][..1600 / 8].fill(0xff));
+    let report = repaired(&device).unwrap();
+    assert!(report.problems_total > 1600 && report.problems.iter().all(|problem| problem.structure != "data"));
+    assert_eq!(report.problems_left, 1);
+    let left = checked(&device);
+    assert_eq!(left.problems_total, 1, "{left:#?}");
+    assert_eq!((left.problems[0].structure, left.problems[0].block), ("data", Some(*damaged)));
+    let pool = open(&device);
+    let again = make(&pool, Ino::ROOT, b"again", FileKind::Regular);
+    pool.write(again, 0, &content, Durability::Now).unwrap();
+    let mut bytes = vec![0; content.len()];
+    pool.read(again, 0, &mut bytes).unwrap();
+    assert!(bytes == content);
+}

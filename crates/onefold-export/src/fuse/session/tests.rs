@@ -1,0 +1,102 @@
+//! Kernels of other versions than the one that runs the tests, played: a socket stands for `/dev/fuse`.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+
+use onefold_block::BlockDevice;
+use onefold_block::device::MemoryDevice;
+use onefold_pool::{CreateOptions, Environment, FileKind, MEMORY_BYTES_MIN, NewFile, OpenOptions, Pool};
+
+use super::*;
+
+// By `linux/fuse.h`.
+const INIT: u32 = 26;
+const OPEN: u32 = 14;
+const FOPEN_DIRECT_IO: u32 = 1;
+const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+/// Of the second word of abilities.
+const DIRECT_IO_ALLOW_MMAP: u32 = 1 << 4;
+const REPLY_HEADER_BYTES: usize = 16;
+
+/// A kernel that has set up a connection.
+struct Kernel {
+    socket: UnixDatagram,
+    device: FuseDevice,
+    server: Server,
+    pool: Arc<Pool>,
+}
+
+impl Kernel {
+    /// Returns a kernel of version 7.`minor` that offers all abilities of the first word, and these of the second.
+    fn new(minor: u32, more_abilities: u32) -> Kernel {
+        let (socket, other) = UnixDatagram::pair().unwrap();
+        let device = FuseDevice::from(OwnedFd::from(other));
+        let offer: Vec<u8> =
+            [7, minor, 1 << 17, u32::MAX, more_abilities].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        socket.send(&request(INIT, 0, &offer)).unwrap();
+        let agreed = agree(&device, false).unwrap();
+        let mut reply = [0; REPLY_HEADER_BYTES + 64];
+        assert_eq!(socket.recv(&mut reply).unwrap(), reply.len());
+        let taken = u32::from_ne_bytes(reply[REPLY_HEADER_BYTES + 32..][..4].try_into().unwrap());
+        assert_eq!(taken & !more_abilities, 0, "what was not offered is not taken");
+
+        let pool = pool();
+        let options = MountOptions::new("test.pool");
+        let filesystem = PoolFilesystem::new(Arc::clone(&pool), &options, PathBuf::new());
+        let server = Server {
+            door: Door::new(filesystem, &options, agreed),
+            has_long_setxattr: agreed.has(Abilities::SETXATTR_EXT),
+            log: options.log.clone(),
+        };
+        Kernel { socket, device, server, pool }
+    }
+
+    /// Opens a file and returns how the door wants its content to be treated.
+    fn open(&self, node: Ino, flags: i32) -> u32 {
+        let body = [flags.to_ne_bytes(), [0; 4]].concat();
+        self.server.answer(&request(OPEN, node.0, &body), &self.device).unwrap();
+        let mut reply = [0; REPLY_HEADER_BYTES + 16];
+        assert_eq!(self.socket.recv(&mut reply).unwrap(), reply.len());
+        assert_eq!(reply[4..8], [0; 4], "no error");
+        u32::from_ne_bytes(reply[REPLY_HEADER_BYTES + 8..][..4].try_into().unwrap())
+    }
+}
+
+fn pool() -> Arc<Pool> {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(4096));
+    Pool::create(&device, &CreateOptions::default(), &Environment::system()).unwrap();
+    let options = OpenOptions { background: false, memory_bytes: MEMORY_BYTES_MIN, ..OpenOptions::default() };
+    Arc::new(Pool::open(device, options, Environment::system()).unwrap())
+}
+
+fn request(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(40 + body.len()).unwrap();
+    let mut bytes = [length.to_ne_bytes(), opcode.to_ne_bytes()].concat();
+    bytes.extend([1_u64.to_ne_bytes(), node.to_ne_bytes()].concat());
+    bytes.extend([0; 16]);
+    bytes.extend(body);
+    bytes
+}
+
+/// What was wrong, found by reading: a file that was opened with O_DIRECT bypassed the page cache on every kernel. Those
+/// before 6.6 do not allow shared mappings of such a file then, and keep cached pages that a direct write makes stale: a
+/// reader through the page cache saw old content.
+#[test]
+fn kernels_that_cannot_keep_the_page_cache_right_beside_direct_requests_do_o_direct_their_own_way() {
+    let bypass = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
+    for (minor, more_abilities, expected) in [
+        (31, 0, FOPEN_KEEP_CACHE),
+        (38, !DIRECT_IO_ALLOW_MMAP, FOPEN_KEEP_CACHE),
+        (39, DIRECT_IO_ALLOW_MMAP, bypass),
+        (44, u32::MAX, bypass),
+    ] {
+        let kernel = Kernel::new(minor, more_abilities);
+        let new = NewFile { kind: FileKind::Regular, mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let file = kernel.pool.create_file(Ino::ROOT, b"file", &new).unwrap().ino;
+        let asked = FOPEN_KEEP_CACHE | bypass;
+        assert_eq!(kernel.open(file, libc::O_RDWR | libc::O_DIRECT) & asked, expected, "kernel 7.{minor}");
+        assert_eq!(kernel.open(file, libc::O_RDWR) & asked, FOPEN_KEEP_CACHE, "kernel 7.{minor}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Operations that are run again: what they find out meanwhile.
+
+use std::sync::Arc;
+
+use onefold_block::clock::ManualClock;
+use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+use onefold_block::random::SeededRandom;
+use onefold_block::{BlockDevice, BlockNo};
+
+use super::Engine;
+use super::group_init::blank_group;
+use crate::error::{PoolError, Result};
+use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, GROUP_BLOCKS, STATE};
+use crate::format::header::{self, BlockKind, HEADER_BYTES};
+use crate::format::state::Field;
+use crate::format::store_page::BlockUse;
+use crate::meta::allocate::Run;
+use crate::meta::{Op, Privilege};
+use crate::options::{CreateOptions, Environment, OpenOptions};
+
+/// Less than any pool is opened with: the cache holds as few blocks as it ever does.
+const MEMORY_BYTES: u64 = 4 << 20;
+/// Free blocks at the end of the last group; all others are in use.
+const FREE: u64 = 64;
+
+fn environment() -> Environment {
+    Environment { clock: Arc::new(ManualClock::starting_at(1)), random: Arc::new(SeededRandom::new(1)) }
+}
+
+/// Opens a pool of so many groups, all of them full but the last. Nobody has written what fills them: its bitmaps say so.
+fn nearly_full(groups: u64) -> (Arc<FaultyDevice<MemoryDevice>>, Engine) {
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::new(groups * GROUP_BLOCKS), 1));
+    let seam: Arc<dyn BlockDevice> = device.clone();
+    super::format::create(&seam, &CreateOptions::default(), &environment()).unwrap();
+    let superblock = super::open::read_superblock(&*seam).unwrap();
+    let (geometry, pool_tag) = (superblock.geometry, superblock.pool_tag());
+    for (at, _, bytes) in blank_group(&geometry, pool_tag, groups - 1) {
+        device.write(at, &bytes).unwrap();
+    }
+    let last = geometry.bitmap_block(groups - 1, BITMAP_BLOCKS - 1);
+    for group in 0..groups {
+        for index in 0..BITMAP_BLOCKS {
+            let at = geometry.bitmap_block(group, index);
+            let mut bitmap = header::blank(pool_tag, BlockKind::Bitmap, at);
+            bitmap[HEADER_BYTES..].fill(0xff);
+            if at == last {
+                // Of the second bitmap block: the group's last blocks.
+                let end = HEADER_BYTES + (GROUP_BLOCKS % BITS_PER_BITMAP_BLOCK / 8) as usize;
+                bitmap[end - (FREE / 8) as usize..end].fill(0);
+            }
+            header::seal(&mut bitmap);
+            device.write(at, &bitmap).unwrap();
+        }
+    }
+    let mut state = [0; onefold_block::BLOCK_BYTES];
+    device.read(STATE, &mut state).unwrap();
+    state[Field::GroupsReady.range()].copy_from_slice(&groups.to_le_bytes());
+    header::seal(&mut state);
+    device.write(STATE, &state).unwrap();
+    let options = OpenOptions { background: false, memory_bytes: MEMORY_BYTES, ..OpenOptions::default() };
+    let engine = Engine::assemble(seam, superblock, options, environment()).unwrap();
+    (device, engine)
+}
+
+/// What was wrong, found by reading: each missing bitmap rolled the operation back, and with it what it had found out
+/// about the groups before; the next try began at the first group again. Where all bitmaps together did not fit the
+/// memory, no try ever came further than that: a large pool that was nearly full took no more data.
+#[test]
+fn what_is_known_of_full_groups_outlives_an_operation_that_is_run_again() {
+    // The bitmaps of that many do not fit the memory.
+    let groups = 1100;
+    let (device, engine) = nearly_full(groups);
+    // Each bitmap has to be read once. Twice is enough to tell.
+    device.fail(Call::Read, When::FromNth(device.count(Call::Read) + 2 * groups * BITMAP_BLOCKS), Fault::Io);
+    let found = engine.run(Privilege::Normal, |op| op.reserve_data(40, 0)).unwrap();
+    let first = BlockNo(groups * GROUP_BLOCKS - FREE);
+    assert_eq!(found, [Run { first, count: 40 }]);
+}
+
+/// The other way round: what an operation finds out after it has taken blocks itself is no longer true once they are
+/// given back.
+#[test]
+fn that_a_group_lacks_what_an_operation_took_is_forgotten_with_it() {
+    let (_, engine) = nearly_full(2);
+    let allocate = |op: &mut Op<'_>| op.allocate_metadata(BlockKind::TreePage, BlockUse::TreePage);
+    let mut most = 0;
+    let refused: Result<()> = engine.run(Privilege::Freeing, |op| {
+        let mut count = 0;
+        loop {
+            allocate(op)?;
+            count += 1;
+            most = most.max(count);
+        }
+    });
+    assert!(matches!(refused, Err(PoolError::NoSpace)), "{refused:?}");
+    assert_eq!(most, FREE, "it had taken them all");
+    let first = BlockNo(2 * GROUP_BLOCKS - FREE);
+    assert_eq!(engine.run(Privilege::Freeing, |op| allocate(op)).unwrap(), first);
+    let refused = engine.run(Privilege::Freeing, |op| {
+        op.reserve_data(FREE - 1, 0)?;
+        op.reserve_data(1, 0)
+    });
+    assert!(matches!(refused, Err(PoolError::NoSpace)), "{refused:?}");
+    let found = engine.run(Privilege::Freeing, |op| op.reserve_data(FREE - 1, 0)).unwrap();
+    assert_eq!(found, [Run { first: first.plus(1), count: FREE - 1 }]);
+}
