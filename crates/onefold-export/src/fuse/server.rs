@@ -21,7 +21,7 @@ pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
 /// Where the data of a write come to lie in a buffer: at a page, so that they go to the device as they are.
 const DATA_START: usize = BLOCK_BYTES;
-const REQUEST_START: usize = DATA_START - WriteHead::DATA_OFFSET;
+pub(super) const REQUEST_START: usize = DATA_START - WriteHead::DATA_OFFSET;
 /// Blocks of a buffer: what comes before the data, the data, and the rest of the longest other request.
 const BUFFER_BLOCKS: usize = 2 + REQUEST_BYTES_MAX as usize / BLOCK_BYTES;
 /// Unused buffers that are kept: more are only in use where the pool has the memory for them.
@@ -179,7 +179,7 @@ impl Server {
     ///
     /// # Errors
     /// When the request has no header: nobody can be answered, and what comes next can't be trusted either.
-    fn answer(&self, buffer: &mut AlignedBuffer, bytes: usize, device: &FuseDevice) -> io::Result<()> {
+    pub(super) fn answer(&self, buffer: &mut AlignedBuffer, bytes: usize, device: &FuseDevice) -> io::Result<()> {
         let request = REQUEST_START..REQUEST_START + bytes;
         let (header, _) = Header::decode(&buffer[request.clone()])
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;

@@ -4,10 +4,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
-use onefold_block::BlockDevice;
+use onefold_block::{AlignedBuffer, BlockDevice};
 use onefold_block::device::MemoryDevice;
 use onefold_pool::{CreateOptions, Environment, FileKind, MEMORY_BYTES_MIN, NewFile, OpenOptions, Pool};
 
+use super::super::server::REQUEST_START;
 use super::*;
 
 // By `linux/fuse.h`.
@@ -45,18 +46,17 @@ impl Kernel {
         let pool = pool();
         let options = MountOptions::new("test.pool");
         let filesystem = PoolFilesystem::new(Arc::clone(&pool), &options, PathBuf::new());
-        let server = Server {
-            door: Door::new(filesystem, &options, agreed),
-            has_long_setxattr: agreed.has(Abilities::SETXATTR_EXT),
-            log: options.log.clone(),
-        };
+        let server = Server::new(filesystem, &options, agreed);
         Kernel { socket, device, server, pool }
     }
 
     /// Opens a file and returns how the door wants its content to be treated.
     fn open(&self, node: Ino, flags: i32) -> u32 {
         let body = [flags.to_ne_bytes(), [0; 4]].concat();
-        self.server.answer(&request(OPEN, node.0, &body), &self.device).unwrap();
+        let request = request(OPEN, node.0, &body);
+        let mut buffer = AlignedBuffer::zeroed(2);
+        buffer[REQUEST_START..REQUEST_START + request.len()].copy_from_slice(&request);
+        self.server.answer(&mut buffer, request.len(), &self.device).unwrap();
         let mut reply = [0; REPLY_HEADER_BYTES + 16];
         assert_eq!(self.socket.recv(&mut reply).unwrap(), reply.len());
         assert_eq!(reply[4..8], [0; 4], "no error");
