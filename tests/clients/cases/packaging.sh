@@ -49,7 +49,8 @@ exec 8<"$mnt/file"
 is_mounted "$mnt" && fail "a forced and lazy unmount leaves the mount"
 fails_with 'not connected' cat <&8
 exec 8<&-
-mount -t fuse.onefold "$pool" "$mnt"
+# With the helper, or the check could come before the daemon has closed the pool.
+mount -t fuse.onefold -o uhelper=fuse.onefold "$pool" "$mnt"
 umount "$mnt"
 check_pool
 
