@@ -264,7 +264,8 @@ fn a_panic_within_a_request_is_answered_and_stops_the_pool() {
         let failed = match request {
             // Not through the page cache: the kernel reads once more what it could not read ahead.
             "read" => read_directly(&mount.path("file")),
-            _ => other.write_all_at(&marked(2), 0),
+            // It may be answered before it is carried out; what makes it durable is not.
+            _ => other.write_all_at(&marked(2), 0).and_then(|()| other.sync_all()),
         };
         assert_eq!(errno(failed), Some(Errno::IO), "{request}");
         assert!(!mount.device().is_armed.load(Ordering::Relaxed), "the bug was met");

@@ -27,6 +27,7 @@
 mod line;
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BLOCK_BYTES_U64};
@@ -81,7 +82,9 @@ struct Turn<'e> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.engine.stop(&PoolError::Invalid("a write ended in an internal error"));
+            // Nobody knows what it left undone.
+            let cause = || "a bug: the daemon panicked at an accepted write".to_owned();
+            self.engine.meta().stopped.get_or_insert_with(cause);
         }
         if self.set_aside > 0 {
             self.engine.meta().set_aside -= self.set_aside;
@@ -195,7 +198,8 @@ impl Engine {
     /// Carries out the next accepted writes; waits for some. False when it is time to end.
     pub(crate) fn work_behind(&self) -> bool {
         let Some(batch) = self.behind.take() else { return false };
-        self.carry_out(batch);
+        // A panic has stopped the pool. Those who wait for what was accepted are told so, by a worker that goes on.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.carry_out(batch)));
         true
     }
 

@@ -72,7 +72,7 @@ fn what_is_known_of_full_groups_outlives_an_operation_that_is_run_again() {
     let (device, engine) = nearly_full(groups);
     // Each bitmap has to be read once. Twice is enough to tell.
     device.fail(Call::Read, When::FromNth(device.count(Call::Read) + 2 * groups * BITMAP_BLOCKS), Fault::Io);
-    let found = engine.run(Privilege::Normal, |op| op.reserve_data(40, 0)).unwrap();
+    let found = engine.run(Privilege::Normal, |op| op.reserve_data(40, 0, 0)).unwrap();
     let first = BlockNo(groups * GROUP_BLOCKS - FREE);
     assert_eq!(found, [Run { first, count: 40 }]);
 }
@@ -97,10 +97,10 @@ fn that_a_group_lacks_what_an_operation_took_is_forgotten_with_it() {
     let first = BlockNo(2 * GROUP_BLOCKS - FREE);
     assert_eq!(engine.run(Privilege::Freeing, |op| allocate(op)).unwrap(), first);
     let refused = engine.run(Privilege::Freeing, |op| {
-        op.reserve_data(FREE - 1, 0)?;
-        op.reserve_data(1, 0)
+        op.reserve_data(FREE - 1, 0, 0)?;
+        op.reserve_data(1, 0, 0)
     });
     assert!(matches!(refused, Err(PoolError::NoSpace)), "{refused:?}");
-    let found = engine.run(Privilege::Freeing, |op| op.reserve_data(FREE - 1, 0)).unwrap();
+    let found = engine.run(Privilege::Freeing, |op| op.reserve_data(FREE - 1, 0, 0)).unwrap();
     assert_eq!(found, [Run { first: first.plus(1), count: FREE - 1 }]);
 }
