@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::io;
 use std::sync::Arc;
 
 use common::observe::{check_clean, check_sums, seen};
 use common::{Dice, behind, environment, letter, open, quiet, regular, write_as_doors_do};
 use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
-use onefold_block::{AlignedBuffer, BlockDevice};
+use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 use onefold_pool::{CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, Reading, SetAttr};
+use parking_lot::{Condvar, Mutex};
 
 const BLOCK: u64 = 4096;
 
@@ -285,4 +287,78 @@ fn what_is_durable_includes_all_that_was_accepted_before() {
     let device: Arc<dyn BlockDevice> = device;
     let pool = open(&device, &quiet());
     assert!(read(&pool, one, 0, 40) == letters(1, 30));
+}
+
+/// How a block begins that is held up on its way to the device.
+const MARK: &[u8] = b"held up";
+
+/// A device that holds a marked block up until it is told to let it pass.
+struct Gate {
+    inner: MemoryDevice,
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.is_open.lock() = true;
+        self.opened.notify_all();
+    }
+}
+
+impl BlockDevice for Gate {
+    fn block_count(&self) -> io::Result<u64> {
+        self.inner.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.inner.read(first, into)
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        if from.starts_with(MARK) {
+            let mut is_open = self.is_open.lock();
+            while !*is_open {
+                self.opened.wait(&mut is_open);
+            }
+        }
+        self.inner.write(first, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        self.inner.discard(first, count)
+    }
+}
+
+#[test]
+fn nothing_becomes_durable_before_what_was_accepted_earlier() {
+    let inner = MemoryDevice::new(16_384);
+    let gate = Arc::new(Gate { inner, is_open: Mutex::new(false), opened: Condvar::new() });
+    let pool = new_pool(&gate, &with_workers());
+    let (first, later) = (create(&pool, "first"), create(&pool, "later"));
+    pool.fsync(later).expect("is durable");
+    let mut marked = letter(1);
+    marked[..MARK.len()].copy_from_slice(MARK);
+    accept(&pool, first, 0, &marked).expect("accepted");
+    // Scattered, so that the small journal is full of map leaves soon, and a worker has to commit by itself.
+    for place in 0..400 {
+        accept(&pool, later, place * 509, &letters(100 + place, 1)).expect("accepted");
+    }
+    std::thread::scope(|scope| {
+        // Helps with the rest.
+        scope.spawn(|| assert_eq!(pool.attr(later).expect("is there").size_bytes, (399 * 509 + 1) * BLOCK));
+        // Time for all of it, if nobody waited for his turn.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let image: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(gate.inner.image()));
+        let durable = open(&image, &quiet()).attr(later).expect("was promised").size_bytes;
+        gate.open();
+        assert_eq!(durable, 0);
+    });
+    pool.fsync(later).expect("is durable");
+    assert!(read(&pool, first, 0, 1) == marked && read(&pool, later, 399 * 509, 1) == letters(499, 1));
+    pool.close().expect("closes");
 }

@@ -37,7 +37,7 @@ use super::range_lock::Access;
 use super::write::Store;
 use crate::attr::{Durability, Ino};
 use crate::engine::Engine;
-use crate::error::{PoolError, Result};
+use crate::error::Result;
 use crate::format::inode::Inode;
 use crate::format::map_node::{FAN_OUT, LEVELS_MAX};
 use crate::format::state::Field;
@@ -212,13 +212,15 @@ impl Engine {
         }
         // One by one: the others of a batch are not to suffer from one that can't be done, and a small journal takes a
         // large write in several transactions.
+        let turn = batch.first().map_or(0, |first| first.number);
         for accepted in batch {
             let request = WriteRequest {
                 ino: accepted.ino,
                 offset: accepted.first * BLOCK_BYTES_U64,
                 bytes: &accepted.buffer[accepted.range.clone()],
                 now: accepted.now,
-                after: accepted.number,
+                // All of the batch take effect before the next turn: none may wait for another of them.
+                after: turn,
                 // It was accepted: it may take what is kept for operations that free space.
                 privilege: Privilege::Freeing,
             };
