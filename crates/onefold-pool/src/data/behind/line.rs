@@ -9,10 +9,15 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 use crate::attr::Ino;
 use crate::data::range_lock::RangeTicket;
 use crate::error::PoolError;
+use crate::format::map_node::FAN_OUT;
 use crate::sync::{Condvar, Mutex};
 
 /// Blocks that are stored together at most.
 pub(super) const BATCH_BLOCKS: usize = 256;
+
+/// Leaves of the file's map that a batch changes at most: all may have to be copied or made, with a path of nodes to
+/// each, and one operation takes no more metadata blocks than one run kept for them has.
+const BATCH_LEAVES: usize = 56;
 
 /// Writes in the line at most, however small: each holds a range that others compare theirs with.
 const WRITES_MAX: u64 = 512;
@@ -38,6 +43,11 @@ pub(super) struct Accepted {
 impl Accepted {
     pub(super) fn block_count(&self) -> usize {
         self.range.len() / BLOCK_BYTES
+    }
+
+    /// Returns the leaves of the file's map that name its blocks, by number.
+    fn leaves(&self) -> impl Iterator<Item = u64> + use<> {
+        self.first / FAN_OUT..=(self.first + self.block_count() as u64 - 1) / FAN_OUT
     }
 }
 
@@ -87,11 +97,15 @@ impl State {
     fn take_batch(&mut self) -> Option<Vec<Accepted>> {
         let first = self.waiting.front()?;
         let (ino, mut blocks, mut count) = (first.ino, 0, 0);
+        let mut leaves: Vec<u64> = Vec::new();
         for accepted in &self.waiting {
             blocks += accepted.block_count();
-            if accepted.ino != ino || (count > 0 && blocks > BATCH_BLOCKS) {
+            let new: Vec<u64> = accepted.leaves().filter(|leaf| !leaves.contains(leaf)).collect();
+            let is_too_much = blocks > BATCH_BLOCKS || leaves.len() + new.len() > BATCH_LEAVES;
+            if accepted.ino != ino || (count > 0 && is_too_much) {
                 break;
             }
+            leaves.extend(new);
             count += 1;
         }
         Some(self.waiting.drain(..count).collect())
