@@ -43,10 +43,12 @@ def main():
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], epilog=list_of_rows(), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = [row.name for row in ROWS]
     quick = os.environ.get("QUICK", "") not in ("", "0")
-    parser.add_argument("--only", metavar="ROW", action="append", choices=names, help=f"one of {', '.join(names)}")
+    parser.add_argument("--only", metavar="ROW", action="append", choices=names, help="only this row; may be given again")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", default=quick, help="under 3 minutes (or QUICK=1)")
     size.add_argument("--tiny", action="store_true", help="only shows that everything works; its figures mean nothing")
@@ -61,6 +63,13 @@ def parse():
     if arguments.rounds is not None and arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
     return arguments
+
+
+def list_of_rows():
+    """Returns each row's name with the first line that it adds to the table."""
+    width = max(len(row.name) for row in ROWS)
+    lines = [f"  {row.name:<{width}}  {row.lines[0].title}" for row in ROWS]
+    return "\n".join(["rows, and the first line of each:", *lines])
 
 
 def default_folder():
@@ -89,6 +98,7 @@ def measure(arguments):
             with workplace.uninterrupted():
                 bench.close()
             report.write_json(run, arguments.json or folder / "last.json")
+    say(report.timetable(run))
     text = report.markdown(run)
     print(text)
     if arguments.update:
@@ -111,7 +121,7 @@ def sizes(chosen):
     mib = 1 << 20
     return {
         "sizes": f"files of {chosen.file_bytes // mib} MiB on disks of {chosen.device_bytes // mib} MiB, "
-        f"{chosen.small_files} small files, {chosen.rounds} rounds, pool memory {chosen.memory}",
+        f"{chosen.small_files} small files, up to {chosen.rounds} rounds, pool memory {chosen.memory}",
         "image": f"`{chosen.image.name}`, {chosen.image.stat().st_size // mib} MiB" if chosen.image else "none",
     }
 

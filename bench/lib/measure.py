@@ -86,6 +86,10 @@ class Measured:
     def add(self, side, sample):
         self.samples.setdefault(side, []).append(sample)
 
+    def rounds(self):
+        """Returns how often it was measured."""
+        return max((len(samples) for samples in self.samples.values()), default=0)
+
     def spread(self, side):
         return Spread.of(sample.value for sample in self.samples.get(side, []))
 

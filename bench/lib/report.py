@@ -27,6 +27,9 @@ def markdown(run):
             lines += [f"| {line.title} | {results.what} | | | {line.goal} | | | {command} |" for line in row.lines]
             notes.append(f"- {row.name}: {results.what}: {results.why}.")
             continue
+        done, wanted = min(result.rounds() for result in results), row.rounds(run.settings)
+        if done < wanted:
+            notes.append(f"- {row.name}: {done} of {wanted} rounds, then its time was up.")
         for result in results:
             lines.append(table_line(result, command))
             shared = result.shared_part()
@@ -67,6 +70,12 @@ def number(value):
     return f"{value:,.0f}"
 
 
+def timetable(run):
+    """Returns how long each row took, for people who want to know where the time of a run went."""
+    lines = [f"{seconds:6.0f} s  {name}" for name, seconds in run.seconds.items()]
+    return "\n".join(["how long each row took:", *lines, f"{sum(run.seconds.values()):6.0f} s  together"])
+
+
 def write_json(run, path):
     """Writes every sample of a run."""
     rows = {}
@@ -83,7 +92,13 @@ def write_json(run, path):
             }
             for result in results
         }
-    document = {"facts": run.facts, "settings": asdict(run.settings), "complete": run.complete, "rows": rows}
+    document = {
+        "facts": run.facts,
+        "settings": asdict(run.settings),
+        "complete": run.complete,
+        "seconds": run.seconds,
+        "rows": rows,
+    }
     # The image's path is the one value that JSON has no form of its own for.
     write_whole(path, json.dumps(document, indent=1, default=os.fspath) + "\n")
 

@@ -19,6 +19,8 @@ class Run:
     facts: dict
     settings: Settings
     measured: list = field(default_factory=list)
+    # How long each row took, by its name.
+    seconds: dict = field(default_factory=dict)
     complete: bool = False
 
     def failed(self):
@@ -50,11 +52,12 @@ class Bench:
         started = time.monotonic()
         for row in rows:
             say(f"[{time.monotonic() - started:4.0f} s] {row.name}")
-            missing = row.missing(self.settings)
+            missing = row.why_not(self.settings)
             if missing is not None:
                 say(f"  left out: {missing}")
                 run.measured.append((row, NotMeasured("not measured", missing)))
                 continue
+            row_started = time.monotonic()
             try:
                 results = self.measure(row)
             except (BenchError, OSError) as error:
@@ -63,21 +66,26 @@ class Bench:
                 self._start_anew()
             else:
                 run.measured.append((row, results))
+            run.seconds[row.name] = time.monotonic() - row_started
         run.complete = True
         say(f"[{time.monotonic() - started:4.0f} s] done")
 
     def measure(self, row):
         results = {line.key: Measured(line) for line in row.lines}
+        clock = RowClock(row, self.settings)
         sides = [side for side in self.sides if side.name in row.sides]
         for side in sides:
             row.prepare(side, self.settings)
         for round_no in range(row.rounds(self.settings)):
+            clock.begin_round()
             # Who goes first changes from round to round, in case going first matters.
             for side in sides if round_no % 2 == 0 else reversed(sides):
                 for settling in self.sides:
                     settling.settle()
                 for key, sample in row.measure(side, self.settings, round_no).items():
                     results[key].add(side.name, sample)
+            if clock.is_up():
+                break
         for side in sides:
             row.finish(side, self.settings)
         return list(results.values())
@@ -89,6 +97,25 @@ class Bench:
     def close(self):
         for side in self.sides:
             side.close()
+
+
+class RowClock:
+    """Tells when a row has had its time, so that a slow disk or a slow row makes fewer rounds, not a longer run."""
+
+    def __init__(self, row, settings):
+        self._seconds_max = settings.row_seconds * row.share_of_time
+        self._started = time.monotonic()
+        self._round_started = self._started
+        self._longest_round = 0.0
+
+    def begin_round(self):
+        self._round_started = time.monotonic()
+
+    def is_up(self):
+        """Tells, after a round, whether another as long as the longest so far would end too late."""
+        now = time.monotonic()
+        self._longest_round = max(self._longest_round, now - self._round_started)
+        return now - self._started + self._longest_round > self._seconds_max
 
 
 def one_line(error):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,8 @@ class Settings:
 
     mode: str
     rounds: int
+    # What a row may take as a rule: see `share_of_time` in rows/row.py.
+    row_seconds: float
     # Each side's disk. It holds two large files, or one and an image.
     device_bytes: int
     file_bytes: int
@@ -28,26 +30,29 @@ class Settings:
 FULL = Settings(
     mode="full",
     rounds=5,
-    device_bytes=5632 * MIB,
-    file_bytes=2048 * MIB,
-    fio_seconds=8,
+    row_seconds=40,
+    device_bytes=10 * GIB,
+    file_bytes=4 * GIB,
+    fio_seconds=4,
     fsync_file_bytes=256 * MIB,
-    fsync_seconds=5,
-    small_files=20_000,
+    fsync_seconds=3,
+    small_files=10_000,
 )
 QUICK = Settings(
     mode="quick",
     rounds=3,
-    device_bytes=2560 * MIB,
+    row_seconds=6,
+    device_bytes=1536 * MIB,
     file_bytes=512 * MIB,
-    fio_seconds=2,
+    fio_seconds=1,
     fsync_file_bytes=64 * MIB,
     fsync_seconds=1,
-    small_files=3_000,
+    small_files=2_000,
 )
 TINY = Settings(
     mode="tiny",
     rounds=1,
+    row_seconds=60,
     device_bytes=320 * MIB,
     file_bytes=16 * MIB,
     fio_seconds=1,

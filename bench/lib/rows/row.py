@@ -20,9 +20,19 @@ class Row:
     lines = ()
     # Sides on which it makes sense.
     sides = ("pool", "ext4")
+    # How many times as long as other rows it may take before it gets no more rounds.
+    share_of_time = 1.0
+    # Whether a quick run has time for it.
+    in_quick = True
 
     def rounds(self, settings):
         return settings.rounds
+
+    def why_not(self, settings):
+        """Returns why the row is left out of this run, None where it is not."""
+        if settings.mode == "quick" and not self.in_quick:
+            return "too long for a quick run"
+        return self.missing(settings)
 
     def missing(self, settings):
         """Returns what the row cannot do without and has not got, None where it has all."""
