@@ -11,8 +11,13 @@ import mmap
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-from data import BLOCK_BYTES, CHUNK_BYTES, UniqueData
+from data import BLOCK_BYTES, CHUNK_BLOCKS, CHUNK_BYTES, ImageData, OverwrittenData, ShuffledData, UniqueData
+
+
+# Streams of one job differ in their seeds by as much as no number of rounds reaches.
+SEEDS_BETWEEN_STREAMS = 100
 
 
 class Stopwatch:
@@ -32,15 +37,53 @@ class Stopwatch:
 
 def write(arguments):
     """Writes a new file and syncs it."""
-    data = UniqueData(arguments.seed)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | (os.O_DIRECT if arguments.direct else 0)
-    file = os.open(arguments.path, flags, 0o644)
+    data = data_of(arguments)
+    file = open_new(arguments.path, arguments)
     with Stopwatch() as watch:
-        for index in range(arguments.bytes // CHUNK_BYTES):
-            write_all(file, data.chunk(index))
-        os.fsync(file)
+        fill(file, data, arguments.bytes)
     os.close(file)
     return watch.result()
+
+
+def write_streams(arguments):
+    """Writes several new files at once, each with a thread of its own, and syncs each; `--bytes` is of each."""
+    datas = [UniqueData(arguments.seed + SEEDS_BETWEEN_STREAMS * number) for number in range(arguments.count)]
+    files = [open_new(f"{arguments.path}-{number}", arguments) for number in range(arguments.count)]
+    with Stopwatch() as watch:
+        in_threads(fill, [(file, data, arguments.bytes) for file, data in zip(files, datas)])
+    for file in files:
+        os.close(file)
+    return watch.result()
+
+
+def data_of(arguments):
+    """Returns the data that the arguments describe."""
+    if arguments.data == "shuffled":
+        seeds = range(arguments.seed, arguments.seed + arguments.count)
+        blocks = arguments.bytes // BLOCK_BYTES // arguments.count
+        return ShuffledData(seeds, blocks, arguments.run_bytes // BLOCK_BYTES, order_seed=arguments.seed)
+    if arguments.data == "overwritten":
+        return OverwrittenData(arguments.seed, arguments.overwriting_seed, arguments.bytes // BLOCK_BYTES)
+    if arguments.data == "image":
+        return ImageData(arguments.seed, arguments.count, arguments.bytes // CHUNK_BYTES)
+    return UniqueData(arguments.seed)
+
+
+def open_new(path, arguments):
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | (os.O_DIRECT if arguments.direct else 0), 0o644)
+
+
+def fill(file, data, length):
+    for index in range(length // CHUNK_BYTES):
+        write_all(file, data.chunk(index))
+    os.fsync(file)
+
+
+def in_threads(job, calls):
+    """Runs a job for each tuple of arguments, all at once; the first failure ends the program."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for done in [pool.submit(job, *call) for call in calls]:
+            done.result()
 
 
 def write_all(file, chunk):
@@ -49,15 +92,15 @@ def write_all(file, chunk):
 
 
 def read(arguments):
-    """Reads a file that `write` made from the same seed; fails where a chunk begins with something else."""
-    data = UniqueData(arguments.seed)
+    """Reads a file that holds what the arguments describe; fails where a chunk begins with something else."""
+    data = data_of(arguments)
     buffer = mmap.mmap(-1, CHUNK_BYTES)
     stamps = memoryview(buffer).cast("Q")
     file = os.open(arguments.path, os.O_RDONLY | (os.O_DIRECT if arguments.direct else 0))
     with Stopwatch() as watch:
         for index in range(arguments.bytes // CHUNK_BYTES):
             got = os.readv(file, [buffer])
-            if got != CHUNK_BYTES or stamps[0] != data.stamp(index * (CHUNK_BYTES // BLOCK_BYTES)):
+            if got != CHUNK_BYTES or stamps[0] != data.stamp(index * CHUNK_BLOCKS):
                 sys.exit(f"chunk {index} of {arguments.path} is not what was written: {got} bytes, {stamps[0]:#x}")
     os.close(file)
     return watch.result()
@@ -85,15 +128,26 @@ def poke(arguments):
     return watch.result(sync_seconds=syncing.seconds)
 
 
+def overwrite(arguments):
+    """Overwrites a tenth of a file's blocks, one by one at random places, then syncs it."""
+    data = OverwrittenData(arguments.seed, arguments.overwriting_seed, arguments.bytes // BLOCK_BYTES)
+    file = os.open(arguments.path, os.O_WRONLY)
+    with Stopwatch() as watch:
+        for block in data.places:
+            os.pwrite(file, data.new_block(block), block * BLOCK_BYTES)
+        os.fsync(file)
+    os.close(file)
+    return watch.result()
+
+
 def create_files(arguments):
     """Makes files of one block each in one folder, then syncs the folder."""
     data = UniqueData(arguments.seed)
-    blocks_per_chunk = CHUNK_BYTES // BLOCK_BYTES
     with Stopwatch() as watch:
         for number in range(arguments.count):
-            if number % blocks_per_chunk == 0:
-                chunk = data.chunk(number // blocks_per_chunk)
-            start = number % blocks_per_chunk * BLOCK_BYTES
+            if number % CHUNK_BLOCKS == 0:
+                chunk = data.chunk(number // CHUNK_BLOCKS)
+            start = number % CHUNK_BLOCKS * BLOCK_BYTES
             file = os.open(small_file(arguments, number), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             os.write(file, chunk[start : start + BLOCK_BYTES])
             os.close(file)
@@ -131,7 +185,9 @@ def sync_folder(path):
 
 JOBS = {
     job.__name__.replace("_", "-"): job
-    for job in (write, read, sync, poke, create_files, stat_files, unlink_files)
+    for job in (
+        write, write_streams, read, sync, poke, overwrite, create_files, stat_files, unlink_files
+    )
 }
 
 
@@ -140,8 +196,11 @@ def main():
     parser.add_argument("job", choices=JOBS)
     parser.add_argument("path")
     parser.add_argument("--bytes", type=int, default=0, help="length of the file, whole MiB")
-    parser.add_argument("--count", type=int, default=0, help="number of small files")
+    parser.add_argument("--count", type=int, default=0, help="number of files or streams, or an image's number")
     parser.add_argument("--seed", type=int, default=1, help="which stream of data")
+    parser.add_argument("--data", choices=("unique", "shuffled", "overwritten", "image"), default="unique")
+    parser.add_argument("--run-bytes", type=int, default=BLOCK_BYTES, help="what stays together in shuffled data")
+    parser.add_argument("--overwriting-seed", type=int, default=2, help="which stream overwrites")
     parser.add_argument("--direct", action="store_true", help="open with O_DIRECT")
     arguments = parser.parse_args()
     if arguments.bytes % CHUNK_BYTES:

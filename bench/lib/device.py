@@ -2,7 +2,7 @@
 
 import os
 
-from . import system
+from . import cgroup, system
 from .data import CHUNK_BYTES, UniqueData
 
 # Data of the benchmarks never has this seed, so nothing is a duplicate of what the disk held before.
@@ -47,4 +47,5 @@ def attach_loop(path):
 def detach_loops(path):
     """Takes away every loop device on a file."""
     for line in system.run("losetup", "--noheadings", "--output", "NAME", "--associated", path).text.split():
+        cgroup.full_speed(line)
         system.run("losetup", "--detach", line)

@@ -17,6 +17,9 @@ class Settings:
     # Each side's disk. It holds two large files, or one and an image.
     device_bytes: int
     file_bytes: int
+    # Of the files that are written with 4 KiB in each call, and of those that lie in bits and pieces.
+    small_writes_bytes: int
+    layout_bytes: int
     fio_seconds: int
     fsync_file_bytes: int
     fsync_seconds: int
@@ -33,6 +36,8 @@ FULL = Settings(
     row_seconds=40,
     device_bytes=10 * GIB,
     file_bytes=4 * GIB,
+    small_writes_bytes=GIB,
+    layout_bytes=2 * GIB,
     fio_seconds=4,
     fsync_file_bytes=256 * MIB,
     fsync_seconds=3,
@@ -44,6 +49,8 @@ QUICK = Settings(
     row_seconds=6,
     device_bytes=1536 * MIB,
     file_bytes=512 * MIB,
+    small_writes_bytes=128 * MIB,
+    layout_bytes=256 * MIB,
     fio_seconds=1,
     fsync_file_bytes=64 * MIB,
     fsync_seconds=1,
@@ -55,6 +62,8 @@ TINY = Settings(
     row_seconds=60,
     device_bytes=320 * MIB,
     file_bytes=16 * MIB,
+    small_writes_bytes=4 * MIB,
+    layout_bytes=16 * MIB,
     fio_seconds=1,
     fsync_file_bytes=8 * MIB,
     fsync_seconds=1,

@@ -9,11 +9,12 @@ import os
 import signal
 import sys
 import time
+import zlib
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import device, system
+from . import cgroup, device, system
 from .measure import Cost
 
 CLIENT = Path(__file__).with_name("client.py")
@@ -34,6 +35,12 @@ class Side(ABC):
         self.device = folder / f"{self.name}.device"
         self.mountpoint = folder / f"{self.name}.mount"
         self.mountpoint.mkdir(exist_ok=True)
+        # The loop device on the device's file, where the file system goes through one.
+        self.loop = None
+        # Options of `pool mount` for as long as a row wants them, in place of the run's own.
+        self.options = {}
+        # The control group that everything runs in, where a row wants one.
+        self.group = None
 
     @abstractmethod
     def format(self):
@@ -71,6 +78,43 @@ class Side(ABC):
             self.path(name).unlink(missing_ok=True)
         self.settle()
 
+    def remount(self, group=None, **options):
+        """Mounts it anew; with options of `pool mount`, which mean nothing to ext4, and in a control group.
+
+        Both stay for client and daemon until the next `remount`, or until the row has failed.
+        """
+        self.unmount()
+        self._leave_group()
+        self.group, self.options = group, options
+        self.mount()
+
+    def _leave_group(self):
+        if self.group is not None:
+            self.group.close()
+        self.group, self.options = None, {}
+
+    def slow_down(self, bytes_per_second):
+        """Puts it on a disk that moves at most so many bytes a second each way, until `full_speed`."""
+        self.unmount()
+        if self.loop is None:
+            self.loop = device.attach_loop(self.device)
+        self.group = cgroup.slowed_disk(self.group_name(), self.loop, bytes_per_second)
+        self.mount()
+
+    def full_speed(self):
+        """Takes away what `slow_down` did."""
+        self.unmount()
+        self._leave_group()
+        self._drop_loop()
+        self.mount()
+
+    def _drop_loop(self):
+        """Gives up a loop device that the file system can do without."""
+
+    def group_name(self):
+        """Returns a name for a control group: the same for the next run in the same folder."""
+        return f"onefold-bench-{zlib.crc32(os.fsencode(self.device)):08x}"
+
     def make_cold(self):
         """Empties every cache: the kernel's by dropping it, the server's by ending it."""
         self.unmount()
@@ -80,9 +124,9 @@ class Side(ABC):
 
     def client(self, job, path, **options):
         """Runs the client program; returns its answer and what it cost."""
-        words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
+        words = as_words(options)
         with self.cost_of() as cost:
-            finished = system.run(sys.executable, "-B", CLIENT, job, path, *words)
+            finished = system.run(sys.executable, "-B", CLIENT, job, path, *words, group=self.group)
         answer = json.loads(finished.text)
         # The start of the interpreter is not the client's work.
         cost.client_seconds = answer["cpu_seconds"]
@@ -91,7 +135,7 @@ class Side(ABC):
     def command(self, *words):
         """Runs any other program; returns what it printed and took, and what it cost."""
         with self.cost_of() as cost:
-            finished = system.run(*words)
+            finished = system.run(*words, group=self.group)
         cost.client_seconds = finished.cpu_seconds
         return finished, cost
 
@@ -125,9 +169,11 @@ class PoolSide(Side):
             raise system.BenchError(f"`pool create` has punched holes into {self.device}: the sides are not equal")
 
     def mount(self):
+        options = as_words({"memory": self.memory} | self.options)
         mounted = system.run(
-            self.onefold, "--json", "pool", "mount", "--memory", self.memory, self.device, self.mountpoint
-        )
+            self.onefold, "--json", "pool", "mount", *options, self.loop or self.device, self.mountpoint,
+            group=self.group,
+        )  # fmt: skip
         self.daemon = json.loads(mounted.text)["process"]
 
     def unmount(self):
@@ -169,6 +215,13 @@ class PoolSide(Side):
             except system.BenchError:
                 self._kill()
         self.daemon = None
+        self._leave_group()
+        self._drop_loop()
+
+    def _drop_loop(self):
+        if self.device.exists():
+            device.detach_loops(self.device)
+        self.loop = None
 
     def _kill(self):
         """Ends a daemon that does not unmount, first kindly; its mount goes in any case."""
@@ -184,10 +237,6 @@ class Ext4Side(Side):
     """ext4 as mkfs makes it, on a loop device."""
 
     name = "ext4"
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        self.loop = None
 
     def format(self):
         self.loop = device.attach_loop(self.device)
@@ -207,9 +256,15 @@ class Ext4Side(Side):
                 self.unmount()
             except system.BenchError:
                 system.run("umount", "--lazy", self.mountpoint)
+        self._leave_group()
         if self.device.exists():
             device.detach_loops(self.device)
         self.loop = None
+
+
+def as_words(options):
+    """Returns options as a command takes them; one that is True has no value."""
+    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
 
 
 def sync_folder(path):

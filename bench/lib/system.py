@@ -27,8 +27,8 @@ class Finished:
     cpu_seconds: float
 
 
-def run(*command, timeout=COMMAND_SECONDS_MAX):
-    """Runs a program to its end.
+def run(*command, timeout=COMMAND_SECONDS_MAX, group=None):
+    """Runs a program to its end, in a control group where one is given.
 
     Raises BenchError, with the program's own words, where it fails, is missing or does not end.
     """
@@ -36,10 +36,11 @@ def run(*command, timeout=COMMAND_SECONDS_MAX):
     cpu, started = children_cpu_seconds(), time.perf_counter()
     try:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-    except OSError as error:
-        raise BenchError(f"cannot run {command[0]}: {error.strerror}") from error
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=group and group.join,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BenchError(f"cannot run {command[0]}: {getattr(error, 'strerror', None) or error}") from error
     try:
         out, err = process.communicate(timeout=timeout)
     except BaseException as reason:

@@ -64,6 +64,37 @@ class Client(unittest.TestCase):
         changed = {at // 4096 for at in range(len(before)) if before[at] != after[at]}
         self.assertEqual((changed, len(after)), ({256}, len(before)))
 
+    def test_streams_written_at_once_are_all_whole_and_all_different(self):
+        self.done("write-streams", self.path, "--count=2", f"--bytes={2 * CHUNK_BYTES}", "--seed=5")
+        for number, seed in ((0, 5), (1, 105)):
+            self.done("read", f"{self.path}-{number}", f"--bytes={2 * CHUNK_BYTES}", f"--seed={seed}")
+            self.assertEqual(os.path.getsize(f"{self.path}-{number}"), 2 * CHUNK_BYTES)
+
+    def test_a_stream_that_fails_fails_the_job(self):
+        os.mkdir(f"{self.path}-1")
+        finished = self.client("write-streams", self.path, "--count=2", f"--bytes={CHUNK_BYTES}")
+        self.assertNotEqual(finished.returncode, 0)
+
+    def test_shuffled_data_is_read_back_as_it_was_written(self):
+        words = ("--data=shuffled", f"--bytes={4 * CHUNK_BYTES}", "--count=2", "--seed=5", "--run-bytes=65536")
+        self.done("write", self.path, *words)
+        self.done("read", self.path, *words)
+        self.assertNotEqual(self.client("read", self.path, *words[:-1]).returncode, 0)
+
+    def test_an_overwritten_file_is_read_back_and_told_from_one_that_is_not(self):
+        # So long that some chunk begins with an overwritten block.
+        words = (f"--bytes={64 * CHUNK_BYTES}", "--seed=5", "--overwriting-seed=6")
+        self.write(chunks=64, seed=5)
+        with open(self.path, "rb") as file:
+            before = file.read()
+        self.done("overwrite", self.path, *words)
+        with open(self.path, "rb") as file:
+            after = file.read()
+        changed = {at for at in range(0, len(before), 4096) if before[at : at + 4096] != after[at : at + 4096]}
+        self.assertEqual((len(changed), len(after)), (64 * 256 // 10, len(before)))
+        self.done("read", self.path, "--data=overwritten", *words)
+        self.assertNotEqual(self.client("read", self.path, *words).returncode, 0)
+
     def test_small_files_come_and_go(self):
         self.done("create-files", self.folder, "--count=300")
         names = os.listdir(self.folder)

@@ -3,11 +3,14 @@
 import unittest
 
 import paths  # noqa: F401
-from lib.data import BLOCK_BYTES, CHUNK_BYTES, UniqueData
+from lib.data import BLOCK_BYTES, CHUNK_BLOCKS, CHUNK_BYTES, ImageData, OverwrittenData, ShuffledData, UniqueData
 
 
 def blocks(seed, chunks):
-    data = UniqueData(seed)
+    return blocks_of(UniqueData(seed), chunks)
+
+
+def blocks_of(data, chunks):
     for index in range(chunks):
         chunk = data.chunk(index)
         for start in range(0, CHUNK_BYTES, BLOCK_BYTES):
@@ -38,6 +41,39 @@ class Data(unittest.TestCase):
         for seed in (-1, 1 << 31):
             with self.assertRaises(ValueError):
                 UniqueData(seed)
+
+
+class Mixtures(unittest.TestCase):
+    def test_shuffled_data_holds_every_block_of_its_streams_once_in_whole_runs(self):
+        for run_blocks in (1, 16):
+            data = ShuffledData([3, 4], 2 * CHUNK_BLOCKS, run_blocks, order_seed=1)
+            shuffled, plain = list(blocks_of(data, 4)), [*blocks(3, 2), *blocks(4, 2)]
+            self.assertEqual(sorted(shuffled), sorted(plain))
+            places = [plain.index(block) for block in shuffled]
+            follows = sum(after == before + 1 for before, after in zip(places, places[1:]))
+            # Within a run each block follows the one before it; from run to run hardly ever.
+            within = len(places) - len(places) // run_blocks
+            self.assertTrue(within <= follows <= within + 10, follows)
+
+    def test_stamps_of_mixtures_are_the_beginnings_of_their_blocks(self):
+        data = ShuffledData([3, 4], CHUNK_BLOCKS, 16, order_seed=1)
+        begins = [int.from_bytes(block[:8], "little") for block in blocks_of(data, 2)]
+        self.assertEqual(begins, [data.stamp(number) for number in range(len(begins))])
+        data = OverwrittenData(3, 4, 200)
+        for place in data.places:
+            self.assertEqual(int.from_bytes(data.new_block(place)[:8], "little"), data.stamp(place))
+        untouched = set(range(200)) - set(data.places)
+        self.assertEqual(len(untouched), 180)
+        self.assertTrue(all(data.stamp(place) == UniqueData(3).stamp(place) for place in untouched))
+
+    def test_a_row_of_images_holds_as_many_distinct_blocks_as_it_says(self):
+        images = [list(blocks_of(ImageData(50, number, 4), 4)) for number in range(3)]
+        zero = bytes(BLOCK_BYTES)
+        distinct = {block for image in images for block in image} - {zero}
+        self.assertEqual(len(distinct), ImageData.distinct_blocks(3, 4))
+        self.assertEqual([image.count(zero) for image in images], [256, 256, 256])
+        self.assertEqual(len(set(images[0]) & set(images[1]) - {zero}), 6 * 16 * 4)
+        self.assertEqual(len(set(images[0]) & set(images[2]) - {zero}), 0)
 
 
 if __name__ == "__main__":

@@ -2,20 +2,28 @@
 
 from .clones import CloneRow
 from .imports import ImportRow
+from .layouts import OverwrittenReadRow, SharedReadRow
 from .memory import MemoryRow
-from .random_io import FsyncRow, RandomRow
+from .random_io import FsyncRow, RandomRow, SmallWritesRow
 from .small_files import SmallFilesRow
-from .streams import ColdReadRow, DuplicateWriteRow, UniqueWriteRow
+from .streams import ColdReadRow, DuplicateWriteRow, TwoStreamsRow, UniqueWriteRow
 
 ROWS = [
     UniqueWriteRow("unique-write", direct=False),
     UniqueWriteRow("unique-write-direct", direct=True),
+    TwoStreamsRow(),
+    SmallWritesRow("small-writes", writeback_cache=False),
+    SmallWritesRow("small-writes-writeback", writeback_cache=True),
     DuplicateWriteRow("duplicate-write", direct=False),
     DuplicateWriteRow("duplicate-write-direct", direct=True),
     ColdReadRow(),
+    OverwrittenReadRow(),
+    SharedReadRow("cold-read-shared-runs", run_bytes=64 << 10, runs="runs of 64 KiB", goal="0.6x / 0.9x"),
+    SharedReadRow("cold-read-shared-blocks", run_bytes=4 << 10, runs="single blocks of 4 KiB", goal="report / 0.5x"),
     RandomRow("random-read", writes=False),
     RandomRow("random-write", writes=True),
     FsyncRow(writers=1),
+    FsyncRow(writers=8),
     SmallFilesRow(),
     CloneRow(),
     ImportRow(),

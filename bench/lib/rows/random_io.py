@@ -1,11 +1,12 @@
-"""Blocks of 4 KiB in random order, driven by fio."""
+"""Requests of 4 KiB, driven by fio."""
 
 import json
 
 from ..data import BLOCK_BYTES
 from ..measure import Sample, Work
+from ..side import as_words
 from ..system import BenchError
-from .row import OneLineRow, expect_unique, seed_of
+from .row import MB, OneLineRow, expect_unique, seed_of
 
 NAME = "random"
 DEPTH = 32
@@ -37,11 +38,40 @@ class RandomRow(OneLineRow):
         side.remove(NAME)
 
 
+class SmallWritesRow(OneLineRow):
+    """A new file, written in order with 4 KiB in each call, and fsync; the kernel gathers them where it is let."""
+
+    def __init__(self, name, writeback_cache):
+        switch, goal = ("on", "0.5x / 0.8x") if writeback_cache else ("off", "report / 0.2x")
+        title = f"sequential unique write, 4 KiB, buffered, fsync; pool's kernel writeback cache {switch}"
+        super().__init__(name, title, "MB/s", goal=goal)
+        self.options = {"writeback-cache": True} if writeback_cache else {}
+
+    def prepare(self, side, settings):
+        side.remount(**self.options)
+
+    def measure(self, side, settings, round_no):
+        # Without reserving space beforehand, as the client writes its files too.
+        job, cost = fio(
+            side, "write", round_no, None, size=settings.small_writes_bytes, ioengine="psync", end_fsync=1,
+            fallocate="none", allow_file_create=1,
+        )  # fmt: skip
+        expect_unique(cost, self.name)
+        side.remove(NAME)
+        moved_bytes, seconds = job["write"]["io_bytes"], job["job_runtime"] / 1000
+        if moved_bytes != settings.small_writes_bytes:
+            raise BenchError(f"{self.name}: fio wrote {moved_bytes} bytes of {settings.small_writes_bytes}")
+        return {self.name: Sample(moved_bytes / seconds / MB, cost, Work.moved(moved_bytes))}
+
+    def finish(self, side, settings):
+        side.remount()
+
+
 class FsyncRow(OneLineRow):
     """Writes of 4 KiB to random places of a file, each followed by fsync before the next."""
 
     def __init__(self, writers):
-        title = f"fsync'd 4 KiB random writes, {writers} writer{'s' if writers > 1 else ''}"
+        title = f"fsync'd 4 KiB random writes, {writers} writer{'s in one file' if writers > 1 else ''}"
         super().__init__(f"fsync-write-{writers}", title, "op/s", goal="0.5x / 1.0x")
         self.writers = writers
 
@@ -62,13 +92,20 @@ class FsyncRow(OneLineRow):
 
 
 def fio(side, mode, round_no, seconds, **options):
-    """Runs one fio job on the row's file; returns fio's account of it and what it cost."""
-    words = [f"--{name}={value}" for name, value in options.items()]
-    finished, cost = side.command(
-        "fio", "--name=bench", f"--filename={side.path(NAME)}", f"--rw={mode}", f"--bs={BLOCK_BYTES}",
-        f"--runtime={seconds}", f"--randseed={seed_of(round_no, use=4)}", "--allow_file_create=0",
+    """Runs one fio job on the row's file, for some seconds or to its end; returns fio's account and what it cost."""
+    defaults = {
+        "bs": BLOCK_BYTES,
+        "randseed": seed_of(round_no, use=4),
+        "allow_file_create": 0,
         # Changes every buffer a little before it is written: no two blocks are equal.
-        "--scramble_buffers=1", "--group_reporting", "--output-format=json", *words,
+        "scramble_buffers": 1,
+    }
+    if seconds is not None:
+        defaults["runtime"] = seconds
+    words = as_words(defaults | options)
+    finished, cost = side.command(
+        "fio", "--name=bench", f"--filename={side.path(NAME)}", f"--rw={mode}", *words,
+        "--group_reporting", "--output-format=json",
     )  # fmt: skip
     # Warnings, if any, come before the JSON.
     text = finished.text[finished.text.find("{") :]

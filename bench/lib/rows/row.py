@@ -66,3 +66,9 @@ def expect_unique(cost, what):
     """Raises BenchError where a pool shared blocks of data that is meant to be unique: the figure would be a lie."""
     if (cost.shared_part or 0) > SHARED_PART_MAX:
         raise BenchError(f"{what}: {cost.shared_part:.1%} of the blocks were shared; they are meant to be unique")
+
+
+def expect_shared(cost, what):
+    """Raises BenchError where a pool did not share nearly all blocks of data that it has already."""
+    if cost.shared_part is not None and cost.shared_part < 1 - SHARED_PART_MAX:
+        raise BenchError(f"{what}: only {cost.shared_part:.1%} of the blocks were shared; the pool has all of them")

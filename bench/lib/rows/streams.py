@@ -1,7 +1,7 @@
 """Large files, written and read from end to end with 1 MiB in each call."""
 
-from ..measure import Sample, Work
-from .row import MB, OneLineRow, expect_unique, seed_of
+from ..measure import Line, Sample, Work
+from .row import MB, OneLineRow, Row, expect_unique, seed_of
 
 # The file whose blocks are there already when the next one is written.
 ORIGINAL = "original"
@@ -9,13 +9,33 @@ COPY = "copy"
 ORIGINAL_SEED = seed_of(0, use=1)
 
 
-class UniqueWriteRow(OneLineRow):
+class WriteRow(Row):
+    """A sequential write with a second line for what it costs in processor time of client and daemon."""
+
+    def __init__(self, name, what, direct, goal, cpu_goal):
+        how = "O_DIRECT" if direct else "buffered"
+        self.name = name
+        self.direct = {"direct": True} if direct else {}
+        self.lines = (
+            Line(name, f"sequential {what} write, 1 MiB, {how}, fsync", "MB/s", goal=goal),
+            Line(
+                f"{name}-cpu", f"its processor time, client and daemon: {what}, {how}", "s/GiB",
+                higher_is_better=False, goal=cpu_goal,
+            ),
+        )  # fmt: skip
+
+    def samples(self, moved_bytes, answer, cost):
+        work = Work.moved(moved_bytes)
+        cpu_seconds = (cost.client_seconds + cost.server_seconds) / work.amount
+        return {self.name: throughput(moved_bytes, answer, cost), f"{self.name}-cpu": Sample(cpu_seconds)}
+
+
+class UniqueWriteRow(WriteRow):
     """Writing a new file of blocks that are nowhere yet, and fsync."""
 
     def __init__(self, name, direct):
-        how, goal = ("O_DIRECT", "0.75x / 1.0x") if direct else ("buffered", "0.85x / 1.0x")
-        super().__init__(name, f"sequential unique write, 1 MiB, {how}, fsync", "MB/s", goal=goal)
-        self.direct = {"direct": True} if direct else {}
+        goal = "0.75x / 1.0x" if direct else "0.85x / 1.0x"
+        super().__init__(name, "unique", direct, goal, "report / 0.7 s/GiB")
 
     def measure(self, side, settings, round_no):
         answer, cost = side.client(
@@ -24,16 +44,35 @@ class UniqueWriteRow(OneLineRow):
         expect_unique(cost, self.name)
         # At once, so that reclaiming is over before the other side's turn.
         side.remove(self.name)
-        return {self.name: throughput(settings.file_bytes, answer, cost)}
+        return self.samples(settings.file_bytes, answer, cost)
 
 
-class DuplicateWriteRow(OneLineRow):
+class TwoStreamsRow(OneLineRow):
+    """Writing two new files at once, each half as long as the others' and with a thread of its own in one client."""
+
+    STREAMS = 2
+
+    def __init__(self):
+        title = "sequential unique write, 1 MiB, O_DIRECT, fsync, two streams"
+        super().__init__("unique-write-two", title, "MB/s", goal="0.9x / 1.0x")
+
+    def measure(self, side, settings, round_no):
+        each_bytes = settings.file_bytes // self.STREAMS
+        answer, cost = side.client(
+            "write-streams", side.path(self.name), bytes=each_bytes, count=self.STREAMS,
+            seed=seed_of(round_no, use=9), direct=True,
+        )  # fmt: skip
+        expect_unique(cost, self.name)
+        side.remove(*(f"{self.name}-{number}" for number in range(self.STREAMS)))
+        return {self.name: throughput(self.STREAMS * each_bytes, answer, cost)}
+
+
+class DuplicateWriteRow(WriteRow):
     """Writing a file whose every block another file has already, in the same order, and fsync."""
 
     def __init__(self, name, direct):
-        how, goal = ("O_DIRECT", "1.2x / 1.6x") if direct else ("buffered", "1.0x / 1.15x")
-        super().__init__(name, f"sequential all-duplicate write, 1 MiB, {how}, fsync", "MB/s", goal=goal)
-        self.direct = {"direct": True} if direct else {}
+        goal = "1.2x / 1.6x" if direct else "1.0x / 1.15x"
+        super().__init__(name, "all-duplicate", direct, goal, "report / 0.5 s/GiB")
 
     def prepare(self, side, settings):
         side.client("write", side.path(ORIGINAL), bytes=settings.file_bytes, seed=ORIGINAL_SEED)
@@ -43,7 +82,7 @@ class DuplicateWriteRow(OneLineRow):
             "write", side.path(COPY), bytes=settings.file_bytes, seed=ORIGINAL_SEED, **self.direct
         )
         side.remove(COPY)
-        return {self.name: throughput(settings.file_bytes, answer, cost)}
+        return self.samples(settings.file_bytes, answer, cost)
 
     def finish(self, side, settings):
         side.remove(ORIGINAL)
