@@ -20,6 +20,9 @@ class Settings:
     # Of the files that are written with 4 KiB in each call, and of those that lie in bits and pieces.
     small_writes_bytes: int
     layout_bytes: int
+    # Of the file on a slowed disk, and of the one that is twice as long as the memory.
+    slow_bytes: int
+    beyond_memory_bytes: int
     fio_seconds: int
     fsync_file_bytes: int
     fsync_seconds: int
@@ -38,6 +41,8 @@ FULL = Settings(
     file_bytes=4 * GIB,
     small_writes_bytes=GIB,
     layout_bytes=2 * GIB,
+    slow_bytes=384 * MIB,
+    beyond_memory_bytes=4 * GIB,
     fio_seconds=4,
     fsync_file_bytes=256 * MIB,
     fsync_seconds=3,
@@ -51,6 +56,8 @@ QUICK = Settings(
     file_bytes=512 * MIB,
     small_writes_bytes=128 * MIB,
     layout_bytes=256 * MIB,
+    slow_bytes=64 * MIB,
+    beyond_memory_bytes=512 * MIB,
     fio_seconds=1,
     fsync_file_bytes=64 * MIB,
     fsync_seconds=1,
@@ -60,10 +67,12 @@ TINY = Settings(
     mode="tiny",
     rounds=1,
     row_seconds=60,
-    device_bytes=320 * MIB,
+    device_bytes=512 * MIB,
     file_bytes=16 * MIB,
     small_writes_bytes=4 * MIB,
     layout_bytes=16 * MIB,
+    slow_bytes=64 * MIB,
+    beyond_memory_bytes=192 * MIB,
     fio_seconds=1,
     fsync_file_bytes=8 * MIB,
     fsync_seconds=1,

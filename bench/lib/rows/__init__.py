@@ -1,10 +1,12 @@
 """What is measured, in the order of the table. A new row is a class in one of the modules here and a line in ROWS."""
 
+from .beyond_memory import BeyondMemoryRow
 from .clones import CloneRow
 from .imports import ImportRow
 from .layouts import OverwrittenReadRow, SharedReadRow
 from .memory import MemoryRow
 from .random_io import FsyncRow, RandomRow, SmallWritesRow
+from .slow_disk import SlowDuplicateRow
 from .small_files import SmallFilesRow
 from .streams import ColdReadRow, DuplicateWriteRow, TwoStreamsRow, UniqueWriteRow
 
@@ -16,6 +18,8 @@ ROWS = [
     SmallWritesRow("small-writes-writeback", writeback_cache=True),
     DuplicateWriteRow("duplicate-write", direct=False),
     DuplicateWriteRow("duplicate-write-direct", direct=True),
+    SlowDuplicateRow(),
+    BeyondMemoryRow(),
     ColdReadRow(),
     OverwrittenReadRow(),
     SharedReadRow("cold-read-shared-runs", run_bytes=64 << 10, runs="runs of 64 KiB", goal="0.6x / 0.9x"),
