@@ -91,6 +91,19 @@ def write_all(file, chunk):
         chunk = chunk[os.write(file, chunk) :]
 
 
+def churn(arguments):
+    """Writes new files one after the other, each in place of the one before the last, until it is killed."""
+    data, chunks = UniqueData(arguments.seed), arguments.bytes // CHUNK_BYTES
+    for number in range(1 << 31):
+        path = f"{arguments.path}-{number % 2}"
+        if number >= 2:
+            os.unlink(path)
+        file = open_new(path, arguments)
+        for index in range(chunks):
+            write_all(file, data.chunk(number * chunks + index))
+        os.close(file)
+
+
 def read(arguments):
     """Reads a file that holds what the arguments describe; fails where a chunk begins with something else."""
     data = data_of(arguments)
@@ -185,9 +198,7 @@ def sync_folder(path):
 
 JOBS = {
     job.__name__.replace("_", "-"): job
-    for job in (
-        write, write_streams, read, sync, poke, overwrite, create_files, stat_files, unlink_files
-    )
+    for job in (write, write_streams, churn, read, sync, poke, overwrite, create_files, stat_files, unlink_files)
 }
 
 

@@ -26,6 +26,8 @@ class Settings:
     fio_seconds: int
     fsync_file_bytes: int
     fsync_seconds: int
+    # From the beginning of a write to the crash.
+    recovery_seconds: float
     small_files: int
     # The pool's `--memory`.
     memory: str = "1G"
@@ -46,6 +48,7 @@ FULL = Settings(
     fio_seconds=4,
     fsync_file_bytes=256 * MIB,
     fsync_seconds=3,
+    recovery_seconds=7,
     small_files=10_000,
 )
 QUICK = Settings(
@@ -61,6 +64,7 @@ QUICK = Settings(
     fio_seconds=1,
     fsync_file_bytes=64 * MIB,
     fsync_seconds=1,
+    recovery_seconds=7,
     small_files=2_000,
 )
 TINY = Settings(
@@ -76,6 +80,7 @@ TINY = Settings(
     fio_seconds=1,
     fsync_file_bytes=8 * MIB,
     fsync_seconds=1,
+    recovery_seconds=1,
     small_files=100,
     memory="64M",
 )

@@ -4,9 +4,12 @@ Both lie in equal files on the same disk, which both read and write with O_DIREC
 can be emptied, remounted and closed; what it costs in processor time is told by `cost_of`.
 """
 
+import fcntl
 import json
 import os
 import signal
+import struct
+import subprocess
 import sys
 import time
 import zlib
@@ -22,6 +25,10 @@ CLIENT = Path(__file__).with_name("client.py")
 # How long a pool may take to reclaim what was deleted and to read its filter.
 SETTLE_SECONDS_MAX = 120
 SETTLE_POLL_SECONDS = 0.05
+# From the kernel's ext4.h: stop at once, and do not write the journal first.
+EXT4_IOC_SHUTDOWN = 0x8004587D
+EXT4_GOING_FLAGS_NOLOGFLUSH = 2
+
 # How long a daemon may take to end once it was told to.
 END_SECONDS_MAX = 20
 
@@ -140,6 +147,31 @@ class Side(ABC):
         return finished, cost
 
     @contextmanager
+    def background_client(self, job, path, **options):
+        """Runs the client program beside what goes on inside, and kills it afterwards."""
+        command = [sys.executable, "-B", CLIENT, job, path, *as_words(options)]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            yield process
+        finally:
+            system.end(process)
+
+    @abstractmethod
+    def crash(self):
+        """Stops it as a crash would; it is not mounted any more then."""
+
+    def recover(self):
+        """Mounts what a crash has left, with cold caches; returns how many seconds that took."""
+        system.drop_caches()
+        started = time.perf_counter()
+        self.mount()
+        return time.perf_counter() - started
+
+    @abstractmethod
+    def recovered(self):
+        """Returns figures about the recovery; raises BenchError where there was nothing to recover."""
+
+    @contextmanager
     def cost_of(self):
         """Measures what goes on inside: a Cost whose client is still to be filled in."""
         cost = Cost()
@@ -195,18 +227,39 @@ class PoolSide(Side):
 
     def settle(self):
         super().settle()
-        started = time.monotonic()
-        while not self.is_settled():
-            if time.monotonic() - started > SETTLE_SECONDS_MAX:
-                raise system.BenchError(f"the pool is still busy {SETTLE_SECONDS_MAX} s after the last change")
-            time.sleep(SETTLE_POLL_SECONDS)
+        self._wait_until(self.is_settled)
         # What was reclaimed is free after a commit, and a sync of a change brings that about at once.
         os.utime(self.mountpoint)
         sync_folder(self.mountpoint)
 
+    @staticmethod
+    def _wait_until(is_done):
+        started = time.monotonic()
+        while not is_done():
+            if time.monotonic() - started > SETTLE_SECONDS_MAX:
+                raise system.BenchError(f"the pool is still busy {SETTLE_SECONDS_MAX} s after the last change")
+            time.sleep(SETTLE_POLL_SECONDS)
+
     def is_settled(self):
         stat = self.stat()
         return not (stat["reclaim_pending"] or stat["filter"]["groups_pending"])
+
+    def crash(self):
+        """Kills the daemon: what it had not written is lost, what it had written stays, as the kernel keeps nothing."""
+        send(self.daemon, signal.SIGKILL)
+        wait_for_end(self.daemon)
+        self.daemon = None
+        system.run("umount", "--lazy", self.mountpoint)
+
+    def recovered(self):
+        replayed = self.stat()["activity"]["replayed"]
+        if not replayed:
+            raise system.BenchError("the pool had nothing to replay after the crash")
+        return {"replayed": replayed}
+
+    def wait_for_filter(self):
+        """Waits until the filter has been read, so that every equal block can be found."""
+        self._wait_until(lambda: not self.stat()["filter"]["groups_pending"])
 
     def close(self):
         if system.is_mounted(self.mountpoint):
@@ -249,6 +302,36 @@ class Ext4Side(Side):
 
     def unmount(self):
         system.run("umount", self.mountpoint)
+
+    def crash(self):
+        """Makes ext4 stop in the middle, its journal as it is on disk: what XFS's and ext4's own tests do for a crash.
+
+        A copy of the disk, taken while it is written, would be of no single moment.
+        """
+        folder = os.open(self.mountpoint, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(folder, EXT4_IOC_SHUTDOWN, struct.pack("I", EXT4_GOING_FLAGS_NOLOGFLUSH))
+        finally:
+            os.close(folder)
+        # Its client may take a moment to notice.
+        started = time.monotonic()
+        while True:
+            try:
+                return self.unmount()
+            except system.BenchError:
+                if time.monotonic() - started > END_SECONDS_MAX:
+                    raise
+                time.sleep(SETTLE_POLL_SECONDS)
+
+    def recover(self):
+        found = system.run("dumpe2fs", "-h", self.loop).text
+        self._needed_recovery = "needs_recovery" in found
+        return super().recover()
+
+    def recovered(self):
+        if not self._needed_recovery:
+            raise system.BenchError("ext4 had nothing to recover after the crash")
+        return {}
 
     def close(self):
         if system.is_mounted(self.mountpoint):

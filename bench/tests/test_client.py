@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from paths import CLIENT  # it makes the next import possible
@@ -69,6 +70,27 @@ class Client(unittest.TestCase):
         for number, seed in ((0, 5), (1, 105)):
             self.done("read", f"{self.path}-{number}", f"--bytes={2 * CHUNK_BYTES}", f"--seed={seed}")
             self.assertEqual(os.path.getsize(f"{self.path}-{number}"), 2 * CHUNK_BYTES)
+
+    def test_churn_goes_on_with_new_data_until_it_is_killed(self):
+        command = [sys.executable, "-B", CLIENT, "churn", self.path, f"--bytes={CHUNK_BYTES}", "--seed=5"]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        seen = set()
+        deadline = time.monotonic() + 30
+        while len(seen) < 5 and time.monotonic() < deadline:
+            for number in (0, 1):
+                try:
+                    with open(f"{self.path}-{number}", "rb") as file:
+                        seen.add(file.read(8))
+                except FileNotFoundError:
+                    pass
+            time.sleep(0.01)
+        self.assertIsNone(process.poll())
+        process.kill()
+        process.wait()
+        data = UniqueData(5)
+        stamps = {int.from_bytes(begin, "little") for begin in seen if begin}
+        self.assertTrue(len(seen) >= 5 and stamps <= {data.stamp(256 * number) for number in range(1 << 16)})
+        self.assertEqual(sorted(os.listdir(self.folder)), ["file-0", "file-1"])
 
     def test_a_stream_that_fails_fails_the_job(self):
         os.mkdir(f"{self.path}-1")

@@ -5,7 +5,9 @@ from .clones import CloneRow
 from .imports import ImportRow
 from .layouts import OverwrittenReadRow, SharedReadRow
 from .memory import MemoryRow
+from .metadata import MetadataRow
 from .random_io import FsyncRow, RandomRow, SmallWritesRow
+from .recovery import RecoveryRow
 from .slow_disk import SlowDuplicateRow
 from .small_files import SmallFilesRow
 from .streams import ColdReadRow, DuplicateWriteRow, TwoStreamsRow, UniqueWriteRow
@@ -32,4 +34,6 @@ ROWS = [
     CloneRow(),
     ImportRow(),
     MemoryRow(),
+    MetadataRow(),
+    RecoveryRow(),
 ]

@@ -1,0 +1,61 @@
+"""Mounting after a crash: experiment A4 of the LiveDFS paper, which pulled the plug in the middle of a long write."""
+
+import time
+
+from ..measure import Line, Sample
+from ..system import BenchError
+from .row import Row, seed_of
+
+KEPT = "kept"
+KEPT_BYTES = 1 << 20
+CHURN = "churn"
+COMMIT_SECONDS = 5
+
+
+class RecoveryRow(Row):
+    """New files are written one after the other until the crash; then the clock runs until the mount is there.
+
+    The pool's daemon is killed; ext4 is told to stop as if the power had gone (see `Ext4Side.crash`). Both commit
+    every five seconds, and the caches are dropped before the mount. What was synced before has to be there after it.
+    """
+
+    name = "recovery"
+    share_of_time = 1.5
+    # The crash has to come after the first commit by itself.
+    in_quick = False
+    lines = (
+        Line(
+            "recovery", f"mount after a crash in the middle of a write, commits every {COMMIT_SECONDS} s", "s",
+            higher_is_better=False, goal="1 s / 0.2 s",
+        ),
+        Line(
+            "recovery-filter", "until every equal block can be found again", "s", higher_is_better=False,
+            has_ratio=False,
+        ),
+    )  # fmt: skip
+
+    def rounds(self, settings):
+        return min(settings.rounds, 3)
+
+    def measure(self, side, settings, round_no):
+        side.remount(**{"commit-interval": f"{COMMIT_SECONDS}s"})
+        side.client("write", side.path(KEPT), bytes=KEPT_BYTES, seed=seed_of(round_no, use=16))
+        with side.background_client(
+            "churn", side.path(CHURN), bytes=settings.layout_bytes, seed=seed_of(round_no, use=17)
+        ) as client:
+            time.sleep(settings.recovery_seconds)
+            if client.poll() is not None:
+                raise BenchError(f"{self.name}: the writer on {side.name} ended before the crash")
+            side.crash()
+        seconds = side.recover()
+        samples = {"recovery": Sample(seconds, more=side.recovered())}
+        if side.name == "pool":
+            started = time.monotonic()
+            side.wait_for_filter()
+            samples["recovery-filter"] = Sample(seconds + time.monotonic() - started)
+        side.client("read", side.path(KEPT), bytes=KEPT_BYTES, seed=seed_of(round_no, use=16))
+        side.remove(KEPT, *(path.name for path in side.mountpoint.glob(f"{CHURN}-*")))
+        return samples
+
+    def finish(self, side, settings):
+        side.remount()
