@@ -86,7 +86,8 @@ def measure(arguments):
         say(f"warning: the machine is busy (load {load:.1f}), so the figures will be worth little")
     rows = [row for row in ROWS if not arguments.only or row.name in arguments.only]
     folder = arguments.dir.absolute()
-    with workplace.taken(folder, 2 * chosen.device_bytes + SPARE_BYTES) as work:
+    needed_bytes = 2 * chosen.device_bytes + chosen.import_image_bytes + SPARE_BYTES
+    with workplace.taken(folder, needed_bytes) as work:
         facts = {"when": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC", "command": command_line(chosen)}
         facts |= machine.describe(REPOSITORY, work, onefold) | sizes(chosen)
         run = Run(facts, chosen)
@@ -121,7 +122,8 @@ def sizes(chosen):
     mib = 1 << 20
     return {
         "sizes": f"files of {chosen.file_bytes // mib} MiB on disks of {chosen.device_bytes // mib} MiB, "
-        f"{chosen.small_files} small files, up to {chosen.rounds} rounds, pool memory {chosen.memory}",
+        f"{chosen.small_files} small files, up to {chosen.rounds} rounds, pool memory {chosen.memory}, "
+        f"imports of {chosen.import_images} images of {chosen.import_image_bytes // mib} MiB",
         "image": f"`{chosen.image.name}`, {chosen.image.stat().st_size // mib} MiB" if chosen.image else "none",
     }
 

@@ -123,6 +123,11 @@ class ImageData:
         """Returns how many different blocks a row of images holds that are not zero."""
         return (images * cls.OWN + cls.OLD) * cls.RUN_BLOCKS * chunks
 
+    @classmethod
+    def stored_blocks(cls, chunks):
+        """Returns how many blocks of one image are not zero."""
+        return (cls.OWN + cls.OLD) * cls.RUN_BLOCKS * chunks
+
     def chunk(self, index):
         """Returns chunk `index` of the image; valid until the next call."""
         run_bytes, place = self.RUN_BLOCKS * BLOCK_BYTES, self.ZERO

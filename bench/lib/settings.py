@@ -26,6 +26,9 @@ class Settings:
     fio_seconds: int
     fsync_file_bytes: int
     fsync_seconds: int
+    # Of each image of a large import, and how many there are.
+    import_image_bytes: int
+    import_images: int
     # From the beginning of a write to the crash.
     recovery_seconds: float
     small_files: int
@@ -48,6 +51,8 @@ FULL = Settings(
     fio_seconds=4,
     fsync_file_bytes=256 * MIB,
     fsync_seconds=3,
+    import_image_bytes=1920 * MIB,
+    import_images=10,
     recovery_seconds=7,
     small_files=10_000,
 )
@@ -64,6 +69,8 @@ QUICK = Settings(
     fio_seconds=1,
     fsync_file_bytes=64 * MIB,
     fsync_seconds=1,
+    import_image_bytes=64 * MIB,
+    import_images=8,
     recovery_seconds=7,
     small_files=2_000,
 )
@@ -80,6 +87,8 @@ TINY = Settings(
     fio_seconds=1,
     fsync_file_bytes=8 * MIB,
     fsync_seconds=1,
+    import_image_bytes=16 * MIB,
+    import_images=3,
     recovery_seconds=1,
     small_files=100,
     memory="64M",

@@ -90,7 +90,8 @@ class Client(unittest.TestCase):
         data = UniqueData(5)
         stamps = {int.from_bytes(begin, "little") for begin in seen if begin}
         self.assertTrue(len(seen) >= 5 and stamps <= {data.stamp(256 * number) for number in range(1 << 16)})
-        self.assertEqual(sorted(os.listdir(self.folder)), ["file-0", "file-1"])
+        # One of them may be gone, where the next was to be made.
+        self.assertLessEqual(set(os.listdir(self.folder)), {"file-0", "file-1"})
 
     def test_a_stream_that_fails_fails_the_job(self):
         os.mkdir(f"{self.path}-1")

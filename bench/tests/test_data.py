@@ -72,6 +72,7 @@ class Mixtures(unittest.TestCase):
         distinct = {block for image in images for block in image} - {zero}
         self.assertEqual(len(distinct), ImageData.distinct_blocks(3, 4))
         self.assertEqual([image.count(zero) for image in images], [256, 256, 256])
+        self.assertEqual(len(images[0]) - images[0].count(zero), ImageData.stored_blocks(4))
         self.assertEqual(len(set(images[0]) & set(images[1]) - {zero}), 6 * 16 * 4)
         self.assertEqual(len(set(images[0]) & set(images[2]) - {zero}), 0)
 

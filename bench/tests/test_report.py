@@ -8,8 +8,10 @@ from pathlib import Path
 
 import paths  # noqa: F401
 from lib import report, settings
+from lib.data import BLOCK_BYTES, ImageData
 from lib.measure import Cost, Line, Measured, NotMeasured, Sample, Work
 from lib.rows import ROWS
+from lib.rows.import_memory import saved_percent
 from lib.rows.row import OneLineRow
 from lib.runner import Run
 from lib.system import BenchError
@@ -123,8 +125,24 @@ class Rows(unittest.TestCase):
         for chosen in (settings.FULL, settings.QUICK, settings.TINY):
             self.assertLess(2 * chosen.file_bytes, chosen.device_bytes * 0.85, chosen.mode)
 
-    def test_a_run_takes_at_most_twenty_two_gigabytes_of_disk(self):
-        self.assertLessEqual(2 * settings.FULL.device_bytes, 22 * 10**9)
+    def test_a_large_import_fits_on_a_disk_of_every_size(self):
+        for chosen in (settings.FULL, settings.QUICK, settings.TINY):
+            blocks = ImageData.distinct_blocks(chosen.import_images, chosen.import_image_bytes >> 20)
+            self.assertLess(blocks * BLOCK_BYTES, chosen.device_bytes * 0.9, chosen.mode)
+
+    def test_a_full_import_is_of_twenty_gigabytes(self):
+        self.assertGreaterEqual(settings.FULL.import_images * settings.FULL.import_image_bytes, 20 * 10**9)
+
+    def test_savings_are_held_against_a_naive_count(self):
+        chosen = replace(settings.TINY, import_images=2, import_image_bytes=1 << 20)
+        distinct, written = 18 * 16 * BLOCK_BYTES, 24 * 16 * BLOCK_BYTES
+        self.assertEqual(saved_percent(chosen, distinct), 100)
+        self.assertEqual(saved_percent(chosen, written), 0)
+        with self.assertRaises(BenchError):
+            saved_percent(chosen, distinct - BLOCK_BYTES)
+
+    def test_a_run_takes_at_most_twenty_four_gigabytes_of_disk(self):
+        self.assertLessEqual(2 * settings.FULL.device_bytes + settings.FULL.import_image_bytes, 24 * 10**9)
 
     def test_the_rows_of_a_run_fit_its_time(self):
         # Without compiling, and with what a row may take beyond its time: half a round.

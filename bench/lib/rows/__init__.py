@@ -2,6 +2,7 @@
 
 from .beyond_memory import BeyondMemoryRow
 from .clones import CloneRow
+from .import_memory import ImportMemoryRow
 from .imports import ImportRow
 from .layouts import OverwrittenReadRow, SharedReadRow
 from .memory import MemoryRow
@@ -34,6 +35,7 @@ ROWS = [
     CloneRow(),
     ImportRow(),
     MemoryRow(),
+    ImportMemoryRow(),
     MetadataRow(),
     RecoveryRow(),
 ]
