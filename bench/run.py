@@ -115,7 +115,10 @@ def choose(arguments):
     image = arguments.image or settings.find_image(REPOSITORY / "bench/corpus/cache", chosen.device_bytes)
     if image is not None and not image.is_file():
         raise BenchError(f"there is no image {image}")
-    return replace(chosen, image=image and image.absolute(), rounds=arguments.rounds or chosen.rounds)
+    return replace(
+        chosen, image=image and image.absolute(), rounds=arguments.rounds or chosen.rounds,
+        records=arguments.dir.absolute(),
+    )  # fmt: skip
 
 
 def sizes(chosen):

@@ -7,6 +7,8 @@
 #   --memory MIB        the guest's memory (default 768)
 #   --log FILE          keep the console's output here
 #   --snapshot          do not write to the image
+#   --record FILE       keep QEMU's account of the guest's reads and writes here, until it was up
+#   --seconds           print how long the guest took to come up, on standard output
 #
 # The guest is up when its console shows ONEFOLD-GUEST-UP or a login prompt. Exits
 # with 0 then, with 1 when the image cannot boot; "not bootable" in the message means
@@ -23,8 +25,10 @@ readonly UP_PATTERN='ONEFOLD-GUEST-UP|login: *$'
 readonly DEAD_PATTERN='No bootable device|Boot failed: not a bootable disk|grub rescue>|^error: no such device|Kernel panic - not syncing'
 # A guest that ignores the power button is cut off after this long.
 readonly POWEROFF_SECONDS_MAX=60
+# How often the console is looked at; no time is told more exactly.
+readonly POLL_SECONDS=0.1
 
-timeout=300 format=raw memory_mib=768 log='' snapshot=off image=''
+timeout=300 format=raw memory_mib=768 log='' snapshot=off image='' record='' tell_seconds=''
 work='' qemu=''
 
 parse_arguments() {
@@ -35,6 +39,8 @@ parse_arguments() {
         --memory) memory_mib=${2-}; shift 2 ;;
         --log) log=${2-}; shift 2 ;;
         --snapshot) snapshot=on; shift ;;
+        --record) record=${2-}; shift 2 ;;
+        --seconds) tell_seconds=yes; shift ;;
         -*) die_usage "unknown option \`$1\`" "see the head of $0" ;;
         *) image=$1; shift ;;
         esac
@@ -76,10 +82,13 @@ accelerator() {
 
 # Starts QEMU with its console in $log and its monitor reading from descriptor 9.
 start_qemu() {
-    local drive
+    local drive recording=()
     # QEMU splits options at commas; a comma in a name is written twice.
     drive="file=${image//,/,,},format=$format,if=none,id=disk,discard=unmap"
     drive+=",cache=$(cache_mode),snapshot=$snapshot"
+    if [[ -n $record ]]; then
+        recording=(-trace blk_co_preadv -trace blk_co_pwritev -D "$record")
+    fi
     mkfifo "$work/monitor"
     # Open for both ways, so that neither end waits for the other.
     exec 9<>"$work/monitor"
@@ -87,7 +96,7 @@ start_qemu() {
     qemu-system-x86_64 -name onefold-boot -machine pc,graphics=off \
         -accel "$(accelerator)" -smp 2 -m "$memory_mib" \
         -drive "$drive" -device virtio-blk-pci,drive=disk \
-        -device virtio-rng-pci -nic none -display none -no-reboot \
+        -device virtio-rng-pci -nic none -display none -no-reboot "${recording[@]}" \
         -chardev "file,id=console,path=${log//,/,,}" -serial chardev:console \
         -monitor stdio <"$work/monitor" >"$work/qemu.log" 2>&1 &
     qemu=$!
@@ -113,7 +122,7 @@ wait_until_up() {
             shown=$SECONDS
             progress_line booting $((SECONDS - started)) "$(last_line "$log")"
         fi
-        sleep 0.5
+        sleep $POLL_SECONDS
     done
     problem="not bootable: no login prompt within $timeout s; the last line was \`$(last_line "$log")\`"
     return 1
@@ -161,11 +170,16 @@ main() {
     log=${log:-$work/console.log}
     : >"$log"
 
-    local started=$SECONDS problem=''
+    local started=$SECONDS started_us=${EPOCHREALTIME/[.,]/} took_us up_bytes problem=''
     start_qemu
     if wait_until_up; then
+        took_us=$((${EPOCHREALTIME/[.,]/} - started_us))
+        # QEMU appends, and writes each line out at once: what comes after this is the shutdown's.
+        [[ -z $record ]] || up_bytes=$(stat --format=%s "$record")
+        [[ -z $tell_seconds ]] || printf '%d.%06d\n' $((took_us / 1000000)) $((took_us % 1000000))
         progress_end "up after $((SECONDS - started)) s: $(grep -aoE 'ONEFOLD-GUEST-UP|[^ ]* login:' "$log" | head -n 1)"
         power_off
+        [[ -z $record ]] || truncate --size="$up_bytes" "$record"
     else
         progress_end "gave up after $((SECONDS - started)) s"
         die "cannot boot $image" "$problem"

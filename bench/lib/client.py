@@ -70,7 +70,11 @@ def data_of(arguments):
 
 
 def open_new(path, arguments):
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | (os.O_DIRECT if arguments.direct else 0), 0o644)
+    return os.open(path, open_flags(os.O_WRONLY | os.O_CREAT | os.O_TRUNC, arguments), 0o644)
+
+
+def open_flags(flags, arguments):
+    return flags | (os.O_DIRECT if arguments.direct else 0)
 
 
 def fill(file, data, length):
@@ -109,7 +113,7 @@ def read(arguments):
     data = data_of(arguments)
     buffer = mmap.mmap(-1, CHUNK_BYTES)
     stamps = memoryview(buffer).cast("Q")
-    file = os.open(arguments.path, os.O_RDONLY | (os.O_DIRECT if arguments.direct else 0))
+    file = os.open(arguments.path, open_flags(os.O_RDONLY, arguments))
     with Stopwatch() as watch:
         for index in range(arguments.bytes // CHUNK_BYTES):
             got = os.readv(file, [buffer])
@@ -151,6 +155,58 @@ def overwrite(arguments):
         os.fsync(file)
     os.close(file)
     return watch.result()
+
+
+def replay_reads(arguments):
+    """Reads from several files at once what a record lists, in each file one request after the other."""
+    requests = recorded(arguments, "reads")
+    files = [os.open(f"{arguments.path}-{number}", open_flags(os.O_RDONLY, arguments)) for number in guests(arguments)]
+    longest = max(length for _, length in requests)
+    buffers = [memoryview(mmap.mmap(-1, longest)) for _ in files]
+    with Stopwatch() as watch:
+        in_threads(read_requests, [(file, requests, buffer) for file, buffer in zip(files, buffers)])
+    for file in files:
+        os.close(file)
+    return watch.result(bytes=len(files) * sum(length for _, length in requests))
+
+
+def read_requests(file, requests, buffer):
+    for offset, length in requests:
+        if os.preadv(file, [buffer[:length]], offset) != length:
+            sys.exit(f"a file is too short for the {length} bytes at {offset} of the record")
+
+
+def replay_writes(arguments):
+    """Writes to several files at once where a record says so, data that no other file has; then syncs each."""
+    requests = recorded(arguments, "writes")
+    files = [os.open(f"{arguments.path}-{number}", open_flags(os.O_WRONLY, arguments)) for number in guests(arguments)]
+    datas = [UniqueData(arguments.seed + SEEDS_BETWEEN_STREAMS * number) for number in guests(arguments)]
+    with Stopwatch() as watch:
+        in_threads(write_requests, [(file, requests, data) for file, data in zip(files, datas)])
+    for file in files:
+        os.close(file)
+    return watch.result(bytes=len(files) * sum(length for _, length in requests))
+
+
+def write_requests(file, requests, data):
+    index = 0
+    for offset, length in requests:
+        for start in range(0, length, CHUNK_BYTES):
+            piece = data.chunk(index)[: min(CHUNK_BYTES, length - start)]
+            if os.pwrite(file, piece, offset + start) != len(piece):
+                sys.exit(f"a write at {offset + start} was cut short")
+            index += 1
+    os.fsync(file)
+
+
+def recorded(arguments, what):
+    """Returns the requests of a record of this kind: pairs of offset and length, in whole blocks."""
+    with open(arguments.record, encoding="ascii") as file:
+        return json.load(file)[what]
+
+
+def guests(arguments):
+    return range(1, arguments.count + 1)
 
 
 def create_files(arguments):
@@ -198,7 +254,10 @@ def sync_folder(path):
 
 JOBS = {
     job.__name__.replace("_", "-"): job
-    for job in (write, write_streams, churn, read, sync, poke, overwrite, create_files, stat_files, unlink_files)
+    for job in (
+        *(write, write_streams, churn, overwrite, poke, sync, read),
+        *(replay_reads, replay_writes, create_files, stat_files, unlink_files),
+    )
 }
 
 
@@ -212,6 +271,7 @@ def main():
     parser.add_argument("--data", choices=("unique", "shuffled", "overwritten", "image"), default="unique")
     parser.add_argument("--run-bytes", type=int, default=BLOCK_BYTES, help="what stays together in shuffled data")
     parser.add_argument("--overwriting-seed", type=int, default=2, help="which stream overwrites")
+    parser.add_argument("--record", help="a recorded boot: see boot.py")
     parser.add_argument("--direct", action="store_true", help="open with O_DIRECT")
     arguments = parser.parse_args()
     if arguments.bytes % CHUNK_BYTES:

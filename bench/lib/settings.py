@@ -32,10 +32,14 @@ class Settings:
     # From the beginning of a write to the crash.
     recovery_seconds: float
     small_files: int
+    # How many guests boot at once.
+    guests: int = 20
     # The pool's `--memory`.
     memory: str = "1G"
     # A real disk image, if there is one that fits.
     image: Path | None = None
+    # Where a recorded boot is kept for the next run.
+    records: Path | None = None
 
 
 FULL = Settings(
@@ -91,6 +95,7 @@ TINY = Settings(
     import_images=3,
     recovery_seconds=1,
     small_files=100,
+    guests=2,
     memory="64M",
 )
 

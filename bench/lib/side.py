@@ -69,6 +69,10 @@ class Side(ABC):
         """Returns the processor time of the process that serves the file system, if there is one."""
         return 0.0
 
+    @abstractmethod
+    def disk_read_bytes(self):
+        """Returns how much was read from the device's file since it was mounted, or from any moment before that."""
+
     def counters(self):
         """Returns counters of blocks shared and accepted, where the file system shares any."""
         return None
@@ -218,6 +222,9 @@ class PoolSide(Side):
     def server_cpu_seconds(self):
         return system.process_cpu_seconds(self.daemon)
 
+    def disk_read_bytes(self):
+        return system.process_read_bytes(self.daemon)
+
     def memory_status(self):
         return system.memory_status(self.daemon)
 
@@ -302,6 +309,9 @@ class Ext4Side(Side):
 
     def unmount(self):
         system.run("umount", self.mountpoint)
+
+    def disk_read_bytes(self):
+        return system.disk_read_bytes(self.loop)
 
     def crash(self):
         """Makes ext4 stop in the middle, its journal as it is on disk: what XFS's and ext4's own tests do for a crash.

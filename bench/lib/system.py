@@ -95,6 +95,19 @@ def memory_status(pid):
     return found
 
 
+def process_read_bytes(pid):
+    """Returns how much a process has had read from disks for it."""
+    with open(f"/proc/{pid}/io", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("read_bytes:"))
+
+
+def disk_read_bytes(disk):
+    """Returns how much was ever read from a block device such as /dev/loop0."""
+    with open(f"/sys/block/{os.path.basename(disk)}/stat", encoding="ascii") as file:
+        # In sectors, whatever the device calls a sector.
+        return int(file.read().split()[2]) * 512
+
+
 def drop_caches():
     """Writes everything back and drops the kernel's page cache, names and inodes."""
     os.sync()

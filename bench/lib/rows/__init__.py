@@ -1,6 +1,7 @@
 """What is measured, in the order of the table. A new row is a class in one of the modules here and a line in ROWS."""
 
 from .beyond_memory import BeyondMemoryRow
+from .boots import BootReplayRow, RealBootRow
 from .clones import CloneRow
 from .import_memory import ImportMemoryRow
 from .imports import ImportRow
@@ -36,6 +37,9 @@ ROWS = [
     ImportRow(),
     MemoryRow(),
     ImportMemoryRow(),
+    RealBootRow(),
+    BootReplayRow("boots", direct=False),
+    BootReplayRow("boots-direct", direct=True),
     MetadataRow(),
     RecoveryRow(),
 ]
