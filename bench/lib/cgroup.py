@@ -3,10 +3,14 @@ interface are served, since machines have the one or the other.
 """
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from .system import BenchError
+
+# How long a process may take to end.
+CLOSE_SECONDS_MAX = 20
 
 MOUNTS = Path("/proc/self/mountinfo")
 
@@ -70,14 +74,25 @@ class Group:
         put(self.path / "cgroup.procs", "0")
 
     def close(self):
-        """Takes the group away; who is still in it goes back to the whole."""
-        for process in words(self.path / "cgroup.procs"):
+        """Takes the group away; who is still in it goes back to the whole.
+
+        Raises BenchError where it cannot be taken away.
+        """
+        started = time.monotonic()
+        while True:
+            for process in words(self.path / "cgroup.procs"):
+                try:
+                    put(self._root / "cgroup.procs", process)
+                except BenchError:
+                    # It has ended meanwhile, or is about to.
+                    pass
             try:
-                put(self._root / "cgroup.procs", process)
-            except BenchError:
-                # It has ended meanwhile.
-                pass
-        self.path.rmdir()
+                return self.path.rmdir()
+            except OSError as error:
+                # A process that ends gives its memory back for a while, and belongs to the group until then.
+                if time.monotonic() - started > CLOSE_SECONDS_MAX:
+                    raise BenchError(f"cannot remove {self.path}: {error.strerror}") from error
+                time.sleep(0.05)
 
 
 class LimitedMemory(Group):

@@ -100,9 +100,9 @@ class Side(ABC):
         self.mount()
 
     def _leave_group(self):
-        if self.group is not None:
-            self.group.close()
-        self.group, self.options = None, {}
+        group, self.group, self.options = self.group, None, {}
+        if group is not None:
+            group.close()
 
     def slow_down(self, bytes_per_second):
         """Puts it on a disk that moves at most so many bytes a second each way, until `full_speed`."""
@@ -275,8 +275,8 @@ class PoolSide(Side):
             except system.BenchError:
                 self._kill()
         self.daemon = None
-        self._leave_group()
         self._drop_loop()
+        self._leave_group()
 
     def _drop_loop(self):
         if self.device.exists():
@@ -349,10 +349,10 @@ class Ext4Side(Side):
                 self.unmount()
             except system.BenchError:
                 system.run("umount", "--lazy", self.mountpoint)
-        self._leave_group()
         if self.device.exists():
             device.detach_loops(self.device)
         self.loop = None
+        self._leave_group()
 
 
 def as_words(options):

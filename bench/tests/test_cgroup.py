@@ -64,6 +64,19 @@ class Memory(unittest.TestCase):
         command = [sys.executable, "-c", f"bytearray({2 * MEMORY}).count(1)"]
         self.assertNotEqual(subprocess.run(command, check=False, preexec_fn=group.join).returncode, 0)
 
+    def test_a_group_goes_while_somebody_is_in_it_and_somebody_else_is_just_ending(self):
+        """A daemon of a gigabyte was still giving its memory back when its group was to go: "device or resource busy"."""
+        group = cgroup.LimitedMemory(f"onefold-bench-test-{os.getpid()}", 1 << 30)
+        fill = "x = bytearray(300 << 20); x[::4096] = bytes(len(x) // 4096); print(flush=True); input()"
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "preexec_fn": group.join}
+        with subprocess.Popen([sys.executable, "-c", fill], **pipes) as ends, subprocess.Popen(["cat"], **pipes) as stays:
+            ends.stdout.readline()
+            ends.kill()
+            group.close()
+            self.assertFalse(group.path.exists())
+            self.assertIsNone(stays.poll())
+            stays.stdin.close()
+
 
 if __name__ == "__main__":
     unittest.main()
