@@ -48,7 +48,7 @@ def parse():
     )
     names = [row.name for row in ROWS]
     quick = os.environ.get("QUICK", "") not in ("", "0")
-    parser.add_argument("--only", metavar="ROW", action="append", choices=names, help="only this row; may be given again")
+    parser.add_argument("--only", metavar="ROW", action="append", choices=names, help="only this row; may come again")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", default=quick, help="under 3 minutes (or QUICK=1)")
     size.add_argument("--tiny", action="store_true", help="only shows that everything works; its figures mean nothing")

@@ -14,7 +14,9 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "boot-image.sh"
 # Without the processor's virtualisation a guest takes half a minute; a busy machine makes it minutes.
 BOOT_SECONDS_MAX = 280
 # What QEMU writes for a request: see `--record` of the script. A guest's requests all come through one `blk`.
-REQUEST = re.compile(r"^blk_co_p(?P<op>read|write)v blk (?P<blk>\S+) bs \S+ offset (?P<offset>\d+) bytes (?P<bytes>\d+) ")
+REQUEST = re.compile(
+    r"^blk_co_p(?P<op>read|write)v blk (?P<blk>\S+) bs \S+ offset (?P<offset>\d+) bytes (?P<bytes>\d+) "
+)
 
 
 @dataclass(frozen=True)

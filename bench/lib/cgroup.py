@@ -158,7 +158,7 @@ class SlowedRoot:
 
 
 def full_speed(disk):
-    """Takes away what `slowed_disk` of a killed run may have left: version 1 keeps it as long as the device is known."""
+    """Takes away what `slowed_disk` of a killed run may have left: version 1 keeps it while the device is known."""
     hierarchy = find("blkio")
     if hierarchy is not None and not hierarchy.unified and why_missing("blkio") is None:
         SlowedRoot(hierarchy, disk, 0)

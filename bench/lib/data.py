@@ -115,7 +115,8 @@ class ImageData:
     def __init__(self, seed, number, chunks):
         self._own = UniqueData(seed + number)
         # Each stream is as long as the runs that are taken of it, which have to be whole chunks of it.
-        self._old = ShuffledData([seed + number - 1], chunks * self.OLD * self.RUN_BLOCKS, self.RUN_BLOCKS, seed + number)
+        old_blocks = chunks * self.OLD * self.RUN_BLOCKS
+        self._old = ShuffledData([seed + number - 1], old_blocks, self.RUN_BLOCKS, order_seed=seed + number)
         self._bytes = memoryview(mmap.mmap(-1, CHUNK_BYTES))
 
     @classmethod

@@ -23,7 +23,8 @@ class Finding(unittest.TestCase):
         self.mounts = Path(folder.name) / "mounts"
 
     def mount(self, kind, options):
-        self.mounts.write_text(f"1 1 8:1 / / rw - ext4 /dev/vda rw\n2 1 0:9 / {self.root} rw - {kind} cgroup {options}\n")
+        lines = ("1 1 8:1 / / rw - ext4 /dev/vda rw", f"2 1 0:9 / {self.root} rw - {kind} cgroup {options}")
+        self.mounts.write_text("\n".join(lines) + "\n")
 
     def test_version_1_is_found_by_the_mounts_options(self):
         self.mount("cgroup", "rw,blkio")
@@ -65,11 +66,12 @@ class Memory(unittest.TestCase):
         self.assertNotEqual(subprocess.run(command, check=False, preexec_fn=group.join).returncode, 0)
 
     def test_a_group_goes_while_somebody_is_in_it_and_somebody_else_is_just_ending(self):
-        """A daemon of a gigabyte was still giving its memory back when its group was to go: "device or resource busy"."""
+        """A daemon of a gigabyte was still giving its memory back when its group was to go: it was busy."""
         group = cgroup.LimitedMemory(f"onefold-bench-test-{os.getpid()}", 1 << 30)
         fill = "x = bytearray(300 << 20); x[::4096] = bytes(len(x) // 4096); print(flush=True); input()"
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "preexec_fn": group.join}
-        with subprocess.Popen([sys.executable, "-c", fill], **pipes) as ends, subprocess.Popen(["cat"], **pipes) as stays:
+        command = [sys.executable, "-c", fill]
+        with subprocess.Popen(command, **pipes) as ends, subprocess.Popen(["cat"], **pipes) as stays:
             ends.stdout.readline()
             ends.kill()
             group.close()

@@ -24,8 +24,8 @@ class BeyondMemoryRow(Row):
             goal="0.75x / 1.0x",
         ),
         Line(
-            "beyond-memory-duplicate", "sequential all-duplicate write, 1 MiB, buffered, fsync, twice the memory", "MB/s",
-            goal="1.2x / 1.6x",
+            "beyond-memory-duplicate", "sequential all-duplicate write, 1 MiB, buffered, fsync, twice the memory",
+            "MB/s", goal="1.2x / 1.6x",
         ),
     )  # fmt: skip
 

@@ -26,8 +26,9 @@ class ImportMemoryRow(Row):
         for memory_mib, saved in SETTINGS.items()
         for line in (
             Line(
-                f"import-memory-{memory_mib}", f"import of many images at `--memory {memory_mib}M`: highest resident memory",
-                "MiB", higher_is_better=False, goal=f"at most {memory_mib} MiB", has_ratio=False,
+                f"import-memory-{memory_mib}",
+                f"import of many images at `--memory {memory_mib}M`: highest resident memory", "MiB",
+                higher_is_better=False, goal=f"at most {memory_mib} MiB", has_ratio=False,
             ),
             Line(
                 f"import-memory-{memory_mib}-saved", "of what equal blocks can save, saved", "%", goal=saved,

@@ -16,7 +16,8 @@ class SlowDuplicateRow(OneLineRow):
     """Writing a file whose every block another file has already, where both sides' loop devices are slowed."""
 
     def __init__(self):
-        title = f"sequential all-duplicate write, 1 MiB, buffered, fsync, disk slowed to {SLOW_BYTES_PER_SECOND // MB} MB/s"
+        disk = f"disk slowed to {SLOW_BYTES_PER_SECOND // MB} MB/s"
+        title = f"sequential all-duplicate write, 1 MiB, buffered, fsync, {disk}"
         super().__init__("duplicate-write-slow", title, "MB/s", goal="5x / 15x")
 
     def missing(self, settings):
