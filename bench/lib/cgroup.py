@@ -4,6 +4,7 @@ interface are served, since machines have the one or the other.
 
 import os
 import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,21 +79,38 @@ class Group:
 
         Raises BenchError where it cannot be taken away.
         """
-        started = time.monotonic()
-        while True:
-            for process in words(self.path / "cgroup.procs"):
-                try:
-                    put(self._root / "cgroup.procs", process)
-                except BenchError:
-                    # It has ended meanwhile, or is about to.
-                    pass
+        remove(self._root, self.path)
+
+
+def remove(root, path):
+    started = time.monotonic()
+    while True:
+        for process in words(path / "cgroup.procs"):
             try:
-                return self.path.rmdir()
-            except OSError as error:
-                # A process that ends gives its memory back for a while, and belongs to the group until then.
-                if time.monotonic() - started > CLOSE_SECONDS_MAX:
-                    raise BenchError(f"cannot remove {self.path}: {error.strerror}") from error
-                time.sleep(0.05)
+                put(root / "cgroup.procs", process)
+            except BenchError:
+                # It has ended meanwhile, or is about to.
+                pass
+        try:
+            return path.rmdir()
+        except OSError as error:
+            # A process that ends gives its memory back for a while, and belongs to the group until then.
+            if time.monotonic() - started > CLOSE_SECONDS_MAX:
+                raise BenchError(f"cannot remove {path}: {error.strerror}") from error
+            time.sleep(0.05)
+
+
+def name_for(device):
+    """Returns the name of the groups of the side with this file: the same for the next run in the same folder."""
+    return f"onefold-bench-{zlib.crc32(os.fsencode(device)):08x}"
+
+
+def clear(name):
+    """Removes the groups of this name that a killed run may have left."""
+    for controller in ("memory", "blkio"):
+        hierarchy = find(controller)
+        if hierarchy is not None and (hierarchy.root / name).is_dir():
+            remove(hierarchy.root, hierarchy.root / name)
 
 
 class LimitedMemory(Group):

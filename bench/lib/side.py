@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import time
-import zlib
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,8 +122,7 @@ class Side(ABC):
         """Gives up a loop device that the file system can do without."""
 
     def group_name(self):
-        """Returns a name for a control group: the same for the next run in the same folder."""
-        return f"onefold-bench-{zlib.crc32(os.fsencode(self.device)):08x}"
+        return cgroup.name_for(self.device)
 
     def make_cold(self):
         """Empties every cache: the kernel's by dropping it, the server's by ending it."""

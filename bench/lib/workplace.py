@@ -6,7 +6,7 @@ import shutil
 import signal
 from contextlib import contextmanager
 
-from . import device, system
+from . import cgroup, device, system
 
 LOCK = "lock"
 WORK = "work"
@@ -51,6 +51,7 @@ def clear_leftovers(work):
             system.run("umount", "--lazy", mountpoint)
     for path in work.glob("*.device"):
         device.detach_loops(path)
+        cgroup.clear(cgroup.name_for(path))
     shutil.rmtree(work)
 
 

@@ -10,7 +10,8 @@ import time
 import unittest
 from pathlib import Path
 
-from paths import BENCH
+from paths import BENCH  # it makes the next import possible
+from lib import cgroup  # noqa: I001
 
 ONEFOLD = os.environ.get("ONEFOLD")
 
@@ -74,6 +75,20 @@ class WholeRun(unittest.TestCase):
         wait_until_mounted(self.folder)
         process.kill()
         process.communicate()
+        self.assert_the_next_run_clears_up()
+
+    @unittest.skipUnless(cgroup.why_missing("memory") is None, "needs control groups")
+    def test_control_groups_of_a_killed_run_are_cleared_by_the_next(self):
+        process = self.start("--only", "beyond-memory", "--rounds", "100")
+        group = cgroup.find("memory").root / cgroup.name_for(self.folder / "work" / "ext4.device")
+        wait_until(group.exists)
+        process.kill()
+        process.communicate()
+        self.assertTrue(group.exists())
+        self.assert_the_next_run_clears_up()
+        self.assertFalse(group.exists())
+
+    def assert_the_next_run_clears_up(self):
         second = self.start("--only", "clone")
         _, err = second.communicate()
         self.assertEqual(second.returncode, 0, err)
@@ -81,10 +96,14 @@ class WholeRun(unittest.TestCase):
 
 
 def wait_until_mounted(folder):
+    wait_until(lambda: f"{folder}/work/ext4.mount" in Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+
+
+def wait_until(is_so):
     deadline = time.monotonic() + 60
-    while f"{folder}/work/ext4.mount" not in Path("/proc/self/mountinfo").read_text(encoding="utf-8"):
+    while not is_so():
         if time.monotonic() > deadline:
-            raise AssertionError("the run does not mount")
+            raise AssertionError("the run does not get that far")
         time.sleep(0.05)
 
 

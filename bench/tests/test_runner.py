@@ -41,9 +41,9 @@ class FakeClock:
 class Rounds(unittest.TestCase):
     def setUp(self):
         self.clock = FakeClock()
-        patch = mock.patch.object(time, "monotonic", lambda: self.clock.now)
-        patch.start()
-        self.addCleanup(patch.stop)
+        for patch in (mock.patch.object(time, "monotonic", lambda: self.clock.now), mock.patch("lib.runner.say")):
+            patch.start()
+            self.addCleanup(patch.stop)
         self.bench = Bench.__new__(Bench)
         self.bench.sides = [FakeSide("pool"), FakeSide("ext4")]
         self.bench.settings = replace(settings.TINY, rounds=5, row_seconds=60)
