@@ -19,6 +19,7 @@ class RealBootRow(Row):
     """A guest under QEMU until its console says that it is up: mostly the processor's time, once on each side."""
 
     name = "boot"
+    share_of_time = 1.5
     in_quick = False
     lines = (
         Line("boot", "boot of one guest under QEMU, until it is up", "s", higher_is_better=False, goal="report"),
