@@ -46,6 +46,7 @@ class Bench:
         for side in self.sides:
             side.format()
             side.mount()
+            side.forget_original()
 
     def measure_all(self, rows, run):
         """Measures the rows into `run`; one that fails is noted there, and the next begins on new file systems."""
@@ -75,6 +76,10 @@ class Bench:
         clock = RowClock(row, self.settings)
         sides = [side for side in self.sides if side.name in row.sides]
         for side in sides:
+            if row.uses_original:
+                side.have_original(self.settings.file_bytes)
+            else:
+                side.drop_original()
             row.prepare(side, self.settings)
         for round_no in range(row.rounds(self.settings)):
             clock.begin_round()

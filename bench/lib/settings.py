@@ -45,7 +45,7 @@ class Settings:
 FULL = Settings(
     mode="full",
     rounds=5,
-    row_seconds=40,
+    row_seconds=45,
     device_bytes=10 * GIB,
     file_bytes=4 * GIB,
     small_writes_bytes=GIB,

@@ -19,6 +19,10 @@ from pathlib import Path
 from . import cgroup, device, system
 from .measure import Cost
 
+# The file that several rows work with; no row has a seed as high.
+ORIGINAL = "original"
+ORIGINAL_SEED = 1 << 20
+
 CLIENT = Path(__file__).with_name("client.py")
 
 # How long a pool may take to reclaim what was deleted and to read its filter.
@@ -47,6 +51,7 @@ class Side(ABC):
         self.options = {}
         # The control group that everything runs in, where a row wants one.
         self.group = None
+        self._has_original = False
 
     @abstractmethod
     def format(self):
@@ -102,6 +107,22 @@ class Side(ABC):
         group, self.group, self.options = self.group, None, {}
         if group is not None:
             group.close()
+
+    def have_original(self, length):
+        """Sees to it that there is the file of unique blocks that several rows work with, each after the other."""
+        if not self._has_original:
+            self.client("write", self.path(ORIGINAL), bytes=length, seed=ORIGINAL_SEED)
+            self._has_original = True
+
+    def drop_original(self):
+        """Takes that file away, for rows that need its room or have changed it."""
+        if self._has_original:
+            self._has_original = False
+            self.remove(ORIGINAL)
+
+    def forget_original(self):
+        """Is told that the file system was made anew."""
+        self._has_original = False
 
     def slow_down(self, bytes_per_second):
         """Puts it on a disk that moves at most so many bytes a second each way, until `full_speed`."""

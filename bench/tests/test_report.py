@@ -121,6 +121,11 @@ class Rows(unittest.TestCase):
         keys = [line.key for row in ROWS for line in row.lines]
         self.assertEqual((len(set(names)), len(set(keys))), (len(names), len(keys)))
 
+    def test_rows_that_share_an_original_stand_together(self):
+        # Each time that it is made anew, a run gets longer.
+        uses = [row.uses_original for row in ROWS]
+        self.assertEqual(sum(now and not before for before, now in zip([False, *uses], uses)), 1)
+
     def test_two_large_files_fit_on_a_disk_of_every_size_with_the_pools_own_structures(self):
         for chosen in (settings.FULL, settings.QUICK, settings.TINY):
             self.assertLess(2 * chosen.file_bytes, chosen.device_bytes * 0.85, chosen.mode)

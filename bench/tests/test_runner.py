@@ -16,9 +16,16 @@ from lib.system import BenchError
 class FakeSide:
     def __init__(self, name):
         self.name = name
+        self.original = []
 
     def settle(self):
         pass
+
+    def have_original(self, length):
+        self.original.append(length)
+
+    def drop_original(self):
+        self.original.append(None)
 
 
 class FakeRow(OneLineRow):
@@ -58,6 +65,14 @@ class Rounds(unittest.TestCase):
         self.bench.measure(row)
         firsts = [name for (_, name), (_, _second) in zip(row.turns[::2], row.turns[1::2])]
         self.assertEqual(firsts, ["pool", "ext4", "pool", "ext4", "pool"])
+
+    def test_rows_get_the_original_that_they_work_with_and_no_others_do(self):
+        rows = [FakeRow(self.clock) for _ in range(3)]
+        rows[1].uses_original = True
+        for row in rows:
+            self.bench.measure(row)
+        length = self.bench.settings.file_bytes
+        self.assertEqual([side.original for side in self.bench.sides], [[None, length, None]] * 2)
 
     def test_a_row_gets_no_round_that_would_end_after_its_time(self):
         for seconds, share, rounds in ((1, 1, 5), (9, 1, 3), (9, 0.5, 1), (9, 2, 5), (100, 1, 1)):

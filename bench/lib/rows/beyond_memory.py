@@ -4,12 +4,13 @@ from ..cgroup import LimitedMemory, why_missing
 from ..measure import Line
 from ..system import BenchError
 from .row import Row, expect_shared, expect_unique, seed_of
-from .streams import COPY, ORIGINAL, throughput
+from .streams import COPY, throughput
 
 # Of the limited memory, what the pool's daemon is told that it may use: there has to be room for the page cache.
 DAEMON_SHARE = 4
 # The least that it takes.
 DAEMON_BYTES_MIN = 64 << 20
+FIRST = "first"
 SEED = seed_of(0, use=13)
 
 
@@ -34,7 +35,7 @@ class BeyondMemoryRow(Row):
 
     def prepare(self, side, settings):
         limit = settings.beyond_memory_bytes // 2
-        side.client("write", side.path(ORIGINAL), bytes=settings.beyond_memory_bytes, seed=SEED)
+        side.client("write", side.path(FIRST), bytes=settings.beyond_memory_bytes, seed=SEED)
         # After the mount the original is in no cache.
         group = LimitedMemory(side.group_name(), limit)
         side.remount(group, memory=max(limit // DAEMON_SHARE, DAEMON_BYTES_MIN))
@@ -55,4 +56,4 @@ class BeyondMemoryRow(Row):
         if not side.group.was_short():
             raise BenchError(f"{self.name}: the memory of {side.name} was never short")
         side.remount()
-        side.remove(COPY, ORIGINAL)
+        side.remove(COPY, FIRST)

@@ -2,8 +2,9 @@
 
 from ..measure import Line, Sample
 from .row import Row, seed_of
-from .streams import COPY, ORIGINAL
+from .streams import COPY
 
+FIRST = "first"
 MIB = 1 << 20
 
 
@@ -23,11 +24,11 @@ class MemoryRow(Row):
 
     def measure(self, side, settings, round_no):
         side.make_cold()
-        side.client("write", side.path(ORIGINAL), bytes=settings.file_bytes, seed=seed_of(round_no, use=8))
+        side.client("write", side.path(FIRST), bytes=settings.file_bytes, seed=seed_of(round_no, use=8))
         side.client("write", side.path(COPY), bytes=settings.file_bytes, seed=seed_of(round_no, use=8), direct=True)
-        side.client("read", side.path(ORIGINAL), bytes=settings.file_bytes, seed=seed_of(round_no, use=8))
+        side.client("read", side.path(FIRST), bytes=settings.file_bytes, seed=seed_of(round_no, use=8))
         memory, found = side.memory_status(), side.stat()["filter"]
-        side.remove(ORIGINAL, COPY)
+        side.remove(FIRST, COPY)
         return {
             "memory-peak": Sample(memory["VmHWM"] / MIB, more={"setting": settings.memory}),
             "memory-resident": Sample(memory["VmRSS"] / MIB, more={"anonymous_bytes": memory["RssAnon"]}),

@@ -4,7 +4,7 @@ import json
 
 from ..data import BLOCK_BYTES
 from ..measure import Sample, Work
-from ..side import as_words
+from ..side import ORIGINAL, as_words
 from ..system import BenchError
 from .row import MB, OneLineRow, expect_unique, seed_of
 
@@ -15,18 +15,18 @@ DEPTH = 32
 class RandomRow(OneLineRow):
     """O_DIRECT with 32 requests in flight, in a file written in order. No block is visited twice in a round."""
 
+    uses_original = True
+
     def __init__(self, name, writes):
         self.direction, goal = ("write", "1.0x / 2.0x") if writes else ("read", "0.5x / 0.9x")
         super().__init__(name, f"O_DIRECT 4 KiB random {self.direction}, depth {DEPTH}", "op/s", goal=goal)
-
-    def prepare(self, side, settings):
-        side.client("write", side.path(NAME), bytes=settings.file_bytes, seed=seed_of(0, use=2))
 
     def measure(self, side, settings, round_no):
         # The pool's daemon has a cache of its own, which O_DIRECT does not pass by.
         side.make_cold()
         job, cost = fio(
-            side, f"rand{self.direction}", round_no, settings.fio_seconds, direct=1, ioengine="libaio", iodepth=DEPTH,
+            side, f"rand{self.direction}", round_no, settings.fio_seconds, filename=side.path(ORIGINAL), direct=1,
+            ioengine="libaio", iodepth=DEPTH,
             # Part of the time where it is a write, as with every other write.
             end_fsync=1,
         )  # fmt: skip
@@ -35,7 +35,8 @@ class RandomRow(OneLineRow):
         return {self.name: rate(job, self.direction, cost)}
 
     def finish(self, side, settings):
-        side.remove(NAME)
+        if self.direction == "write":
+            side.drop_original()
 
 
 class SmallWritesRow(OneLineRow):
@@ -92,8 +93,9 @@ class FsyncRow(OneLineRow):
 
 
 def fio(side, mode, round_no, seconds, **options):
-    """Runs one fio job on the row's file, for some seconds or to its end; returns fio's account and what it cost."""
+    """Runs one fio job on a row's file, for some seconds or to its end; returns fio's account and what it cost."""
     defaults = {
+        "filename": side.path(NAME),
         "bs": BLOCK_BYTES,
         "randseed": seed_of(round_no, use=4),
         "allow_file_create": 0,
@@ -104,9 +106,8 @@ def fio(side, mode, round_no, seconds, **options):
         defaults["runtime"] = seconds
     words = as_words(defaults | options)
     finished, cost = side.command(
-        "fio", "--name=bench", f"--filename={side.path(NAME)}", f"--rw={mode}", *words,
-        "--group_reporting", "--output-format=json",
-    )  # fmt: skip
+        "fio", "--name=bench", f"--rw={mode}", *words, "--group_reporting", "--output-format=json"
+    )
     # Warnings, if any, come before the JSON.
     text = finished.text[finished.text.find("{") :]
     job = json.loads(text)["jobs"][0]

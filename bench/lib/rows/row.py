@@ -20,6 +20,8 @@ class Row:
     lines = ()
     # Sides on which it makes sense.
     sides = ("pool", "ext4")
+    # Whether it works with the file that `Side.have_original` makes. Rows that do stand together and share it.
+    uses_original = False
     # How many times as long as other rows it may take before it gets no more rounds.
     share_of_time = 1.0
     # Whether a quick run has time for it.

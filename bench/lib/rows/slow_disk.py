@@ -3,12 +3,13 @@
 from ..cgroup import why_missing
 from ..system import BenchError
 from .row import MB, OneLineRow, expect_shared, seed_of
-from .streams import COPY, ORIGINAL, throughput
+from .streams import COPY, throughput
 
 # What the disk moves in a second, each way.
 SLOW_BYTES_PER_SECOND = 100 * MB
 # The limit is kept over some time, not in each moment, and the last of a write may still be counted differently.
 TOLERANCE = 1.3
+FIRST = "first"
 SEED = seed_of(0, use=12)
 
 
@@ -25,7 +26,7 @@ class SlowDuplicateRow(OneLineRow):
 
     def prepare(self, side, settings):
         side.slow_down(SLOW_BYTES_PER_SECOND)
-        answer, _ = side.client("write", side.path(ORIGINAL), bytes=settings.slow_bytes, seed=SEED)
+        answer, _ = side.client("write", side.path(FIRST), bytes=settings.slow_bytes, seed=SEED)
         self._expect_slow(side, settings.slow_bytes / answer["seconds"])
 
     def measure(self, side, settings, round_no):
@@ -44,4 +45,4 @@ class SlowDuplicateRow(OneLineRow):
 
     def finish(self, side, settings):
         side.full_speed()
-        side.remove(COPY, ORIGINAL)
+        side.remove(COPY, FIRST)

@@ -1,12 +1,10 @@
 """Large files, written and read from end to end with 1 MiB in each call."""
 
 from ..measure import Line, Sample, Work
-from .row import MB, OneLineRow, Row, expect_unique, seed_of
+from ..side import ORIGINAL, ORIGINAL_SEED
+from .row import MB, OneLineRow, Row, expect_shared, expect_unique, seed_of
 
-# The file whose blocks are there already when the next one is written.
-ORIGINAL = "original"
 COPY = "copy"
-ORIGINAL_SEED = seed_of(0, use=1)
 
 
 class WriteRow(Row):
@@ -70,40 +68,33 @@ class TwoStreamsRow(OneLineRow):
 class DuplicateWriteRow(WriteRow):
     """Writing a file whose every block another file has already, in the same order, and fsync."""
 
+    uses_original = True
+
     def __init__(self, name, direct):
         goal = "1.2x / 1.6x" if direct else "1.0x / 1.15x"
         super().__init__(name, "all-duplicate", direct, goal, "report / 0.5 s/GiB")
-
-    def prepare(self, side, settings):
-        side.client("write", side.path(ORIGINAL), bytes=settings.file_bytes, seed=ORIGINAL_SEED)
 
     def measure(self, side, settings, round_no):
         answer, cost = side.client(
             "write", side.path(COPY), bytes=settings.file_bytes, seed=ORIGINAL_SEED, **self.direct
         )
+        expect_shared(cost, self.name)
         side.remove(COPY)
         return self.samples(settings.file_bytes, answer, cost)
-
-    def finish(self, side, settings):
-        side.remove(ORIGINAL)
 
 
 class ColdReadRow(OneLineRow):
     """Reading a file of unique blocks after every cache was emptied; the client looks at what it gets."""
 
+    uses_original = True
+
     def __init__(self):
         super().__init__("cold-read", "sequential cold read, 1 MiB, buffered", "MB/s", goal="0.9x / 1.0x")
-
-    def prepare(self, side, settings):
-        side.client("write", side.path(ORIGINAL), bytes=settings.file_bytes, seed=ORIGINAL_SEED)
 
     def measure(self, side, settings, round_no):
         side.make_cold()
         answer, cost = side.client("read", side.path(ORIGINAL), bytes=settings.file_bytes, seed=ORIGINAL_SEED)
         return {self.name: throughput(settings.file_bytes, answer, cost)}
-
-    def finish(self, side, settings):
-        side.remove(ORIGINAL)
 
 
 def throughput(moved_bytes, answer, cost):
