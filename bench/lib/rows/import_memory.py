@@ -50,11 +50,9 @@ class ImportMemoryRow(Row):
                 self._import(side, settings, number, name)
             after, memory = side.stat(), side.memory_status()
             side.remove(*names)
-            filter_now = after["filter"]
-            samples[f"{self.name}-{memory_mib}"] = Sample(
-                memory["VmHWM"] / MIB,
-                more={key: filter_now[key] for key in ("memory_bytes", "entry_count", "refused_count")},
-            )
+            more = {key: after["filter"][key] for key in ("memory_bytes", "entry_count", "refused_count")}
+            more["anonymous_bytes"] = memory["RssAnon"]
+            samples[f"{self.name}-{memory_mib}"] = Sample(memory["VmHWM"] / MIB, more=more)
             stored_bytes = after["distinct_bytes"] - before["distinct_bytes"]
             samples[f"{self.name}-{memory_mib}-saved"] = Sample(saved_percent(settings, stored_bytes))
         return samples
