@@ -13,6 +13,7 @@ from lib.measure import Cost, Line, Measured, NotMeasured, Sample, Work
 from lib.rows import ROWS
 from lib.rows.import_memory import saved_percent
 from lib.rows.row import OneLineRow
+from lib.rows.slow_disk import SLOW_BYTES_PER_SECOND, expect_slow
 from lib.runner import Run
 from lib.system import BenchError
 
@@ -145,6 +146,15 @@ class Rows(unittest.TestCase):
         self.assertEqual(saved_percent(chosen, written), 0)
         with self.assertRaises(BenchError):
             saved_percent(chosen, distinct - BLOCK_BYTES)
+
+    def test_a_disk_that_is_not_slowed_is_noticed_by_a_file_of_every_size(self):
+        for chosen in (settings.FULL, settings.QUICK, settings.TINY):
+            at_the_limit = chosen.slow_bytes / SLOW_BYTES_PER_SECOND
+            expect_slow("ext4", chosen.slow_bytes, at_the_limit)
+            # As it was seen where the limit held, and at twice the limit.
+            expect_slow("ext4", chosen.slow_bytes, at_the_limit - 0.35)
+            with self.assertRaises(BenchError):
+                expect_slow("ext4", chosen.slow_bytes, at_the_limit / 2.1)
 
     def test_a_run_takes_at_most_twenty_four_gigabytes_of_disk(self):
         self.assertLessEqual(2 * settings.FULL.device_bytes + settings.FULL.import_image_bytes, 24 * 10**9)
