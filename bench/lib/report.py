@@ -103,16 +103,16 @@ def write_json(run, path):
     write_whole(path, json.dumps(document, indent=1, default=os.fspath) + "\n")
 
 
-def update(path, text):
-    """Replaces what stands between the two markers of a document.
+def update(path, text, begin=BEGIN):
+    """Replaces what stands between the two markers of a document; `begin` is the first of them.
 
     Raises BenchError where the document has not exactly one pair of them; it is left as it is then.
     """
     old = path.read_text(encoding="utf-8")
-    if old.count(BEGIN) != 1 or old.count(END) != 1 or old.index(BEGIN) > old.index(END):
-        raise BenchError(f"{path} needs one line `{BEGIN}` and after it one line `{END}`")
-    before, after = old[: old.index(BEGIN)], old[old.index(END) :]
-    write_whole(path, f"{before}{BEGIN}\n{text}\n{after}")
+    if old.count(begin) != 1 or old.count(END) != 1 or old.index(begin) > old.index(END):
+        raise BenchError(f"{path} needs one line `{begin}` and after it one line `{END}`")
+    before, after = old[: old.index(begin)], old[old.index(END) :]
+    write_whole(path, f"{before}{begin}\n{text}\n{after}")
 
 
 def write_whole(path, text):
