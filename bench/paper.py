@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Repeats the LiveDFS paper's experiments with Onefold's switches, and prints tables beside the paper's own figures.
+
+Needs root (mounts, loop devices, caches), e2fsprogs, fio and a release build of onefold. See bench/README.md.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+# No folders of compiled modules in the source tree.
+sys.dont_write_bytecode = True
+
+from lib import device, machine, report, workplace  # noqa: E402
+from lib.runner import one_line, say  # noqa: E402
+from lib.system import BenchError  # noqa: E402
+from paper_figures import experiments, figures, images, settings, tables  # noqa: E402
+from paper_figures.results import PLAIN, Results  # noqa: E402
+from paper_figures.variants import DEVICE, VARIANTS, PlainSide, VariantSide, turn  # noqa: E402
+from run import DONE, FAILED, INTERRUPTED, LOAD_MAX, REPOSITORY, SPARE_BYTES, default_folder, find_onefold  # noqa: E402
+
+EXPERIMENTS = ("streams", "recovery", "images")
+
+
+def main():
+    arguments = parse()
+    try:
+        with workplace.signals_as_interrupts():
+            return measure(arguments)
+    except BenchError as error:
+        say(f"error: {error}")
+        return FAILED
+    except KeyboardInterrupt:
+        say("interrupted; everything is unmounted and removed")
+        return INTERRUPTED
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    quick = os.environ.get("QUICK", "") not in ("", "0")
+    keys = [variant.key for variant in VARIANTS] + [PLAIN]
+    parser.add_argument("--only", action="append", choices=EXPERIMENTS, help="this experiment; may be given again")
+    parser.add_argument("--variant", action="append", choices=keys, help="this side only; may be given again")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", default=quick, help="under 4 minutes (or QUICK=1)")
+    size.add_argument("--tiny", action="store_true", help="only shows that everything works; its figures mean nothing")
+    parser.add_argument("--rounds", type=int, help="repeat each experiment this often")
+    parser.add_argument(
+        "--image", type=Path, action="append", default=[], help="an image, up to four (default: bench/corpus/cache)"
+    )
+    parser.add_argument("--filter-index-bits", type=int, metavar="N", help="the filter's n (default: the paper's 19)")
+    parser.add_argument("--filter-tag-bits", type=int, metavar="K", help="the filter's k (default: the paper's 24)")
+    parser.add_argument("--dir", type=Path, default=default_folder(), help="where the disk is made (or BENCH_DIR)")
+    parser.add_argument("--json", type=Path, help="where every sample goes (default: paper.json in --dir)")
+    parser.add_argument("--charts", type=Path, metavar="FOLDER", help="write the charts there (--update: figures/)")
+    parser.add_argument("--update", type=Path, metavar="FILE", help="write the tables between its markers, and charts")
+    arguments = parser.parse_args()
+    if arguments.update and (arguments.only or arguments.variant or arguments.tiny):
+        parser.error("--update takes a whole run: no --only, no --variant, no --tiny")
+    if arguments.update and arguments.charts:
+        parser.error("--update has its own place for charts, the folder `figures` beside the document")
+    if arguments.rounds is not None and arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    if len(arguments.image) > settings.IMAGES_MAX:
+        parser.error(f"at most {settings.IMAGES_MAX} images")
+    return arguments
+
+
+def measure(arguments):
+    chosen = choose(arguments)
+    onefold = find_onefold()
+    if os.geteuid() != 0:
+        raise BenchError("mounts and loop devices need root: run it as root")
+    load = os.getloadavg()[0]
+    if load > LOAD_MAX:
+        say(f"warning: the machine is busy (load {load:.1f}), so the figures will be worth little")
+    # Before the disk is made: naming an image that is not there must not take minutes to find out.
+    cache = REPOSITORY / "bench/corpus/cache"
+    real = images.chosen(arguments.image, cache, chosen.device_bytes, chosen.image_count)
+    wanted = arguments.only or EXPERIMENTS
+    made_bytes = 0 if real else chosen.image_count * chosen.synthetic_bytes
+    folder = arguments.dir.absolute()
+    with workplace.taken(folder, chosen.device_bytes + made_bytes + SPARE_BYTES) as work:
+        facts = {"when": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC", "command": command_line(chosen)}
+        facts |= machine.describe(REPOSITORY, work, onefold) | sizes(chosen, real)
+        say(f"making a disk of {chosen.device_bytes >> 20} MiB in {work}")
+        device.allocate(work / DEVICE, chosen.device_bytes)
+        sides = [*(VariantSide(work, onefold, chosen, variant) for variant in VARIANTS), PlainSide(work)]
+        if arguments.variant:
+            sides = [side for side in sides if side.name in arguments.variant]
+        paths = real or (images.make(work, chosen.synthetic_bytes, chosen.image_count) if "images" in wanted else [])
+        measured = Results(
+            facts, chosen, {side.name: side.title for side in sides}, images=[path.name for path in paths]
+        )
+        try:
+            repeat_all(wanted, sides, paths, measured)
+        finally:
+            measured.write_json(arguments.json or folder / "paper.json")
+    show(arguments, measured)
+    if measured.failures:
+        raise BenchError("; ".join(measured.failures))
+    return DONE
+
+
+def repeat_all(wanted, sides, paths, measured):
+    """Repeats the wanted experiments, all sides in each round."""
+    chosen, started = measured.settings, time.monotonic()
+    plans = {
+        "streams": (chosen.rounds, experiments.streams),
+        "recovery": (chosen.crash_rounds, experiments.recovery),
+        "images": (chosen.image_rounds, lambda *of_turn: experiments.images(*of_turn, paths)),
+    }
+    for name in (name for name in EXPERIMENTS if name in wanted):
+        rounds, experiment = plans[name]
+        left = list(sides)
+        for round_no in range(rounds):
+            say(f"[{time.monotonic() - started:4.0f} s] {name}, round {round_no + 1} of {rounds}")
+            # Who goes first changes, in case going first matters.
+            start = round_no % len(sides)
+            for side in [side for side in sides[start:] + sides[:start] if side in left]:
+                try:
+                    with turn(side):
+                        values = experiment(side, chosen, round_no)
+                except (BenchError, OSError) as error:
+                    say(f"  {side.title} failed: {error}")
+                    measured.failures.append(f"{name}, {side.title}, round {round_no + 1}: {one_line(error)}")
+                    # Its rounds would no longer be the others'.
+                    left.remove(side)
+                    continue
+                for series, value in values.items():
+                    measured.add(series, side.name, value)
+    measured.complete = True
+    say(f"[{time.monotonic() - started:4.0f} s] done")
+
+
+def show(arguments, measured):
+    """Prints the tables; writes charts and the document where that is asked for."""
+    charts = []
+    place = arguments.update.parent / "figures" if arguments.update else arguments.charts
+    if place:
+        charts = figures.write(measured, place)
+    print(tables.markdown(measured, charts, "figures" if arguments.update else place))
+    if arguments.update:
+        report.update(arguments.update, tables.markdown(measured, charts), tables.BEGIN)
+
+
+def choose(arguments):
+    """Returns the sizes to measure with."""
+    chosen = settings.TINY if arguments.tiny else settings.QUICK if arguments.quick else settings.FULL
+    rounds = arguments.rounds
+    return replace(
+        chosen,
+        rounds=rounds or chosen.rounds,
+        crash_rounds=rounds or chosen.crash_rounds,
+        image_rounds=rounds or chosen.image_rounds,
+        index_bits=arguments.filter_index_bits or chosen.index_bits,
+        tag_bits=arguments.filter_tag_bits or chosen.tag_bits,
+    )
+
+
+def sizes(chosen, real):
+    mib = 1 << 20
+    made = f"{chosen.image_count} of {chosen.synthetic_bytes // mib} MiB, made from a seed"
+    rounds = f"{chosen.rounds} rounds of streams, {chosen.crash_rounds} of crashes, {chosen.image_rounds} of images"
+    return {
+        "sizes": f"files of {chosen.file_bytes // mib} MiB on a disk of {chosen.device_bytes // mib} MiB, "
+        f"{rounds}, pool memory {chosen.memory}",
+        "filter of the paper's variants": f"n = {chosen.index_bits}, k = {chosen.tag_bits}",
+        "images": ", ".join(f"`{path.name}` of {path.stat().st_size // mib} MiB" for path in real) or made,
+    }
+
+
+def command_line(chosen):
+    """Returns what repeats this run, for the document: its path is the repository's, not this machine's."""
+    quick = ["QUICK=1"] if chosen.mode == "quick" and "--quick" not in sys.argv else []
+    return f"`{' '.join([*quick, 'bench/paper.py', *map(shlex.quote, sys.argv[1:])])}`"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
