@@ -16,8 +16,10 @@ WORK = "work"
 def taken(folder, needed_bytes):
     """Takes a folder and gives an empty one inside it, after removing what a killed run may have left.
 
+    The one inside is named as the kernel names it in its list of mounts, without links and `..`.
     Raises BenchError where another run has it, where it lies on too small a disk, or where its name has blanks.
     """
+    folder = folder.resolve()
     if any(character.isspace() for character in os.fspath(folder)):
         raise system.BenchError(f"the folder's name has blanks: {folder}")
     folder.mkdir(parents=True, exist_ok=True)
