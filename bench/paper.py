@@ -168,8 +168,8 @@ def sizes(chosen, real):
     made = f"{chosen.image_count} of {chosen.synthetic_bytes // mib} MiB, made from a seed"
     rounds = f"{chosen.rounds} rounds of streams, {chosen.crash_rounds} of crashes, {chosen.image_rounds} of images"
     return {
-        "sizes": f"files of {chosen.file_bytes // mib} MiB on a disk of {chosen.device_bytes // mib} MiB, "
-        f"{rounds}, pool memory {chosen.memory}",
+        "sizes": f"files of {chosen.file_bytes // mib} MiB, {chosen.crash_bytes // mib} in a crash, "
+        f"on a disk of {chosen.device_bytes // mib} MiB, {rounds}, pool memory {chosen.memory}",
         "filter of the paper's variants": f"n = {chosen.index_bits}, k = {chosen.tag_bits}",
         "images": ", ".join(f"`{path.name}` of {path.stat().st_size // mib} MiB" for path in real) or made,
     }

@@ -1,1 +1,1 @@
-"""The LiveDFS paper's experiments, repeated with Onefold's switches; `paper.py` beside this folder puts them together."""
+"""The LiveDFS paper's experiments with Onefold's switches; `paper.py` beside this folder puts them together."""

@@ -22,6 +22,8 @@ class Settings:
     # Holds two large files, and four images, on ext4 too.
     device_bytes: int
     file_bytes: int
+    # The file that a crash interrupts: long enough to hit its middle.
+    crash_bytes: int
     # Length of each image that is made where there are no real ones.
     synthetic_bytes: int
     # So many images, where none are named.
@@ -39,6 +41,7 @@ FULL = Settings(
     image_rounds=3,
     device_bytes=4608 * MIB,
     file_bytes=1024 * MIB,
+    crash_bytes=1024 * MIB,
     synthetic_bytes=1024 * MIB,
 )
 QUICK = Settings(
@@ -48,6 +51,7 @@ QUICK = Settings(
     image_rounds=1,
     device_bytes=1536 * MIB,
     file_bytes=256 * MIB,
+    crash_bytes=512 * MIB,
     synthetic_bytes=256 * MIB,
 )
 TINY = Settings(
@@ -57,6 +61,7 @@ TINY = Settings(
     image_rounds=1,
     device_bytes=320 * MIB,
     file_bytes=16 * MIB,
+    crash_bytes=160 * MIB,
     synthetic_bytes=16 * MIB,
     image_count=2,
     memory="64M",

@@ -8,7 +8,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-from lib import device, system
+from lib import device, system, workplace
 from lib.side import Ext4Side, PoolSide, send, wait_for_end
 
 # All sides work on one file, one after the other, formatted anew for each turn: the same place on the same disk.
@@ -141,7 +141,8 @@ def turn(side):
         side.settle()
         yield side
     finally:
-        side.close()
+        with workplace.uninterrupted():
+            side.close()
 
 
 def timed(action):

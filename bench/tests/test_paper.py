@@ -1,12 +1,16 @@
 """The paper's figures, our tables and charts beside them, and the images that are made where there are no real ones."""
 
+import contextlib
+import io
 import re
 import tempfile
 import unittest
 import xml.etree.ElementTree as xml
 from pathlib import Path
+from types import SimpleNamespace
 
-import paths  # noqa: F401
+import paths  # it makes the next imports possible
+import paper  # noqa: I001
 from lib import report
 from lib.data import CHUNK_BYTES
 from lib.measure import Spread
@@ -95,6 +99,19 @@ class Tables(unittest.TestCase):
             copy.write_text(committed.read_text(encoding="utf-8"), encoding="utf-8")
             report.update(copy, "the tables", tables.BEGIN)
             self.assertIn("the tables", copy.read_text(encoding="utf-8"))
+
+    def test_an_update_writes_the_charts_that_the_document_links(self):
+        with tempfile.TemporaryDirectory() as folder:
+            document = Path(folder) / "document.md"
+            document.write_text(f"head\n{tables.BEGIN}\nprevious\n{report.END}\ntail\n", encoding="utf-8")
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                paper.show(SimpleNamespace(update=document, charts=None), measured())
+            text = document.read_text(encoding="utf-8")
+            self.assertIn(printed.getvalue().strip(), text)
+            self.assertTrue(text.startswith("head\n") and text.endswith("tail\n") and "previous" not in text)
+            links = re.findall(r"\((figures/[^)]*)\)", text)
+            self.assertEqual(len(links), 6)
+            self.assertTrue(all((Path(folder) / link).is_file() for link in links))
 
 
 class Charts(unittest.TestCase):
@@ -196,6 +213,7 @@ class Images(unittest.TestCase):
         for chosen in (settings.FULL, settings.QUICK, settings.TINY):
             room = chosen.device_bytes * images.DEVICE_PART_MAX
             self.assertLess(2 * chosen.file_bytes, room, chosen.mode)
+            self.assertLess(chosen.crash_bytes, room, chosen.mode)
             stored = chosen.synthetic_bytes * (images.SHARED_CHUNKS + images.OWN_CHUNKS) // images.CHUNKS_OF_PATTERN
             self.assertLess(chosen.image_count * stored, room, chosen.mode)
 
