@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash posix races soak kill fuzz bench fmt clean
+.PHONY: help demo build test lint crash posix races soak kill fuzz bench bench-paper fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,11 @@ posix: ## Public POSIX suites, fsx and stress-ng at length, under each kind of m
 bench: ## Compares a pool with ext4 on the same disk, side by side. QUICK=1 takes under 3 minutes.
 	@scripts/install-deps.sh build bench
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && python3 bench/run.py
+
+bench-paper: ## Repeats the LiveDFS paper's experiments with each of its variants. QUICK=1 takes under 4 minutes.
+	@scripts/install-deps.sh build bench
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && \
+	  python3 bench/paper.py --charts target/paper-figures
 
 fmt: ## Formats all Rust code.
 	cargo fmt --all
