@@ -10,18 +10,21 @@ BEGIN = "<!-- begin: written by bench/paper.py --update -->"
 
 
 def markdown(measured, charts=(), charts_at="figures"):
-    """Returns the run as Markdown: how it was made, and a section for each experiment."""
+    """Returns the run as Markdown: how it was made, and a section for each experiment that it has values of."""
     lines = [f"- {name}: {value}" for name, value in measured.facts.items()]
     lines += [f"- failed: {failure}" for failure in measured.failures]
-    for no, series, what, paper in figures.THROUGHPUTS:
-        lines += section(f"Figure {no}: {what}", f"figure-{no}.svg", charts, charts_at)
-        lines += throughput_table(measured, series, paper)
-    lines += section("Experiment A4: recovery", "recovery.svg", charts, charts_at)
-    lines += recovery_table(measured)
-    lines += section("Figure 11: inserting images", "figure-11.svg", charts, charts_at)
-    lines += insert_table(measured)
-    lines += section("Figure 12: fetching images", "figure-12.svg", charts, charts_at)
-    lines += fetch_table(measured)
+    parts = [
+        (series, f"Figure {no}: {what}", f"figure-{no}.svg", throughput_table(measured, series, paper))
+        for no, series, what, paper in figures.THROUGHPUTS
+    ]
+    parts += [
+        (results.RECOVERY, "Experiment A4: recovery", "recovery.svg", recovery_table(measured)),
+        (results.INSERT, "Figure 11: inserting images", "figure-11.svg", insert_table(measured)),
+        (results.fetch_series(1), "Figure 12: fetching images", "figure-12.svg", fetch_table(measured)),
+    ]
+    for series, title, chart, table_lines in parts:
+        if measured.values.get(series):
+            lines += [*section(title, chart, charts, charts_at), *table_lines]
     return "\n".join(lines)
 
 
