@@ -71,7 +71,8 @@ impl MountOptions {
     pub const THREADS_MAX: usize = 64;
 
     /// Returns the defaults for a pool called `source_name`: everyone may use it if root mounts it, `relatime`,
-    /// `st_blocks` of the whole length, no writeback cache, two threads.
+    /// `st_blocks` of the whole length, no writeback cache, eight threads: one waits for requests, the others for
+    /// the device.
     #[must_use]
     pub fn new(source_name: impl Into<String>) -> MountOptions {
         let access = if rustix::process::geteuid().is_root() { Access::Everyone } else { Access::Owner };
@@ -82,7 +83,7 @@ impl MountOptions {
             access_times: AccessTimes::Relative,
             st_blocks: StBlocks::Length,
             writeback_cache: false,
-            threads: NonZeroUsize::new(2).expect("two is not zero"),
+            threads: NonZeroUsize::new(8).expect("eight is not zero"),
             control_directory: None,
             clock: Arc::new(SystemClock),
             log: Arc::new(StderrLog),

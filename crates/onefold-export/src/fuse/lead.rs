@@ -1,16 +1,13 @@
 //! Which of the threads that answer requests waits for the next one: one of them, while the others sleep.
 //!
 //! Were all of them to wait in the kernel, it would wake them in turn, each on a core of its own, for requests that one
-//! client makes one after the other. So one leads: it answers what is brief itself, and is there when the next request
-//! comes. Before it does what may take long it gives the lead away, and another thread wakes up.
-
-use std::time::{Duration, Instant};
+//! client makes one after the other. So one leads: it answers what is brief itself, on the core where the client is, too.
+//! Before it does what may take long it gives the lead away, and another thread wakes up.
+//!
+//! Tried and left out: to look for the next request for some microseconds before sleeping. The scheduler wakes the client
+//! on the core of the thread that answers it, where it then waits for the end of that looking.
 
 use parking_lot::{Condvar, Mutex};
-
-/// How long the leader looks for the next request before it sleeps. A client that makes one after the other has the next
-/// one ready within this time, and sleep and wake on both sides would take longer.
-const SPIN: Duration = Duration::from_micros(20);
 
 /// The lead, which one thread has at most.
 #[derive(Debug, Default)]
@@ -23,7 +20,6 @@ pub(super) struct Lead {
 #[derive(Debug)]
 pub(super) struct Leader<'l> {
     lead: &'l Lead,
-    eager: Eagerness,
 }
 
 impl Lead {
@@ -34,31 +30,7 @@ impl Lead {
             self.given.wait(&mut is_taken);
         }
         *is_taken = true;
-        Leader { lead: self, eager: Eagerness::default() }
-    }
-}
-
-impl Leader<'_> {
-    /// Asks `receive` for a request again and again, for as long as that is likely to be worth it.
-    pub(super) fn spin<T>(&mut self, mut receive: impl FnMut() -> Option<T>) -> Option<T> {
-        if !self.eager.is_worth_it() {
-            return receive();
-        }
-        let begun = Instant::now();
-        loop {
-            if let Some(received) = receive() {
-                return Some(received);
-            }
-            if begun.elapsed() >= SPIN {
-                return None;
-            }
-            std::hint::spin_loop();
-        }
-    }
-
-    /// Notes how long the last request was waited for.
-    pub(super) fn waited(&mut self, time: Duration) {
-        self.eager.waited(time);
+        Leader { lead: self }
     }
 }
 
@@ -66,26 +38,6 @@ impl Drop for Leader<'_> {
     fn drop(&mut self) {
         *self.lead.is_taken.lock() = false;
         self.lead.given.notify_one();
-    }
-}
-
-/// Whether requests come so fast that looking for them beats sleeping.
-#[derive(Debug, Default)]
-struct Eagerness {
-    short_waits: u8,
-}
-
-impl Eagerness {
-    /// Waits in a row that make it worth it.
-    const ENOUGH: u8 = 4;
-
-    fn is_worth_it(&self) -> bool {
-        self.short_waits >= Self::ENOUGH
-    }
-
-    fn waited(&mut self, time: Duration) {
-        // What was slept through is longer than the request's own way; a few times the spin is still a busy client.
-        self.short_waits = if time < 3 * SPIN { self.short_waits.saturating_add(1).min(2 * Self::ENOUGH) } else { 0 };
     }
 }
 
@@ -111,40 +63,5 @@ mod tests {
             }
         });
         assert_eq!(turns.into_inner(), 800);
-    }
-
-    #[test]
-    fn only_a_busy_client_is_looked_out_for() {
-        let lead = Lead::default();
-        let mut leader = lead.take();
-        let mut calls = 0;
-        assert_eq!(
-            leader.spin(|| {
-                calls += 1;
-                None::<()>
-            }),
-            None
-        );
-        assert_eq!(calls, 1, "once, to see what is there");
-        for _ in 0..4 {
-            leader.waited(Duration::from_micros(5));
-        }
-        assert_eq!(
-            leader.spin(|| {
-                calls += 1;
-                (calls == 10).then_some(7)
-            }),
-            Some(7)
-        );
-        leader.waited(Duration::from_millis(1));
-        calls = 0;
-        assert_eq!(
-            leader.spin(|| {
-                calls += 1;
-                None::<()>
-            }),
-            None
-        );
-        assert_eq!(calls, 1);
     }
 }

@@ -4,14 +4,13 @@ use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BufferPool};
 
 use super::device::FuseDevice;
 use super::door::{Door, Gathered};
 use super::filesystem::PoolFilesystem;
-use super::lead::{Lead, Leader};
+use super::lead::Lead;
 use super::protocol::{Abilities, Header, Operation, WriteHead};
 use crate::log::Log;
 use crate::options::MountOptions;
@@ -73,9 +72,7 @@ impl Server {
         let mut buffer = self.buffers.take();
         let mut leader = self.lead.take();
         loop {
-            let Some((bytes, device)) = receive(&mut leader, &mut buffer, device, impatient.as_ref())? else {
-                return Ok(());
-            };
+            let Some(bytes) = device.receive(&mut buffer[REQUEST_START..])? else { return Ok(()) };
             let Ok((header, body)) = Header::decode(&buffer[REQUEST_START..REQUEST_START + bytes]) else {
                 return self.answer(&mut buffer, bytes, device);
             };
@@ -227,27 +224,4 @@ impl Server {
             let _ = device.reply(header.unique, libc::EIO, &[]);
         }
     }
-}
-
-/// Waits for a request and returns its length and the descriptor that it came from, or nothing once the connection has
-/// ended.
-fn receive<'d>(
-    leader: &mut Leader<'_>,
-    buffer: &mut AlignedBuffer,
-    device: &'d FuseDevice,
-    impatient: Option<&'d FuseDevice>,
-) -> io::Result<Option<(usize, &'d FuseDevice)>> {
-    let begun = Instant::now();
-    let found = match impatient {
-        Some(impatient) => {
-            leader.spin(|| impatient.receive_more(&mut buffer[REQUEST_START..]).transpose()).transpose()?
-        }
-        None => None,
-    };
-    let received = match found {
-        Some(bytes) => impatient.map(|impatient| (bytes, impatient)),
-        None => device.receive(&mut buffer[REQUEST_START..])?.map(|bytes| (bytes, device)),
-    };
-    leader.waited(begun.elapsed());
-    Ok(received)
 }

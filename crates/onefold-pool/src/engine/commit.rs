@@ -152,7 +152,8 @@ impl Engine {
         };
         committer.unwritten = Some(taken);
         self.write_unwritten(&mut committer)?;
-        let crowded = committer.home.len() > self.meta().cache.capacity() / 2;
+        // What changes again before it is in place is in memory twice.
+        let crowded = committer.home.len() > self.meta().cache.capacity() / 4;
         if committer.log.is_half_full() || crowded {
             match self.checkpoint_locked(&mut committer, false) {
                 // The transaction is durable. What has no room now is put in place later.

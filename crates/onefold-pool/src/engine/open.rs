@@ -112,19 +112,22 @@ pub(crate) struct MemoryPlan {
     pub(crate) filter: u64,
     pub(crate) metadata: u64,
     pub(crate) data: u64,
+    /// What a commit holds on its way to the journal.
+    pub(crate) commit: u64,
     /// Blocks of accepted writes that have not taken effect: a number.
     pub(crate) behind_blocks: usize,
 }
 
 impl MemoryPlan {
-    /// Half to the filter where the pool needs it, at most; of the rest a quarter to file data, and an eighth stays
-    /// for requests under way.
+    /// Half to the filter where the pool needs it, at most. Of the rest three eighths to metadata, half as much to file
+    /// data; what is committed and not yet in place may take a quarter of the metadata's part besides, and the remainder
+    /// is for requests under way and the program itself.
     pub(crate) fn new(memory_bytes: u64, pool_blocks: u64) -> MemoryPlan {
         let filter = (pool_blocks * 5).clamp(1 << 20, memory_bytes / 2);
         let rest = memory_bytes - filter;
         let behind = (memory_bytes / 32).clamp(BEHIND_BYTES_MIN, BEHIND_BYTES_MAX) / onefold_block::BLOCK_BYTES_U64;
         let behind_blocks = usize::try_from(behind).expect("a few thousand");
-        MemoryPlan { filter, metadata: rest / 8 * 5, data: rest / 4, behind_blocks }
+        MemoryPlan { filter, metadata: rest / 8 * 3, data: rest / 16 * 3, commit: rest / 16, behind_blocks }
     }
 }
 
@@ -190,7 +193,7 @@ impl Engine {
             geometry,
             pool_tag,
             cache: Cache::new(plan.metadata),
-            running: Running::new(replayed.next_sequence, log_bytes),
+            running: Running::new(replayed.next_sequence, log_bytes, plan.commit),
             groups: Groups::default(),
             filter: Filter::new(&filter_options(&options, &geometry)),
             filter_pages_ready: 0,

@@ -23,12 +23,17 @@ pub(crate) struct Running {
     pub(crate) epoch: u64,
     /// The journal's log, in bytes.
     pub(crate) log_bytes: usize,
+    /// From so many bytes on it is committed without waiting for the timer: a commit holds them in memory twice.
+    commit_bytes: usize,
 }
 
 impl Running {
     /// Returns the first running transaction of an opened pool.
-    pub(crate) fn new(sequence: u64, log_bytes: usize) -> Running {
+    /// A commit may take `memory_bytes` of memory.
+    pub(crate) fn new(sequence: u64, log_bytes: usize, memory_bytes: u64) -> Running {
+        let affordable = usize::try_from(memory_bytes / 2).unwrap_or(usize::MAX);
         Running {
+            commit_bytes: (log_bytes / 4).min(affordable),
             sequence,
             dirty: Vec::new(),
             bytes_bound: 0,
@@ -52,7 +57,7 @@ impl Running {
 
     /// Tells whether the transaction has grown enough to be committed without waiting for the timer.
     pub(crate) fn wants_commit(&self) -> bool {
-        self.bytes_bound > self.log_bytes / 4 || self.worst_bytes() > self.log_bytes / 2
+        self.bytes_bound > self.commit_bytes || self.worst_bytes() > 2 * self.commit_bytes
     }
 
     /// Tells whether the transaction could no longer be committed: the operation that made it so must be taken back.

@@ -231,8 +231,7 @@ fn mount_options(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> 
         options.access_times = AccessTimes::Never;
     }
     options.st_blocks = arguments.st_blocks.into();
-    let threads = arguments.threads.and_then(|count| NonZeroUsize::new(usize::from(count)));
-    if let Some(threads) = threads.or_else(|| thread::available_parallelism().ok()) {
+    if let Some(threads) = arguments.threads.and_then(|count| NonZeroUsize::new(usize::from(count))) {
         options.threads = threads.min(NonZeroUsize::new(MountOptions::THREADS_MAX).unwrap_or(threads));
     }
     options
