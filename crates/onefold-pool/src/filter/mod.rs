@@ -11,6 +11,7 @@
 //! blocks they stand for are not found again until a later pass finds room.
 
 mod arena;
+mod batch;
 mod candidates;
 mod directory;
 mod geometry;
@@ -31,6 +32,7 @@ use geometry::Geometry;
 use region::{ENTRIES_MAX, Entry, Region, Shape};
 use regions::Regions;
 
+pub use batch::{Batch, Part};
 pub use candidates::Candidates;
 pub use region::RegionFault;
 pub use saved::{CHUNK_BYTES, LoadError, Loader, Saved};
@@ -83,6 +85,13 @@ pub enum Coverage {
     Refused,
 }
 
+/// An entry outside the filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyedPage {
+    key: u64,
+    page: StorePageNo,
+}
+
 /// The filter.
 ///
 /// Invariants, which [`Filter::check`] checks: every region's cell bears the region's number, and there are no other
@@ -124,8 +133,12 @@ impl Filter {
     /// When the pool has no such page.
     pub fn insert(&mut self, fingerprint: Fingerprint, page: StorePageNo) -> Coverage {
         assert!(page.0 < self.pages, "{page} is past the end of the pool's {}", self.pages);
-        let (place, remainder) = self.locate(fingerprint);
-        if !self.insert_at(place, Entry { remainder, page: page.0 }) {
+        self.insert_key(self.geometry.key(fingerprint), page)
+    }
+
+    fn insert_key(&mut self, key: u64, page: StorePageNo) -> Coverage {
+        let place = self.regions.locate(key);
+        if !self.insert_at(place, Entry { remainder: key >> place.bits, page: page.0 }) {
             self.refused_count = self.refused_count.saturating_add(1);
             return Coverage::Refused;
         }
@@ -136,15 +149,44 @@ impl Filter {
         Coverage::Indexed
     }
 
+    /// Returns all entries, for a filter with the same parameters.
+    #[must_use]
+    pub fn into_entries(self) -> Vec<KeyedPage> {
+        let mut all = Vec::with_capacity(usize::try_from(self.entry_count).unwrap_or(0));
+        let mut entries = Vec::new();
+        for number in 0..self.regions.len() as u64 {
+            let place = self.regions.locate(number);
+            let Some(words) = self.regions.words(place.region) else { continue };
+            Region::new(words, self.shape(words, place)).unpack(&mut entries);
+            let keyed = entries.drain(..).map(|Entry { remainder, page }| KeyedPage {
+                key: remainder << place.bits | number,
+                page: StorePageNo(page),
+            });
+            all.extend(keyed);
+        }
+        all
+    }
+
+    /// Adds an entry that another filter held.
+    pub fn insert_keyed(&mut self, entry: KeyedPage) -> Coverage {
+        self.insert_key(entry.key, entry.page)
+    }
+
     /// Removes one entry with this prefix and page; returns false where there is none, because it was refused.
     pub fn remove(&mut self, fingerprint: Fingerprint, page: StorePageNo) -> bool {
-        let (place, remainder) = self.locate(fingerprint);
-        let removed = self.remove_at(place, Entry { remainder, page: page.0 });
-        if removed {
-            self.entry_count -= 1;
-        } else {
+        let removed = self.remove_if_there(fingerprint, page);
+        if !removed {
             self.refused_count = self.refused_count.saturating_sub(1);
         }
+        removed
+    }
+
+    /// Removes one entry with this prefix and page, if it is there. One that is not was not refused either: it is still
+    /// on its way into the filter.
+    pub fn remove_if_there(&mut self, fingerprint: Fingerprint, page: StorePageNo) -> bool {
+        let (place, remainder) = self.locate(fingerprint);
+        let removed = self.remove_at(place, Entry { remainder, page: page.0 });
+        self.entry_count -= u64::from(removed);
         removed
     }
 
@@ -370,7 +412,7 @@ impl Filter {
         let mut entries = std::mem::take(&mut self.scratch);
         entries.clear();
         if let Some(words) = self.regions.words(place.region) {
-            entries.extend(Region::new(words, self.shape(words, place)).entries());
+            Region::new(words, self.shape(words, place)).unpack(&mut entries);
         }
         let result = work(self, &mut entries);
         entries.clear();

@@ -7,6 +7,11 @@ pub(super) const fn mask(width: u32) -> u64 {
     if width >= 64 { u64::MAX } else { (1 << width) - 1 }
 }
 
+/// Returns the last word of a bitmap of ones that ends before bit `end`, which is in that word.
+pub(super) const fn mask_below(end: usize) -> u64 {
+    mask(split(end).1)
+}
+
 /// Returns how many words hold `bits` bits.
 pub(super) const fn words_for(bits: usize) -> usize {
     bits.div_ceil(64)
@@ -36,6 +41,18 @@ pub(super) fn put(words: &mut [u64], at: usize, width: u32, value: u64) {
     if shift + width > 64 {
         let spill = shift + width - 64;
         words[word + 1] = words[word + 1] & !mask(spill) | value >> (width - spill);
+    }
+}
+
+/// Writes the field of `width` bits, below 64, that begins at bit `at`, where all bits from there on are still zero.
+pub(super) fn put_next(words: &mut [u64], at: usize, width: u32, value: u64) {
+    debug_assert!(width < 64 && value & !mask(width) == 0, "{value:x} in {width} bits");
+    let (word, shift) = split(at);
+    if width > 0 {
+        words[word] |= value << shift;
+    }
+    if shift + width > 64 {
+        words[word + 1] |= value >> (64 - shift);
     }
 }
 
@@ -180,6 +197,12 @@ mod tests {
         let random = SeededRandom::new(1);
         for width in 0..=64_u32 {
             for at in 0..130_usize {
+                if width < 64 {
+                    let mut blank = vec![0; 4];
+                    put_next(&mut blank, at, width, mask(width));
+                    assert_eq!((0..256).filter(|&bit| get(&blank, bit, 1) == 1).count(), width as usize);
+                    assert_eq!(get(&blank, at, width), mask(width), "width {width} at {at}");
+                }
                 let mut words = random_words(&random, 4, 256);
                 let mut expected = bits_of(&words);
                 let value = random.next_u64();

@@ -164,18 +164,29 @@ impl Region<'_> {
         self.bucket(remainder).count >= BUCKET_ENTRIES_MAX
     }
 
-    /// Returns all entries, in order.
-    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        let (mut bucket, mut bit) = (0, 0);
-        (0..self.shape.count).map(move |index| {
-            while packed::get(self.bitmap, bit, 1) == 1 {
-                bucket += 1;
-                bit += 1;
+    /// Adds all entries, in order, to the end of `into`. Nothing here branches on what the region holds: no processor
+    /// could guess it, and rebuilding a large filter does little else.
+    pub(super) fn unpack(&self, into: &mut Vec<Entry>) {
+        let (first, tag_bits, bits) = (into.len(), self.shape.tag_bits(), self.shape.entry_bits());
+        into.extend((0..self.shape.count).map(|index| {
+            let (remainder, page) = self.entry(index);
+            Entry { remainder, page }
+        }));
+        debug_assert!(bits == 0 || self.entries.len() * 64 >= self.shape.count * bits);
+        let entries = &mut into[first..];
+        let (mut index, mut bucket) = (0, 0);
+        for (word, &bits) in self.bitmap.iter().enumerate() {
+            let mut bits = bits;
+            for _ in 0..(self.shape.bitmap_bits() - word * 64).min(64) {
+                // The last bits end buckets after the last entry.
+                let Some(entry) = entries.get_mut(index) else { return };
+                let ends = bits & 1;
+                bits >>= 1;
+                entry.remainder |= (bucket << tag_bits) & (ends.wrapping_sub(1));
+                bucket += ends;
+                index += usize::from(ends == 0);
             }
-            bit += 1;
-            let (tag, page) = self.entry(index);
-            Entry { remainder: bucket << self.shape.tag_bits() | tag, page }
-        })
+        }
     }
 
     /// Checks what [`Shape::is_possible`] cannot: the bitmap, the order of the entries, their pages, and that whatever
@@ -197,17 +208,19 @@ impl Region<'_> {
         if beyond || (!end.is_multiple_of(64) && region.entries[end / 64] >> (end % 64) != 0) {
             return Err(RegionFault::Unused);
         }
-        if !region.entries().is_sorted() {
+        let mut entries = Vec::with_capacity(shape.count);
+        region.unpack(&mut entries);
+        if !entries.is_sorted() {
             return Err(RegionFault::Order);
         }
-        match region.entries().map(|entry| entry.page).find(|&page| page >= pages) {
-            Some(page) => Err(RegionFault::Page(StorePageNo(page))),
-            None => Ok(()),
+        match entries.iter().map(|entry| entry.page).max() {
+            Some(page) if page >= pages => Err(RegionFault::Page(StorePageNo(page))),
+            _ => Ok(()),
         }
     }
 
     fn bucket(&self, remainder: u64) -> Bucket {
-        let number = usize::try_from(remainder >> self.shape.tag_bits()).expect("fewer buckets than 2^32");
+        let number = bucket_index(remainder, self.shape.tag_bits());
         let bit = if number == 0 { 0 } else { packed::select_one(self.bitmap, number - 1) + 1 };
         Bucket { first: bit - number, count: packed::next_one(self.bitmap, bit) - bit, bit }
     }
@@ -217,8 +230,13 @@ impl Region<'_> {
     }
 
     fn entry(&self, index: usize) -> (u64, u64) {
-        let at = index * self.shape.entry_bits();
+        let bits = self.shape.entry_bits();
+        let at = index * bits;
         let tag_bits = self.shape.tag_bits();
+        if bits < 64 {
+            let both = packed::get(self.entries, at, tag_bits + self.shape.page_bits);
+            return (both & packed::mask(tag_bits), both >> tag_bits);
+        }
         let tag = packed::get(self.entries, at, tag_bits);
         (tag, packed::get(self.entries, at + tag_bits as usize, self.shape.page_bits))
     }
@@ -246,22 +264,28 @@ pub(super) fn encode(words: &mut [u64], shape: Shape, entries: &[Entry]) {
     shape.write(words);
     let tag_bits = shape.tag_bits();
     let (bitmap, packed_entries) = words[1..].split_at_mut(shape.bitmap_words());
-    let (mut bucket, mut bit, mut at) = (0, 0, 0);
-    for entry in entries {
-        while bucket < entry.remainder >> tag_bits {
-            packed::put(bitmap, bit, 1, 1);
-            bucket += 1;
-            bit += 1;
+    // Ones, but for a zero at each entry: at its index among all, behind as many ones as there are buckets before.
+    let bits = shape.bitmap_bits();
+    bitmap.fill(u64::MAX);
+    if !bits.is_multiple_of(64) {
+        bitmap[bits / 64] = packed::mask_below(bits);
+    }
+    let entry_bits = shape.entry_bits();
+    for (index, entry) in entries.iter().enumerate() {
+        let bit = index + bucket_index(entry.remainder, tag_bits);
+        bitmap[bit / 64] &= !(1 << (bit % 64));
+        if entry_bits < 64 {
+            let both = entry.remainder & packed::mask(tag_bits) | entry.page << tag_bits;
+            packed::put_next(packed_entries, index * entry_bits, tag_bits + shape.page_bits, both);
+        } else {
+            packed::put(packed_entries, index * entry_bits, tag_bits, entry.remainder);
+            packed::put(packed_entries, index * entry_bits + tag_bits as usize, shape.page_bits, entry.page);
         }
-        bit += 1;
-        packed::put(packed_entries, at, tag_bits, entry.remainder);
-        packed::put(packed_entries, at + tag_bits as usize, shape.page_bits, entry.page);
-        at += shape.entry_bits();
     }
-    while bit < shape.bitmap_bits() {
-        packed::put(bitmap, bit, 1, 1);
-        bit += 1;
-    }
+}
+
+fn bucket_index(remainder: u64, tag_bits: u32) -> usize {
+    usize::try_from(remainder >> tag_bits).expect("fewer buckets than 2^32")
 }
 
 /// Puts an entry among the others; returns false, and changes nothing, where its bucket is full. The cell has room for

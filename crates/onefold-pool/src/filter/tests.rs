@@ -232,3 +232,106 @@ fn a_large_pool_costs_no_more_than_its_blocks_at_any_time() {
         }
     }
 }
+
+/// Inserts by batches what `insert` inserts one by one elsewhere; returns both filters.
+fn both_ways(options: &FilterOptions, count: u64, batches: u64) -> (Filter, Filter) {
+    let (mut one_by_one, mut at_once) = (Filter::new(options), Filter::new(options));
+    let of = |number: u64| (fingerprint(1, number - number % 7 / 6), StorePageNo(number * options.pages / count));
+    for number in 0..count {
+        let (fingerprint, page) = of(number);
+        let _ = one_by_one.insert(fingerprint, page);
+    }
+    for batch in 0..batches {
+        let (first, end) = (count * batch / batches, count * (batch + 1) / batches);
+        let mut gathered = Batch::new(&at_once, of(first).1, (end - first) * if batch % 2 == 0 { 1 } else { 40 });
+        for number in first..end {
+            let (fingerprint, page) = of(number);
+            gathered.add(fingerprint, page);
+        }
+        assert_eq!(gathered.entry_count(), end - first);
+        while at_once.make_regions(end, 3) {}
+        absorb_all(&mut at_once, gathered);
+        at_once.check().unwrap();
+    }
+    (one_by_one, at_once)
+}
+
+fn absorb_all(filter: &mut Filter, mut batch: Batch) {
+    while let Some(mut part) = batch.take_part(|_| false) {
+        while !part.is_done() {
+            let (level, before) = (filter.level(), part.entries_left());
+            part.sort(level);
+            filter.absorb(&mut part, 5);
+            assert!(part.entries_left() < before);
+        }
+    }
+}
+
+#[test]
+fn a_batch_makes_the_filter_that_single_inserts_make() {
+    for (count, batches) in [(1, 1), (300, 1), (5000, 3), (60_000, 1), (60_000, 4)] {
+        let (one_by_one, at_once) = both_ways(&options(100_000), count, batches);
+        assert_eq!(at_once.entry_count(), one_by_one.entry_count());
+        for number in 0..count {
+            let sought = fingerprint(1, number);
+            assert!(at_once.candidates(sought).iter().eq(one_by_one.candidates(sought).iter()), "{number} of {count}");
+        }
+        assert!(at_once.memory_bytes() <= one_by_one.memory_bytes() * 11 / 10);
+        let (mut left, mut right) = (at_once.into_entries(), one_by_one.into_entries());
+        left.sort_unstable();
+        right.sort_unstable();
+        assert!(left == right);
+    }
+}
+
+#[test]
+fn a_batch_keeps_to_the_limit_of_memory_and_counts_what_it_refuses() {
+    let limited = FilterOptions { memory_bytes_max: 150_000, ..options(100_000) };
+    let (one_by_one, at_once) = both_ways(&limited, 60_000, 4);
+    assert_eq!(at_once.entry_count() + at_once.refused_count(), 60_000);
+    assert!(at_once.memory_bytes() <= 150_000 && at_once.refused_count() > 0);
+    // As many as fit, whichever way.
+    let (single, batched) = (one_by_one.entry_count(), at_once.entry_count());
+    assert!(batched * 10 >= single * 9, "{batched} entries instead of {single}");
+}
+
+#[test]
+fn a_batch_with_thousands_of_equal_fingerprints_refuses_what_a_bucket_does_not_take() {
+    let options = options(100_000);
+    let mut filter = Filter::new(&options);
+    let mut batch = Batch::new(&filter, StorePageNo(0), 9000);
+    for number in 0..9000 {
+        batch.add(fingerprint(1, 0), StorePageNo(number % PAGES));
+    }
+    absorb_all(&mut filter, batch);
+    filter.check().unwrap();
+    assert_eq!(filter.entry_count() + filter.refused_count(), 9000);
+    assert!(filter.entry_count() >= 4096 && filter.refused_count() > 0);
+}
+
+#[test]
+fn regions_that_come_between_two_parts_do_not_confuse_a_batch() {
+    let options = options(100_000);
+    let mut filter = Filter::new(&options);
+    let mut batch = Batch::new(&filter, StorePageNo(3), 1 << 20);
+    for number in 0..30_000 {
+        batch.add(fingerprint(1, number), StorePageNo(3 + number % 100));
+    }
+    let mut others = 0;
+    while let Some(mut part) = batch.take_part(|page| page == StorePageNo(5)) {
+        while !part.is_done() {
+            part.sort(filter.level());
+            filter.absorb(&mut part, 2);
+            // Others insert meanwhile, which splits regions.
+            for _ in 0..150 {
+                let _ = filter.insert(fingerprint(2, others), StorePageNo(7));
+                others += 1;
+            }
+        }
+    }
+    filter.check().unwrap();
+    assert_eq!(filter.entry_count(), 30_000 - 300 + others);
+    for number in (0..30_000).filter(|number| number % 100 != 2) {
+        assert!(filter.candidates(fingerprint(1, number)).iter().any(|page| page.0 == 3 + number % 100), "{number}");
+    }
+}
