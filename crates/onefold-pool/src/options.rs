@@ -135,11 +135,14 @@ pub struct TestLimits {
     pub references_max: u32,
     /// Whether data goes to the lowest free block, so that one that was freed is written again at once.
     pub lowest_first: bool,
+    /// Whether the filter is filled in small steps by those who call [`crate::Pool::reclaim`], and by nobody else: what
+    /// happens meanwhile can be tried.
+    pub index_in_steps: bool,
 }
 
 impl Default for TestLimits {
     fn default() -> TestLimits {
-        TestLimits { fingerprint_bits: 128, references_max: u32::MAX, lowest_first: false }
+        TestLimits { fingerprint_bits: 128, references_max: u32::MAX, lowest_first: false, index_in_steps: false }
     }
 }
 

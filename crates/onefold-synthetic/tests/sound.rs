@@ -26,7 +26,7 @@ fn open(device: &Arc<dyn BlockDevice>) -> Pool {
 }
 
 fn ensure_clean(device: &Arc<dyn BlockDevice>) {
-    let options = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: false };
+    let options = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, ..CheckOptions::default() };
     let report = check(&**device, &options, &NoProgress).expect("the check ends");
     assert!(report.is_clean(), "{report:#?}");
 }

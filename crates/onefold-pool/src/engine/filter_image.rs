@@ -1,18 +1,21 @@
 //! The filter saved at a clean close, so that the next opening need not read every fingerprint store.
 //!
-//! It is written to *free* blocks, which cost nothing: a closed pool writes nothing any more, and the next opening reads
-//! them before it hands out a block. Items of the names tree, committed by the close, say where; the opening removes
-//! them durably before it serves. A chunk that is not what was saved makes the filter be rebuilt.
+//! It is written to *free* blocks, which cost nothing: a closed pool writes nothing any more, and the next opening hands
+//! out none of them before it has read them. Items of the names tree, committed by the close, say where; the opening
+//! removes them durably before it serves. A small filter is read before that; the others are read while the pool serves,
+//! a step at a time ([`super::index`]): what is written meanwhile is found by a small filter of its own, which joins the
+//! other in the end. A chunk that is not what was saved makes the filter be rebuilt.
 
 use std::ops::ControlFlow;
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, ReadOp};
 
 use super::Engine;
 use super::group_init::write_error;
+use super::index::Stage;
 use crate::error::Result;
 use crate::filter::{CHUNK_BYTES, Filter, FilterOptions, Loader};
-use crate::format::geometry::GROUP_BLOCKS;
+use crate::format::geometry::{GROUP_BLOCKS, STORE_PAGES_PER_GROUP};
 use crate::format::items::{self, FilterRun};
 use crate::format::state::Field;
 use crate::meta::Privilege;
@@ -25,8 +28,24 @@ const CHUNK_BLOCKS: usize = CHUNK_BYTES / BLOCK_BYTES;
 const _: () = assert!(CHUNK_BYTES.is_multiple_of(BLOCK_BYTES));
 /// Blocks written or read at once.
 const PIECE_BLOCKS: usize = 256;
+/// Pieces that are read side by side.
+const PIECES_PER_STEP: usize = 8;
 /// More runs than this are not worth it: the free space is in pieces, and rebuilding is as fast.
 const RUNS_MAX: usize = 4096;
+/// A saved filter of so many blocks, 16 MiB, is read before the pool serves: it takes a few hundredths of a second.
+const BLOCKS_READ_AT_ONCE: u64 = 4096;
+
+/// A saved filter that is being read. Its blocks are busy.
+pub(crate) struct Loading {
+    loader: Loader,
+    blocks: Vec<Run>,
+    /// The next piece: which run, and the first block in it.
+    run: usize,
+    within: u64,
+    /// The front of a chunk whose end has not been read yet.
+    front: Vec<u8>,
+    blocks_read: u64,
+}
 
 impl Engine {
     /// Saves the filter to free blocks, if it is complete and they suffice with some to spare for the names tree. The pool writes nothing but its last commit
@@ -60,10 +79,20 @@ impl Engine {
 
     /// Takes free runs of `needed` blocks together out of allocation's reach. `None` if there are not enough.
     fn free_runs(&self, needed: u64) -> Result<Option<Vec<Run>>> {
-        let ready = self.meta().state(Field::GroupsReady);
+        let (ready, start, group_count) = {
+            let meta = self.meta();
+            (meta.state(Field::GroupsReady), meta.groups.data_cursor.group, meta.geometry.group_count())
+        };
         let mut runs: Vec<Run> = Vec::new();
         let mut missing = needed;
-        for group in 0..ready {
+        // Where data was written last there is most likely to be room; at the latest in groups that were never used.
+        for group in (0..ready).map(|step| (start + step) % ready).chain(ready..group_count) {
+            if missing == 0 || runs.len() >= RUNS_MAX {
+                break;
+            }
+            if group >= ready {
+                self.init_group(group)?;
+            }
             let mut from = 0;
             while missing > 0 && runs.len() < RUNS_MAX && from < GROUP_BLOCKS {
                 // No more than is needed: the names tree may need a block, too.
@@ -113,11 +142,12 @@ impl Engine {
         if runs.is_empty() {
             return Ok(());
         }
-        let filter = self.read_chunks(&runs);
         if let Some(pulse) = &self.pulse {
             // The first write of an opening: here another host is still called by its name.
             pulse.ensure_held()?;
         }
+        // Before the items go, which may take a block.
+        let blocks = self.reserve_saved(&runs)?;
         self.run(Privilege::Freeing, |op| {
             for (number, _) in (0..).zip(&runs) {
                 op.remove_item(&items::filter_run_key(number))?;
@@ -126,12 +156,140 @@ impl Engine {
         })?;
         // From the next change on the saved filter is a lie: the items must be gone first.
         self.commit()?;
-        if let Some(filter) = filter {
+        let Some(blocks) = blocks else { return Ok(()) };
+        let total: u64 = blocks.iter().map(|run| run.count).sum();
+        let options = {
             let mut meta = self.meta();
-            meta.filter = filter;
-            meta.filter_pages_ready = meta.geometry.store_page_count();
+            let page_count = meta.geometry.store_page_count();
+            meta.indexing.begin_loading(page_count);
+            self.filter_options(&meta.geometry)
+        };
+        let loader = Loader::new(&options, runs[0].generation);
+        let loading = Loading { loader, blocks, run: 0, within: 0, front: Vec::new(), blocks_read: 0 };
+        *self.indexer.lock() = Stage::Loading(loading);
+        if total <= BLOCKS_READ_AT_ONCE && !self.options.test_limits.index_in_steps {
+            self.end_loading()?;
         }
         Ok(())
+    }
+
+    /// Keeps the blocks of a saved filter from being handed out. `None` where they are not all free: it can't be used.
+    fn reserve_saved(&self, runs: &[FilterRun]) -> Result<Option<Vec<Run>>> {
+        let mut reserved = Vec::new();
+        for run in runs {
+            let run = Run { first: run.first, count: run.count };
+            let is_free = self.run(Privilege::Freeing, |op| {
+                let (geometry, ready) = (op.meta.geometry, op.state(Field::GroupsReady));
+                let (group, within) = (geometry.group_of(run.first), run.first.0 % GROUP_BLOCKS);
+                let is_in_group = group < ready
+                    && run.count > 0
+                    && within.checked_add(run.count).is_some_and(|end| end <= geometry.group_blocks(group));
+                if is_in_group { op.reserve_run(run) } else { Ok(false) }
+            })?;
+            if !is_free {
+                self.free_saved(&reserved);
+                return Ok(None);
+            }
+            reserved.push(run);
+        }
+        Ok(Some(reserved))
+    }
+
+    fn free_saved(&self, blocks: &[Run]) {
+        let mut meta = self.meta();
+        for run in blocks {
+            for block in 0..run.count {
+                meta.groups.clear_busy(run.first.plus(block));
+            }
+        }
+    }
+
+    /// Reads the next pieces of a saved filter. Returns what follows when all has been read, or turned out to be of no
+    /// use.
+    pub(super) fn load_some(&self, loading: &mut Loading) -> Result<Option<Stage>> {
+        let is_usable = self.load_pieces(loading).is_some();
+        let is_at_end = loading.run == loading.blocks.len();
+        if is_usable && !loading.loader.is_complete() && !is_at_end {
+            let total: u64 = loading.blocks.iter().map(|run| run.count).sum();
+            let mut meta = self.meta();
+            let pages = meta.state(Field::GroupsReady) * STORE_PAGES_PER_GROUP;
+            let share = u128::from(pages) * u128::from(loading.blocks_read) / u128::from(total.max(1));
+            meta.indexing.note_progress(u64::try_from(share).unwrap_or(0).min(pages.saturating_sub(1)));
+            return Ok(None);
+        }
+        let options = self.filter_options(&self.meta().geometry);
+        let loader = std::mem::replace(&mut loading.loader, Loader::new(&options, 0));
+        let loaded = if is_usable { loader.finish().ok() } else { None };
+        self.free_saved(&std::mem::take(&mut loading.blocks));
+        let Some(filter) = loaded else {
+            self.meta().begin_filter_anew(Filter::new(&options));
+            return Ok(Some(Stage::Idle));
+        };
+        let meanwhile = {
+            let mut meta = self.meta();
+            let mut meanwhile = std::mem::replace(&mut meta.filter, filter);
+            // It was told of a growth; the one that was saved was not.
+            let pages = meta.geometry.store_page_count();
+            meta.filter.grow(pages);
+            meanwhile.grow(pages);
+            meanwhile
+        };
+        Ok(Some(Engine::after_loading(meanwhile.into_entries())))
+    }
+
+    /// Reads up to [`PIECES_PER_STEP`] pieces and gives them to the loader. `None` where they are of no use.
+    fn load_pieces(&self, loading: &mut Loading) -> Option<()> {
+        let mut places = Vec::new();
+        while places.len() < PIECES_PER_STEP
+            && let Some(run) = loading.blocks.get(loading.run)
+        {
+            let count = (run.count - loading.within).min(PIECE_BLOCKS as u64);
+            places.push(Run { first: run.first.plus(loading.within), count });
+            loading.within += count;
+            if loading.within == run.count {
+                (loading.run, loading.within) = (loading.run + 1, 0);
+            }
+        }
+        let blocks: u64 = places.iter().map(|piece| piece.count).sum();
+        let mut buffer = AlignedBuffer::zeroed(usize::try_from(blocks).ok()?);
+        let mut rest = &mut buffer[..];
+        let mut batch = Vec::new();
+        for piece in &places {
+            let (into, after) = rest.split_at_mut(usize::try_from(piece.count).ok()? * BLOCK_BYTES);
+            batch.push(ReadOp { first: piece.first, into });
+            rest = after;
+        }
+        self.device.read_batch(&mut batch).ok()?;
+        drop(batch);
+        loading.blocks_read += blocks;
+        let mut bytes = &buffer[..];
+        while !bytes.is_empty() && !loading.loader.is_complete() {
+            let taken = (CHUNK_BYTES - loading.front.len()).min(bytes.len());
+            let (more, after) = bytes.split_at(taken);
+            bytes = after;
+            if taken == CHUNK_BYTES {
+                loading.loader.load(more).ok()?;
+                continue;
+            }
+            loading.front.extend_from_slice(more);
+            if loading.front.len() == CHUNK_BYTES {
+                loading.loader.load(&loading.front).ok()?;
+                loading.front.clear();
+            }
+        }
+        Some(())
+    }
+
+    /// Gives up a saved filter that is still being read: its blocks are needed. The filter is rebuilt then. Returns false
+    /// where there is none.
+    pub(crate) fn give_up_saved_filter(&self) -> bool {
+        let mut stage = self.indexer.lock();
+        let Stage::Loading(loading) = &*stage else { return false };
+        self.free_saved(&loading.blocks);
+        let options = self.filter_options(&self.meta().geometry);
+        self.meta().begin_filter_anew(Filter::new(&options));
+        *stage = Stage::Idle;
+        true
     }
 
     fn saved_runs(&self) -> Result<Vec<FilterRun>> {
@@ -145,37 +303,6 @@ impl Engine {
             })?;
             Ok(runs)
         })
-    }
-
-    /// Reads the saved filter. `None` if it can't be used, for whatever reason: it is rebuilt then.
-    fn read_chunks(&self, runs: &[FilterRun]) -> Option<Filter> {
-        let (options, total) = {
-            let meta = self.meta();
-            (self.filter_options(&meta.geometry), meta.geometry.total_blocks)
-        };
-        let mut loader = Loader::new(&options, runs.first()?.generation);
-        let mut chunk: Vec<u8> = Vec::with_capacity(CHUNK_BYTES);
-        for run in runs {
-            let mut done = 0;
-            while done < run.count && !loader.is_complete() {
-                let count = (run.count - done).min(PIECE_BLOCKS as u64);
-                let at = BlockNo(run.first.0 + done);
-                if at.0 + count > total {
-                    return None;
-                }
-                let mut buffer = AlignedBuffer::zeroed(usize::try_from(count).ok()?);
-                self.device.read(at, &mut buffer).ok()?;
-                for block in buffer.blocks() {
-                    chunk.extend_from_slice(block);
-                    if chunk.len() == CHUNK_BYTES && !loader.is_complete() {
-                        loader.load(&chunk).ok()?;
-                        chunk.clear();
-                    }
-                }
-                done += count;
-            }
-        }
-        loader.finish().ok()
     }
 
     /// Returns how the filter is made for a pool of this layout.

@@ -1,59 +1,301 @@
-//! Reading the fingerprint stores into the filter after a mount. The pool serves meanwhile: what is not yet in the
-//! filter is merely not found.
+//! Filling the filter after a mount: from what the last clean close saved, or from the fingerprint stores. The pool
+//! serves meanwhile: what is not yet in the filter is merely not found.
+//!
+//! Stores are read a window at a time, several large reads side by side and no lock held, into a batch that may take the
+//! memory which the filter does not take yet; then the batch goes into the filter, a few regions at a time under the
+//! metadata lock ([`crate::meta::indexing`] has what happens to changes meanwhile). One step after another is done by
+//! whoever calls [`Engine::index_some`]; the state between two of them is behind a lock of its own.
+
+use onefold_block::device::reads_of;
+use onefold_block::{AlignedBuffer, BlockNo, Fingerprint};
 
 use super::Engine;
-use crate::error::Result;
-use crate::filter::StorePageNo;
-use crate::format::geometry::STORE_PAGES_PER_GROUP;
-use crate::format::header::BlockKind;
+use super::filter_image::Loading;
+use crate::activity::Counter;
+use crate::error::{PoolError, Result};
+use crate::filter::{Batch, KeyedPage, Part, StorePageNo};
+use crate::format::BlockBytes;
+use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, STORE_PAGES_PER_GROUP};
+use crate::format::header::{self, BlockKind};
 use crate::format::state::Field;
 use crate::format::store_page::{self, BlockUse};
+use crate::meta::indexing::Pages;
 use crate::meta::op::damaged;
+use crate::sync;
 
-/// Store pages taken in under one hold of the metadata lock.
-const PAGES_PER_STEP: u64 = 32;
+/// Store pages read in one step: eight stores, 6 MiB.
+const PAGES_PER_STEP: u64 = 8 * STORE_PAGES_PER_GROUP;
+/// In tests that look between the steps, as few as a small pool has to offer.
+const PAGES_PER_STEP_FEW: u64 = 16;
+const WINDOW_PAGES_FEW: u64 = 50;
+/// Regions that are written under one hold of the metadata lock: about a tenth of a millisecond.
+const REGIONS_PER_HOLD: usize = 16;
+/// Regions that are split under one hold.
+const SPLITS_PER_HOLD: usize = 16;
+/// Single entries that are entered or removed under one hold.
+const ENTRIES_PER_HOLD: usize = 64;
+/// Holds in one step.
+const HOLDS_PER_STEP: usize = 256;
+/// Memory of an entry in a batch, in bytes.
+const BATCH_ENTRY_BYTES: u64 = 8;
+/// However full the filter is, a batch may take this share of its memory.
+const BATCH_SHARE_MIN: u64 = 16;
+
+/// Where the filling of the filter stands.
+#[derive(Default)]
+pub(crate) enum Stage {
+    /// Nothing is under way: the next window is to be opened, or all is done.
+    #[default]
+    Idle,
+    /// A saved filter is being read.
+    Loading(Loading),
+    /// A window's stores are being read.
+    Reading(Reading),
+    /// What was read goes into the filter.
+    Arriving(Arriving),
+}
+
+/// A window whose stores are being read.
+pub(crate) struct Reading {
+    batch: Batch,
+    entries_max: u64,
+    next: u64,
+    end: u64,
+    pages_per_step: u64,
+}
+
+/// Entries on their way into the filter.
+#[derive(Default)]
+pub(crate) struct Arriving {
+    batch: Option<Batch>,
+    /// Pages whose entries are in the filter already.
+    skipped: Option<Pages>,
+    part: Option<Part>,
+    /// Entries that the filter will hold; regions are made for all of them first.
+    total: u64,
+    /// Entries of another filter.
+    others: Vec<KeyedPage>,
+    is_saved: bool,
+}
 
 impl Engine {
-    /// Takes some more store pages into the filter. Returns false when all are in.
+    /// Does one more step. Returns false when the filter is complete.
     ///
     /// # Errors
-    /// Device errors; damage. The filter then stays incomplete, which costs savings and nothing else.
+    /// Device errors. The filter then stays incomplete, which costs savings and nothing else.
     pub(crate) fn index_some(&self) -> Result<bool> {
-        self.view(|op| {
-            let geometry = op.meta.geometry;
-            let first = op.meta.filter_pages_ready;
-            let pages = op.state(Field::GroupsReady) * STORE_PAGES_PER_GROUP;
-            if first >= pages {
-                // Groups that are not ready hold nothing; once they are, their blocks are entered as they are written.
-                op.meta.filter_pages_ready = geometry.store_page_count();
-                return Ok(false);
+        let mut stage = self.indexer.lock();
+        let next = match &mut *stage {
+            Stage::Idle => match self.begin_window() {
+                None => return Ok(false),
+                next => next,
+            },
+            Stage::Loading(loading) => self.load_some(loading)?,
+            Stage::Reading(reading) => self.read_stores(reading)?,
+            Stage::Arriving(arriving) => self.let_arrive(arriving),
+        };
+        if let Some(next) = next {
+            *stage = next;
+        }
+        Ok(true)
+    }
+
+    /// Ends the arrival of a saved filter, so that a close soon after an opening does not lose it.
+    pub(crate) fn end_loading(&self) -> Result<()> {
+        loop {
+            let is_saved = match &*self.indexer.lock() {
+                Stage::Loading(_) => true,
+                Stage::Arriving(arriving) => arriving.is_saved,
+                Stage::Idle | Stage::Reading(_) => false,
+            };
+            if !is_saved || !self.index_some()? {
+                return Ok(());
             }
-            let end = (first + PAGES_PER_STEP).min(pages);
-            for page_no in first..end {
-                op.want(geometry.store_page_by_no(page_no).0, BlockKind::StorePage)?;
+        }
+    }
+
+    /// Opens the next window. `None` when all is in the filter.
+    fn begin_window(&self) -> Option<Stage> {
+        let mut meta = self.meta();
+        let meta = &mut *meta;
+        let (geometry, first) = (meta.geometry, meta.indexing.pages_ready());
+        let pages = meta.state(Field::GroupsReady) * STORE_PAGES_PER_GROUP;
+        if first >= pages {
+            // Groups that are not ready hold nothing; once they are, their blocks are entered as they are written.
+            meta.indexing.complete(geometry.store_page_count());
+            return None;
+        }
+        let in_few_steps = self.options.test_limits.index_in_steps;
+        let memory_bytes = self.filter_options(&geometry).memory_bytes_max;
+        let memory_left = memory_bytes.saturating_sub(meta.filter.memory_bytes());
+        let entries_max = memory_left.max(memory_bytes / BATCH_SHARE_MIN) / BATCH_ENTRY_BYTES;
+        let known = meta.filter.entry_count() + meta.filter.refused_count();
+        let entries_left = meta.state(Field::DataBlocks).saturating_sub(known);
+        let pages_max = if in_few_steps { WINDOW_PAGES_FEW } else { Batch::pages_max(&meta.filter) };
+        let end = pages.min(first + pages_max);
+        meta.indexing.open_window(end);
+        // On the device these are older than here.
+        for (block, kind) in meta.cache.blocks_not_home() {
+            if kind == BlockKind::StorePage
+                && let Some(page) = geometry.number_of_store_page(block)
+            {
+                meta.indexing.touch(StorePageNo(page));
             }
-            op.settle()?;
-            for page_no in first..end {
-                let (at, _) = geometry.store_page_by_no(page_no);
-                let page = *op.block(at, BlockKind::StorePage)?;
-                for index in 0..crate::format::geometry::ENTRIES_PER_STORE_PAGE {
-                    let index = usize::try_from(index).expect("below 170");
-                    let entry = store_page::entry(&page, index)
-                        .ok_or_else(|| damaged(BlockKind::StorePage.name(), at, "an entry makes no sense"))?;
-                    if entry.usage == BlockUse::Data && !entry.private {
-                        let _ = op.meta.filter.insert(entry.fingerprint, StorePageNo(page_no));
-                    }
+        }
+        let batch = Batch::new(&meta.filter, StorePageNo(first), entries_left.min(entries_max));
+        let pages_per_step = if in_few_steps { PAGES_PER_STEP_FEW } else { PAGES_PER_STEP };
+        Some(Stage::Reading(Reading { batch, entries_max, next: first, end, pages_per_step }))
+    }
+
+    fn read_stores(&self, reading: &mut Reading) -> Result<Option<Stage>> {
+        if reading.next < reading.end && reading.batch.entry_count() < reading.entries_max {
+            let pages: Vec<u64> = (reading.next..reading.end.min(reading.next + reading.pages_per_step)).collect();
+            reading.next += pages.len() as u64;
+            let unusable = self.read_pages(&pages, &mut reading.batch);
+            if !unusable.is_empty() {
+                let mut meta = self.meta();
+                unusable.into_iter().for_each(|page| meta.indexing.touch(page));
+            }
+            return Ok(None);
+        }
+        self.meta().indexing.shorten_window(reading.next);
+        self.settle_window()?;
+        let mut meta = self.meta();
+        if meta.indexing.next_unsettled().is_some() {
+            // Touched just now.
+            return Ok(None);
+        }
+        let skipped = Some(meta.indexing.close_window());
+        let batch = std::mem::replace(&mut reading.batch, Batch::new(&meta.filter, StorePageNo(0), 0));
+        let total = meta.filter.entry_count() + batch.entry_count();
+        Ok(Some(Stage::Arriving(Arriving { batch: Some(batch), skipped, total, ..Arriving::default() })))
+    }
+
+    /// Reads store pages past the cache, for the blocks that can be found by them. Returns those that are not usable as
+    /// they are read: torn while they were being written, or damaged.
+    fn read_pages(&self, pages: &[u64], batch: &mut Batch) -> Vec<StorePageNo> {
+        let (geometry, pool_tag) = {
+            let meta = self.meta();
+            (meta.geometry, meta.pool_tag)
+        };
+        let places: Vec<BlockNo> = pages.iter().map(|page| geometry.store_page_by_no(*page).0).collect();
+        let mut buffer = AlignedBuffer::zeroed(places.len());
+        if self.device.read_batch(&mut reads_of(&places, &mut buffer)).is_err() {
+            return pages.iter().copied().map(StorePageNo).collect();
+        }
+        self.activity.add(Counter::MetadataBlocksRead, places.len() as u64);
+        let mut unusable = Vec::new();
+        let mut found = Vec::new();
+        for ((&page, &at), bytes) in pages.iter().zip(&places).zip(buffer.blocks()) {
+            let is_sound = header::verify(bytes, pool_tag, BlockKind::StorePage, at).is_ok();
+            if !is_sound || findable(bytes, &mut found).is_none() {
+                unusable.push(StorePageNo(page));
+                continue;
+            }
+            found.iter().for_each(|fingerprint| batch.add(*fingerprint, StorePageNo(page)));
+        }
+        unusable
+    }
+
+    /// Takes pages in, as they are in the cache, that have changed since the window was opened.
+    ///
+    /// A page that is damaged is left out; whoever uses it will tell.
+    fn settle_window(&self) -> Result<()> {
+        for _ in 0..HOLDS_PER_STEP {
+            let Some(page) = self.meta().indexing.next_unsettled() else { return Ok(()) };
+            let mut found = Vec::new();
+            let settled = self.view(|op| {
+                let (at, _) = op.meta.geometry.store_page_by_no(page.0);
+                findable(op.block(at, BlockKind::StorePage)?, &mut found)
+                    .ok_or_else(|| damaged(BlockKind::StorePage.name(), at, "an entry makes no sense"))?;
+                for &fingerprint in &found {
+                    let _ = op.meta.filter.insert(fingerprint, page);
                 }
-                op.meta.filter_pages_ready = page_no + 1;
+                op.meta.indexing.settle(page);
+                Ok(())
+            });
+            match settled {
+                Err(PoolError::Damaged { .. }) => self.meta().indexing.give_up(page),
+                settled => settled?,
             }
-            Ok(true)
-        })
+        }
+        Ok(())
+    }
+
+    /// Lets some of what was read into the filter.
+    fn let_arrive(&self, arriving: &mut Arriving) -> Option<Stage> {
+        for _ in 0..HOLDS_PER_STEP {
+            let mut meta = self.meta();
+            if arriving.batch.is_some() && meta.filter.make_regions(arriving.total, SPLITS_PER_HOLD) {
+                sync::unlock_fairly(meta);
+                continue;
+            }
+            if let Some(part) = &mut arriving.part {
+                let level = meta.filter.level();
+                if !part.is_sorted_by(level) {
+                    drop(meta);
+                    part.sort(level);
+                    continue;
+                }
+                meta.filter.absorb(part, REGIONS_PER_HOLD);
+                if part.is_done() {
+                    arriving.part = None;
+                }
+                sync::unlock_fairly(meta);
+                continue;
+            }
+            if let Some(batch) = &mut arriving.batch {
+                drop(meta);
+                let skipped = &arriving.skipped;
+                arriving.part = batch.take_part(|page| skipped.as_ref().is_some_and(|pages| pages.has(page)));
+                if arriving.part.is_none() {
+                    arriving.batch = None;
+                }
+                continue;
+            }
+            if !arriving.others.is_empty() {
+                for entry in arriving.others.drain(arriving.others.len().saturating_sub(ENTRIES_PER_HOLD)..) {
+                    let _ = meta.filter.insert_keyed(entry);
+                }
+                sync::unlock_fairly(meta);
+                continue;
+            }
+            let late = meta.indexing.take_late(ENTRIES_PER_HOLD);
+            if late.is_empty() {
+                meta.indexing.all_arrived();
+                return Some(Stage::Idle);
+            }
+            for (fingerprint, page) in late {
+                meta.filter.remove(fingerprint, page);
+            }
+            sync::unlock_fairly(meta);
+        }
+        None
+    }
+
+    /// Returns what follows when a saved filter has been read and is in force: `others` came while it was being read.
+    pub(super) fn after_loading(others: Vec<KeyedPage>) -> Stage {
+        Stage::Arriving(Arriving { others, is_saved: true, ..Arriving::default() })
     }
 
     /// Returns the number of groups whose fingerprints are not in the filter yet.
     pub(crate) fn groups_pending(&self) -> u64 {
         let meta = self.meta();
         let ready = meta.state(Field::GroupsReady);
-        ready.saturating_sub(meta.filter_pages_ready / STORE_PAGES_PER_GROUP)
+        let pending = ready.saturating_sub(meta.indexing.pages_complete() / STORE_PAGES_PER_GROUP);
+        // What could not be read will be missing in the end, too.
+        pending.max(u64::from(meta.indexing.has_unusable()))
     }
+}
+
+/// Replaces `found` with the fingerprints of a page's blocks that may be shared. `None` where an entry makes no sense.
+fn findable(page: &BlockBytes, found: &mut Vec<Fingerprint>) -> Option<()> {
+    found.clear();
+    for index in 0..usize::try_from(ENTRIES_PER_STORE_PAGE).expect("170") {
+        let entry = store_page::entry(page, index)?;
+        if entry.usage == BlockUse::Data && !entry.private {
+            found.push(entry.fingerprint);
+        }
+    }
+    Some(())
 }

@@ -2,6 +2,8 @@
 //!
 //! Fingerprint stores are brought in with foresight (paper, section 2.3): unique blocks are written one after another,
 //! so the entries of a file's blocks lie side by side, and a second miss near the first says that more will follow.
+//!
+//! Bitmaps too: a search for free blocks in a full pool goes from group to group, and would wait for each.
 
 use std::sync::Arc;
 
@@ -12,8 +14,9 @@ use super::Engine;
 use crate::activity::Counter;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
-use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, STORE_PAGES_PER_GROUP};
+use crate::format::geometry::{BITMAP_BLOCKS, ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, STORE_PAGES_PER_GROUP};
 use crate::format::header::{self, BlockKind};
+use crate::format::state::Field;
 use crate::meta::Meta;
 use crate::meta::op::Fault;
 use crate::options::Prefetch;
@@ -27,6 +30,24 @@ fn sound(meta: &Meta, fault: Fault, bytes: &BlockBytes) -> std::result::Result<(
         return Err("does not belong there".to_owned());
     }
     header::verify(bytes, meta.pool_tag, fault.kind, fault.block).map_err(|error| error.to_string())
+}
+
+/// Adds the other bitmap block of a group, and those of the groups behind it where the groups before it were missing, too.
+fn add_bitmaps_ahead(meta: &mut Meta, faults: &[Fault], mine: &mut Vec<Fault>) {
+    let geometry = meta.geometry;
+    let ready = meta.state(Field::GroupsReady);
+    for fault in faults.iter().filter(|fault| fault.kind == BlockKind::Bitmap) {
+        let group = geometry.group_of(fault.block);
+        let ahead = meta.groups.note_bitmap_miss(group);
+        for near in group..ready.min(group + ahead) {
+            for index in 0..BITMAP_BLOCKS {
+                let fault = Fault { block: geometry.bitmap_block(near, index), kind: BlockKind::Bitmap };
+                if meta.cache.begin_load(fault.block) {
+                    mine.push(fault);
+                }
+            }
+        }
+    }
 }
 
 impl Engine {
@@ -47,6 +68,7 @@ impl Engine {
                 return Ok(());
             }
             self.add_neighbours(&mut meta, faults, &mut mine);
+            add_bitmaps_ahead(&mut meta, faults, &mut mine);
             mine
         };
         mine.sort_unstable_by_key(|fault| fault.block);

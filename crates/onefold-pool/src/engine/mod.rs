@@ -4,8 +4,9 @@
 //! 1. range locks of inodes ([`crate::data::range_lock`]), held across device I/O;
 //! 2. the group initialisation lock, held across the write of one group's blank structures;
 //! 3. the committer, held across the commit's and checkpoint's device I/O;
-//! 4. the metadata lock, never held across device I/O;
-//! 5. the mark of the heartbeat, held across its own I/O.
+//! 4. the state of the filling of the filter, held across the reading of stores and of a saved filter;
+//! 5. the metadata lock, never held across device I/O;
+//! 6. the mark of the heartbeat, held across its own I/O.
 //!
 //! A thread that holds the metadata lock takes no other; waiting for a block that another thread reads releases it.
 
@@ -69,6 +70,7 @@ pub(crate) struct Engine {
     loaded: Condvar,
     committer: Mutex<commit::Committer>,
     group_init: Mutex<()>,
+    indexer: Mutex<index::Stage>,
     /// Tells other hosts that the pool is open.
     pub(crate) pulse: Option<Arc<heartbeat::Pulse>>,
     pub(crate) wake: background::Wake,

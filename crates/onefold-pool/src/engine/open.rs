@@ -10,6 +10,7 @@ use super::background::Wake;
 use super::commit::Committer;
 use super::fence::Fenced;
 use super::heartbeat::Pulse;
+use super::index;
 use crate::activity::{Activity, Counter};
 use crate::data::behind::{KnownRoom, Line};
 use crate::data::cache::DataCache;
@@ -28,6 +29,7 @@ use crate::meta::Meta;
 use crate::meta::cache::Cache;
 use crate::meta::groups::Groups;
 use crate::meta::in_flight::InFlightTable;
+use crate::meta::indexing::Indexing;
 use crate::meta::running::Running;
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions, Workers};
@@ -196,7 +198,7 @@ impl Engine {
             running: Running::new(replayed.next_sequence, log_bytes, plan.commit),
             groups: Groups::default(),
             filter: Filter::new(&filter_options(&options, &geometry)),
-            filter_pages_ready: 0,
+            indexing: Indexing::default(),
             in_flight: InFlightTable::default(),
             holds: HashMap::new(),
             set_aside: 0,
@@ -210,6 +212,8 @@ impl Engine {
         activity.add(Counter::Replayed, replayed.transaction_count);
         let committer = take_in(&mut meta, replayed);
         load_state(&*device, &mut meta)?;
+        // The group that was begun last is most likely to have room.
+        meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
         Ok(Engine {
             device,
             name_hash: NameHash::new(&superblock.key),
@@ -228,6 +232,7 @@ impl Engine {
             loaded: Condvar::new(),
             committer: Mutex::new(committer),
             group_init: Mutex::new(()),
+            indexer: Mutex::new(index::Stage::default()),
             pulse: None,
             wake: Wake::default(),
         })

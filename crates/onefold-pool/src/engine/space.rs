@@ -28,8 +28,12 @@ impl Engine {
         Ok(true)
     }
 
-    /// Makes frees durable, so that their blocks can be handed out. Returns false if none were waiting.
+    /// Makes frees durable, so that their blocks can be handed out, and takes those back that hold a saved filter which
+    /// is still being read. Returns false if there were none.
     pub(crate) fn settle_frees(&self) -> Result<bool> {
+        if self.give_up_saved_filter() {
+            return Ok(true);
+        }
         let waiting = self.meta().groups.busy_count();
         if waiting == 0 {
             return Ok(false);

@@ -115,10 +115,16 @@ impl Part {
         (self.entries.len() - self.taken) as u64
     }
 
+    /// Tells whether the entries are in the order that a filter of this level takes them in.
+    #[must_use]
+    pub fn is_sorted_by(&self, level: u32) -> bool {
+        self.sorted_by == Some(level)
+    }
+
     /// Puts the entries into the order of a filter whose regions are chosen by `level` bits and by one more
     /// ([`Filter::level`]).
     pub fn sort(&mut self, level: u32) {
-        if self.sorted_by == Some(level) {
+        if self.is_sorted_by(level) {
             return;
         }
         self.entries.drain(..self.taken);
@@ -173,7 +179,7 @@ impl Filter {
         let (mut new, mut merged) = (Vec::new(), Vec::new());
         for _ in 0..regions {
             let level = self.level();
-            if part.is_done() || part.sorted_by != Some(level) {
+            if part.is_done() || !part.is_sorted_by(level) {
                 return;
             }
             let (bits, page_bits) = (self.geometry.prefix_bits, page_bits(self.geometry));

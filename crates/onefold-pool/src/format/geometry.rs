@@ -280,6 +280,14 @@ impl Geometry {
         (self.store_page(group, index), BlockNo(group * GROUP_BLOCKS + index * ENTRIES_PER_STORE_PAGE))
     }
 
+    /// Returns the pool-wide number of the store page at `page`; `None` where none can be.
+    #[must_use]
+    pub fn number_of_store_page(&self, page: BlockNo) -> Option<u64> {
+        let group = self.group_of_store_page(page)?;
+        let index = page.0.checked_sub(self.store_page(group, 0).0).filter(|index| *index < STORE_PAGES_PER_GROUP)?;
+        Some(group * STORE_PAGES_PER_GROUP + index)
+    }
+
     /// Tells whether `block` holds a structure with a fixed place, never allocated or freed.
     #[must_use]
     pub fn is_fixed(&self, block: BlockNo) -> bool {
@@ -314,9 +322,7 @@ impl Geometry {
                 block.0 < self.grouped_blocks
                     && block.0.wrapping_sub(self.meta_first(self.group_of(block))) < BITMAP_BLOCKS
             }
-            BlockKind::StorePage => self
-                .group_of_store_page(block)
-                .is_some_and(|group| block.0.wrapping_sub(self.store_page(group, 0).0) < STORE_PAGES_PER_GROUP),
+            BlockKind::StorePage => self.number_of_store_page(block).is_some(),
             BlockKind::Superblock | BlockKind::JournalHeader | BlockKind::Heartbeat => false,
         }
     }

@@ -160,6 +160,12 @@ impl Cache {
         }
     }
 
+    /// Returns the blocks whose content here is newer than on the device.
+    pub(crate) fn blocks_not_home(&self) -> impl Iterator<Item = (BlockNo, BlockKind)> + '_ {
+        let newer = |slot: &&Slot| slot.dirty.is_some() || slot.home_sequence != 0;
+        self.slots.iter().flatten().filter(newer).map(|slot| (slot.block, slot.kind))
+    }
+
     /// Visits all cached blocks.
     #[cfg(test)]
     fn for_each(&mut self, mut visit: impl FnMut(&mut Slot)) {

@@ -15,6 +15,8 @@ use crate::format::geometry::GROUP_BLOCKS;
 const WORDS: usize = 512;
 /// How many misses of store pages are remembered: more would call scattered hits near.
 const STORE_MISSES_KEPT: usize = 64;
+/// Groups whose bitmaps are read at once by a search for free blocks: half a mebibyte in as many places.
+const BITMAP_GROUPS_AHEAD_MAX: u64 = 64;
 const _: () = assert!(WORDS as u64 * 64 == GROUP_BLOCKS);
 
 /// One bit for each block of a group.
@@ -38,6 +40,8 @@ pub(crate) struct Groups {
     no_run_of: PlainMap<u64, u64>,
     /// Groups in whose fingerprint stores a page was missing lately, oldest first.
     store_misses: std::collections::VecDeque<u64>,
+    /// The group whose bitmaps will be missing next if a search goes on, and how many groups were read for it at once.
+    bitmap_search: (u64, u64),
     /// Where the next data block is looked for.
     pub(crate) data_cursor: Cursor,
     /// A run kept for metadata, so that map nodes and tree pages do not cut file data into pieces: first and end. Its
@@ -166,6 +170,15 @@ impl Groups {
         again
     }
 
+    /// Notes that a bitmap of a group was missing. Returns of how many groups, this one and those behind it, the bitmaps
+    /// are to be read: twice as many as the last time where a search goes on there.
+    pub(crate) fn note_bitmap_miss(&mut self, group: u64) -> u64 {
+        let (next, before) = self.bitmap_search;
+        let ahead = if group == next { (before * 2).clamp(1, BITMAP_GROUPS_AHEAD_MAX) } else { 1 };
+        self.bitmap_search = (group + ahead, ahead);
+        ahead
+    }
+
     /// Tells whether a group is known to have no free run of `count` blocks.
     pub(crate) fn lacks_run(&self, group: u64, count: u64) -> bool {
         self.no_run_of.get(&group).is_some_and(|&absent| absent <= count)
@@ -238,6 +251,18 @@ mod tests {
             by_run.clear_run_busy(BlockNo(base + first), count);
             assert_eq!((by_run.busy_count(), by_run.busy.len()), (0, 0));
         }
+    }
+
+    #[test]
+    fn a_search_that_goes_on_reads_ever_more_bitmaps_at_once() {
+        let mut groups = Groups::default();
+        let mut at = 7;
+        for ahead in [1, 2, 4, 8, 16, 32, 64, 64] {
+            assert_eq!(groups.note_bitmap_miss(at), ahead);
+            at += ahead;
+        }
+        assert_eq!(groups.note_bitmap_miss(3), 1, "another search");
+        assert_eq!(groups.note_bitmap_miss(4), 2);
     }
 
     #[test]

@@ -14,14 +14,13 @@ pub(crate) mod full_backing;
 pub(crate) mod groups;
 pub(crate) mod hash;
 pub(crate) mod in_flight;
+pub(crate) mod indexing;
 pub(crate) mod op;
 pub(crate) mod ranges;
 pub(crate) mod running;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-
-use onefold_block::BlockNo;
 
 use crate::filter::Filter;
 use crate::format::geometry::Geometry;
@@ -44,8 +43,8 @@ pub(crate) struct Meta {
     pub(crate) groups: groups::Groups,
     /// Finds candidates by fingerprint.
     pub(crate) filter: Filter,
-    /// Store pages below this number are in the filter; the others still have to be read into it.
-    pub(crate) filter_pages_ready: u64,
+    /// Which store pages are in the filter; the others still have to be read into it.
+    pub(crate) indexing: indexing::Indexing,
     /// Data blocks whose writes are under way.
     pub(crate) in_flight: in_flight::InFlightTable,
     /// Holds of doors on inodes; an unlinked inode lives as long as it has some.
@@ -82,10 +81,5 @@ impl Meta {
     /// Returns how many blocks are free in the bitmaps, groups not yet initialised included.
     pub(crate) fn blocks_free(&self) -> u64 {
         self.geometry.allocatable_blocks().saturating_sub(self.blocks_used())
-    }
-
-    /// Tells whether the entry of `block` is (to be) in the filter.
-    pub(crate) fn is_in_filter_range(&self, block: BlockNo) -> bool {
-        self.geometry.store_page_no(block) < self.filter_pages_ready
     }
 }

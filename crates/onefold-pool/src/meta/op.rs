@@ -13,7 +13,6 @@ use super::Meta;
 use super::allocate::Run;
 use super::ranges::DirtyRanges;
 use crate::error::PoolError;
-use crate::filter::StorePageNo;
 use crate::format::BlockBytes;
 use crate::format::geometry::STATE;
 use crate::format::header::{self, BlockKind};
@@ -375,16 +374,8 @@ impl<'a> Op<'a> {
     fn apply(&mut self, effect: &Effect) {
         let meta = &mut *self.meta;
         match *effect {
-            Effect::Index(fingerprint, block) => {
-                if meta.is_in_filter_range(block) {
-                    let _ = meta.filter.insert(fingerprint, StorePageNo(meta.geometry.store_page_no(block)));
-                }
-            }
-            Effect::Unindex(fingerprint, block) => {
-                if meta.is_in_filter_range(block) {
-                    meta.filter.remove(fingerprint, StorePageNo(meta.geometry.store_page_no(block)));
-                }
-            }
+            Effect::Index(fingerprint, block) => meta.enter_filter(fingerprint, block),
+            Effect::Unindex(fingerprint, block) => meta.leave_filter(fingerprint, block),
             Effect::UnbusyRun(run) => meta.groups.clear_run_busy(run.first, run.count),
             Effect::FreedData(block) => {
                 // Again: an operation that claims a block and drops its only reference has just ended its being busy.

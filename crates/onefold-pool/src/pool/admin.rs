@@ -70,9 +70,7 @@ impl Pool {
             meta.filter.grow(new.store_page_count());
             // The last group may have been short and said to be full.
             meta.groups.forget_runs(old.group_count() - 1);
-            if meta.filter_pages_ready == old.store_page_count() {
-                meta.filter_pages_ready = new.store_page_count();
-            }
+            meta.indexing.grow(old.store_page_count(), new.store_page_count());
         }
         Ok(new.total_blocks * BLOCK_BYTES_U64)
     }

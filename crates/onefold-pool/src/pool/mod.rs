@@ -63,7 +63,8 @@ impl Pool {
             })?
         } else {
             // Without threads nobody else would complete the filter.
-            while !engine.options.read_only && engine.index_some()? {}
+            let waits = !engine.options.read_only && !engine.options.test_limits.index_in_steps;
+            while waits && engine.index_some()? {}
             Vec::new()
         };
         Ok(Pool { engine, threads: Mutex::new(threads) })
@@ -85,7 +86,7 @@ impl Pool {
         // First what was acknowledged. The saved filter is a convenience: it needs free blocks that a sparse file may not
         // have, and without it the next opening reads the fingerprint stores. (A failed write has stopped the pool.)
         self.engine.commit()?;
-        let _ = self.engine.save_filter();
+        let _ = self.engine.end_loading().and_then(|()| self.engine.save_filter());
         self.engine.commit_and_close()?;
         if let Some(pulse) = &self.engine.pulse {
             pulse.release()?;

@@ -14,3 +14,12 @@ mod explored;
 pub(crate) use explored::{Condvar, Mutex, MutexGuard};
 #[cfg(not(feature = "explore"))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// Gives a lock back to whoever has waited longest for it, if anybody has. Background work that takes a lock again and
+/// again would otherwise get it back before those that it let in have woken up.
+pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
+    #[cfg(feature = "explore")]
+    drop(guard);
+    #[cfg(not(feature = "explore"))]
+    MutexGuard::unlock_fair(guard);
+}

@@ -29,7 +29,8 @@ pub(super) fn anything(seed: u64) -> Recorded {
 pub(super) fn collisions(seed: u64) -> Recorded {
     let mut options = behind();
     options.verify = Verify::Value;
-    options.test_limits = TestLimits { fingerprint_bits: 5, references_max: 4, lowest_first: true };
+    options.test_limits =
+        TestLimits { fingerprint_bits: 5, references_max: 4, lowest_first: true, ..TestLimits::default() };
     act(Bench::on(new_pool(SMALL * 2, 1 << 20), Reference::new(Dedup::On), options, seed))
 }
 
