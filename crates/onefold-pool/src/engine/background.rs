@@ -19,6 +19,10 @@ const IDLE: Duration = Duration::from_millis(200);
 const WRITERS_MIN: usize = 2;
 const WRITERS_MAX: usize = 4;
 
+/// How long it rests after a step beside others, in multiples of what the step took, and the longest rest.
+const REST_FACTOR: u32 = 3;
+const REST_MAX: Duration = Duration::from_millis(50);
+
 /// Tells background threads that there is something to do, or that it is time to end.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
@@ -131,15 +135,26 @@ fn commit_timer(engine: &Engine) {
     });
 }
 
+/// Does what takes long, a step at a time. While others use the pool it rests after each step, three times as long as the
+/// step took: they wait for it at most a part of the time, and find a processor.
 fn work(engine: &Engine) {
+    let mut demand_before = engine.demand();
     while !engine.wake.is_ending() {
+        let began = Instant::now();
         // Neither keeps the other from its turn. An error is reported where users meet it (`check`, `stat`, a write);
         // here the work waits and is tried again.
         let more = [engine.index_some(), engine.reclaim_one()];
         if more.iter().any(|result| matches!(result, Err(PoolError::Stopped { .. }))) {
             return;
         }
-        if !more.iter().any(|result| matches!(result, Ok(true))) && engine.wake.wait(IDLE).is_break() {
+        let demand = engine.demand();
+        let is_wanted = std::mem::replace(&mut demand_before, demand) != demand;
+        let rest = match more.iter().any(|result| matches!(result, Ok(true))) {
+            false => IDLE,
+            true if is_wanted => (began.elapsed() * REST_FACTOR).min(REST_MAX),
+            true => continue,
+        };
+        if engine.wake.wait(rest).is_break() {
             return;
         }
     }

@@ -30,6 +30,8 @@ const _: () = assert!(CHUNK_BYTES.is_multiple_of(BLOCK_BYTES));
 const PIECE_BLOCKS: usize = 256;
 /// Pieces that are read side by side.
 const PIECES_PER_STEP: usize = 8;
+/// In tests that look between the steps: pieces of which no whole number makes a chunk.
+const PIECE_BLOCKS_FEW: u64 = 5;
 /// More runs than this are not worth it: the free space is in pieces, and rebuilding is as fast.
 const RUNS_MAX: usize = 4096;
 /// A saved filter of so many blocks, 16 MiB, is read before the pool serves: it takes a few hundredths of a second.
@@ -239,11 +241,15 @@ impl Engine {
 
     /// Reads up to [`PIECES_PER_STEP`] pieces and gives them to the loader. `None` where they are of no use.
     fn load_pieces(&self, loading: &mut Loading) -> Option<()> {
+        let (pieces, piece_blocks) = match self.options.test_limits.index_in_steps {
+            true => (1, PIECE_BLOCKS_FEW),
+            false => (PIECES_PER_STEP, PIECE_BLOCKS as u64),
+        };
         let mut places = Vec::new();
-        while places.len() < PIECES_PER_STEP
+        while places.len() < pieces
             && let Some(run) = loading.blocks.get(loading.run)
         {
-            let count = (run.count - loading.within).min(PIECE_BLOCKS as u64);
+            let count = (run.count - loading.within).min(piece_blocks);
             places.push(Run { first: run.first.plus(loading.within), count });
             loading.within += count;
             if loading.within == run.count {

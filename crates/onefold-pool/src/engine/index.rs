@@ -33,9 +33,10 @@ const REGIONS_PER_HOLD: usize = 16;
 /// Regions that are split under one hold.
 const SPLITS_PER_HOLD: usize = 16;
 /// Single entries that are entered or removed under one hold.
-const ENTRIES_PER_HOLD: usize = 64;
-/// Holds in one step.
-const HOLDS_PER_STEP: usize = 256;
+pub(super) const ENTRIES_PER_HOLD: usize = 64;
+/// Holds in one step, and in tests that look between the steps.
+const HOLDS_PER_STEP: usize = 32;
+const HOLDS_PER_STEP_FEW: usize = 3;
 /// Memory of an entry in a batch, in bytes.
 const BATCH_ENTRY_BYTES: u64 = 8;
 /// However full the filter is, a batch may take this share of its memory.
@@ -204,7 +205,7 @@ impl Engine {
         for _ in 0..HOLDS_PER_STEP {
             let Some(page) = self.meta().indexing.next_unsettled() else { return Ok(()) };
             let mut found = Vec::new();
-            let settled = self.view(|op| {
+            let settled = self.view_in_background(|op| {
                 let (at, _) = op.meta.geometry.store_page_by_no(page.0);
                 findable(op.block(at, BlockKind::StorePage)?, &mut found)
                     .ok_or_else(|| damaged(BlockKind::StorePage.name(), at, "an entry makes no sense"))?;
@@ -224,7 +225,8 @@ impl Engine {
 
     /// Lets some of what was read into the filter.
     fn let_arrive(&self, arriving: &mut Arriving) -> Option<Stage> {
-        for _ in 0..HOLDS_PER_STEP {
+        let in_few_steps = self.options.test_limits.index_in_steps;
+        for _ in 0..if in_few_steps { HOLDS_PER_STEP_FEW } else { HOLDS_PER_STEP } {
             let mut meta = self.meta();
             if arriving.batch.is_some() && meta.filter.make_regions(arriving.total, SPLITS_PER_HOLD) {
                 sync::unlock_fairly(meta);

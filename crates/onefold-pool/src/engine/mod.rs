@@ -27,6 +27,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::{BlockDevice, BufferPool, FingerprintKey};
 
@@ -71,6 +72,8 @@ pub(crate) struct Engine {
     committer: Mutex<commit::Committer>,
     group_init: Mutex<()>,
     indexer: Mutex<index::Stage>,
+    /// Operations so far that somebody waits for: background work makes way for them.
+    demand: AtomicU64,
     /// Tells other hosts that the pool is open.
     pub(crate) pulse: Option<Arc<heartbeat::Pulse>>,
     pub(crate) wake: background::Wake,
@@ -105,6 +108,11 @@ impl Engine {
         self.meta.lock().stopped.get_or_insert_with(|| error.to_string());
     }
 
+    /// Returns a number that changes with every operation that somebody waits for.
+    pub(crate) fn demand(&self) -> u64 {
+        self.demand.load(Ordering::Relaxed)
+    }
+
     /// Gives back holds on an inode.
     pub(crate) fn release(&self, ino: Ino, holds: u64) {
         let mut meta = self.meta();
@@ -121,7 +129,16 @@ impl Engine {
     ///
     /// # Errors
     /// Whatever the operation fails with; device errors of the blocks that it needs.
-    pub(crate) fn view<T>(&self, mut look: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
+    pub(crate) fn view<T>(&self, look: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
+        self.demand.fetch_add(1, Ordering::Relaxed);
+        self.view_in_background(look)
+    }
+
+    /// As [`Engine::view`], where nobody waits for it.
+    ///
+    /// # Errors
+    /// As [`Engine::view`].
+    pub(crate) fn view_in_background<T>(&self, mut look: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
         for _ in 0..TRIES_MAX {
             let mut meta = self.meta.lock();
             let mut op = Op::new(&mut meta, Privilege::Normal);
@@ -152,6 +169,9 @@ impl Engine {
     pub(crate) fn run<T>(&self, privilege: Privilege, mut change: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
         if self.options.read_only {
             return Err(PoolError::ReadOnly);
+        }
+        if privilege == Privilege::Normal {
+            self.demand.fetch_add(1, Ordering::Relaxed);
         }
         let mut copies = Vec::new();
         let mut places_tried = 0;

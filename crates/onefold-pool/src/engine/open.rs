@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use onefold_block::{AlignedBuffer, BlockDevice, BufferPool};
 
@@ -233,6 +234,7 @@ impl Engine {
             committer: Mutex::new(committer),
             group_init: Mutex::new(()),
             indexer: Mutex::new(index::Stage::default()),
+            demand: AtomicU64::new(0),
             pulse: None,
             wake: Wake::default(),
         })

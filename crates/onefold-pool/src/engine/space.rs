@@ -1,10 +1,12 @@
 //! What is done before an operation is told that there is no space.
 
 use super::Engine;
+use super::index::ENTRIES_PER_HOLD;
 use crate::attr::Ino;
 use crate::error::Result;
 use crate::format::state::Field;
 use crate::meta::Privilege;
+use crate::sync;
 
 /// Steps of reclaim between two looks at whether there is space now.
 const RECLAIM_STEPS: u32 = 64;
@@ -47,13 +49,33 @@ impl Engine {
 
     /// Does one bounded step of reclaim: an entry of the reclaim list, or an orphan that nobody holds.
     ///
+    /// Whoever waits for the metadata is let in after each step, and commits are made before one would be due: else it
+    /// would be others who wait for what reclaim has filled the journal with.
+    ///
     /// # Errors
     /// Device errors; damage.
     pub(crate) fn reclaim_one(&self) -> Result<bool> {
-        if self.meta().state(Field::ReclaimPending) > 0 && self.run(Privilege::Freeing, |op| op.reclaim_step())? {
+        let is_list_empty = self.meta().state(Field::ReclaimPending) == 0;
+        let did_some = !is_list_empty && self.reclaim_from_list()?;
+        if did_some || self.reap_one()? {
+            self.take_out_late();
+            if self.meta().running.wants_commit_soon() {
+                self.commit()?;
+            }
             return Ok(true);
         }
-        if self.view(|op| op.next_orphan(Ino(0)))?.is_none() {
+        Ok(false)
+    }
+
+    fn reclaim_from_list(&self) -> Result<bool> {
+        self.run(Privilege::Freeing, |op| {
+            op.unindex_later();
+            op.reclaim_step()
+        })
+    }
+
+    fn reap_one(&self) -> Result<bool> {
+        if self.view_in_background(|op| op.next_orphan(Ino(0)))?.is_none() {
             return Ok(false);
         }
         self.run(Privilege::Freeing, |op| match op.next_orphan(Ino(0))? {
@@ -62,5 +84,22 @@ impl Engine {
             Some(orphan) => op.reap_orphan(orphan).map(|_| ()),
         })?;
         Ok(true)
+    }
+
+    /// Takes entries of freed blocks out of the filter, a few at a time.
+    fn take_out_late(&self) {
+        loop {
+            let mut meta = self.meta();
+            let has_more = meta.indexing.has_late();
+            if has_more {
+                for (fingerprint, page) in meta.indexing.take_late(ENTRIES_PER_HOLD) {
+                    meta.filter.remove(fingerprint, page);
+                }
+            }
+            sync::unlock_fairly(meta);
+            if !has_more {
+                return;
+            }
+        }
     }
 }

@@ -18,10 +18,10 @@ use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult};
 use crate::tree;
 
-/// Leaves that one step of reclaim frees at most.
-const LEAVES_PER_STEP: usize = 4;
-/// A journal of fewer blocks might not take [`LEAVES_PER_STEP`] leaves in one transaction.
-const SMALL_JOURNAL_BLOCKS: u64 = 4400;
+/// Entries of a leaf that one step of reclaim drops at most: everybody waits meanwhile, for some 50 microseconds.
+const ENTRIES_PER_STEP: usize = 128;
+/// Entries above leaves that it drops at most.
+const CHILDREN_PER_STEP: usize = 4;
 
 /// A node of a map and the part of the file that it covers.
 #[derive(Clone, Copy)]
@@ -184,35 +184,25 @@ impl Op<'_> {
             return Ok(true);
         }
         if level == 0 {
-            self.free_leaf(node)?;
-            return Ok(true);
+            return self.reclaim_leaf(node);
         }
         let entries = self.map_entries(node, level)?;
-        // A leaf may touch a store page for each of its entries: a small journal takes one leaf at a time.
-        let leaves_per_step =
-            if self.meta.geometry.journal_blocks < SMALL_JOURNAL_BLOCKS { 1 } else { LEAVES_PER_STEP };
-        let mut batch = Vec::new();
-        for (slot, entry) in entries.iter().enumerate().filter(|(_, entry)| **entry != MapEntry::Hole) {
-            batch.push((slot, *entry));
-            if batch.len() == leaves_per_step {
-                break;
-            }
-        }
-        if batch.is_empty() {
+        let mut left = (0..).zip(entries.iter()).filter(|(_, entry)| **entry != MapEntry::Hole).peekable();
+        if left.peek().is_none() {
             self.free_metadata(node)?;
             return Ok(true);
         }
-        if level == 1 {
-            for child in blocks_of(&batch.iter().map(|(_, entry)| *entry).collect::<Vec<_>>()) {
-                self.want(child, BlockKind::MapNode(0))?;
-            }
-        }
-        for (slot, entry) in batch {
-            match entry {
+        for (slot, entry) in left.take(CHILDREN_PER_STEP) {
+            match *entry {
                 MapEntry::Hole => {}
                 MapEntry::Reserved => self.release_reserved(level),
                 MapEntry::Block(child) if self.node_parents(child)? > 1 => self.drop_node_parent(child)?,
-                MapEntry::Block(child) if level == 1 => self.free_leaf(child)?,
+                MapEntry::Block(child) if level == 1 => {
+                    if self.reclaim_leaf(child)? {
+                        self.set_map_entry(node, level, slot, MapEntry::Hole)?;
+                    }
+                    return Ok(false);
+                }
                 MapEntry::Block(child) => {
                     // The reference moves from the node to the list; the child is walked before anything else.
                     self.set_map_entry(node, level, slot, MapEntry::Hole)?;
@@ -225,18 +215,39 @@ impl Op<'_> {
         Ok(false)
     }
 
-    /// Frees a leaf that has no parent left, and drops its references.
-    fn free_leaf(&mut self, leaf: BlockNo) -> OpResult<()> {
+    /// Drops some references of a leaf that has no parent but the node or the list that is reclaimed; frees it with the
+    /// last. Returns true when it is gone. What is left of it stays sound, with totals that are right.
+    fn reclaim_leaf(&mut self, leaf: BlockNo) -> OpResult<bool> {
         let entries = self.map_entries(leaf, 0)?;
-        self.want_entries(blocks_of(&entries[..]))?;
-        for entry in entries.iter() {
-            match *entry {
-                MapEntry::Hole => {}
-                MapEntry::Reserved => self.release_reserved(0),
-                MapEntry::Block(block) => self.drop_data_reference(block)?,
-            }
+        let first = entries.iter().position(|entry| *entry != MapEntry::Hole).unwrap_or(FAN_OUT_LEN);
+        let end = (first + ENTRIES_PER_STEP).min(FAN_OUT_LEN);
+        // All that the leaf needs is read together.
+        self.want_entries(blocks_of(&entries[first..]))?;
+        let mut change = Totals::default();
+        for entry in &entries[first..end] {
+            change += match *entry {
+                MapEntry::Hole => Totals::default(),
+                MapEntry::Reserved => {
+                    self.release_reserved(0);
+                    Totals { mapped: 0, reserved: -1 }
+                }
+                MapEntry::Block(block) => {
+                    self.drop_data_reference(block)?;
+                    Totals { mapped: -1, reserved: 0 }
+                }
+            };
         }
-        self.free_metadata(leaf)
+        if entries[end..].iter().all(|entry| *entry == MapEntry::Hole) {
+            self.free_metadata(leaf)?;
+            return Ok(true);
+        }
+        let kind = BlockKind::MapNode(0);
+        self.edit(leaf, kind, map_node::entries_range(first, end - first))?.fill(0);
+        let mut totals = self.map_totals(leaf, 0)?;
+        totals += change;
+        let bytes = map_node::encode_totals(totals).ok_or_else(|| damaged("file map", leaf, "totals below zero"))?;
+        self.edit(leaf, kind, map_node::TOTALS_RANGE)?.copy_from_slice(&bytes);
+        Ok(false)
     }
 }
 

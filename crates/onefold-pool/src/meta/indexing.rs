@@ -20,8 +20,18 @@ use onefold_block::{BlockNo, Fingerprint};
 use super::Meta;
 use crate::filter::{Filter, StorePageNo};
 
-/// Removals that wait for their entry to arrive. One beyond them is forgotten: its entry will name a page for nothing.
+/// Removals that wait. One beyond them is done at once, or forgotten where its entry has not arrived: that entry will name
+/// a page for nothing.
 const LATE_MAX: usize = 1 << 17;
+
+/// When an entry is taken out of the filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// With the operation that frees the block.
+    Now,
+    /// After it: of an operation that frees very many blocks most of the time would go into this.
+    Later,
+}
 
 /// What the filter knows of.
 #[derive(Debug, Default)]
@@ -35,6 +45,7 @@ pub(crate) struct Indexing {
     window: Option<Window>,
     /// Entries are on their way into the filter.
     is_arriving: bool,
+    /// Removals to be done later: when all has arrived, or a few at a time after an operation that frees very many.
     late: VecDeque<(Fingerprint, StorePageNo)>,
 }
 
@@ -184,7 +195,12 @@ impl Indexing {
         }
     }
 
-    /// Returns up to `count` removals that came before their entries.
+    /// Tells whether removals wait for nothing but somebody who does them.
+    pub(crate) fn has_late(&self) -> bool {
+        !self.is_arriving && !self.late.is_empty()
+    }
+
+    /// Returns up to `count` removals that wait.
     pub(crate) fn take_late(&mut self, count: usize) -> Vec<(Fingerprint, StorePageNo)> {
         let count = count.min(self.late.len());
         self.late.drain(..count).collect()
@@ -215,15 +231,19 @@ impl Meta {
         }
     }
 
-    /// A block with this fingerprint is stored no more.
-    pub(crate) fn leave_filter(&mut self, fingerprint: Fingerprint, block: BlockNo) {
+    /// A block with this fingerprint is stored no more. With [`Leave::Later`] its entry stays until it is taken from
+    /// [`Indexing::take_late`]: meanwhile it names a page for nothing.
+    pub(crate) fn leave_filter(&mut self, fingerprint: Fingerprint, block: BlockNo, when: Leave) {
         let page = StorePageNo(self.geometry.store_page_no(block));
         if !self.indexing.takes(page) {
             return;
         }
-        if !self.indexing.is_arriving {
+        let has_room = self.indexing.late.len() < LATE_MAX;
+        if when == Leave::Later && has_room {
+            self.indexing.late.push_back((fingerprint, page));
+        } else if !self.indexing.is_arriving {
             self.filter.remove(fingerprint, page);
-        } else if !self.filter.remove_if_there(fingerprint, page) && self.indexing.late.len() < LATE_MAX {
+        } else if !self.filter.remove_if_there(fingerprint, page) && has_room {
             self.indexing.late.push_back((fingerprint, page));
         }
     }

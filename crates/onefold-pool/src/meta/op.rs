@@ -11,6 +11,7 @@ use onefold_block::{BlockNo, Fingerprint};
 
 use super::Meta;
 use super::allocate::Run;
+use super::indexing::Leave;
 use super::ranges::DirtyRanges;
 use crate::error::PoolError;
 use crate::format::BlockBytes;
@@ -110,6 +111,7 @@ pub(crate) struct Op<'a> {
     /// Nothing else is in the running transaction.
     is_alone: bool,
     metadata_run_before: (u64, u64),
+    leave: Leave,
     wrote_data: bool,
     edited: bool,
     ended: bool,
@@ -132,6 +134,7 @@ impl<'a> Op<'a> {
             dirty_before,
             is_alone,
             metadata_run_before,
+            leave: Leave::Now,
             wrote_data: false,
             edited: false,
             ended: false,
@@ -290,6 +293,11 @@ impl<'a> Op<'a> {
         self.effects.push(Effect::Unindex(fingerprint, block));
     }
 
+    /// What is taken out of the filter leaves it later, when the caller sees to that.
+    pub(crate) fn unindex_later(&mut self) {
+        self.leave = Leave::Later;
+    }
+
     /// On success: ends the being busy of a run within one group, because its bitmap bits now say that it is used.
     pub(crate) fn unbusy(&mut self, run: Run) {
         self.claimed += run.count;
@@ -375,7 +383,7 @@ impl<'a> Op<'a> {
         let meta = &mut *self.meta;
         match *effect {
             Effect::Index(fingerprint, block) => meta.enter_filter(fingerprint, block),
-            Effect::Unindex(fingerprint, block) => meta.leave_filter(fingerprint, block),
+            Effect::Unindex(fingerprint, block) => meta.leave_filter(fingerprint, block, self.leave),
             Effect::UnbusyRun(run) => meta.groups.clear_run_busy(run.first, run.count),
             Effect::FreedData(block) => {
                 // Again: an operation that claims a block and drops its only reference has just ended its being busy.

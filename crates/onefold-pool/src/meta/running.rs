@@ -60,6 +60,11 @@ impl Running {
         self.bytes_bound > self.commit_bytes || self.worst_bytes() > 2 * self.commit_bytes
     }
 
+    /// Tells whether the transaction has grown to half of what makes others commit it.
+    pub(crate) fn wants_commit_soon(&self) -> bool {
+        self.bytes_bound > self.log_bytes / 8 || self.worst_bytes() > self.log_bytes / 4
+    }
+
     /// Tells whether the transaction could no longer be committed: the operation that made it so must be taken back.
     pub(crate) fn is_too_large(&self) -> bool {
         self.worst_bytes() + 2 * onefold_block::BLOCK_BYTES > self.log_bytes
