@@ -217,15 +217,18 @@ impl Engine {
         for (block, _) in &new {
             self.data_cache.forget(*block);
         }
-        let written = match side_by_side.filter(|bytes| is_aligned(bytes)) {
+        let follows = |one: &(BlockNo, usize), next: &(BlockNo, usize)| one.0.plus(1) == next.0;
+        let goes_on = |one: &(BlockNo, usize), next: &(BlockNo, usize)| follows(one, next) && one.1 + 1 == next.1;
+        // A copy into one piece costs less than several requests to the device.
+        let in_place = side_by_side
+            .filter(|bytes| is_aligned(bytes) && new.chunk_by(follows).count() == new.chunk_by(goes_on).count());
+        let written = match in_place {
             Some(bytes) => {
-                let follows =
-                    |one: &(BlockNo, usize), next: &(BlockNo, usize)| one.0.plus(1) == next.0 && one.1 + 1 == next.1;
                 let run = |run: &[(BlockNo, usize)]| {
                     let first = run[0].1 * BLOCK_BYTES;
                     WriteOp { first: run[0].0, from: &bytes[first..first + run.len() * BLOCK_BYTES] }
                 };
-                self.write_places(&new.chunk_by(follows).map(run).collect::<Vec<_>>())
+                self.write_places(&new.chunk_by(goes_on).map(run).collect::<Vec<_>>())
             }
             None => {
                 // Copied into memory that O_DIRECT takes.
