@@ -79,8 +79,9 @@ impl<'a> Context<'a> {
             Err(PoolError::Io { block, source, .. }) => (Some((block, format!("cannot be read: {source}"))), None),
             Err(error) => return Err(error.into()),
         };
-        let state = match &recovered {
-            Some(ground) => match Context::on(device, &superblock, options, progress, ground) {
+        // What was recovered may be large: it is let go of before other readings are tried.
+        let state = match recovered {
+            Some(ground) => match Context::on(device, &superblock, options, progress, &ground) {
                 Ok(context) => return Ok((Some(context), findings)),
                 Err(what) => Some(what),
             },

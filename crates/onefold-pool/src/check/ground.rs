@@ -3,6 +3,9 @@
 //! Where journal or pool state are damaged there may be several readings of what is left. Each is tried by an
 //! examination in memory, and the one that the rest of the pool contradicts least is taken. So a repair guesses at
 //! nothing, and needs no order in which to believe two witnesses.
+//!
+//! What a reading puts in place can be as large as the journal. So only one reading is held at any time, and never beside
+//! the journal's own bytes while the pool is examined: each is read again when its turn comes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +56,6 @@ impl Reading {
 }
 
 /// Metadata that may not be in place, and where the journal stands.
-#[derive(Clone)]
 pub(super) struct Ground {
     pub(super) reading: Reading,
     pub(super) blocks: Arc<BTreeMap<BlockNo, Box<BlockBytes>>>,
@@ -83,17 +85,55 @@ impl Ground {
         Ok(Ground::new(Reading::Recovered, replayed))
     }
 
+    /// Returns what a reading of the journal makes of the pool, if the journal can be read that way.
+    fn read(device: &dyn BlockDevice, superblock: &Superblock, reading: Reading) -> Option<Ground> {
+        let geometry = &superblock.geometry;
+        let remains = || Remains::read(device, geometry, superblock.pool_tag());
+        let replayed = match reading {
+            Reading::Recovered => return Ground::recover(device, superblock).ok(),
+            Reading::NewestChain => remains().newest_chain(device, geometry)?,
+            Reading::UpToDamage => remains().since_tail(device, geometry)?,
+            Reading::Nothing => remains().nothing(),
+        };
+        Some(Ground::new(reading, replayed))
+    }
+
     fn reader<'a>(&self, device: &'a dyn BlockDevice, superblock: &Superblock) -> Reader<'a> {
         let total_blocks = superblock.geometry.total_blocks;
         Reader::new(device, superblock.pool_tag(), total_blocks, Arc::clone(&self.blocks))
     }
 
-    /// Returns the same with a pool state that was made anew from what the pool holds.
-    fn with_rebuilt_state(&self, device: &dyn BlockDevice, superblock: &Superblock) -> Ground {
-        let state = lost_state::rebuild(&mut self.reader(device, superblock), superblock);
-        let mut blocks = (*self.blocks).clone();
-        blocks.insert(STATE, state);
-        Ground { blocks: Arc::new(blocks), is_state_rebuilt: true, ..self.clone() }
+    /// Returns the pool state if a check can go on with it.
+    fn state(&self, device: &dyn BlockDevice, superblock: &Superblock) -> Option<Box<BlockBytes>> {
+        fixed::usable_state(&mut self.reader(device, superblock), &superblock.geometry).ok()
+    }
+
+    /// Returns a pool state that is made anew from what the pool holds.
+    fn rebuilt_state(&self, device: &dyn BlockDevice, superblock: &Superblock) -> Box<BlockBytes> {
+        lost_state::rebuild(&mut self.reader(device, superblock), superblock)
+    }
+
+    /// Returns the same with another pool state.
+    fn with_state(mut self, state: Box<BlockBytes>) -> Ground {
+        Arc::make_mut(&mut self.blocks).insert(STATE, state);
+        Ground { is_state_rebuilt: true, ..self }
+    }
+}
+
+/// One of several grounds: what it takes to make it, for it may be large.
+struct Candidate {
+    reading: Reading,
+    /// The pool state that was made anew, if it was.
+    state: Option<Box<BlockBytes>>,
+}
+
+impl Candidate {
+    fn ground(&self, device: &dyn BlockDevice, superblock: &Superblock) -> Option<Ground> {
+        let ground = Ground::read(device, superblock, self.reading)?;
+        Some(match &self.state {
+            Some(state) => ground.with_state(state.clone()),
+            None => ground,
+        })
     }
 }
 
@@ -107,31 +147,28 @@ pub(super) fn find(
     options: &CheckOptions,
     progress: &dyn Progress,
 ) -> std::result::Result<Option<Ground>, CheckError> {
-    let geometry = &superblock.geometry;
-    let remains = Remains::read(device, geometry, superblock.pool_tag());
-    let mut readings = Vec::new();
-    readings.extend(remains.newest_chain(device, geometry).map(|read| Ground::new(Reading::NewestChain, read)));
-    match Ground::recover(device, superblock) {
-        Ok(ground) => readings.push(ground),
+    let from_the_tail = match Ground::recover(device, superblock) {
+        Ok(_) => Reading::Recovered,
         Err(PoolError::Damaged { .. } | PoolError::Io { .. }) => {
-            let read = remains.since_tail(device, geometry).map(|read| Ground::new(Reading::UpToDamage, read));
-            readings.push(read.unwrap_or_else(|| Ground::new(Reading::Nothing, remains.nothing())));
+            let is_led_to = Ground::read(device, superblock, Reading::UpToDamage).is_some();
+            if is_led_to { Reading::UpToDamage } else { Reading::Nothing }
         }
         Err(error) => return Err(error.into()),
-    }
-    let mut tried = Vec::new();
-    for ground in readings {
-        let rebuilt = ground.with_rebuilt_state(device, superblock);
-        if fixed::usable_state(&mut ground.reader(device, superblock), geometry).is_ok() {
-            tried.push(ground);
+    };
+    let mut candidates = Vec::new();
+    for reading in [Reading::NewestChain, from_the_tail] {
+        let Some(ground) = Ground::read(device, superblock, reading) else { continue };
+        if ground.state(device, superblock).is_some() {
+            candidates.push(Candidate { reading, state: None });
         }
-        tried.push(rebuilt);
+        candidates.push(Candidate { reading, state: Some(ground.rebuilt_state(device, superblock)) });
     }
-    Ok(best(device, superblock, options, progress, tried)?.map(|(ground, _)| ground))
+    let Some((best, _)) = best(device, superblock, options, progress, candidates)? else { return Ok(None) };
+    Ok(best.ground(device, superblock))
 }
 
-/// Returns a reading that is contradicted less than `recovered`, which can be used but with damage. There may be one
-/// where blocks were damaged, or put back to an older version, that the journal still holds.
+/// Returns a reading that is contradicted less than what an opening would stand on, which can be used but with damage.
+/// There may be one where blocks were damaged, or put back to an older version, that the journal still holds.
 ///
 /// # Errors
 /// As [`find`].
@@ -141,52 +178,55 @@ pub(super) fn better(
     options: &CheckOptions,
     progress: &dyn Progress,
 ) -> std::result::Result<Option<Ground>, CheckError> {
-    let geometry = &superblock.geometry;
     let Ok(recovered) = Ground::recover(device, superblock) else { return Ok(None) };
-    let remains = Remains::read(device, geometry, superblock.pool_tag());
+    let log_end = (recovered.next_sequence, recovered.position.chain);
+    let (state, rebuilt) = (recovered.state(device, superblock), recovered.rebuilt_state(device, superblock));
+    let rebuilt_ground = recovered.with_state(rebuilt.clone());
+    let has_other_roots = have_other_roots(state.as_deref(), rebuilt_ground.state(device, superblock).as_deref());
+    drop(rebuilt_ground);
     let mut others = Vec::new();
     // A journal that was switched off for a while holds what is out of date.
-    let chain = remains.newest_chain(device, geometry).filter(|chain| {
-        chain.next_sequence == recovered.next_sequence && chain.position.chain == recovered.position.chain
-    });
-    others.extend(chain.map(|read| Ground::new(Reading::NewestChain, read)));
-    let rebuilt = recovered.with_rebuilt_state(device, superblock);
-    if has_other_roots(&recovered, &rebuilt, device, superblock) {
-        others.push(rebuilt);
+    let chain = Ground::read(device, superblock, Reading::NewestChain);
+    if chain.is_some_and(|chain| (chain.next_sequence, chain.position.chain) == log_end) {
+        others.push(Candidate { reading: Reading::NewestChain, state: None });
+    }
+    if has_other_roots {
+        others.push(Candidate { reading: Reading::Recovered, state: Some(rebuilt) });
     }
     if others.is_empty() {
         return Ok(None);
     }
-    let Some((_, worst)) = best(device, superblock, options, progress, vec![recovered])? else { return Ok(None) };
+    let own = vec![Candidate { reading: Reading::Recovered, state: None }];
+    let Some((_, worst)) = best(device, superblock, options, progress, own)? else { return Ok(None) };
     let found = best(device, superblock, options, progress, others)?;
-    Ok(found.filter(|(_, contradictions)| *contradictions < worst).map(|(ground, _)| ground))
+    let found = found.filter(|(_, contradictions)| *contradictions < worst);
+    Ok(found.and_then(|(best, _)| best.ground(device, superblock)))
 }
 
-/// Tells whether two pool states differ in more than counters and numbers to give out.
-fn has_other_roots(one: &Ground, other: &Ground, device: &dyn BlockDevice, superblock: &Superblock) -> bool {
-    let [one, other] = [one, other]
-        .map(|ground| fixed::usable_state(&mut ground.reader(device, superblock), &superblock.geometry).ok());
+/// Tells whether two pool states differ in more than counters and numbers to give out, or one of them cannot be used.
+fn have_other_roots(one: Option<&BlockBytes>, other: Option<&BlockBytes>) -> bool {
     let (Some(one), Some(other)) = (one, other) else { return true };
     ROOTS.iter().any(|field| match field {
-        Field::NextIno | Field::NextReclaim => field.get(&one) < field.get(&other),
-        _ => field.get(&one) != field.get(&other),
+        Field::NextIno | Field::NextReclaim => field.get(one) < field.get(other),
+        _ => field.get(one) != field.get(other),
     })
 }
 
-/// Returns the one of `grounds` that is contradicted least, the first among equals, and how much it is.
+/// Returns the one of `candidates` that is contradicted least, the first among equals, and how much it is.
 fn best(
     device: &dyn BlockDevice,
     superblock: &Superblock,
     options: &CheckOptions,
     progress: &dyn Progress,
-    grounds: Vec<Ground>,
-) -> std::result::Result<Option<(Ground, u64)>, CheckError> {
+    candidates: Vec<Candidate>,
+) -> std::result::Result<Option<(Candidate, u64)>, CheckError> {
     let quick = CheckOptions { verify_data: false, ..options.clone() };
-    let mut least: Option<(Ground, u64)> = None;
-    for ground in grounds {
+    let mut least: Option<(Candidate, u64)> = None;
+    for candidate in candidates {
         if least.as_ref().is_some_and(|(_, contradictions)| *contradictions == 0) {
             break;
         }
+        let Some(ground) = candidate.ground(device, superblock) else { continue };
         let Ok(mut context) = Context::on(device, superblock, &quick, progress, &ground) else { continue };
         match examine(&mut context, &quick) {
             Ok(()) => {}
@@ -195,7 +235,7 @@ fn best(
         }
         let contradictions = context.findings.contradictions();
         if least.as_ref().is_none_or(|(_, fewest)| contradictions < *fewest) {
-            least = Some((ground, contradictions));
+            least = Some((candidate, contradictions));
         }
     }
     Ok(least)

@@ -134,6 +134,7 @@ fn mend(
     };
     if let Some(ground) = chosen {
         ground::settle(&**device, &superblock, &ground)?;
+        drop(ground);
         let (report, besides) = find(&**device, &quick, progress)?;
         if report.is_clean() {
             return Ok(0);

@@ -1,0 +1,294 @@
+//! How much memory check and repair take on a pool that is large beside their `memory` setting: half a million names and
+//! files, and block groups for several passes. An allocator watches; this test has a program of its own for it.
+
+#![expect(unsafe_code, reason = "an allocator cannot be written without")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{environment, new_file, quiet, regular};
+use onefold_block::device::MemoryDevice;
+use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
+use onefold_pool::check::{CheckOptions, CheckReport, check, repair};
+use onefold_pool::format::BlockBytes;
+use onefold_pool::format::geometry::{GROUP_BLOCKS, Geometry, STATE};
+use onefold_pool::format::header::{self, BlockKind, HEADER_BYTES};
+use onefold_pool::format::journal::HEADER_SLOTS;
+use onefold_pool::format::state::Field;
+use onefold_pool::{
+    CreateOptions, Durability, FileKind, Ino, MEMORY_BYTES_MIN, NoProgress, Pool, SetAttr, StorePlacement,
+};
+use parking_lot::Mutex;
+
+/// The system's allocator, watched.
+struct Watched;
+
+#[global_allocator]
+static ALLOCATOR: Watched = Watched;
+
+static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
+static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Only one test may be watched at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// Whether this thread is within the device, whose content lies in memory only because this is a test.
+    static IS_IN_DEVICE: Cell<bool> = const { Cell::new(false) };
+}
+
+fn note(gained: usize, lost: usize) {
+    if IS_IN_DEVICE.get() {
+        return;
+    }
+    // What is lost was counted when it was gained.
+    LIVE_BYTES.fetch_sub(lost, Ordering::Relaxed);
+    let live = LIVE_BYTES.fetch_add(gained, Ordering::Relaxed) + gained;
+    PEAK_BYTES.fetch_max(live, Ordering::Relaxed);
+}
+
+// SAFETY: every call is handed to the system's allocator as it came, and its answer handed back.
+unsafe impl GlobalAlloc for Watched {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size(), 0);
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        note(layout.size(), 0);
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same here.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        note(0, layout.size());
+        // SAFETY: `at` came from the system's allocator with this layout, as all that this allocator gives does.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_bytes: usize) -> *mut u8 {
+        note(new_bytes, layout.size());
+        // SAFETY: `at` came from the system's allocator with this layout, as all that this allocator gives does.
+        unsafe { System.realloc(at, layout, new_bytes) }
+    }
+}
+
+/// Returns what `work` returns, and the most memory that was in use meanwhile beyond what was before, in bytes.
+fn watched<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = LIVE_BYTES.load(Ordering::Relaxed);
+    PEAK_BYTES.store(before, Ordering::Relaxed);
+    let result = work();
+    (result, PEAK_BYTES.load(Ordering::Relaxed) - before)
+}
+
+/// The least memory: a pass counts 128 groups with it.
+const OPTIONS: CheckOptions = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: false, host: None };
+/// What a repair may take besides.
+const REPAIR_BYTES: u64 = 64 << 20;
+/// Groups in use: enough for three passes.
+const GROUPS: u64 = 300;
+
+/// A device in memory that is larger than the memory: it keeps metadata only, and makes the structures of block groups
+/// up that are in use and in which nothing was written.
+struct MetadataDevice {
+    inner: MemoryDevice,
+    geometry: Geometry,
+    pool_tag: u32,
+}
+
+impl MetadataDevice {
+    /// Returns the content of a structure of a group of which no block is used.
+    fn blank(&self, at: BlockNo) -> Option<BlockBytes> {
+        let group = at.0 / GROUP_BLOCKS;
+        let kind =
+            [BlockKind::Bitmap, BlockKind::StorePage].into_iter().find(|kind| self.geometry.is_place_of(*kind, at))?;
+        let mut bytes = header::blank(self.pool_tag, kind, at);
+        if at == self.geometry.bitmap_block(group, 0) {
+            let fixed =
+                (0..GROUP_BLOCKS).take_while(|within| self.geometry.is_fixed(BlockNo(group * GROUP_BLOCKS + within)));
+            for within in fixed {
+                bytes[HEADER_BYTES + usize::try_from(within / 8).expect("small")] |= 1 << (within % 8);
+            }
+        }
+        header::seal(&mut bytes);
+        Some(bytes)
+    }
+
+    fn is_metadata(&self, at: BlockNo, bytes: &BlockBytes) -> bool {
+        !self.geometry.is_allocatable(at)
+            || header::kind(bytes).is_some_and(|kind| header::verify(bytes, self.pool_tag, kind, at).is_ok())
+    }
+}
+
+/// Does the device's work, which is not counted.
+fn uncounted<T>(work: impl FnOnce() -> T) -> T {
+    IS_IN_DEVICE.set(true);
+    let result = work();
+    IS_IN_DEVICE.set(false);
+    result
+}
+
+impl BlockDevice for MetadataDevice {
+    fn block_count(&self) -> io::Result<u64> {
+        self.inner.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.inner.read(first, into)?;
+        for (at, block) in (first.0..).map(BlockNo).zip(into.chunks_exact_mut(BLOCK_BYTES)) {
+            // Nothing sealed is zero there.
+            if at.0 >= GROUP_BLOCKS
+                && block[..HEADER_BYTES] == [0; HEADER_BYTES]
+                && let Some(bytes) = self.blank(at)
+            {
+                block.copy_from_slice(&bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        uncounted(|| {
+            for (at, block) in (first.0..).map(BlockNo).zip(from.as_chunks().0) {
+                if self.is_metadata(at, block) {
+                    self.inner.write(at, block)?;
+                } else {
+                    self.inner.discard(at, 1)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        uncounted(|| self.inner.discard(first, count))
+    }
+}
+
+/// Returns a pool with all groups in use and many small files, as a crash leaves it.
+fn large_pool(journal_bytes: u64, files: u64) -> Arc<MetadataDevice> {
+    let blocks = GROUPS * GROUP_BLOCKS;
+    let memory: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(blocks));
+    let create = CreateOptions { journal_bytes: Some(journal_bytes), ..CreateOptions::default() };
+    Pool::create(&memory, &create, &environment()).expect("a pool is made");
+    let geometry =
+        Geometry::plan(blocks, Some(journal_bytes / 4096), StorePlacement::InGroups).expect("a sound layout");
+    let mut state = [0; BLOCK_BYTES];
+    memory.read(STATE, &mut state).expect("reads");
+    let pool_tag = u32::from_le_bytes(state[4..8].try_into().expect("four bytes"));
+    let device = Arc::new(MetadataDevice { inner: MemoryDevice::new(blocks), geometry, pool_tag });
+    let mut block = [0; BLOCK_BYTES];
+    for at in (0..GROUP_BLOCKS).map(BlockNo) {
+        memory.read(at, &mut block).expect("reads");
+        if block != [0; BLOCK_BYTES] {
+            device.write(at, &block).expect("writes");
+        }
+    }
+    state[Field::GroupsReady.range()].copy_from_slice(&GROUPS.to_le_bytes());
+    header::seal(&mut state);
+    device.write(STATE, &state).expect("writes");
+
+    let pool = Pool::open(device.clone(), quiet(), environment()).expect("opens");
+    let mut directory = Ino::ROOT;
+    for number in 0..files {
+        if number % 10_000 == 0 {
+            let name = format!("directory {number}");
+            directory = pool.create_file(Ino::ROOT, name.as_bytes(), &new_file(FileKind::Directory)).expect("fits").ino;
+        }
+        let ino = pool.create_file(directory, format!("{number}").as_bytes(), &regular()).expect("fits").ino;
+        if number % 64 == 0 {
+            pool.write(ino, (number % 7) << 32, &number.to_le_bytes().repeat(4096), Durability::Later).expect("fits");
+        }
+        pool.release(ino, 1);
+    }
+    pool.commit().expect("commits");
+    device
+}
+
+/// Fills the journal from end to end with old transactions, and closes the pool.
+///
+/// What was seen here: with the least memory and the largest journal, changing the modes of many files failed with "the
+/// metadata cache is too small". What is changed stays in the cache until a checkpoint, and a transaction was committed
+/// only when it was large beside the journal: by then it filled the cache, and what an operation read next threw out what
+/// it had read before, for ever.
+fn fill_journal(device: &Arc<MetadataDevice>) {
+    let pool = Pool::open(device.clone(), quiet(), environment()).expect("opens");
+    let inodes = pool.stat().expect("has numbers").inode_count;
+    for mode in [0o600, 0o640, 0o644] {
+        for ino in (2..inodes).map(Ino) {
+            pool.set_attr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() }).expect("exists");
+        }
+        pool.commit().expect("commits");
+        // What is changed next is logged whole.
+        pool.checkpoint().expect("has its place");
+    }
+    pool.close().expect("closes");
+}
+
+/// Fails if the most memory that was in use is more than what the guide promises.
+fn assert_within(what: &str, peak_bytes: usize, journal_bytes: u64, besides_bytes: u64) {
+    let allowed = OPTIONS.memory_bytes + journal_bytes * 3 / 2 + besides_bytes;
+    eprintln!("{what}: {} of {} MiB", peak_bytes >> 20, allowed >> 20);
+    assert!(peak_bytes as u64 <= allowed, "{what} took {peak_bytes} bytes, {allowed} are allowed");
+}
+
+fn checked(what: &str, device: &MetadataDevice, journal_bytes: u64) -> CheckReport {
+    let (report, peak) = watched(|| check(device, &OPTIONS, &NoProgress).expect("can be checked"));
+    assert_within(what, peak, journal_bytes, 0);
+    report
+}
+
+fn repaired(what: &str, device: &Arc<MetadataDevice>, journal_bytes: u64) -> CheckReport {
+    let seam: Arc<dyn BlockDevice> = device.clone();
+    let (report, peak) = watched(|| repair(&seam, &OPTIONS, &environment(), &NoProgress).expect("can be repaired"));
+    assert_within(what, peak, journal_bytes, REPAIR_BYTES);
+    report
+}
+
+/// Inodes, names, block groups: all that grows with the pool.
+#[test]
+fn check_and_repair_of_a_large_pool_keep_to_their_memory() {
+    let _alone = ALONE.lock();
+    let journal_bytes = 8 << 20;
+    // One more than a list of a round number: it has room for twice as many then.
+    let device = large_pool(journal_bytes, 262_200);
+    assert!(checked("check", &device, journal_bytes).is_clean());
+
+    let pool = Pool::open(device.clone(), quiet(), environment()).expect("opens");
+    pool.close().expect("closes");
+    drop(pool);
+    for block in HEADER_SLOTS..device.geometry.journal_blocks {
+        device.write(device.geometry.journal_first.plus(block), &[0; BLOCK_BYTES]).expect("writes");
+    }
+    let mut state = [0; BLOCK_BYTES];
+    device.read(STATE, &mut state).expect("reads");
+    for lost in [BlockNo(Field::TreeRoot.get(&state)), device.geometry.store_page(0, 100)] {
+        device.write(lost, &[0; BLOCK_BYTES]).expect("writes");
+    }
+    let report = repaired("repair", &device, journal_bytes);
+    assert!(report.problems_total > 1 && report.problems_left == 0, "{report:#?}");
+}
+
+/// What was wrong: of a journal that can be read in several ways, all readings were held at once, and the journal itself:
+/// more than twice its size, which is 64 MiB at most, besides the memory that was allowed.
+#[test]
+fn readings_of_a_large_journal_are_not_held_side_by_side() {
+    let _alone = ALONE.lock();
+    let journal_bytes = 64 << 20;
+    let device = large_pool(journal_bytes, 280_000);
+    fill_journal(&device);
+    device.write(STATE, &[7; BLOCK_BYTES]).expect("writes");
+    assert!(!checked("check, pool state lost", &device, journal_bytes).is_clean());
+    let report = repaired("repair, pool state lost", &device, journal_bytes);
+    assert_eq!(report.problems_left, 0, "{report:#?}");
+}
