@@ -276,7 +276,8 @@ def parse():
 
 def main():
     options = parse()
-    folder = tempfile.mkdtemp(prefix="onefold-soak.", dir=options.folder)
+    # As the kernel tells it: mounts are looked for by their paths.
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="onefold-soak.", dir=options.folder))
     soak = Soak(options, folder)
     # As Ctrl-C: everything is cleared away.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
