@@ -35,13 +35,13 @@ soak: ## Works in a nearly full pool for hours, with restarts and kills, then co
 	@scripts/install-deps.sh build test
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$${CARGO_TARGET_DIR:-$$PWD/target}/release/onefold \
 	  python3 tests/soak/soak.py --seconds $${ONEFOLD_SOAK_SECONDS:-14400} --pool-mib 2048 --round-seconds 60 \
-	  --folder target $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
+	  --folder "$${CARGO_TARGET_DIR:-target}" $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
 
 kill: ## Kills the daemon under writers, hundreds of times, and looks for what was promised. ONEFOLD_KILL_ROUNDS=n.
 	@scripts/install-deps.sh build test
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$${CARGO_TARGET_DIR:-$$PWD/target}/release/onefold \
 	  python3 tests/soak/soak.py --rounds $${ONEFOLD_KILL_ROUNDS:-400} --round-seconds 2 --pool-mib 256 --full 60 \
-	  --ends kill,kill-umount,kill-mount,sync-kill --folder target $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
+	  --ends kill,kill-umount,kill-mount,sync-kill --folder "$${CARGO_TARGET_DIR:-target}" $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
 
 fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 11 targets.
 	@scripts/fuzz.sh

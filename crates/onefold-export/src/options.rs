@@ -70,9 +70,20 @@ impl MountOptions {
     /// The most threads that answer the kernel: each has a buffer of its own.
     pub const THREADS_MAX: usize = 64;
 
+    /// Threads without a choice: one waits for requests, the others for the device.
+    const THREADS: usize = 8;
+    /// A thread takes a sixteenth of the pool's memory at most, in bytes: two buffers of the largest request, and as much
+    /// for what it asks of the pool.
+    const THREAD_BYTES: u64 = 16 << 20;
+
+    /// Returns how many threads suit a pool that is opened with this `memory` setting, in bytes.
+    #[must_use]
+    pub fn threads_within(memory_bytes: u64) -> usize {
+        usize::try_from(memory_bytes / Self::THREAD_BYTES).unwrap_or(usize::MAX).clamp(1, Self::THREADS)
+    }
+
     /// Returns the defaults for a pool called `source_name`: everyone may use it if root mounts it, `relatime`,
-    /// `st_blocks` of the whole length, no writeback cache, eight threads: one waits for requests, the others for
-    /// the device.
+    /// `st_blocks` of the whole length, no writeback cache, eight threads.
     #[must_use]
     pub fn new(source_name: impl Into<String>) -> MountOptions {
         let access = if rustix::process::geteuid().is_root() { Access::Everyone } else { Access::Owner };
@@ -83,7 +94,7 @@ impl MountOptions {
             access_times: AccessTimes::Relative,
             st_blocks: StBlocks::Length,
             writeback_cache: false,
-            threads: NonZeroUsize::new(8).expect("eight is not zero"),
+            threads: NonZeroUsize::new(Self::THREADS).expect("eight is not zero"),
             control_directory: None,
             clock: Arc::new(SystemClock),
             log: Arc::new(StderrLog),

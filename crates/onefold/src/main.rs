@@ -3,6 +3,7 @@
 //! This crate is the command line and nothing else: arguments, progress, results, exit codes. What a pool is lies in
 //! `onefold-pool`, how it is mounted in `onefold-export`.
 
+mod allocator;
 mod cli;
 mod copy;
 mod daemon;

@@ -23,8 +23,6 @@ const DATA_START: usize = BLOCK_BYTES;
 pub(super) const REQUEST_START: usize = DATA_START - WriteHead::DATA_OFFSET;
 /// Blocks of a buffer: what comes before the data, the data, and the rest of the longest other request.
 const BUFFER_BLOCKS: usize = 2 + REQUEST_BYTES_MAX as usize / BLOCK_BYTES;
-/// Unused buffers that are kept: more are only in use where the pool has the memory for them.
-const BUFFERS_BYTES_MAX: usize = 12 << 20;
 /// Writes up to this length are copied into buffers of their own size.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 const SMALL_BUFFERS_BYTES_MAX: usize = 2 << 20;
@@ -46,12 +44,14 @@ pub(super) struct Server {
 impl Server {
     /// Returns a server of what was agreed on with the kernel.
     pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions, agreed: Abilities) -> Server {
+        // A thread has one of its own; half as many again wait with the data of accepted writes.
+        let buffers = options.threads.get().min(MountOptions::THREADS_MAX).div_ceil(2) * 3;
         Server {
             door: Door::new(filesystem, options, agreed),
             has_long_setxattr: agreed.has(Abilities::SETXATTR_EXT),
             log: options.log.clone(),
             lead: Lead::default(),
-            buffers: BufferPool::new(BUFFER_BLOCKS, BUFFERS_BYTES_MAX),
+            buffers: BufferPool::new(BUFFER_BLOCKS, buffers * BUFFER_BLOCKS * BLOCK_BYTES),
             small_buffers: BufferPool::new(SMALL_BYTES_MAX / BLOCK_BYTES, SMALL_BUFFERS_BYTES_MAX),
             block_buffers: BufferPool::new(1, SMALL_BUFFERS_BYTES_MAX),
         }

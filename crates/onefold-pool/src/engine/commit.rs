@@ -22,11 +22,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use onefold_block::device::writes_of;
-use onefold_block::{AlignedBuffer, BlockNo};
+use onefold_block::{BLOCK_BYTES, BlockNo};
 
 use super::Engine;
 use super::group_init::write_error;
 use crate::activity::Counter;
+use crate::data::write::BATCH_BLOCKS;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
 use crate::format::header;
@@ -38,6 +39,7 @@ use crate::options::Journaling;
 
 /// Blocks that a checkpoint gathers in one buffer.
 const GATHER_BLOCKS: usize = 256;
+const _: () = assert!(GATHER_BLOCKS <= BATCH_BLOCKS, "a kept buffer is large enough");
 
 /// State of commits and checkpoints, behind its own lock.
 #[derive(Debug)]
@@ -330,15 +332,16 @@ impl Engine {
     /// Writes metadata blocks to their places, sealed, in ascending order and joined.
     fn write_home(&self, blocks: &BTreeMap<BlockNo, Arc<BlockBytes>>) -> Result<()> {
         let ordered: Vec<(&BlockNo, &Arc<BlockBytes>)> = blocks.iter().collect();
+        let mut buffer = self.buffers.take();
         for piece in ordered.chunks(GATHER_BLOCKS) {
-            let mut buffer = AlignedBuffer::zeroed(piece.len());
             for (place, (_, bytes)) in buffer.blocks_mut().zip(piece) {
                 *place = ***bytes;
                 header::seal(place);
             }
             let places: Vec<BlockNo> = piece.iter().map(|(block, _)| **block).collect();
             let block = places[0];
-            self.device.write_batch(&writes_of(&places, &buffer)).map_err(|source| write_error(block, source))?;
+            let content = &buffer[..piece.len() * BLOCK_BYTES];
+            self.device.write_batch(&writes_of(&places, content)).map_err(|source| write_error(block, source))?;
         }
         Ok(())
     }

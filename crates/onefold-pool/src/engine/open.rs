@@ -104,6 +104,11 @@ pub(crate) fn check_length(device: &dyn BlockDevice, superblock: &Superblock) ->
 pub(crate) const COUNTER_MAX: u64 = 1 << 58;
 /// Unused buffers that are kept, in bytes.
 const BUFFERS_BYTES_MAX: usize = 4 << 20;
+/// The program and its libraries, threads and small allocations, in bytes.
+const PROGRAM_BYTES: u64 = 12 << 20;
+/// The most for buffers of requests under way, in bytes.
+const REQUESTS_BYTES_MAX: u64 = 32 << 20;
+const FILTER_BYTES_MIN: u64 = 1 << 20;
 
 /// Bytes of accepted writes that may wait: more than is worked on lets the writer go on; much more only takes memory.
 const BEHIND_BYTES_MIN: u64 = 2 << 20;
@@ -122,15 +127,17 @@ pub(crate) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Half to the filter where the pool needs it, at most. Of the rest three eighths to metadata, half as much to file
-    /// data; what is committed and not yet in place may take a quarter of the metadata's part besides, and the remainder
-    /// is for requests under way and the program itself.
+    /// First what does not depend on the pool: the program, and the buffers of requests under way. Of what is left half to
+    /// the filter where the pool needs it, at most. Of the rest half to metadata, a quarter to file data; what is committed
+    /// and not yet in place may take a quarter of the metadata's part besides, and a commit half of that again.
     pub(crate) fn new(memory_bytes: u64, pool_blocks: u64) -> MemoryPlan {
-        let filter = (pool_blocks * 5).clamp(1 << 20, memory_bytes / 2);
-        let rest = memory_bytes - filter;
+        let requests = (memory_bytes / 4).min(REQUESTS_BYTES_MAX);
+        let shared = memory_bytes.saturating_sub(PROGRAM_BYTES + requests);
+        let filter = (pool_blocks * 5).clamp(FILTER_BYTES_MIN, (shared / 2).max(FILTER_BYTES_MIN));
+        let rest = shared.saturating_sub(filter);
         let behind = (memory_bytes / 32).clamp(BEHIND_BYTES_MIN, BEHIND_BYTES_MAX) / onefold_block::BLOCK_BYTES_U64;
         let behind_blocks = usize::try_from(behind).expect("a few thousand");
-        MemoryPlan { filter, metadata: rest / 8 * 3, data: rest / 16 * 3, commit: rest / 16, behind_blocks }
+        MemoryPlan { filter, metadata: rest / 2, data: rest / 4, commit: rest / 16, behind_blocks }
     }
 }
 

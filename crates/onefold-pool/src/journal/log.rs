@@ -21,7 +21,12 @@ pub(crate) struct Log {
     chain: u32,
     /// Generation of the newest header slot.
     generation: u64,
+    /// Where transactions are written from.
+    buffer: AlignedBuffer,
 }
+
+/// The largest buffer that is kept for the next transaction, in blocks: most are smaller.
+const KEPT_BLOCKS_MAX: usize = 512;
 
 /// Where a log stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +53,7 @@ impl Log {
             used: position.used,
             chain: position.chain,
             generation: position.generation,
+            buffer: AlignedBuffer::zeroed(0),
         }
     }
 
@@ -73,16 +79,23 @@ impl Log {
         sequence: u64,
     ) -> Result<()> {
         let (bytes, chain) = builder.finish(self.pool_tag, self.chain, sequence, self.head);
-        let buffer = AlignedBuffer::copy_of(&bytes);
-        let blocks = (bytes.len() / BLOCK_BYTES) as u64;
+        let (length, blocks) = (bytes.len(), (bytes.len() / BLOCK_BYTES) as u64);
         assert!(self.used + blocks <= self.log_blocks, "the committer made room before");
         let until_end = usize::try_from(self.log_blocks - self.head).unwrap_or(usize::MAX).saturating_mul(BLOCK_BYTES);
-        let (front, wrapped) = buffer.split_at(bytes.len().min(until_end));
+        if self.buffer.len() < bytes.len() {
+            self.buffer = AlignedBuffer::zeroed(bytes.len().div_ceil(BLOCK_BYTES));
+        }
+        self.buffer[..bytes.len()].copy_from_slice(&bytes);
+        drop(bytes);
+        let (front, wrapped) = self.buffer[..length].split_at(length.min(until_end));
         self.write(device, self.head, front)?;
         if !wrapped.is_empty() {
             self.write(device, 0, wrapped)?;
         }
         sync(device, self.first)?;
+        if self.buffer.block_count() > KEPT_BLOCKS_MAX {
+            self.buffer = AlignedBuffer::zeroed(0);
+        }
         self.head = (self.head + blocks) % self.log_blocks;
         self.used += blocks;
         self.chain = chain;

@@ -16,6 +16,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::allocator;
 use crate::cli::pool::MountArgs;
 use crate::daemon::{self, SystemLog};
 use crate::dead_mount;
@@ -157,6 +158,7 @@ fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<
         log.error("the pool's file system has no O_DIRECT: its page cache may hide a failed flush");
     }
     // Before the pool starts its threads: they inherit it.
+    allocator::give_back_what_is_freed();
     onefold_export::mark_as_io_flusher();
     let pool = Pool::open(device, open_options(arguments), Environment::system())
         .map_err(|error| Failure::of_pool(cannot(), &error))?;
@@ -231,8 +233,9 @@ fn mount_options(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> 
         options.access_times = AccessTimes::Never;
     }
     options.st_blocks = arguments.st_blocks.into();
-    if let Some(threads) = arguments.threads.and_then(|count| NonZeroUsize::new(usize::from(count))) {
-        options.threads = threads.min(NonZeroUsize::new(MountOptions::THREADS_MAX).unwrap_or(threads));
+    let threads = arguments.threads.map_or(MountOptions::threads_within(arguments.open.memory.0), usize::from);
+    if let Some(threads) = NonZeroUsize::new(threads.min(MountOptions::THREADS_MAX)) {
+        options.threads = threads;
     }
     options
 }
