@@ -15,11 +15,15 @@ use crate::sync::{Condvar, Mutex};
 
 /// How long the worker sleeps when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(200);
+/// How long it waits for more when it is hurried: to wake for each file that is removed would cost more than the work.
+const GATHER: Duration = Duration::from_millis(5);
+/// How long it works at a time beside others.
+const ROUND: Duration = Duration::from_millis(2);
 /// Threads that carry out accepted writes.
 const WRITERS_MIN: usize = 2;
 const WRITERS_MAX: usize = 4;
 
-/// How long it rests after a step beside others, in multiples of what the step took, and the longest rest.
+/// How long it rests after a round beside others, in multiples of what the round took, and the longest rest.
 const REST_FACTOR: u32 = 3;
 const REST_MAX: Duration = Duration::from_millis(50);
 
@@ -27,15 +31,28 @@ const REST_MAX: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     ending: Mutex<bool>,
-    changed: Condvar,
+    /// Signalled when it is time to end.
+    ended: Condvar,
+    /// Signalled when there is something to do, and at the end. Only the idle worker waits for it: others would wake in
+    /// vain at each file that is removed.
+    hurried: Condvar,
 }
 
 impl Wake {
-    /// Waits up to `time`. `Break` when it is time to end.
+    /// Waits up to `time`, which nobody cuts short but the end. `Break` when it is time to end.
     fn wait(&self, time: Duration) -> ControlFlow<()> {
+        self.wait_on(&self.ended, time)
+    }
+
+    /// Waits up to `time` for something to do. `Break` when it is time to end.
+    fn wait_for_work(&self, time: Duration) -> ControlFlow<()> {
+        self.wait_on(&self.hurried, time)
+    }
+
+    fn wait_on(&self, signal: &Condvar, time: Duration) -> ControlFlow<()> {
         let mut ending = self.ending.lock();
         if !*ending {
-            self.changed.wait_for(&mut ending, time);
+            signal.wait_for(&mut ending, time);
         }
         if *ending { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -47,12 +64,13 @@ impl Wake {
     /// Ends the threads.
     pub(crate) fn end(&self) {
         *self.ending.lock() = true;
-        self.changed.notify_all();
+        self.ended.notify_all();
+        self.hurried.notify_all();
     }
 
-    /// Wakes the worker early.
+    /// Tells the worker that there is something to do.
     pub(crate) fn hurry(&self) {
-        self.changed.notify_all();
+        self.hurried.notify_one();
     }
 }
 
@@ -88,8 +106,7 @@ pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Vec<JoinHandle<()>>
     Ok(threads)
 }
 
-/// Calls `work` at each interval, until the pool is closed or it fails. Woken early by those who hurry the worker: only
-/// the time counts.
+/// Calls `work` at each interval, until the pool is closed or it fails.
 fn at_each(interval: Duration, wake: &Wake, mut work: impl FnMut() -> Result<()>) {
     let mut next = Instant::now() + interval;
     while !wake.is_ending() {
@@ -135,27 +152,78 @@ fn commit_timer(engine: &Engine) {
     });
 }
 
-/// Does what takes long, a step at a time. While others use the pool it rests after each step, three times as long as the
-/// step took: they wait for it at most a part of the time, and find a processor.
+/// Does what takes long, a step at a time. While others use the pool it rests after each round of steps, three times as long
+/// as the round took: they wait for it at most a part of the time, and find a processor.
 fn work(engine: &Engine) {
     let mut demand_before = engine.demand();
     while !engine.wake.is_ending() {
         let began = Instant::now();
-        // Neither keeps the other from its turn. An error is reported where users meet it (`check`, `stat`, a write);
-        // here the work waits and is tried again.
-        let more = [engine.index_some(), engine.reclaim_one()];
-        if more.iter().any(|result| matches!(result, Err(PoolError::Stopped { .. }))) {
-            return;
-        }
+        let done = loop {
+            // Neither keeps the other from its turn. An error is reported where users meet it (`check`, `stat`, a write);
+            // here the work waits and is tried again.
+            let more = [engine.index_some(), engine.reclaim_one()];
+            if more.iter().any(|result| matches!(result, Err(PoolError::Stopped { .. }))) {
+                return;
+            }
+            let is_done = !more.iter().any(|result| matches!(result, Ok(true)));
+            if is_done || began.elapsed() >= ROUND || engine.wake.is_ending() {
+                break is_done;
+            }
+        };
         let demand = engine.demand();
         let is_wanted = std::mem::replace(&mut demand_before, demand) != demand;
-        let rest = match more.iter().any(|result| matches!(result, Ok(true))) {
-            false => IDLE,
-            true if is_wanted => (began.elapsed() * REST_FACTOR).min(REST_MAX),
-            true => continue,
+        let rested = match done {
+            true => engine.wake.wait_for_work(IDLE).map_continue(|()| GATHER),
+            false if is_wanted => ControlFlow::Continue((began.elapsed() * REST_FACTOR).min(REST_MAX)),
+            false => continue,
         };
+        let ControlFlow::Continue(rest) = rested else { return };
         if engine.wake.wait(rest).is_break() {
             return;
         }
+    }
+}
+
+#[cfg(all(test, not(feature = "explore")))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn who_hurries_wakes_the_idle_worker_and_nobody_else() {
+        let (wake, is_over) = (Wake::default(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    wake.hurry();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let began = Instant::now();
+            assert!(wake.wait_for_work(Duration::from_secs(60)).is_continue());
+            let idle = began.elapsed();
+            let began = Instant::now();
+            assert!(wake.wait(Duration::from_millis(50)).is_continue());
+            let rested = began.elapsed();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(idle < Duration::from_secs(30), "{idle:?}");
+            assert!(rested >= Duration::from_millis(50), "{rested:?}");
+        });
+    }
+
+    #[test]
+    fn the_end_wakes_all() {
+        let wake = Wake::default();
+        std::thread::scope(|scope| {
+            let waits = [
+                scope.spawn(|| while wake.wait_for_work(Duration::from_secs(60)).is_continue() {}),
+                scope.spawn(|| while wake.wait(Duration::from_secs(60)).is_continue() {}),
+            ];
+            wake.end();
+            for wait in waits {
+                wait.join().unwrap();
+            }
+        });
+        assert!(wake.wait(Duration::from_secs(60)).is_break());
     }
 }
