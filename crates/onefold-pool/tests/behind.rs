@@ -4,6 +4,8 @@ mod common;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use common::observe::{check_clean, check_sums, seen};
 use common::{Dice, behind, environment, letter, open, quiet, regular, write_as_doors_do};
@@ -334,6 +336,43 @@ impl BlockDevice for Gate {
     }
 }
 
+/// Long enough for anything that waits for nothing.
+const LONG: Duration = Duration::from_secs(20);
+/// Long enough for most that should have waited and did not.
+const SHORT: Duration = Duration::from_millis(100);
+
+#[test]
+fn looking_at_other_files_waits_for_no_write_and_changes_wait() {
+    let gate = Arc::new(Gate { inner: MemoryDevice::new(16_384), is_open: Mutex::new(false), opened: Condvar::new() });
+    let pool = new_pool(&gate, &with_workers());
+    let (written, other) = (create(&pool, "written"), create(&pool, "other"));
+    let mut marked = letter(1);
+    marked[..MARK.len()].copy_from_slice(MARK);
+    accept(&pool, written, 0, &marked).expect("accepted");
+    std::thread::scope(|scope| {
+        let (pool, (looked, looks)) = (&pool, mpsc::channel());
+        scope.spawn(move || {
+            let found = pool.lookup(Ino::ROOT, b"other").expect("is there").ino;
+            pool.release(found, 1);
+            let missing = matches!(pool.lookup(Ino::ROOT, b"none"), Err(PoolError::NotFound));
+            looked.send((found, missing, pool.attr(other).expect("is there").size_bytes, pool.blocks_behind()))
+        });
+        let seen = looks.recv_timeout(LONG);
+        let (changed, changes) = mpsc::channel();
+        scope.spawn(move || changed.send(create(pool, "new")));
+        let (told, tells) = mpsc::channel();
+        scope.spawn(move || told.send(pool.lookup(Ino::ROOT, b"written").expect("is there").size_bytes));
+        let (too_soon, told_too_soon) = (changes.recv_timeout(SHORT), tells.try_recv());
+        gate.open();
+        assert_eq!(seen, Ok((other, true, 0, 1)));
+        assert!(too_soon.is_err(), "a change came before a write that was accepted earlier");
+        assert!(told_too_soon.is_err(), "a file was shown without what was written to it");
+        assert!(changes.recv_timeout(LONG).is_ok());
+        assert_eq!(tells.recv_timeout(LONG), Ok(BLOCK));
+    });
+    assert_eq!(pool.blocks_behind(), 0);
+}
+
 #[test]
 fn nothing_becomes_durable_before_what_was_accepted_earlier() {
     let inner = MemoryDevice::new(16_384);
@@ -354,7 +393,7 @@ fn nothing_becomes_durable_before_what_was_accepted_earlier() {
             scope.spawn(|| assert_eq!(pool.attr(later).expect("is there").size_bytes, (399 * 509 + 1) * BLOCK));
         }
         // Time for all of it, if nobody waited for his turn.
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         let image: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(gate.inner.image()));
         let durable = open(&image, &quiet()).attr(later).expect("was promised").size_bytes;
         gate.open();

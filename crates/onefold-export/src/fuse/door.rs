@@ -66,9 +66,9 @@ impl Door {
         self.filesystem.stop(cause);
     }
 
-    /// Tells whether accepted writes wait for their turn: verbs may have to wait for them.
-    pub(super) fn is_behind(&self) -> bool {
-        self.filesystem.is_behind()
+    /// Returns how many blocks of accepted writes wait for their turn: verbs may have to wait for them.
+    pub(super) fn blocks_behind(&self) -> usize {
+        self.filesystem.blocks_behind()
     }
 
     /// Answers one request.

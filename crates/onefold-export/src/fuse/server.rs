@@ -27,6 +27,9 @@ const BUFFER_BLOCKS: usize = 2 + REQUEST_BYTES_MAX as usize / BLOCK_BYTES;
 const SMALL_BYTES_MAX: usize = 64 << 10;
 const SMALL_BUFFERS_BYTES_MAX: usize = 2 << 20;
 
+/// Accepted blocks that a brief request may have to wait for: one or two small requests to the device, as a single read has.
+const FEW_BLOCKS: usize = 16;
+
 /// Reads that one thread answers together: half of what a queue of 32 has, so that another thread has the other half.
 const GATHERED_MAX: usize = 16;
 
@@ -120,8 +123,8 @@ impl Server {
 
     /// Tells whether answering takes a few microseconds as a rule.
     fn is_brief(&self, operation: &Operation<'_>) -> bool {
-        // Other verbs wait for accepted writes; a write only joins them.
-        operation.is_brief() && (matches!(operation, Operation::Write(_)) || !self.door.is_behind())
+        // Most verbs wait for accepted writes. For few, that takes less than to wake another thread for each request.
+        operation.is_brief() && (!operation.waits_for_writes() || self.door.blocks_behind() <= FEW_BLOCKS)
     }
 
     /// Takes what reads are there at the same time as a first one, up to as many bytes as one request has: their waits for

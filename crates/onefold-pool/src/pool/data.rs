@@ -47,9 +47,9 @@ impl Pool {
         self.engine.write_behind(ino, offset, buffer, range)
     }
 
-    /// Tells whether accepted writes have not yet taken effect: other verbs may wait for them.
-    pub fn is_behind(&self) -> bool {
-        self.engine.behind.accepted() > 0
+    /// Returns how many blocks of accepted writes have not yet taken effect: other verbs may wait for them.
+    pub fn blocks_behind(&self) -> usize {
+        self.engine.behind.blocks()
     }
 
     /// Makes a file durable: data, length, times, and everything that happened before.

@@ -22,7 +22,9 @@ impl Pool {
     /// [`PoolError::NotFound`], [`PoolError::NotADirectory`], [`PoolError::NameTooLong`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         let checked = Name::new(name, &self.engine.name_hash)?;
-        self.settled().view(|op| {
+        // Accepted writes change no names: only what is told of the file found has to wait for its own.
+        let is_behind = self.blocks_behind() > 0;
+        let found = self.engine.view(|op| {
             let ino = match name {
                 b"." => parent,
                 b".." => Ino(op.directory(parent)?.parent),
@@ -38,13 +40,18 @@ impl Pool {
             }
             op.hold(ino);
             Ok(attr)
-        })
+        })?;
+        if !is_behind || found.kind != FileKind::Regular {
+            return Ok(found);
+        }
+        self.attr(found.ino).inspect_err(|_| self.engine.release(found.ino, 1))
     }
 
     /// Gives holds back. The last one of an inode without names lets it go.
     pub fn release(&self, ino: Ino, holds: u64) {
         // What was accepted for a file may still need it.
-        self.settled().release(ino, holds);
+        self.engine.settle_file(ino);
+        self.engine.release(ino, holds);
     }
 
     /// Makes a file of any kind but a symbolic link. Takes a hold.

@@ -74,9 +74,9 @@ impl PoolFilesystem {
         self.pool.write_behind(to.ino, to.offset, buffer, range).map_err(|error| self.failed("write", to.ino, &error))
     }
 
-    /// Tells whether accepted writes have not yet taken effect.
-    pub(in crate::fuse) fn is_behind(&self) -> bool {
-        self.pool.is_behind()
+    /// Returns how many blocks of accepted writes have not yet taken effect.
+    pub(in crate::fuse) fn blocks_behind(&self) -> usize {
+        self.pool.blocks_behind()
     }
 
     /// Takes the privileges of a program away, because somebody without the right to give them wrote to it.

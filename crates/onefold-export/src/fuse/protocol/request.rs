@@ -312,6 +312,20 @@ impl Operation<'_> {
             _ => false,
         }
     }
+
+    /// Tells whether answering it may have to wait for accepted writes, its own file's aside.
+    pub(in crate::fuse) fn waits_for_writes(&self) -> bool {
+        !matches!(
+            self,
+            Operation::Write(_)
+                | Operation::Lookup { .. }
+                | Operation::Open { .. }
+                | Operation::Flush
+                | Operation::Release
+                | Operation::OpenDirectory
+                | Operation::ReleaseDirectory
+        )
+    }
 }
 
 /// Bits of `SETATTR` that tell which of its fields count.

@@ -124,6 +124,11 @@ impl Line {
         }
     }
 
+    /// Returns the blocks of all writes that were accepted and are not in effect.
+    pub(crate) fn blocks(&self) -> usize {
+        if self.pending.load(Ordering::Acquire) == 0 { 0 } else { self.state.lock().blocks }
+    }
+
     /// Returns the number below which all writes were accepted before now, or 0 where all are in effect.
     pub(crate) fn accepted(&self) -> u64 {
         if self.pending.load(Ordering::Acquire) == 0 { 0 } else { self.state.lock().next }
