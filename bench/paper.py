@@ -5,67 +5,43 @@ Needs root (mounts, loop devices, caches), e2fsprogs, fio and a release build of
 """
 
 import argparse
-import os
-import shlex
 import sys
 import time
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import device, machine, report, workplace  # noqa: E402
+from lib import device, launch, report, workplace  # noqa: E402
+from lib.launch import DONE, REPOSITORY, SPARE_BYTES  # noqa: E402
 from lib.runner import one_line, say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
 from paper_figures import experiments, figures, images, settings, tables  # noqa: E402
 from paper_figures.results import PLAIN, Results  # noqa: E402
 from paper_figures.variants import DEVICE, VARIANTS, PlainSide, VariantSide, turn  # noqa: E402
-from run import DONE, FAILED, INTERRUPTED, LOAD_MAX, REPOSITORY, SPARE_BYTES, default_folder, find_onefold  # noqa: E402
 
 EXPERIMENTS = ("streams", "recovery", "images")
 
 
-def main():
-    arguments = parse()
-    try:
-        with workplace.signals_as_interrupts():
-            return measure(arguments)
-    except BenchError as error:
-        say(f"error: {error}")
-        return FAILED
-    except KeyboardInterrupt:
-        say("interrupted; everything is unmounted and removed")
-        return INTERRUPTED
-
-
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    quick = os.environ.get("QUICK", "") not in ("", "0")
     keys = [variant.key for variant in VARIANTS] + [PLAIN]
     parser.add_argument("--only", action="append", choices=EXPERIMENTS, help="this experiment; may be given again")
     parser.add_argument("--variant", action="append", choices=keys, help="this side only; may be given again")
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", default=quick, help="under 4 minutes (or QUICK=1)")
-    size.add_argument("--tiny", action="store_true", help="only shows that everything works; its figures mean nothing")
-    parser.add_argument("--rounds", type=int, help="repeat each experiment this often")
+    launch.add_arguments(
+        parser, minutes=4, record="paper.json", update="write the tables between its markers, and charts"
+    )
     parser.add_argument(
         "--image", type=Path, action="append", default=[], help="an image, up to four (default: bench/corpus/cache)"
     )
     parser.add_argument("--filter-index-bits", type=int, metavar="N", help="the filter's n (default: the paper's 19)")
     parser.add_argument("--filter-tag-bits", type=int, metavar="K", help="the filter's k (default: the paper's 24)")
-    parser.add_argument("--dir", type=Path, default=default_folder(), help="where the disk is made (or BENCH_DIR)")
-    parser.add_argument("--json", type=Path, help="where every sample goes (default: paper.json in --dir)")
     parser.add_argument("--charts", type=Path, metavar="FOLDER", help="write the charts there (--update: figures/)")
-    parser.add_argument("--update", type=Path, metavar="FILE", help="write the tables between its markers, and charts")
     arguments = parser.parse_args()
-    if arguments.update and (arguments.only or arguments.variant or arguments.tiny):
-        parser.error("--update takes a whole run: no --only, no --variant, no --tiny")
+    launch.check_arguments(parser, arguments, parts=["only", "variant"])
     if arguments.update and arguments.charts:
         parser.error("--update has its own place for charts, the folder `figures` beside the document")
-    if arguments.rounds is not None and arguments.rounds < 1:
-        parser.error("--rounds must be at least 1")
     if len(arguments.image) > settings.IMAGES_MAX:
         parser.error(f"at most {settings.IMAGES_MAX} images")
     return arguments
@@ -73,12 +49,8 @@ def parse():
 
 def measure(arguments):
     chosen = choose(arguments)
-    onefold = find_onefold()
-    if os.geteuid() != 0:
-        raise BenchError("mounts and loop devices need root: run it as root")
-    load = os.getloadavg()[0]
-    if load > LOAD_MAX:
-        say(f"warning: the machine is busy (load {load:.1f}), so the figures will be worth little")
+    onefold = launch.find_onefold()
+    launch.ensure_able()
     # Before the disk is made: naming an image that is not there must not take minutes to find out.
     cache = REPOSITORY / "bench/corpus/cache"
     real = images.chosen(arguments.image, cache, chosen.device_bytes, chosen.image_count)
@@ -86,8 +58,7 @@ def measure(arguments):
     made_bytes = 0 if real else chosen.image_count * chosen.synthetic_bytes
     folder = arguments.dir.absolute()
     with workplace.taken(folder, chosen.device_bytes + made_bytes + SPARE_BYTES) as work:
-        facts = {"when": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC", "command": command_line(chosen)}
-        facts |= machine.describe(REPOSITORY, work, onefold) | sizes(chosen, real)
+        facts = launch.facts("bench/paper.py", chosen.mode, work, onefold) | sizes(chosen, real)
         say(f"making a disk of {chosen.device_bytes >> 20} MiB in {work}")
         device.allocate(work / DEVICE, chosen.device_bytes)
         sides = [*(VariantSide(work, onefold, chosen, variant) for variant in VARIANTS), PlainSide(work)]
@@ -151,7 +122,7 @@ def show(arguments, measured):
 
 def choose(arguments):
     """Returns the sizes to measure with."""
-    chosen = settings.TINY if arguments.tiny else settings.QUICK if arguments.quick else settings.FULL
+    chosen = launch.choose(arguments, settings)
     rounds = arguments.rounds
     return replace(
         chosen,
@@ -175,11 +146,5 @@ def sizes(chosen, real):
     }
 
 
-def command_line(chosen):
-    """Returns what repeats this run, for the document: its path is the repository's, not this machine's."""
-    quick = ["QUICK=1"] if chosen.mode == "quick" and "--quick" not in sys.argv else []
-    return f"`{' '.join([*quick, 'bench/paper.py', *map(shlex.quote, sys.argv[1:])])}`"
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(launch.run_program(parse, measure))

@@ -2,48 +2,88 @@
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
-from .measure import NotMeasured
+from .measure import Measured, NotMeasured
 from .system import BenchError
 
-BEGIN = "<!-- begin: written by bench/run.py --update -->"
+ANY_BEGIN = "<!-- begin: "
 END = "<!-- end -->"
 
-HEAD = (
-    "| what | pool | ext4 | pool better by | at least / aim | CPU of the pool | CPU of ext4 | repeat with |",
-    "|---|---|---|---|---|---|---|---|",
+
+@dataclass(frozen=True)
+class Form:
+    """How a program shows its lines."""
+
+    # As it is called from the repository's root.
+    script: str
+    # Between "what" and "repeat with": heads, and what stands below for a Measured. The first is that of the figure.
+    columns: tuple
+
+    @property
+    def begin(self):
+        """Returns the line of a document after which the program's table stands."""
+        return f"{ANY_BEGIN}written by {self.script} --update -->"
+
+    def head(self):
+        heads = ["what", *(head for head, _ in self.columns), "repeat with"]
+        return [row_of(heads), "|" + "---|" * len(heads)]
+
+    def table_line(self, result, row, instead=None):
+        """Returns the line of the table; with a word in place of the figure where there is none."""
+        cells = [text(result) for _, text in self.columns]
+        if instead is not None:
+            cells[0] = instead
+        return row_of([result.line.title, *cells, f"`{self.script} --only {row.name}`"])
+
+
+def row_of(cells):
+    return f"| {' | '.join(cells)} |"
+
+
+def figure_of(side):
+    return lambda result: with_unit(result.spread(side), result.line.unit)
+
+
+def cpu_of(side):
+    return lambda result: cpu_text(result.cpu_seconds(side))
+
+
+def goal(result):
+    return result.line.goal
+
+
+SIDE_BY_SIDE = Form(
+    "bench/run.py",
+    (
+        *(("pool", figure_of("pool")), ("ext4", figure_of("ext4"))),
+        ("pool better by", lambda result: with_unit(result.ratio(), "x")),
+        ("at least / aim", goal),
+        *(("CPU of the pool", cpu_of("pool")), ("CPU of ext4", cpu_of("ext4"))),
+    ),
 )
+BEGIN = SIDE_BY_SIDE.begin
 
 
-def markdown(run):
+def markdown(run, form=SIDE_BY_SIDE):
     """Returns the run as Markdown: how it was made, the table, notes."""
     facts = [f"- {name}: {value}" for name, value in run.facts.items()]
-    lines = [*facts, "", *HEAD]
+    lines = [*facts, "", *form.head()]
     notes = []
     for row, results in run.measured:
-        command = f"`bench/run.py --only {row.name}`"
         if isinstance(results, NotMeasured):
-            lines += [f"| {line.title} | {results.what} | | | {line.goal} | | | {command} |" for line in row.lines]
+            lines += [form.table_line(Measured(line), row, instead=results.what) for line in row.lines]
             notes.append(f"- {row.name}: {results.what}: {results.why}.")
             continue
         done, wanted = min(result.rounds() for result in results), row.rounds(run.settings)
         if done < wanted:
             notes.append(f"- {row.name}: {done} of {wanted} rounds, then its time was up.")
         for result in results:
-            lines.append(table_line(result, command))
+            lines.append(form.table_line(result, row))
             shared = result.shared_part()
             if "duplicate" in result.line.key and shared is not None:
                 notes.append(f"- {result.line.title}: at least {shared:.1%} of the blocks were shared in each round.")
     return "\n".join(lines + ([""] + notes if notes else []))
-
-
-def table_line(result, command):
-    line = result.line
-    pool, ext4 = (with_unit(result.spread(side), line.unit) for side in ("pool", "ext4"))
-    ratio = with_unit(result.ratio(), "x")
-    cpu = [cpu_text(result.cpu_seconds(side)) for side in ("pool", "ext4")]
-    return f"| {line.title} | {pool} | {ext4} | {ratio} | {line.goal} | {cpu[0]} | {cpu[1]} | {command} |"
 
 
 def with_unit(spread, unit):
@@ -109,9 +149,11 @@ def update(path, text, begin=BEGIN):
     Raises BenchError where the document has not exactly one pair of them; it is left as it is then.
     """
     old = path.read_text(encoding="utf-8")
-    if old.count(begin) != 1 or old.count(END) != 1 or old.index(begin) > old.index(END):
+    start = old.find(begin)
+    end = old.find(END, start)
+    if old.count(begin) != 1 or end < 0 or old.count(ANY_BEGIN, start, end) != 1:
         raise BenchError(f"{path} needs one line `{begin}` and after it one line `{END}`")
-    before, after = old[: old.index(begin)], old[old.index(END) :]
+    before, after = old[:start], old[end:]
     write_whole(path, f"{before}{begin}\n{text}\n{after}")
 
 

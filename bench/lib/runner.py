@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from . import device
@@ -28,7 +29,52 @@ class Run:
         return [row.name for row, reason in missing if reason.what == "failed"]
 
 
-class Bench:
+class Measuring(ABC):
+    """Measures one row after the other."""
+
+    settings = None
+
+    @abstractmethod
+    def open(self):
+        """Makes what all rows need."""
+
+    @abstractmethod
+    def close(self):
+        """Takes away whatever is mounted, in whatever state."""
+
+    @abstractmethod
+    def measure(self, row):
+        """Returns a row's list of Measured."""
+
+    @abstractmethod
+    def start_anew(self):
+        """Is told that a row has failed: what it has left goes."""
+
+    def measure_all(self, rows, run):
+        """Measures the rows into `run`; one that fails is noted there, and the next begins on a clean ground."""
+        started = time.monotonic()
+        for row in rows:
+            say(f"[{time.monotonic() - started:4.0f} s] {row.name}")
+            missing = row.why_not(self.settings)
+            if missing is not None:
+                say(f"  left out: {missing}")
+                run.measured.append((row, NotMeasured("not measured", missing)))
+                continue
+            row_started = time.monotonic()
+            try:
+                results = self.measure(row)
+            except (BenchError, OSError) as error:
+                say(f"  failed: {error}")
+                run.measured.append((row, NotMeasured("failed", one_line(error))))
+                self.start_anew()
+            else:
+                run.measured.append((row, results))
+            run.seconds[row.name] = time.monotonic() - row_started
+        run.complete = True
+        say(f"[{time.monotonic() - started:4.0f} s] done")
+
+
+class Bench(Measuring):
     """Two mounted sides in one folder."""
 
     def __init__(self, folder, onefold, settings):
@@ -47,29 +93,6 @@ class Bench:
             side.format()
             side.mount()
             side.forget_original()
-
-    def measure_all(self, rows, run):
-        """Measures the rows into `run`; one that fails is noted there, and the next begins on new file systems."""
-        started = time.monotonic()
-        for row in rows:
-            say(f"[{time.monotonic() - started:4.0f} s] {row.name}")
-            missing = row.why_not(self.settings)
-            if missing is not None:
-                say(f"  left out: {missing}")
-                run.measured.append((row, NotMeasured("not measured", missing)))
-                continue
-            row_started = time.monotonic()
-            try:
-                results = self.measure(row)
-            except (BenchError, OSError) as error:
-                say(f"  failed: {error}")
-                run.measured.append((row, NotMeasured("failed", one_line(error))))
-                self._start_anew()
-            else:
-                run.measured.append((row, results))
-            run.seconds[row.name] = time.monotonic() - row_started
-        run.complete = True
-        say(f"[{time.monotonic() - started:4.0f} s] done")
 
     def measure(self, row):
         results = {line.key: Measured(line) for line in row.lines}
@@ -95,7 +118,7 @@ class Bench:
             row.finish(side, self.settings)
         return list(results.values())
 
-    def _start_anew(self):
+    def start_anew(self):
         self.close()
         self._format()
 

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import struct
-import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -172,12 +171,8 @@ class Side(ABC):
     @contextmanager
     def background_client(self, job, path, **options):
         """Runs the client program beside what goes on inside, and kills it afterwards."""
-        command = [sys.executable, "-B", CLIENT, job, path, *as_words(options)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
+        with system.in_background(sys.executable, "-B", CLIENT, job, path, *as_words(options)) as process:
             yield process
-        finally:
-            system.end(process)
 
     @abstractmethod
     def crash(self):
@@ -211,6 +206,7 @@ class PoolSide(Side):
     """A pool, mounted by its daemon."""
 
     name = "pool"
+    settle_seconds_max = SETTLE_SECONDS_MAX
 
     def __init__(self, folder, onefold, memory):
         super().__init__(folder)
@@ -258,12 +254,11 @@ class PoolSide(Side):
         os.utime(self.mountpoint)
         sync_folder(self.mountpoint)
 
-    @staticmethod
-    def _wait_until(is_done):
+    def _wait_until(self, is_done):
         started = time.monotonic()
         while not is_done():
-            if time.monotonic() - started > SETTLE_SECONDS_MAX:
-                raise system.BenchError(f"the pool is still busy {SETTLE_SECONDS_MAX} s after the last change")
+            if time.monotonic() - started > self.settle_seconds_max:
+                raise system.BenchError(f"the pool is still busy {self.settle_seconds_max} s after the last change")
             time.sleep(SETTLE_POLL_SECONDS)
 
     def is_settled(self):

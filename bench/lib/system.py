@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -52,6 +53,18 @@ def run(*command, timeout=COMMAND_SECONDS_MAX, group=None):
     if process.returncode != 0:
         raise BenchError(f"`{' '.join(command)}` failed with {process.returncode}: {(err or out).strip()}")
     return Finished(out, seconds, children_cpu_seconds() - cpu)
+
+
+@contextmanager
+def in_background(*command):
+    """Runs a program beside what goes on inside, and kills it afterwards."""
+    command = [os.fspath(part) for part in command]
+    null = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
+    try:
+        yield process
+    finally:
+        end(process)
 
 
 def end(process):

@@ -93,7 +93,7 @@ class Rounds(unittest.TestCase):
     def test_how_long_each_row_took_is_kept_for_those_that_failed_too(self):
         row = FakeRow(self.clock, 2.0)
         row.finish = mock.Mock(side_effect=BenchError("it cannot be removed"))
-        self.bench._start_anew = lambda: None
+        self.bench.start_anew = lambda: None
         run = self.run_rows(row)
         self.assertEqual((run.failed(), run.seconds), (["fake"], {"fake": 20.0}))
 

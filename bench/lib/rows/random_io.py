@@ -94,6 +94,17 @@ class FsyncRow(OneLineRow):
 
 def fio(side, mode, round_no, seconds, **options):
     """Runs one fio job on a row's file, for some seconds or to its end; returns fio's account and what it cost."""
+    finished, cost = side.command(*fio_command(side, mode, round_no, seconds, **options))
+    # Warnings, if any, come before the JSON.
+    text = finished.text[finished.text.find("{") :]
+    job = json.loads(text)["jobs"][0]
+    if job["error"]:
+        raise BenchError(f"fio's job on {side.path(NAME)} ended with error {job['error']}")
+    return job, cost
+
+
+def fio_command(side, mode, round_no, seconds, **options):
+    """Returns the words of one fio job on a row's file, for some seconds or to its end."""
     defaults = {
         "filename": side.path(NAME),
         "bs": BLOCK_BYTES,
@@ -105,15 +116,7 @@ def fio(side, mode, round_no, seconds, **options):
     if seconds is not None:
         defaults["runtime"] = seconds
     words = as_words(defaults | options)
-    finished, cost = side.command(
-        "fio", "--name=bench", f"--rw={mode}", *words, "--group_reporting", "--output-format=json"
-    )
-    # Warnings, if any, come before the JSON.
-    text = finished.text[finished.text.find("{") :]
-    job = json.loads(text)["jobs"][0]
-    if job["error"]:
-        raise BenchError(f"fio's job on {side.path(NAME)} ended with error {job['error']}")
-    return job, cost
+    return ["fio", "--name=bench", f"--rw={mode}", *words, "--group_reporting", "--output-format=json"]
 
 
 def rate(job, direction, cost):

@@ -1,0 +1,129 @@
+"""What the programs of the benchmarks have in common: arguments, what is looked at before a run, how a run ends."""
+
+import os
+import shlex
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+from . import machine, report, workplace
+from .runner import say
+from .system import BenchError
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+# What a run needs besides its disks.
+SPARE_BYTES = 256 << 20
+# Above this load, other work takes a noticeable part of the machine.
+LOAD_MAX = 0.5
+
+DONE, FAILED, INTERRUPTED = 0, 1, 130
+
+
+def run_program(parse, measure):
+    """Measures as the arguments say; returns the exit code."""
+    arguments = parse()
+    try:
+        with workplace.signals_as_interrupts():
+            return measure(arguments)
+    except BenchError as error:
+        say(f"error: {error}")
+        return FAILED
+    except KeyboardInterrupt:
+        say("interrupted; everything is unmounted and removed")
+        return INTERRUPTED
+
+
+def add_arguments(parser, minutes, record, update="write the table between its markers"):
+    """Adds the arguments that all programs have: how long a quick run takes, the name of the JSON file."""
+    quick = os.environ.get("QUICK", "") not in ("", "0")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", default=quick, help=f"under {minutes} minutes (or QUICK=1)")
+    size.add_argument("--tiny", action="store_true", help="only shows that everything works; its figures mean nothing")
+    parser.add_argument("--rounds", type=int, help="measure each line this often")
+    parser.add_argument("--dir", type=Path, default=default_folder(), help="where the disks are made (or BENCH_DIR)")
+    parser.add_argument("--json", type=Path, help=f"where every sample goes (default: {record} in --dir)")
+    parser.add_argument("--update", type=Path, metavar="FILE", help=update)
+
+
+def check_arguments(parser, arguments, parts):
+    """Refuses what makes no sense; `parts` are the names of those arguments that make a run a part of the whole."""
+    left_out = [part for part in (*parts, "tiny") if getattr(arguments, part)]
+    if arguments.update and left_out:
+        parser.error(f"--update takes a whole run: no --{', no --'.join(left_out)}")
+    if arguments.rounds is not None and arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+
+
+def list_of_rows(rows):
+    """Returns each row's name with the first line that it adds to the table."""
+    width = max(len(row.name) for row in rows)
+    lines = [f"  {row.name:<{width}}  {row.lines[0].title}" for row in rows]
+    return "\n".join(["rows, and the first line of each:", *lines])
+
+
+def default_folder():
+    return Path(os.environ.get("BENCH_DIR") or REPOSITORY / "target" / "bench")
+
+
+def choose(arguments, settings):
+    """Returns the sizes that were asked for, of a module that has all three."""
+    return settings.TINY if arguments.tiny else settings.QUICK if arguments.quick else settings.FULL
+
+
+def find_onefold():
+    """Returns the program to measure: $ONEFOLD, else the release build of this tree."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
+    return executable(Path(os.environ.get("ONEFOLD") or target / "release" / "onefold"), "ONEFOLD")
+
+
+def executable(path, variable):
+    path = path.absolute()
+    if not os.access(path, os.X_OK):
+        raise BenchError(f"there is no program {path}: run `cargo build --release`, or set {variable}")
+    return path
+
+
+def ensure_able():
+    """Raises BenchError without root; warns where other work will disturb."""
+    if os.geteuid() != 0:
+        raise BenchError("mounts and loop devices need root: run it as root")
+    load = os.getloadavg()[0]
+    if load > LOAD_MAX:
+        say(f"warning: the machine is busy (load {load:.1f}), so the figures will be worth little")
+
+
+def facts(script, mode, work, onefold):
+    """Returns what the figures are of, by name, in the order in which it is shown."""
+    return {
+        "when": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
+        "command": command_line(script, mode),
+    } | machine.describe(REPOSITORY, work, onefold)
+
+
+def command_line(script, mode):
+    """Returns what repeats this run, for the document: its path is the repository's, not this machine's."""
+    quick = ["QUICK=1"] if mode == "quick" and "--quick" not in sys.argv else []
+    return f"`{' '.join([*quick, script, *map(shlex.quote, sys.argv[1:])])}`"
+
+
+def measure_rows(bench, rows, run, record):
+    """Opens a bench, measures the rows on it into `run`, closes it and writes every sample to `record`."""
+    try:
+        bench.open()
+        bench.measure_all(rows, run)
+    finally:
+        with workplace.uninterrupted():
+            bench.close()
+        report.write_json(run, record)
+
+
+def show(run, arguments, form):
+    """Prints the table, and writes it where that is asked for. Raises BenchError where rows have failed."""
+    say(report.timetable(run))
+    text = report.markdown(run, form)
+    print(text)
+    if arguments.update:
+        report.update(arguments.update, text, form.begin)
+    if run.failed():
+        raise BenchError(f"these rows failed: {', '.join(run.failed())}")
+    return DONE
