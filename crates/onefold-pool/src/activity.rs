@@ -17,9 +17,10 @@ pub(crate) enum Counter {
     Commits,
     Checkpoints,
     Replayed,
+    ReplayedBytes,
 }
 
-const COUNTERS: usize = 9;
+const COUNTERS: usize = 10;
 
 /// The counters.
 #[derive(Debug, Default)]
@@ -49,6 +50,7 @@ impl Activity {
             commits: self.get(Counter::Commits),
             checkpoints: self.get(Counter::Checkpoints),
             replayed: self.get(Counter::Replayed),
+            replayed_bytes: self.get(Counter::ReplayedBytes),
         }
     }
 }

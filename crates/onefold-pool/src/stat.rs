@@ -84,6 +84,8 @@ pub struct ActivityStat {
     pub checkpoints: u64,
     /// Transactions replayed when the pool was opened.
     pub replayed: u64,
+    /// What they took of the journal, in bytes.
+    pub replayed_bytes: u64,
 }
 
 /// Space of one file, in bytes: `apparent = zero + unique + shared`.

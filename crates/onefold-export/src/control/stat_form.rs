@@ -41,6 +41,8 @@ struct ActivityStatForm {
     commits: u64,
     checkpoints: u64,
     replayed: u64,
+    #[serde(default)]
+    replayed_bytes: u64,
 }
 
 /// Form of [`PoolStat`].

@@ -203,6 +203,9 @@ mod tests {
             image.set(log_block(&sample.geometry, number), Arc::new(*block));
         }
         let pool = Pool::open(Arc::new(MemoryDevice::from(image)), open_options(), environment()).unwrap();
-        assert_eq!(pool.stat().unwrap().activity.replayed, changed.transactions.len() as u64);
+        let activity = pool.stat().unwrap().activity;
+        assert_eq!(activity.replayed, changed.transactions.len() as u64);
+        let lengths = changed.transactions.iter().map(|transaction| transaction.len().next_multiple_of(BLOCK_BYTES));
+        assert_eq!(activity.replayed_bytes, lengths.sum::<usize>() as u64, "each begins a block");
     }
 }

@@ -218,6 +218,7 @@ impl Engine {
         let behind_blocks = if accepts && !options.read_only { plan.behind_blocks } else { 0 };
         let activity = Activity::default();
         activity.add(Counter::Replayed, replayed.transaction_count);
+        activity.add(Counter::ReplayedBytes, replayed.position.used * onefold_block::block::BLOCK_BYTES_U64);
         let committer = take_in(&mut meta, replayed);
         load_state(&*device, &mut meta)?;
         // The group that was begun last is most likely to have room.

@@ -135,6 +135,7 @@ pub(crate) fn pool_json(stat: &PoolStat) -> Value {
             "commits": stat.activity.commits,
             "checkpoints": stat.activity.checkpoints,
             "replayed": stat.activity.replayed,
+            "replayed_bytes": stat.activity.replayed_bytes,
         },
     })
 }
