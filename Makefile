@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash posix races soak kill fuzz bench bench-paper fmt clean
+.PHONY: help demo build test lint crash posix races soak kill fuzz bench bench-paper bench-scale fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,6 +57,10 @@ bench-paper: ## Repeats the LiveDFS paper's experiments with each of its variant
 	@scripts/install-deps.sh build bench
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && \
 	  python3 bench/paper.py --charts target/paper-figures
+
+bench-scale: ## Measures what size costs, on pools of up to 1 TiB of distinct blocks. QUICK=1 takes under 3 minutes.
+	@scripts/install-deps.sh build bench
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && python3 bench/scale.py
 
 fmt: ## Formats all Rust code.
 	cargo fmt --all
