@@ -133,23 +133,29 @@ pub(crate) fn give_beats(pulse: &Pulse, wake: &Wake, lost: impl Fn(&PoolError)) 
     }
 }
 
-/// Commits at each interval, and empties the journal when nothing has happened for one: an idle pool then has no freed
-/// block that waits for a checkpoint, and opens at once after a crash. A failure stops the pool, which says so to
-/// everybody who asks.
+/// Commits at each interval, and tidies up. A failure stops the pool, which says so to everybody who asks.
 fn commit_timer(engine: &Engine) {
     let interval = Duration::from_millis(u64::from(engine.options.commit_interval_ms.max(10)));
     let mut seen = engine.meta().running.sequence;
-    at_each(interval, &engine.wake, || {
-        let idle = engine.meta().running.sequence == seen;
-        engine.settle_writes();
-        let done = engine.commit().and_then(|()| if idle { engine.checkpoint_if_needed() } else { Ok(()) });
-        seen = engine.meta().running.sequence;
-        match done {
-            // The backing file may have room again the next time.
-            Err(PoolError::NoSpace) => Ok(()),
-            done => done,
-        }
+    at_each(interval, &engine.wake, || match commit_or_tidy(engine, &mut seen) {
+        // The backing file may have room again the next time.
+        Err(PoolError::NoSpace) => Ok(()),
+        done => done,
     });
+}
+
+/// Commits what is running, and empties the journal when nothing has happened since the last time: an idle pool then has
+/// no freed block that waits for a checkpoint, and opens at once after a crash. `seen` is the transaction that ran then.
+pub(super) fn commit_or_tidy(engine: &Engine, seen: &mut u64) -> Result<()> {
+    engine.settle_writes();
+    let idle = {
+        let running = &engine.meta().running;
+        // The same transaction may have begun to change meanwhile.
+        running.sequence == *seen && running.is_empty()
+    };
+    let done = engine.commit().and_then(|()| if idle { engine.checkpoint_if_needed() } else { Ok(()) });
+    *seen = engine.meta().running.sequence;
+    done
 }
 
 /// Does what takes long, a step at a time. While others use the pool it rests after each round of steps, three times as long

@@ -8,6 +8,7 @@ use onefold_block::random::SeededRandom;
 use onefold_block::{BlockDevice, BlockNo};
 
 use super::Engine;
+use super::background::commit_or_tidy;
 use super::group_init::blank_group;
 use crate::error::{PoolError, Result};
 use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, GROUP_BLOCKS, STATE};
@@ -103,4 +104,23 @@ fn that_a_group_lacks_what_an_operation_took_is_forgotten_with_it() {
     assert!(matches!(refused, Err(PoolError::NoSpace)), "{refused:?}");
     let found = engine.run(Privilege::Freeing, |op| op.reserve_data(FREE - 1, 0, 0)).unwrap();
     assert_eq!(found, [Run { first: first.plus(1), count: FREE - 1 }]);
+}
+
+/// What was wrong: a transaction that had changes passed for one in which nothing had happened, so that each commit by the
+/// timer emptied the journal, and every block was logged whole the next time that it changed.
+#[test]
+fn the_journal_is_emptied_when_nothing_has_happened_since_the_last_commit() {
+    let (_, engine) = nearly_full(2);
+    let mut seen = engine.meta().running.sequence;
+    let mut step = |changes: bool| {
+        if changes {
+            engine.run(Privilege::Freeing, |op| op.allocate_metadata(BlockKind::TreePage, BlockUse::TreePage)).unwrap();
+        }
+        commit_or_tidy(&engine, &mut seen).unwrap();
+        let activity = engine.activity.stat();
+        (activity.commits, activity.checkpoints)
+    };
+    assert_eq!([step(true), step(true), step(true)], [(1, 0), (2, 0), (3, 0)]);
+    assert_eq!([step(false), step(false)], [(3, 1), (3, 1)], "once is enough");
+    assert_eq!([step(true), step(false)], [(4, 1), (4, 2)]);
 }
