@@ -64,8 +64,8 @@ def sizes(chosen):
     curve, large = ", ".join(map(settings.amount, chosen.curve_blocks)), settings.amount(chosen.large_blocks)
     return {
         "sizes": f"pools of {curve} at `--memory {chosen.curve_memory_mib}M`, of {large} at "
-        f"`--memory {chosen.large_memory_mib}M`; streams of {chosen.stream_bytes >> 20} MiB, requests of 4 KiB to a file "
-        f"of {chosen.scratch_bytes >> 20} MiB for {chosen.fio_samples} times {chosen.fio_seconds} s, up to "
+        f"`--memory {chosen.large_memory_mib}M`; streams of {chosen.stream_bytes >> 20} MiB, requests of 4 KiB to a "
+        f"file of {chosen.scratch_bytes >> 20} MiB for {chosen.fio_samples} times {chosen.fio_seconds} s, up to "
         f"{chosen.rounds} rounds"
     }
 

@@ -27,6 +27,9 @@ CLIENT = Path(__file__).with_name("client.py")
 # How long a pool may take to reclaim what was deleted and to read its filter.
 SETTLE_SECONDS_MAX = 120
 SETTLE_POLL_SECONDS = 0.05
+# Who asks a pool for its numbers disturbs it: its background work makes way for a moment. So it is asked less often the
+# longer it takes; what is timed by it is right to this part.
+SETTLE_POLL_PART = 0.03
 # From the kernel's ext4.h: stop at once, and do not write the journal first.
 EXT4_IOC_SHUTDOWN = 0x8004587D
 EXT4_GOING_FLAGS_NOLOGFLUSH = 2
@@ -257,9 +260,10 @@ class PoolSide(Side):
     def _wait_until(self, is_done):
         started = time.monotonic()
         while not is_done():
-            if time.monotonic() - started > self.settle_seconds_max:
+            waited = time.monotonic() - started
+            if waited > self.settle_seconds_max:
                 raise system.BenchError(f"the pool is still busy {self.settle_seconds_max} s after the last change")
-            time.sleep(SETTLE_POLL_SECONDS)
+            time.sleep(max(SETTLE_POLL_SECONDS, waited * SETTLE_POLL_PART))
 
     def is_settled(self):
         stat = self.stat()

@@ -144,8 +144,8 @@ class CrashMountRow(LargeRow):
 
 
 class JournalWatch:
-    """Tells from the pool's counters when the journal is nearly as full as it gets: a checkpoint comes after about as many
-    transactions as the last time, and all of them but one are there.
+    """Tells from the pool's counters when the journal is nearly as full as it gets: a checkpoint comes after about as
+    many transactions as the last time, and all of them but one are there.
     """
 
     def __init__(self):

@@ -15,7 +15,7 @@ from .settings import amount
 
 # What others do meanwhile: fio's modes, by what the lines call them.
 OTHERS = {"write": "randwrite", "read": "randread"}
-POLL_SECONDS = 0.1
+POLL_SECONDS = 1.0
 
 
 class UnlinkRow(LargeRow):

@@ -197,6 +197,22 @@ class Reclaim(unittest.TestCase):
             pass
 
 
+class Waiting(unittest.TestCase):
+    def test_a_pool_is_asked_less_often_the_longer_it_takes(self):
+        # Asked twenty times a second, a pool took a third longer to load its filter.
+        pool = pools.DescribedPool.__new__(pools.DescribedPool)
+        now, slept = [0.0], []
+
+        def sleep(seconds):
+            slept.append(seconds)
+            now[0] += seconds
+
+        with mock.patch("time.monotonic", lambda: now[0]), mock.patch("time.sleep", sleep):
+            pool._wait_until(lambda: now[0] > 60)
+        self.assertLess(len(slept), 160)
+        self.assertLess(max(slept), 2)
+
+
 class Document(unittest.TestCase):
     def test_the_committed_document_takes_both_tables_between_their_own_markers(self):
         committed = paths.BENCH.parent / "docs" / "benchmarks.md"
