@@ -109,6 +109,8 @@ const PROGRAM_BYTES: u64 = 12 << 20;
 /// The most for buffers of requests under way, in bytes.
 const REQUESTS_BYTES_MAX: u64 = 32 << 20;
 const FILTER_BYTES_MIN: u64 = 1 << 20;
+/// A transaction has room for a few operations, whatever the setting, in bytes.
+const COMMIT_BYTES_MIN: u64 = 1 << 20;
 
 /// Bytes of accepted writes that may wait: more than is worked on lets the writer go on; much more only takes memory.
 const BEHIND_BYTES_MIN: u64 = 2 << 20;
@@ -137,7 +139,8 @@ impl MemoryPlan {
         let rest = shared.saturating_sub(filter);
         let behind = (memory_bytes / 32).clamp(BEHIND_BYTES_MIN, BEHIND_BYTES_MAX) / onefold_block::BLOCK_BYTES_U64;
         let behind_blocks = usize::try_from(behind).expect("a few thousand");
-        MemoryPlan { filter, metadata: rest / 2, data: rest / 4, commit: rest / 16, behind_blocks }
+        let commit = (rest / 16).max(COMMIT_BYTES_MIN);
+        MemoryPlan { filter, metadata: rest / 2, data: rest / 4, commit, behind_blocks }
     }
 }
 
