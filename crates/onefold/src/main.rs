@@ -14,6 +14,7 @@ mod host;
 mod image;
 mod interrupt;
 mod locate;
+mod memory;
 mod mount_helper;
 mod mounts;
 mod output;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     let talk = cli.talk;
     let outcome = match cli.command {
         Command::Pool(command) => verbs::run(command, talk),
+        Command::Analyze(arguments) => verbs::analyze::run(&arguments, talk),
         Command::Completions { shell } => verbs::generate::completions(shell),
         Command::ManPages { folder } => verbs::generate::man_pages(&folder),
     };

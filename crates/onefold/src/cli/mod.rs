@@ -1,5 +1,6 @@
 //! The command line: the one definition from which parsing, `--help`, man pages and completions come.
 
+pub(crate) mod analyze;
 pub(crate) mod pool;
 pub(crate) mod values;
 
@@ -7,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use std::path::PathBuf;
 
+use analyze::AnalyzeArgs;
 use pool::PoolCommand;
 
 /// Stores many virtual machine disk images once.
@@ -40,6 +42,11 @@ pub(crate) enum Command {
     /// all files in it exist once, and copies of whole files are instant.
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Show how much space sharing equal blocks would save, reading only
+    ///
+    /// Reads images as the disks that they are and compares their blocks: what each image shares with itself and with
+    /// others, what other block sizes would bring, which images resemble which, and what a pool would take.
+    Analyze(AnalyzeArgs),
     /// Print the completion script of a shell
     #[command(hide = true)]
     Completions {

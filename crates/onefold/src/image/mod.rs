@@ -57,6 +57,11 @@ pub(crate) fn open(
     Ok(OpenImage { disk, format })
 }
 
+/// Returns the format that the first bytes of the file at `path` tell; nothing where they cannot be read.
+pub(crate) fn format_of(path: &Path) -> Option<ImageFormat> {
+    open_plain(path).and_then(|file| detect::detect(&file)).ok()
+}
+
 /// Opens a regular file or a block device for reading. Others are refused: opening a pipe could wait for ever.
 fn open_plain(path: &Path) -> std::io::Result<File> {
     let kind = fs::metadata(path)?.file_type();

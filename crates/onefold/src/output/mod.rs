@@ -1,5 +1,6 @@
 //! Results: for people as text, for machines as one JSON document, always on standard output.
 
+pub(crate) mod analysis;
 pub(crate) mod findings;
 pub(crate) mod space;
 mod table;

@@ -1,5 +1,6 @@
 //! The verbs, one file each: check what was asked, do it through the pool or its daemon, say what came of it.
 
+pub(crate) mod analyze;
 mod check;
 mod clone;
 mod create;

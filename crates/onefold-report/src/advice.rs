@@ -1,0 +1,71 @@
+//! The plain recommendation at the end of a report.
+
+use crate::analysis::Ways;
+use crate::size::human;
+
+/// Savings below this are not worth a change.
+const WORTH_BYTES: u64 = 1 << 30;
+/// So are savings below this part of what is used now, in percent.
+const WORTH_PERCENT: u64 = 10;
+
+/// Returns what to do, in a sentence or two.
+pub(crate) fn advise(ways: &Ways) -> String {
+    if ways.now_bytes == 0 && ways.pool_bytes == 0 {
+        return "Nothing was found to store.".to_owned();
+    }
+    let saved = ways.now_bytes.saturating_sub(ways.pool_bytes);
+    let percent = percent_of(saved, ways.now_bytes);
+    let (now, pool) = (human(ways.now_bytes), human(ways.pool_bytes));
+    if saved == 0 {
+        return format!("Leave them as they are: they take {now} now and would take {pool} in a pool.");
+    }
+    let would = format!("it would hold them in {pool}, {percent} % less than the {now} that they take now");
+    if percent < WORTH_PERCENT {
+        return format!("Not worth a pool for the space alone: {would}.");
+    }
+    if saved < WORTH_BYTES {
+        return format!("A pool would save a good part, but of little: {would}.");
+    }
+    let sharing = ways.now_bytes.saturating_sub(ways.sharing_bytes);
+    let left_where_they_are = match percent_of(sharing, saved) {
+        90.. => {
+            "Left where they are, on a file system that shares blocks, they could come to about the same.".to_owned()
+        }
+        part => format!(
+            "Left where they are, on a file system that shares blocks, they could save {part} % of that{}.",
+            if ways.sharing_bytes > ways.pool_bytes { ": only plain files share there" } else { "" }
+        ),
+    };
+    format!("Use a pool: {would}. {left_where_they_are}")
+}
+
+fn percent_of(part: u64, whole: u64) -> u64 {
+    u64::try_from(u128::from(part) * 100 / u128::from(whole.max(1))).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn advice(now_gib: u64, pool_gib: u64, sharing_gib: u64) -> String {
+        let gib = |count: u64| count << 30;
+        advise(&Ways {
+            now_bytes: gib(now_gib),
+            pool_bytes: gib(pool_gib),
+            sharing_bytes: gib(sharing_gib),
+            ..Ways::default()
+        })
+    }
+
+    #[test]
+    fn the_advice_follows_the_numbers() {
+        assert!(advice(100, 20, 21).starts_with("Use a pool: it would hold them in 20.00 GiB, 80 % less"));
+        assert!(advice(100, 20, 21).contains("about the same"));
+        assert!(advice(100, 20, 60).contains("50 % of that: only plain files"));
+        assert!(advice(100, 95, 95).starts_with("Not worth a pool"));
+        assert!(advice(100, 101, 101).starts_with("Leave them"));
+        assert!(advice(0, 0, 0).starts_with("Nothing"));
+        let small = advise(&Ways { now_bytes: 1 << 20, pool_bytes: 1 << 10, ..Ways::default() });
+        assert!(small.starts_with("A pool would save a good part"), "{small}");
+    }
+}

@@ -1,0 +1,288 @@
+//! Counting: records come sorted, so that all places of one content follow each other.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use crate::record::{Content, Lists, Record, place};
+use crate::repeats::Repeats;
+use crate::scan::SHIFT_VARIANTS;
+use crate::similarity::Overlaps;
+use crate::sort::{Batch, Merge};
+use crate::top::{Top, TopBlock};
+
+/// What is counted for one grid of blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VariantCount {
+    /// Blocks that are not zero.
+    pub(crate) references: u64,
+    /// Different contents among them.
+    pub(crate) distinct: u64,
+    /// Different pairs of content and offset: what clones would share that nobody ever rewrote elsewhere.
+    pub(crate) distinct_at_offset: u64,
+    /// How often contents are there.
+    pub(crate) repeats: Repeats,
+}
+
+/// What is counted for one image, in blocks of 4 KiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ImageCount {
+    /// Blocks that are not zero.
+    pub(crate) references: u64,
+    /// Different contents among them.
+    pub(crate) distinct: u64,
+    /// Of these: in no other image.
+    pub(crate) only_here: u64,
+    /// Of these: in no image before it.
+    pub(crate) new: u64,
+}
+
+/// What is counted for one group of images, in blocks of 4 KiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GroupCount {
+    pub(crate) references: u64,
+    pub(crate) distinct: u64,
+}
+
+/// What is known of an image before counting.
+#[derive(Clone, Debug)]
+pub(crate) struct Counted {
+    /// Whether its records count: it was read to its end.
+    pub(crate) is_whole: bool,
+    pub(crate) group: Option<usize>,
+    pub(crate) is_plain: bool,
+}
+
+/// All counts.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    /// By variant; those that were not looked at are empty.
+    pub(crate) variants: Vec<VariantCount>,
+    pub(crate) images: Vec<ImageCount>,
+    pub(crate) groups: Vec<GroupCount>,
+    /// With all partitions moved to whole blocks.
+    pub(crate) realigned_references: u64,
+    pub(crate) realigned_distinct: u64,
+    /// In images that are plain files.
+    pub(crate) plain_references: u64,
+    pub(crate) plain_distinct: u64,
+    pub(crate) overlaps: Overlaps,
+    pub(crate) top: Vec<TopBlock>,
+}
+
+/// Where rows go that have to be sorted once more.
+pub(crate) struct Further<'a, 'b> {
+    /// Shared blocks: place, and place of the first block of that content.
+    pub(crate) runs: &'a mut Batch<'b>,
+    /// Contents with very many places: variant and number of the content, offset.
+    pub(crate) offsets: &'a mut Batch<'b>,
+    /// Offsets of one content that are kept at hand, before they go there.
+    pub(crate) offsets_max: usize,
+}
+
+/// Counts all of `records`. Stops when `progress`, which is told of rows, says so.
+pub(crate) fn count(
+    records: Merge,
+    images: &[Counted],
+    group_count: usize,
+    shifts: u8,
+    further: Further<'_, '_>,
+    progress: &dyn Fn(u64) -> ControlFlow<()>,
+) -> io::Result<ControlFlow<(), Counts>> {
+    let mut counter = Counter::new(images, group_count, shifts, further);
+    for (done, row) in records.enumerate() {
+        if done.is_multiple_of(1 << 16) && progress(done as u64).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let record = Record::decode(row?);
+        if images[record.image].is_whole {
+            counter.take(record)?;
+        }
+    }
+    counter.close();
+    let mut counts = counter.counts;
+    counts.top = counter.top.into_sorted();
+    counts.overlaps.settle();
+    Ok(ControlFlow::Continue(counts))
+}
+
+/// The content at hand, and all counts.
+struct Counter<'a, 'b> {
+    images: &'a [Counted],
+    further: Further<'a, 'b>,
+    counts: Counts,
+    top: Top,
+    current: Group,
+    /// Contents seen so far.
+    group_no: u64,
+}
+
+/// The places of one content.
+#[derive(Default)]
+struct Group {
+    variant: u8,
+    /// Nothing before the first.
+    content: Option<Content>,
+    /// Place of the first block, as the images are.
+    first: Option<(usize, u64)>,
+    references: u64,
+    /// Offsets of this content, while they are few.
+    offsets: Vec<u64>,
+    offsets_are_filed: bool,
+    /// Images with this content, in order, each once; only for 4 KiB as they lie.
+    holders: Vec<usize>,
+    realigned_references: u64,
+    plain_references: u64,
+}
+
+impl Group {
+    /// Begins with another content; its lists keep their memory.
+    fn start(&mut self, variant: u8, content: Content) {
+        let (mut offsets, mut holders) = (std::mem::take(&mut self.offsets), std::mem::take(&mut self.holders));
+        offsets.clear();
+        holders.clear();
+        *self = Group { variant, content: Some(content), offsets, holders, ..Group::default() };
+    }
+}
+
+impl<'a, 'b> Counter<'a, 'b> {
+    fn new(images: &'a [Counted], group_count: usize, shifts: u8, further: Further<'a, 'b>) -> Counter<'a, 'b> {
+        let variants = usize::from(SHIFT_VARIANTS) * (usize::from(shifts) + 1);
+        let counts = Counts {
+            variants: vec![VariantCount::default(); variants],
+            images: vec![ImageCount::default(); images.len()],
+            groups: vec![GroupCount::default(); group_count],
+            realigned_references: 0,
+            realigned_distinct: 0,
+            plain_references: 0,
+            plain_distinct: 0,
+            overlaps: Overlaps::new(images.len()),
+            top: Vec::new(),
+        };
+        Counter { images, further, counts, top: Top::default(), current: Group::default(), group_no: 0 }
+    }
+
+    fn take(&mut self, record: Record) -> io::Result<()> {
+        let group = &mut self.current;
+        if (group.variant, group.content) != (record.variant, Some(record.content)) {
+            self.close();
+            self.group_no += 1;
+            self.current.start(record.variant, record.content);
+        }
+        let group = &mut self.current;
+        // Larger blocks are not asked about.
+        if record.variant == 0 && record.lists.has(Lists::REALIGNED) {
+            group.realigned_references += 1;
+        }
+        if !record.lists.has(Lists::AS_IT_IS) {
+            return Ok(());
+        }
+        group.references += 1;
+        note_offset(group, record.index, self.group_no, &mut self.further)?;
+        if record.variant != 0 {
+            return Ok(());
+        }
+        let image = &self.images[record.image];
+        if image.is_plain {
+            group.plain_references += 1;
+        }
+        self.counts.images[record.image].references += 1;
+        if group.holders.last() != Some(&record.image) {
+            group.holders.push(record.image);
+        }
+        match group.first {
+            None => group.first = Some((record.image, record.index)),
+            Some((image, index)) => {
+                self.further.runs.push([place(record.image, record.index), place(image, index), 0])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the content at hand, all of whose places are known.
+    fn close(&mut self) {
+        let group = &mut self.current;
+        if group.realigned_references > 0 {
+            self.counts.realigned_references += group.realigned_references;
+            self.counts.realigned_distinct += 1;
+        }
+        if group.references == 0 {
+            return;
+        }
+        let variant = &mut self.counts.variants[usize::from(group.variant)];
+        variant.references += group.references;
+        variant.distinct += 1;
+        variant.repeats.add(group.references);
+        if !group.offsets_are_filed {
+            group.offsets.sort_unstable();
+            group.offsets.dedup();
+            variant.distinct_at_offset += group.offsets.len() as u64;
+        }
+        if group.variant == 0 {
+            self.close_at_4_kib();
+        }
+    }
+
+    fn close_at_4_kib(&mut self) {
+        let group = &self.current;
+        if group.plain_references > 0 {
+            self.counts.plain_references += group.plain_references;
+            self.counts.plain_distinct += 1;
+        }
+        let mut groups_seen = 0_u64;
+        for (at, &holder) in group.holders.iter().enumerate() {
+            let image = &mut self.counts.images[holder];
+            image.distinct += 1;
+            image.new += u64::from(at == 0);
+            image.only_here += u64::from(group.holders.len() == 1);
+            if let Some(named) = self.images[holder].group
+                && groups_seen & (1 << named) == 0
+            {
+                groups_seen |= 1 << named;
+                self.counts.groups[named].distinct += 1;
+            }
+        }
+        self.counts.overlaps.add(&group.holders);
+        if let Some((image, index)) = group.first {
+            self.top.offer(TopBlock { references: group.references, image, index });
+        }
+    }
+}
+
+/// Notes an offset of a content; where there are too many, all of them are sorted with others of that kind.
+fn note_offset(group: &mut Group, offset: u64, group_no: u64, further: &mut Further<'_, '_>) -> io::Result<()> {
+    let key = u64::from(group.variant) << 56 | group_no;
+    if group.offsets_are_filed {
+        return further.offsets.push([key, offset, 0]);
+    }
+    group.offsets.push(offset);
+    if group.offsets.len() > further.offsets_max {
+        group.offsets_are_filed = true;
+        for offset in group.offsets.drain(..) {
+            further.offsets.push([key, offset, 0])?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds what was filed: the different offsets of contents with very many places.
+pub(crate) fn count_filed_offsets(offsets: Merge, variants: &mut [VariantCount]) -> io::Result<()> {
+    let mut last = None;
+    for row in offsets {
+        let [key, offset, _] = row?;
+        if last != Some((key, offset)) {
+            last = Some((key, offset));
+            let [variant, ..] = key.to_be_bytes();
+            variants[usize::from(variant)].distinct_at_offset += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Adds up the references of each group.
+pub(crate) fn add_group_references(counts: &mut Counts, images: &[Counted]) {
+    for (image, count) in images.iter().zip(&counts.images) {
+        if let Some(group) = image.group {
+            counts.groups[group].references += count.references;
+        }
+    }
+}

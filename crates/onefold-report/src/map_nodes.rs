@@ -1,0 +1,74 @@
+//! How many nodes a pool's map of an image has: what its metadata will cost.
+
+use std::collections::BTreeMap;
+
+/// Entries of a map node, as the pool's format has it.
+const FAN_OUT: u64 = 508;
+/// A file whose blocks all lie before this one has its map in its inode.
+const INLINE_BLOCKS: u64 = 12;
+
+/// The leaves that a map of some blocks has.
+///
+/// A bit for each leaf, in words that exist only where blocks are: a terabyte of data takes at most 64 KiB here.
+#[derive(Debug, Default)]
+pub(crate) struct MapNodes {
+    leaves: BTreeMap<u64, u64>,
+    highest: u64,
+    is_mapped: bool,
+}
+
+impl MapNodes {
+    /// Notes that block `index` is stored.
+    pub(crate) fn note(&mut self, index: u64) {
+        let leaf = index / FAN_OUT;
+        *self.leaves.entry(leaf / 64).or_default() |= 1 << (leaf % 64);
+        self.highest = self.highest.max(index);
+        self.is_mapped = true;
+    }
+
+    /// Returns the nodes of all levels.
+    pub(crate) fn count(&self) -> u64 {
+        if !self.is_mapped || self.highest < INLINE_BLOCKS {
+            return 0;
+        }
+        let leaves = self
+            .leaves
+            .iter()
+            .flat_map(|(word, bits)| (0..64).filter(move |bit| bits & (1 << bit) != 0).map(move |bit| word * 64 + bit));
+        let mut level: Vec<u64> = leaves.collect();
+        let mut count = level.len() as u64;
+        // The tree is as tall as the highest block needs.
+        let mut highest = self.highest / FAN_OUT;
+        while highest > 0 {
+            for node in &mut level {
+                *node /= FAN_OUT;
+            }
+            level.dedup();
+            highest /= FAN_OUT;
+            count += level.len() as u64;
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(blocks: impl IntoIterator<Item = u64>) -> u64 {
+        let mut nodes = MapNodes::default();
+        blocks.into_iter().for_each(|index| nodes.note(index));
+        nodes.count()
+    }
+
+    #[test]
+    fn maps_are_as_large_as_their_blocks_need() {
+        assert_eq!(nodes([]), 0);
+        assert_eq!(nodes(0..12), 0, "in the inode");
+        assert_eq!(nodes([12]), 1);
+        assert_eq!(nodes(0..508), 1);
+        assert_eq!(nodes([508]), 2, "one leaf, and a root that leads there");
+        assert_eq!(nodes(0..1016), 3);
+        assert_eq!(nodes([5, 508 * 508]), 5, "two leaves, two nodes, the root");
+    }
+}

@@ -1,0 +1,88 @@
+//! A disk as it would be with each partition, and each gap between partitions, beginning at a whole block.
+
+use std::ops::Range;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_guest::Partition;
+
+use crate::source::{Source, SourceError};
+
+/// Tells whether a partition begins inside a block.
+pub(crate) fn is_misaligned(partition: &Partition) -> bool {
+    !partition.start_bytes.is_multiple_of(BLOCK_BYTES_U64)
+}
+
+/// A disk with its parts moved to whole blocks, in their order.
+pub(crate) struct Realigned<'a> {
+    source: &'a dyn Source,
+    parts: Vec<Part>,
+    size_bytes: u64,
+}
+
+/// A stretch of the disk that moves as a whole.
+struct Part {
+    /// Where it begins here; a multiple of a block.
+    start: u64,
+    /// Where it is on the disk.
+    on_disk: Range<u64>,
+}
+
+impl Part {
+    fn end(&self) -> u64 {
+        self.start + (self.on_disk.end - self.on_disk.start)
+    }
+}
+
+impl<'a> Realigned<'a> {
+    /// Moves the parts of `source`. `partitions` are in order, within the disk, and do not overlap.
+    pub(crate) fn new(source: &'a dyn Source, partitions: &[Partition]) -> Realigned<'a> {
+        let mut ends: Vec<u64> =
+            partitions.iter().flat_map(|partition| [partition.start_bytes, partition.end_bytes()]).collect();
+        ends.push(source.size_bytes());
+        let (mut parts, mut start, mut on_disk) = (Vec::new(), 0_u64, 0);
+        for end in ends {
+            if end > on_disk {
+                parts.push(Part { start, on_disk: on_disk..end });
+                start = (start + end - on_disk).next_multiple_of(BLOCK_BYTES_U64);
+                on_disk = end;
+            }
+        }
+        let size_bytes = parts.last().map_or(0, Part::end);
+        Realigned { source, parts, size_bytes }
+    }
+}
+
+impl Source for Realigned<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, SourceError> {
+        for part in self.parts.iter().filter(|part| part.end() > offset) {
+            let from = part.on_disk.start + offset.saturating_sub(part.start);
+            let Some(data) = self.source.next_data(from)? else { return Ok(None) };
+            let end = data.end.min(part.on_disk.end);
+            if data.start < end {
+                let here = |on_disk: u64| on_disk - part.on_disk.start + part.start;
+                return Ok(Some(here(data.start)..here(end)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SourceError> {
+        into.fill(0);
+        let end = offset.saturating_add(into.len() as u64);
+        for part in self.parts.iter().filter(|part| part.end() > offset && part.start < end) {
+            let (first, last) = (part.start.max(offset), part.end().min(end));
+            let place = |at: u64| usize::try_from(at - offset).expect("within a buffer");
+            let on_disk = part.on_disk.start + (first - part.start);
+            self.source.read(on_disk, &mut into[place(first)..place(last)])?;
+        }
+        Ok(())
+    }
+
+    fn has_changed(&self) -> bool {
+        self.source.has_changed()
+    }
+}

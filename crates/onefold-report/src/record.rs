@@ -1,0 +1,133 @@
+//! One block that is not zero: what it holds and where it is, packed so that sorting brings equal contents together.
+//!
+//! | word | bits   | field   | notes                                                                       |
+//! |------|--------|---------|-----------------------------------------------------------------------------|
+//! | 0    | 56..64 | variant | which grid of blocks: size and shift                                        |
+//! | 0    | 0..56  | content | first 56 bits of the fingerprint                                            |
+//! | 1    | 24..64 | content | the 40 bits after them                                                      |
+//! | 1    | 0..24  | image   | in the given order                                                          |
+//! | 2    | 8..64  | index   | of the block in its image, in blocks of its variant's size                  |
+//! | 2    | 0..8   | lists   | which counts it belongs to                                                  |
+//!
+//! Order: variant, content, image, index. The first of a content's records is therefore where an ordered import of the
+//! images would store it.
+
+use crate::sort::Row;
+
+/// Images that can be told apart.
+pub(crate) const IMAGES_MAX: usize = 1 << 24;
+/// Blocks that an image can have: 4 PiB of them.
+pub(crate) const BLOCKS_MAX: u64 = 1 << 40;
+
+/// Bits of a fingerprint that are kept. With a secret key, the chance that two different blocks among 2^38 (a
+/// pebibyte) are taken for equal is below one in a million.
+const CONTENT_BITS: u32 = 96;
+
+/// The content of a block: the beginning of its fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Content(u128);
+
+impl Content {
+    /// Returns the content that stands for these first 16 bytes of a digest.
+    pub(crate) fn of_digest(digest: [u8; 16]) -> Content {
+        Content(u128::from_be_bytes(digest) >> (128 - CONTENT_BITS))
+    }
+
+    /// Returns it as bytes, for digests of digests.
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+}
+
+/// Which counts a block belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lists(u8);
+
+impl Lists {
+    /// As the images are.
+    pub(crate) const AS_IT_IS: Lists = Lists(1);
+    /// As if every partition began at a whole block.
+    pub(crate) const REALIGNED: Lists = Lists(2);
+    /// Both: the block lies the same way in both.
+    pub(crate) const BOTH: Lists = Lists(3);
+
+    pub(crate) fn has(self, one: Lists) -> bool {
+        self.0 & one.0 != 0
+    }
+}
+
+/// A block that is not zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) variant: u8,
+    pub(crate) content: Content,
+    /// Below [`IMAGES_MAX`].
+    pub(crate) image: usize,
+    /// Below [`BLOCKS_MAX`].
+    pub(crate) index: u64,
+    pub(crate) lists: Lists,
+}
+
+impl Record {
+    pub(crate) fn encode(self) -> Row {
+        debug_assert!(self.image < IMAGES_MAX && self.index < BLOCKS_MAX, "{self:?}");
+        let bytes = self.content.0.to_be_bytes();
+        let high = u64::from_be_bytes([0, bytes[4], bytes[5], bytes[6], bytes[7], bytes[8], bytes[9], bytes[10]]);
+        let low = u64::from_be_bytes([0, 0, 0, bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]]);
+        let image = self.image as u64;
+        [u64::from(self.variant) << 56 | high, low << 24 | image, self.index << 8 | u64::from(self.lists.0)]
+    }
+
+    pub(crate) fn decode([first, second, third]: Row) -> Record {
+        let [variant, ..] = first.to_be_bytes();
+        let [.., lists] = third.to_be_bytes();
+        Record {
+            variant,
+            content: Content(u128::from(first & ((1 << 56) - 1)) << 40 | u128::from(second >> 24)),
+            image: usize::try_from(second & 0xff_ffff).expect("24 bits fit"),
+            index: third >> 8,
+            lists: Lists(lists),
+        }
+    }
+}
+
+/// Returns a place in an image as one number, so that places in image order are numbers in order.
+pub(crate) fn place(image: usize, index: u64) -> u64 {
+    (image as u64) << 40 | index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_survive_packing_and_sort_by_content_then_place() {
+        let mut digest = [0; 16];
+        let mut rows = Vec::new();
+        for (variant, byte, image, index, lists) in [
+            (0, 0, 0, 0, Lists::AS_IT_IS),
+            (0, 1, 0, BLOCKS_MAX - 1, Lists::BOTH),
+            (0, 1, 1, 0, Lists::REALIGNED),
+            (0, 1, IMAGES_MAX - 1, 3, Lists::AS_IT_IS),
+            (0, 0xff, 0, 1, Lists::AS_IT_IS),
+            (200, 0, 0, 0, Lists::AS_IT_IS),
+        ] {
+            digest.fill(byte);
+            let record = Record { variant, content: Content::of_digest(digest), image, index, lists };
+            assert_eq!(Record::decode(record.encode()), record);
+            rows.push(record.encode());
+        }
+        assert!(rows.is_sorted());
+    }
+
+    #[test]
+    fn contents_keep_the_first_96_bits() {
+        let mut digest = [7; 16];
+        let whole = Content::of_digest(digest);
+        digest[11] ^= 1;
+        assert_ne!(Content::of_digest(digest), whole);
+        digest[11] ^= 1;
+        digest[12] ^= 1;
+        assert_eq!(Content::of_digest(digest), whole);
+    }
+}

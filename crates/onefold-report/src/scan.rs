@@ -1,0 +1,222 @@
+//! The pass over the data: each piece of each image is read once, its blocks become records of all block sizes.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::thread;
+
+use onefold_block::zero::is_zero;
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, Fingerprint, FingerprintKey};
+use parking_lot::Mutex;
+
+use crate::map_nodes::MapNodes;
+use crate::record::{Content, Lists, Record};
+use crate::sizes::{Joiner, PIECE_BLOCKS, PIECE_BYTES, SIZES};
+use crate::sort::Batch;
+use crate::source::{Source, SourceError};
+
+/// Which blocks of a disk are looked at, and what they count for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grid {
+    /// Variant of the 4 KiB blocks; larger sizes have the variants after it.
+    pub(crate) variant: u8,
+    /// How many sizes, from 4 KiB on.
+    pub(crate) sizes: u8,
+    pub(crate) lists: Lists,
+}
+
+impl Grid {
+    /// The blocks as they lie, in all sizes.
+    pub(crate) fn plain(lists: Lists) -> Grid {
+        Grid { variant: 0, sizes: SIZES, lists }
+    }
+
+    /// The blocks of images before which `steps` sectors of zeros were put, in all sizes.
+    pub(crate) fn shifted(steps: u8) -> Grid {
+        Grid { variant: steps * SHIFT_VARIANTS, sizes: SIZES, lists: Lists::AS_IT_IS }
+    }
+
+    /// The 4 KiB blocks of an image whose partitions were moved.
+    pub(crate) fn realigned() -> Grid {
+        Grid { variant: 0, sizes: 1, lists: Lists::REALIGNED }
+    }
+}
+
+/// Distance of the variants of one shift from those of the next.
+pub(crate) const SHIFT_VARIANTS: u8 = 16;
+const _: () = assert!(SIZES <= SHIFT_VARIANTS);
+
+/// Makes contents of bytes.
+pub(crate) struct Hasher {
+    blocks: FingerprintKey,
+    joiner: Joiner,
+}
+
+impl Hasher {
+    /// Returns the hasher of one analysis; `key` is secret, so that nobody prepares blocks that look equal.
+    pub(crate) fn new(key: [u8; 32]) -> Hasher {
+        Hasher { blocks: FingerprintKey::new(key), joiner: Joiner::new(blake3::derive_key(JOIN_CONTEXT, &key)) }
+    }
+}
+
+/// Keeps fingerprints of bytes apart from fingerprints of fingerprints.
+const JOIN_CONTEXT: &str = "onefold 2026-11-22 analysis, blocks of two blocks";
+
+/// Why a pass ended before its end.
+#[derive(Debug)]
+pub(crate) enum ScanError {
+    /// The image cannot be read; other images can.
+    Source(SourceError),
+    /// Rows could not be spilled.
+    Spill(io::Error),
+    /// The user wants to stop.
+    Interrupted,
+}
+
+/// What a pass over one image found, besides records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    pub(crate) size_bytes: u64,
+    /// What was read: all that may hold data.
+    pub(crate) read_bytes: u64,
+    /// Nodes that a pool's map of the image has.
+    pub(crate) map_nodes: u64,
+}
+
+/// Passes over `source` with one thread for each of `batches`. `progress` is told how far in the image it is.
+pub(crate) fn scan(
+    source: &dyn Source,
+    image: usize,
+    grid: Grid,
+    hasher: &Hasher,
+    batches: &mut [Batch<'_>],
+    progress: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
+) -> Result<Scanned, ScanError> {
+    let cursor = Mutex::new(Cursor { offset: 0, read_bytes: 0, nodes: MapNodes::default(), ended: None });
+    let scan = Scan { source, image, grid, hasher, cursor: &cursor, progress };
+    thread::scope(|scope| {
+        let mut batches = batches.iter_mut();
+        let own = batches.next();
+        for batch in batches {
+            scope.spawn(|| scan.work(batch));
+        }
+        if let Some(batch) = own {
+            scan.work(batch);
+        }
+    });
+    let cursor = cursor.into_inner();
+    match cursor.ended {
+        Some(error) => Err(error),
+        None => Ok(Scanned {
+            size_bytes: source.size_bytes(),
+            read_bytes: cursor.read_bytes,
+            map_nodes: cursor.nodes.count(),
+        }),
+    }
+}
+
+/// How far the threads are.
+struct Cursor {
+    offset: u64,
+    read_bytes: u64,
+    nodes: MapNodes,
+    /// Why all threads stop.
+    ended: Option<ScanError>,
+}
+
+/// What the threads share.
+struct Scan<'a> {
+    source: &'a dyn Source,
+    image: usize,
+    grid: Grid,
+    hasher: &'a Hasher,
+    cursor: &'a Mutex<Cursor>,
+    progress: &'a (dyn Fn(u64) -> ControlFlow<()> + Sync),
+}
+
+impl Scan<'_> {
+    /// Takes piece after piece until there is none, or some thread failed.
+    fn work(&self, batch: &mut Batch<'_>) {
+        let mut buffer = AlignedBuffer::zeroed(PIECE_BLOCKS);
+        loop {
+            let outcome = match self.next_piece() {
+                Ok(Some(start)) => self.piece(start, &mut buffer, batch),
+                Ok(None) => return,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = outcome {
+                self.cursor.lock().ended.get_or_insert(error);
+                return;
+            }
+        }
+    }
+
+    /// Returns the start of the next piece that may hold data.
+    fn next_piece(&self) -> Result<Option<u64>, ScanError> {
+        let mut cursor = self.cursor.lock();
+        if cursor.ended.is_some() || cursor.offset >= self.source.size_bytes() {
+            return Ok(None);
+        }
+        let Some(data) = self.source.next_data(cursor.offset).map_err(ScanError::Source)? else {
+            return Ok(None);
+        };
+        let start = data.start / PIECE_BYTES * PIECE_BYTES;
+        let end = start.saturating_add(PIECE_BYTES);
+        cursor.offset = end;
+        cursor.read_bytes += end.min(self.source.size_bytes()).saturating_sub(start);
+        match (self.progress)(start) {
+            ControlFlow::Continue(()) => Ok(Some(start)),
+            ControlFlow::Break(()) => Err(ScanError::Interrupted),
+        }
+    }
+
+    fn piece(&self, start: u64, buffer: &mut AlignedBuffer, batch: &mut Batch<'_>) -> Result<(), ScanError> {
+        let left = self.source.size_bytes().saturating_sub(start);
+        let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        // The image's last block may be short: what is missing counts as zeros.
+        buffer[length..].fill(0);
+        self.source.read(start, &mut buffer[..length]).map_err(ScanError::Source)?;
+        let mut level = self.contents(buffer);
+        let first = start / BLOCK_BYTES as u64;
+        self.note_mapped(first, &level);
+        for size in 0..self.grid.sizes {
+            if size > 0 {
+                self.hasher.joiner.join(&mut level);
+            }
+            for (index, content) in ((first >> size)..).zip(&level) {
+                let Some(content) = *content else { continue };
+                let (variant, lists) = (self.grid.variant + size, self.grid.lists);
+                let record = Record { variant, content, image: self.image, index, lists };
+                batch.push(record.encode()).map_err(ScanError::Spill)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the content of each block, `None` for zeros.
+    fn contents(&self, bytes: &[u8]) -> Vec<Option<Content>> {
+        let mut places = Vec::with_capacity(PIECE_BLOCKS);
+        let mut blocks = Vec::with_capacity(PIECE_BLOCKS);
+        for (at, block) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
+            if !is_zero(block) {
+                places.push(at);
+                blocks.push(block);
+            }
+        }
+        let mut fingerprints = vec![Fingerprint::default(); blocks.len()];
+        self.hasher.blocks.fingerprint_each(&blocks, &mut fingerprints);
+        let mut contents = vec![None; bytes.len() / BLOCK_BYTES];
+        for (at, fingerprint) in places.into_iter().zip(fingerprints) {
+            contents[at] = Some(Content::of_digest(fingerprint.0));
+        }
+        contents
+    }
+
+    fn note_mapped(&self, first: u64, level: &[Option<Content>]) {
+        let mut cursor = self.cursor.lock();
+        for (index, content) in (first..).zip(level) {
+            if content.is_some() {
+                cursor.nodes.note(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Sorting more rows than fit into memory: sorted runs in temporary files, merged at the end.
+//!
+//! The files have no names from the moment they exist, so nothing is left behind however the process ends.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::vec;
+
+use parking_lot::Mutex;
+
+/// What is sorted, by its words from first to last.
+pub(crate) type Row = [u64; 3];
+
+/// Length of a row, in memory and in a file.
+pub(crate) const ROW_BYTES: usize = size_of::<Row>();
+/// As many runs of one generation are merged into one of the next: it bounds open files and buffers.
+const RUNS_MAX: usize = 32;
+/// Buffer of each file that is being written or merged.
+const BUFFER_BYTES: usize = 128 << 10;
+
+/// A sort in progress, fed by several threads through a [`Batch`] each.
+#[derive(Debug)]
+pub(crate) struct Sorter {
+    folder: PathBuf,
+    /// Runs in files, by generation.
+    filed: Mutex<Vec<Vec<Run>>>,
+    spilled_bytes: AtomicU64,
+}
+
+/// Sorted rows in a file.
+#[derive(Debug)]
+struct Run {
+    file: File,
+}
+
+impl Sorter {
+    /// Returns an empty sort that puts what does not fit into memory into `folder`.
+    pub(crate) fn new(folder: &Path) -> Sorter {
+        Sorter { folder: folder.to_owned(), filed: Mutex::default(), spilled_bytes: AtomicU64::new(0) }
+    }
+
+    /// Returns a batch of at most `memory_bytes`; memory is taken as it fills.
+    pub(crate) fn batch(&self, memory_bytes: usize) -> Batch<'_> {
+        let rows_max = (memory_bytes / ROW_BYTES).max(1);
+        Batch { sorter: self, rows: Vec::new(), rows_max }
+    }
+
+    /// Returns how much was written into files so far.
+    pub(crate) fn spilled_bytes(&self) -> u64 {
+        self.spilled_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns all rows in order; `batches` are those of this sort. What is in memory stays there.
+    pub(crate) fn merged(&self, batches: Vec<Vec<Row>>) -> io::Result<Merge> {
+        let mut inputs: Vec<Input> = batches.into_iter().map(|rows| Input::Memory(rows.into_iter())).collect();
+        for run in std::mem::take(&mut *self.filed.lock()).into_iter().flatten() {
+            inputs.push(run.open()?);
+        }
+        Merge::new(inputs)
+    }
+
+    /// Files a sorted run, and merges those of a generation that is complete.
+    fn file(&self, rows: &[Row]) -> io::Result<()> {
+        let mut run = self.write(rows.iter().map(|row| Ok(*row)))?;
+        // The lock is held during a merge: others that have a run to file wait, and no more files are opened meanwhile.
+        let mut filed = self.filed.lock();
+        for generation in 0.. {
+            if filed.len() == generation {
+                filed.push(Vec::new());
+            }
+            filed[generation].push(run);
+            if filed[generation].len() < RUNS_MAX {
+                break;
+            }
+            let inputs: io::Result<Vec<Input>> = filed[generation].drain(..).map(Run::open).collect();
+            run = self.write(Merge::new(inputs?)?)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, rows: impl Iterator<Item = io::Result<Row>>) -> io::Result<Run> {
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, tempfile::tempfile_in(&self.folder)?);
+        for row in rows {
+            let row = row?;
+            let mut bytes = [0; ROW_BYTES];
+            for (bytes, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(row) {
+                *bytes = word.to_le_bytes();
+            }
+            out.write_all(&bytes)?;
+        }
+        let mut file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        self.spilled_bytes.fetch_add(file.stream_position()?, Ordering::Relaxed);
+        Ok(Run { file })
+    }
+}
+
+/// One thread's part of a sort.
+#[derive(Debug)]
+pub(crate) struct Batch<'a> {
+    sorter: &'a Sorter,
+    rows: Vec<Row>,
+    rows_max: usize,
+}
+
+impl Batch<'_> {
+    /// Adds a row.
+    pub(crate) fn push(&mut self, row: Row) -> io::Result<()> {
+        if self.rows.capacity() == 0 {
+            // All at once: growing would hold two copies for a moment. Pages are taken when they are written.
+            self.rows.reserve_exact(self.rows_max);
+        }
+        self.rows.push(row);
+        if self.rows.len() == self.rows_max {
+            self.spill()?;
+        }
+        Ok(())
+    }
+
+    /// Returns what is left in memory, sorted.
+    pub(crate) fn finish(mut self) -> Vec<Row> {
+        self.rows.sort_unstable();
+        self.rows
+    }
+
+    fn spill(&mut self) -> io::Result<()> {
+        self.rows.sort_unstable();
+        self.sorter.file(&self.rows)?;
+        self.rows.clear();
+        Ok(())
+    }
+}
+
+impl Run {
+    fn open(mut self) -> io::Result<Input> {
+        self.file.rewind()?;
+        Ok(Input::File(BufReader::with_capacity(BUFFER_BYTES, self.file)))
+    }
+}
+
+/// Sorted rows, wherever they are.
+enum Input {
+    Memory(vec::IntoIter<Row>),
+    File(BufReader<File>),
+}
+
+impl Input {
+    fn next(&mut self) -> io::Result<Option<Row>> {
+        match self {
+            Input::Memory(rows) => Ok(rows.next()),
+            Input::File(file) => {
+                let mut bytes = [0; ROW_BYTES];
+                // The file is our own and holds whole rows: an end is the end.
+                match file.read_exact(&mut bytes) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+                let mut row = [0; 3];
+                for (word, bytes) in row.iter_mut().zip(bytes.as_chunks().0) {
+                    *word = u64::from_le_bytes(*bytes);
+                }
+                Ok(Some(row))
+            }
+        }
+    }
+}
+
+/// The rows of several inputs in one order.
+pub(crate) struct Merge {
+    inputs: Vec<Input>,
+    /// The next row of each input that has one.
+    heads: BinaryHeap<Reverse<(Row, usize)>>,
+}
+
+impl Merge {
+    fn new(mut inputs: Vec<Input>) -> io::Result<Merge> {
+        let mut heads = BinaryHeap::with_capacity(inputs.len());
+        for (at, input) in inputs.iter_mut().enumerate() {
+            if let Some(row) = input.next()? {
+                heads.push(Reverse((row, at)));
+            }
+        }
+        Ok(Merge { inputs, heads })
+    }
+}
+
+impl Iterator for Merge {
+    type Item = io::Result<Row>;
+
+    fn next(&mut self) -> Option<io::Result<Row>> {
+        let mut head = self.heads.peek_mut()?;
+        let Reverse((row, at)) = *head;
+        match self.inputs[at].next() {
+            Ok(Some(next)) => *head = Reverse((next, at)),
+            Ok(None) => {
+                PeekMut::pop(head);
+            }
+            Err(error) => {
+                PeekMut::pop(head);
+                return Some(Err(error));
+            }
+        }
+        Some(Ok(row))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_block::random::SeededRandom;
+
+    fn random_rows(seed: u64, count: usize) -> Vec<Row> {
+        let random = SeededRandom::new(seed);
+        // Few values, so that many rows are equal.
+        (0..count).map(|_| [random.next_u64() % 5, random.next_u64() % 50, random.next_u64()]).collect()
+    }
+
+    /// Sorts `rows` through `threads` batches of `rows_max` rows.
+    fn sorted(rows: &[Row], threads: usize, rows_max: usize) -> (Vec<Row>, u64) {
+        let folder = tempfile::tempdir().unwrap();
+        let sorter = Sorter::new(folder.path());
+        let mut batches: Vec<Batch<'_>> = (0..threads).map(|_| sorter.batch(rows_max * ROW_BYTES)).collect();
+        for (index, row) in rows.iter().enumerate() {
+            batches[index % threads].push(*row).unwrap();
+        }
+        let left = batches.into_iter().map(Batch::finish).collect();
+        let all = sorter.merged(left).unwrap().collect::<io::Result<Vec<Row>>>().unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the files have no names");
+        (all, sorter.spilled_bytes())
+    }
+
+    #[test]
+    fn rows_come_out_in_order_whatever_fits_into_memory() {
+        let rows = random_rows(1, 20_000);
+        let mut expected = rows.clone();
+        expected.sort_unstable();
+        for (threads, rows_max) in [(1, 100_000), (2, 20_000), (2, 900), (3, 64), (1, 7)] {
+            let (all, spilled_bytes) = sorted(&rows, threads, rows_max);
+            assert!(all == expected, "{threads} threads, {rows_max} rows");
+            assert_eq!(spilled_bytes > 0, threads * rows_max < 20_000);
+        }
+    }
+
+    #[test]
+    fn many_small_runs_are_merged_in_generations() {
+        // 20,000 rows in runs of 7 are 2,857 runs: two generations of 32.
+        let folder = tempfile::tempdir().unwrap();
+        let sorter = Sorter::new(folder.path());
+        let mut batch = sorter.batch(7 * ROW_BYTES);
+        for row in random_rows(2, 20_000) {
+            batch.push(row).unwrap();
+        }
+        let filed = sorter.filed.lock();
+        assert!(filed.len() == 3 && filed.iter().all(|runs| runs.len() < RUNS_MAX), "{}", filed.len());
+    }
+
+    #[test]
+    fn nothing_sorted_is_nothing() {
+        assert_eq!(sorted(&[], 2, 10), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_an_error() {
+        let sorter = Sorter::new(Path::new("/proc/nowhere"));
+        let mut batch = sorter.batch(ROW_BYTES);
+        assert!(batch.push([1, 2, 3]).is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! The blocks that repeat most.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// As many are kept.
+pub(crate) const TOP_COUNT: usize = 10;
+
+/// A content, by how often it is there and where it is first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TopBlock {
+    pub(crate) references: u64,
+    pub(crate) image: usize,
+    pub(crate) index: u64,
+}
+
+/// How often a content is there, and its place, which counts the more the earlier it is.
+type Rank = (u64, Reverse<(usize, u64)>);
+
+/// The most repeated contents of those offered; of equals, those that come first in the images.
+#[derive(Debug, Default)]
+pub(crate) struct Top {
+    kept: BinaryHeap<Reverse<Rank>>,
+}
+
+impl Top {
+    /// Offers a content; one that is in one place only is never among the most repeated.
+    pub(crate) fn offer(&mut self, block: TopBlock) {
+        if block.references < 2 {
+            return;
+        }
+        self.kept.push(Reverse((block.references, Reverse((block.image, block.index)))));
+        if self.kept.len() > TOP_COUNT {
+            self.kept.pop();
+        }
+    }
+
+    /// Returns the most repeated first.
+    pub(crate) fn into_sorted(self) -> Vec<TopBlock> {
+        let sorted = self.kept.into_sorted_vec().into_iter();
+        sorted.map(|Reverse((references, Reverse((image, index))))| TopBlock { references, image, index }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_repeated_are_kept_and_of_equals_the_first() {
+        let mut top = Top::default();
+        for index in (0..100).rev() {
+            top.offer(TopBlock { references: 2 + index % 3, image: 0, index });
+        }
+        top.offer(TopBlock { references: 1, image: 0, index: 1000 });
+        let sorted: Vec<u64> = top.into_sorted().iter().map(|block| block.index).collect();
+        assert_eq!(sorted, [2, 5, 8, 11, 14, 17, 20, 23, 26, 29]);
+    }
+}

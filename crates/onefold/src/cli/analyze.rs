@@ -1,0 +1,89 @@
+//! Arguments of `onefold analyze`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use glob::Pattern;
+
+use super::values::ImageFormat;
+use crate::size::ByteSize;
+
+/// Arguments of `analyze`.
+#[derive(Args, Debug)]
+pub(crate) struct AnalyzeArgs {
+    /// Images, block devices, and folders of images (all files from 1 MiB on, by name); the order tells how storage grows
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Put images whose path or name matches a pattern such as `debian-*` into a group; the first match counts
+    #[arg(long, value_name = "NAME=PATTERN")]
+    pub(crate) group: Vec<GroupArg>,
+    /// Also look at all images with one to seven sectors of zeros before them; takes eight times as long
+    #[arg(long)]
+    pub(crate) shifts: bool,
+    /// Also write the report as one page of HTML with figures; replaces a report that is there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Format of all images; without it told from their first bytes
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ImageFormat>,
+    /// A further directory that backing files may lie in, besides each image's own
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) backing_from: Vec<PathBuf>,
+    /// Upper limit of memory; what does not fit goes into temporary files
+    #[arg(long, value_name = "SIZE", default_value = "512M")]
+    pub(crate) memory: ByteSize,
+    /// Where temporary files go; without it $TMPDIR, or /var/tmp
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) temporary: Option<PathBuf>,
+}
+
+/// A group of images: `NAME=PATTERN`.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupArg {
+    pub(crate) name: String,
+    pub(crate) pattern: Pattern,
+}
+
+impl FromStr for GroupArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<GroupArg, String> {
+        let (name, pattern) = text.split_once('=').ok_or("expected NAME=PATTERN")?;
+        if name.is_empty() {
+            return Err("a group needs a name before the `=`".to_owned());
+        }
+        let pattern = Pattern::new(pattern).map_err(|error| format!("`{pattern}` is no pattern: {error}"))?;
+        Ok(GroupArg { name: name.to_owned(), pattern })
+    }
+}
+
+impl GroupArg {
+    /// Tells whether an image belongs to it, by its path or by its last part.
+    pub(crate) fn takes(&self, path: &std::path::Path) -> bool {
+        self.pattern.matches_path(path) || path.file_name().is_some_and(|name| self.pattern.matches_path(name.as_ref()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn groups_take_paths_and_names() {
+        let group: GroupArg = "debian=debian-*".parse().unwrap();
+        assert!(group.takes(Path::new("/images/debian-12.raw")));
+        assert!(!group.takes(Path::new("/debian-12/fedora.raw")));
+        let group: GroupArg = "old=/images/old/*".parse().unwrap();
+        assert!(group.takes(Path::new("/images/old/a.raw")));
+        assert!(!group.takes(Path::new("/images/new/a.raw")));
+    }
+
+    #[test]
+    fn what_is_no_group_is_refused() {
+        for text in ["debian", "=x", "a=[", ""] {
+            assert!(text.parse::<GroupArg>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! `onefold analyze`
+
+mod find;
+mod open;
+mod report;
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use onefold_block::Random;
+use onefold_block::random::SystemRandom;
+use onefold_report::{Analysis, AnalyzeError, LeftOut, Options, Progress, Shifts, Stage, analyze};
+use parking_lot::Mutex;
+
+use crate::cli::Talk;
+use crate::cli::analyze::AnalyzeArgs;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::memory;
+use crate::output::Report;
+use crate::output::analysis::{self, Cost};
+use crate::progress::Meter;
+
+use open::How;
+use report::ReportFile;
+
+/// The least `--memory`: below it, buffers would be most of it.
+const MEMORY_BYTES_MIN: u64 = 64 << 20;
+/// What the process takes besides rows: buffers, the program itself.
+const OVERHEAD_BYTES: u64 = 32 << 20;
+
+pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
+    if arguments.memory.0 < MEMORY_BYTES_MIN {
+        return Err(Failure::usage("cannot analyse with so little memory").because_of("--memory is less than 64M"));
+    }
+    let page = arguments.report.as_deref().map(ReportFile::at).transpose()?;
+    let started = Instant::now();
+    let interrupt = Interrupt::watch();
+    let finding = find::find(&arguments.paths);
+    let (names, group_of) = groups(arguments);
+    let how =
+        How { format: arguments.format, backing_from: arguments.backing_from.clone(), interrupt: interrupt.clone() };
+    let images: Vec<_> = finding.images.iter().map(|found| open::image(found, &how, group_of(found))).collect();
+    let options = Options {
+        memory_bytes: arguments.memory.0 - OVERHEAD_BYTES,
+        folder: temporary_folder(arguments),
+        key: key()?,
+        groups: names,
+        shifts: if arguments.shifts { Shifts::All } else { Shifts::No },
+    };
+    let shown = Shown { meter: Mutex::new(None), quiet: talk.quiet, interrupt };
+    let result = analyze(&images, &options, &shown);
+    shown.finish();
+    let mut found = result.map_err(|error| failure(&error))?;
+    found.left_out.extend(
+        finding.unfit.into_iter().map(|unfit| LeftOut { name: unfit.path.display().to_string(), why: unfit.why }),
+    );
+    if found.images.is_empty() {
+        return Err(nothing(&found));
+    }
+    let cost = Cost { seconds: started.elapsed().as_secs_f64(), memory_peak_bytes: memory::peak_bytes() };
+    if let Some(page) = page {
+        page.write(&onefold_report::page(&found, &analysis::made(&found, &cost)))?;
+    }
+    let exit = if found.left_out.is_empty() { Exit::Done } else { Exit::Failed };
+    Ok(Report { text: analysis::text(&found, &cost), json: analysis::json(&found, &cost), exit })
+}
+
+/// Returns the names of the groups, and what tells the group of an image.
+fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&find::Found) -> Option<usize>) {
+    let mut names: Vec<String> = Vec::new();
+    let mut patterns = Vec::new();
+    for group in &arguments.group {
+        let at = names.iter().position(|name| *name == group.name).unwrap_or_else(|| {
+            names.push(group.name.clone());
+            names.len() - 1
+        });
+        patterns.push((at, group));
+    }
+    let group_of =
+        move |found: &find::Found| patterns.iter().find(|(_, group)| group.takes(&found.path)).map(|&(at, _)| at);
+    (names, group_of)
+}
+
+fn temporary_folder(arguments: &AnalyzeArgs) -> PathBuf {
+    let named = arguments.temporary.clone().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
+    named.unwrap_or_else(|| PathBuf::from("/var/tmp"))
+}
+
+/// Returns a secret for this run's fingerprints.
+fn key() -> Outcome<[u8; 32]> {
+    let mut key = [0; 32];
+    SystemRandom.fill(&mut key).map_err(|error| Failure::of_io("cannot get random bytes", &error))?;
+    Ok(key)
+}
+
+fn failure(error: &AnalyzeError) -> Failure {
+    match error {
+        AnalyzeError::Interrupted => {
+            Failure::interrupted("analysing").hint("nothing was changed, and no temporary file is left")
+        }
+        AnalyzeError::Spill { .. } => Failure::new("cannot analyse the images")
+            .because(error)
+            .hint("name a directory with more room with --temporary, or give more --memory"),
+        AnalyzeError::TooManyImages(_) | AnalyzeError::TooManyGroups(_) => {
+            Failure::usage("cannot analyse the images").because(error)
+        }
+    }
+}
+
+/// Returns the failure where no image could be read.
+fn nothing(found: &Analysis) -> Failure {
+    let failure = Failure::new("cannot analyse anything");
+    if found.left_out.is_empty() {
+        return failure.because_of("the folders hold no file of 1 MiB or more");
+    }
+    let tell = |failure: Failure, left: &LeftOut| failure.because_of(format!("`{}`: {}", left.name, left.why));
+    found.left_out.iter().fold(failure, tell)
+}
+
+/// Shows progress: one meter for each stage.
+struct Shown {
+    meter: Mutex<Option<(Stage, Meter)>>,
+    quiet: bool,
+    interrupt: Interrupt,
+}
+
+impl Shown {
+    fn finish(&self) {
+        if let Some((_, meter)) = self.meter.lock().take() {
+            meter.finish();
+        }
+    }
+}
+
+impl Progress for Shown {
+    fn update(&self, stage: Stage, done: u64, total: u64) -> ControlFlow<()> {
+        let mut shown = self.meter.lock();
+        if !matches!(*shown, Some((shown, _)) if shown == stage) {
+            if let Some((_, meter)) = shown.take() {
+                meter.finish();
+            }
+            let doing = match stage {
+                Stage::Reading => "reading",
+                Stage::Counting => "counting",
+            };
+            *shown = Some((stage, Meter::new(doing, self.quiet, self.interrupt.clone())));
+        }
+        match &*shown {
+            Some((_, meter)) => meter.show_bytes(done, total),
+            None => ControlFlow::Continue(()),
+        }
+    }
+}
