@@ -48,6 +48,8 @@ test             sqlite3                  sqlite3
 test             acl                      setfacl
 test             attr                     setfattr
 test             stress-ng                stress-ng
+test             chromium                 chromium
+test             fonts-dejavu-core        /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 fuzz             g++                      c++
 demo,bench       mmdebstrap               mmdebstrap
 demo,bench       fdisk                    sfdisk

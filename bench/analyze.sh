@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# How fast `onefold analyze` reads: against `cat` of the same files, cold and warm, against other people's scanners where
+# they are installed, and on a set larger than the machine.
+#
+#     bench/analyze.sh [IMAGE...]
+#
+# Without images, the demo's corpus is taken, and built where it is missing. Cold needs root (to drop the page cache).
+#
+#     ONEFOLD=path   the binary to measure (target/release/onefold unless given)
+#     GIB=n          length of the made-up set (64; 1024 takes about half an hour), 0 for none
+set -euo pipefail
+
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+# shellcheck source-path=SCRIPTDIR source=../scripts/lib.sh
+source "$here/../scripts/lib.sh"
+
+target=${CARGO_TARGET_DIR:-$repo/target}
+ONEFOLD=${ONEFOLD:-$target/release/onefold}
+[[ -x $ONEFOLD ]] || die "there is no program at $ONEFOLD" "" "build it with \`make build\`"
+
+images=("$@")
+if ((${#images[@]} == 0)); then
+    "$here/corpus/corpus.sh" build
+    mapfile -t images < <("$here/corpus/corpus.sh" path)
+fi
+bytes=0
+for image in "${images[@]}"; do
+    bytes=$((bytes + $(allocated_bytes "$image")))
+done
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+drop_caches() {
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+}
+
+# measure WHAT COMMAND...: prints the seconds and the rate of a command.
+measure() {
+    local what=$1 started=${EPOCHREALTIME/./} took
+    shift
+    "$@" >"$scratch/out" 2>"$scratch/err" || die "$what failed" "$(tail -n 1 "$scratch/err")"
+    took=$((${EPOCHREALTIME/./} - started))
+    awk -v what="$what" -v bytes="$bytes" -v us="$took" \
+        'BEGIN { printf "%-28s %8.2f s %8.2f GiB/s\n", what, us / 1e6, bytes / us * 1e6 / 2 ^ 30 }'
+}
+
+printf '%s images, %s allocated, %s processors\n\n' "${#images[@]}" "$(human_bytes "$bytes")" "$(nproc)"
+if [[ -w /proc/sys/vm/drop_caches ]]; then
+    drop_caches
+    measure 'cat, cold' cat "${images[@]}"
+    drop_caches
+    measure 'onefold analyze, cold' "$ONEFOLD" analyze --quiet --json "${images[@]}"
+fi
+cat "${images[@]}" >/dev/null
+measure 'cat, warm' cat "${images[@]}"
+measure 'onefold analyze, warm' "$ONEFOLD" analyze --quiet --json "${images[@]}"
+if has_command duperemove; then
+    measure 'duperemove scan, warm' duperemove -q --dedupe-options=partial -b 4096 "--hashfile=$scratch/hashes" "${images[@]}"
+fi
+if has_command rmlint; then
+    measure 'rmlint scan, warm' rmlint -o json:/dev/null "${images[@]}"
+fi
+
+((${GIB:-64} > 0)) || exit 0
+use_rust_toolchain
+printf '\na made-up set of %s GiB, with 512 MiB of memory:\n' "${GIB:-64}"
+cargo run --quiet --release --locked -p onefold-report --example analyze_scale -- "${GIB:-64}" 512 "${TMPDIR:-/var/tmp}"
