@@ -208,16 +208,22 @@ impl Reading<'_> {
             .map_err(ScanError::Source)?;
         let misaligned: Vec<Partition> = partitions.iter().copied().filter(is_misaligned).collect();
         let lists = if misaligned.is_empty() { Lists::BOTH } else { Lists::AS_IT_IS };
-        let scanned = scan(source, at, Grid::plain(lists), &self.hasher, batches, tell)?;
-        if !misaligned.is_empty() {
-            let realigned = Realigned::new(source, &partitions);
-            scan(&realigned, at, Grid::realigned(), &self.hasher, batches, tell)?;
-        }
-        if self.options.shifts == Shifts::All {
-            for steps in 1..=SHIFTS {
-                let shifted = Padded::new(source, u64::from(steps) * SECTOR_BYTES);
-                scan(&shifted, at, Grid::shifted(steps), &self.hasher, batches, tell)?;
+        let realigned = (!misaligned.is_empty()).then(|| Realigned::new(source, &partitions));
+        let shifts = if self.options.shifts == Shifts::All { SHIFTS } else { 0 };
+        let passes = 1 + u64::from(realigned.is_some()) + u64::from(shifts);
+        // Each pass is an equal part of what there is to do.
+        let part = |pass: u64| {
+            move |done: u64| {
+                tell(pass.saturating_mul(image.about_bytes).saturating_add(done.min(image.about_bytes)) / passes)
             }
+        };
+        let scanned = scan(source, at, Grid::plain(lists), &self.hasher, batches, &part(0))?;
+        for steps in 1..=shifts {
+            let shifted = Padded::new(source, u64::from(steps) * SECTOR_BYTES);
+            scan(&shifted, at, Grid::shifted(steps), &self.hasher, batches, &part(u64::from(steps)))?;
+        }
+        if let Some(realigned) = realigned {
+            scan(&realigned, at, Grid::realigned(), &self.hasher, batches, &part(passes - 1))?;
         }
         Ok(Whole { scanned, misaligned, has_changed: source.has_changed() })
     }

@@ -1,0 +1,126 @@
+//! What goes wrong: images that fail half way or change, temporary folders that do not take anything, a user who stops it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{Memory, Silent, analyzed, image, image_of, options, random_images};
+use onefold_report::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, SourceError, Stage, analyze};
+
+fn memory(bytes: &[u8]) -> Memory {
+    Memory { bytes: Arc::new(bytes.to_vec()), fails_at: None, changes: false }
+}
+
+#[test]
+fn nothing_of_an_image_that_fails_half_way_counts() {
+    for seed in 0..6 {
+        let mut images = random_images(seed, 3, 900);
+        // Long enough to be half read.
+        images[1].resize(3 << 20, 7);
+        let failing = images[1].clone();
+        let whole = [image("a", &images[0]), image("c", &images[2])];
+        let with = [
+            image("a", &images[0]),
+            image_of("b", move || Ok(Memory { fails_at: Some(2 << 20), ..memory(&failing) })),
+            image_of("gone", || Err(SourceError("there is no such file".into()))),
+            image("c", &images[2]),
+        ];
+        let mut found = analyzed(&with, &options());
+        let left: Vec<(String, String)> = found.left_out.drain(..).map(|left| (left.name, left.why)).collect();
+        assert_eq!(left[0], ("b".into(), "the disk is gone".into()));
+        assert_eq!(left[1], ("gone".into(), "there is no such file".into()));
+        let expected = analyzed(&whole, &options());
+        found.effort = expected.effort.clone();
+        assert_eq!(found, expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn an_image_that_changed_is_counted_and_told() {
+    let bytes = random_images(1, 1, 300).remove(0);
+    let copy = bytes.clone();
+    let images = [image_of("live", move || Ok(Memory { changes: true, ..memory(&copy) })), image("still", &bytes)];
+    let found = analyzed(&images, &options());
+    assert!(found.images[0].changed_meanwhile && !found.images[1].changed_meanwhile);
+    assert_eq!(found.images[0].distinct_bytes, found.images[1].distinct_bytes);
+}
+
+#[test]
+fn an_image_of_absurd_length_is_left_out() {
+    struct Endless;
+    impl onefold_report::Source for Endless {
+        fn size_bytes(&self) -> u64 {
+            u64::MAX
+        }
+        fn next_data(&self, offset: u64) -> Result<Option<std::ops::Range<u64>>, SourceError> {
+            Ok(Some(offset..u64::MAX))
+        }
+        fn read(&self, _: u64, into: &mut [u8]) -> Result<(), SourceError> {
+            into.fill(1);
+            Ok(())
+        }
+        fn has_changed(&self) -> bool {
+            false
+        }
+    }
+    let mut endless = image("endless", &[]);
+    endless.open = Box::new(|| Ok(Box::new(Endless)));
+    let found = analyzed(&[endless], &options());
+    assert!(found.images.is_empty() && found.left_out[0].why.contains("4 PiB"), "{found:?}");
+}
+
+#[test]
+fn a_temporary_folder_that_takes_nothing_is_named() {
+    let images = [image("a", &random_images(3, 1, 900)[0])];
+    let nowhere = Options { memory_bytes: 8 << 10, folder: PathBuf::from("/proc/nowhere"), ..options() };
+    let error = analyze(&images, &nowhere, &Silent).unwrap_err();
+    assert!(matches!(error, AnalyzeError::Spill { .. }) && error.to_string().contains("/proc/nowhere"), "{error}");
+}
+
+#[test]
+fn too_many_groups_are_refused() {
+    let groups = vec![String::new(); GROUPS_MAX + 1];
+    let error = analyze(&[], &Options { groups, ..options() }, &Silent).unwrap_err();
+    assert!(matches!(error, AnalyzeError::TooManyGroups(_)), "{error}");
+}
+
+/// Stops at the call with this number, and checks that progress only goes forward.
+struct Stopping {
+    calls_left: AtomicU64,
+    stage: Stage,
+    reached: AtomicU64,
+}
+
+impl Progress for Stopping {
+    fn update(&self, stage: Stage, done: u64, total: u64) -> ControlFlow<()> {
+        assert!(done <= total, "{done} of {total}");
+        if stage != self.stage {
+            return ControlFlow::Continue(());
+        }
+        self.reached.fetch_max(done, Ordering::Relaxed);
+        let before = self.calls_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if before.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
+
+#[test]
+fn it_stops_when_asked_to_in_either_stage() {
+    let mut images = random_images(4, 3, 900);
+    images.iter_mut().for_each(|bytes| bytes.resize(4 << 20, 5));
+    let images: Vec<_> = images.iter().map(|bytes| image("a", bytes)).collect();
+    for (stage, calls) in [(Stage::Reading, 0), (Stage::Reading, 5), (Stage::Reading, 60), (Stage::Counting, 0)] {
+        let progress = Stopping { calls_left: AtomicU64::new(calls), stage, reached: AtomicU64::new(0) };
+        let result = analyze(&images, &Options { shifts: Shifts::All, ..options() }, &progress);
+        assert!(matches!(result, Err(AnalyzeError::Interrupted)), "{stage:?}, {calls}");
+    }
+    // All that there is to read is told, once.
+    let progress = Stopping { calls_left: AtomicU64::new(u64::MAX), stage: Stage::Reading, reached: AtomicU64::new(0) };
+    analyze(&images, &Options { shifts: Shifts::All, ..options() }, &progress).unwrap();
+    let reached = progress.reached.into_inner();
+    assert!(reached > 11 << 20 && reached <= 12 << 20, "{reached}");
+}
