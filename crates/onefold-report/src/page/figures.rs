@@ -65,9 +65,9 @@ fn size_tick(value: f64) -> String {
         unit += 1;
     }
     if value >= 10.0 || value.fract() < 0.05 {
-        format!("{value:.0} {}", units[unit])
+        format!("{value:.0}{}", units[unit])
     } else {
-        format!("{value:.1} {}", units[unit])
+        format!("{value:.1}{}", units[unit])
     }
 }
 
