@@ -181,6 +181,15 @@ fn less_memory_gives_the_same_numbers() {
 }
 
 #[test]
+fn a_file_that_is_named_twice_counts_once() {
+    let folder = Folder::new();
+    let image = folder.image("a.raw", 1, 0);
+    let found = analyzed(&[&image, &folder.path(""), &image]);
+    assert_eq!(found["total"], analyzed(&[&image])["total"]);
+    assert_eq!(found["left_out"].as_array().unwrap().len(), 2);
+}
+
+#[test]
 fn wrong_usage_is_told_before_anything_is_read() {
     let folder = Folder::new();
     let image = folder.image("a.raw", 1, 0);

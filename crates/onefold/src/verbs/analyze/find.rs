@@ -29,6 +29,8 @@ pub(super) struct Unfit {
 pub(super) struct Finding {
     pub(super) images: Vec<Found>,
     pub(super) unfit: Vec<Unfit>,
+    /// Files that count already by another name: nothing is wrong with them.
+    pub(super) repeated: Vec<Unfit>,
     /// Paths by device and inode, to see a file that is there twice.
     seen: HashMap<(u64, u64), PathBuf>,
 }
@@ -60,7 +62,7 @@ impl Finding {
         let id = if kind.is_file() { (metadata.dev(), metadata.ino()) } else { (u64::MAX, metadata.rdev()) };
         if let Some(first) = self.seen.get(&id) {
             let why = format!("it is the same as `{}`, which counts already", first.display());
-            return self.leave_out(path, why);
+            return self.repeated.push(Unfit { path: path.to_owned(), why });
         }
         self.seen.insert(id, path.to_owned());
         self.images.push(Found { path: path.to_owned(), metadata });
@@ -117,9 +119,10 @@ mod tests {
         let finding = find(&[folder.path().to_owned(), path("a.raw"), path("notes.txt"), path("gone")]);
         let found: Vec<&Path> = finding.images.iter().map(|found| found.path.as_path()).collect();
         assert_eq!(found, [path("a.raw"), path("b/x.raw"), path("c.raw"), path("notes.txt")]);
-        let unfit: Vec<&Path> = finding.unfit.iter().map(|unfit| unfit.path.as_path()).collect();
-        assert_eq!(unfit, [path("d.raw"), path("a.raw"), path("gone")]);
-        assert!(finding.unfit[0].why.contains("the same as"), "{:?}", finding.unfit);
+        let paths = |of: &[Unfit]| -> Vec<PathBuf> { of.iter().map(|unfit| unfit.path.clone()).collect() };
+        assert_eq!(paths(&finding.unfit), [path("gone")]);
+        assert_eq!(paths(&finding.repeated), [path("d.raw"), path("a.raw")]);
+        assert!(finding.repeated[0].why.contains("the same as"), "{:?}", finding.repeated);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::output::Report;
 use crate::output::analysis::{self, Cost};
 use crate::progress::Meter;
 
+use find::Unfit;
 use open::How;
 use report::ReportFile;
 
@@ -53,9 +54,10 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     let result = analyze(&images, &options, &shown);
     shown.finish();
     let mut found = result.map_err(|error| failure(&error))?;
-    found.left_out.extend(
-        finding.unfit.into_iter().map(|unfit| LeftOut { name: unfit.path.display().to_string(), why: unfit.why }),
-    );
+    let left_out = |unfit: Unfit| LeftOut { name: unfit.path.display().to_string(), why: unfit.why };
+    found.left_out.extend(finding.unfit.into_iter().map(left_out));
+    let exit = if found.left_out.is_empty() { Exit::Done } else { Exit::Failed };
+    found.left_out.extend(finding.repeated.into_iter().map(left_out));
     if found.images.is_empty() {
         return Err(nothing(&found));
     }
@@ -63,7 +65,6 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     if let Some(page) = page {
         page.write(&onefold_report::page(&found, &analysis::made(&found, &cost)))?;
     }
-    let exit = if found.left_out.is_empty() { Exit::Done } else { Exit::Failed };
     Ok(Report { text: analysis::text(&found, &cost), json: analysis::json(&found, &cost), exit })
 }
 
