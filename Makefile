@@ -34,7 +34,7 @@ races: ## Explores 20,000 orders of threads in each of a dozen scenarios. ONEFOL
 soak: ## Works in a nearly full pool for hours, with restarts and kills, then compares all. ONEFOLD_SOAK_SECONDS=n.
 	@scripts/install-deps.sh build test
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$${CARGO_TARGET_DIR:-$$PWD/target}/release/onefold \
-	  python3 tests/soak/soak.py --seconds $${ONEFOLD_SOAK_SECONDS:-14400} --pool-mib 2048 --round-seconds 60 \
+	  python3 tests/soak/soak.py --seconds $${ONEFOLD_SOAK_SECONDS:-14400} --pool-mib 512 --round-seconds 60 \
 	  --folder "$${CARGO_TARGET_DIR:-target}" $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
 
 kill: ## Kills the daemon under writers, hundreds of times, and looks for what was promised. ONEFOLD_KILL_ROUNDS=n.
