@@ -38,9 +38,9 @@ from pool import END_S, Failed, Pool, until
 HERE = os.path.dirname(os.path.abspath(__file__))
 ENDS = ["umount", "term", "kill", "sync-kill", "kill-umount", "kill-mount"]
 BLOCK_BYTES = BLOCK_UNITS * UNIT_BYTES
-# The least that a pool can be opened with, and what a daemon takes beside it: code, stacks, requests under way.
+# The least that a pool can be opened with. The daemon takes no more in all: code, stacks and requests are part of it.
 MEMORY = "64M"
-RESIDENT_BYTES_MAX = (64 + 64) << 20
+RESIDENT_BYTES_MAX = 64 << 20
 APPARENT_PER_POOL = 5
 # How a worker may end when its daemon goes away: stopped before, by an error, or at a mapping that nobody fills.
 CUT_OFF = (0, 3, -signal.SIGBUS)
