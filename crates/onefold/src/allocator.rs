@@ -9,9 +9,9 @@
 /// blocks. It is what glibc begins with.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: i32 = 128 << 10;
-/// Unused bytes at the end of an arena that are kept.
+/// Unused bytes at the end of an arena that are kept: where memory is short, what was given back is hard to get again.
 #[cfg(target_env = "gnu")]
-const UNUSED_BYTES_MAX: i32 = 1 << 20;
+const UNUSED_BYTES_MAX: i32 = 8 << 20;
 /// Arenas: more than threads that allocate at once only hold more gaps.
 #[cfg(target_env = "gnu")]
 const ARENAS_MAX: i32 = 2;

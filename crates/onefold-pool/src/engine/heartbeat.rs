@@ -65,6 +65,8 @@ pub(crate) struct Pulse {
     held: Mutex<Held>,
     /// Until when nobody else can have the pool, in microseconds of the clock. 0 before that is known.
     sure_until: AtomicU64,
+    /// What is read and written, one block: where memory is short, a beat must not wait for more of it.
+    buffer: Mutex<AlignedBuffer>,
 }
 
 /// The mark as it was last written.
@@ -94,6 +96,7 @@ impl Pulse {
             clock: Arc::clone(&environment.clock),
             held: Mutex::new(Held { mark, written: None, settles: None }),
             sure_until: AtomicU64::new(0),
+            buffer: Mutex::new(AlignedBuffer::zeroed(1)),
         };
         let mut seen = pulse.clock.monotonic();
         let may_live = |found: &Heartbeat| found.held && (found.host != host || !found.sure);
@@ -126,7 +129,7 @@ impl Pulse {
     }
 
     fn read(&self) -> Result<Option<Heartbeat>> {
-        let mut buffer = AlignedBuffer::zeroed(1);
+        let mut buffer = self.buffer.lock();
         self.device.read(HEARTBEAT, &mut buffer).map_err(|source| PoolError::Io {
             action: "read",
             block: HEARTBEAT,
@@ -136,8 +139,9 @@ impl Pulse {
     }
 
     fn write(&self, mark: &Heartbeat) -> Result<()> {
-        let bytes = AlignedBuffer::copy_of(&mark.encode(self.pool_tag));
-        self.device.write(HEARTBEAT, &bytes).map_err(|source| PoolError::Io {
+        let mut buffer = self.buffer.lock();
+        buffer.copy_from_slice(&mark.encode(self.pool_tag));
+        self.device.write(HEARTBEAT, &buffer).map_err(|source| PoolError::Io {
             action: "write",
             block: HEARTBEAT,
             source,
