@@ -2,7 +2,7 @@
 //!
 //! glibc maps large allocations and gives them back when they are freed, but only until the first one is freed: from then
 //! on it takes allocations of that size from its arenas, one of them for each thread, where small ones are put into the
-//! gaps and keep what is around them. A daemon with `--memory 64M` came to 163 MiB like that, and to 69 MiB with a threshold
+//! gaps and keep what is around them. A daemon with `--memory 64M` came to 163 MiB like that, and to 73 MiB with a threshold
 //! that stays.
 
 /// Allocations from this size on, in bytes, are mapped by themselves: buffers of requests, not what is kept of single
