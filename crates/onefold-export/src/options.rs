@@ -72,8 +72,8 @@ impl MountOptions {
 
     /// Threads without a choice: one waits for requests, the others for the device.
     const THREADS: usize = 8;
-    /// A thread takes a sixteenth of the pool's memory at most, in bytes: two buffers of the largest request, and as much
-    /// for what it asks of the pool.
+    /// There is one for each so many bytes of the pool's memory at most: what it works with, two buffers of the largest
+    /// request and as much in the pool, is a quarter of them.
     const THREAD_BYTES: u64 = 16 << 20;
 
     /// Returns how many threads suit a pool that is opened with this `memory` setting, in bytes.

@@ -119,7 +119,7 @@ pub(crate) struct MountArgs {
     /// Let the kernel gather small buffered writes; a full pool then shows at fsync or close
     #[arg(long)]
     pub(crate) writeback_cache: bool,
-    /// Threads that serve requests; without it eight, or four where memory is below 128 MiB
+    /// Threads that serve requests; without it eight, or one for each 16 MiB of memory where that is less
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
     /// Report on standard output when the mount is ready, then leave the terminal
