@@ -117,6 +117,60 @@ fn a_closing_pool_commits_while_its_heart_still_beats() {
     check_clean(&device.inner).expect("clean");
 }
 
+/// A device that lets a beat wait for two seconds, once.
+struct Late {
+    inner: Arc<MemoryDevice>,
+    clock: Arc<ManualClock>,
+    is_next_late: AtomicBool,
+}
+
+impl BlockDevice for Late {
+    fn block_count(&self) -> io::Result<u64> {
+        self.inner.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.inner.read(first, into)
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        if first == HEARTBEAT && self.is_next_late.swap(false, Ordering::SeqCst) {
+            self.clock.sleep(Duration::from_secs(2));
+        }
+        self.inner.write(first, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        self.inner.discard(first, count)
+    }
+}
+
+/// What was wrong: a disk that did not answer for some seconds stopped the pool, though no other host was there.
+#[test]
+fn a_pool_goes_on_after_its_storage_stalled() {
+    let (storage, clock) = (new_pool(), Arc::new(ManualClock::starting_at(1000)));
+    let device =
+        Arc::new(Late { inner: storage.clone(), clock: Arc::clone(&clock), is_next_late: AtomicBool::new(false) });
+    let quiet = OpenOptions { background: false, ..options(ONE) };
+    let pool = Pool::open(device.clone(), quiet, environment(clock.clone(), ONE)).expect("opens");
+    write_file(&pool, "before");
+    for name in ["after", "and again"] {
+        clock.sleep(Duration::from_secs(20));
+        device.is_next_late.store(true, Ordering::SeqCst);
+        let began = clock.monotonic();
+        write_file(&pool, name);
+        assert!(!device.is_next_late.load(Ordering::SeqCst));
+        assert!(clock.monotonic() - began > Duration::from_secs(10), "it waits for whoever could have been there");
+        pool.checkpoint().expect("checkpoints");
+    }
+    pool.close().expect("closes");
+    check_clean(&*storage).expect("clean");
+}
+
 /// The clock of a host that watches another one: a wait of seconds ends as soon as the mark has changed, for nothing else
 /// would be seen later.
 struct Watching {

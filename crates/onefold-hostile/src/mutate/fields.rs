@@ -30,7 +30,7 @@ const SUPERBLOCK: [(usize, usize); 17] = [
     (148, 1),
     (149, 8),
 ];
-const JOURNAL_HEADER: [(usize, usize); 5] = [(16, 8), (24, 8), (32, 8), (40, 4), (44, 1)];
+const JOURNAL_HEADER: [(usize, usize); 6] = [(16, 8), (24, 8), (32, 8), (40, 4), (44, 1), (48, 8)];
 const HEARTBEAT: [(usize, usize); 4] = [(16, 8), (32, 8), (40, 8), (48, 1)];
 const TREE_HEADER: [(usize, usize); 5] = [(16, 1), (17, 1), (18, 2), (20, 2), (22, 2)];
 const STORE_ENTRY: [(usize, usize); 5] = [(0, 8), (16, 4), (20, 2), (22, 1), (23, 1)];

@@ -66,7 +66,8 @@ pub(crate) fn create(device: &Arc<dyn BlockDevice>, options: &CreateOptions, env
     log::sync(&**device, SUPERBLOCK)?;
     // The log is written once now, so that a sparse backing file has its blocks when a commit needs them.
     write_zeros(&**device, geometry.journal_first, geometry.journal_blocks)?;
-    let header = JournalHeader { generation: 0, tail_sequence: 1, tail_position: 0, tail_chain: 0, clean: true };
+    let header =
+        JournalHeader { generation: 0, tail_sequence: 1, tail_position: 0, tail_chain: 0, clean: true, run: 0 };
     for slot in 0..HEADER_SLOTS {
         let at = geometry.journal_first.plus(slot);
         write_one(&**device, at, &header.encode(superblock.pool_tag(), at))?;
@@ -118,7 +119,7 @@ fn make_root(
     environment: &Environment,
 ) -> Result<()> {
     let open = OpenOptions { background: false, ..OpenOptions::default() };
-    let engine = Engine::assemble(Arc::clone(device), superblock.clone(), open, environment.clone())?;
+    let engine = Engine::assemble(Arc::clone(device), superblock.clone(), open, environment.clone(), None)?;
     let now = environment.clock.now();
     engine.run(Privilege::Freeing, |op| {
         let root = tree::create(op)?;

@@ -17,10 +17,17 @@
 //!
 //! Reading a pool needs no leave, so an opening does not wait for step 3: the first write does ([`super::fence`]).
 //!
+//! **The trace.** Before its first write an opening puts its number into the journal's header, and makes that durable:
+//! whoever opened the pool later and changed anything can be told from it, even if his mark is gone.
+//!
 //! **Keeping it.** Each write asks whether the last mark is fresh: no other host has then watched it for long enough to
 //! take the pool. A host that was suspended, or whose storage hung, finds its mark stale and goes through steps 2 and 3
-//! again before it writes anything. If another mark is there it was thought dead and replaced, and it stops; also if its
-//! own mark may have been written over another one, for the pool may have changed under it.
+//! again before it writes anything. If another mark is there it was thought dead and replaced, and it stops.
+//!
+//! If its own mark arrived late, it may lie over that of a host that had taken the pool meanwhile. That one stops within
+//! [`WATCH`], but may have changed the pool, and what this host has in memory would be wrong. So it writes nothing for so
+//! long and then looks for a trace: with its own as the newest it goes on, otherwise it stops. A disk that does not answer
+//! for some seconds costs a pause, not the pool.
 //!
 //! This holds while a write that was begun by a host that was sure takes less than [`WATCH`] minus [`SURE`], and clocks of
 //! hosts run at rates that differ by less than a fifth.
@@ -29,14 +36,18 @@
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onefold_block::{AlignedBuffer, BlockDevice, Clock, Random};
 
+use super::group_init::write_error;
 use crate::error::{PoolError, Result};
-use crate::format::geometry::HEARTBEAT;
+use crate::format::geometry::{Geometry, HEARTBEAT};
 use crate::format::heartbeat::{Heartbeat, HostId};
+use crate::format::journal::{HEADER_SLOTS, JournalHeader};
+use crate::format::superblock::Superblock;
+use crate::journal::{log, replay};
 use crate::options::Environment;
 use crate::sync::Mutex;
 
@@ -50,8 +61,10 @@ const SURE: Duration = Duration::from_secs(8);
 const LATE: Duration = Duration::from_millis(250);
 /// How long after it was written a mark that may have rivals is looked at again.
 const SETTLE: Duration = Duration::from_millis(500);
-/// How often a mark is written over again if the storage answers late.
+/// How often an opening writes its mark over again if the storage answers late.
 const TRIES_MAX: u32 = 3;
+/// The same for one that has the pool open: five minutes at least.
+const OUTLAST_TRIES_MAX: u32 = 30;
 /// How many steps are taken to make sure that the pool is held; three are enough where the storage answers in time.
 const STEPS_MAX: u32 = 9;
 const _: () = assert!(LATE.as_millis() < SETTLE.as_millis(), "whoever read before has written before the second look");
@@ -60,11 +73,18 @@ const _: () = assert!(2 * BEAT_INTERVAL.as_secs() <= SURE.as_secs() && SURE.as_s
 /// What one opening has to do with the mark.
 pub(crate) struct Pulse {
     device: Arc<dyn BlockDevice>,
+    geometry: Geometry,
     pool_tag: u32,
+    /// Number of this opening.
+    run: u64,
+    /// The journal's header as it was found; `None` if it is damaged.
+    found: Option<JournalHeader>,
     clock: Arc<dyn Clock>,
     held: Mutex<Held>,
     /// Until when nobody else can have the pool, in microseconds of the clock. 0 before that is known.
     sure_until: AtomicU64,
+    /// Whether the trace is on the device.
+    has_left_trace: AtomicBool,
     /// What is read and written, one block: where memory is short, a beat must not wait for more of it.
     buffer: Mutex<AlignedBuffer>,
 }
@@ -85,17 +105,22 @@ impl Pulse {
     /// [`PoolError::InUse`] if another host has it open; device errors.
     pub(crate) fn acquire(
         device: &Arc<dyn BlockDevice>,
-        pool_tag: u32,
+        superblock: &Superblock,
         host: HostId,
         environment: &Environment,
     ) -> Result<Pulse> {
-        let mark = Heartbeat { host, run: random_number(&*environment.random)?, beat: 0, held: true, sure: false };
-        let pulse = Pulse {
+        let run = random_number(&*environment.random)?;
+        let mark = Heartbeat { host, run, beat: 0, held: true, sure: false };
+        let mut pulse = Pulse {
             device: Arc::clone(device),
-            pool_tag,
+            geometry: superblock.geometry,
+            pool_tag: superblock.pool_tag(),
+            run,
+            found: None,
             clock: Arc::clone(&environment.clock),
             held: Mutex::new(Held { mark, written: None, settles: None }),
             sure_until: AtomicU64::new(0),
+            has_left_trace: AtomicBool::new(false),
             buffer: Mutex::new(AlignedBuffer::zeroed(1)),
         };
         let mut seen = pulse.clock.monotonic();
@@ -109,6 +134,8 @@ impl Pulse {
             }
         }
         pulse.claim(seen)?;
+        // From here on nobody else changes the pool, or this host never becomes sure.
+        pulse.found = pulse.journal_header()?;
         Ok(pulse)
     }
 
@@ -126,6 +153,55 @@ impl Pulse {
             held.mark.beat += 1;
         }
         Err(too_slow())
+    }
+
+    /// Returns the number of this opening.
+    pub(crate) fn run(&self) -> u64 {
+        self.run
+    }
+
+    /// Returns the generation that the trace has as a header slot; the next one that is written must have a higher one.
+    pub(crate) fn trace_generation(&self) -> u64 {
+        self.found.map_or(0, |found| found.generation + 1)
+    }
+
+    /// Returns the journal's header; `None` if it is damaged.
+    fn journal_header(&self) -> Result<Option<JournalHeader>> {
+        match replay::read_header(&*self.device, &self.geometry, self.pool_tag) {
+            Ok(header) => Ok(Some(header)),
+            Err(PoolError::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the trace: the header as it was found, with the number of this opening, into the slot that is not the newest.
+    /// Durable before anything else is written: a later header goes over the one that was found.
+    fn leave_trace(&self) -> Result<()> {
+        if let Some(found) = self.found {
+            let trace = JournalHeader { generation: self.trace_generation(), clean: false, run: self.run, ..found };
+            let at = self.geometry.journal_first.plus(trace.generation % HEADER_SLOTS);
+            let bytes = AlignedBuffer::copy_of(&trace.encode(self.pool_tag, at));
+            self.device.write(at, &bytes).map_err(|source| write_error(at, source))?;
+            log::sync(&*self.device, at)?;
+        }
+        self.has_left_trace.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Refuses a pool that another opening may have changed since this one read it.
+    fn expect_unchanged(&self) -> Result<()> {
+        let newest = self.journal_header()?;
+        let is_unchanged = match newest {
+            Some(newest) if self.has_left_trace.load(Ordering::Acquire) => newest.run == self.run,
+            Some(_) => newest == self.found,
+            None => false,
+        };
+        if is_unchanged {
+            return Ok(());
+        }
+        Err(PoolError::InUse(
+            "another host had it meanwhile: the storage did not answer this one for too long".to_owned(),
+        ))
     }
 
     fn read(&self) -> Result<Option<Heartbeat>> {
@@ -185,15 +261,21 @@ impl Pulse {
         micros(self.clock.monotonic()) < self.sure_until.load(Ordering::Acquire)
     }
 
-    /// Returns when it is sure that no other host has the pool: at once, but for the first time and after a long silence.
+    /// Returns when it is sure that no other host has the pool, and the trace is left: at once, but for the first time and
+    /// after a long silence.
     ///
     /// # Errors
     /// As [`Pulse::beat`].
     pub(crate) fn ensure_held(&self) -> Result<()> {
-        if self.is_sure() {
+        if self.is_sure() && self.has_left_trace.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.make_sure(&mut self.held.lock())
+        let mut held = self.held.lock();
+        self.make_sure(&mut held)?;
+        if !self.has_left_trace.load(Ordering::Acquire) {
+            self.leave_trace()?;
+        }
+        Ok(())
     }
 
     fn make_sure(&self, held: &mut Held) -> Result<()> {
@@ -237,8 +319,24 @@ impl Pulse {
         if self.put(held, seen)? {
             return Ok(());
         }
-        // Another host may have changed the pool meanwhile: what this one has in memory is old then.
-        Err(PoolError::InUse("this host or its storage did not answer for too long".to_owned()))
+        self.outlast(held)
+    }
+
+    /// Goes on after the own mark was written late, if no other host has changed the pool meanwhile.
+    fn outlast(&self, held: &mut Held) -> Result<()> {
+        for _ in 0..OUTLAST_TRIES_MAX {
+            // Whoever relied on a mark that the own one has hidden has stopped then, and his trace has arrived.
+            self.clock.sleep(WATCH);
+            self.expect_unchanged()?;
+            let seen = self.clock.monotonic();
+            self.expect_own(held)?;
+            held.mark.beat += 1;
+            held.mark.sure = false;
+            if self.put(held, seen)? {
+                return Ok(());
+            }
+        }
+        Err(too_slow())
     }
 
     /// Gives the pool free.

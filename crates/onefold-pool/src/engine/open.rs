@@ -169,7 +169,7 @@ impl Engine {
         // Before the journal is read: recovery must not watch another host write to it.
         let pulse = match options.host {
             Some(host) if !options.read_only => {
-                Some(Arc::new(Pulse::acquire(&device, superblock.pool_tag(), host, &environment)?))
+                Some(Arc::new(Pulse::acquire(&device, &superblock, host, &environment)?))
             }
             _ => None,
         };
@@ -180,8 +180,7 @@ impl Engine {
         if !options.read_only {
             renew_outgrown(&*device, &superblock)?;
         }
-        let mut engine = Engine::assemble(device, superblock, options, environment)?;
-        engine.pulse = pulse;
+        let engine = Engine::assemble(device, superblock, options, environment, pulse)?;
         if !engine.options.read_only {
             engine.take_saved_filter()?;
         }
@@ -197,9 +196,14 @@ impl Engine {
         superblock: Superblock,
         options: OpenOptions,
         environment: Environment,
+        pulse: Option<Arc<Pulse>>,
     ) -> Result<Engine> {
         let (geometry, pool_tag) = (superblock.geometry, superblock.pool_tag());
-        let replayed = replay::replay(&*device, &geometry, pool_tag)?;
+        let mut replayed = replay::replay(&*device, &geometry, pool_tag)?;
+        if let Some(pulse) = &pulse {
+            // It is written before the log is, though perhaps not yet.
+            replayed.position.generation = replayed.position.generation.max(pulse.trace_generation());
+        }
         let plan = MemoryPlan::new(options.memory_bytes, geometry.total_blocks);
         let log_bytes = usize::try_from(log::log_blocks(&geometry)).unwrap_or(usize::MAX) * onefold_block::BLOCK_BYTES;
         let mut meta = Meta {
@@ -222,7 +226,7 @@ impl Engine {
         let activity = Activity::default();
         activity.add(Counter::Replayed, replayed.transaction_count);
         activity.add(Counter::ReplayedBytes, replayed.position.used * onefold_block::block::BLOCK_BYTES_U64);
-        let committer = take_in(&mut meta, replayed);
+        let committer = take_in(&mut meta, replayed, pulse.as_ref().map_or(0, |pulse| pulse.run()));
         load_state(&*device, &mut meta)?;
         // The group that was begun last is most likely to have room.
         meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
@@ -246,14 +250,14 @@ impl Engine {
             group_init: Mutex::new(()),
             indexer: Mutex::new(index::Stage::default()),
             demand: AtomicU64::new(0),
-            pulse: None,
+            pulse,
             wake: Wake::default(),
         })
     }
 }
 
 /// Puts what recovery found into the cache, as content that is committed but not in place.
-fn take_in(meta: &mut Meta, replayed: Replayed) -> Committer {
+fn take_in(meta: &mut Meta, replayed: Replayed, run: u64) -> Committer {
     let durable = replayed.next_sequence - 1;
     let mut home = std::collections::BTreeMap::new();
     for (block, bytes) in replayed.blocks {
@@ -268,7 +272,7 @@ fn take_in(meta: &mut Meta, replayed: Replayed) -> Committer {
     for &block in &replayed.forgotten {
         meta.groups.set_busy(block);
     }
-    let log = Log::new(&meta.geometry, meta.pool_tag, replayed.position);
+    let log = Log::new(&meta.geometry, meta.pool_tag, replayed.position, run);
     Committer::new(log, durable, home, replayed.forgotten.into_iter().collect())
 }
 

@@ -59,7 +59,7 @@ fn nearly_full(groups: u64) -> (Arc<FaultyDevice<MemoryDevice>>, Engine) {
     header::seal(&mut state);
     device.write(STATE, &state).unwrap();
     let options = OpenOptions { background: false, memory_bytes: MEMORY_BYTES, ..OpenOptions::default() };
-    let engine = Engine::assemble(seam, superblock, options, environment()).unwrap();
+    let engine = Engine::assemble(seam, superblock, options, environment(), None).unwrap();
     (device, engine)
 }
 

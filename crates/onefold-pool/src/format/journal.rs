@@ -10,6 +10,7 @@
 //! | 32..40 | tail position | where it begins: block index in the log                     |
 //! | 40..44 | tail chain    | `chain` of that transaction                                 |
 //! | 44     | clean         | 1: closed properly, nothing follows                         |
+//! | 48..56 | run           | the opening that wrote it, as in its heartbeat; 0: none     |
 //!
 //! **Transaction**: whole blocks, wrapping at the log's end. It opens with
 //!
@@ -69,6 +70,8 @@ pub struct JournalHeader {
     pub tail_chain: u32,
     /// The pool was closed properly.
     pub clean: bool,
+    /// Random number of the opening that wrote it, as in its heartbeat; 0 if it gave none.
+    pub run: u64,
 }
 
 impl JournalHeader {
@@ -81,6 +84,7 @@ impl JournalHeader {
         put_u64(&mut bytes, 32, self.tail_position);
         put_u32(&mut bytes, 40, self.tail_chain);
         bytes[44] = u8::from(self.clean);
+        put_u64(&mut bytes, 48, self.run);
         header::seal(&mut bytes);
         bytes
     }
@@ -98,6 +102,7 @@ impl JournalHeader {
             tail_position: get_u64(bytes, 32),
             tail_chain: get_u32(bytes, 40),
             clean: bytes[44] == 1,
+            run: get_u64(bytes, 48),
         };
         let sound = found.tail_position < log_blocks
             && (1..GENERATION_MAX).contains(&found.tail_sequence)
@@ -383,7 +388,8 @@ mod tests {
 
     #[test]
     fn a_header_slot_survives_its_encoding() {
-        let header = JournalHeader { generation: 4, tail_sequence: 9, tail_position: 17, tail_chain: 3, clean: true };
+        let header =
+            JournalHeader { generation: 4, tail_sequence: 9, tail_position: 17, tail_chain: 3, clean: true, run: 8 };
         let bytes = header.encode(5, BlockNo(200));
         assert_eq!(JournalHeader::decode(&bytes, 5, BlockNo(200), 18), Ok(header));
         assert!(JournalHeader::decode(&bytes, 5, BlockNo(200), 17).is_err());
@@ -394,8 +400,9 @@ mod tests {
     /// one to it and panicked.
     #[test]
     fn a_generation_that_cannot_be_added_to_is_refused() {
-        let header =
-            JournalHeader { generation: u64::MAX, tail_sequence: 9, tail_position: 0, tail_chain: 3, clean: true };
+        let sound =
+            JournalHeader { generation: 4, tail_sequence: 9, tail_position: 0, tail_chain: 3, clean: true, run: 8 };
+        let header = JournalHeader { generation: u64::MAX, ..sound };
         assert!(JournalHeader::decode(&header.encode(5, BlockNo(200)), 5, BlockNo(200), 18).is_err());
     }
 }

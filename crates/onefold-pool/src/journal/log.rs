@@ -13,6 +13,8 @@ pub(crate) struct Log {
     first: BlockNo,
     log_blocks: u64,
     pool_tag: u32,
+    /// The opening that writes it, as header slots name it.
+    run: u64,
     /// Block index where the next transaction begins.
     head: u64,
     /// Blocks between tail and head.
@@ -43,12 +45,13 @@ pub(crate) fn log_blocks(geometry: &Geometry) -> u64 {
 }
 
 impl Log {
-    /// Returns the log of an opened pool.
-    pub(crate) fn new(geometry: &Geometry, pool_tag: u32, position: LogPosition) -> Log {
+    /// Returns the log of a pool that was opened as `run`; 0 if no other host can reach it.
+    pub(crate) fn new(geometry: &Geometry, pool_tag: u32, position: LogPosition, run: u64) -> Log {
         Log {
             first: geometry.journal_first,
             log_blocks: log_blocks(geometry),
             pool_tag,
+            run,
             head: position.head,
             used: position.used,
             chain: position.chain,
@@ -119,6 +122,7 @@ impl Log {
             tail_position: self.head,
             tail_chain: self.chain,
             clean,
+            run: self.run,
         };
         // The slot that is not the newest: a torn write leaves the other one.
         let at = self.first.plus(header.generation % HEADER_SLOTS);

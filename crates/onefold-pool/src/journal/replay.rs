@@ -103,7 +103,11 @@ fn journal_damage(geometry: &Geometry, what: impl Into<String>) -> PoolError {
     PoolError::Damaged { structure: "journal", block: geometry.journal_first, what: what.into() }
 }
 
-fn read_header(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u32) -> Result<JournalHeader> {
+/// Reads the newest header slot.
+///
+/// # Errors
+/// Damage of both; device errors.
+pub(crate) fn read_header(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u32) -> Result<JournalHeader> {
     let mut newest: Option<JournalHeader> = None;
     let mut complaints = Vec::new();
     for slot in 0..HEADER_SLOTS {

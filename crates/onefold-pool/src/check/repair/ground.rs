@@ -31,7 +31,7 @@ pub(super) fn settle(device: &dyn BlockDevice, superblock: &Superblock, ground: 
         write(at, &[0; BLOCK_BYTES])?;
     }
     log::sync(device, superblock.geometry.journal_first)?;
-    let mut log = Log::new(&superblock.geometry, superblock.pool_tag(), ground.position);
+    let mut log = Log::new(&superblock.geometry, superblock.pool_tag(), ground.position, 0);
     // Twice, so that both header slots are good.
     log.move_tail(device, ground.next_sequence, false)?;
     log.move_tail(device, ground.next_sequence, false)

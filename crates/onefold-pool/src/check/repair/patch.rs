@@ -43,7 +43,7 @@ impl<'a> Patch<'a> {
             device,
             reader: Reader::new(device, pool_tag, geometry.total_blocks, Arc::default()),
             dirty: BTreeMap::new(),
-            log: Log::new(&geometry, pool_tag, replayed.position),
+            log: Log::new(&geometry, pool_tag, replayed.position, 0),
             next_sequence: replayed.next_sequence,
             pool_tag,
             free: Vec::new(),

@@ -10,12 +10,46 @@ use onefold_block::random::SeededRandom;
 use onefold_block::{BlockDevice, BlockNo, Clock, Timestamp};
 use parking_lot::{Condvar, Mutex};
 
-use super::{BEAT_INTERVAL, Pulse};
+use super::{BEAT_INTERVAL, Pulse, WATCH};
 use crate::error::PoolError;
+use crate::format::geometry::{Geometry, HEARTBEAT};
 use crate::format::heartbeat::Heartbeat;
+use crate::format::journal::{HEADER_SLOTS, JournalHeader};
+use crate::format::superblock::Superblock;
 use crate::options::Environment;
+use crate::{Dedup, StorePlacement};
 
-const TAG: u32 = 7;
+const BLOCKS: u64 = 4096;
+
+fn superblock() -> Superblock {
+    Superblock {
+        generation: 1,
+        uuid: [9; 16],
+        key: [8; 32],
+        label: String::new(),
+        dedup: Dedup::On,
+        geometry: Geometry::plan(BLOCKS, None, StorePlacement::InGroups).expect("the least pool"),
+        created: Timestamp::default(),
+    }
+}
+
+/// Writes a header slot as the opening `run` does when it moves the journal's tail.
+fn move_tail(device: &dyn BlockDevice, generation: u64, run: u64) {
+    let (geometry, tag) = (superblock().geometry, superblock().pool_tag());
+    let at = geometry.journal_first.plus(generation % HEADER_SLOTS);
+    let header =
+        JournalHeader { generation, tail_sequence: 1 + generation, tail_position: 0, tail_chain: 0, clean: false, run };
+    device.write(at, &header.encode(tag, at)).expect("writes");
+}
+
+/// Storage with a pool, as far as openings that only beat can tell.
+fn new_storage() -> Arc<MemoryDevice> {
+    let storage = Arc::new(MemoryDevice::new(BLOCKS));
+    for generation in 0..HEADER_SLOTS {
+        move_tail(&*storage, generation, 0);
+    }
+    storage
+}
 
 /// Time for some hosts, one of which runs at a time.
 struct World {
@@ -140,10 +174,9 @@ impl BlockDevice for Host {
         Ok(())
     }
 
-    /// The writes of a host that is sure take as long as they may, those of others as long as they like.
+    /// Marks take as long as they like, all else that is written as long as it may.
     fn write(&self, first: BlockNo, from: &[u8]) -> std::io::Result<()> {
-        let mark = Heartbeat::decode(from.try_into().expect("one block"), TAG).expect("only marks are written");
-        let bound = if mark.sure { Duration::from_millis(900) } else { Duration::MAX };
+        let bound = if first == HEARTBEAT { Duration::MAX } else { Duration::from_millis(900) };
         self.pass(self.latency().min(bound));
         self.storage.write(first, from)?;
         self.pass(self.latency().min(bound));
@@ -165,6 +198,8 @@ struct Session {
     host: usize,
     first: Duration,
     last: Duration,
+    /// How often it went on after its mark was so late that another host could have been there.
+    outlasted: u32,
 }
 
 /// Opens the pool, writes to it for a while, now and then says nothing for long, and closes it or crashes.
@@ -172,19 +207,31 @@ fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
     let environment = host.environment(run);
     let device: Arc<dyn BlockDevice> = host.clone();
     let identity = [u8::try_from(host.number).expect("few hosts") + 1; 16];
-    let pulse = Pulse::acquire(&device, TAG, identity, &environment).ok()?;
+    let pulse = Pulse::acquire(&device, &superblock(), identity, &environment).ok()?;
+    let mut generation = pulse.trace_generation();
     let mut session: Option<Session> = None;
     for _ in 0..host.random.below(12) {
         if pulse.ensure_held().is_err() {
             return session;
         }
         let first = session.map_or(host.world.now(), |session| session.first);
-        host.pass(Duration::from_millis(host.random.below(1500)));
-        session = Some(Session { host: host.number, first, last: host.world.now() });
+        if host.random.below(3) == 0 {
+            generation += 1;
+            move_tail(&*device, generation, pulse.run());
+        } else {
+            host.pass(Duration::from_millis(host.random.below(1500)));
+        }
+        let outlasted = session.map_or(0, |session| session.outlasted);
+        session = Some(Session { host: host.number, first, last: host.world.now(), outlasted });
         let silence = if host.random.below(10) == 0 { 15_000 } else { host.random.below(4000) };
         host.pass(Duration::from_millis(silence));
-        if host.random.below(2) == 0 && pulse.beat().is_err() {
-            return session;
+        if host.random.below(2) == 0 {
+            let began = host.world.now();
+            if pulse.beat().is_err() {
+                return session;
+            }
+            let is_outlasted = host.world.now() - began > WATCH;
+            session = session.map(|found| Session { outlasted: found.outlasted + u32::from(is_outlasted), ..found });
         }
     }
     if host.random.below(2) == 0 {
@@ -196,7 +243,7 @@ fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
 /// Lets some hosts open one pool again and again. Returns their sessions.
 fn simulate(hosts: usize, seed: u64) -> Vec<Session> {
     let world = World::new(hosts);
-    let storage = Arc::new(MemoryDevice::new(2));
+    let storage = new_storage();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..hosts)
             .map(|number| {
@@ -223,7 +270,7 @@ fn simulate(hosts: usize, seed: u64) -> Vec<Session> {
 /// Two hosts that opened a pool in the same instant both had it for a beat.
 #[test]
 fn two_hosts_never_write_to_one_pool_at_the_same_time() {
-    let mut changes = 0;
+    let (mut changes, mut outlasted) = (0, 0);
     for seed in 0..1500 {
         let mut sessions = simulate(2 + usize::try_from(seed % 2).expect("0 or 1"), seed);
         sessions.sort_by_key(|session| session.first);
@@ -232,13 +279,15 @@ fn two_hosts_never_write_to_one_pool_at_the_same_time() {
             assert!(before.last < after.first, "seed {seed}: {before:?} and {after:?} overlap");
             changes += u64::from(before.host != after.host);
         }
+        outlasted += sessions.iter().map(|session| session.outlasted).sum::<u32>();
     }
     assert!(changes > 300, "the pool passed from host to host only {changes} times");
+    assert!(outlasted > 100, "only {outlasted} times a host went on after its storage had stalled");
 }
 
 /// Storage and a clock that take no time.
 fn at_once() -> (Arc<dyn BlockDevice>, Arc<ManualClock>) {
-    (Arc::new(MemoryDevice::new(2)), Arc::default())
+    (new_storage(), Arc::default())
 }
 
 fn environment(clock: &Arc<ManualClock>, seed: u64) -> Environment {
@@ -249,13 +298,13 @@ fn environment(clock: &Arc<ManualClock>, seed: u64) -> Environment {
 fn a_living_host_keeps_others_out_and_a_dead_one_does_not() {
     for beats in [true, false] {
         let world = World::new(2);
-        let storage = Arc::new(MemoryDevice::new(2));
+        let storage = new_storage();
         let [first, second] = [0, 1].map(|number| Host::new(&world, number, &storage, 77 + number as u64));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 first.world.wait_to_begin(0);
                 let device: Arc<dyn BlockDevice> = first.clone();
-                let pulse = Pulse::acquire(&device, TAG, [1; 16], &first.environment(0)).unwrap();
+                let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &first.environment(0)).unwrap();
                 for _ in 0..10 {
                     first.pass(BEAT_INTERVAL);
                     if beats {
@@ -268,7 +317,7 @@ fn a_living_host_keeps_others_out_and_a_dead_one_does_not() {
                 second.world.wait_to_begin(1);
                 second.pass(Duration::from_secs(8));
                 let device: Arc<dyn BlockDevice> = second.clone();
-                match Pulse::acquire(&device, TAG, [2; 16], &second.environment(0)) {
+                match Pulse::acquire(&device, &superblock(), [2; 16], &second.environment(0)) {
                     Ok(pulse) if !beats => pulse.ensure_held().unwrap(),
                     Err(PoolError::InUse(_)) if beats => {}
                     other => panic!("the first one beats: {beats}, {:?}", other.map(|_| ())),
@@ -283,10 +332,10 @@ fn a_living_host_keeps_others_out_and_a_dead_one_does_not() {
 #[test]
 fn a_host_that_was_replaced_finds_out_before_it_writes() {
     let (device, clock) = at_once();
-    let first = Pulse::acquire(&device, TAG, [1; 16], &environment(&clock, 1)).unwrap();
+    let first = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, 1)).unwrap();
     first.ensure_held().unwrap();
     clock.sleep(Duration::from_secs(60));
-    let second = Pulse::acquire(&device, TAG, [2; 16], &environment(&clock, 2)).unwrap();
+    let second = Pulse::acquire(&device, &superblock(), [2; 16], &environment(&clock, 2)).unwrap();
     assert!(matches!(first.ensure_held(), Err(PoolError::InUse(_))));
     assert!(matches!(first.beat(), Err(PoolError::InUse(_))));
     assert!(first.release().is_err(), "what is another's is not given free");
@@ -296,7 +345,7 @@ fn a_host_that_was_replaced_finds_out_before_it_writes() {
 #[test]
 fn a_host_that_slept_and_was_not_replaced_goes_on() {
     let (device, clock) = at_once();
-    let pulse = Pulse::acquire(&device, TAG, [1; 16], &environment(&clock, 1)).unwrap();
+    let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, 1)).unwrap();
     for _ in 0..3 {
         clock.sleep(Duration::from_secs(3600));
         pulse.ensure_held().unwrap();
@@ -308,7 +357,7 @@ fn opening_waits_for_nobody_and_the_first_write_for_half_a_second() {
     let (device, clock) = at_once();
     for (run, held_before) in [false, true].into_iter().enumerate() {
         let began = clock.monotonic();
-        let pulse = Pulse::acquire(&device, TAG, [1; 16], &environment(&clock, run as u64)).unwrap();
+        let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, run as u64)).unwrap();
         let opened = clock.monotonic();
         assert!(opened - began < Duration::from_millis(1), "held by this host before: {held_before}");
         pulse.ensure_held().unwrap();
@@ -317,4 +366,92 @@ fn opening_waits_for_nobody_and_the_first_write_for_half_a_second() {
         pulse.ensure_held().unwrap();
         assert!(clock.monotonic() - written < Duration::from_millis(1), "and the others for nothing");
     }
+}
+
+/// Storage that does not answer to one write of a mark for some seconds, in which other things happen.
+struct Stalling<F> {
+    storage: Arc<MemoryDevice>,
+    clock: Arc<ManualClock>,
+    meanwhile: Mutex<Option<F>>,
+}
+
+impl<F: FnOnce() + Send> BlockDevice for Stalling<F> {
+    fn block_count(&self) -> std::io::Result<u64> {
+        self.storage.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> std::io::Result<()> {
+        self.storage.read(first, into)
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> std::io::Result<()> {
+        let is_late = first == HEARTBEAT && self.clock.monotonic() > Duration::from_secs(60);
+        if let Some(meanwhile) = is_late.then(|| self.meanwhile.lock().take()).flatten() {
+            self.clock.sleep(Duration::from_secs(1));
+            meanwhile();
+        }
+        self.storage.write(first, from)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _first: BlockNo, _count: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Opens a pool, lets its storage stall while `meanwhile` happens, and returns what the next beat says and what it took.
+fn beat_late(
+    meanwhile: impl FnOnce(&Arc<dyn BlockDevice>, &Environment) + Send + 'static,
+) -> (crate::Result<()>, Duration) {
+    let (storage, clock) = (new_storage(), Arc::<ManualClock>::default());
+    let (seam, others): (Arc<dyn BlockDevice>, _) = (storage.clone(), environment(&clock, 2));
+    let meanwhile = Mutex::new(Some(move || meanwhile(&seam, &others)));
+    let device: Arc<dyn BlockDevice> = Arc::new(Stalling { storage, clock: Arc::clone(&clock), meanwhile });
+    let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, 1)).unwrap();
+    pulse.ensure_held().unwrap();
+    clock.sleep(Duration::from_secs(100));
+    let began = clock.monotonic();
+    let beaten = pulse.beat();
+    let took = clock.monotonic() - began;
+    if beaten.is_ok() {
+        pulse.ensure_held().unwrap();
+        let waited = clock.monotonic() - began - took;
+        assert!(waited < Duration::from_millis(1), "the next write waits for nothing: {waited:?}");
+    }
+    (beaten, took)
+}
+
+/// What was wrong: a disk that did not answer for some seconds stopped the pool, and with it every machine on it, on hosts
+/// without any neighbour too.
+#[test]
+fn storage_that_stalls_costs_a_pause_and_not_the_pool() {
+    let (beaten, took) = beat_late(|_, _| ());
+    beaten.unwrap();
+    assert!((WATCH..WATCH * 2).contains(&took), "{took:?}");
+}
+
+#[test]
+fn a_host_that_stalled_finds_the_trace_of_one_whose_mark_it_has_hidden() {
+    for is_closed in [false, true] {
+        let (beaten, _) = beat_late(move |device, environment| {
+            let pulse = Pulse::acquire(device, &superblock(), [2; 16], environment).unwrap();
+            pulse.ensure_held().unwrap();
+            if is_closed {
+                pulse.release().unwrap();
+            }
+        });
+        let error = beaten.unwrap_err().to_string();
+        assert!(error.contains("another host had it meanwhile"), "{error}");
+    }
+}
+
+#[test]
+fn a_host_that_stalled_goes_on_if_the_one_that_came_changed_nothing() {
+    let (beaten, _) = beat_late(|device, environment| {
+        drop(Pulse::acquire(device, &superblock(), [2; 16], environment).unwrap());
+    });
+    beaten.unwrap();
 }
