@@ -69,27 +69,33 @@ class SmallWritesRow(OneLineRow):
 
 
 class FsyncRow(OneLineRow):
-    """Writes of 4 KiB to random places of a file, each followed by fsync before the next."""
+    """Writes of 4 KiB to random places, each followed by fsync before the next; a file for each writer, as machines
+    have their disks, or one for all."""
 
-    def __init__(self, writers):
-        title = f"fsync'd 4 KiB random writes, {writers} writer{'s in one file' if writers > 1 else ''}"
-        super().__init__(f"fsync-write-{writers}", title, "op/s", goal="0.5x / 1.0x")
+    def __init__(self, name, what, goal, writers=1, files=1):
+        super().__init__(name, f"fsync'd 4 KiB random writes, {what}", "op/s", goal=goal)
         self.writers = writers
+        self.names = [f"{NAME}.{number}" for number in range(files)]
 
     def prepare(self, side, settings):
-        side.client("write", side.path(NAME), bytes=settings.fsync_file_bytes, seed=seed_of(0, use=3))
+        for number, name in enumerate(self.names):
+            length = settings.fsync_file_bytes // len(self.names)
+            side.client("write", side.path(name), bytes=length, seed=seed_of(number, use=3))
 
     def measure(self, side, settings, round_no):
+        number = "$jobnum" if len(self.names) > 1 else "0"
         job, cost = fio(
-            side, "randwrite", round_no, settings.fsync_seconds, ioengine="psync", fsync=1, numjobs=self.writers
-        )
+            side, "randwrite", round_no, settings.fsync_seconds, filename=None,
+            filename_format=f"{side.path(NAME)}.{number}", size=settings.fsync_file_bytes // len(self.names),
+            ioengine="psync", fsync=1, numjobs=self.writers,
+        )  # fmt: skip
         expect_unique(cost, self.name)
         sample = rate(job, "write", cost)
         sample.more["fsync_p99_ms"] = job["sync"]["lat_ns"].get("percentile", {}).get("99.000000", 0) / 1e6
         return {self.name: sample}
 
     def finish(self, side, settings):
-        side.remove(NAME)
+        side.remove(*self.names)
 
 
 def fio(side, mode, round_no, seconds, **options):
@@ -115,7 +121,7 @@ def fio_command(side, mode, round_no, seconds, **options):
     }
     if seconds is not None:
         defaults["runtime"] = seconds
-    words = as_words(defaults | options)
+    words = as_words({name: value for name, value in (defaults | options).items() if value is not None})
     return ["fio", "--name=bench", f"--rw={mode}", *words, "--group_reporting", "--output-format=json"]
 
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_export::control::{ControlClient, ControlError, FailureKind, ScrubReport};
 use onefold_pool::{FileStat, PoolStat};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 
 use super::names::PoolPath;
 use super::{COPY_MODE_MAX, Draft, Finding, Findings, Kind, Store};
@@ -235,7 +235,17 @@ impl MountedDraft {
     fn create(directory: &Path, mode: u16) -> io::Result<MountedDraft> {
         let number = DRAFT_COUNT.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!(".onefold-new-{}-{number}", std::process::id()));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(u32::from(mode)).open(&path)?;
+        // A way through the kernel's page cache costs more than storing what is there already. FUSE takes any offset and
+        // length for direct I/O.
+        let direct = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open(2)");
+        let create = |flags| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(true).mode(u32::from(mode)).custom_flags(flags).open(&path)
+        };
+        let file = create(direct).or_else(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => create(0),
+            _ => Err(error),
+        })?;
         Ok(MountedDraft { file, path: Some(path) })
     }
 
