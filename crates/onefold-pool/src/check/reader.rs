@@ -47,6 +47,8 @@ pub(super) struct Reader<'a> {
     overlay: Arc<BTreeMap<BlockNo, Box<BlockBytes>>>,
     kept: BlockMap<Box<BlockBytes>>,
     kept_order: VecDeque<BlockNo>,
+    /// Where runs are read to.
+    buffer: AlignedBuffer,
     /// Blocks read so far.
     pub(super) blocks_read: u64,
 }
@@ -59,7 +61,8 @@ impl<'a> Reader<'a> {
         overlay: Arc<BTreeMap<BlockNo, Box<BlockBytes>>>,
     ) -> Reader<'a> {
         let (kept, kept_order) = (BlockMap::default(), VecDeque::new());
-        Reader { device, pool_tag, total_blocks, overlay, kept, kept_order, blocks_read: 0 }
+        let buffer = AlignedBuffer::zeroed(0);
+        Reader { device, pool_tag, total_blocks, overlay, kept, kept_order, buffer, blocks_read: 0 }
     }
 
     /// Returns a block that must be of that kind, or what is wrong with it.
@@ -90,11 +93,13 @@ impl<'a> Reader<'a> {
         count: usize,
         kind: BlockKind,
     ) -> Vec<Result<Box<BlockBytes>, String>> {
-        let mut buffer = AlignedBuffer::zeroed(count);
-        let whole = self.device.read(first, &mut buffer);
+        if self.buffer.block_count() < count {
+            self.buffer = AlignedBuffer::zeroed(count);
+        }
+        let whole = self.device.read(first, &mut self.buffer[..count * BLOCK_BYTES]);
         self.blocks_read += count as u64;
         let mut blocks = Vec::with_capacity(count);
-        for (offset, place) in (0..).zip(buffer.blocks_mut()) {
+        for (offset, place) in (0..).zip(self.buffer.blocks_mut().take(count)) {
             let at = first.plus(offset);
             let bytes = match (self.overlay.get(&at), &whole) {
                 (Some(bytes), _) => bytes.clone(),

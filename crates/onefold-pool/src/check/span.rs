@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use onefold_block::BlockNo;
+use onefold_block::zero::is_zero;
 
 use super::context::Context;
 use super::findings::Findings;
@@ -88,6 +89,10 @@ pub(super) struct Span {
     first: u64,
     blocks: Vec<Counted>,
 }
+
+/// [`ENTRIES_PER_STORE_PAGE`], as an index.
+const ENTRIES_PER_PAGE: usize = 170;
+const _: () = assert!(ENTRIES_PER_PAGE as u64 == ENTRIES_PER_STORE_PAGE);
 
 /// Checks all groups in use and all references.
 pub(super) fn check_all(context: &mut Context<'_>, listed: &Listed) -> Result<Sums, CheckError> {
@@ -378,6 +383,16 @@ fn check_agreement(
     }
 }
 
+/// Tells whether any bit of a bitmap block is set from bit `first` on.
+fn is_any_set(bitmap: &BlockBytes, first: u64) -> bool {
+    let first = usize::try_from(first.min(BITS_PER_BITMAP_BLOCK)).expect("below 2^15");
+    let bytes = &bitmap[HEADER_BYTES + first / 8..];
+    match bytes.split_first() {
+        Some((partial, rest)) => partial >> (first % 8) != 0 || !is_zero(rest),
+        None => false,
+    }
+}
+
 /// Checks that nothing is said of blocks past the group's end.
 fn check_beyond_end(
     findings: &mut Findings,
@@ -387,17 +402,20 @@ fn check_beyond_end(
     pages: &[Result<Box<BlockBytes>, String>],
 ) {
     let end = geometry.group_blocks(group);
-    if (end..BITMAP_BLOCKS * BITS_PER_BITMAP_BLOCK).any(|within| bit(bitmaps, within) == Some(true)) {
+    if bitmaps.iter().zip(0..).any(|(bitmap, index)| {
+        bitmap.as_ref().is_ok_and(|bytes| is_any_set(bytes, end.saturating_sub(index * BITS_PER_BITMAP_BLOCK)))
+    }) {
         let at = geometry.bitmap_block(group, BITMAP_BLOCKS - 1);
         findings.tell("bitmap", Some(at), format!("blocks past the end of block group {group} are marked as used"));
     }
-    let beyond = (end..STORE_PAGES_PER_GROUP * ENTRIES_PER_STORE_PAGE).find(|within| {
-        let page = &pages[usize::try_from(within / ENTRIES_PER_STORE_PAGE).expect("below 193")];
-        let index = usize::try_from(within % ENTRIES_PER_STORE_PAGE).expect("below 170");
-        page.as_ref().is_ok_and(|bytes| bytes[store_page::entry_range(index)].iter().any(|byte| *byte != 0))
+    let beyond = (0..STORE_PAGES_PER_GROUP).zip(pages).find(|(number, page)| {
+        let first = end.saturating_sub(number * ENTRIES_PER_STORE_PAGE).min(ENTRIES_PER_STORE_PAGE);
+        let first = usize::try_from(first).expect("at most 170");
+        let entries = store_page::entries_range(first, ENTRIES_PER_PAGE - first);
+        page.as_ref().is_ok_and(|bytes| !is_zero(&bytes[entries]))
     });
-    if let Some(within) = beyond {
-        let at = geometry.store_page(group, within / ENTRIES_PER_STORE_PAGE);
+    if let Some((number, _)) = beyond {
+        let at = geometry.store_page(group, number);
         findings.tell("fingerprint store", Some(at), format!("there are entries past the end of block group {group}"));
     }
 }

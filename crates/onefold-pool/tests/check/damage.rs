@@ -114,9 +114,25 @@ fn a_free_block_marked_as_used_and_marks_past_the_end_are_told() {
     let device = sample();
     reseal(&device, BlockNo(2), |bytes| bytes[16 + 16_000 / 8] ^= 1);
     expect(&checked(&device), "bitmap", "its entry says that it is free", &[]);
-    let device = sample();
-    reseal(&device, BlockNo(3), |bytes| bytes[16 + 20] ^= 1);
-    expect(&checked(&device), "bitmap", "past the end", &[]);
+    // The first bit past the end, some between, and the last one of each bitmap block.
+    let end = usize::try_from(sample().block_count().expect("a size")).expect("small");
+    for bit in [end, end + 1, 4080 * 8 - 1, 4080 * 8, 4080 * 8 + 160, 2 * 4080 * 8 - 1] {
+        let (device, within) = (sample(), bit % (4080 * 8));
+        let block = if bit < 4080 * 8 { BlockNo(2) } else { BlockNo(3) };
+        reseal(&device, block, |bytes| bytes[16 + within / 8] ^= 1 << (within % 8));
+        expect(&checked(&device), "bitmap", "past the end", &[]);
+    }
+}
+
+#[test]
+fn entries_past_the_end_are_told() {
+    let end = usize::try_from(sample().block_count().expect("a size")).expect("small");
+    for entry in [end, end + 1, end / 170 * 170 + 169, 192 * 170, 193 * 170 - 1] {
+        let device = sample();
+        let page = BlockNo(4 + u64::try_from(entry / 170).expect("below 193"));
+        reseal(&device, page, |bytes| bytes[store_page::entry_range(entry % 170).end - 1] = 1);
+        expect(&checked(&device), "fingerprint store", "past the end of block group 0", &[]);
+    }
 }
 
 #[test]
