@@ -3,6 +3,7 @@
 #
 #   build   a C compiler and a Rust toolchain that is new enough
 #   test    the real clients that the test suite drives
+#   suites  the public POSIX suites among them, which cargo builds
 #   demo    what builds and boots the demo's disk images
 #   bench   what the benchmarks measure with
 #   fuzz    what the fuzzing engine is built with
@@ -59,8 +60,8 @@ demo,bench       debian-archive-keyring   /usr/share/keyrings/debian-archive-key
 # Programs that only cargo has, one a line: group, name, version. They are put into the folder for build results, so that
 # nothing else of the machine changes.
 readonly CARGO_PROGRAMS="
-test  fsx        0.3.2
-test  pjdfstest  0.2.2
+suites  fsx        0.3.2
+suites  pjdfstest  0.2.2
 "
 
 # Prints `NAME@VERSION` of the groups' programs from cargo that are not there.
@@ -165,7 +166,7 @@ install_packages() {
 }
 
 main() {
-    (($# > 0)) || die_usage 'no group is named' 'the groups are build, test, demo, bench and fuzz'
+    (($# > 0)) || die_usage 'no group is named' 'the groups are build, test, suites, demo, bench and fuzz'
     local group list_only='' wants_rust='' missing programs_missing
     readonly programs=${CARGO_TARGET_DIR:-$repo/target}/tools
     if [[ $1 == --list ]]; then
@@ -175,8 +176,8 @@ main() {
     for group in "$@"; do
         case $group in
         build) use_rust_toolchain || wants_rust=yes ;;
-        test | demo | bench | fuzz) ;;
-        *) die_usage "there is no group \`$group\`" 'the groups are build, test, demo, bench and fuzz' ;;
+        test | suites | demo | bench | fuzz) ;;
+        *) die_usage "there is no group \`$group\`" 'the groups are build, test, suites, demo, bench and fuzz' ;;
         esac
     done
     missing=$(missing_packages "$@")

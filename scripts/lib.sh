@@ -17,9 +17,9 @@ say() {
     printf '%s\n' "$*" >&2
 }
 
-# A heading between the steps of a long job.
+# A heading between the steps of a long job, with the time since it began.
 step() {
-    printf '\n==> %s\n' "$*" >&2
+    printf '\n==> %s (at %d:%02d)\n' "$*" $((SECONDS / 60)) $((SECONDS % 60)) >&2
 }
 
 # die WHAT [CAUSE [HINT]]: reports a failure in the project's form and ends the script.

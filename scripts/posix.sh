@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 source scripts/lib.sh
 
-scripts/install-deps.sh build test
+scripts/install-deps.sh build test suites
 use_rust_toolchain
 step "building"
 cargo build --release --locked

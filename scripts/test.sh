@@ -8,17 +8,46 @@ cd "$(dirname "$0")/.."
 
 source scripts/lib.sh
 
-started=$SECONDS
+# What is done beside something else, and where it is heard.
+beside=
+heard=$(mktemp)
+trap 'stop_beside; rm -f "$heard"' EXIT
+
+stop_beside() {
+    [[ -z $beside ]] || kill "$beside" 2>/dev/null || true
+}
+
+# Does something while the next step waits for a disk or has work for one processor only.
+do_beside() {
+    nice -n 10 "$@" >"$heard" 2>&1 &
+    beside=$!
+}
+
+# Waits for it, and shows what it said.
+join_beside() {
+    local status=0
+    wait "$beside" || status=$?
+    beside=
+    cat "$heard" >&2
+    return "$status"
+}
 
 step "installing what is missing"
 scripts/install-deps.sh build test
 use_rust_toolchain
+suites=$(scripts/install-deps.sh --list suites | paste -sd' ')
+[[ -z $suites ]] || say "building with cargo, beside the lints: $suites"
+do_beside scripts/install-deps.sh suites
 
 step "formatting and lints"
 scripts/lint.sh
+join_beside
 
 step "Rust tests"
+cargo test --workspace --locked --no-run
+do_beside scripts/races.sh --build
 cargo test --workspace --locked --no-fail-fast
+join_beside
 
 step "orders of threads"
 scripts/races.sh
@@ -35,4 +64,4 @@ python3 -m unittest discover -s bench/tests
 step "other people's programs on a real mount"
 tests/clients/run.sh
 
-printf '\nall tests passed in %d s\n' $((SECONDS - started))
+printf '\nall tests passed in %d s\n' "$SECONDS"
