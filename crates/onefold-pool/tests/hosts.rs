@@ -312,3 +312,61 @@ fn a_repair_that_lost_the_pool_changes_nothing_any_more() {
     let report = check(&*storage, &check_options(OTHER), &NoProgress).expect("can be checked");
     assert_eq!(report.problems_total, 1, "nobody has mended it: {report:#?}");
 }
+
+/// A device on which something happens right after its superblock was read for the first time.
+struct AfterLooking<F> {
+    storage: Arc<MemoryDevice>,
+    then: Mutex<Option<F>>,
+}
+
+impl<F: FnOnce() + Send> BlockDevice for AfterLooking<F> {
+    fn block_count(&self) -> io::Result<u64> {
+        self.storage.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.storage.read(first, into)?;
+        // The copy is read last.
+        if let Some(then) = (first == SUPERBLOCK_COPY).then(|| self.then.lock().take()).flatten() {
+            then();
+        }
+        Ok(())
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        self.storage.write(first, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.storage.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        self.storage.discard(first, count)
+    }
+}
+
+/// What was wrong, found by reading: the superblock was read before the pool was taken. A pool that another host let grow
+/// in between was opened as large as it had been.
+#[test]
+fn a_pool_that_grew_while_it_was_being_taken_is_as_large_as_it_is() {
+    let (storage, clock) = (new_pool(), Arc::new(ManualClock::starting_at(1000)));
+    storage.resize(3 * 8192);
+    let quiet = |host| OpenOptions { background: false, ..options(host) };
+    let grow = {
+        let (storage, environment) = (storage.clone(), environment(clock.clone(), ONE));
+        move || {
+            let pool = Pool::open(storage, quiet(ONE), environment).expect("opens");
+            pool.grow().expect("grows");
+            write_file(&pool, "file");
+            pool.close().expect("closes");
+        }
+    };
+    let device = Arc::new(AfterLooking { storage: storage.clone(), then: Mutex::new(Some(grow)) });
+    let pool = Pool::open(device.clone(), quiet(OTHER), environment(clock, OTHER)).expect("opens");
+    assert!(device.then.lock().is_none(), "it grew meanwhile");
+    assert_eq!(pool.stat().expect("reads").device_bytes, 3 * 8192 * BLOCK_BYTES as u64);
+    write_file(&pool, "another");
+    pool.close().expect("closes");
+    check_clean(&*storage).expect("clean");
+}

@@ -164,7 +164,7 @@ impl Engine {
         if options.memory_bytes < crate::MEMORY_BYTES_MIN {
             return Err(PoolError::MemoryTooSmall { given: options.memory_bytes, needed: crate::MEMORY_BYTES_MIN });
         }
-        let superblock = read_superblock(&*device)?;
+        let mut superblock = read_superblock(&*device)?;
         check_length(&*device, &superblock)?;
         // Before the journal is read: recovery must not watch another host write to it.
         let pulse = match options.host {
@@ -173,6 +173,15 @@ impl Engine {
             }
             _ => None,
         };
+        if pulse.is_some() {
+            // Another host may have let the pool grow and given it free since.
+            let uuid = superblock.uuid;
+            superblock = read_superblock(&*device)?;
+            if superblock.uuid != uuid {
+                return Err(PoolError::InUse("another host has made a new pool there meanwhile".to_owned()));
+            }
+            check_length(&*device, &superblock)?;
+        }
         let device = match &pulse {
             Some(pulse) => Arc::new(Fenced::new(device, Arc::clone(pulse))),
             None => device,
