@@ -83,14 +83,12 @@ class FsyncRow(OneLineRow):
             side.client("write", side.path(name), bytes=length, seed=seed_of(number, use=3))
 
     def measure(self, side, settings, round_no):
-        number = "$jobnum" if len(self.names) > 1 else "0"
         job, cost = fio(
-            side, "randwrite", round_no, settings.fsync_seconds, filename=None,
-            filename_format=f"{side.path(NAME)}.{number}", size=settings.fsync_file_bytes // len(self.names),
-            ioengine="psync", fsync=1, numjobs=self.writers,
+            side, "randwrite", round_no, settings.fsync_seconds, names=self.names, ioengine="psync", fsync=1,
+            numjobs=self.writers // len(self.names),
         )  # fmt: skip
         expect_unique(cost, self.name)
-        sample = rate(job, "write", cost)
+        sample = rate(job, "write", cost, jobs=self.writers)
         sample.more["fsync_p99_ms"] = job["sync"]["lat_ns"].get("percentile", {}).get("99.000000", 0) / 1e6
         return {self.name: sample}
 
@@ -99,7 +97,8 @@ class FsyncRow(OneLineRow):
 
 
 def fio(side, mode, round_no, seconds, **options):
-    """Runs one fio job on a row's file, for some seconds or to its end; returns fio's account and what it cost."""
+    """Runs fio on a row's files, for some seconds or to its end; returns fio's account, of all jobs together, and what it
+    cost."""
     finished, cost = side.command(*fio_command(side, mode, round_no, seconds, **options))
     # Warnings, if any, come before the JSON.
     text = finished.text[finished.text.find("{") :]
@@ -109,10 +108,11 @@ def fio(side, mode, round_no, seconds, **options):
     return job, cost
 
 
-def fio_command(side, mode, round_no, seconds, **options):
-    """Returns the words of one fio job on a row's file, for some seconds or to its end."""
+def fio_command(side, mode, round_no, seconds, names=(NAME,), filename=None, **options):
+    """Returns the words of fio on a row's files, a job for each, for some seconds or to its end; `filename` is one that
+    lies elsewhere."""
+    files = [filename] if filename else [side.path(name) for name in names]
     defaults = {
-        "filename": side.path(NAME),
         "bs": BLOCK_BYTES,
         "randseed": seed_of(round_no, use=4),
         "allow_file_create": 0,
@@ -121,14 +121,14 @@ def fio_command(side, mode, round_no, seconds, **options):
     }
     if seconds is not None:
         defaults["runtime"] = seconds
-    words = as_words({name: value for name, value in (defaults | options).items() if value is not None})
-    return ["fio", "--name=bench", f"--rw={mode}", *words, "--group_reporting", "--output-format=json"]
+    jobs = [word for number, path in enumerate(files) for word in (f"--name=bench-{number}", f"--filename={path}")]
+    return ["fio", "--output-format=json", f"--rw={mode}", *as_words(defaults | options), "--group_reporting", *jobs]
 
 
-def rate(job, direction, cost):
+def rate(job, direction, cost, jobs=1):
     done = job[direction]
     # The job's own time, which holds the last fsync, not that of its requests alone.
-    seconds = job["job_runtime"] / 1000 / int(job["job options"].get("numjobs", 1))
+    seconds = job["job_runtime"] / 1000 / jobs
     latency = done["clat_ns"]
     more = {"mean_latency_ms": latency["mean"] / 1e6, "p99_latency_ms": latency["percentile"]["99.000000"] / 1e6}
     return Sample(done["total_ios"] / seconds, cost, Work.operations(done["total_ios"]), more)
