@@ -6,8 +6,8 @@
 //! **Taking the pool.** The order, and what would go wrong if a step moved or were left out:
 //! 1. The mark is read. If another host holds the pool, it is watched for longer than two beats: one that moves means
 //!    that the other lives, and the pool is refused. A host that finds its own mark has crashed with the pool open; its
-//!    lock is free, so it does not watch, unless it crashed before step 4: that mark may lie over one that a living host
-//!    relies on.
+//!    lock is free, so it does not watch, unless that mark may lie over one that a living host relies on: if it was written
+//!    before step 4, or if its opening's trace is not the newest.
 //! 2. The own mark is written, at most [`LATE`] after the mark was read. (Later: a host that read before could write
 //!    after another one has made sure, and both would go on.)
 //! 3. [`SETTLE`] later, which is longer, the mark is read again. Whoever read before step 2 has written by then, and of
@@ -18,7 +18,8 @@
 //! Reading a pool needs no leave, so an opening does not wait for step 3: the first write does ([`super::fence`]).
 //!
 //! **The trace.** Before its first write an opening puts its number into the journal's header, and makes that durable:
-//! whoever opened the pool later and changed anything can be told from it, even if his mark is gone.
+//! whoever opened the pool later and changed anything can be told from it, even if his mark is gone. It goes into both
+//! slots, so that a header that another host wrote long before, and that arrives only now, does not hide it.
 //!
 //! **Keeping it.** Each write asks whether the last mark is fresh: no other host has then watched it for long enough to
 //! take the pool. A host that was suspended, or whose storage hung, finds its mark stale and goes through steps 2 and 3
@@ -26,8 +27,8 @@
 //!
 //! If its own mark arrived late, it may lie over that of a host that had taken the pool meanwhile. That one stops within
 //! [`WATCH`], but may have changed the pool, and what this host has in memory would be wrong. So it writes nothing for so
-//! long and then looks for a trace: with its own as the newest it goes on, otherwise it stops. A disk that does not answer
-//! for some seconds costs a pause, not the pool.
+//! long and then looks for a trace: with its own as the newest it goes on, otherwise it stops for good. A disk that does
+//! not answer for some seconds costs a pause, not the pool. Who has left no trace cannot tell, and stops.
 //!
 //! This holds while a write that was begun by a host that was sure takes less than [`WATCH`] minus [`SURE`], and clocks of
 //! hosts run at rates that differ by less than a fifth.
@@ -63,8 +64,8 @@ const LATE: Duration = Duration::from_millis(250);
 const SETTLE: Duration = Duration::from_millis(500);
 /// How often an opening writes its mark over again if the storage answers late.
 const TRIES_MAX: u32 = 3;
-/// The same for one that has the pool open: five minutes at least.
-const OUTLAST_TRIES_MAX: u32 = 30;
+/// The same for one that has the pool open: a minute at least.
+const OUTLAST_TRIES_MAX: u32 = 6;
 /// How many steps are taken to make sure that the pool is held; three are enough where the storage answers in time.
 const STEPS_MAX: u32 = 9;
 const _: () = assert!(LATE.as_millis() < SETTLE.as_millis(), "whoever read before has written before the second look");
@@ -77,13 +78,13 @@ pub(crate) struct Pulse {
     pool_tag: u32,
     /// Number of this opening.
     run: u64,
-    /// The journal's header as it was found; `None` if it is damaged.
+    /// The journal's header as it was found; `None` if no trace is left.
     found: Option<JournalHeader>,
     clock: Arc<dyn Clock>,
     held: Mutex<Held>,
     /// Until when nobody else can have the pool, in microseconds of the clock. 0 before that is known.
     sure_until: AtomicU64,
-    /// Whether the trace is on the device.
+    /// Whether the trace is on the device, if one is left.
     has_left_trace: AtomicBool,
     /// What is read and written, one block: where memory is short, a beat must not wait for more of it.
     buffer: Mutex<AlignedBuffer>,
@@ -96,10 +97,15 @@ struct Held {
     written: Option<Duration>,
     /// When it must be looked at before it is relied on.
     settles: Option<Duration>,
+    /// It was not written in time, as far as is known: it may lie over that of a host which has changed the pool since.
+    is_doubtful: bool,
+    /// Why the pool is not held any more, nor ever again by this opening.
+    lost: Option<String>,
 }
 
 impl Pulse {
-    /// Takes the pool for this host. It is sure to have it only after [`Pulse::ensure_held`].
+    /// Takes the pool for this host. It is sure to have it only after [`Pulse::ensure_held`]. Who keeps nothing of the pool
+    /// in memory for long, and begins by writing both header slots anyway, need not leave a trace.
     ///
     /// # Errors
     /// [`PoolError::InUse`] if another host has it open; device errors.
@@ -108,6 +114,7 @@ impl Pulse {
         superblock: &Superblock,
         host: HostId,
         environment: &Environment,
+        leaves_trace: bool,
     ) -> Result<Pulse> {
         let run = random_number(&*environment.random)?;
         let mark = Heartbeat { host, run, beat: 0, held: true, sure: false };
@@ -118,13 +125,17 @@ impl Pulse {
             run,
             found: None,
             clock: Arc::clone(&environment.clock),
-            held: Mutex::new(Held { mark, written: None, settles: None }),
+            held: Mutex::new(Held { mark, written: None, settles: None, is_doubtful: false, lost: None }),
             sure_until: AtomicU64::new(0),
             has_left_trace: AtomicBool::new(false),
             buffer: Mutex::new(AlignedBuffer::zeroed(1)),
         };
+        let last = pulse.journal_header();
         let mut seen = pulse.clock.monotonic();
-        let may_live = |found: &Heartbeat| found.held && (found.host != host || !found.sure);
+        let may_live = |found: &Heartbeat| {
+            let is_last = last.is_some_and(|last| last.run == found.run);
+            found.held && (found.host != host || !found.sure || !is_last)
+        };
         if let Some(found) = pulse.read()?.filter(may_live) {
             pulse.clock.sleep(WATCH);
             seen = pulse.clock.monotonic();
@@ -135,7 +146,7 @@ impl Pulse {
         }
         pulse.claim(seen)?;
         // From here on nobody else changes the pool, or this host never becomes sure.
-        pulse.found = pulse.journal_header()?;
+        pulse.found = pulse.journal_header().filter(|_| leaves_trace);
         Ok(pulse)
     }
 
@@ -160,26 +171,27 @@ impl Pulse {
         self.run
     }
 
-    /// Returns the generation that the trace has as a header slot; the next one that is written must have a higher one.
+    /// Returns the generation of the trace's later slot; the next header that is written must have a higher one.
     pub(crate) fn trace_generation(&self) -> u64 {
-        self.found.map_or(0, |found| found.generation + 1)
+        self.found.map_or(0, |found| found.generation + HEADER_SLOTS)
     }
 
-    /// Returns the journal's header; `None` if it is damaged.
-    fn journal_header(&self) -> Result<Option<JournalHeader>> {
-        match replay::read_header(&*self.device, &self.geometry, self.pool_tag) {
-            Ok(header) => Ok(Some(header)),
-            Err(PoolError::Damaged { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+    /// Returns the journal's header; `None` if it is damaged, or a slot cannot be read.
+    fn journal_header(&self) -> Option<JournalHeader> {
+        replay::read_header(&*self.device, &self.geometry, self.pool_tag).ok()
     }
 
-    /// Writes the trace: the header as it was found, with the number of this opening, into the slot that is not the newest.
-    /// Durable before anything else is written: a later header goes over the one that was found.
+    fn owes_trace(&self) -> bool {
+        self.found.is_some() && !self.has_left_trace.load(Ordering::Acquire)
+    }
+
+    /// Writes the trace: the header as it was found, with the number of this opening. The slot that is not the newest comes
+    /// first, and each is durable before the next is written: one of them is whole at any time.
     fn leave_trace(&self) -> Result<()> {
-        if let Some(found) = self.found {
-            let trace = JournalHeader { generation: self.trace_generation(), clean: false, run: self.run, ..found };
-            let at = self.geometry.journal_first.plus(trace.generation % HEADER_SLOTS);
+        let Some(found) = self.found else { return Ok(()) };
+        for generation in found.generation + 1..=self.trace_generation() {
+            let trace = JournalHeader { generation, clean: false, run: self.run, ..found };
+            let at = self.geometry.journal_first.plus(generation % HEADER_SLOTS);
             let bytes = AlignedBuffer::copy_of(&trace.encode(self.pool_tag, at));
             self.device.write(at, &bytes).map_err(|source| write_error(at, source))?;
             log::sync(&*self.device, at)?;
@@ -190,18 +202,15 @@ impl Pulse {
 
     /// Refuses a pool that another opening may have changed since this one read it.
     fn expect_unchanged(&self) -> Result<()> {
-        let newest = self.journal_header()?;
-        let is_unchanged = match newest {
-            Some(newest) if self.has_left_trace.load(Ordering::Acquire) => newest.run == self.run,
-            Some(_) => newest == self.found,
-            None => false,
-        };
-        if is_unchanged {
-            return Ok(());
+        if !self.has_left_trace.load(Ordering::Acquire) {
+            return Err(too_slow());
         }
-        Err(PoolError::InUse(
-            "another host had it meanwhile: the storage did not answer this one for too long".to_owned(),
-        ))
+        match self.journal_header() {
+            Some(newest) if newest.run == self.run => Ok(()),
+            _ => Err(PoolError::InUse(
+                "another host had it meanwhile: the storage did not answer this one for too long".to_owned(),
+            )),
+        }
     }
 
     fn read(&self) -> Result<Option<Heartbeat>> {
@@ -238,13 +247,17 @@ impl Pulse {
     /// write came so late that another host may rely on a mark of its own: that host finds out, and has stopped
     /// writing, within [`WATCH`].
     fn put(&self, held: &mut Held, seen: Duration) -> Result<bool> {
+        // Also if this fails: a write that ends with an error may have arrived, and late.
+        held.is_doubtful = true;
         self.write(&held.mark)?;
         let done = self.clock.monotonic();
         if held.written.is_some_and(|written| done < written + SURE) {
+            held.is_doubtful = false;
             self.rely(held, seen);
             return Ok(true);
         }
         let in_time = done.saturating_sub(seen) <= LATE;
+        held.is_doubtful = !in_time;
         held.written = in_time.then_some(seen);
         held.settles = in_time.then_some(done + SETTLE);
         Ok(in_time)
@@ -267,15 +280,33 @@ impl Pulse {
     /// # Errors
     /// As [`Pulse::beat`].
     pub(crate) fn ensure_held(&self) -> Result<()> {
-        if self.is_sure() && self.has_left_trace.load(Ordering::Acquire) {
+        if self.is_sure() && !self.owes_trace() {
             return Ok(());
         }
+        self.unless_lost(|held| {
+            self.make_sure(held)?;
+            if self.owes_trace() {
+                self.leave_trace()?;
+                // That may have taken long.
+                self.make_sure(held)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Does something that ends the holding of the pool for good if it finds that another host may have it: whoever asks
+    /// next must not find it free again.
+    fn unless_lost(&self, work: impl FnOnce(&mut Held) -> Result<()>) -> Result<()> {
         let mut held = self.held.lock();
-        self.make_sure(&mut held)?;
-        if !self.has_left_trace.load(Ordering::Acquire) {
-            self.leave_trace()?;
+        if let Some(lost) = &held.lost {
+            return Err(PoolError::InUse(lost.clone()));
         }
-        Ok(())
+        let done = work(&mut held);
+        if let Err(PoolError::InUse(lost)) = &done {
+            held.lost = Some(lost.clone());
+            self.sure_until.store(0, Ordering::Release);
+        }
+        done
     }
 
     fn make_sure(&self, held: &mut Held) -> Result<()> {
@@ -289,6 +320,7 @@ impl Pulse {
                     self.expect_own(held)?;
                     self.rely(held, written);
                 }
+                _ if held.is_doubtful => self.outlast(held)?,
                 _ => self.renew(held)?,
             }
         }
@@ -300,13 +332,14 @@ impl Pulse {
     /// # Errors
     /// [`PoolError::InUse`] if another opening has taken the pool; device errors.
     pub(crate) fn beat(&self) -> Result<()> {
-        let mut held = self.held.lock();
-        self.make_sure(&mut held)?;
-        self.renew(&mut held)?;
-        self.make_sure(&mut held)
+        self.unless_lost(|held| {
+            self.make_sure(held)?;
+            self.renew(held)?;
+            self.make_sure(held)
+        })
     }
 
-    /// Writes the mark again, as it is.
+    /// Writes the mark again, in time or not.
     fn renew(&self, held: &mut Held) -> Result<()> {
         if !self.is_sure() {
             // A disk that sleeps wakes now, so that it is not late below.
@@ -316,10 +349,8 @@ impl Pulse {
         self.expect_own(held)?;
         held.mark.beat += 1;
         held.mark.sure = self.is_sure();
-        if self.put(held, seen)? {
-            return Ok(());
-        }
-        self.outlast(held)
+        self.put(held, seen)?;
+        Ok(())
     }
 
     /// Goes on after the own mark was written late, if no other host has changed the pool meanwhile.
@@ -344,12 +375,13 @@ impl Pulse {
     /// # Errors
     /// [`PoolError::InUse`] if another opening has taken the pool; device errors.
     pub(crate) fn release(&self) -> Result<()> {
-        let mut held = self.held.lock();
-        // Whoever finds a pool that is free goes on at once: that must not be said of one that another host has taken.
-        self.make_sure(&mut held)?;
-        held.mark.held = false;
-        self.sure_until.store(0, Ordering::Release);
-        self.write(&held.mark)
+        self.unless_lost(|held| {
+            // Whoever finds a pool that is free goes on at once: that must not be said of one that another host has taken.
+            self.make_sure(held)?;
+            held.mark.held = false;
+            self.sure_until.store(0, Ordering::Release);
+            self.write(&held.mark)
+        })
     }
 }
 

@@ -169,7 +169,7 @@ impl Engine {
         // Before the journal is read: recovery must not watch another host write to it.
         let pulse = match options.host {
             Some(host) if !options.read_only => {
-                Some(Arc::new(Pulse::acquire(&device, &superblock, host, &environment)?))
+                Some(Arc::new(Pulse::acquire(&device, &superblock, host, &environment, true)?))
             }
             _ => None,
         };

@@ -238,14 +238,9 @@ impl MountedDraft {
         // A way through the kernel's page cache costs more than storing what is there already. FUSE takes any offset and
         // length for direct I/O.
         let direct = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open(2)");
-        let create = |flags| {
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).create_new(true).mode(u32::from(mode)).custom_flags(flags).open(&path)
-        };
-        let file = create(direct).or_else(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => create(0),
-            _ => Err(error),
-        })?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(u32::from(mode)).custom_flags(direct);
+        let file = options.open(&path)?;
         Ok(MountedDraft { file, path: Some(path) })
     }
 

@@ -29,7 +29,7 @@ pub(super) fn while_held<T>(
     let Some(host) = host else { return work(device) };
     let superblock = read_superblock(&**device)?;
     check_length(&**device, &superblock)?;
-    let pulse = Arc::new(Pulse::acquire(device, &superblock, host, environment)?);
+    let pulse = Arc::new(Pulse::acquire(device, &superblock, host, environment, false)?);
     let fenced: Arc<dyn BlockDevice> = Arc::new(Fenced::new(Arc::clone(device), Arc::clone(&pulse)));
     let wake = Wake::default();
     let done = thread::scope(|scope| {
@@ -40,8 +40,6 @@ pub(super) fn while_held<T>(
             .spawn_scoped(scope, beat)
             .map_err(|source| PoolError::Io { action: "start a thread for", block: HEARTBEAT, source })?;
         let _ends = End(&wake);
-        // Now, and not with the first thing to mend: what is read below must have the trace in it.
-        pulse.ensure_held()?;
         work(&fenced)
     });
     let released = pulse.release();

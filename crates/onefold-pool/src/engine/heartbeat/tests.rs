@@ -7,7 +7,7 @@ use std::time::Duration;
 use onefold_block::clock::ManualClock;
 use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
-use onefold_block::{BlockDevice, BlockNo, Clock, Timestamp};
+use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo, Clock, Timestamp};
 use parking_lot::{Condvar, Mutex};
 
 use super::{BEAT_INTERVAL, Pulse, WATCH};
@@ -20,6 +20,8 @@ use crate::options::Environment;
 use crate::{Dedup, StorePlacement};
 
 const BLOCKS: u64 = 4096;
+/// What stands for all that a pool holds.
+const CONTENT: BlockNo = BlockNo(3000);
 
 fn superblock() -> Superblock {
     Superblock {
@@ -146,6 +148,19 @@ impl Host {
     fn pass(&self, time: Duration) {
         self.world.pass(self.number, time);
     }
+
+    /// What the pool holds: a number that each write makes one larger.
+    fn content(&self) -> u64 {
+        let mut bytes = [0; BLOCK_BYTES];
+        self.storage.read(CONTENT, &mut bytes).expect("reads");
+        u64::from_le_bytes(*bytes.first_chunk().expect("eight bytes"))
+    }
+
+    fn set_content(&self, content: u64) {
+        let mut bytes = [0; BLOCK_BYTES];
+        bytes[..8].copy_from_slice(&content.to_le_bytes());
+        self.storage.write(CONTENT, &bytes).expect("writes");
+    }
 }
 
 impl Clock for Host {
@@ -207,13 +222,15 @@ fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
     let environment = host.environment(run);
     let device: Arc<dyn BlockDevice> = host.clone();
     let identity = [u8::try_from(host.number).expect("few hosts") + 1; 16];
-    let pulse = Pulse::acquire(&device, &superblock(), identity, &environment).ok()?;
-    let mut generation = pulse.trace_generation();
+    let pulse = Pulse::acquire(&device, &superblock(), identity, &environment, true).ok()?;
+    let (mut generation, mut remembered) = (pulse.trace_generation(), host.content());
     let mut session: Option<Session> = None;
     for _ in 0..host.random.below(12) {
         if pulse.ensure_held().is_err() {
+            assert!(pulse.ensure_held().is_err(), "what is lost stays so");
             return session;
         }
+        assert_eq!(host.content(), remembered, "what this host has in memory is out of date");
         let first = session.map_or(host.world.now(), |session| session.first);
         if host.random.below(3) == 0 {
             generation += 1;
@@ -221,6 +238,9 @@ fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
         } else {
             host.pass(Duration::from_millis(host.random.below(1500)));
         }
+        assert_eq!(host.content(), remembered, "somebody else wrote at the same time");
+        remembered += 1;
+        host.set_content(remembered);
         let outlasted = session.map_or(0, |session| session.outlasted);
         session = Some(Session { host: host.number, first, last: host.world.now(), outlasted });
         let silence = if host.random.below(10) == 0 { 15_000 } else { host.random.below(4000) };
@@ -228,6 +248,7 @@ fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
         if host.random.below(2) == 0 {
             let began = host.world.now();
             if pulse.beat().is_err() {
+                assert!(pulse.ensure_held().is_err(), "what is lost stays so");
                 return session;
             }
             let is_outlasted = host.world.now() - began > WATCH;
@@ -240,6 +261,15 @@ fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
     session
 }
 
+/// Ends a host, whatever becomes of it.
+struct Ends<'h>(&'h Host);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.world.end(self.0.number);
+    }
+}
+
 /// Lets some hosts open one pool again and again. Returns their sessions.
 fn simulate(hosts: usize, seed: u64) -> Vec<Session> {
     let world = World::new(hosts);
@@ -250,6 +280,8 @@ fn simulate(hosts: usize, seed: u64) -> Vec<Session> {
                 let host = Host::new(&world, number, &storage, seed << 8 | number as u64);
                 scope.spawn(move || {
                     host.world.wait_to_begin(number);
+                    // A host that panics must not let the others wait for ever.
+                    let _ends = Ends(&host);
                     let mut sessions = Vec::new();
                     for run in 0..3 {
                         // Most often within the time that one call takes.
@@ -257,7 +289,6 @@ fn simulate(hosts: usize, seed: u64) -> Vec<Session> {
                         host.pass(Duration::from_millis(host.random.below(idle)));
                         sessions.extend(use_pool(&host, run));
                     }
-                    host.world.end(number);
                     sessions
                 })
             })
@@ -303,26 +334,26 @@ fn a_living_host_keeps_others_out_and_a_dead_one_does_not() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 first.world.wait_to_begin(0);
+                let _ends = Ends(&first);
                 let device: Arc<dyn BlockDevice> = first.clone();
-                let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &first.environment(0)).unwrap();
+                let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &first.environment(0), true).unwrap();
                 for _ in 0..10 {
                     first.pass(BEAT_INTERVAL);
                     if beats {
                         pulse.beat().unwrap();
                     }
                 }
-                first.world.end(0);
             });
             scope.spawn(|| {
                 second.world.wait_to_begin(1);
-                second.pass(Duration::from_secs(8));
+                let _ends = Ends(&second);
+                second.pass(Duration::from_secs(20));
                 let device: Arc<dyn BlockDevice> = second.clone();
-                match Pulse::acquire(&device, &superblock(), [2; 16], &second.environment(0)) {
+                match Pulse::acquire(&device, &superblock(), [2; 16], &second.environment(0), true) {
                     Ok(pulse) if !beats => pulse.ensure_held().unwrap(),
                     Err(PoolError::InUse(_)) if beats => {}
                     other => panic!("the first one beats: {beats}, {:?}", other.map(|_| ())),
                 }
-                second.world.end(1);
             });
             world.begin();
         });
@@ -332,10 +363,10 @@ fn a_living_host_keeps_others_out_and_a_dead_one_does_not() {
 #[test]
 fn a_host_that_was_replaced_finds_out_before_it_writes() {
     let (device, clock) = at_once();
-    let first = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, 1)).unwrap();
+    let first = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, 1), true).unwrap();
     first.ensure_held().unwrap();
     clock.sleep(Duration::from_secs(60));
-    let second = Pulse::acquire(&device, &superblock(), [2; 16], &environment(&clock, 2)).unwrap();
+    let second = Pulse::acquire(&device, &superblock(), [2; 16], &environment(&clock, 2), true).unwrap();
     assert!(matches!(first.ensure_held(), Err(PoolError::InUse(_))));
     assert!(matches!(first.beat(), Err(PoolError::InUse(_))));
     assert!(first.release().is_err(), "what is another's is not given free");
@@ -345,7 +376,7 @@ fn a_host_that_was_replaced_finds_out_before_it_writes() {
 #[test]
 fn a_host_that_slept_and_was_not_replaced_goes_on() {
     let (device, clock) = at_once();
-    let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, 1)).unwrap();
+    let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, 1), true).unwrap();
     for _ in 0..3 {
         clock.sleep(Duration::from_secs(3600));
         pulse.ensure_held().unwrap();
@@ -357,7 +388,7 @@ fn opening_waits_for_nobody_and_the_first_write_for_half_a_second() {
     let (device, clock) = at_once();
     for (run, held_before) in [false, true].into_iter().enumerate() {
         let began = clock.monotonic();
-        let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, run as u64)).unwrap();
+        let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, run as u64), true).unwrap();
         let opened = clock.monotonic();
         assert!(opened - began < Duration::from_millis(1), "held by this host before: {held_before}");
         pulse.ensure_held().unwrap();
@@ -410,7 +441,7 @@ fn beat_late(
     let (seam, others): (Arc<dyn BlockDevice>, _) = (storage.clone(), environment(&clock, 2));
     let meanwhile = Mutex::new(Some(move || meanwhile(&seam, &others)));
     let device: Arc<dyn BlockDevice> = Arc::new(Stalling { storage, clock: Arc::clone(&clock), meanwhile });
-    let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, 1)).unwrap();
+    let pulse = Pulse::acquire(&device, &superblock(), [1; 16], &environment(&clock, 1), true).unwrap();
     pulse.ensure_held().unwrap();
     clock.sleep(Duration::from_secs(100));
     let began = clock.monotonic();
@@ -437,7 +468,7 @@ fn storage_that_stalls_costs_a_pause_and_not_the_pool() {
 fn a_host_that_stalled_finds_the_trace_of_one_whose_mark_it_has_hidden() {
     for is_closed in [false, true] {
         let (beaten, _) = beat_late(move |device, environment| {
-            let pulse = Pulse::acquire(device, &superblock(), [2; 16], environment).unwrap();
+            let pulse = Pulse::acquire(device, &superblock(), [2; 16], environment, true).unwrap();
             pulse.ensure_held().unwrap();
             if is_closed {
                 pulse.release().unwrap();
@@ -451,7 +482,7 @@ fn a_host_that_stalled_finds_the_trace_of_one_whose_mark_it_has_hidden() {
 #[test]
 fn a_host_that_stalled_goes_on_if_the_one_that_came_changed_nothing() {
     let (beaten, _) = beat_late(|device, environment| {
-        drop(Pulse::acquire(device, &superblock(), [2; 16], environment).unwrap());
+        drop(Pulse::acquire(device, &superblock(), [2; 16], environment, true).unwrap());
     });
     beaten.unwrap();
 }
