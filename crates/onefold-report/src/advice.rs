@@ -1,6 +1,7 @@
 //! The plain recommendation at the end of a report.
 
 use crate::analysis::Ways;
+use crate::sample::{Range, SampledWays};
 use crate::size::human;
 
 /// Savings below this are not worth a change.
@@ -39,6 +40,43 @@ pub(crate) fn advise(ways: &Ways) -> String {
     format!("Use a pool: {would}. {left_where_they_are}")
 }
 
+/// Returns what to do as far as a sample can tell: only what holds for all of its ranges.
+pub(crate) fn advise_by_sample(ways: &SampledWays) -> String {
+    let (now, pool) = (ways.now_bytes, ways.pool_bytes);
+    if now == 0 && pool.high == 0 {
+        return "Nothing was found to store.".to_owned();
+    }
+    let saved = Range {
+        low: now.saturating_sub(pool.high),
+        best: now.saturating_sub(pool.best),
+        high: now.saturating_sub(pool.low),
+    };
+    let would = format!(
+        "it would hold them in {} to {}, {} to {} % less than the {} that they take now",
+        human(pool.low),
+        human(pool.high),
+        percent_of(saved.low, now),
+        percent_of(saved.high, now),
+        human(now)
+    );
+    if saved.high == 0 {
+        return format!("Leave them as they are: they take {} now and would take no less in a pool.", human(now));
+    }
+    if percent_of(saved.high, now) < WORTH_PERCENT {
+        return format!("Not worth a pool for the space alone: {would}.");
+    }
+    if percent_of(saved.low, now) < WORTH_PERCENT {
+        return format!("This sample does not tell whether a pool is worth it: {would}. Read more of them, or all.");
+    }
+    if saved.high < WORTH_BYTES {
+        return format!("A pool would save a good part, but of little: {would}.");
+    }
+    if saved.low < WORTH_BYTES {
+        return format!("A pool would save a good part, of little perhaps: {would}.");
+    }
+    format!("Use a pool: {would}.")
+}
+
 fn percent_of(part: u64, whole: u64) -> u64 {
     u64::try_from(u128::from(part) * 100 / u128::from(whole.max(1))).unwrap_or(u64::MAX)
 }
@@ -67,5 +105,22 @@ mod tests {
         assert!(advice(0, 0, 0).starts_with("Nothing"));
         let small = advise(&Ways { now_bytes: 1 << 20, pool_bytes: 1 << 10, ..Ways::default() });
         assert!(small.starts_with("A pool would save a good part"), "{small}");
+    }
+
+    #[test]
+    fn a_sample_advises_only_what_all_of_its_range_supports() {
+        let advice = |now_gib: u64, low_gib: u64, high_gib: u64| {
+            let pool_bytes = Range { low: low_gib << 30, best: low_gib << 30, high: high_gib << 30 };
+            advise_by_sample(&SampledWays { now_bytes: now_gib << 30, pool_bytes, ..SampledWays::default() })
+        };
+        assert_eq!(
+            advice(100, 20, 40),
+            "Use a pool: it would hold them in 20.00 GiB to 40.00 GiB, 60 to 80 % less than the 100.00 GiB that they take now."
+        );
+        assert!(advice(100, 20, 95).starts_with("This sample does not tell"));
+        assert!(advice(100, 92, 96).starts_with("Not worth a pool"));
+        assert!(advice(100, 100, 200).starts_with("Leave them"));
+        assert!(advice(2, 0, 1).starts_with("Use a pool"));
+        assert!(advice(0, 0, 0).starts_with("Nothing"));
     }
 }

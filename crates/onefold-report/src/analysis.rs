@@ -1,5 +1,6 @@
 //! What an analysis found. All sizes are in bytes and add up; how is said at each structure.
 
+use onefold_guest::Partition;
 use serde::Serialize;
 
 /// All findings about a set of images.
@@ -152,6 +153,12 @@ pub struct Misaligned {
     pub start_bytes: u64,
     /// How long it is.
     pub length_bytes: u64,
+}
+
+impl Misaligned {
+    pub(crate) fn new(image: &str, partition: &Partition) -> Misaligned {
+        Misaligned { image: image.to_owned(), start_bytes: partition.start_bytes, length_bytes: partition.length_bytes }
+    }
 }
 
 /// A block that is there often.

@@ -7,12 +7,16 @@ use std::thread;
 
 use onefold_guest::Partition;
 
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, LeftOut, Misaligned};
 use crate::assemble::{Findings, assemble};
 use crate::count::{Counted, Counts, Further, add_group_references, count, count_filed_offsets};
 use crate::realign::{Realigned, is_misaligned};
 use crate::record::{BLOCKS_MAX, IMAGES_MAX, Lists};
 use crate::runs::{RunCount, count_runs};
+use crate::sample::{
+    Extent, Histogram, Sample, Sampled, SampledAnalysis, SampledFindings, SampledWhole, Share,
+    assemble as assemble_sample,
+};
 use crate::scan::{Grid, Hasher, ScanError, Scanned, scan};
 use crate::sort::{Batch, ROW_BYTES, Row, Sorter};
 use crate::source::{Image, Padded, Source, SourceError};
@@ -92,6 +96,85 @@ pub enum AnalyzeError {
 /// # Errors
 /// When the user stops it, or temporary files cannot be written.
 pub fn analyze(images: &[Image], options: &Options, progress: &dyn Progress) -> Result<Analysis, AnalyzeError> {
+    let found = walk(images, options, None, progress)?;
+    Ok(assemble(&Findings {
+        images,
+        read: &found.read,
+        groups: &options.groups,
+        counts: &found.counts,
+        runs: &found.runs,
+        spilled_bytes: found.spilled_bytes,
+    }))
+}
+
+/// Analyses `images` by reading `share` of their regions. Those that cannot be read are left out and named in the result.
+/// Groups and shifts are not looked at.
+///
+/// # Errors
+/// When the user stops it, or temporary files cannot be written.
+pub fn analyze_sample(
+    images: &[Image],
+    options: &Options,
+    share: Share,
+    progress: &dyn Progress,
+) -> Result<SampledAnalysis, AnalyzeError> {
+    let options = Options { groups: Vec::new(), shifts: Shifts::No, ..options.clone() };
+    let sample = Sample::new(options.key, share);
+    let found = walk(images, &options, Some(&sample), progress)?;
+    Ok(assemble_sample(found.of_sample(images, &sample)))
+}
+
+/// What was found in one walk over all images.
+struct Walked {
+    read: Vec<Read>,
+    counts: Counts,
+    runs: RunCount,
+    /// Only of a sample; empty otherwise.
+    histogram: Histogram,
+    spilled_bytes: u64,
+}
+
+impl Walked {
+    fn of_sample<'a>(&'a self, images: &'a [Image], sample: &'a Sample) -> SampledFindings<'a> {
+        let both = || images.iter().zip(&self.read);
+        let sampled = |(image, read): (&'a Image, &'a Read)| {
+            let whole = read.as_ref().ok()?;
+            Some(SampledWhole {
+                name: &image.name,
+                is_plain: image.is_plain,
+                allocated_bytes: image.allocated_bytes,
+                changed_meanwhile: whole.has_changed,
+                size_bytes: whole.scanned.size_bytes,
+                read_bytes: whole.scanned.read_bytes,
+                extent: whole.extent.as_ref()?,
+            })
+        };
+        let misaligned = |(image, read): (&Image, &Read)| -> Vec<Misaligned> {
+            let partitions = read.iter().flat_map(|whole| &whole.misaligned);
+            partitions.map(|partition| Misaligned::new(&image.name, partition)).collect()
+        };
+        let left_out = |(image, read): (&Image, &Read)| {
+            Some(LeftOut { name: image.name.clone(), why: read.as_ref().err()?.to_string() })
+        };
+        SampledFindings {
+            sample,
+            images: both().filter_map(sampled).collect(),
+            left_out: both().filter_map(left_out).collect(),
+            misaligned: both().flat_map(misaligned).collect(),
+            variants: &self.counts.variants,
+            histogram: &self.histogram,
+            spilled_bytes: self.spilled_bytes,
+        }
+    }
+}
+
+/// Reads `images`, or `sample` of them, and counts what is in them.
+fn walk(
+    images: &[Image],
+    options: &Options,
+    sample: Option<&Sample>,
+    progress: &dyn Progress,
+) -> Result<Walked, AnalyzeError> {
     if images.len() > IMAGES_MAX {
         return Err(AnalyzeError::TooManyImages(images.len()));
     }
@@ -104,7 +187,7 @@ pub fn analyze(images: &[Image], options: &Options, progress: &dyn Progress) -> 
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
     let mut batches: Vec<Batch<'_>> = (0..threads).map(|_| records.batch(memory.records / threads)).collect();
 
-    let read = Reading { images, options, hasher: Hasher::new(options.key), progress };
+    let read = Reading { images, options, sample, hasher: Hasher::new(options.key), progress };
     let read = read.all(&mut batches)?;
     // Sorted side by side, as they were filled.
     let sorted: Vec<Vec<Row>> = thread::scope(|scope| {
@@ -114,17 +197,12 @@ pub fn analyze(images: &[Image], options: &Options, progress: &dyn Progress) -> 
 
     let counted: Vec<Counted> = images.iter().zip(&read).map(|(image, read)| counted(image, read)).collect();
     let counting = Counting { options, counted: &counted, memory: &memory, progress };
-    let (counts, runs, further_bytes) =
-        counting.all(&records, sorted).map_err(spill)?.ok_or(AnalyzeError::Interrupted)?;
-    let findings = Findings {
-        images,
-        read: &read,
-        groups: &options.groups,
-        counts: &counts,
-        runs: &runs,
-        spilled_bytes: records.spilled_bytes() + further_bytes,
-    };
-    Ok(assemble(&findings))
+    let mut histogram = if sample.is_some() { Histogram::new() } else { Histogram::default() };
+    let (counts, runs, further_bytes) = counting
+        .all(&records, sorted, sample.map(|_| &mut histogram))
+        .map_err(spill)?
+        .ok_or(AnalyzeError::Interrupted)?;
+    Ok(Walked { read, counts, runs, histogram, spilled_bytes: records.spilled_bytes() + further_bytes })
 }
 
 /// Bytes of memory for each use.
@@ -152,6 +230,8 @@ pub(crate) struct Whole {
     /// Its partitions that begin inside a block.
     pub(crate) misaligned: Vec<Partition>,
     pub(crate) has_changed: bool,
+    /// Only of a sample.
+    pub(crate) extent: Option<Extent>,
 }
 
 fn counted(image: &Image, read: &Read) -> Counted {
@@ -162,6 +242,7 @@ fn counted(image: &Image, read: &Read) -> Counted {
 struct Reading<'a> {
     images: &'a [Image],
     options: &'a Options,
+    sample: Option<&'a Sample>,
     hasher: Hasher,
     progress: &'a dyn Progress,
 }
@@ -207,6 +288,12 @@ impl Reading<'_> {
         let partitions = onefold_guest::partitions(source.size_bytes(), |offset, into| source.read(offset, into))
             .map_err(ScanError::Source)?;
         let misaligned: Vec<Partition> = partitions.iter().copied().filter(is_misaligned).collect();
+        if let Some(sample) = self.sample {
+            let sampled = Sampled::new(source, sample);
+            let scanned = scan(&sampled, at, Grid::plain(Lists::AS_IT_IS), &self.hasher, batches, tell)?;
+            let extent = Some(sampled.into_extent());
+            return Ok(Whole { scanned, misaligned, has_changed: source.has_changed(), extent });
+        }
         let lists = if misaligned.is_empty() { Lists::BOTH } else { Lists::AS_IT_IS };
         let realigned = (!misaligned.is_empty()).then(|| Realigned::new(source, &partitions));
         let shifts = if self.options.shifts == Shifts::All { SHIFTS } else { 0 };
@@ -225,7 +312,7 @@ impl Reading<'_> {
         if let Some(realigned) = realigned {
             scan(&realigned, at, Grid::realigned(), &self.hasher, batches, &part(passes - 1))?;
         }
-        Ok(Whole { scanned, misaligned, has_changed: source.has_changed() })
+        Ok(Whole { scanned, misaligned, has_changed: source.has_changed(), extent: None })
     }
 }
 
@@ -239,7 +326,12 @@ struct Counting<'a> {
 
 impl Counting<'_> {
     /// Returns all counts and what was spilled for them, or nothing where the user wants to stop.
-    fn all(&self, records: &Sorter, sorted: Vec<Vec<Row>>) -> io::Result<Option<(Counts, RunCount, u64)>> {
+    fn all(
+        &self,
+        records: &Sorter,
+        sorted: Vec<Vec<Row>>,
+        mut histogram: Option<&mut Histogram>,
+    ) -> io::Result<Option<(Counts, RunCount, u64)>> {
         let in_memory: u64 = sorted.iter().map(|rows| rows.len() as u64).sum();
         let total = in_memory + records.spilled_bytes() / ROW_BYTES as u64;
         let run_sorter = Sorter::new(&self.options.folder);
@@ -252,12 +344,17 @@ impl Counting<'_> {
             self.counted,
             self.options.groups.len(),
             shifts,
-            Further { runs: &mut runs, offsets: &mut offsets, offsets_max: self.memory.offsets / 64 },
+            Further {
+                runs: &mut runs,
+                offsets: &mut offsets,
+                offsets_max: self.memory.offsets / 64,
+                histogram: histogram.as_deref_mut(),
+            },
             &|done| self.progress.update(Stage::Counting, done, total),
         )?;
         let ControlFlow::Continue(mut counts) = counts else { return Ok(None) };
         add_group_references(&mut counts, self.counted);
-        count_filed_offsets(offset_sorter.merged(vec![offsets.finish()])?, &mut counts.variants)?;
+        count_filed_offsets(offset_sorter.merged(vec![offsets.finish()])?, &mut counts.variants, histogram)?;
         let runs = count_runs(run_sorter.merged(vec![runs.finish()])?)?;
         Ok(Some((counts, runs, run_sorter.spilled_bytes() + offset_sorter.spilled_bytes())))
     }

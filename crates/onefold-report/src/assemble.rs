@@ -153,11 +153,7 @@ impl Findings<'_> {
     }
 
     fn misaligned(&self, at: usize, whole: &Whole) -> Vec<Misaligned> {
-        let report = |partition: &Partition| Misaligned {
-            image: self.images[at].name.clone(),
-            start_bytes: partition.start_bytes,
-            length_bytes: partition.length_bytes,
-        };
+        let report = |partition: &Partition| Misaligned::new(&self.images[at].name, partition);
         whole.misaligned.iter().map(report).collect()
     }
 

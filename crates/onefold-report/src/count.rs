@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use crate::record::{Content, Lists, Record, place};
 use crate::repeats::Repeats;
+use crate::sample::{Histogram, Places};
 use crate::scan::SHIFT_VARIANTS;
 use crate::similarity::Overlaps;
 use crate::sort::{Batch, Merge};
@@ -77,6 +78,8 @@ pub(crate) struct Further<'a, 'b> {
     pub(crate) offsets: &'a mut Batch<'b>,
     /// Offsets of one content that are kept at hand, before they go there.
     pub(crate) offsets_max: usize,
+    /// Of a sample: in how many of its regions contents are.
+    pub(crate) histogram: Option<&'a mut Histogram>,
 }
 
 /// Counts all of `records`. Stops when `progress`, which is told of rows, says so.
@@ -130,6 +133,8 @@ struct Group {
     offsets_are_filed: bool,
     /// Images with this content, in order, each once; only for 4 KiB as they lie.
     holders: Vec<usize>,
+    /// Regions with this content; only of a sample.
+    places: Places,
     realigned_references: u64,
     plain_references: u64,
 }
@@ -138,9 +143,11 @@ impl Group {
     /// Begins with another content; its lists keep their memory.
     fn start(&mut self, variant: u8, content: Content) {
         let (mut offsets, mut holders) = (std::mem::take(&mut self.offsets), std::mem::take(&mut self.holders));
+        let mut places = std::mem::take(&mut self.places);
         offsets.clear();
         holders.clear();
-        *self = Group { variant, content: Some(content), offsets, holders, ..Group::default() };
+        places.clear();
+        *self = Group { variant, content: Some(content), offsets, holders, places, ..Group::default() };
     }
 }
 
@@ -178,6 +185,10 @@ impl<'a, 'b> Counter<'a, 'b> {
         }
         group.references += 1;
         note_offset(group, record.index, self.group_no, &mut self.further)?;
+        if let Some(histogram) = &mut self.further.histogram {
+            histogram.add_reference(record.variant, record.index);
+            group.places.note(record.variant, record.index);
+        }
         if record.variant != 0 {
             return Ok(());
         }
@@ -216,6 +227,13 @@ impl<'a, 'b> Counter<'a, 'b> {
             group.offsets.sort_unstable();
             group.offsets.dedup();
             variant.distinct_at_offset += group.offsets.len() as u64;
+        }
+        if let Some(histogram) = &mut self.further.histogram {
+            histogram.add_content(group.variant, &group.places);
+            // Those that are filed are counted with the others of that kind.
+            if !group.offsets_are_filed {
+                group.offsets.iter().for_each(|&offset| histogram.add_offset(group.variant, offset));
+            }
         }
         if group.variant == 0 {
             self.close_at_4_kib();
@@ -265,7 +283,11 @@ fn note_offset(group: &mut Group, offset: u64, group_no: u64, further: &mut Furt
 }
 
 /// Adds what was filed: the different offsets of contents with very many places.
-pub(crate) fn count_filed_offsets(offsets: Merge, variants: &mut [VariantCount]) -> io::Result<()> {
+pub(crate) fn count_filed_offsets(
+    offsets: Merge,
+    variants: &mut [VariantCount],
+    mut histogram: Option<&mut Histogram>,
+) -> io::Result<()> {
     let mut last = None;
     for row in offsets {
         let [key, offset, _] = row?;
@@ -273,6 +295,9 @@ pub(crate) fn count_filed_offsets(offsets: Merge, variants: &mut [VariantCount])
             last = Some((key, offset));
             let [variant, ..] = key.to_be_bytes();
             variants[usize::from(variant)].distinct_at_offset += 1;
+            if let Some(histogram) = &mut histogram {
+                histogram.add_offset(variant, offset);
+            }
         }
     }
     Ok(())

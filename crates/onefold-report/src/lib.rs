@@ -1,6 +1,6 @@
 //! Savings analysis: what a set of disk images would take where equal blocks exist once, before anything is changed.
 //!
-//! Every byte is read once and becomes one record for each block size; the records are sorted outside memory where they
+//! Every byte is read once, or those of a sample, and becomes one record for each block size; the records are sorted outside memory where they
 //! do not fit, and all figures come out of one walk over them in order of content. Decision 10 says why.
 //!
 //! Nothing here writes to an image, opens one by itself, or knows a format: images come as [`Source`]s.
@@ -17,6 +17,7 @@ mod realign;
 mod record;
 mod repeats;
 mod runs;
+mod sample;
 mod scan;
 mod similarity;
 mod size;
@@ -26,6 +27,9 @@ mod source;
 mod top;
 
 pub use analysis::*;
-pub use analyze::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage, analyze};
-pub use page::page;
+pub use analyze::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage, analyze, analyze_sample};
+pub use page::{page, sampled_page};
+pub use sample::{
+    Range, SampleReport, SampledAnalysis, SampledBlockSize, SampledImage, SampledTotal, SampledWays, Share, ShareRange,
+};
 pub use source::{Image, Open, Source, SourceError};

@@ -26,6 +26,18 @@ impl MapNodes {
         self.is_mapped = true;
     }
 
+    /// Notes that all blocks from `first` on and before `end` are stored.
+    pub(crate) fn note_range(&mut self, first: u64, end: u64) {
+        let mut index = first;
+        while index < end {
+            self.note(index);
+            index = (index / FAN_OUT + 1) * FAN_OUT;
+        }
+        if first < end {
+            self.highest = self.highest.max(end - 1);
+        }
+    }
+
     /// Returns the nodes of all levels.
     pub(crate) fn count(&self) -> u64 {
         if !self.is_mapped || self.highest < INLINE_BLOCKS {
@@ -70,5 +82,14 @@ mod tests {
         assert_eq!(nodes([508]), 2, "one leaf, and a root that leads there");
         assert_eq!(nodes(0..1016), 3);
         assert_eq!(nodes([5, 508 * 508]), 5, "two leaves, two nodes, the root");
+    }
+
+    #[test]
+    fn a_range_is_as_all_its_blocks() {
+        for (first, end) in [(0, 0), (0, 12), (0, 13), (507, 509), (3, 5000), (508 * 508 - 1, 508 * 508 + 1)] {
+            let mut range = MapNodes::default();
+            range.note_range(first, end);
+            assert_eq!(range.count(), nodes(first..end), "{first}..{end}");
+        }
     }
 }

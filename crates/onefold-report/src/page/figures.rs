@@ -2,6 +2,7 @@
 
 use crate::analysis::{Analysis, BlockSize, GroupReport, ImageReport};
 use crate::page::svg::{Anchor, Drawing, WIDTH, shortened, ticks};
+use crate::sample::{Range, SampledBlockSize, SampledWays};
 use crate::size::human;
 
 const LEFT: f64 = 54.0;
@@ -275,4 +276,53 @@ pub(super) fn ways(found: &Analysis) -> String {
         y += 20.0;
     }
     drawing.finish(y + 6.0)
+}
+
+/// What each way of storing would take, as far as a sample tells: up to the least for sure, then what is not known.
+pub(super) fn sampled_ways(ways: &SampledWays) -> String {
+    let mut drawing = Drawing::new("figure-ways", "What each way of storing takes");
+    let now = Range { low: ways.now_bytes, best: ways.now_bytes, high: ways.now_bytes };
+    let mut rows = vec![("as they are now", now), ("in a pool, metadata included", ways.pool_bytes)];
+    rows.extend(ways.sharing_bytes.map(|sharing| ("shared in place", sharing)));
+    rows.push(("as linked clones, at the least", ways.linked_clone_bytes));
+    let longest = rows.iter().map(|row| row.1.high).max().unwrap_or(0);
+    let mut y = 0.0;
+    for (series, (name, range)) in rows.into_iter().enumerate() {
+        y += 20.0;
+        drawing.text(8.0, y, Anchor::Start, "", name);
+        drawing.text(RIGHT, y, Anchor::End, "", &range_text(range));
+        y += 6.0;
+        let width = |bytes: u64| percent(bytes, longest) / 100.0 * (RIGHT - 8.0);
+        let class = if series == 1 { "f1" } else { "f0" };
+        drawing.bar([8.0, y, width(range.low), 16.0], class, range.low, &human(range.low));
+        let open = range.high - range.low;
+        let place = [8.0 + width(range.low), y, width(open), 16.0];
+        drawing.bar(place, &format!("{class} open"), open, &format!("up to {}", human(range.high)));
+        y += 20.0;
+    }
+    drawing.finish(y + 6.0)
+}
+
+/// Returns a range as people read it.
+pub(super) fn range_text(range: Range) -> String {
+    if range.low == range.high { human(range.low) } else { format!("{} to {}", human(range.low), human(range.high)) }
+}
+
+/// Savings by block size, as far as a sample tells.
+pub(super) fn sampled_block_sizes(sizes: &[SampledBlockSize]) -> String {
+    let mut drawing = Drawing::new("figure-block-sizes", "Savings by block size");
+    let top = drawing.legend(6.0, &["saved, the best guess", "at the least", "at the most"]);
+    let places: Vec<String> = sizes.iter().map(|size| size_tick(size.block_bytes as f64)).collect();
+    let plot = Plot::draw(&mut drawing, top + 12.0, &places, 100.0, &percent_tick);
+    let lines: [&dyn Fn(&SampledBlockSize) -> f64; 3] =
+        [&|size| size.saved_share.best, &|size| size.saved_share.low, &|size| size.saved_share.high];
+    for (series, line) in lines.iter().enumerate() {
+        let points: Vec<(f64, f64, String)> = sizes
+            .iter()
+            .enumerate()
+            .map(|(at, size)| (plot.x(at), plot.y(line(size) * 100.0), format!("{:.2}", line(size) * 100.0)))
+            .collect();
+        drawing.curve(series, &points);
+    }
+    drawing.finish(plot.bottom() + 26.0)
 }

@@ -1,12 +1,14 @@
 //! The report as one page of HTML that needs nothing else: no network, no script.
 
 mod figures;
+mod sampled;
 mod svg;
 
 use crate::analysis::{Analysis, BlockSize, ImageReport, TopBlockReport};
 use crate::size::human;
 
 use figures::percent;
+pub use sampled::sampled_page;
 use svg::escape;
 
 const STYLE: &str = include_str!("style.css");
@@ -23,24 +25,34 @@ pub fn page(found: &Analysis, made: &str) -> String {
     body.push_str(&format!("<p class=\"answer\">{}</p>\n", escape(&found.ways.recommendation)));
     body.push_str(&facts(found));
     body.push_str(&warnings(found));
-    body.push_str("<div class=\"figures\">\n");
-    for (heading, words, figure) in sections(found) {
-        let (heading, words) = (escape(heading), escape(&words));
-        body.push_str(&format!("<section><h2>{heading}</h2>\n<p class=\"soft\">{words}</p>\n{figure}</section>\n"));
-    }
-    body.push_str("</div>\n");
+    body.push_str(&figures_of(sections(found)));
     body.push_str(&image_table(&found.images));
     body.push_str(&size_table(found));
     body.push_str(&shift_table(found));
     body.push_str(&top_table(found));
     body.push_str(&format!("<p class=\"soft\">{}</p>\n", escape(made)));
+    document(&title, &body)
+}
+
+/// Returns a whole page; `body` is escaped already.
+fn document(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
          <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
-        escape(&title)
+        escape(title)
     )
+}
+
+/// Returns figures beside each other: heading, a sentence, drawing of each.
+fn figures_of(sections: Vec<(&str, String, String)>) -> String {
+    let section = |(heading, words, figure): (&str, String, String)| {
+        let (heading, words) = (escape(heading), escape(&words));
+        format!("<section><h2>{heading}</h2>\n<p class=\"soft\">{words}</p>\n{figure}</section>\n")
+    };
+    let sections: String = sections.into_iter().map(section).collect();
+    format!("<div class=\"figures\">\n{sections}</div>\n")
 }
 
 /// The figures that there is something to show in: heading, a sentence, drawing.
@@ -122,6 +134,11 @@ fn facts(found: &Analysis) -> String {
             format!("{:.1} %", percent(total.saved_bytes + total.zero_bytes, total.apparent_bytes)),
         ),
     ];
+    list_of(&facts)
+}
+
+/// Returns the figures that stand out; none of them comes from an image.
+fn list_of(facts: &[(&str, String)]) -> String {
     let items: String =
         facts.iter().map(|(name, value)| format!("<div><dt>{name}</dt><dd>{value}</dd></div>\n")).collect();
     format!("<dl class=\"facts\">\n{items}</dl>\n")
@@ -143,6 +160,10 @@ fn warnings(found: &Analysis) -> String {
             human(moved.gained_bytes)
         ));
     }
+    warning_of(&lines)
+}
+
+fn warning_of(lines: &[String]) -> String {
     lines.iter().map(|line| format!("<p class=\"warning\">{}</p>\n", escape(line))).collect()
 }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use glob::Pattern;
+use onefold_report::Share;
 
 use super::values::ImageFormat;
 use crate::size::ByteSize;
@@ -21,6 +22,17 @@ pub(crate) struct AnalyzeArgs {
     /// Also look at all images with one to seven sectors of zeros before them; takes eight times as long
     #[arg(long)]
     pub(crate) shifts: bool,
+    /// Read a share of each image only, such as 8% (4% where none is named), and tell ranges instead of exact numbers; for
+    /// large sets
+    #[arg(
+        long,
+        value_name = "SHARE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "4%",
+        conflicts_with_all = ["shifts", "group"]
+    )]
+    pub(crate) sample: Option<ShareArg>,
     /// Also write the report as one page of HTML with figures; replaces a report that is there
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
@@ -65,6 +77,21 @@ impl GroupArg {
     }
 }
 
+/// A part of the whole: `4%`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ShareArg(pub(crate) Share);
+
+impl FromStr for ShareArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ShareArg, String> {
+        let number = text.strip_suffix('%').map(str::trim_end).and_then(|number| number.parse::<f64>().ok());
+        let percent = number.ok_or("expected a percentage, such as 4%")?;
+        let range = || format!("from {} % to {} %", Share::MIN.part() * 100.0, Share::MAX.part() * 100.0);
+        Share::new(percent / 100.0).map(ShareArg).ok_or_else(|| format!("a sample is {}", range()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +111,18 @@ mod tests {
     fn what_is_no_group_is_refused() {
         for text in ["debian", "=x", "a=[", ""] {
             assert!(text.parse::<GroupArg>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_a_percentage_that_a_sample_can_have() {
+        for (text, part) in [("4%", 0.04), ("12.5 %", 0.125), ("0.1%", 0.001), ("50%", 0.5)] {
+            let share: ShareArg = text.parse().unwrap();
+            assert!((share.0.part() - part).abs() < 1e-12, "{text}");
+        }
+        assert_eq!("4%".parse(), Ok(ShareArg(Share::USUAL)), "as the command line's own default");
+        for text in ["4", "", "%", "x%", "0%", "51%", "-4%", "NaN%", "inf%"] {
+            assert!(text.parse::<ShareArg>().is_err(), "{text}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use onefold_report::{Analysis, BlockSize};
+use onefold_report::{Analysis, BlockSize, Effort, LeftOut};
 use serde_json::{Value, json};
 
 use super::Table;
@@ -19,7 +19,11 @@ pub(crate) struct Cost {
 
 /// Returns all findings for machines.
 pub(crate) fn json(found: &Analysis, cost: &Cost) -> Value {
-    let mut value = json!(found);
+    with_cost(json!(found), cost)
+}
+
+/// Adds what only the process knows of its effort.
+pub(super) fn with_cost(mut value: Value, cost: &Cost) -> Value {
     value["effort"]["seconds"] = json!(cost.seconds);
     value["effort"]["memory_peak_bytes"] = json!(cost.memory_peak_bytes);
     value
@@ -35,8 +39,8 @@ pub(crate) fn text(found: &Analysis, cost: &Cost) -> String {
     parts.extend(repeats(found));
     parts.extend(alike(found));
     parts.extend(runs(found));
-    parts.extend(left_out(found));
-    parts.push(effort(found, cost));
+    parts.extend(left_out(&found.left_out));
+    parts.push(effort(&found.effort, cost));
     parts.push(ways(found));
     parts.join("\n\n")
 }
@@ -201,33 +205,33 @@ fn runs(found: &Analysis) -> Option<String> {
     ))
 }
 
-fn left_out(found: &Analysis) -> Option<String> {
-    if found.left_out.is_empty() {
+pub(super) fn left_out(left: &[LeftOut]) -> Option<String> {
+    if left.is_empty() {
         return None;
     }
-    let lines = found.left_out.iter().map(|left| format!("\n  {}: {}", left.name, left.why));
-    Some(format!("{} left out, in no number above:{}", grouped(found.left_out.len() as u64), lines.collect::<String>()))
+    let lines = left.iter().map(|left| format!("\n  {}: {}", left.name, left.why));
+    Some(format!("{} left out, in no number above:{}", grouped(left.len() as u64), lines.collect::<String>()))
 }
 
 /// Returns the last line of a report's page: what made it, and what that took.
-pub(crate) fn made(found: &Analysis, cost: &Cost) -> String {
-    format!("Made by onefold {}, which {}.", env!("CARGO_PKG_VERSION"), effort(found, cost))
+pub(crate) fn made(took: &Effort, cost: &Cost) -> String {
+    format!("Made by onefold {}, which {}.", env!("CARGO_PKG_VERSION"), effort(took, cost))
 }
 
-fn effort(found: &Analysis, cost: &Cost) -> String {
+pub(super) fn effort(took: &Effort, cost: &Cost) -> String {
     let milliseconds = std::time::Duration::try_from_secs_f64(cost.seconds).map_or(0, |time| time.as_millis().max(1));
-    let rate = u128::from(found.effort.read_bytes) * 1000 / milliseconds.max(1);
+    let rate = u128::from(took.read_bytes) * 1000 / milliseconds.max(1);
     let mut text = format!(
         "read {} in {} ({}/s)",
-        human(found.effort.read_bytes),
+        human(took.read_bytes),
         duration(u64::try_from(milliseconds / 1000).unwrap_or(u64::MAX)),
         human(u64::try_from(rate).unwrap_or(u64::MAX))
     );
     if let Some(bytes) = cost.memory_peak_bytes {
         text.push_str(&format!(", at most {} of memory", human(bytes)));
     }
-    if found.effort.spilled_bytes > 0 {
-        text.push_str(&format!(", {} in temporary files", human(found.effort.spilled_bytes)));
+    if took.spilled_bytes > 0 {
+        text.push_str(&format!(", {} in temporary files", human(took.spilled_bytes)));
     }
     text
 }

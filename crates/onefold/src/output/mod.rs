@@ -2,6 +2,7 @@
 
 pub(crate) mod analysis;
 pub(crate) mod findings;
+pub(crate) mod sampled;
 pub(crate) mod space;
 mod table;
 

@@ -1,6 +1,7 @@
 //! `onefold analyze`
 
 mod find;
+mod found;
 mod open;
 mod report;
 
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use onefold_block::Random;
 use onefold_block::random::SystemRandom;
-use onefold_report::{Analysis, AnalyzeError, LeftOut, Options, Progress, Shifts, Stage, analyze};
+use onefold_report::{AnalyzeError, LeftOut, Options, Progress, Shifts, Stage, analyze, analyze_sample};
 use parking_lot::Mutex;
 
 use crate::cli::Talk;
@@ -19,10 +20,11 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::memory;
 use crate::output::Report;
-use crate::output::analysis::{self, Cost};
+use crate::output::analysis::Cost;
 use crate::progress::Meter;
 
 use find::Unfit;
+use found::Found;
 use open::How;
 use report::ReportFile;
 
@@ -51,21 +53,24 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
         shifts: if arguments.shifts { Shifts::All } else { Shifts::No },
     };
     let shown = Shown { meter: Mutex::new(None), quiet: talk.quiet, interrupt };
-    let result = analyze(&images, &options, &shown);
+    let result = match arguments.sample {
+        None => analyze(&images, &options, &shown).map(|found| Found::Whole(Box::new(found))),
+        Some(share) => analyze_sample(&images, &options, share.0, &shown).map(|found| Found::Sampled(Box::new(found))),
+    };
     shown.finish();
     let mut found = result.map_err(|error| failure(&error))?;
     let left_out = |unfit: Unfit| LeftOut { name: unfit.path.display().to_string(), why: unfit.why };
-    found.left_out.extend(finding.unfit.into_iter().map(left_out));
-    let exit = if found.left_out.is_empty() { Exit::Done } else { Exit::Failed };
-    found.left_out.extend(finding.repeated.into_iter().map(left_out));
-    if found.images.is_empty() {
-        return Err(nothing(&found));
+    found.leave_out(finding.unfit.into_iter().map(left_out));
+    let exit = if found.left_out().is_empty() { Exit::Done } else { Exit::Failed };
+    found.leave_out(finding.repeated.into_iter().map(left_out));
+    if found.is_nothing() {
+        return Err(nothing(found.left_out()));
     }
     let cost = Cost { seconds: started.elapsed().as_secs_f64(), memory_peak_bytes: memory::peak_bytes() };
     if let Some(page) = page {
-        page.write(&onefold_report::page(&found, &analysis::made(&found, &cost)))?;
+        page.write(&found.page(&cost))?;
     }
-    Ok(Report { text: analysis::text(&found, &cost), json: analysis::json(&found, &cost), exit })
+    Ok(Report { text: found.text(&cost), json: found.json(&cost), exit })
 }
 
 /// Returns the names of the groups, and what tells the group of an image.
@@ -111,13 +116,13 @@ fn failure(error: &AnalyzeError) -> Failure {
 }
 
 /// Returns the failure where no image could be read.
-fn nothing(found: &Analysis) -> Failure {
+fn nothing(left_out: &[LeftOut]) -> Failure {
     let failure = Failure::new("cannot analyse anything");
-    if found.left_out.is_empty() {
+    if left_out.is_empty() {
         return failure.because_of("the folders hold no file of 1 MiB or more");
     }
     let tell = |failure: Failure, left: &LeftOut| failure.because_of(format!("`{}`: {}", left.name, left.why));
-    found.left_out.iter().fold(failure, tell)
+    left_out.iter().fold(failure, tell)
 }
 
 /// Shows progress: one meter for each stage.

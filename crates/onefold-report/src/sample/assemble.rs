@@ -1,0 +1,296 @@
+//! From a sample's counts to the report in bytes.
+
+use std::collections::BTreeMap;
+
+use onefold_block::BLOCK_BYTES_U64;
+
+use super::certificate::{Certificates, Side};
+use super::cover::Ground;
+use super::evidence::{AT_OFFSET, CAUTION, Evidence, Known, PARTS, REFERENCES};
+use super::report::{
+    Range, SampleReport, SampledAnalysis, SampledBlockSize, SampledImage, SampledTotal, SampledWays, ShareRange,
+};
+use super::source::Blocks;
+use super::{Cover, Extent, Histogram, REGION_BYTES, Sample};
+use crate::advice::advise_by_sample;
+use crate::analysis::{Effort, LeftOut, Misaligned};
+use crate::cost;
+use crate::count::VariantCount;
+use crate::sizes::{SIZES, block_bytes};
+
+/// How often a range holds the true figure, at the least. `tests/sampled.rs` measures it.
+const CONFIDENCE: f64 = 0.95;
+/// With fewer regions in the sample, ranges are too wide to say much.
+const REGIONS_MIN: u64 = 100;
+/// The best guess is half way between bounds that keep so little away, which lean to where the evidence is.
+const GUESS: f64 = 0.5;
+/// Entries of a map leaf, and blocks of a file that needs none.
+const LEAF_BLOCKS: u64 = 508;
+const INLINE_BLOCKS: u64 = 12;
+
+/// An image that was sampled to its end.
+pub(crate) struct SampledWhole<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) is_plain: bool,
+    pub(crate) allocated_bytes: u64,
+    pub(crate) changed_meanwhile: bool,
+    pub(crate) size_bytes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) extent: &'a Extent,
+}
+
+/// All that was found in a sample, as counts.
+pub(crate) struct SampledFindings<'a> {
+    pub(crate) sample: &'a Sample,
+    pub(crate) images: Vec<SampledWhole<'a>>,
+    pub(crate) left_out: Vec<LeftOut>,
+    pub(crate) misaligned: Vec<Misaligned>,
+    pub(crate) variants: &'a [VariantCount],
+    pub(crate) histogram: &'a Histogram,
+    pub(crate) spilled_bytes: u64,
+}
+
+/// Returns the report on what was found.
+pub(crate) fn assemble(findings: SampledFindings<'_>) -> SampledAnalysis {
+    let mut cover = Cover::default();
+    findings.images.iter().for_each(|image| cover.add(&image.extent.cover));
+    let grounds = cover.grounds(findings.sample);
+    let whole = Ground { regions: cover.region_count() as f64, data_bytes: cover.data_bytes as f64 };
+    let part = findings.sample.share().part();
+    let estimates = Estimates {
+        known: Known { part, grounds: &grounds, whole },
+        certificates: Certificates::new(part),
+        histogram: findings.histogram,
+        tails: findings.images.len() as u64,
+    };
+    let sizes: Vec<SampledBlockSize> =
+        (0..SIZES).zip(findings.variants).map(|(size, count)| estimates.size(size, count)).collect();
+    let images: Vec<SampledImage> = findings.images.iter().map(|image| sampled_image(image, part)).collect();
+    let seen = &findings.variants[0];
+    let total = estimates.total(&images, &sizes[0], seen);
+    let regions_read = regions_of(&grounds);
+    let read_bytes: u64 = images.iter().map(|image| image.read_bytes).sum();
+    let data_read: f64 = grounds.values().map(|ground| ground.data_bytes).sum();
+    SampledAnalysis {
+        sample: SampleReport {
+            share: part,
+            region_bytes: REGION_BYTES,
+            regions: cover.region_count(),
+            regions_read,
+            read_share: if cover.data_bytes == 0 { 0.0 } else { data_read / cover.data_bytes as f64 },
+            confidence: CONFIDENCE,
+            is_small: regions_read < REGIONS_MIN,
+        },
+        ways: ways(&findings, &total, &sizes[0]),
+        total,
+        images,
+        left_out: findings.left_out,
+        block_sizes: sizes,
+        misaligned: findings.misaligned,
+        effort: Effort { read_bytes, spilled_bytes: findings.spilled_bytes },
+    }
+}
+
+fn regions_of(grounds: &BTreeMap<usize, Ground>) -> u64 {
+    count(grounds.values().map(|ground| ground.regions).sum())
+}
+
+/// Returns a number that was told as a count; what is below nothing is nothing.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is meant to stop at both ends")]
+fn count(number: f64) -> u64 {
+    number.round() as u64
+}
+
+/// A range of counts, not yet rounded.
+#[derive(Clone, Copy)]
+struct Counts {
+    low: f64,
+    best: f64,
+    high: f64,
+}
+
+impl Counts {
+    /// Returns the range within what is certain, in units of `bytes`.
+    fn within(self, least: u64, most: u64, bytes: u64) -> Range {
+        let most = most.max(least);
+        let within = |number: f64| count(number).clamp(least, most);
+        let (low, high) = (within(self.low), within(self.high));
+        let best = within(self.best).clamp(low, high.max(low));
+        Range { low, best, high: high.max(low) }.times(bytes)
+    }
+}
+
+impl Range {
+    fn times(self, factor: u64) -> Range {
+        self.map(|number| number.saturating_mul(factor))
+    }
+
+    fn map(self, of: impl Fn(u64) -> u64) -> Range {
+        Range { low: of(self.low), best: of(self.best), high: of(self.high) }
+    }
+}
+
+/// What figures are told from.
+pub(super) struct Estimates<'a> {
+    pub(super) known: Known<'a>,
+    pub(super) certificates: Certificates,
+    pub(super) histogram: &'a Histogram,
+    /// Blocks that are not whole: the last one of each image.
+    pub(super) tails: u64,
+}
+
+impl Estimates<'_> {
+    fn evidence(&self, size: u8, seen: &VariantCount) -> Evidence {
+        let region_blocks = (REGION_BYTES / block_bytes(size)) as f64;
+        Evidence::new(self.known, self.histogram.buckets(size), seen.distinct, region_blocks)
+    }
+
+    /// Returns bounds of the distinct contents, less `references` of the blocks that are not zero.
+    fn distinct_less(&self, evidence: &Evidence, references: f64) -> Counts {
+        let bound = |side, caution| self.certificates.bound(evidence, side, -references, caution);
+        Counts {
+            low: bound(Side::Below, CAUTION),
+            best: bound(Side::Below, GUESS).midpoint(bound(Side::Above, GUESS)),
+            high: bound(Side::Above, CAUTION),
+        }
+    }
+
+    pub(super) fn size(&self, size: u8, seen: &VariantCount) -> SampledBlockSize {
+        let evidence = self.evidence(size, seen);
+        let bytes = block_bytes(size);
+        // Blocks that were not read, if all of their regions are full in all images.
+        let unread = self.unread_blocks();
+        let nonzero = part(&evidence, REFERENCES).within(seen.references, seen.references + unread, bytes);
+        let most = (nonzero.high / bytes).min(seen.distinct + unread);
+        let distinct = self.distinct_less(&evidence, 0.0).within(seen.distinct, most, bytes);
+        let offsets = part(&evidence, AT_OFFSET).within(seen.distinct_at_offset, most, bytes);
+        SampledBlockSize {
+            block_bytes: bytes,
+            nonzero_bytes: nonzero,
+            distinct_bytes: distinct,
+            saved_share: self.saved_share(&evidence, distinct, nonzero, bytes),
+            linked_clone_bytes: Range { low: offsets.low.max(distinct.low), ..offsets },
+        }
+    }
+
+    /// Returns how many blocks may be full that were not read.
+    fn unread_blocks(&self) -> u64 {
+        let read: f64 = self.known.grounds.values().map(|ground| ground.data_bytes).sum();
+        let unread = (self.known.whole.data_bytes - read).max(0.0);
+        // Data may lie so that each block of 4 KiB of it fills a larger block.
+        count((unread / BLOCK_BYTES_U64 as f64).ceil()) + self.tails
+    }
+
+    /// Returns what is saved of what is not zero. Both are told from the same sample, so their ratio is surer than both.
+    fn saved_share(&self, evidence: &Evidence, distinct: Range, nonzero: Range, bytes: u64) -> ShareRange {
+        let blocks = (nonzero.best / bytes) as f64;
+        if blocks < 1.0 {
+            return ShareRange { low: 0.0, best: 0.0, high: if nonzero.high == 0 { 0.0 } else { 1.0 } };
+        }
+        let ratio = (distinct.best as f64 / nonzero.best as f64).min(1.0);
+        let off = self.distinct_less(evidence, ratio);
+        let best = 1.0 - ratio;
+        ShareRange {
+            low: (best - off.high / blocks).clamp(0.0, best),
+            best,
+            high: (best - off.low / blocks).clamp(best, 1.0),
+        }
+    }
+
+    fn total(&self, images: &[SampledImage], base: &SampledBlockSize, seen: &VariantCount) -> SampledTotal {
+        let sum = |of: &dyn Fn(&SampledImage) -> u64| images.iter().map(of).fold(0, u64::saturating_add);
+        let apparent_bytes = sum(&|image| image.apparent_bytes);
+        let (nonzero, distinct) = (base.nonzero_bytes, base.distinct_bytes);
+        let less = self.distinct_less(&self.evidence(0, seen), 1.0);
+        let best = nonzero.best.saturating_sub(distinct.best);
+        let saved = Counts { low: -less.high, best: (best / BLOCK_BYTES_U64) as f64, high: -less.low };
+        SampledTotal {
+            apparent_bytes,
+            allocated_bytes: sum(&|image| image.allocated_bytes),
+            data_bytes: sum(&|image| image.data_bytes),
+            zero_bytes: turned(apparent_bytes, nonzero),
+            nonzero_bytes: nonzero,
+            distinct_bytes: distinct,
+            saved_bytes: saved.within(
+                seen.references - seen.distinct,
+                nonzero.high.saturating_sub(distinct.low) / BLOCK_BYTES_U64,
+                BLOCK_BYTES_U64,
+            ),
+            saved_share: base.saved_share,
+        }
+    }
+}
+
+/// Returns what is left of `whole` without `part`.
+fn turned(whole: u64, part: Range) -> Range {
+    let left = part.map(|bytes| whole.saturating_sub(bytes));
+    Range { low: left.high, best: left.best, high: left.low }
+}
+
+/// Returns the bounds of one part of what the sample shows.
+fn part(evidence: &Evidence, at: usize) -> Counts {
+    let mut weights = [0.0; PARTS];
+    weights[at] = 1.0;
+    let (best, away) = (evidence.sum(&weights), CAUTION * evidence.deviation(&weights));
+    Counts { low: best - away, best, high: best + away }
+}
+
+fn sampled_image(image: &SampledWhole<'_>, part: f64) -> SampledImage {
+    let apparent_bytes = image.size_bytes.div_ceil(BLOCK_BYTES_U64) * BLOCK_BYTES_U64;
+    let data_bytes = image.extent.cover.data_bytes;
+    let data = data_bytes.div_ceil(BLOCK_BYTES_U64);
+    let nonzero = full_blocks(&image.extent.blocks, data, part);
+    SampledImage {
+        name: image.name.to_owned(),
+        changed_meanwhile: image.changed_meanwhile,
+        apparent_bytes,
+        allocated_bytes: image.allocated_bytes,
+        data_bytes,
+        read_bytes: image.read_bytes,
+        zero_bytes: turned(apparent_bytes, nonzero),
+    }
+}
+
+/// Returns how many of an image's blocks of data are not zero: as many as in the regions that were read.
+fn full_blocks(read: &Blocks, data: u64, part: f64) -> Range {
+    let all = data as f64;
+    if read.data < 1.0 {
+        return Counts { low: 0.0, best: all, high: all }.within(0, data, BLOCK_BYTES_U64);
+    }
+    let ratio = read.full / read.data;
+    let rest = read.full_full - 2.0 * ratio * read.data_full + ratio * ratio * read.data_data;
+    let region = read.data / read.regions;
+    // As for all images together: a region or two more than were read may differ by all they have.
+    let variance = (1.0 - part) * rest.max(0.0) * read.regions / (read.regions - 1.0).max(1.0) + 2.0 * region * region;
+    let away = CAUTION * variance.sqrt() * (all / read.data);
+    let full = count(read.full);
+    let unread = data.saturating_sub(count(read.data));
+    Counts { low: ratio * all - away, best: ratio * all, high: ratio * all + away }.within(
+        full,
+        full + unread,
+        BLOCK_BYTES_U64,
+    )
+}
+
+fn ways(findings: &SampledFindings<'_>, total: &SampledTotal, base: &SampledBlockSize) -> SampledWays {
+    let map_max: u64 = findings.images.iter().map(|image| cost::map_bytes(image.extent.map_nodes_max)).sum();
+    // No leaf has more than its entries, and few blocks need none.
+    let blocks =
+        (total.nonzero_bytes.low / BLOCK_BYTES_U64).saturating_sub(INLINE_BLOCKS * findings.images.len() as u64);
+    let map_min = cost::map_bytes(blocks / LEAF_BLOCKS).min(map_max);
+    let stored = |bytes: u64| bytes + cost::fixed_bytes(bytes / BLOCK_BYTES_U64);
+    let pool = total.distinct_bytes.map(stored);
+    let mut ways = SampledWays {
+        now_bytes: total.allocated_bytes,
+        pool_bytes: Range { low: pool.low + map_min, best: pool.best + map_max, high: pool.high + map_max },
+        sharing_bytes: findings
+            .images
+            .iter()
+            .all(|image| image.is_plain)
+            .then(|| total.distinct_bytes.map(|bytes| bytes + cost::index_bytes(bytes / BLOCK_BYTES_U64))),
+        linked_clone_bytes: base.linked_clone_bytes,
+        recommendation: String::new(),
+    };
+    ways.recommendation = advise_by_sample(&ways);
+    ways
+}
