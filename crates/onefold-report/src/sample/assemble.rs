@@ -6,7 +6,7 @@ use onefold_block::BLOCK_BYTES_U64;
 
 use super::certificate::{Certificates, Side};
 use super::cover::Ground;
-use super::evidence::{AT_OFFSET, CAUTION, Evidence, Known, PARTS, REFERENCES};
+use super::evidence::{AT_OFFSET, CAUTION, Evidence, Known, PARTS, REFERENCES, UNSEEN, doubt};
 use super::report::{
     Range, SampleReport, SampledAnalysis, SampledBlockSize, SampledImage, SampledTotal, SampledWays, ShareRange,
 };
@@ -23,7 +23,7 @@ const CONFIDENCE: f64 = 0.95;
 /// With fewer regions in the sample, ranges are too wide to say much.
 const REGIONS_MIN: u64 = 100;
 /// The best guess is half way between bounds that keep so little away, which lean to where the evidence is.
-const GUESS: f64 = 0.5;
+const GUESS: f64 = 1.0;
 /// Entries of a map leaf, and blocks of a file that needs none.
 const LEAF_BLOCKS: u64 = 508;
 const INLINE_BLOCKS: u64 = 12;
@@ -110,6 +110,9 @@ struct Counts {
 }
 
 impl Counts {
+    /// Anything; as a guess, nothing is shared.
+    const UNKNOWN: Counts = Counts { low: f64::NEG_INFINITY, best: f64::INFINITY, high: f64::INFINITY };
+
     /// Returns the range within what is certain, in units of `bytes`.
     fn within(self, least: u64, most: u64, bytes: u64) -> Range {
         let most = most.max(least);
@@ -147,6 +150,9 @@ impl Estimates<'_> {
 
     /// Returns bounds of the distinct contents, less `references` of the blocks that are not zero.
     fn distinct_less(&self, evidence: &Evidence, references: f64) -> Counts {
+        if self.is_blind() {
+            return Counts::UNKNOWN;
+        }
         let bound = |side, caution| self.certificates.bound(evidence, side, -references, caution);
         Counts {
             low: bound(Side::Below, CAUTION),
@@ -160,17 +166,34 @@ impl Estimates<'_> {
         let bytes = block_bytes(size);
         // Blocks that were not read, if all of their regions are full in all images.
         let unread = self.unread_blocks();
-        let nonzero = part(&evidence, REFERENCES).within(seen.references, seen.references + unread, bytes);
+        let nonzero = self.part(&evidence, REFERENCES).within(seen.references, seen.references + unread, bytes);
         let most = (nonzero.high / bytes).min(seen.distinct + unread);
         let distinct = self.distinct_less(&evidence, 0.0).within(seen.distinct, most, bytes);
-        let offsets = part(&evidence, AT_OFFSET).within(seen.distinct_at_offset, most, bytes);
+        let most = (nonzero.high / bytes).min(seen.distinct_at_offset + unread);
+        let offsets = self.part(&evidence, AT_OFFSET).within(seen.distinct_at_offset, most, bytes);
         SampledBlockSize {
             block_bytes: bytes,
             nonzero_bytes: nonzero,
             distinct_bytes: distinct,
             saved_share: self.saved_share(&evidence, distinct, nonzero, bytes),
-            linked_clone_bytes: Range { low: offsets.low.max(distinct.low), ..offsets },
+            linked_clone_bytes: offsets,
         }
+    }
+
+    /// Tells whether no region of the sample has data: then nothing is known but what can be at all.
+    fn is_blind(&self) -> bool {
+        self.known.grounds.is_empty()
+    }
+
+    /// Returns the bounds of one part of what the sample shows.
+    fn part(&self, evidence: &Evidence, at: usize) -> Counts {
+        if self.is_blind() {
+            return Counts::UNKNOWN;
+        }
+        let mut weights = [0.0; PARTS];
+        weights[at] = 1.0;
+        let (best, away) = (evidence.sum(&weights), CAUTION * evidence.deviation(&weights));
+        Counts { low: best - away, best, high: best + away }
     }
 
     /// Returns how many blocks may be full that were not read.
@@ -178,13 +201,13 @@ impl Estimates<'_> {
         let read: f64 = self.known.grounds.values().map(|ground| ground.data_bytes).sum();
         let unread = (self.known.whole.data_bytes - read).max(0.0);
         // Data may lie so that each block of 4 KiB of it fills a larger block.
-        count((unread / BLOCK_BYTES_U64 as f64).ceil()) + self.tails
+        if unread > 0.0 { count((unread / BLOCK_BYTES_U64 as f64).ceil()) + self.tails } else { 0 }
     }
 
     /// Returns what is saved of what is not zero. Both are told from the same sample, so their ratio is surer than both.
     fn saved_share(&self, evidence: &Evidence, distinct: Range, nonzero: Range, bytes: u64) -> ShareRange {
         let blocks = (nonzero.best / bytes) as f64;
-        if blocks < 1.0 {
+        if blocks < 1.0 || self.is_blind() {
             return ShareRange { low: 0.0, best: 0.0, high: if nonzero.high == 0 { 0.0 } else { 1.0 } };
         }
         let ratio = (distinct.best as f64 / nonzero.best as f64).min(1.0);
@@ -227,14 +250,6 @@ fn turned(whole: u64, part: Range) -> Range {
     Range { low: left.high, best: left.best, high: left.low }
 }
 
-/// Returns the bounds of one part of what the sample shows.
-fn part(evidence: &Evidence, at: usize) -> Counts {
-    let mut weights = [0.0; PARTS];
-    weights[at] = 1.0;
-    let (best, away) = (evidence.sum(&weights), CAUTION * evidence.deviation(&weights));
-    Counts { low: best - away, best, high: best + away }
-}
-
 fn sampled_image(image: &SampledWhole<'_>, part: f64) -> SampledImage {
     let apparent_bytes = image.size_bytes.div_ceil(BLOCK_BYTES_U64) * BLOCK_BYTES_U64;
     let data_bytes = image.extent.cover.data_bytes;
@@ -260,8 +275,9 @@ fn full_blocks(read: &Blocks, data: u64, part: f64) -> Range {
     let ratio = read.full / read.data;
     let rest = read.full_full - 2.0 * ratio * read.data_full + ratio * ratio * read.data_data;
     let region = read.data / read.regions;
-    // As for all images together: a region or two more than were read may differ by all they have.
-    let variance = (1.0 - part) * rest.max(0.0) * read.regions / (read.regions - 1.0).max(1.0) + 2.0 * region * region;
+    // As for all images together: some regions more than were read may differ by all they have.
+    let measured = (1.0 - part) * rest.max(0.0) * read.regions / (read.regions - 1.0).max(1.0);
+    let variance = doubt(read.regions - 1.0) * (measured + UNSEEN * region * region);
     let away = CAUTION * variance.sqrt() * (all / read.data);
     let full = count(read.full);
     let unread = data.saturating_sub(count(read.data));

@@ -100,8 +100,8 @@ struct Problem<'a> {
 }
 
 /// Rounds of the search; in each the certificate may come closer to its limits by [`FASTER`].
-const ROUNDS: u32 = 7;
-const FASTER: f64 = 10.0;
+const ROUNDS: u32 = 5;
+const FASTER: f64 = 30.0;
 /// Steps in a round, at most.
 const STEPS_MAX: usize = 50;
 

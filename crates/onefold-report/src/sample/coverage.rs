@@ -254,7 +254,7 @@ fn measured(regions: usize, share: f64, seeds: u8) -> Vec<String> {
 
 #[test]
 fn ranges_hold_the_truth_as_often_as_they_say() {
-    for (regions, share, seeds) in [(8192, 0.04, 150), (1024, 0.04, 150), (30000, 0.04, 30)] {
+    for (regions, share, seeds) in [(4096, 0.04, 40), (1024, 0.1, 40)] {
         assert_eq!(measured(regions, share, seeds), Vec::<String>::new());
     }
 }

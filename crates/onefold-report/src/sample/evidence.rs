@@ -29,9 +29,9 @@ pub(super) const MORE: usize = TOLD_APART;
 pub(super) const REFERENCES: usize = TOLD_APART + 1;
 pub(super) const AT_OFFSET: usize = TOLD_APART + 2;
 
-/// Where nothing was seen, up to 3.65 may be expected, with the [`CAUTION`] there is: what two more would vary by.
-const UNSEEN: f64 = 2.0;
-/// Standard deviations that bounds keep away. 2.58 would be 99 in 100, if chance were normal and its deviation known.
+/// Where nothing was seen, up to 3 may be expected (19 times in 20). With the [`CAUTION`] there is, two more vary by that.
+pub(super) const UNSEEN: f64 = 2.0;
+/// Standard deviations that bounds keep away. It would be 97.5 in 100, if chance were normal and its deviation known.
 pub(super) const CAUTION: f64 = 2.24;
 
 /// Weights of parts in a sum.
@@ -79,14 +79,15 @@ impl Evidence {
             }
         }
         let scale = (1.0 - known.part) * regions / (regions - 2.0).max(1.0);
+        let doubt = doubt(regions - 2.0);
         let mut noise = [[0.0; PARTS]; PARTS];
         for (one, line) in noise.iter_mut().enumerate() {
             for (other, cell) in line.iter_mut().enumerate() {
-                *cell = scale * rests.iter().map(|rest| rest[one] * rest[other]).sum::<f64>();
+                *cell = doubt * scale * rests.iter().map(|rest| rest[one] * rest[other]).sum::<f64>();
             }
         }
         for (part, most) in most_in_a_region(&rows, known.part, region_blocks).into_iter().enumerate() {
-            noise[part][part] += UNSEEN * most * most;
+            noise[part][part] += doubt * UNSEEN * most * most;
         }
         Evidence { values, noise }
     }
@@ -106,6 +107,12 @@ impl Evidence {
         let variance: f64 = self.slopes(weights).iter().zip(weights).map(|(slope, weight)| slope * weight).sum();
         variance.max(0.0).sqrt()
     }
+}
+
+/// Returns by how much a variance counts more that was told from few, as Student's distribution is wider than the normal
+/// one: about as much as it is at the [`CAUTION`] there is.
+pub(super) fn doubt(others: f64) -> f64 {
+    (1.0 + 3.0 / others.max(1.0)).powi(2)
 }
 
 /// Returns what each part would lose without the regions of a bucket: a content in two regions would be in one.
