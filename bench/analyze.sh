@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # How fast `onefold analyze` reads: against `cat` of the same files, cold and warm, against other people's scanners where
-# they are installed, and on a set larger than the machine.
+# they are installed, and on a set larger than the machine; and how much faster a sample of the same is.
 #
 #     bench/analyze.sh [IMAGE...]
 #
@@ -35,7 +35,8 @@ drop_caches() {
     echo 3 >/proc/sys/vm/drop_caches
 }
 
-# measure CACHE WHAT COMMAND...: prints the shortest time of three runs of a command, and its rate. Noise only adds time.
+# measure CACHE WHAT COMMAND...: prints the shortest time of three runs of a command, and its rate by what all images have
+# allocated, read or not. Noise only adds time.
 measure() {
     local cache=$1 what=$2 started took best=
     shift 2
@@ -47,7 +48,7 @@ measure() {
         ((${best:-$took} < took)) || best=$took
     done
     awk -v what="$what, $cache" -v bytes="$bytes" -v us="$best" \
-        'BEGIN { printf "%-28s %8.2f s %8.2f GiB/s\n", what, us / 1e6, bytes / us * 1e6 / 2 ^ 30 }'
+        'BEGIN { printf "%-32s %8.2f s %8.2f GiB/s\n", what, us / 1e6, bytes / us * 1e6 / 2 ^ 30 }'
 }
 
 printf '%s images, %s allocated, %s processors\n\n' "${#images[@]}" "$(human_bytes "$bytes")" "$(nproc)"
@@ -56,10 +57,12 @@ cat "${images[@]}" >/dev/null
 if [[ -w /proc/sys/vm/drop_caches ]]; then
     measure cold 'cat' cat "${images[@]}"
     measure cold 'onefold analyze' "$ONEFOLD" analyze --quiet --json "${images[@]}"
+    measure cold 'onefold analyze --sample' "$ONEFOLD" analyze --quiet --json --sample "${images[@]}"
     cat "${images[@]}" >/dev/null
 fi
 measure warm 'cat' cat "${images[@]}"
 measure warm 'onefold analyze' "$ONEFOLD" analyze --quiet --json "${images[@]}"
+measure warm 'onefold analyze --sample' "$ONEFOLD" analyze --quiet --json --sample "${images[@]}"
 if has_command duperemove; then
     # Without its file of hashes: with one, the second run would have nothing to do.
     measure warm 'duperemove, scan' duperemove -q --dedupe-options=partial -b 4096 "${images[@]}"

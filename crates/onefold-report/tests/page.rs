@@ -9,8 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{analyzed, image, options, random_images};
-use onefold_report::{Analysis, Image, Options, Shifts, page};
+use common::{Silent, analyzed, image, options, random_images};
+use onefold_report::{Analysis, Image, Options, Share, Shifts, analyze_sample, page, sampled_page};
 use serde_json::Value;
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
@@ -116,7 +116,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole as f64
 }
 
-fn check(found: &Analysis, measured: &Value, width: u32) {
+fn check_layout(measured: &Value, width: u32) {
     assert!(measured["width"].as_u64().unwrap() <= u64::from(width));
     assert!(measured["scroll_width"].as_u64() <= measured["width"].as_u64(), "the page is too wide: {measured}");
     assert_eq!(measured["wide"], Value::Array(Vec::new()), "these stick out");
@@ -124,6 +124,10 @@ fn check(found: &Analysis, measured: &Value, width: u32) {
         assert_eq!(figure["outside"], Value::Array(Vec::new()), "{}", figure["id"]);
         assert!(number(figure, "text_px") >= 9.0, "text that cannot be read: {}", figure["id"]);
     }
+}
+
+fn check(found: &Analysis, measured: &Value, width: u32) {
+    check_layout(measured, width);
 
     let ways = &found.ways;
     let all = [ways.now_bytes, ways.pool_bytes, ways.sharing_bytes, ways.linked_clone_bytes];
@@ -184,5 +188,28 @@ fn every_figure_shows_the_right_numbers_at_desktop_and_phone_width() {
     fs::write(&kept, &page).unwrap();
     for width in [DESKTOP, PHONE] {
         check(&found, &measured(browser, &page, width), width);
+    }
+}
+
+#[test]
+fn the_page_of_a_sample_shows_its_ranges() {
+    let Some(browser) = browser() else { return };
+    let images: Vec<Image> = random_images(5, 4, 9000).iter().map(|bytes| image("disk.raw", bytes)).collect();
+    let found = analyze_sample(&images, &options(), Share::MAX, &Silent).unwrap();
+    let page = sampled_page(&found, "made by a test");
+    fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("sampled.html"), &page).unwrap();
+    for width in [DESKTOP, PHONE] {
+        let measured = measured(browser, &page, width);
+        check_layout(&measured, width);
+        let ways = &found.ways;
+        let now = onefold_report::Range { low: ways.now_bytes, best: ways.now_bytes, high: ways.now_bytes };
+        let ranges = [now, ways.pool_bytes, ways.sharing_bytes.unwrap(), ways.linked_clone_bytes];
+        let bars: Vec<u64> = ranges.iter().flat_map(|range| [range.low, range.high - range.low]).collect();
+        assert_bars(figure(&measured, "figure-ways"), &bars, "width");
+        let curve = |of: &dyn Fn(&onefold_report::ShareRange) -> f64| -> Vec<f64> {
+            found.block_sizes.iter().map(|size| of(&size.saved_share) * 100.0).collect()
+        };
+        let curves = [curve(&|share| share.best), curve(&|share| share.low), curve(&|share| share.high)];
+        assert_curves(figure(&measured, "figure-block-sizes"), &curves);
     }
 }

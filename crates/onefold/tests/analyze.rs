@@ -189,11 +189,73 @@ fn a_file_that_is_named_twice_counts_once() {
     assert_eq!(found["left_out"].as_array().unwrap().len(), 2);
 }
 
+/// Returns a range of the document, which holds its own guess.
+fn range(value: &Value, path: &[&str]) -> std::ops::RangeInclusive<u64> {
+    let end = |name: &str| bytes(value, &[path, &[name]].concat());
+    assert!(end("low") <= end("best") && end("best") <= end("high"), "{path:?} of {value}");
+    end("low")..=end("high")
+}
+
+#[test]
+fn a_sample_reads_little_and_says_what_it_is() {
+    let folder = Folder::new();
+    let noise = folder.noise("noise.raw", 300);
+    let clone = folder.path("clone.raw");
+    fs::copy(&noise, &clone).unwrap();
+    let report = folder.path("report.html");
+    let images: [&Path; 2] = [&noise, &clone];
+    // Of noise and its clone the truth is within whatever is drawn: all regions are alike.
+    let found = onefold(&format!("analyze --json --sample --report {}", text(&report)), &images).done().json();
+    let exact = analyzed(&images);
+    for figure in ["zero_bytes", "distinct_bytes", "saved_bytes"] {
+        let range = range(&found, &["total", figure]);
+        assert!(range.contains(&bytes(&exact, &["total", figure])), "{figure}: {range:?}");
+    }
+    assert!(range(&found, &["ways", "pool_bytes"]).contains(&bytes(&exact, &["ways", "pool_bytes"])));
+    // Twelve of 300 regions are expected; a tenth of all is more than five standard deviations away.
+    assert!(bytes(&found, &["effort", "read_bytes"]) * 10 <= bytes(&exact, &["effort", "read_bytes"]), "{found}");
+    assert_eq!(found["sample"]["share"], 0.04);
+    assert_eq!(found["sample"]["confidence"], 0.95);
+    assert_eq!(found["sample"]["is_small"], true);
+    assert!(found.get("similarity").is_none() && found["images"][0].get("only_here_bytes").is_none());
+    let page = fs::read_to_string(&report).unwrap();
+    assert!(page.contains("from a sample") && page.contains("the ranges of 95 or more"), "{page}");
+    let told = onefold("analyze --sample=25%", &images).done().out;
+    assert!(told.contains("A sample: ") && told.contains("not told: ") && told.contains("at most"), "{told}");
+}
+
+#[test]
+fn a_sample_of_a_qcow2_image_is_that_of_its_disk() {
+    if !has("qemu-img", "qemu-utils") {
+        return;
+    }
+    let folder = Folder::new();
+    let raw = folder.noise("a.raw", 80);
+    let image = folder.path("a.qcow2");
+    run("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", text(&raw), text(&image)]);
+    let found = onefold("analyze --json --sample=50%", &[&raw, &image]).done().json();
+    let (first, second) = (&found["images"][0], &found["images"][1]);
+    assert_eq!(first["data_bytes"], second["data_bytes"]);
+    assert_eq!(first["read_bytes"], second["read_bytes"], "the same places");
+    // Clones wherever it looks: half is saved, to the byte of the guess.
+    let guess = |name: &str| bytes(&found, &["total", name, "best"]);
+    assert_eq!(guess("distinct_bytes") + guess("saved_bytes") + guess("zero_bytes"), 160 << 20);
+    assert!(range(&found, &["total", "saved_bytes"]).contains(&(80 << 20)), "{found}");
+}
+
 #[test]
 fn wrong_usage_is_told_before_anything_is_read() {
     let folder = Folder::new();
     let image = folder.image("a.raw", 1, 0);
-    for arguments in ["analyze --memory 1M", "analyze --group x", "analyze --group a=["] {
+    for arguments in [
+        "analyze --memory 1M",
+        "analyze --group x",
+        "analyze --group a=[",
+        "analyze --sample=4",
+        "analyze --sample=90%",
+        "analyze --sample --shifts",
+        "analyze --sample --group a=b",
+    ] {
         assert_eq!(onefold(arguments, &[&image]).code, USAGE, "{arguments}");
     }
     assert_eq!(onefold("analyze", &[]).code, USAGE);
