@@ -213,10 +213,13 @@ impl Estimates<'_> {
         let ratio = (distinct.best as f64 / nonzero.best as f64).min(1.0);
         let off = self.distinct_less(evidence, ratio);
         let best = 1.0 - ratio;
+        // No wider than what follows from both by themselves: near what is certain, they are surer.
+        let least = 1.0 - distinct.high as f64 / nonzero.low.max(1) as f64;
+        let most = 1.0 - distinct.low as f64 / nonzero.high as f64;
         ShareRange {
-            low: (best - off.high / blocks).clamp(0.0, best),
+            low: (best - off.high / blocks).max(least).clamp(0.0, best),
             best,
-            high: (best - off.low / blocks).clamp(best, 1.0),
+            high: (best - off.low / blocks).min(most).clamp(best, 1.0),
         }
     }
 
