@@ -148,6 +148,7 @@ complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_su
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "clone" -d 'Make instant copies of a file inside a pool'
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c onefold -n "__fish_onefold_using_subcommand analyze" -l group -d 'Put images whose path or name matches a pattern such as `debian-*` into a group; the first match counts' -r
+complete -c onefold -n "__fish_onefold_using_subcommand analyze" -l sample -d 'Read a share of each image only, such as 8% (4% where none is named), and tell ranges instead of exact numbers; for large sets' -r
 complete -c onefold -n "__fish_onefold_using_subcommand analyze" -l report -d 'Also write the report as one page of HTML with figures; replaces a report that is there' -r -F
 complete -c onefold -n "__fish_onefold_using_subcommand analyze" -l format -d 'Format of all images; without it told from their first bytes' -r -f -a "raw\t'The bytes of the disk, one to one'
 qcow2\t'QEMU\'s format, with its chain of backing files'
