@@ -13,7 +13,6 @@ use parking_lot::{Condvar, Mutex};
 use super::{BEAT_INTERVAL, Pulse, WATCH};
 use crate::error::PoolError;
 use crate::format::geometry::{Geometry, HEARTBEAT};
-use crate::format::heartbeat::Heartbeat;
 use crate::format::journal::{HEADER_SLOTS, JournalHeader};
 use crate::format::superblock::Superblock;
 use crate::options::Environment;
