@@ -170,7 +170,7 @@ mod tests {
         let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert!(row("distinct").ends_with("1.00 MiB    1.50 MiB  2.00 MiB"), "{text}");
         assert!(row("saved, of what").ends_with("25.0 %      50.0 %    62.5 %"), "{text}");
-        assert!(row("in a pool").ends_with("30 B to 50 B  50.0 to 70.0 %"), "{text}");
+        assert!(row("in a pool").ends_with("30 B to 50 B    50.0 to 70.0 %"), "{text}");
         assert!(!text.contains("shared in place"), "there is no figure: {text}");
         assert!(text.ends_with("\n\nUse a pool."), "{text}");
     }
