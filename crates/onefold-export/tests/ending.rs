@@ -180,3 +180,21 @@ fn one_thread_serves_as_well() {
     drop(File::open(mount.root()).unwrap());
     mount.end();
 }
+
+/// What was seen, once in many runs of another test: a daemon ended with an error, because the kernel told the thread that
+/// was about to read the release of a closed file of the unmount in the words of an abort.
+#[test]
+fn an_unmount_right_after_files_were_closed_is_no_error() {
+    if !can_mount() {
+        return;
+    }
+    let mut mount = TestMount::new();
+    let names: Vec<String> = (0..60).map(|number| format!("file{number}")).collect();
+    names.iter().for_each(|name| drop(mount.create(name)));
+    for _ in 0..60 {
+        let open: Vec<File> = names.iter().map(|name| File::open(mount.path(name)).unwrap()).collect();
+        drop(open);
+        mount = mount.remount();
+    }
+    mount.end();
+}

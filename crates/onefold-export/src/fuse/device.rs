@@ -64,7 +64,7 @@ impl FuseDevice {
     pub(super) fn receive_more(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.descriptor, &mut *into)) {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(Errno::NOENT | Errno::AGAIN | Errno::NODEV) => Ok(None),
+            Err(Errno::NOENT | Errno::AGAIN | Errno::NODEV | Errno::CONNABORTED) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -75,11 +75,15 @@ impl FuseDevice {
     /// # Errors
     /// When no more requests can be received.
     pub(super) fn receive(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut is_over = false;
         loop {
             match rustix::io::read(&self.descriptor, &mut *into) {
                 Ok(bytes) => return Ok(Some(bytes)),
                 // NOENT: the request was taken back before it could be read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                // While it lets go of the mount, the kernel says this of each request that is still there, as the release of
+                // a file. Once it is done, the next read tells an unmount from an abort.
+                Err(Errno::CONNABORTED) if !is_over => is_over = !self.is_connected(),
                 Err(Errno::NODEV) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             }
