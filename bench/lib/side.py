@@ -190,7 +190,7 @@ class Side(ABC):
 
     @abstractmethod
     def recovered(self):
-        """Returns figures about the recovery; raises BenchError where there was nothing to recover."""
+        """Returns figures about the recovery; raises NothingToRecover where there was nothing."""
 
     @contextmanager
     def cost_of(self):
@@ -279,7 +279,7 @@ class PoolSide(Side):
     def recovered(self):
         replayed = self.stat()["activity"]["replayed"]
         if not replayed:
-            raise system.BenchError("the pool had nothing to replay after the crash")
+            raise system.NothingToRecover("the pool had nothing to replay after the crash")
         return {"replayed": replayed}
 
     def wait_for_filter(self):
@@ -358,7 +358,7 @@ class Ext4Side(Side):
 
     def recovered(self):
         if not self._needed_recovery:
-            raise system.BenchError("ext4 had nothing to recover after the crash")
+            raise system.NothingToRecover("ext4 had nothing to recover after the crash")
         return {}
 
     def close(self):

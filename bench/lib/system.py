@@ -19,6 +19,10 @@ class BenchError(Exception):
     """A step that failed: the message says which, and why."""
 
 
+class NothingToRecover(BenchError):
+    """A crash left nothing that a mount has to do."""
+
+
 @dataclass
 class Finished:
     """What a program printed and what it took."""
