@@ -53,9 +53,53 @@ fn mark_on(storage: &dyn BlockDevice) -> [u8; BLOCK_BYTES] {
     mark
 }
 
-/// A device that holds one write back until a beat has been given.
+type Hook = Box<dyn Fn(BlockNo) + Send + Sync>;
+
+/// A device on which something happens before a write or after a read.
+struct Hooked {
+    inner: Arc<MemoryDevice>,
+    before_write: Hook,
+    after_read: Hook,
+}
+
+impl Hooked {
+    fn before_write(inner: &Arc<MemoryDevice>, hook: impl Fn(BlockNo) + Send + Sync + 'static) -> Arc<Hooked> {
+        Arc::new(Hooked { inner: Arc::clone(inner), before_write: Box::new(hook), after_read: Box::new(|_| ()) })
+    }
+
+    fn after_read(inner: &Arc<MemoryDevice>, hook: impl Fn(BlockNo) + Send + Sync + 'static) -> Arc<Hooked> {
+        Arc::new(Hooked { inner: Arc::clone(inner), before_write: Box::new(|_| ()), after_read: Box::new(hook) })
+    }
+}
+
+impl BlockDevice for Hooked {
+    fn block_count(&self) -> io::Result<u64> {
+        self.inner.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.inner.read(first, into)?;
+        (self.after_read)(first);
+        Ok(())
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        (self.before_write)(first);
+        self.inner.write(first, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        self.inner.discard(first, count)
+    }
+}
+
+/// Holds one write back until a beat has been given.
+#[derive(Default)]
 struct Holding {
-    inner: MemoryDevice,
     holds_next: AtomicBool,
     beats: Mutex<u64>,
     beaten: Condvar,
@@ -63,16 +107,8 @@ struct Holding {
     was_beaten: AtomicBool,
 }
 
-impl BlockDevice for Holding {
-    fn block_count(&self) -> io::Result<u64> {
-        self.inner.block_count()
-    }
-
-    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
-        self.inner.read(first, into)
-    }
-
-    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+impl Holding {
+    fn before_write(&self, first: BlockNo) {
         if first == HEARTBEAT {
             *self.beats.lock() += 1;
             self.beaten.notify_all();
@@ -82,15 +118,6 @@ impl BlockDevice for Holding {
             let waited = self.beaten.wait_while_for(&mut beats, |beats| *beats == before, Duration::from_secs(12));
             self.was_beaten.store(!waited.timed_out(), Ordering::SeqCst);
         }
-        self.inner.write(first, from)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
-    }
-
-    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
-        self.inner.discard(first, count)
     }
 }
 
@@ -99,71 +126,44 @@ impl BlockDevice for Holding {
 /// would have been committed within seconds, was lost.
 #[test]
 fn a_closing_pool_commits_while_its_heart_still_beats() {
-    let device = Arc::new(Holding {
-        inner: MemoryDevice::from(new_pool().image()),
-        holds_next: AtomicBool::new(false),
-        beats: Mutex::new(0),
-        beaten: Condvar::new(),
-        was_beaten: AtomicBool::new(false),
-    });
-    let pool = Pool::open(device.clone(), options(ONE), environment(Arc::new(SystemClock), ONE)).expect("opens");
+    let (storage, holding) = (new_pool(), Arc::<Holding>::default());
+    let device = {
+        let holding = Arc::clone(&holding);
+        Hooked::before_write(&storage, move |first| holding.before_write(first))
+    };
+    let pool = Pool::open(device, options(ONE), environment(Arc::new(SystemClock), ONE)).expect("opens");
     write_file(&pool, "durable");
     pool.create_file(Ino::ROOT, b"not yet", &regular()).expect("there is room");
-    device.holds_next.store(true, Ordering::SeqCst);
+    holding.holds_next.store(true, Ordering::SeqCst);
     pool.close().expect("closes");
-    assert!(!device.holds_next.load(Ordering::SeqCst), "there was something to commit");
-    assert!(device.was_beaten.load(Ordering::SeqCst), "no beat came while the commit took its time");
+    assert!(!holding.holds_next.load(Ordering::SeqCst), "there was something to commit");
+    assert!(holding.was_beaten.load(Ordering::SeqCst), "no beat came while the commit took its time");
     drop(pool);
-    check_clean(&device.inner).expect("clean");
-}
-
-/// A device that lets a beat wait for two seconds, once.
-struct Late {
-    inner: Arc<MemoryDevice>,
-    clock: Arc<ManualClock>,
-    is_next_late: AtomicBool,
-}
-
-impl BlockDevice for Late {
-    fn block_count(&self) -> io::Result<u64> {
-        self.inner.block_count()
-    }
-
-    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
-        self.inner.read(first, into)
-    }
-
-    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
-        if first == HEARTBEAT && self.is_next_late.swap(false, Ordering::SeqCst) {
-            self.clock.sleep(Duration::from_secs(2));
-        }
-        self.inner.write(first, from)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
-    }
-
-    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
-        self.inner.discard(first, count)
-    }
+    check_clean(&*storage).expect("clean");
 }
 
 /// What was wrong: a disk that did not answer for some seconds stopped the pool, though no other host was there.
 #[test]
 fn a_pool_goes_on_after_its_storage_stalled() {
     let (storage, clock) = (new_pool(), Arc::new(ManualClock::starting_at(1000)));
-    let device =
-        Arc::new(Late { inner: storage.clone(), clock: Arc::clone(&clock), is_next_late: AtomicBool::new(false) });
+    let is_next_late = Arc::<AtomicBool>::default();
+    let device = {
+        let (clock, is_next_late) = (Arc::clone(&clock), Arc::clone(&is_next_late));
+        Hooked::before_write(&storage, move |first| {
+            if first == HEARTBEAT && is_next_late.swap(false, Ordering::SeqCst) {
+                clock.sleep(Duration::from_secs(2));
+            }
+        })
+    };
     let quiet = OpenOptions { background: false, ..options(ONE) };
-    let pool = Pool::open(device.clone(), quiet, environment(clock.clone(), ONE)).expect("opens");
+    let pool = Pool::open(device, quiet, environment(clock.clone(), ONE)).expect("opens");
     write_file(&pool, "before");
     for name in ["after", "and again"] {
         clock.sleep(Duration::from_secs(20));
-        device.is_next_late.store(true, Ordering::SeqCst);
+        is_next_late.store(true, Ordering::SeqCst);
         let began = clock.monotonic();
         write_file(&pool, name);
-        assert!(!device.is_next_late.load(Ordering::SeqCst));
+        assert!(!is_next_late.load(Ordering::SeqCst));
         assert!(clock.monotonic() - began > Duration::from_secs(10), "it waits for whoever could have been there");
         pool.checkpoint().expect("checkpoints");
     }
@@ -313,39 +313,6 @@ fn a_repair_that_lost_the_pool_changes_nothing_any_more() {
     assert_eq!(report.problems_total, 1, "nobody has mended it: {report:#?}");
 }
 
-/// A device on which something happens right after its superblock was read for the first time.
-struct AfterLooking<F> {
-    storage: Arc<MemoryDevice>,
-    then: Mutex<Option<F>>,
-}
-
-impl<F: FnOnce() + Send> BlockDevice for AfterLooking<F> {
-    fn block_count(&self) -> io::Result<u64> {
-        self.storage.block_count()
-    }
-
-    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
-        self.storage.read(first, into)?;
-        // The copy is read last.
-        if let Some(then) = (first == SUPERBLOCK_COPY).then(|| self.then.lock().take()).flatten() {
-            then();
-        }
-        Ok(())
-    }
-
-    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
-        self.storage.write(first, from)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.storage.sync()
-    }
-
-    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
-        self.storage.discard(first, count)
-    }
-}
-
 /// What was wrong, found by reading: the superblock was read before the pool was taken. A pool that another host let grow
 /// in between was opened as large as it had been.
 #[test]
@@ -353,18 +320,22 @@ fn a_pool_that_grew_while_it_was_being_taken_is_as_large_as_it_is() {
     let (storage, clock) = (new_pool(), Arc::new(ManualClock::starting_at(1000)));
     storage.resize(3 * 8192);
     let quiet = |host| OpenOptions { background: false, ..options(host) };
-    let grow = {
-        let (storage, environment) = (storage.clone(), environment(clock.clone(), ONE));
-        move || {
-            let pool = Pool::open(storage, quiet(ONE), environment).expect("opens");
+    let has_grown = Arc::<AtomicBool>::default();
+    let device = {
+        let (inner, clock, has_grown) = (storage.clone(), clock.clone(), Arc::clone(&has_grown));
+        Hooked::after_read(&storage, move |first| {
+            // The copy is read last.
+            if first != SUPERBLOCK_COPY || has_grown.swap(true, Ordering::SeqCst) {
+                return;
+            }
+            let pool = Pool::open(inner.clone(), quiet(ONE), environment(clock.clone(), ONE)).expect("opens");
             pool.grow().expect("grows");
             write_file(&pool, "file");
             pool.close().expect("closes");
-        }
+        })
     };
-    let device = Arc::new(AfterLooking { storage: storage.clone(), then: Mutex::new(Some(grow)) });
-    let pool = Pool::open(device.clone(), quiet(OTHER), environment(clock, OTHER)).expect("opens");
-    assert!(device.then.lock().is_none(), "it grew meanwhile");
+    let pool = Pool::open(device, quiet(OTHER), environment(clock, OTHER)).expect("opens");
+    assert!(has_grown.load(Ordering::SeqCst), "it grew meanwhile");
     assert_eq!(pool.stat().expect("reads").device_bytes, 3 * 8192 * BLOCK_BYTES as u64);
     write_file(&pool, "another");
     pool.close().expect("closes");
