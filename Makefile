@@ -43,7 +43,7 @@ kill: ## Kills the daemon under writers, hundreds of times, and looks for what w
 	  python3 tests/soak/soak.py --rounds $${ONEFOLD_KILL_ROUNDS:-400} --round-seconds 2 --pool-mib 256 --full 60 \
 	  --ends kill,kill-umount,kill-mount,sync-kill --folder "$${CARGO_TARGET_DIR:-target}" $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
 
-fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 11 targets.
+fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 12 targets.
 	@scripts/fuzz.sh
 
 posix: ## Public POSIX suites, fsx and stress-ng at length, under each kind of mount. FSX_SEEDS and others: scripts/posix.sh.

@@ -59,7 +59,10 @@ export ONEFOLD=$target/debug/onefold
 step "corpus, benchmark and soak tools"
 python3 -m unittest discover -s bench/corpus
 python3 -m unittest discover -s tests/soak
-python3 -m unittest discover -s bench/tests
+# Whole runs of the smallest size, which mostly wait: those of large pools and the paper's beside those of files.
+do_beside python3 -m unittest discover -s bench/tests -p 'test_[ps]*.py'
+python3 -m unittest discover -s bench/tests -p 'test_[!ps]*.py'
+join_beside
 
 step "other people's programs on a real mount"
 tests/clients/run.sh

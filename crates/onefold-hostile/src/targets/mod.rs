@@ -7,6 +7,7 @@ mod fixed;
 mod geometry;
 mod items;
 mod journal;
+mod partitions;
 mod pool;
 mod tree;
 mod verbs;
@@ -26,7 +27,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     Target { name: "fixed", run: fixed::run, seeded_count: 60_000 },
     Target { name: "geometry", run: geometry::run, seeded_count: 60_000 },
     Target { name: "items", run: items::run, seeded_count: 60_000 },
@@ -35,6 +36,7 @@ pub const TARGETS: [Target; 11] = [
     Target { name: "filter", run: filter::run, seeded_count: 3_000 },
     Target { name: "control", run: control::run, seeded_count: 60_000 },
     Target { name: "command_line", run: command_line::run, seeded_count: 60_000 },
+    Target { name: "partitions", run: partitions::run, seeded_count: 60_000 },
     Target { name: "verbs", run: verbs::run, seeded_count: 600 },
     Target { name: "pool", run: pool::run_blocks, seeded_count: 2_000 },
     Target { name: "replay", run: pool::run_journal, seeded_count: 1_000 },
