@@ -5,6 +5,9 @@
 //! memory which the filter does not take yet; then the batch goes into the filter, a few regions at a time under the
 //! metadata lock ([`crate::meta::indexing`] has what happens to changes meanwhile). One step after another is done by
 //! whoever calls [`Engine::index_some`]; the state between two of them is behind a lock of its own.
+//!
+//! A large step is shared with a thread that lives no longer: stores are read and decoded by both, and parts of the batch
+//! are sorted while the one before goes into the filter. The second thread takes no lock of the pool.
 
 use onefold_block::device::reads_of;
 use onefold_block::{AlignedBuffer, BlockNo, Fingerprint};
@@ -13,9 +16,9 @@ use super::Engine;
 use super::filter_image::Loading;
 use crate::activity::Counter;
 use crate::error::{PoolError, Result};
-use crate::filter::{Batch, KeyedPage, Part, StorePageNo};
+use crate::filter::{Batch, KeyedPage, PackedEntry, Packer, Part, StorePageNo};
 use crate::format::BlockBytes;
-use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, STORE_PAGES_PER_GROUP};
+use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, Geometry, STORE_PAGES_PER_GROUP};
 use crate::format::header::{self, BlockKind};
 use crate::format::state::Field;
 use crate::format::store_page::{self, BlockUse};
@@ -25,6 +28,10 @@ use crate::sync;
 
 /// Store pages read in one step: eight stores, 6 MiB.
 const PAGES_PER_STEP: u64 = 8 * STORE_PAGES_PER_GROUP;
+/// With fewer pages than this a thread costs more than it brings.
+const PAGES_FOR_TWO: u64 = 2 * STORE_PAGES_PER_GROUP;
+/// And with fewer entries, to sort them.
+const ENTRIES_FOR_TWO: u64 = 1 << 14;
 /// In tests that look between the steps, as few as a small pool has to offer.
 const PAGES_PER_STEP_FEW: u64 = 16;
 const WINDOW_PAGES_FEW: u64 = 50;
@@ -65,6 +72,14 @@ pub(crate) struct Reading {
     pages_per_step: u64,
 }
 
+/// What store pages say.
+#[derive(Default)]
+struct Packed {
+    entries: Vec<PackedEntry>,
+    unusable: Vec<StorePageNo>,
+    pages_read: u64,
+}
+
 /// Entries on their way into the filter.
 #[derive(Default)]
 pub(crate) struct Arriving {
@@ -72,11 +87,25 @@ pub(crate) struct Arriving {
     /// Pages whose entries are in the filter already.
     skipped: Option<Pages>,
     part: Option<Part>,
+    /// The part after that, in order already.
+    part_ahead: Option<Part>,
     /// Entries that the filter will hold; regions are made for all of them first.
     total: u64,
     /// Entries of another filter.
     others: Vec<KeyedPage>,
     is_saved: bool,
+}
+
+impl Arriving {
+    /// Takes the next part out of the batch, which goes when it has no more.
+    fn take_part(&mut self) -> Option<Part> {
+        let skipped = &self.skipped;
+        let part = self.batch.as_mut()?.take_part(|page| skipped.as_ref().is_some_and(|pages| pages.has(page)));
+        if part.is_none() {
+            self.batch = None;
+        }
+        part
+    }
 }
 
 impl Engine {
@@ -179,23 +208,42 @@ impl Engine {
             let meta = self.meta();
             (meta.geometry, meta.pool_tag)
         };
+        let packer = batch.packer();
+        let read = |pages: &[u64]| self.read_and_pack(pages, &geometry, pool_tag, packer);
+        let pages_min = if self.options.test_limits.index_in_steps { 2 } else { PAGES_FOR_TWO };
+        let (one, other) = if (pages.len() as u64) < pages_min {
+            (read(pages), Packed::default())
+        } else {
+            let (mine, theirs) = pages.split_at(pages.len() / 2);
+            with_second_thread(|| read(mine), || read(theirs))
+        };
+        self.activity.add(Counter::MetadataBlocksRead, one.pages_read + other.pages_read);
+        one.entries.into_iter().chain(other.entries).for_each(|entry| batch.add_packed(entry));
+        [one.unusable, other.unusable].concat()
+    }
+
+    /// Reads some of the pages. Takes no lock.
+    fn read_and_pack(&self, pages: &[u64], geometry: &Geometry, pool_tag: u32, packer: Packer) -> Packed {
         let places: Vec<BlockNo> = pages.iter().map(|page| geometry.store_page_by_no(*page).0).collect();
         let mut buffer = AlignedBuffer::zeroed(places.len());
+        let mut packed = Packed::default();
         if self.device.read_batch(&mut reads_of(&places, &mut buffer)).is_err() {
-            return pages.iter().copied().map(StorePageNo).collect();
+            packed.unusable = pages.iter().copied().map(StorePageNo).collect();
+            return packed;
         }
-        self.activity.add(Counter::MetadataBlocksRead, places.len() as u64);
-        let mut unusable = Vec::new();
+        packed.pages_read = places.len() as u64;
+        packed.entries.reserve_exact(places.len() * usize::try_from(ENTRIES_PER_STORE_PAGE).expect("170"));
         let mut found = Vec::new();
         for ((&page, &at), bytes) in pages.iter().zip(&places).zip(buffer.blocks()) {
+            let page = StorePageNo(page);
             let is_sound = header::verify(bytes, pool_tag, BlockKind::StorePage, at).is_ok();
             if !is_sound || findable(bytes, &mut found).is_none() {
-                unusable.push(StorePageNo(page));
+                packed.unusable.push(page);
                 continue;
             }
-            found.iter().for_each(|fingerprint| batch.add(*fingerprint, StorePageNo(page)));
+            packed.entries.extend(found.iter().map(|&fingerprint| packer.pack(fingerprint, page)));
         }
-        unusable
+        packed
     }
 
     /// Takes pages in, as they are in the cache, that have changed since the window was opened.
@@ -223,8 +271,28 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets some of what was read into the filter.
+    /// Lets some of what was read into the filter, and has the next part sorted meanwhile.
     fn let_arrive(&self, arriving: &mut Arriving) -> Option<Stage> {
+        if arriving.part.is_some() && arriving.part_ahead.is_none() {
+            arriving.part_ahead = arriving.take_part();
+        }
+        let level = self.meta().filter.level();
+        let entries_min = if self.options.test_limits.index_in_steps { 1 } else { ENTRIES_FOR_TWO };
+        let is_worth_it = |part: &mut Part| !part.is_sorted_by(level) && part.entries_left() >= entries_min;
+        let Some(mut ahead) = arriving.part_ahead.take_if(is_worth_it) else {
+            return self.let_in(arriving, false);
+        };
+        let sort = move || {
+            ahead.sort(level);
+            ahead
+        };
+        let (next, ahead) = with_second_thread(|| self.let_in(arriving, true), sort);
+        arriving.part_ahead = Some(ahead);
+        next
+    }
+
+    /// Lets some of what was read into the filter; no more than the present part where the next one `is_away`.
+    fn let_in(&self, arriving: &mut Arriving, is_away: bool) -> Option<Stage> {
         let in_few_steps = self.options.test_limits.index_in_steps;
         for _ in 0..if in_few_steps { HOLDS_PER_STEP_FEW } else { HOLDS_PER_STEP } {
             let mut meta = self.meta();
@@ -246,13 +314,12 @@ impl Engine {
                 sync::unlock_fairly(meta);
                 continue;
             }
-            if let Some(batch) = &mut arriving.batch {
+            if is_away {
+                return None;
+            }
+            if arriving.part_ahead.is_some() || arriving.batch.is_some() {
                 drop(meta);
-                let skipped = &arriving.skipped;
-                arriving.part = batch.take_part(|page| skipped.as_ref().is_some_and(|pages| pages.has(page)));
-                if arriving.part.is_none() {
-                    arriving.batch = None;
-                }
+                arriving.part = arriving.part_ahead.take().or_else(|| arriving.take_part());
                 continue;
             }
             if !arriving.others.is_empty() {
@@ -267,9 +334,7 @@ impl Engine {
                 meta.indexing.all_arrived();
                 return Some(Stage::Idle);
             }
-            for (fingerprint, page) in late {
-                meta.filter.remove(fingerprint, page);
-            }
+            meta.filter.remove_each(&late);
             sync::unlock_fairly(meta);
         }
         None
@@ -288,6 +353,25 @@ impl Engine {
         // What could not be read will be missing in the end, too.
         pending.max(u64::from(meta.indexing.has_unusable()))
     }
+}
+
+/// Does two things at once, the second one on a thread of its own where there is one to be had. Returns what both return.
+fn with_second_thread<A, B: Send>(mine: impl FnOnce() -> A, theirs: impl FnOnce() -> B + Send) -> (A, B) {
+    // A thread that cannot be had leaves it here. Not one of the pool's locks: nobody ever waits for it.
+    let theirs = std::sync::Mutex::new(Some(theirs));
+    let run = || {
+        let job = theirs.lock().expect("no holder panics").take();
+        job.expect("it is run once")()
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("pool-helper".to_owned()).spawn_scoped(scope, run);
+        let mine = mine();
+        let theirs = match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(_) => run(),
+        };
+        (mine, theirs)
+    })
 }
 
 /// Replaces `found` with the fingerprints of a page's blocks that may be shared. `None` where an entry makes no sense.

@@ -92,9 +92,8 @@ impl Engine {
             let mut meta = self.meta();
             let has_more = meta.indexing.has_late();
             if has_more {
-                for (fingerprint, page) in meta.indexing.take_late(ENTRIES_PER_HOLD) {
-                    meta.filter.remove(fingerprint, page);
-                }
+                let late = meta.indexing.take_late(ENTRIES_PER_HOLD);
+                meta.filter.remove_each(&late);
             }
             sync::unlock_fairly(meta);
             if !has_more {

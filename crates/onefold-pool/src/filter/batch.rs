@@ -34,6 +34,17 @@ pub struct Batch {
     entry_count: u64,
 }
 
+/// Packs entries for one batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Packer {
+    geometry: Geometry,
+    first_page: u64,
+}
+
+/// An entry as a batch keeps it.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedEntry(u64);
+
 /// What a batch has for some of the regions.
 #[derive(Debug)]
 pub struct Part {
@@ -71,18 +82,25 @@ impl Batch {
         self.entry_count
     }
 
+    /// Returns what packs entries for this batch. Any thread can do that.
+    #[must_use]
+    pub fn packer(&self) -> Packer {
+        Packer { geometry: self.geometry, first_page: self.first_page }
+    }
+
     /// Adds an entry, as [`Filter::insert`] does.
     ///
     /// # Panics
-    /// When the page is none of [`Batch::pages_max`] from the batch's first one on.
+    /// As [`Packer::pack`].
     pub fn add(&mut self, fingerprint: Fingerprint, page: StorePageNo) {
-        let page_bits = page_bits(self.geometry);
-        let offset = page.0.checked_sub(self.first_page).filter(|offset| offset >> page_bits == 0);
-        let offset = offset.expect("the page is one of the batch's");
-        let key = self.geometry.key(fingerprint);
-        let part = key & (self.parts.len() as u64 - 1);
+        self.add_packed(self.packer().pack(fingerprint, page));
+    }
+
+    /// Adds an entry of this batch's packer.
+    pub fn add_packed(&mut self, entry: PackedEntry) {
+        let part = entry.0 >> page_bits(self.geometry) & (self.parts.len() as u64 - 1);
         let part = usize::try_from(part).expect("below the number of parts");
-        self.parts[part].push(key << page_bits | offset);
+        self.parts[part].push(entry.0);
         self.entry_count += 1;
     }
 
@@ -94,6 +112,20 @@ impl Batch {
         self.entry_count -= entries.len() as u64;
         entries.retain(|entry| !skips(StorePageNo(first_page + (entry & page_mask))));
         Some(Part { geometry, first_page, entries, taken: 0, sorted_by: None })
+    }
+}
+
+impl Packer {
+    /// Returns an entry as [`Batch::add_packed`] takes it.
+    ///
+    /// # Panics
+    /// When the page is none of [`Batch::pages_max`] from the batch's first one on.
+    #[must_use]
+    pub fn pack(&self, fingerprint: Fingerprint, page: StorePageNo) -> PackedEntry {
+        let page_bits = page_bits(self.geometry);
+        let offset = page.0.checked_sub(self.first_page).filter(|offset| offset >> page_bits == 0);
+        let offset = offset.expect("the page is one of the batch's");
+        PackedEntry(self.geometry.key(fingerprint) << page_bits | offset)
     }
 }
 
