@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash posix races soak kill fuzz bench bench-paper bench-scale bench-analyze fmt clean
+.PHONY: help demo build test lint crash posix races soak kill fuzz bench bench-paper bench-scale bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,10 @@ bench-scale: ## Measures what size costs, on pools of up to 1 TiB of distinct bl
 bench-analyze: ## How fast `analyze` reads, against cat and others. IMAGES="a.raw b.qcow2" takes yours, GIB=1024 a made-up TiB.
 	@scripts/install-deps.sh build bench
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && bench/analyze.sh $(IMAGES)
+
+corpus: ## Builds sets of disk images, SETS="distros vdi fbs ntfs" unless told: an hour, 37 GiB. See bench/corpus/corpus.sh.
+	@scripts/install-deps.sh corpus
+	@bench/corpus/corpus.sh build $${SETS:-distros vdi fbs ntfs}
 
 fmt: ## Formats all Rust code.
 	cargo fmt --all

@@ -6,6 +6,7 @@
 #   suites  the public POSIX suites among them, which cargo builds
 #   demo    what builds and boots the demo's disk images
 #   bench   what the benchmarks measure with
+#   corpus  what builds all of the corpus's disk images
 #   fuzz    what the fuzzing engine is built with
 #
 # With --list it only prints what it would install. Packages come from the archives that apt is configured for; two
@@ -28,33 +29,40 @@ readonly RUST_PACKAGES=$'rustc-web\ncargo-web'
 
 # One package a line: its groups, its name, and the program or file that proves it.
 readonly PACKAGES="
-build            gcc                      cc
-build            libc6-dev                /usr/include/stdio.h
-build            make                     make
-build            pkg-config               pkg-config
-build            ca-certificates          /etc/ssl/certs/ca-certificates.crt
-test,demo,bench  fuse3                    fusermount3
-test,demo,bench  qemu-utils               qemu-img
-test,demo,bench  qemu-system-x86          qemu-system-x86_64
-test,demo,bench  e2fsprogs                mke2fs
-test,demo,bench  jq                       jq
-test,demo,bench  python3                  python3
-test,bench       fio                      fio
-test,bench       xfsprogs                 mkfs.xfs
-test,bench       mount                    losetup
-test             procps                   ps
-test             rsync                    rsync
-test             git                      git
-test             sqlite3                  sqlite3
-test             acl                      setfacl
-test             attr                     setfattr
-test             stress-ng                stress-ng
-test             chromium                 chromium
-test             fonts-dejavu-core        /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
-fuzz             g++                      c++
-demo,bench       mmdebstrap               mmdebstrap
-demo,bench       fdisk                    sfdisk
-demo,bench       debian-archive-keyring   /usr/share/keyrings/debian-archive-keyring.gpg
+build                   gcc                     cc
+build                   libc6-dev               /usr/include/stdio.h
+build                   make                    make
+build                   pkg-config              pkg-config
+build                   ca-certificates         /etc/ssl/certs/ca-certificates.crt
+test,demo,bench         fuse3                   fusermount3
+test,demo,bench         qemu-utils              qemu-img
+test,demo,bench         qemu-system-x86         qemu-system-x86_64
+test,demo,bench,corpus  e2fsprogs               mke2fs
+test,demo,bench         jq                      jq
+test,demo,bench,corpus  python3                 python3
+test,bench              fio                     fio
+test,bench,corpus       xfsprogs                mkfs.xfs
+test,bench,corpus       mount                   losetup
+test                    procps                  ps
+test                    rsync                   rsync
+test                    git                     git
+test                    sqlite3                 sqlite3
+test                    acl                     setfacl
+test                    attr                    setfattr
+test                    stress-ng               stress-ng
+test                    chromium                chromium
+test                    fonts-dejavu-core       /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+fuzz                    g++                     c++
+demo,bench,corpus       mmdebstrap              mmdebstrap
+demo,bench,corpus       fdisk                   sfdisk
+demo,bench,corpus       debian-archive-keyring  /usr/share/keyrings/debian-archive-keyring.gpg
+corpus                  arch-test               arch-test
+corpus                  binfmt-support          update-binfmts
+corpus                  btrfs-progs             mkfs.btrfs
+corpus                  dosfstools              mkfs.vfat
+corpus                  mtools                  mcopy
+corpus                  ntfs-3g                 mkntfs
+corpus                  qemu-user-static        qemu-aarch64-static
 "
 
 # Programs that only cargo has, one a line: group, name, version. They are put into the folder for build results, so that

@@ -14,12 +14,13 @@ heard=$(mktemp)
 trap 'stop_beside; rm -f "$heard"' EXIT
 
 stop_beside() {
-    [[ -z $beside ]] || kill "$beside" 2>/dev/null || true
+    [[ -z $beside ]] || kill -- "-$beside" 2>/dev/null || true
 }
 
-# Does something while the next step waits for a disk or has work for one processor only.
+# Does something while the next step waits for a disk or has work for one processor only. In a session of its own, so
+# that all of it can be stopped at once.
 do_beside() {
-    nice -n 10 "$@" >"$heard" 2>&1 &
+    setsid nice -n 10 "$@" >"$heard" 2>&1 &
     beside=$!
 }
 
@@ -57,10 +58,10 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 export ONEFOLD=$target/debug/onefold
 
 step "corpus, benchmark and soak tools"
-python3 -m unittest discover -s bench/corpus
-python3 -m unittest discover -s tests/soak
-# Whole runs of the smallest size, which mostly wait: those of large pools and the paper's beside those of files.
-do_beside python3 -m unittest discover -s bench/tests -p 'test_[ps]*.py'
+# Whole runs of the smallest size, which mostly wait: those of files beside the others.
+do_beside bash -ec 'python3 -m unittest discover -s bench/corpus
+    python3 -m unittest discover -s tests/soak
+    python3 -m unittest discover -s bench/tests -p "test_[ps]*.py"'
 python3 -m unittest discover -s bench/tests -p 'test_[!ps]*.py'
 join_beside
 

@@ -20,7 +20,7 @@ apt_mirror() {
             $2 == suite && $3 == "main" && $1 !~ /^cdrom:/ && !found { print $1; found = 1 }'
 }
 
-# apt_sources RELEASE: prints the release's sources, one `deb` line each.
+# apt_sources RELEASE: prints the release's sources, one `deb` line each, its own archive first.
 apt_sources() {
     local release=$1 archive security signed="[signed-by=$DEBIAN_KEYRING]"
     archive=$(apt_mirror '')

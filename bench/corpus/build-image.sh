@@ -5,14 +5,19 @@
 #   --packages SET      package set, a file in packages/
 #   --bytes N           exact length of the raw image
 #   --seed TEXT         decides the image's UUIDs, so that a set can be built again
+#   --arch NAME         Debian architecture: amd64 unless given, i386, arm64
+#   --filesystem NAME   of the root: ext4 unless given, xfs, btrfs
+#   --as-released       without the updates that came since the release
+#   --root-sector N     where the root begins; by default where 4 KiB divide it
 #
 # The image is shaped as Debian's own cloud images are: GPT, a BIOS boot partition
-# with GRUB, an ext4 root with mke2fs's defaults, a console on the first serial port.
-# Each is bootstrapped from packages by itself; none is made from another one.
+# with GRUB (a small FAT partition for UEFI on arm64), a root with its file system's
+# defaults, a console on the first serial port. Each is bootstrapped from packages by
+# itself; none is made from another one.
 #
-# No partition is ever mounted: mke2fs fills the root from a folder and GRUB's two
-# boot images are written to their fixed places, so there is nothing to leave behind.
-# IMAGE appears under its name when it is whole, never before.
+# No device is left behind: roots are filled from a folder, XFS in a mount namespace
+# of its own, and boot loaders are written to their fixed places. IMAGE appears under
+# its name when it is whole, never before.
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
@@ -20,19 +25,16 @@ here=$(dirname "$(readlink -f "$0")")
 source "$here/../../scripts/lib.sh"
 # shellcheck source-path=SCRIPTDIR source=apt-sources.sh
 source "$here/apt-sources.sh"
+# shellcheck source-path=SCRIPTDIR source=boot-loader.sh
+source "$here/boot-loader.sh"
 
-readonly SECTOR_BYTES=512
-# Partitions as Debian's cloud images number them: 1 is the root, 14 boots BIOSes.
-readonly BOOT_FIRST_SECTOR=2048
-readonly BOOT_SECTORS=6144
-readonly ROOT_FIRST_SECTOR=8192
 # The backup GPT (33 sectors) lies behind the root; one more MiB keeps it aligned.
 readonly TAIL_SECTORS=2048
 
-readonly TYPE_BIOS_BOOT=21686148-6449-6E6F-744E-656564454649
-readonly TYPE_LINUX_ROOT_X86_64=4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709
-
 release='' packages='' bytes='' seed='' image=''
+arch=amd64 filesystem=ext4 root_sector=''
+# What sed makes of the list of archives.
+updates=''
 
 parse_arguments() {
     while (($# > 0)); do
@@ -41,6 +43,10 @@ parse_arguments() {
         --packages) packages=${2-}; shift 2 ;;
         --bytes) bytes=${2-}; shift 2 ;;
         --seed) seed=${2-}; shift 2 ;;
+        --arch) arch=${2-}; shift 2 ;;
+        --filesystem) filesystem=${2-}; shift 2 ;;
+        --as-released) updates='1q'; shift ;;
+        --root-sector) root_sector=${2-}; shift 2 ;;
         -*) die_usage "unknown option \`$1\`" "see the head of $0" ;;
         *) image=$1; shift ;;
         esac
@@ -49,49 +55,77 @@ parse_arguments() {
         die_usage 'an option is missing' "see the head of $0"
     [[ -f $here/packages/$packages.txt ]] ||
         die_usage "there is no package set \`$packages\`" "the sets are the files in $here/packages"
+    [[ -f $here/packages/boot-$arch.txt ]] ||
+        die_usage "there is no architecture \`$arch\`" 'take amd64, i386 or arm64'
+    [[ $filesystem =~ ^(ext4|xfs|btrfs)$ ]] ||
+        die_usage "there is no file system \`$filesystem\`" 'take ext4, xfs or btrfs'
+    root_sector=${root_sector:-$(boot_end_sector "$arch")}
+    ((root_sector >= $(boot_end_sector "$arch"))) ||
+        die_usage "a root at sector $root_sector is not possible" \
+            "what boots lies before $(boot_end_sector "$arch")"
     ((bytes % (1 << 20) == 0 && bytes >= 1 << 30)) ||
         die_usage "an image of $bytes bytes is not possible" 'give whole MiB, at least 1 GiB'
+}
+
+# The package set, and what else is not as in most images.
+variant() {
+    local words=$packages
+    [[ $arch == amd64 ]] || words+=-$arch
+    [[ $filesystem == ext4 ]] || words+=-$filesystem
+    ((root_sector % 8 == 0)) || words+=-misaligned
+    printf '%s\n' "$words"
 }
 
 # A UUID that depends on the seed, the image's kind and the purpose alone.
 seeded_uuid() {
     local digest
-    digest=$(printf '%s/%s/%s/%s' "$seed" "$release" "$packages" "$1" | sha256sum)
+    digest=$(printf '%s/%s/%s/%s' "$seed" "$release" "$(variant)" "$1" | sha256sum)
     printf '%s-%s-4%s-a%s-%s\n' "${digest:0:8}" "${digest:8:4}" "${digest:13:3}" \
         "${digest:17:3}" "${digest:20:12}"
 }
 
+# What a guest checks its root with.
+declare -rA GUEST_TOOLS=([ext4]=e2fsprogs [xfs]=xfsprogs [btrfs]=btrfs-progs)
+
 # The names in the common and the chosen package set, separated by commas.
 package_list() {
-    sed -e 's/#.*//' -e '/^ *$/d' "$here/packages/common.txt" "$here/packages/$packages.txt" |
-        paste -sd,
+    sed -e 's/#.*//' -e '/^ *$/d' "$here/packages/common.txt" \
+        "$here/packages/boot-$arch.txt" "$here/packages/$packages.txt" |
+        cat - <(printf '%s\n' "${GUEST_TOOLS[$filesystem]}") | paste -sd,
 }
 
 bootstrap() {
-    local root=$1 options
+    local root=$1 options sources
     options=$work/apt.conf
+    sources=$(apt_sources "$release")
     apt_transport_options >"$options"
     # In a mount namespace of its own, so that no mount outlives mmdebstrap, however
     # it ends. The hook takes back options that were meant for this machine only; its
     # $1 is the root, as mmdebstrap calls it.
     # shellcheck disable=SC2016
-    apt_sources "$release" | unshare --mount mmdebstrap --mode=root --variant=important \
-        --format=directory --architectures=amd64 --keyring="$DEBIAN_KEYRING" \
+    sed "$updates" <<<"$sources" | unshare --mount mmdebstrap --mode=root --variant=important \
+        --format=directory --architectures="$arch" --keyring="$DEBIAN_KEYRING" \
         --include="$(package_list)" --aptopt="$options" --dpkgopt=force-unsafe-io \
         --customize-hook='rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap"' "$release" "$root" -
     rm -f "$root/etc/dpkg/dpkg.cfg.d/99mmdebstrap"
+    # Who lives in the image gets updates.
+    printf '%s\n' "$sources" >"$root/etc/apt/sources.list"
 }
+
+# Flags of the root, and whether and when it is checked at boot.
+declare -rA MOUNT_FLAGS=(
+    [ext4]='rw,discard,errors=remount-ro 0 1' [xfs]='rw,discard 0 0' [btrfs]='rw,discard=async 0 0')
 
 # Gives the fresh root its name, its network, its services and its boot menu.
 configure() {
     local root=$1 root_uuid=$2 hostname
-    hostname=debian-$release-$packages
+    hostname=debian-$release-$(variant)
     printf '%s\n' "$hostname" >"$root/etc/hostname"
     printf '127.0.0.1 localhost\n127.0.1.1 %s\n::1 localhost ip6-localhost\n' "$hostname" \
         >"$root/etc/hosts"
     # The resolver that QEMU's user network offers.
     printf 'nameserver 10.0.2.3\n' >"$root/etc/resolv.conf"
-    printf 'UUID=%s / ext4 rw,discard,errors=remount-ro 0 1\n' "$root_uuid" >"$root/etc/fstab"
+    printf 'UUID=%s / %s %s\n' "$root_uuid" "$filesystem" "${MOUNT_FLAGS[$filesystem]}" >"$root/etc/fstab"
     # An empty machine-id is filled in at the first boot, as on any cloud image.
     : >"$root/etc/machine-id"
 
@@ -103,35 +137,13 @@ configure() {
         apt-daily.timer apt-daily-upgrade.timer man-db.timer e2scrub_reap.service \
         dpkg-db-backup.timer fstrim.timer
 
-    install_boot_menu "$root" "$root_uuid"
+    install_boot_menu "$root" "$root_uuid" "$arch"
 }
 
 systemctl_in() {
     local root=$1
     shift
     SYSTEMD_OFFLINE=1 chroot "$root" systemctl --quiet "$@"
-}
-
-# Writes what GRUB reads from the root: its modules and a menu without a pause.
-install_boot_menu() {
-    local root=$1 root_uuid=$2 kernel version
-    kernel=$(cd "$root/boot" && printf '%s\n' vmlinuz-* | sort --version-sort | tail -n 1)
-    version=${kernel#vmlinuz-}
-    [[ -f $root/boot/$kernel && -f $root/boot/initrd.img-$version ]] ||
-        die "cannot make $image bootable" "no kernel with an initramfs in its /boot"
-    mkdir -p "$root/boot/grub/i386-pc"
-    cp "$root"/usr/lib/grub/i386-pc/*.{mod,lst} "$root/boot/grub/i386-pc/"
-    cat >"$root/boot/grub/grub.cfg" <<MENU
-set timeout=0
-serial --unit=0 --speed=115200
-terminal_input serial console
-terminal_output serial console
-menuentry 'Debian GNU/Linux' {
-    search --no-floppy --fs-uuid --set=root $root_uuid
-    linux /boot/$kernel root=UUID=$root_uuid ro console=tty0 console=ttyS0,115200
-    initrd /boot/initrd.img-$version
-}
-MENU
 }
 
 write_partition_table() {
@@ -142,63 +154,69 @@ label: gpt
 label-id: $(seeded_uuid disk)
 unit: sectors
 sector-size: $SECTOR_BYTES
-disk1 : start=$ROOT_FIRST_SECTOR, size=$root_sectors, type=$TYPE_LINUX_ROOT_X86_64, uuid=$(seeded_uuid root-partition)
-disk14 : start=$BOOT_FIRST_SECTOR, size=$BOOT_SECTORS, type=$TYPE_BIOS_BOOT, uuid=$(seeded_uuid boot-partition)
+disk1 : start=$root_sector, size=$root_sectors, type=${TYPE_ROOT[$arch]}, uuid=$(seeded_uuid root-partition)
+$(boot_partition "$arch"), uuid=$(seeded_uuid boot-partition)
 TABLE
 }
 
-# Prints an integer as little-endian bytes: little_endian VALUE COUNT.
-little_endian() {
-    local value=$1 count=$2
-    while ((count-- > 0)); do
-        # The inner printf makes the escape that the outer one turns into a byte.
-        # shellcheck disable=SC2059
-        printf "\\x$(printf '%02x' $((value & 255)))"
-        value=$((value >> 8))
-    done
+# Fills the root of the image, of so many sectors, from a folder.
+make_root() {
+    local root=$1 root_uuid=$2 target=$3 sectors=$4
+    local offset=$((root_sector * SECTOR_BYTES)) part=$work/root.part
+    case $filesystem in
+    ext4)
+        mke2fs -q -F -t ext4 -U "$root_uuid" -E "offset=$offset,hash_seed=$(seeded_uuid hash)" \
+            -d "$root" "$target" "$((sectors * SECTOR_BYTES / 1024))k"
+        ;;
+    btrfs)
+        truncate --size=$((sectors * SECTOR_BYTES)) "$part"
+        mkfs.btrfs --quiet --uuid "$root_uuid" --rootdir "$root" "$part"
+        put_part "$part" "$target" "$offset"
+        ;;
+    xfs)
+        truncate --size=$((sectors * SECTOR_BYTES)) "$part"
+        mkfs.xfs -q -m "uuid=$root_uuid" "$part"
+        mkdir "$work/mount"
+        # The mount goes with its namespace, and the loop device with the mount.
+        # shellcheck disable=SC2016
+        unshare --mount bash -euc 'mount -o loop,nouuid "$2" "$3"; cp -a "$1/." "$3/"; umount "$3"' \
+            - "$root" "$part" "$work/mount"
+        put_part "$part" "$target" "$offset"
+        ;;
+    esac
 }
 
-# write_at FILE OFFSET: puts stdin into FILE without shortening it.
-write_at() {
-    dd of="$1" bs=65536 seek="$2" oflag=seek_bytes conv=notrunc status=none
-}
-
-# Writes GRUB where a BIOS finds it, as grub-bios-setup does, but without a device.
-#
-# boot.img is the first sector: it loads the one sector whose number stands at 0x5c.
-# That one is the head of core.img, whose last twelve bytes say where the rest lies
-# (first sector 8 bytes, count 2, segment 2); the count is already right.
-install_boot_loader() {
-    local root=$1 target=$2
-    local boot=$work/boot.img core=$work/core.img core_bytes
-    cp "$root/usr/lib/grub/i386-pc/boot.img" "$boot"
-    chroot "$root" grub-mkimage --format=i386-pc --prefix='(hd0,gpt1)/boot/grub' \
-        biosdisk part_gpt ext2 search_fs_uuid >"$core"
-    core_bytes=$(stat --format=%s "$core")
-    ((core_bytes > SECTOR_BYTES && core_bytes <= BOOT_SECTORS * SECTOR_BYTES)) ||
-        die "cannot make $image bootable" "GRUB's core of $core_bytes bytes does not fit into its partition"
-
-    little_endian "$BOOT_FIRST_SECTOR" 8 | write_at "$boot" $((0x5c))
-    # Two NOPs: believe the BIOS about the drive, as for every hard disk.
-    printf '\x90\x90' | write_at "$boot" $((0x66))
-    little_endian $((BOOT_FIRST_SECTOR + 1)) 8 | write_at "$core" $((SECTOR_BYTES - 12))
-
-    # From byte 440 on, the first sector belongs to the partition table.
-    head --bytes=440 "$boot" | write_at "$target" 0
-    write_at "$target" $((BOOT_FIRST_SECTOR * SECTOR_BYTES)) <"$core"
+# Puts a partition of its own file into the image, and takes the file away.
+put_part() {
+    dd if="$1" of="$2" bs=1M seek="$3" oflag=seek_bytes conv=notrunc,sparse status=none
+    rm "$1"
 }
 
 assemble() {
     local root=$1 root_uuid=$2 target=$3
     local sectors root_sectors
     sectors=$((bytes / SECTOR_BYTES))
-    root_sectors=$((sectors - ROOT_FIRST_SECTOR - TAIL_SECTORS))
+    root_sectors=$(((sectors - root_sector - TAIL_SECTORS) / 8 * 8))
     truncate --size="$bytes" "$target"
     write_partition_table "$target" "$root_sectors"
-    mke2fs -q -F -t ext4 -U "$root_uuid" -E "offset=$((ROOT_FIRST_SECTOR * SECTOR_BYTES)),hash_seed=$(seeded_uuid hash)" \
-        -d "$root" "$target" "$((root_sectors * SECTOR_BYTES / 1024))k"
-    install_boot_loader "$root" "$target"
+    make_root "$root" "$root_uuid" "$target" "$root_sectors"
+    install_boot_loader "$root" "$root_uuid" "$target" "$arch" "$filesystem"
     fallocate --dig-holes "$target"
+}
+
+check_root() {
+    local target=$1 offset=$2 part=$work/check.part
+    if [[ $filesystem == ext4 ]]; then
+        # e2fsck reads a file system from the middle of a file when told so.
+        e2fsck -fn "$target?offset=$offset"
+        return
+    fi
+    dd if="$target" of="$part" bs=1M skip="$offset" iflag=skip_bytes conv=sparse status=none
+    case $filesystem in
+    xfs) xfs_repair -n -f "$part" ;;
+    btrfs) btrfs check --readonly "$part" ;;
+    esac
+    rm "$part"
 }
 
 # Refuses an image whose parts do not stand where they should.
@@ -207,14 +225,14 @@ verify() {
     (($(stat --format=%s "$target") == bytes)) ||
         die "the image $target has a wrong length" "it is not $bytes bytes long"
     sfdisk --quiet --verify "$target" >&2
-    # e2fsck reads a file system from the middle of a file when told so.
-    e2fsck -fn "$target?offset=$((ROOT_FIRST_SECTOR * SECTOR_BYTES))" >&2
+    check_root "$target" $((root_sector * SECTOR_BYTES)) >&2
 }
 
 build() {
     local root=$work/root root_uuid
     root_uuid=$(seeded_uuid root)
-    say "installing Debian $release with the packages of \`$packages\`"
+    say "installing Debian $release ($arch) with the packages of \`$packages\`"
+    ensure_guest_programs_run "$arch"
     bootstrap "$root"
     configure "$root" "$root_uuid"
     say 'writing partitions, file system and boot loader'

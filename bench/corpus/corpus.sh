@@ -8,6 +8,8 @@
 #
 # Without a name, the set `demo` is meant.
 #
+# What builds them, `scripts/install-deps.sh corpus` installs; `make corpus` does both.
+#
 # Images are built once, into the folder `cache` beside this script, and each appears
 # under its name only when it is whole: an interrupted build is taken up again by
 # calling it again. Everything in the table below follows from its line there: the
@@ -21,37 +23,114 @@ source "$here/../../scripts/lib.sh"
 readonly CACHE=$here/cache
 readonly GIB=$((1 << 30))
 
-# One image a line: set, name, builder, its kind, length in bytes, seed. A new set
-# needs its lines here and, where the builder is new, a function build_<builder>,
-# which is given the kind, the length, the seed and the file to make.
+# One image a line: sets, name, builder, its kind, length in bytes, seed, and what it
+# costs: seconds on two cores, MiB on disk while it is built and after. A new set needs
+# its lines here and, where the builder is new, a function build_<builder>, which is
+# given the kind, the length, the seed and the file to make. An image that is made from
+# another one names it first in its kind.
+#
+# demo     four servers, as most private clouds have them
+# distros  one deployable image of each kind: Debian's releases, architectures, package
+#          sets, file systems, and one whose first partition is not aligned
+# vdi      a desktop and clones of it, each used by somebody else for months
+# fbs      a server (demo's) and clones of it that got the same services, each at another
+#          time
+# ntfs     two disks with NTFS that hold mostly the same files
 readonly IMAGES="
-demo  debian-12-base  debian  bookworm/base  $((2 * GIB))  onefold-1
-demo  debian-12-web   debian  bookworm/web   $((2 * GIB))  onefold-1
-demo  debian-13-base  debian  trixie/base    $((2 * GIB))  onefold-1
-demo  debian-13-web   debian  trixie/web     $((2 * GIB))  onefold-1
+demo,distros,fbs  debian-12-base        debian  bookworm/base                 $((2 * GIB))  onefold-1   90   900
+demo,distros      debian-12-web         debian  bookworm/web                  $((2 * GIB))  onefold-1   90   900
+demo,distros      debian-13-base        debian  trixie/base                   $((2 * GIB))  onefold-1   90   900
+demo,distros      debian-13-web         debian  trixie/web                    $((2 * GIB))  onefold-1   90   900
+distros           debian-12-i386        debian  bookworm/base/i386/released   $((2 * GIB))  onefold-1  120  1100
+distros           debian-12-arm64       debian  bookworm/base/arm64/released  $((2 * GIB))  onefold-1  900   900
+distros           debian-12-misaligned  debian  bookworm/base/misaligned      $((2 * GIB))  onefold-1   90   900
+distros           debian-13-xfs         debian  trixie/base/xfs               $((2 * GIB))  onefold-1  100  1000
+distros           debian-13-btrfs       debian  trixie/web/btrfs              $((2 * GIB))  onefold-1  120  1300
+vdi               desktop               debian  bookworm/desktop/released     $((6 * GIB))  onefold-1  240  2200
+vdi               desktop-1             aged    desktop/desktop               $((6 * GIB))  onefold-1  180  3500
+vdi               desktop-2             aged    desktop/desktop               $((6 * GIB))  onefold-2  180  3500
+vdi               desktop-3             aged    desktop/desktop               $((6 * GIB))  onefold-3  180  3500
+vdi               desktop-4             aged    desktop/desktop               $((6 * GIB))  onefold-4  180  3500
+vdi               desktop-5             aged    desktop/desktop               $((6 * GIB))  onefold-5  180  3500
+fbs               services-1            aged    debian-12-base/server         $((2 * GIB))  onefold-1  120  1800
+fbs               services-2            aged    debian-12-base/server         $((2 * GIB))  onefold-2  120  1800
+fbs               services-3            aged    debian-12-base/server         $((2 * GIB))  onefold-3  120  1800
+fbs               services-4            aged    debian-12-base/server         $((2 * GIB))  onefold-4  120  1800
+fbs               services-5            aged    debian-12-base/server         $((2 * GIB))  onefold-5  120  1800
+ntfs              windows-1             ntfs    debian-12-web                 $((2 * GIB))  onefold-1   90  1600
+ntfs              windows-2             ntfs    debian-12-web                 $((2 * GIB))  onefold-2   90  1600
 "
 readonly DEFAULT_SET=demo
 
-# What one image costs on two cores, and on disk: a little more than the image itself,
-# because its root lies beside it while it is built.
-readonly IMAGE_SECONDS=90
-readonly IMAGE_BYTES=$((900 << 20))
+# Kept free on the disk beyond what is built.
+readonly SPARE_BYTES=$((900 << 20))
+
+# A root that begins at this sector lies across blocks of 4 KiB, as the first partitions
+# of old installers' disks do.
+readonly MISALIGNED_SECTOR=8255
 
 build_debian() {
-    local kind=$1 bytes=$2 seed=$3 image=$4
-    "$here/build-image.sh" --release "${kind%/*}" --packages "${kind#*/}" \
-        --bytes "$bytes" --seed "$seed" "$image"
+    local kind=$1 bytes=$2 seed=$3 image=$4 release packages words word options=()
+    IFS=/ read -r release packages words <<<"$kind"
+    for word in ${words//\// }; do
+        case $word in
+        i386 | arm64) options+=(--arch "$word") ;;
+        xfs | btrfs) options+=(--filesystem "$word") ;;
+        released) options+=(--as-released) ;;
+        misaligned) options+=(--root-sector "$MISALIGNED_SECTOR") ;;
+        esac
+    done
+    "$here/build-image.sh" --release "$release" --packages "$packages" \
+        --bytes "$bytes" --seed "$seed" "${options[@]}" "$image"
 }
 
-# Prints the table's lines for the given images and sets; all of the default set
-# where none is given.
-select_images() {
-    local wanted lines
+build_aged() {
+    local kind=$1 seed=$3 image=$4
+    "$here/age-image.sh" --from "$(image_path "${kind%/*}")" --recipe "${kind#*/}" --seed "$seed" "$image"
+}
+
+build_ntfs() {
+    local kind=$1 bytes=$2 seed=$3 image=$4
+    "$here/build-ntfs.sh" --from "$(image_path "$kind")" --bytes "$bytes" --seed "$seed" "$image"
+}
+
+# Prints the table's line of an image, with those that it is made from before it.
+with_sources() {
+    local name=$1 line builder kind _
+    line=$(awk -v name="$name" 'NF && $2 == name' <<<"$IMAGES")
+    read -r _ _ builder kind _ <<<"$line"
+    [[ $builder == debian ]] || with_sources "${kind%%/*}"
+    printf '%s\n' "$line"
+}
+
+# Prints the names of the given images and of those in the given sets; all of the
+# default set where none is given.
+named() {
+    local wanted names
     for wanted in "${@:-$DEFAULT_SET}"; do
-        lines=$(awk -v wanted="$wanted" 'NF && ($1 == wanted || $2 == wanted)' <<<"$IMAGES")
-        [[ -n $lines ]] || die_usage "there is no image or set \`$wanted\`" "see \`$0 list\`"
-        printf '%s\n' "$lines"
-    done | awk '!seen[$2]++'
+        names=$(awk -v wanted="$wanted" 'NF && ($2 == wanted || "," $1 "," ~ "," wanted ",") { print $2 }' <<<"$IMAGES")
+        [[ -n $names ]] || die_usage "there is no image or set \`$wanted\`" "see \`$0 list\`"
+        printf '%s\n' "$names"
+    done
+}
+
+# Prints the table's lines of the same, each once.
+select_images() {
+    local names name
+    names=$(named "$@") || return
+    awk '!seen[$0]++' <<<"$names" | while read -r name; do
+        awk -v name="$name" 'NF && $2 == name' <<<"$IMAGES"
+    done
+}
+
+# Prints the table's lines of the same and of what they are made from, in the order in
+# which they can be built.
+select_to_build() {
+    local names name
+    names=$(named "$@") || return
+    while read -r name; do
+        with_sources "$name"
+    done <<<"$names" | awk '!seen[$2]++'
 }
 
 image_path() {
@@ -59,11 +138,11 @@ image_path() {
 }
 
 list_images() {
-    local set name kind bytes state _
-    while read -r set name _ kind bytes _; do
+    local sets name kind bytes state _
+    while read -r sets name _ kind bytes _; do
         state=missing
         [[ ! -f $(image_path "$name") ]] || state=built
-        printf '%-6s  %-16s  %-8s  %-14s  %s\n' "$set" "$name" "$state" "$kind" "$(human_bytes "$bytes")"
+        printf '%-16s  %-20s  %-8s  %-27s  %s\n' "$sets" "$name" "$state" "$kind" "$(human_bytes "$bytes")"
     done < <(awk NF <<<"$IMAGES")
 }
 
@@ -85,9 +164,8 @@ missing_of() {
 
 # Prints how many of the images are to be built, in how many seconds and bytes.
 forecast() {
-    local count
-    count=$(missing_of "$1" | wc -l)
-    printf '%d %d %d\n' "$count" $((count * IMAGE_SECONDS)) $((count * IMAGE_BYTES))
+    missing_of "$1" | awk 'NF { count++; seconds += $7; mib += $8 }
+        END { printf "%d %d %.0f\n", count, seconds, mib * 1048576 }'
 }
 
 # Says what is about to be built, how long it takes and what it needs, before it is.
@@ -98,7 +176,7 @@ announce() {
     say "  $(awk '{ print $2 }' <<<"$1" | paste -sd' ')"
     say "  about $(((seconds + 59) / 60)) minutes and $(human_bytes "$bytes") of disk"
     free=$(df --output=avail --block-size=1 "$CACHE" | tail -n 1)
-    ((free > bytes + IMAGE_BYTES)) ||
+    ((free > bytes + SPARE_BYTES)) ||
         die "cannot build $count images" "only $(human_bytes "$free") are free in $CACHE"
 }
 
@@ -114,7 +192,7 @@ build_images() {
     # What an interrupted build left behind is of no use to this one.
     rm -rf --one-file-system "$CACHE"/*.tmp.*
     count=$(wc -l <<<"$missing")
-    while read -r _ name builder kind bytes seed; do
+    while read -r _ name builder kind bytes seed _; do
         image=$(image_path "$name")
         log=$CACHE/$name.log
         number=$((number + 1))
@@ -132,7 +210,7 @@ main() {
         list_images
         ;;
     forecast)
-        lines=$(select_images "$@")
+        lines=$(select_to_build "$@")
         forecast "$lines"
         ;;
     path)
@@ -140,7 +218,7 @@ main() {
         print_paths "$lines"
         ;;
     build)
-        lines=$(select_images "$@")
+        lines=$(select_to_build "$@")
         mkdir -p "$CACHE"
         # Two builders at once would take away each other's half-made images.
         exec 8>"$CACHE/lock"

@@ -1,0 +1,121 @@
+#!/bin/bash
+# Makes a clone of a disk image that has been in use for a while:
+# age-image.sh --from IMAGE --recipe NAME --seed TEXT IMAGE
+#
+#   --from IMAGE    the image that is cloned, one of build-image.sh's with ext4
+#   --recipe NAME   what happens to it: `desktop` or `server`, see guest_life.py
+#   --seed TEXT     decides what happens, and when
+#
+# The clone's root is mounted and changed in place, so that what is new lies where a
+# guest's file system puts it. That is done in mount and process namespaces of its own:
+# however it ends, no mount, loop device or service of the guest is left. IMAGE appears
+# under its name when it is whole.
+set -euo pipefail
+
+here=$(dirname "$(readlink -f "$0")")
+# shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
+source "$here/../../scripts/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=apt-sources.sh
+source "$here/apt-sources.sh"
+# shellcheck source-path=SCRIPTDIR source=partition.sh
+source "$here/partition.sh"
+
+from='' recipe='' seed='' image=''
+
+parse_arguments() {
+    while (($# > 0)); do
+        case $1 in
+        --from) from=${2-}; shift 2 ;;
+        --recipe) recipe=${2-}; shift 2 ;;
+        --seed) seed=${2-}; shift 2 ;;
+        -*) die_usage "unknown option \`$1\`" "see the head of $0" ;;
+        *) image=$1; shift ;;
+        esac
+    done
+    [[ -n $from && -n $recipe && -n $seed && -n $image ]] ||
+        die_usage 'an option is missing' "see the head of $0"
+    [[ -f $from ]] || die "cannot clone $from" 'there is no such image'
+}
+
+# Runs apt-get in the mounted guest, by this machine's ways to its mirrors.
+apt_in_guest() {
+    APT_CONFIG=/run/apt.conf DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 \
+        chroot "$root" apt-get --quiet --assume-yes --no-install-recommends \
+        -o Dpkg::Options::=--force-confold -o Dpkg::Options::=--force-unsafe-io "$@"
+}
+
+# What the guest's programs need around them, and what keeps its services from being
+# started. All of it goes with the namespace, or at `leave`.
+enter() {
+    mount -t proc proc "$root/proc"
+    mount -t tmpfs tmpfs "$root/run"
+    mount -t tmpfs tmpfs "$root/tmp"
+    mount --rbind /dev "$root/dev"
+    apt_transport_options >"$root/run/apt.conf"
+    printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
+    chmod 755 "$root/usr/sbin/policy-rc.d"
+    # The machine's own resolver, over the guest's.
+    mount --bind "$(readlink -f /etc/resolv.conf)" "$root/etc/resolv.conf"
+}
+
+leave() {
+    rm "$root/usr/sbin/policy-rc.d"
+    umount --recursive "$root"
+}
+
+# Does one step of a plan.
+live() {
+    local step=$1
+    shift
+    say "$step $*"
+    case $step in
+    days) python3 "$here/guest_life.py" days "$root" "$recipe" "$1" "$seed" ;;
+    install) apt_in_guest install "$@" ;;
+    remove) apt_in_guest purge --auto-remove "$@" ;;
+    upgrade) apt_in_guest upgrade ;;
+    clean) apt_in_guest clean ;;
+    esac
+}
+
+# In namespaces of its own, with the clone in `work`.
+age() {
+    local step words
+    root=$work/root
+    mkdir "$root"
+    mount -o "loop,offset=$(partition_offset "$work/image.raw")" "$work/image.raw" "$root"
+    enter
+    apt_in_guest update
+    # Not from a pipe: what runs in the guest must not read the plan.
+    mapfile -t plan < <(python3 "$here/guest_life.py" plan "$recipe" "$seed")
+    for step in "${plan[@]}"; do
+        read -ra words <<<"$step"
+        live "${words[@]}" </dev/null
+    done
+    leave
+}
+
+cleanup() {
+    [[ -z ${work-} ]] || rm -rf --one-file-system "$work"
+}
+
+main() {
+    if [[ ${1-} == --inside ]]; then
+        read -r recipe seed work <<<"$2 $3 $4"
+        age
+        return
+    fi
+    parse_arguments "$@"
+    ((EUID == 0)) || die "cannot make $image" 'not running as root' 'the guest is mounted for it'
+    work=$(mktemp --directory "$image.tmp.XXXXXX")
+    trap cleanup EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    cp --sparse=always "$from" "$work/image.raw"
+    unshare --mount --pid --fork --kill-child "$0" --inside "$recipe" "$seed" "$work" >&2
+    e2fsck -fn "$work/image.raw?offset=$(partition_offset "$work/image.raw")" >&2
+    sync "$work/image.raw"
+    mv "$work/image.raw" "$image"
+    say 'the image is complete'
+}
+
+main "$@"
