@@ -10,8 +10,9 @@ KEPT = "kept"
 KEPT_BYTES = 1 << 20
 CHURN = "churn"
 COMMIT_SECONDS = 5
-# A crash that comes right after the journal was emptied shows nothing, and is done again.
-CRASHES_MAX = 4
+# A crash that comes right after the journal was emptied shows nothing, and is done again: so many seconds earlier or
+# later, or the same number of blocks would have been written until then.
+CRASH_OFFSETS = (0, -1, 1, -0.5)
 
 
 class RecoveryRow(Row):
@@ -40,13 +41,13 @@ class RecoveryRow(Row):
         return min(settings.rounds, 3)
 
     def measure(self, side, settings, round_no):
-        for crash_no in range(1, CRASHES_MAX + 1):
-            seconds = self._crash(side, settings, round_no)
+        for offset in CRASH_OFFSETS:
+            seconds = self._crash(side, settings, round_no, settings.recovery_seconds + offset)
             try:
                 samples = {"recovery": Sample(seconds, more=side.recovered())}
                 break
             except NothingToRecover:
-                if crash_no == CRASHES_MAX:
+                if offset == CRASH_OFFSETS[-1]:
                     raise
                 self._remove(side)
         if side.name == "pool":
@@ -57,14 +58,14 @@ class RecoveryRow(Row):
         self._remove(side)
         return samples
 
-    def _crash(self, side, settings, round_no):
-        """Crashes it while it is written to; returns how many seconds the mount took afterwards."""
+    def _crash(self, side, settings, round_no, after_seconds):
+        """Crashes it so long after it is written to; returns how many seconds the mount took afterwards."""
         side.remount(**{"commit-interval": f"{COMMIT_SECONDS}s"})
         side.client("write", side.path(KEPT), bytes=KEPT_BYTES, seed=seed_of(round_no, use=16))
         with side.background_client(
             "churn", side.path(CHURN), bytes=settings.layout_bytes, seed=seed_of(round_no, use=17)
         ) as client:
-            time.sleep(settings.recovery_seconds)
+            time.sleep(after_seconds)
             if client.poll() is not None:
                 raise BenchError(f"{self.name}: the writer on {side.name} ended before the crash")
             side.crash()

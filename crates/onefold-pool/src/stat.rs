@@ -38,7 +38,7 @@ pub struct PoolStat {
     pub free_bytes: u64,
     /// Of the free bytes: promised to `fallocate`d ranges.
     pub reserved_bytes: u64,
-    /// Files whose blocks are still being reclaimed.
+    /// Removed files that nobody has open and whose blocks are still to be reclaimed.
     pub reclaim_pending: u64,
     /// The in-memory filter.
     pub filter: FilterStat,

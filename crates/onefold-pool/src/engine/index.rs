@@ -9,6 +9,7 @@
 //! A large step is shared with a thread that lives no longer: stores are read and decoded by both, and parts of the batch
 //! are sorted while the one before goes into the filter. The second thread takes no lock of the pool.
 
+use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::device::reads_of;
 use onefold_block::{AlignedBuffer, BlockNo, Fingerprint};
 
@@ -26,8 +27,10 @@ use crate::meta::indexing::Pages;
 use crate::meta::op::damaged;
 use crate::sync;
 
-/// Store pages read in one step: eight stores, 6 MiB.
+/// Store pages read in one step, at most: eight stores, 6 MiB.
 const PAGES_PER_STEP: u64 = 8 * STORE_PAGES_PER_GROUP;
+/// Where memory is short, a step may take this share of it.
+const STEP_SHARE: u64 = 64;
 /// With fewer pages than this a thread costs more than it brings.
 const PAGES_FOR_TWO: u64 = 2 * STORE_PAGES_PER_GROUP;
 /// And with fewer entries, to sort them.
@@ -173,7 +176,11 @@ impl Engine {
             }
         }
         let batch = Batch::new(&meta.filter, StorePageNo(first), entries_left.min(entries_max));
-        let pages_per_step = if in_few_steps { PAGES_PER_STEP_FEW } else { PAGES_PER_STEP };
+        let pages_affordable = self.options.memory_bytes / STEP_SHARE / BLOCK_BYTES_U64;
+        let pages_per_step = match in_few_steps {
+            true => PAGES_PER_STEP_FEW,
+            false => pages_affordable.clamp(STORE_PAGES_PER_GROUP, PAGES_PER_STEP),
+        };
         Some(Stage::Reading(Reading { batch, entries_max, next: first, end, pages_per_step }))
     }
 

@@ -179,20 +179,35 @@ impl Op<'_> {
 
     /// Returns the first orphan after `after` that no door holds.
     pub(crate) fn next_orphan(&mut self, after: Ino) -> OpResult<Option<Ino>> {
+        let mut found = None;
+        self.scan_orphans(after, |orphan| {
+            found = Some(orphan);
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+
+    /// Returns how many orphans no door holds, or `max` where there are more.
+    pub(crate) fn orphan_count(&mut self, max: u64) -> OpResult<u64> {
+        let mut count = 0;
+        self.scan_orphans(Ino(0), |_| {
+            count += 1;
+            if count < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(count)
+    }
+
+    /// Visits the orphans after `after` that no door holds.
+    fn scan_orphans(&mut self, after: Ino, mut visit: impl FnMut(Ino) -> ControlFlow<()>) -> OpResult<()> {
         let root = self.tree_root();
         let (_, last) = items::orphan_bounds();
-        let mut found = None;
         // Lent to the scan, which needs the operation itself.
         let holds = std::mem::take(&mut self.meta.holds);
         let range = items::orphan_key(Ino(after.0.saturating_add(1)))..=last;
         let scanned = tree::scan(self, root, range, |key, _| {
-            if holds.contains_key(&key.sub) {
-                return ControlFlow::Continue(());
-            }
-            found = Some(Ino(key.sub));
-            ControlFlow::Break(())
+            if holds.contains_key(&key.sub) { ControlFlow::Continue(()) } else { visit(Ino(key.sub)) }
         });
         self.meta.holds = holds;
-        scanned.map(|_| found)
+        scanned.map(|_| ())
     }
 }

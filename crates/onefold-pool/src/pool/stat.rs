@@ -17,6 +17,8 @@ use crate::stat::{FileStat, FilterStat, FsStat, PoolStat};
 
 /// Blocks of a file that are looked at under one hold of the metadata lock.
 const WALK_BLOCKS: u64 = 512;
+/// Removed files that nobody has open any more are counted as far as this.
+const ORPHANS_COUNTED_MAX: u64 = 1000;
 
 impl Pool {
     /// Returns the numbers that `statfs` wants.
@@ -41,6 +43,8 @@ impl Pool {
     /// None today.
     pub fn stat(&self) -> Result<PoolStat> {
         let groups_pending = self.settled().groups_pending();
+        // What cannot be read here is not waited for; whoever comes upon the damage tells.
+        let orphans = self.engine.view(|op| op.orphan_count(ORPHANS_COUNTED_MAX)).unwrap_or(0);
         let superblock = self.engine.superblock.lock().clone();
         let meta = self.settled().meta();
         let blocks = |field| meta.state(field);
@@ -71,7 +75,7 @@ impl Pool {
             freeing_bytes: bytes(busy + awaiting_reclaim),
             free_bytes: bytes(meta.blocks_free().saturating_sub(busy)),
             reserved_bytes: bytes(blocks(Field::ReservedBlocks)),
-            reclaim_pending: blocks(Field::ReclaimPending),
+            reclaim_pending: blocks(Field::ReclaimPending) + orphans,
             filter: FilterStat {
                 memory_bytes: meta.filter.memory_bytes(),
                 entry_count: meta.filter.entry_count(),
