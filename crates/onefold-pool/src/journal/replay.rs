@@ -5,6 +5,9 @@
 //! not fit: that one was being written when the power went. A fitting transaction *behind* the end cannot come from a
 //! crash, because each was durable before the next was begun: that is damage, and opening is refused rather than
 //! forgetting what was promised.
+//!
+//! The log is read a piece at a time and each transaction by itself: a journal may be as large as all the memory that a
+//! pool is given.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +19,9 @@ use crate::format::BlockBytes;
 use crate::format::geometry::Geometry;
 use crate::format::header;
 use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, Opening, Record};
+
+/// Blocks of the log that are read at once to look for transactions: 1 MiB.
+const PIECE_BLOCKS: usize = 256;
 
 /// What the log says.
 #[derive(Debug)]
@@ -38,7 +44,7 @@ pub(crate) struct Replayed {
 /// Damage; device errors.
 pub(crate) fn replay(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u32) -> Result<Replayed> {
     let header = read_header(device, geometry, pool_tag)?;
-    let log = read_log(device, geometry)?;
+    let mut log = LogReader::new(device, geometry, pool_tag);
     let mut replayed = Replayed {
         blocks: BTreeMap::new(),
         forgotten: BTreeSet::new(),
@@ -51,22 +57,22 @@ pub(crate) fn replay(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u3
             generation: header.generation,
         },
     };
-    let blocks_in_log = log_blocks(geometry);
-    while let Some((opening, bytes)) = transaction_at(&log, replayed.position.head, pool_tag, blocks_in_log) {
+    while let Some(opening) = log.opening_at(replayed.position.head)? {
         let fits = opening.sequence == replayed.next_sequence
             && opening.chain == replayed.position.chain
-            && replayed.position.used + opening.block_count() <= blocks_in_log;
+            && replayed.position.used + opening.block_count() <= log.blocks;
         if !fits {
             break;
         }
+        let Some(bytes) = log.transaction(&opening)? else { break };
         apply(&mut replayed, geometry, &bytes[..opening.length])?;
         replayed.transaction_count += 1;
         replayed.next_sequence += 1;
-        replayed.position.head = (replayed.position.head + opening.block_count()) % blocks_in_log;
+        replayed.position.head = (replayed.position.head + opening.block_count()) % log.blocks;
         replayed.position.used += opening.block_count();
         replayed.position.chain = opening.checksum;
     }
-    refuse_later_transactions(&log, &replayed, geometry, pool_tag)?;
+    refuse_later_transactions(&mut log, &replayed, geometry)?;
     refuse_misplaced_blocks(&replayed, geometry, pool_tag)?;
     Ok(replayed)
 }
@@ -124,31 +130,57 @@ pub(crate) fn read_header(device: &dyn BlockDevice, geometry: &Geometry, pool_ta
     newest.ok_or_else(|| journal_damage(geometry, format!("both header slots are unusable: {}", complaints.join("; "))))
 }
 
-fn read_log(device: &dyn BlockDevice, geometry: &Geometry) -> Result<AlignedBuffer> {
-    let blocks = usize::try_from(log_blocks(geometry)).expect("a journal has at most 64 MiB");
-    let mut log = AlignedBuffer::zeroed(blocks);
-    let first = geometry.journal_first.plus(HEADER_SLOTS);
-    device.read(first, &mut log).map_err(|source| PoolError::Io { action: "read", block: first, source })?;
-    Ok(log)
+fn read_log(device: &dyn BlockDevice, at: BlockNo, into: &mut [u8]) -> Result<()> {
+    device.read(at, into).map_err(|source| PoolError::Io { action: "read", block: at, source })
 }
 
-/// Returns the transaction that begins at a place of the log, if a whole one does.
-pub(super) fn transaction_at(
-    log: &[u8],
-    position: u64,
+/// The log, of which a piece is in memory.
+struct LogReader<'a> {
+    device: &'a dyn BlockDevice,
+    first: BlockNo,
+    blocks: u64,
     pool_tag: u32,
-    blocks_in_log: u64,
-) -> Option<(Opening, Vec<u8>)> {
-    let at = usize::try_from(position).ok()?.checked_mul(BLOCK_BYTES)?;
-    let opening = Opening::decode(log.get(at..)?, pool_tag, blocks_in_log)?;
-    if opening.position != position {
-        return None;
+    piece: AlignedBuffer,
+    /// Position of the piece; none before the first is read.
+    piece_at: Option<u64>,
+}
+
+impl<'a> LogReader<'a> {
+    fn new(device: &'a dyn BlockDevice, geometry: &Geometry, pool_tag: u32) -> LogReader<'a> {
+        let first = geometry.journal_first.plus(HEADER_SLOTS);
+        let piece = AlignedBuffer::zeroed(PIECE_BLOCKS);
+        LogReader { device, first, blocks: log_blocks(geometry), pool_tag, piece, piece_at: None }
     }
-    let mut bytes = Vec::with_capacity(opening.length);
-    let front = opening.length.min(log.len() - at);
-    bytes.extend_from_slice(&log[at..at + front]);
-    bytes.extend_from_slice(&log[..opening.length - front]);
-    opening.matches(&bytes).then_some((opening, bytes))
+
+    /// Returns what a transaction at a position would begin with, if the block there says that one does. Only its checksum
+    /// makes it true.
+    fn opening_at(&mut self, position: u64) -> Result<Option<Opening>> {
+        let piece_blocks = PIECE_BLOCKS as u64;
+        let piece_at = position / piece_blocks * piece_blocks;
+        if self.piece_at != Some(piece_at) {
+            let count = piece_blocks.min(self.blocks - piece_at);
+            let length = usize::try_from(count).expect("a piece at most") * BLOCK_BYTES;
+            self.piece_at = None;
+            read_log(self.device, self.first.plus(piece_at), &mut self.piece[..length])?;
+            self.piece_at = Some(piece_at);
+        }
+        let within = usize::try_from(position - piece_at).expect("within a piece");
+        let block = self.piece.block(within).expect("the piece holds the position");
+        Ok(Opening::decode(block, self.pool_tag, self.blocks).filter(|opening| opening.position == position))
+    }
+
+    /// Returns the blocks of a transaction that was found by [`LogReader::opening_at`], if it is whole.
+    fn transaction(&self, opening: &Opening) -> Result<Option<AlignedBuffer>> {
+        let count = usize::try_from(opening.block_count()).expect("a log has at most 64 MiB");
+        let front = usize::try_from(self.blocks - opening.position).map_or(count, |left| left.min(count));
+        let mut bytes = AlignedBuffer::zeroed(count);
+        let (before_end, from_start) = bytes.split_at_mut(front * BLOCK_BYTES);
+        read_log(self.device, self.first.plus(opening.position), before_end)?;
+        if !from_start.is_empty() {
+            read_log(self.device, self.first, from_start)?;
+        }
+        Ok(opening.matches(&bytes).then_some(bytes))
+    }
 }
 
 fn apply(replayed: &mut Replayed, geometry: &Geometry, transaction: &[u8]) -> Result<()> {
@@ -195,23 +227,21 @@ fn apply_record(replayed: &mut Replayed, geometry: &Geometry, record: Record<'_>
 }
 
 /// Looks for a transaction that was durable after the one where the log seems to end.
-fn refuse_later_transactions(log: &[u8], replayed: &Replayed, geometry: &Geometry, pool_tag: u32) -> Result<()> {
-    let blocks_in_log = log_blocks(geometry);
+fn refuse_later_transactions(log: &mut LogReader<'_>, replayed: &Replayed, geometry: &Geometry) -> Result<()> {
     // Hostile blocks could each claim a transaction as long as the log.
-    let mut budget = log.len().saturating_mul(4);
-    for position in 0..blocks_in_log {
-        let at = usize::try_from(position).unwrap_or(0) * BLOCK_BYTES;
-        let Some(opening) = Opening::decode(&log[at..], pool_tag, blocks_in_log) else { continue };
-        let later = replayed.next_sequence + 1..=replayed.next_sequence + blocks_in_log;
-        if opening.position != position || !later.contains(&opening.sequence) {
+    let mut budget = log.blocks.saturating_mul(4);
+    for position in 0..log.blocks {
+        let Some(opening) = log.opening_at(position)? else { continue };
+        let later = replayed.next_sequence + 1..=replayed.next_sequence + log.blocks;
+        if !later.contains(&opening.sequence) {
             continue;
         }
-        budget = match budget.checked_sub(opening.length) {
+        budget = match budget.checked_sub(opening.block_count()) {
             Some(left) => left,
             None => return Err(journal_damage(geometry, "too many blocks claim to begin a later transaction")),
         };
         // Cheap fields say that it is later; only its checksum makes it true.
-        if transaction_at(log, position, pool_tag, blocks_in_log).is_some() {
+        if log.transaction(&opening)?.is_some() {
             let what = format!(
                 "transaction {} is damaged, but the later one {} is whole",
                 replayed.next_sequence, opening.sequence

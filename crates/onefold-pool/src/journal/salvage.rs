@@ -9,7 +9,7 @@
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 
 use super::log::{LogPosition, log_blocks};
-use super::replay::{Replayed, ensure_in_place, transaction_at};
+use super::replay::{Replayed, ensure_in_place};
 use crate::format::BlockBytes;
 use crate::format::geometry::Geometry;
 use crate::format::header;
@@ -197,4 +197,18 @@ fn home_copy(device: &dyn BlockDevice, geometry: &Geometry, block: BlockNo) -> O
     let mut buffer = AlignedBuffer::zeroed(1);
     device.read(block, &mut buffer).ok()?;
     Some(Box::new(*buffer.block(0)?))
+}
+
+/// Returns the transaction that begins at a place of the log, if a whole one does.
+fn transaction_at(log: &[u8], position: u64, pool_tag: u32, blocks_in_log: u64) -> Option<(Opening, Vec<u8>)> {
+    let at = usize::try_from(position).ok()?.checked_mul(BLOCK_BYTES)?;
+    let opening = Opening::decode(log.get(at..)?, pool_tag, blocks_in_log)?;
+    if opening.position != position {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(opening.length);
+    let front = opening.length.min(log.len() - at);
+    bytes.extend_from_slice(&log[at..at + front]);
+    bytes.extend_from_slice(&log[..opening.length - front]);
+    opening.matches(&bytes).then_some((opening, bytes))
 }
