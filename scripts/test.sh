@@ -40,30 +40,30 @@ suites=$(scripts/install-deps.sh --list suites | paste -sd' ')
 [[ -z $suites ]] || say "building with cargo, beside the Rust tests: $suites"
 do_beside scripts/install-deps.sh suites
 
-step "Rust tests; formatting and lints beside them"
-cargo test --workspace --locked --no-run
-join_beside
-# The tests wait for each other and for clocks. Not at once: who builds keeps the folder for build results to himself.
-do_beside bash -ec 'sleep 15; scripts/lint.sh; scripts/races.sh --build'
-cargo test --workspace --locked --no-fail-fast
-join_beside
-
-step "orders of threads"
-scripts/races.sh
-
 # The program as the Rust tests have it: optimised nearly as a release, and it notices every overflow.
 target=${CARGO_TARGET_DIR:-$PWD/target}
 export ONEFOLD=$target/debug/onefold
 
-step "corpus, benchmark and soak tools"
-# Whole runs of the smallest size, which mostly wait: those of files beside the others.
-do_beside bash -ec 'python3 -m unittest discover -s bench/corpus
-    python3 -m unittest discover -s tests/soak
-    python3 -m unittest discover -s bench/tests -p "test_[ps]*.py"'
-python3 -m unittest discover -s bench/tests -p 'test_[!ps]*.py'
+step "building the Rust tests"
+cargo test --workspace --locked --no-run
 join_beside
 
+step "Rust tests; formatting, lints and the benchmarks' own tests beside them"
+# The tests wait for each other and for clocks. Not at once: who builds keeps the folder for build results to himself.
+do_beside bash -ec 'sleep 15
+    scripts/races.sh --build
+    scripts/lint.sh
+    python3 -m unittest discover -s bench/corpus
+    python3 -m unittest discover -s tests/soak
+    python3 -m unittest discover -s bench/tests'
+cargo test --workspace --locked --no-fail-fast
+
+step "orders of threads"
+scripts/races.sh
+
 step "other people's programs on a real mount"
-tests/clients/run.sh
+# Not alone on the machine as long as something goes on beside.
+PATIENCE=2 tests/clients/run.sh
+join_beside
 
 printf '\nall tests passed in %d s\n' "$SECONDS"

@@ -13,6 +13,8 @@ check_pool --data
 # Writers fail, and the daemon does not wait for them.
 for round in 1 2 3; do
     mount_pool
+    # Of this round only: what the last writer promised says nothing of whether this one has begun.
+    : >"$dir/promised"
     dd if=/dev/zero of="$mnt/zeros" bs=1M count=1M status=none 2>"$dir/writer-1" &
     writers=($!)
     python3 "$tools/fsynced.py" write "$mnt/records-$round" >"$dir/promised" 2>"$dir/writer-2" &

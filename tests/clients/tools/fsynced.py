@@ -19,48 +19,64 @@ def record(number):
     return random.Random(number).randbytes(RECORD_BYTES)
 
 
-def beside(path, number):
-    return f"{path}.{number}"
+class Folder:
+    """The folder of FILE, held open: a path would lead into the folder below once the file system is unmounted."""
+
+    def __init__(self, path):
+        self.name = os.path.basename(path)
+        self.fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+
+    def open(self, name, flags):
+        return os.open(name, flags, 0o644, dir_fd=self.fd)
+
+    def beside(self, number):
+        return f"{self.name}.{number}"
 
 
-def write_record(path, fd, number):
+def expect_whole(count):
+    if count != RECORD_BYTES:
+        raise OSError(f"{count} of {RECORD_BYTES} bytes were written")
+
+
+def write_record(folder, fd, number):
     if number % 10:
-        os.pwrite(fd, record(number), number * RECORD_BYTES)
+        expect_whole(os.pwrite(fd, record(number), number * RECORD_BYTES))
         os.fsync(fd)
         return
-    with open(path + ".new", "wb") as file:
-        file.write(record(number))
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(path + ".new", beside(path, number))
-    directory = os.open(os.path.dirname(path), os.O_RDONLY)
-    os.fsync(directory)
-    os.close(directory)
+    new = f"{folder.name}.new"
+    beside = folder.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    expect_whole(os.write(beside, record(number)))
+    os.fsync(beside)
+    os.close(beside)
+    os.rename(new, folder.beside(number), src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+    os.fsync(folder.fd)
 
 
 def write(path):
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-    for number in range(1_000_000):
-        try:
-            write_record(path, fd, number)
-        except OSError as error:
-            print(error, file=sys.stderr)
-            # Not by way of `exit`: closing the file would fail as well.
-            os._exit(3)
-        print(number, flush=True)
+    try:
+        folder = Folder(path)
+        fd = folder.open(folder.name, os.O_WRONLY | os.O_CREAT)
+        for number in range(1_000_000):
+            write_record(folder, fd, number)
+            print(number, flush=True)
+    except OSError as error:
+        print(error, file=sys.stderr)
+        # Not by way of `exit`: closing the file would fail as well.
+        os._exit(3)
 
 
-def read_record(path, number):
+def read_record(folder, number):
     if number % 10 == 0:
-        with open(beside(path, number), "rb") as file:
+        with open(folder.open(folder.beside(number), os.O_RDONLY), "rb") as file:
             return file.read()
-    with open(path, "rb") as file:
+    with open(folder.open(folder.name, os.O_RDONLY), "rb") as file:
         return os.pread(file.fileno(), RECORD_BYTES, number * RECORD_BYTES)
 
 
 def verify(path):
     promised = [int(line) for line in sys.stdin]
-    lost = [number for number in promised if read_record(path, number) != record(number)]
+    folder = Folder(path)
+    lost = [number for number in promised if read_record(folder, number) != record(number)]
     print(f"note: {len(promised)} promised, {len(lost)} lost")
     sys.exit(bool(lost) or not promised)
 
