@@ -22,6 +22,7 @@ source "$here/lib.sh"
 
 # Package lists older than this are fetched again before an installation.
 readonly LISTS_MINUTES_MAX=1440
+readonly GROUPS_KNOWN='build, test, suites, demo, bench, corpus and fuzz'
 
 # Debian's newest Rust, made to build web browsers, has names of its own. It displaces
 # an older `rustc` and `cargo` from Debian.
@@ -174,7 +175,7 @@ install_packages() {
 }
 
 main() {
-    (($# > 0)) || die_usage 'no group is named' 'the groups are build, test, suites, demo, bench and fuzz'
+    (($# > 0)) || die_usage 'no group is named' "the groups are $GROUPS_KNOWN"
     local group list_only='' wants_rust='' missing programs_missing
     readonly programs=${CARGO_TARGET_DIR:-$repo/target}/tools
     if [[ $1 == --list ]]; then
@@ -184,8 +185,8 @@ main() {
     for group in "$@"; do
         case $group in
         build) use_rust_toolchain || wants_rust=yes ;;
-        test | suites | demo | bench | fuzz) ;;
-        *) die_usage "there is no group \`$group\`" 'the groups are build, test, suites, demo, bench and fuzz' ;;
+        test | suites | demo | bench | corpus | fuzz) ;;
+        *) die_usage "there is no group \`$group\`" "the groups are $GROUPS_KNOWN" ;;
         esac
     done
     missing=$(missing_packages "$@")

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,18 @@ class Table(unittest.TestCase):
         refused = self.corpus("path", "no-such-set")
         self.assertEqual(refused.returncode, 2)
         self.assertIn("no-such-set", refused.stderr)
+
+
+class Installing(unittest.TestCase):
+    def test_every_target_names_groups_that_there_are(self):
+        """`make corpus` ended with "there is no group `corpus`": the table had it, the list of names did not."""
+        repository = HERE.parent.parent
+        calls = re.findall(r"install-deps\.sh ([a-z ]+)", (repository / "Makefile").read_text())
+        self.assertGreater(len(calls), 5)
+        for name in {group for call in calls for group in call.split()}:
+            listing = [repository / "scripts" / "install-deps.sh", "--list", name]
+            listed = subprocess.run(listing, capture_output=True, text=True, check=False)
+            self.assertEqual(listed.returncode, 0, listed.stderr)
 
 
 def contents(folder):
