@@ -36,13 +36,14 @@ readonly GIB=$((1 << 30))
 # fbs      a server (demo's) and clones of it that got the same services, each at another
 #          time
 # ntfs     two disks with NTFS that hold mostly the same files
+# emulated a deployable image of another architecture: nobody waits for it who does not ask, as all
+#          that the guest runs while it is built is emulated
 readonly IMAGES="
 demo,distros,fbs  debian-12-base        debian  bookworm/base                 $((2 * GIB))  onefold-1   90   900
 demo,distros      debian-12-web         debian  bookworm/web                  $((2 * GIB))  onefold-1   90   900
 demo,distros      debian-13-base        debian  trixie/base                   $((2 * GIB))  onefold-1   90   900
 demo,distros      debian-13-web         debian  trixie/web                    $((2 * GIB))  onefold-1   90   900
 distros           debian-12-i386        debian  bookworm/base/i386/released   $((2 * GIB))  onefold-1  120  1100
-distros           debian-12-arm64       debian  bookworm/base/arm64/released  $((2 * GIB))  onefold-1  900   900
 distros           debian-12-misaligned  debian  bookworm/base/misaligned      $((2 * GIB))  onefold-1   90   900
 distros           debian-13-xfs         debian  trixie/base/xfs               $((2 * GIB))  onefold-1  100  1000
 distros           debian-13-btrfs       debian  trixie/web/btrfs              $((2 * GIB))  onefold-1  120  1300
@@ -59,6 +60,7 @@ fbs               services-4            aged    debian-12-base/server         $(
 fbs               services-5            aged    debian-12-base/server         $((2 * GIB))  onefold-5  120  1800
 ntfs              windows-1             ntfs    debian-12-web                 $((2 * GIB))  onefold-1   90  1600
 ntfs              windows-2             ntfs    debian-12-web                 $((2 * GIB))  onefold-2   90  1600
+emulated          debian-12-arm64       debian  bookworm/base/arm64/released  $((2 * GIB))  onefold-1  900   900
 "
 readonly DEFAULT_SET=demo
 
