@@ -11,6 +11,7 @@ pub mod device;
 pub mod extent;
 pub mod fingerprint;
 pub mod random;
+pub mod substrate;
 pub mod zero;
 
 pub use block::{BLOCK_BYTES, BLOCK_BYTES_U64, BlockNo};
@@ -20,3 +21,4 @@ pub use device::{BlockDevice, ReadOp, WriteOp};
 pub use extent::Extent;
 pub use fingerprint::{Fingerprint, FingerprintKey};
 pub use random::Random;
+pub use substrate::Substrate;

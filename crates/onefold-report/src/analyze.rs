@@ -18,8 +18,8 @@ use crate::sample::{
     assemble as assemble_sample,
 };
 use crate::scan::{Grid, Hasher, ScanError, Scanned, scan};
-use crate::sort::{Batch, ROW_BYTES, Row, Sorter};
 use crate::source::{Image, Padded, Source, SourceError};
+use onefold_sort::{Batch, ROW_BYTES, Row, Sorter};
 
 /// Groups that can be named.
 pub const GROUPS_MAX: usize = 64;

@@ -8,8 +8,8 @@ use crate::repeats::Repeats;
 use crate::sample::{Histogram, Places};
 use crate::scan::SHIFT_VARIANTS;
 use crate::similarity::Overlaps;
-use crate::sort::{Batch, Merge};
 use crate::top::{Top, TopBlock};
+use onefold_sort::{Batch, Merge};
 
 /// What is counted for one grid of blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -22,7 +22,6 @@ mod scan;
 mod similarity;
 mod size;
 mod sizes;
-mod sort;
 mod source;
 mod top;
 

@@ -12,7 +12,7 @@
 //! Order: variant, content, image, index. The first of a content's records is therefore where an ordered import of the
 //! images would store it.
 
-use crate::sort::Row;
+use onefold_sort::Row;
 
 /// Images that can be told apart.
 pub(crate) const IMAGES_MAX: usize = 1 << 24;

@@ -4,7 +4,7 @@
 use std::io;
 
 use crate::repeats::class;
-use crate::sort::Merge;
+use onefold_sort::Merge;
 
 /// Runs of shared blocks by their length, in classes that double: 1, 2, 3 to 4, 5 to 8, and so on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) fn count_runs(rows: Merge) -> io::Result<RunCount> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sort::Sorter;
+    use onefold_sort::Sorter;
 
     fn runs(pairs: &[(u64, u64)]) -> RunCount {
         let sorter = Sorter::new(std::path::Path::new("/nowhere"));

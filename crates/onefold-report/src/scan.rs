@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use crate::map_nodes::MapNodes;
 use crate::record::{Content, Lists, Record};
 use crate::sizes::{Joiner, PIECE_BLOCKS, PIECE_BYTES, SIZES};
-use crate::sort::Batch;
 use crate::source::{Source, SourceError};
+use onefold_sort::Batch;
 
 /// Which blocks of a disk are looked at, and what they count for.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,10 @@
 //!
 //! The files have no names from the moment they exist, so nothing is left behind however the process ends.
 
+mod ordered;
+
+pub use ordered::{Ordered, OrderedWriter};
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
@@ -14,10 +18,10 @@ use std::vec;
 use parking_lot::Mutex;
 
 /// What is sorted, by its words from first to last.
-pub(crate) type Row = [u64; 3];
+pub type Row = [u64; 3];
 
 /// Length of a row, in memory and in a file.
-pub(crate) const ROW_BYTES: usize = size_of::<Row>();
+pub const ROW_BYTES: usize = size_of::<Row>();
 /// As many runs of one generation are merged into one of the next: it bounds open files and buffers.
 const RUNS_MAX: usize = 32;
 /// Buffer of each file that is being written or merged.
@@ -25,7 +29,7 @@ const BUFFER_BYTES: usize = 128 << 10;
 
 /// A sort in progress, fed by several threads through a [`Batch`] each.
 #[derive(Debug)]
-pub(crate) struct Sorter {
+pub struct Sorter {
     folder: PathBuf,
     /// Runs in files, by generation.
     filed: Mutex<Vec<Vec<Run>>>,
@@ -40,23 +44,29 @@ struct Run {
 
 impl Sorter {
     /// Returns an empty sort that puts what does not fit into memory into `folder`.
-    pub(crate) fn new(folder: &Path) -> Sorter {
+    #[must_use]
+    pub fn new(folder: &Path) -> Sorter {
         Sorter { folder: folder.to_owned(), filed: Mutex::default(), spilled_bytes: AtomicU64::new(0) }
     }
 
     /// Returns a batch of at most `memory_bytes`; memory is taken as it fills.
-    pub(crate) fn batch(&self, memory_bytes: usize) -> Batch<'_> {
+    #[must_use]
+    pub fn batch(&self, memory_bytes: usize) -> Batch<'_> {
         let rows_max = (memory_bytes / ROW_BYTES).max(1);
         Batch { sorter: self, rows: Vec::new(), rows_max }
     }
 
     /// Returns how much was written into files so far.
-    pub(crate) fn spilled_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn spilled_bytes(&self) -> u64 {
         self.spilled_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns all rows in order; `batches` are those of this sort. What is in memory stays there.
-    pub(crate) fn merged(&self, batches: Vec<Vec<Row>>) -> io::Result<Merge> {
+    ///
+    /// # Errors
+    /// Those of reading the files.
+    pub fn merged(&self, batches: Vec<Vec<Row>>) -> io::Result<Merge> {
         let mut inputs: Vec<Input> = batches.into_iter().map(|rows| Input::Memory(rows.into_iter())).collect();
         for run in std::mem::take(&mut *self.filed.lock()).into_iter().flatten() {
             inputs.push(run.open()?);
@@ -86,12 +96,7 @@ impl Sorter {
     fn write(&self, rows: impl Iterator<Item = io::Result<Row>>) -> io::Result<Run> {
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, tempfile::tempfile_in(&self.folder)?);
         for row in rows {
-            let row = row?;
-            let mut bytes = [0; ROW_BYTES];
-            for (bytes, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(row) {
-                *bytes = word.to_le_bytes();
-            }
-            out.write_all(&bytes)?;
+            out.write_all(&encode(row?))?;
         }
         let mut file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         self.spilled_bytes.fetch_add(file.stream_position()?, Ordering::Relaxed);
@@ -101,7 +106,7 @@ impl Sorter {
 
 /// One thread's part of a sort.
 #[derive(Debug)]
-pub(crate) struct Batch<'a> {
+pub struct Batch<'a> {
     sorter: &'a Sorter,
     rows: Vec<Row>,
     rows_max: usize,
@@ -109,7 +114,10 @@ pub(crate) struct Batch<'a> {
 
 impl Batch<'_> {
     /// Adds a row.
-    pub(crate) fn push(&mut self, row: Row) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Those of writing a file; no space.
+    pub fn push(&mut self, row: Row) -> io::Result<()> {
         if self.rows.capacity() == 0 {
             // All at once: growing would hold two copies for a moment. Pages are taken when they are written.
             self.rows.reserve_exact(self.rows_max);
@@ -122,7 +130,8 @@ impl Batch<'_> {
     }
 
     /// Returns what is left in memory, sorted.
-    pub(crate) fn finish(mut self) -> Vec<Row> {
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Row> {
         self.rows.sort_unstable();
         self.rows
     }
@@ -143,6 +152,7 @@ impl Run {
 }
 
 /// Sorted rows, wherever they are.
+#[derive(Debug)]
 enum Input {
     Memory(vec::IntoIter<Row>),
     File(BufReader<File>),
@@ -160,18 +170,31 @@ impl Input {
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
                     Err(error) => return Err(error),
                 }
-                let mut row = [0; 3];
-                for (word, bytes) in row.iter_mut().zip(bytes.as_chunks().0) {
-                    *word = u64::from_le_bytes(*bytes);
-                }
-                Ok(Some(row))
+                Ok(Some(decode(bytes)))
             }
         }
     }
 }
 
+fn encode(row: Row) -> [u8; ROW_BYTES] {
+    let mut bytes = [0; ROW_BYTES];
+    for (bytes, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(row) {
+        *bytes = word.to_le_bytes();
+    }
+    bytes
+}
+
+fn decode(bytes: [u8; ROW_BYTES]) -> Row {
+    let mut row = [0; 3];
+    for (word, bytes) in row.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    row
+}
+
 /// The rows of several inputs in one order.
-pub(crate) struct Merge {
+#[derive(Debug)]
+pub struct Merge {
     inputs: Vec<Input>,
     /// The next row of each input that has one.
     heads: BinaryHeap<Reverse<(Row, usize)>>,

@@ -1,0 +1,370 @@
+//! The substrate seam: a file system whose files can share blocks, as sharing sees it.
+//!
+//! Few words, and the kernel's: compare and share a range, clone a range, map of extents, lock, link. A Linux file system
+//! with reflinks implements them, and so do a pool and a simulated file system that any number of hosts have mounted.
+//!
+//! **What may be relied on.** [`Substrate::share`] compares and shares in one step: whatever is written meanwhile, by
+//! anybody on any host, and whoever dies at it, no file ever reads other bytes for it. A file system that cannot promise
+//! this much ([`SubstrateKind::Ocfs2`]) is not shared on. Everything else here only says where it is worth to ask.
+//!
+//! Paths are relative to the root that the substrate was opened at, never leave it, and no symbolic link is followed.
+//! Offsets and lengths are in bytes.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::clock::Timestamp;
+
+/// A file system whose files can share blocks, as one host has it mounted.
+pub trait Substrate {
+    /// An open file. Dropping it closes it, and lets go of its lock.
+    type File;
+
+    /// Returns what the file system can do. Probed once, when the substrate was opened, never by a call that may fail in
+    /// the middle of a pass.
+    fn abilities(&self) -> &Abilities;
+
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// Those of `openat2(2)`: `NotFound`; `PermissionDenied`; `CrossesDevices` where the path leads to another file
+    /// system; `FilesystemLoop` where it has a symbolic link; `InvalidInput` where it is no regular file.
+    fn open(&self, path: &Path, access: Access) -> io::Result<Self::File>;
+
+    /// Creates a file that only its owner may read, and opens it for writing.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; those of [`Substrate::open`]; no space.
+    fn create(&self, path: &Path) -> io::Result<Self::File>;
+
+    /// Creates a folder that only its owner may enter.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; no space.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Gives a file a second name. Of two hosts that try the same name, one fails.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `NotFound`.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Gives a file another name, in place of whatever bore it.
+    ///
+    /// # Errors
+    /// `NotFound`. `PermissionDenied` where another host renames to the same name at this moment (OCFS2): try again.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file's name.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Returns what is in a folder, in no order, but for `.` and `..`.
+    ///
+    /// # Errors
+    /// `NotFound`; `NotADirectory`.
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>>;
+
+    /// Returns what a file is and when it was changed.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn stat(&self, file: &Self::File) -> io::Result<FileStat>;
+
+    /// Reads from an offset until `into` is full or the file ends; returns how many bytes were read.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn read_at(&self, file: &Self::File, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes all of `from`. Nothing is durable before [`Substrate::sync`].
+    ///
+    /// # Errors
+    /// No space; those of the device. Any part may have been written then.
+    fn write_at(&self, file: &Self::File, offset: u64, from: &[u8]) -> io::Result<()>;
+
+    /// Sets a file's length: what is beyond is dropped, what is new is a hole.
+    ///
+    /// # Errors
+    /// No space; those of the device.
+    fn set_len(&self, file: &Self::File, length: u64) -> io::Result<()>;
+
+    /// Makes a file's content and length durable. A name given to it afterwards never leads to less.
+    ///
+    /// # Errors
+    /// Those of the device; what was written before may be lost then.
+    fn sync(&self, file: &Self::File) -> io::Result<()>;
+
+    /// Takes the file's only lock, if nobody on any host has it, and keeps it until the file is dropped. Returns whether
+    /// it was taken. The host loses it without being told when the others think it dead.
+    ///
+    /// # Errors
+    /// Those of `flock(2)`.
+    fn try_lock(&self, file: &Self::File) -> io::Result<bool>;
+
+    /// Returns where the data of a file lies from an offset on, in order and without holes between that are told: what is
+    /// between two extents is a hole. At most as many as the substrate likes to give at once; ask again from the end of the
+    /// last. Empty when there is no data from the offset on.
+    ///
+    /// A hint: data that was just written may be missing its place, and all of it may have changed on return.
+    ///
+    /// # Errors
+    /// `Unsupported` where the file system has no maps.
+    fn extents(&self, file: &Self::File, from: u64) -> io::Result<Vec<MappedExtent>>;
+
+    /// Compares `length` bytes of two files and, where they are equal, makes the second range refer to the blocks of the
+    /// first, in one step. Offsets and length are multiples of [`Abilities::block_bytes`], the length at most
+    /// [`Abilities::share_bytes_max`], both ranges within their files and apart. It does not matter how the ranges are
+    /// stored: where they share their blocks already they are compared nevertheless.
+    ///
+    /// # Errors
+    /// As [`ShareError`] says. Nothing was changed then, or the first part of the range was shared.
+    fn share(&self, source: At<'_, Self::File>, into: At<'_, Self::File>, length: u64) -> Result<Compared, ShareError>;
+
+    /// Makes a range refer to the blocks of another one, whatever it held before. Rules as in [`Substrate::share`].
+    /// Only for files that sharing made itself: it does not look at what it replaces.
+    ///
+    /// # Errors
+    /// As [`ShareError`] says.
+    fn clone_range(&self, source: At<'_, Self::File>, into: At<'_, Self::File>, length: u64) -> Result<(), ShareError>;
+
+    /// Makes a range a hole. Only for files that sharing made itself.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn punch(&self, file: &Self::File, offset: u64, length: u64) -> io::Result<()>;
+
+    /// Returns how much room there is.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn room(&self) -> io::Result<Room>;
+}
+
+/// What a file system can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// What kind of file system it is.
+    pub kind: SubstrateKind,
+    /// Unit of sharing, in bytes.
+    pub block_bytes: u32,
+    /// The longest range that one call of [`Substrate::share`] takes, in bytes.
+    pub share_bytes_max: u64,
+    /// Whether a map tells that nobody else refers to an extent ([`MappedExtent::is_shared`]).
+    pub tells_last_reference: bool,
+    /// Whether an extent's blocks come free only when none of them is referred to any more.
+    pub frees_whole_extents: bool,
+    /// Whether other hosts may have the file system mounted.
+    pub is_clustered: bool,
+}
+
+/// Kinds of file systems that differ in how they share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SubstrateKind {
+    /// XFS with reflinks.
+    Xfs,
+    /// Btrfs.
+    Btrfs,
+    /// OCFS2 with reflinks.
+    Ocfs2,
+    /// A pool, in process.
+    Pool,
+    /// The one of the tests.
+    Simulated,
+}
+
+impl fmt::Display for SubstrateKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SubstrateKind::Xfs => "XFS",
+            SubstrateKind::Btrfs => "Btrfs",
+            SubstrateKind::Ocfs2 => "OCFS2",
+            SubstrateKind::Pool => "a pool",
+            SubstrateKind::Simulated => "a simulated file system",
+        })
+    }
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading, as a source of shared blocks too.
+    Read,
+    /// Reading and writing.
+    Write,
+}
+
+/// A place in a file.
+#[derive(Debug)]
+pub struct At<'a, F> {
+    /// The file.
+    pub file: &'a F,
+    /// Offset in bytes.
+    pub offset: u64,
+}
+
+impl<F> Clone for At<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for At<'_, F> {}
+
+/// What stands for a file as long as it exists, whatever its names: none of another file, even a later one, is equal.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileHandle(Box<[u8]>);
+
+impl FileHandle {
+    /// The longest handle that Linux gives (`MAX_HANDLE_SZ`), and its type before it, in bytes.
+    pub const BYTES_MAX: usize = 128 + 4;
+
+    /// Returns the handle of these bytes, if they are not too many.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<FileHandle> {
+        (bytes.len() <= FileHandle::BYTES_MAX).then(|| FileHandle(bytes.into()))
+    }
+
+    /// Returns the bytes of the handle.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for FileHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for FileHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileHandle({self})")
+    }
+}
+
+/// What a file is and when it was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileStat {
+    /// The file itself.
+    pub handle: FileHandle,
+    /// Length in bytes.
+    pub length: u64,
+    /// Bytes that the file system counts for it.
+    pub allocated: u64,
+    /// When its content changed last. Sharing does not change it.
+    pub modified: Timestamp,
+    /// When anything about it changed last.
+    pub changed: Timestamp,
+}
+
+/// Something in a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: PathBuf,
+    /// What it is.
+    pub kind: ListedKind,
+}
+
+/// What something in a folder is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// Anything else.
+    Other,
+}
+
+/// A run of a file's data and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappedExtent {
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Place on the device, in bytes; none where the file system has not told: not yet chosen, or stored in another way
+    /// (compressed, within metadata).
+    pub place: Option<u64>,
+    /// Length in bytes.
+    pub length: u64,
+    /// Whether others refer to it, for all that the file system knows.
+    pub is_shared: bool,
+    /// Whether it is set aside and reads as zeros.
+    pub is_unwritten: bool,
+}
+
+impl MappedExtent {
+    /// Offset of the first byte behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+}
+
+/// What comparing showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Compared {
+    /// The ranges were equal, and share their blocks now.
+    Shared,
+    /// The ranges differ; nothing was changed.
+    Differ,
+}
+
+/// Why a range was not shared.
+#[derive(Debug, thiserror::Error)]
+pub enum ShareError {
+    /// The file system refuses this file as it is.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// There is no room for the metadata.
+    #[error("the file system is full")]
+    Full,
+    /// Not now: another operation has the file system or the file. Worth to be tried again later.
+    #[error("the file system is busy with the file")]
+    Busy,
+    /// Reading or writing failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Why a file is not shared as long as nobody changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// It is immutable.
+    Immutable,
+    /// It is in use as swap space.
+    Swap,
+    /// Its blocks are overwritten in place (`nodatacow`), those of the other file are not.
+    NoCopyOnWrite,
+    /// The two files cannot share with each other: another file system, another tree of references.
+    Apart,
+    /// Whoever asks may not write it.
+    NotPermitted,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::Immutable => "it is immutable",
+            Refusal::Swap => "it is in use as swap space",
+            Refusal::NoCopyOnWrite => "it is overwritten in place (nodatacow), the other file is not",
+            Refusal::Apart => "the file system cannot share blocks between these two files",
+            Refusal::NotPermitted => "it may not be written by who runs this",
+        })
+    }
+}
+
+/// How much room a file system has, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// In all.
+    pub total: u64,
+    /// Free.
+    pub free: u64,
+}

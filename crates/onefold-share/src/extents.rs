@@ -1,0 +1,116 @@
+//! Maps of files: where blocks lie, and which share their place already. Hints, never more.
+
+use std::io;
+
+use onefold_block::Substrate;
+use onefold_block::substrate::MappedExtent;
+
+/// Extents of a file that are kept at once, at most: 2 MiB of them. What is beyond is asked for again.
+const WINDOW_MAX: usize = 1 << 15;
+
+/// A part of a file's map.
+#[derive(Debug)]
+pub struct Extents {
+    extents: Vec<MappedExtent>,
+    /// What the extents say all of.
+    from: u64,
+    to: u64,
+}
+
+/// What is at an offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Place on the device, in bytes; none where it is not known or there is no data.
+    pub place: Option<u64>,
+    /// How many bytes from here on lie side by side, or are a hole.
+    pub length: u64,
+    /// Whether there is data here that was written.
+    pub is_data: bool,
+    /// Whether others refer to it.
+    pub is_shared: bool,
+}
+
+impl Extents {
+    /// Returns an empty part, which [`Extents::at`] fills.
+    #[must_use]
+    pub fn new() -> Extents {
+        Extents { extents: Vec::new(), from: 0, to: 0 }
+    }
+
+    /// Returns the map of a whole file that is bounded, as an arena file is.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn load<S: Substrate>(substrate: &S, file: &S::File) -> io::Result<Extents> {
+        let mut extents = Extents::new();
+        extents.fill(substrate, file, 0, usize::MAX)?;
+        Ok(extents)
+    }
+
+    /// Returns all extents.
+    pub fn iter(&self) -> impl Iterator<Item = &MappedExtent> {
+        self.extents.iter()
+    }
+
+    /// Returns where the last extent ends, in bytes.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.extents.last().map_or(0, MappedExtent::end)
+    }
+
+    /// Returns what is at an offset of the file. Cheap when offsets only rise.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn at<S: Substrate>(&mut self, substrate: &S, file: &S::File, offset: u64) -> io::Result<Placed> {
+        if offset < self.from || offset >= self.to {
+            self.fill(substrate, file, offset, WINDOW_MAX)?;
+        }
+        Ok(self.look(offset))
+    }
+
+    /// Returns what is at an offset, of a map that was loaded as a whole.
+    #[must_use]
+    pub fn look(&self, offset: u64) -> Placed {
+        let next = self.extents.partition_point(|extent| extent.end() <= offset);
+        match self.extents.get(next) {
+            Some(extent) if extent.offset <= offset => Placed {
+                place: extent.place.map(|place| place + (offset - extent.offset)),
+                length: extent.end() - offset,
+                is_data: !extent.is_unwritten,
+                is_shared: extent.is_shared,
+            },
+            other => {
+                let end = other.map_or(self.to, |extent| extent.offset);
+                let length = end.saturating_sub(offset).max(1);
+                Placed { place: None, length, is_data: false, is_shared: false }
+            }
+        }
+    }
+
+    /// Asks for the map from an offset on until it ends or there are enough extents.
+    fn fill<S: Substrate>(&mut self, substrate: &S, file: &S::File, from: u64, max: usize) -> io::Result<()> {
+        self.extents.clear();
+        (self.from, self.to) = (from, from);
+        while self.extents.len() < max {
+            let more = substrate.extents(file, self.to)?;
+            // A map that does not go on, as a broken file system may give, has come to its end.
+            let Some(end) = more.last().map(MappedExtent::end).filter(|end| *end > self.to) else {
+                self.to = u64::MAX;
+                break;
+            };
+            let to = self.to;
+            self.extents.extend(more.into_iter().filter(|extent| extent.end() > to && extent.length > 0));
+            self.to = end;
+        }
+        // Their order is what look-ups rest on.
+        self.extents.sort_unstable_by_key(|extent| extent.offset);
+        Ok(())
+    }
+}
+
+impl Default for Extents {
+    fn default() -> Self {
+        Extents::new()
+    }
+}

@@ -1,0 +1,171 @@
+//! Marks: what is known of an image file, one small file for each in `files/`, named by its number.
+//!
+//! The subject is the file's number. One frame, the last:
+//!
+//! | bytes  | field      | notes                                                            |
+//! |--------|------------|------------------------------------------------------------------|
+//! | 0..8   | length     | of the file when it was scanned, in bytes                        |
+//! | 8..20  | modified   | then: seconds, 8 bytes signed, and nanoseconds, 4 bytes          |
+//! | 20..32 | changed    | the same                                                         |
+//! | 32     | state      | 1 if the above is of a scan; 0 if none came to its end           |
+//! | 33     | -          | zero                                                             |
+//! | 34..36 | handle     | length of the file's handle, at most 132                         |
+//! | 36..38 | path       | length of its path, at most 4096                                 |
+//! | 38..   |            | the handle, and the path below the root                          |
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use onefold_block::substrate::{FileHandle, FileStat};
+use onefold_block::{Substrate, Timestamp};
+
+use super::record::{Frame, RecordHeader, RecordKind, RecordReader, RecordWriter};
+use super::{FileNo, FormatError};
+
+const FIXED_BYTES: usize = 38;
+const PATH_BYTES_MAX: usize = 4096;
+
+/// What is known of an image file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Its number.
+    pub number: FileNo,
+    /// The file itself.
+    pub handle: FileHandle,
+    /// Where it was when it was last seen, below the root.
+    pub path: PathBuf,
+    /// What it was like before it was last read to its end; none before the first time.
+    pub scanned: Option<Stamp>,
+}
+
+/// What tells that a file was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Length in bytes.
+    pub length: u64,
+    /// When its content changed last.
+    pub modified: Timestamp,
+    /// When anything about it changed last: whoever sets the time above does not set this one.
+    pub changed: Timestamp,
+}
+
+impl Stamp {
+    /// Returns the stamp of a file.
+    #[must_use]
+    pub fn of(stat: &FileStat) -> Stamp {
+        Stamp { length: stat.length, modified: stat.modified, changed: stat.changed }
+    }
+}
+
+impl Mark {
+    /// Tells whether the mark can be written: paths longer than the kernel takes are not.
+    #[must_use]
+    pub fn is_path_kept(path: &Path) -> bool {
+        path.as_os_str().len() <= PATH_BYTES_MAX
+    }
+
+    /// Writes the mark to an empty file and makes it durable.
+    ///
+    /// # Errors
+    /// No space; those of the device.
+    ///
+    /// # Panics
+    /// When the path is longer than any that can be opened.
+    pub fn write<S: Substrate>(&self, substrate: &S, file: S::File, identity: [u8; 16]) -> std::io::Result<()> {
+        let header = RecordHeader { kind: RecordKind::Mark, identity, subject: u64::from(self.number.0) };
+        RecordWriter::new(substrate, file, &header).finish(&self.encode())?;
+        Ok(())
+    }
+
+    /// Reads a mark.
+    ///
+    /// # Errors
+    /// As [`FormatError`] says.
+    pub fn read<S: Substrate>(substrate: &S, file: S::File, identity: &[u8; 16]) -> Result<Mark, FormatError> {
+        let mut reader = RecordReader::open(substrate, file, RecordKind::Mark, Some(identity))?;
+        let number =
+            u32::try_from(reader.subject()).map_err(|_| FormatError::Damaged("there is no such file number"))?;
+        let Some(Frame::Last(payload)) = reader.next_frame()? else {
+            return Err(FormatError::Damaged("it has more than one frame"));
+        };
+        Mark::decode(FileNo(number), payload)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        assert!(Mark::is_path_kept(&self.path), "a path of {} bytes", self.path.as_os_str().len());
+        let mut bytes = Vec::with_capacity(FIXED_BYTES + PATH_BYTES_MAX);
+        let zero = Stamp { length: 0, modified: Timestamp::default(), changed: Timestamp::default() };
+        let stamp = self.scanned.unwrap_or(zero);
+        bytes.extend_from_slice(&stamp.length.to_le_bytes());
+        for time in [stamp.modified, stamp.changed] {
+            bytes.extend_from_slice(&time.seconds.to_le_bytes());
+            bytes.extend_from_slice(&time.nanoseconds.to_le_bytes());
+        }
+        bytes.extend_from_slice(&[u8::from(self.scanned.is_some()), 0]);
+        let (handle, path) = (self.handle.as_bytes(), self.path.as_os_str().as_bytes());
+        for part in [handle, path] {
+            bytes.extend_from_slice(&u16::try_from(part.len()).expect("bounded above").to_le_bytes());
+        }
+        bytes.extend_from_slice(handle);
+        bytes.extend_from_slice(path);
+        bytes
+    }
+
+    fn decode(number: FileNo, bytes: &[u8]) -> Result<Mark, FormatError> {
+        const CUT: FormatError = FormatError::Damaged("its length is wrong");
+        let fixed: &[u8; FIXED_BYTES] = bytes.first_chunk().ok_or(CUT)?;
+        let long = |at: usize| u64::from_le_bytes(fixed[at..at + 8].try_into().expect("eight bytes"));
+        let time = |at: usize| {
+            let nanoseconds = u32::from_le_bytes(fixed[at + 8..at + 12].try_into().expect("four bytes"));
+            Timestamp { seconds: long(at).cast_signed(), nanoseconds }
+        };
+        let word = |at: usize| usize::from(u16::from_le_bytes([fixed[at], fixed[at + 1]]));
+        let (handle_length, path_length) = (word(34), word(36));
+        let (handle, path) = bytes[FIXED_BYTES..].split_at_checked(handle_length).ok_or(CUT)?;
+        if path.len() != path_length || path_length > PATH_BYTES_MAX {
+            return Err(CUT);
+        }
+        let handle = FileHandle::new(handle).ok_or(CUT)?;
+        let stamp = Stamp { length: long(0), modified: time(8), changed: time(20) };
+        let scanned = match fixed[32] {
+            0 => None,
+            1 => Some(stamp),
+            _ => return Err(FormatError::Damaged("its state is none of those that there are")),
+        };
+        Ok(Mark { number, handle, path: PathBuf::from(OsStr::from_bytes(path)), scanned })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(scanned: Option<Stamp>) -> Mark {
+        let handle = FileHandle::new(&[1, 2, 3]).unwrap();
+        Mark { number: FileNo(7), handle, path: PathBuf::from("vm/disk.raw"), scanned }
+    }
+
+    #[test]
+    fn marks_survive_their_encoding() {
+        let time = Timestamp { seconds: -5, nanoseconds: 999_999_999 };
+        for scanned in [None, Some(Stamp { length: u64::MAX, modified: time, changed: Timestamp::default() })] {
+            let mark = mark(scanned);
+            assert_eq!(Mark::decode(FileNo(7), &mark.encode()).unwrap(), mark);
+        }
+    }
+
+    #[test]
+    fn damaged_marks_are_refused() {
+        let bytes = mark(None).encode();
+        for length in 0..bytes.len() {
+            assert!(Mark::decode(FileNo(7), &bytes[..length]).is_err(), "{length} bytes");
+        }
+        let mut state = bytes.clone();
+        state[32] = 2;
+        assert!(Mark::decode(FileNo(7), &state).is_err());
+        let mut long = bytes;
+        long.push(0);
+        assert!(Mark::decode(FileNo(7), &long).is_err());
+    }
+}

@@ -1,0 +1,137 @@
+//! Every file that sharing keeps: layout, encode, decode. One module for each, all inside the same frames (`record`).
+//!
+//! What is decoded here was written by another host, an older version, or somebody who may write the state folder: it gives
+//! a value or a [`FormatError`], never a panic, and never more memory than a frame.
+
+pub mod entry;
+pub mod identity;
+pub mod log;
+pub mod mark;
+pub mod record;
+pub mod shard;
+
+use std::fmt;
+use std::io;
+
+use onefold_block::Fingerprint;
+
+/// Why a file of the state folder is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// Reading it failed.
+    #[error("reading it failed: {0}")]
+    Io(#[from] io::Error),
+    /// It is not what it should be; it is dropped, and what it held is found again.
+    #[error("it is damaged: {0}")]
+    Damaged(&'static str),
+    /// It belongs to another state folder, or to one that was deleted meanwhile.
+    #[error("it belongs to another state folder")]
+    Foreign,
+    /// It was written by a later version of this program, and is left alone.
+    #[error("it has format version {found}; this program reads versions up to {known}")]
+    Newer {
+        /// Its version.
+        found: u16,
+        /// The newest that is understood.
+        known: u16,
+    },
+}
+
+impl FormatError {
+    /// Tells whether the file is of no use to any version, so that it may be removed.
+    #[must_use]
+    pub fn is_worthless(&self) -> bool {
+        matches!(self, FormatError::Damaged(_) | FormatError::Foreign)
+    }
+}
+
+/// The first 96 bits of a fingerprint: what logs and index keep. Equal ones are compared by value before anything is
+/// shared, so the other bits would only save a call in 2^32 blocks of 2^64.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest(pub [u8; Digest::BYTES]);
+
+impl Digest {
+    /// Length in bytes.
+    pub const BYTES: usize = 12;
+
+    /// Returns the digest of a fingerprint.
+    #[must_use]
+    pub fn of(fingerprint: Fingerprint) -> Digest {
+        let mut bytes = [0; Digest::BYTES];
+        bytes.copy_from_slice(&fingerprint.0[..Digest::BYTES]);
+        Digest(bytes)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+/// Number of a file in `files/`. Never given out again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileNo(pub u32);
+
+impl fmt::Display for FileNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Number of a block in a file, below 2^39: files have at most 2 PiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileBlock(pub u64);
+
+impl FileBlock {
+    /// The highest number and one.
+    pub const LIMIT: u64 = 1 << 39;
+}
+
+/// Where a shared block has its stable name: a block of an arena file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(u64);
+
+impl Slot {
+    /// Slots of an arena file: 1 GiB. The kernel keeps the whole map of a file in memory once it is asked for a part.
+    pub const IN_FILE: u64 = 1 << 18;
+    /// The highest number of a slot and one.
+    pub const LIMIT: u64 = 1 << 39;
+
+    /// Returns a slot of an arena file, if there can be such a one.
+    #[must_use]
+    pub fn new(arena: u32, index: u64) -> Option<Slot> {
+        let slot = u64::from(arena).checked_mul(Slot::IN_FILE)?.checked_add(index)?;
+        (index < Slot::IN_FILE && slot < Slot::LIMIT).then_some(Slot(slot))
+    }
+
+    /// Returns the slot of a number, which may be anybody's.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Slot> {
+        (number < Slot::LIMIT).then_some(Slot(number))
+    }
+
+    /// Returns the number of the slot among all of all arena files.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the number of its arena file.
+    #[must_use]
+    pub fn arena(self) -> u32 {
+        u32::try_from(self.0 / Slot::IN_FILE).expect("below 2^21")
+    }
+
+    /// Returns its place in the arena file, in blocks.
+    #[must_use]
+    pub fn index(self) -> u64 {
+        self.0 % Slot::IN_FILE
+    }
+}

@@ -1,0 +1,289 @@
+//! What all files of the state folder have in common: a header, and frames that each have a checksum.
+//!
+//! Header, 64 bytes:
+//!
+//! | bytes  | field    | notes                                                    |
+//! |--------|----------|----------------------------------------------------------|
+//! | 0..8   | magic    | `onefold`, 0x1a                                          |
+//! | 8..10  | kind     | [`RecordKind`]                                           |
+//! | 10..12 | version  | of the kind's format                                     |
+//! | 12..16 | -        | zero                                                     |
+//! | 16..32 | identity | UUID of the state folder: a file of another one is seen  |
+//! | 32..40 | subject  | what the file is about; the kind's own                   |
+//! | 40..60 | -        | zero                                                     |
+//! | 60..64 | checksum | CRC-32C over bytes 0..60                                 |
+//!
+//! Frame:
+//!
+//! | bytes  | field    | notes                                                    |
+//! |--------|----------|----------------------------------------------------------|
+//! | 0..4   | length   | of the payload; the top bit is set in the last frame     |
+//! | 4..8   | checksum | CRC-32C over the frame's number (8 bytes) and the payload |
+//! | 8..    | payload  | at most 64 KiB                                           |
+//!
+//! A file without its last frame is one that was not written to its end. Integers are little-endian.
+
+use std::io;
+
+use onefold_block::Substrate;
+
+use super::FormatError;
+
+/// Most bytes of a payload.
+pub const PAYLOAD_BYTES_MAX: usize = 64 << 10;
+/// Length of the header.
+pub const HEADER_BYTES: usize = 64;
+const FRAME_HEADER_BYTES: usize = 8;
+const MAGIC: [u8; 8] = *b"onefold\x1a";
+const LAST: u32 = 1 << 31;
+/// Read or written at once.
+const BUFFER_BYTES: usize = 1 << 20;
+const _: () = assert!(BUFFER_BYTES >= FRAME_HEADER_BYTES + PAYLOAD_BYTES_MAX, "a frame fits the buffer");
+
+/// What a file of the state folder is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// `identity`.
+    Identity,
+    /// What is known of an image file, in `files/`.
+    Mark,
+    /// A write log, in `logs/`.
+    Log,
+    /// A part of the index, in `shards/`.
+    Shard,
+}
+
+impl RecordKind {
+    const fn code(self) -> u16 {
+        match self {
+            RecordKind::Identity => 1,
+            RecordKind::Mark => 2,
+            RecordKind::Log => 3,
+            RecordKind::Shard => 4,
+        }
+    }
+
+    /// The newest version of its format.
+    const fn version(self) -> u16 {
+        1
+    }
+}
+
+/// What a header says beyond what is the same in all files of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// What the file is.
+    pub kind: RecordKind,
+    /// UUID of the state folder.
+    pub identity: [u8; 16],
+    /// What the file is about.
+    pub subject: u64,
+}
+
+impl RecordHeader {
+    /// Returns the header's bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&self.kind.code().to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.kind.version().to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.identity);
+        bytes[32..40].copy_from_slice(&self.subject.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[..60]);
+        bytes[60..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Returns the header of a file that should be of this kind; whose it is, the caller looks at.
+    ///
+    /// # Errors
+    /// `Damaged` and `Newer`.
+    pub fn decode(bytes: &[u8; HEADER_BYTES], kind: RecordKind) -> Result<RecordHeader, FormatError> {
+        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        if bytes[..8] != MAGIC {
+            return Err(FormatError::Damaged("it does not begin as a file of the state folder"));
+        }
+        let checksum = u32::from_le_bytes([bytes[60], bytes[61], bytes[62], bytes[63]]);
+        if crc32c::crc32c(&bytes[..60]) != checksum {
+            return Err(FormatError::Damaged("the header's checksum is wrong"));
+        }
+        if word(8) != kind.code() {
+            return Err(FormatError::Damaged("it is of another kind"));
+        }
+        if word(10) > kind.version() {
+            return Err(FormatError::Newer { found: word(10), known: kind.version() });
+        }
+        let identity = bytes[16..32].try_into().expect("sixteen bytes");
+        Ok(RecordHeader { kind, identity, subject: long(32) })
+    }
+}
+
+/// Writes a file of the state folder from its beginning to its end.
+pub struct RecordWriter<'a, S: Substrate> {
+    substrate: &'a S,
+    file: S::File,
+    /// What was not written yet.
+    buffer: Vec<u8>,
+    /// Where it goes.
+    offset: u64,
+    frames: u64,
+}
+
+impl<'a, S: Substrate> RecordWriter<'a, S> {
+    /// Begins to write a file, which is empty.
+    #[must_use]
+    pub fn new(substrate: &'a S, file: S::File, header: &RecordHeader) -> RecordWriter<'a, S> {
+        RecordWriter { substrate, file, buffer: header.encode().to_vec(), offset: 0, frames: 0 }
+    }
+
+    /// Adds a frame.
+    ///
+    /// # Errors
+    /// No space; those of the device.
+    ///
+    /// # Panics
+    /// When the payload has more than [`PAYLOAD_BYTES_MAX`] bytes.
+    pub fn frame(&mut self, payload: &[u8]) -> io::Result<()> {
+        self.append(payload, 0)
+    }
+
+    /// Adds the last frame and makes all of it durable. Returns the file and its length.
+    ///
+    /// # Errors
+    /// As [`RecordWriter::frame`].
+    pub fn finish(mut self, payload: &[u8]) -> io::Result<(S::File, u64)> {
+        self.append(payload, LAST)?;
+        self.flush()?;
+        self.substrate.sync(&self.file)?;
+        Ok((self.file, self.offset))
+    }
+
+    fn append(&mut self, payload: &[u8], flag: u32) -> io::Result<()> {
+        assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a frame of {} bytes", payload.len());
+        if self.buffer.len() + FRAME_HEADER_BYTES + payload.len() > BUFFER_BYTES {
+            self.flush()?;
+        }
+        let length = u32::try_from(payload.len()).expect("bounded above") | flag;
+        self.buffer.extend_from_slice(&length.to_le_bytes());
+        self.buffer.extend_from_slice(&checksum(self.frames, payload).to_le_bytes());
+        self.buffer.extend_from_slice(payload);
+        self.frames += 1;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.substrate.write_at(&self.file, self.offset, &self.buffer)?;
+        self.offset += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// Reads a file of the state folder from its beginning to its end.
+pub struct RecordReader<'a, S: Substrate> {
+    substrate: &'a S,
+    file: S::File,
+    header: RecordHeader,
+    buffer: Vec<u8>,
+    /// What of the buffer was returned.
+    taken: usize,
+    /// Where the next bytes are read from.
+    offset: u64,
+    frames: u64,
+    is_last_read: bool,
+}
+
+/// A payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// One of those before the last.
+    Inner(&'a [u8]),
+    /// The last one.
+    Last(&'a [u8]),
+}
+
+impl<'a, S: Substrate> RecordReader<'a, S> {
+    /// Begins to read a file that should be of this kind and of the state folder with this UUID.
+    ///
+    /// # Errors
+    /// As [`FormatError`] says.
+    pub fn open(
+        substrate: &'a S,
+        file: S::File,
+        kind: RecordKind,
+        identity: Option<&[u8; 16]>,
+    ) -> Result<RecordReader<'a, S>, FormatError> {
+        let header = RecordHeader { kind, identity: [0; 16], subject: 0 };
+        let (buffer, taken, offset, frames) = (Vec::new(), 0, 0, 0);
+        let mut reader = RecordReader { substrate, file, header, buffer, taken, offset, frames, is_last_read: false };
+        let header = reader.bytes(HEADER_BYTES)?.try_into().expect("as many as asked for");
+        let header = RecordHeader::decode(header, kind)?;
+        if identity.is_some_and(|identity| *identity != header.identity) {
+            return Err(FormatError::Foreign);
+        }
+        reader.header = header;
+        Ok(reader)
+    }
+
+    /// Returns what the file is about, as its header says.
+    #[must_use]
+    pub fn subject(&self) -> u64 {
+        self.header.subject
+    }
+
+    /// Returns the UUID of the state folder that the file belongs to.
+    #[must_use]
+    pub fn identity(&self) -> [u8; 16] {
+        self.header.identity
+    }
+
+    /// Returns the next frame; none behind the last.
+    ///
+    /// # Errors
+    /// As [`FormatError`] says.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FormatError> {
+        if self.is_last_read {
+            return Ok(None);
+        }
+        let header: [u8; FRAME_HEADER_BYTES] =
+            self.bytes(FRAME_HEADER_BYTES)?.try_into().expect("as many as asked for");
+        let [a, b, c, d, e, f, g, h] = header;
+        let (length, expected) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+        let is_last = length & LAST != 0;
+        let length = usize::try_from(length & !LAST).unwrap_or(usize::MAX);
+        if length > PAYLOAD_BYTES_MAX {
+            return Err(FormatError::Damaged("a frame is longer than any can be"));
+        }
+        let number = self.frames;
+        self.frames += 1;
+        self.is_last_read = is_last;
+        let payload = self.bytes(length)?;
+        if checksum(number, payload) != expected {
+            return Err(FormatError::Damaged("a frame's checksum is wrong"));
+        }
+        Ok(Some(if is_last { Frame::Last(payload) } else { Frame::Inner(payload) }))
+    }
+
+    /// Returns the next bytes of the file.
+    fn bytes(&mut self, count: usize) -> Result<&[u8], FormatError> {
+        if self.buffer.len() - self.taken < count {
+            self.buffer.drain(..self.taken);
+            self.taken = 0;
+            let kept = self.buffer.len();
+            self.buffer.resize(BUFFER_BYTES, 0);
+            let read = self.substrate.read_at(&self.file, self.offset, &mut self.buffer[kept..]);
+            let read = read.inspect_err(|_| self.buffer.truncate(kept))?;
+            self.buffer.truncate(kept + read);
+            self.offset += read as u64;
+        }
+        let bytes = self.buffer.get(self.taken..self.taken + count).ok_or(FormatError::Damaged("it ends too early"))?;
+        self.taken += count;
+        Ok(bytes)
+    }
+}
+
+fn checksum(number: u64, payload: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), payload)
+}

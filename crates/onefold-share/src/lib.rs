@@ -1,0 +1,15 @@
+//! Out-of-band sharing: finds equal blocks of plain files and has their file system share them (DeDe).
+//!
+//! Hosts that have one file system mounted share it and nothing else: no server, no messages. All that they know of each
+//! other is in one folder of that file system, and none of it is there to keep data right: blocks are only ever shared
+//! by [`Substrate::share`](onefold_block::Substrate::share), which compares them first. docs/decisions/0011-sharing.md
+//! has the frame.
+
+pub mod digest;
+pub mod extents;
+pub mod format;
+pub mod linux;
+pub mod pass;
+pub mod scan;
+pub mod simulated;
+pub mod state;

@@ -1,0 +1,109 @@
+//! An open file.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use parking_lot::Mutex;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::{Errno, retry_on_intr};
+
+/// What can be done through a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opened {
+    ReadOnly,
+    ReadWrite,
+}
+
+/// An open regular file. Dropping it closes it, and lets go of its lock.
+#[derive(Debug)]
+pub struct LinuxFile {
+    file: std::fs::File,
+    opened: Opened,
+    /// The folder that it was created in, until its name there is durable.
+    folder: Mutex<Option<OwnedFd>>,
+}
+
+impl LinuxFile {
+    pub(super) fn new(file: OwnedFd, opened: Opened) -> LinuxFile {
+        LinuxFile { file: file.into(), opened, folder: Mutex::new(None) }
+    }
+
+    pub(super) fn created(file: OwnedFd, folder: OwnedFd) -> LinuxFile {
+        LinuxFile { file: file.into(), opened: Opened::ReadWrite, folder: Mutex::new(Some(folder)) }
+    }
+
+    /// Tells whether bytes can be written to it. Where not, it can still be what blocks are shared into.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.opened == Opened::ReadWrite
+    }
+
+    pub(super) fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    pub(super) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < into.len() {
+            match retry_on_intr(|| rustix::io::pread(&self.file, &mut into[done..], offset + done as u64))? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        Ok(done)
+    }
+
+    pub(super) fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.check_writable()?;
+        self.file.write_all_at(from, offset).map_err(full)
+    }
+
+    pub(super) fn set_len(&self, length: u64) -> io::Result<()> {
+        self.check_writable()?;
+        self.file.set_len(length).map_err(full)
+    }
+
+    pub(super) fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        retry_on_intr(|| rustix::fs::fallocate(&self.file, punch, offset, length)).map_err(|errno| full(errno.into()))
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        // Never repeated: an error is told once, and what was lost is not tried again by the kernel.
+        rustix::fs::fsync(&self.file).map_err(|errno| full(errno.into()))?;
+        let mut folder = self.folder.lock();
+        if let Some(folder) = folder.as_ref() {
+            rustix::fs::fsync(folder).map_err(|errno| full(errno.into()))?;
+        }
+        *folder = None;
+        Ok(())
+    }
+
+    pub(super) fn try_lock(&self) -> io::Result<bool> {
+        match retry_on_intr(|| rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        if self.is_writable() { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+}
+
+impl AsFd for LinuxFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// A quota that is used up is no space.
+fn full(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::QuotaExceeded => io::Error::new(io::ErrorKind::StorageFull, error),
+        _ => error,
+    }
+}

@@ -1,0 +1,268 @@
+//! A Linux file system with reflinks: XFS, Btrfs or OCFS2.
+//!
+//! **What holds.** Sharing is `FIDEDUPERANGE`: the kernel locks both files, waits for what is being written to them,
+//! compares, and changes only which blocks the second one refers to. Times do not change, and no reader or writer
+//! notices but by waiting. Names are resolved by the kernel, beneath the root, on one mount, through no symbolic link.
+//!
+//! **What does not.** Maps and free space are told late: XFS frees what was removed in the background, so that blocks
+//! look shared for a moment after their last other reference is gone, and free space grows after the call returned. On
+//! Btrfs free space is a guess, and an extent of which one block is shared looks shared as a whole. A Btrfs that is
+//! full to the last refuses every share for want of metadata, although sharing would make room: start before it is.
+//!
+//! **OCFS2 is worse, by its source** (`ocfs2_reflink_remap_extent`; not tried). Once the ranges are found equal, it
+//! first makes the destination a hole, in one transaction of its journal, and refers to the source's blocks in another.
+//! A host that dies between them, or a file system that is full or fails by then, leaves zeros where the bytes were,
+//! and the call can report success. Both ranges are also widened to whole clusters after the comparison, which is why
+//! clusters must be as large as blocks. XFS and Btrfs replace the old reference by the new one in one transaction.
+
+mod file;
+mod map;
+mod names;
+mod probe;
+mod share;
+mod stat;
+mod sys;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_block::BLOCK_BYTES;
+use onefold_block::substrate::{
+    Abilities, Access, At, Compared, FileStat, Listed, ListedKind, MappedExtent, Room, ShareError, Substrate,
+    SubstrateKind,
+};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::thread::CapabilitySet;
+
+pub use file::LinuxFile;
+use file::Opened;
+use names::Root;
+pub use probe::ProbeError;
+
+/// A Linux file system with reflinks, from a folder of it downwards.
+#[derive(Debug)]
+pub struct LinuxSubstrate {
+    root: Root,
+    abilities: Abilities,
+}
+
+impl LinuxSubstrate {
+    /// Opens the file system beneath `root`, once it has shared two blocks of a file without a name in `scratch`, a
+    /// folder beneath the root (empty for the root itself). What is mounted beneath it later does not belong to it.
+    ///
+    /// # Errors
+    /// See [`ProbeError`].
+    pub fn open(root: &Path, scratch: &Path) -> Result<LinuxSubstrate, ProbeError> {
+        let opened = Root::open(root);
+        let opened = opened.map_err(|errno| ProbeError::Root { path: root.to_owned(), source: errno.into() })?;
+        let abilities = probe::probe(&opened, root, scratch)?;
+        Ok(LinuxSubstrate { root: opened, abilities })
+    }
+
+    /// Has XFS set aside one block at a time for copies on write into this file. As it comes, it sets aside 32 around
+    /// each small write into shared blocks, and gives them back after five minutes: sharing would first cost space.
+    /// Takes the owner or root, not a descriptor for writing. Nothing happens on other file systems.
+    ///
+    /// # Errors
+    /// Those of `FS_IOC_FSSETXATTR`: the caller is neither owner nor root; the file is immutable.
+    pub fn keep_small_cow(&self, file: &LinuxFile) -> io::Result<()> {
+        if self.abilities.kind != SubstrateKind::Xfs {
+            return Ok(());
+        }
+        let mut attributes = sys::attributes(file)?;
+        let block_bytes = u32::try_from(BLOCK_BYTES).expect("a block is small");
+        // Setting it changes the time of the file's last change, so that a scan would look at the file again.
+        if attributes.flags & sys::HAS_COW_EXTENT_BYTES != 0 && attributes.cow_extent_bytes == block_bytes {
+            return Ok(());
+        }
+        attributes.flags |= sys::HAS_COW_EXTENT_BYTES;
+        attributes.cow_extent_bytes = block_bytes;
+        Ok(sys::set_attributes(file, attributes)?)
+    }
+
+    /// Opens for reading only what could not be opened for writing, if the kernel lets the caller share into it
+    /// nevertheless: it asks for no more than the owner or root. So read-only snapshots of Btrfs are reached, and files
+    /// that are append-only or without the right to write; immutable ones open as well, and are refused when shared
+    /// into.
+    fn open_to_share_into(&self, path: &Path, refusal: io::Error) -> io::Result<LinuxFile> {
+        let Ok(file) = self.root.open_file(path, OFlags::RDONLY) else { return Err(refusal) };
+        if may_share_into(&file)? { Ok(LinuxFile::new(file, Opened::ReadOnly)) } else { Err(refusal) }
+    }
+}
+
+impl Substrate for LinuxSubstrate {
+    type File = LinuxFile;
+
+    fn abilities(&self) -> &Abilities {
+        &self.abilities
+    }
+
+    /// Opens a regular file. What is read through it leaves no trace in the time of last access, if the caller is its
+    /// owner or root.
+    ///
+    /// With [`Access::Write`] a file opens too that may only be shared into (see [`LinuxFile::is_writable`]): bytes
+    /// cannot be written to it then. An owner's lease is not waited for, the call fails with `WouldBlock`.
+    fn open(&self, path: &Path, access: Access) -> io::Result<LinuxFile> {
+        match access {
+            Access::Read => Ok(LinuxFile::new(self.root.open_file(path, OFlags::RDONLY)?, Opened::ReadOnly)),
+            Access::Write => match self.root.open_file(path, OFlags::RDWR) {
+                Ok(file) => Ok(LinuxFile::new(file, Opened::ReadWrite)),
+                Err(error) => match Errno::from_io_error(&error) {
+                    Some(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => {
+                        self.open_to_share_into(path, error)
+                    }
+                    _ => Err(error),
+                },
+            },
+        }
+    }
+
+    fn create(&self, path: &Path) -> io::Result<LinuxFile> {
+        self.root.create_file(path).map(|(file, folder)| LinuxFile::created(file, folder))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        let (folder, name) = self.root.parent(path)?;
+        Ok(retry_on_intr(|| rustix::fs::mkdirat(&folder, name, Mode::RWXU))?)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from_folder, from_name) = self.root.parent(from)?;
+        let (to_folder, to_name) = self.root.parent(to)?;
+        let link = || rustix::fs::linkat(&from_folder, from_name, &to_folder, to_name, AtFlags::empty());
+        Ok(retry_on_intr(link)?)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from_folder, from_name) = self.root.parent(from)?;
+        let (to_folder, to_name) = self.root.parent(to)?;
+        Ok(retry_on_intr(|| rustix::fs::renameat(&from_folder, from_name, &to_folder, to_name))?)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let (folder, name) = self.root.parent(path)?;
+        Ok(retry_on_intr(|| rustix::fs::unlinkat(&folder, name, AtFlags::empty()))?)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        let folder = self.root.open_folder(folder)?;
+        let mut listed = Vec::new();
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            if let Some(kind) = listed_kind(&folder, name, entry.file_type())? {
+                listed.push(Listed { name: path_of(name), kind });
+            }
+        }
+        Ok(listed)
+    }
+
+    fn stat(&self, file: &LinuxFile) -> io::Result<FileStat> {
+        stat::stat(file)
+    }
+
+    fn read_at(&self, file: &LinuxFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        file.read_at(offset, into)
+    }
+
+    fn write_at(&self, file: &LinuxFile, offset: u64, from: &[u8]) -> io::Result<()> {
+        file.write_at(offset, from)
+    }
+
+    fn set_len(&self, file: &LinuxFile, length: u64) -> io::Result<()> {
+        file.set_len(length)
+    }
+
+    /// Makes a file's content and length durable (`fsync`), and the name that [`Substrate::create`] gave it.
+    ///
+    /// Names given by `link` and `rename` and removals are not waited for: they reach the disk in the order in which
+    /// they were made, within the half minute in which each of these file systems writes its journal. A name that
+    /// survives leads to the whole content, if this was called before the name was given.
+    fn sync(&self, file: &LinuxFile) -> io::Result<()> {
+        file.sync()
+    }
+
+    /// Takes the file's lock (`flock`, exclusive). Locks of `fcntl(2)` would do on one host; on OCFS2 they are not seen
+    /// by others. It belongs to this opening of the file: a second one, of the same process too, is kept out, and a
+    /// child that was forked without an `exec` holds it on. An OCFS2 that is mounted with `localflocks` keeps out this
+    /// host only.
+    fn try_lock(&self, file: &LinuxFile) -> io::Result<bool> {
+        file.try_lock()
+    }
+
+    /// Returns the next extents of a file, at most 512. What was written and not yet written back has no place.
+    ///
+    /// On Btrfs an extent is told as a whole: it is shared if any part of it is referred to elsewhere.
+    fn extents(&self, file: &LinuxFile, from: u64) -> io::Result<Vec<MappedExtent>> {
+        map::extents(file, from)
+    }
+
+    /// Compares and shares, in one call of the kernel, or in several where it stops early: if it then says that the
+    /// rest differs, or fails, the first part is shared. A range that its owner has cut off meanwhile differs.
+    ///
+    /// [`Compared::Shared`] says for sure that the ranges were equal. That all of their blocks are shared now only maps
+    /// tell: kernels from 4.20 on repeat the length that was asked for, even where they ran out of space on the way.
+    ///
+    /// # Panics
+    /// When offsets or length are not whole blocks, or the length is zero or above the most: the kernel would take some
+    /// of those for equal without comparing anything.
+    fn share(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<Compared, ShareError> {
+        share::share(source, into, length)
+    }
+
+    /// Clones a range (`FICLONERANGE`).
+    ///
+    /// # Panics
+    /// As [`LinuxSubstrate::share`].
+    fn clone_range(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<(), ShareError> {
+        share::clone_range(source, into, length)
+    }
+
+    fn punch(&self, file: &LinuxFile, offset: u64, length: u64) -> io::Result<()> {
+        file.punch(offset, length)
+    }
+
+    /// Returns how much room there is for who is not root. On Btrfs it is only about right: what is not yet set aside
+    /// for data or for metadata counts as if it all became data, and the last of it may be refused long before it is
+    /// used up.
+    fn room(&self) -> io::Result<Room> {
+        let host = rustix::fs::fstatvfs(self.root.folder())?;
+        let bytes = |blocks: u64| blocks.saturating_mul(host.f_frsize);
+        Ok(Room { total: bytes(host.f_blocks), free: bytes(host.f_bavail) })
+    }
+}
+
+/// Tells whether the kernel lets this process share into a file that it has open for reading only (`may_dedupe_file`).
+fn may_share_into(file: &OwnedFd) -> io::Result<bool> {
+    let owner = rustix::fs::fstat(file)?.st_uid;
+    let capabilities = rustix::thread::capabilities(None)?;
+    Ok(owner == rustix::process::geteuid().as_raw() || capabilities.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
+/// Returns what a name in a folder stands for, or none if it is gone.
+fn listed_kind(folder: impl AsFd, name: &std::ffi::CStr, told: FileType) -> io::Result<Option<ListedKind>> {
+    let kind = match told {
+        // Not every file system keeps the kind in the folder.
+        FileType::Unknown => match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        },
+        told => told,
+    };
+    Ok(Some(match kind {
+        FileType::RegularFile => ListedKind::File,
+        FileType::Directory => ListedKind::Folder,
+        _ => ListedKind::Other,
+    }))
+}
+
+fn path_of(name: &std::ffi::CStr) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    std::ffi::OsStr::from_bytes(name.to_bytes()).into()
+}

@@ -1,0 +1,122 @@
+//! Candidates go into the arena, in the order of their places, so that neighbours stay neighbours.
+//!
+//! First the clone, then the look: whoever read the block first and cloned it afterwards could put in what was written in
+//! between. A slot is written to by nobody, so what is read from it stays.
+
+use std::io;
+
+use onefold_block::substrate::{Access, At, ShareError};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, FingerprintKey, Substrate};
+use onefold_sort::{Batch, Merge};
+
+use super::images::Images;
+use super::rows::{Candidate, Promoted};
+use super::{PassError, Trouble};
+use crate::format::{Digest, FileNo, Slot};
+use crate::state::State;
+use crate::state::arena::ArenaWriter;
+
+/// Blocks that are cloned at once: files stay locked for the time of a call.
+const RUN_BLOCKS: u64 = 256;
+
+/// Puts all candidates into the arena and writes down what became of each.
+pub(super) fn promote<'b, S: Substrate>(
+    state: &State<'b, S>,
+    images: &Images<'_, 'b, S>,
+    arena: &mut ArenaWriter<'_, 'b, S>,
+    candidates: Merge,
+    promoted: &mut Batch<'_>,
+    trouble: &mut Trouble,
+) -> Result<(), PassError> {
+    let mut promoter = Promoter { state, images, key: state.key(), arena, promoted, trouble, file: None };
+    let mut run: Vec<Candidate> = Vec::new();
+    for row in candidates {
+        let candidate = Candidate::of(row?);
+        let goes_on = run.last().is_some_and(|last| {
+            last.file == candidate.file && last.block.0 + 1 == candidate.block.0 && (run.len() as u64) < RUN_BLOCKS
+        });
+        if !goes_on {
+            promoter.put(&run)?;
+            run.clear();
+        }
+        run.push(candidate);
+    }
+    promoter.put(&run)
+}
+
+struct Promoter<'a, 'b, 'c, 'd, S: Substrate> {
+    state: &'a State<'b, S>,
+    images: &'a Images<'a, 'b, S>,
+    key: FingerprintKey,
+    arena: &'a mut ArenaWriter<'c, 'b, S>,
+    promoted: &'a mut Batch<'d>,
+    trouble: &'a mut Trouble,
+    /// The file whose candidates are on; none where it cannot be opened.
+    file: Option<(FileNo, Option<S::File>)>,
+}
+
+impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
+    /// Puts consecutive blocks of a file into slots.
+    fn put(&mut self, run: &[Candidate]) -> Result<(), PassError> {
+        let Some(first) = run.first() else { return Ok(()) };
+        if self.file.as_ref().is_none_or(|(number, _)| *number != first.file) {
+            let opened = self.images.open(first.file, Access::Read);
+            let opened = opened.map_err(|why| self.trouble.note(self.images.path(first.file), ShareError::Io(why)));
+            self.file = Some((first.file, opened.ok()));
+        }
+        let mut left = run;
+        while let Some(next) = left.first() {
+            let slots = match &self.file {
+                Some((_, Some(file))) if !self.trouble.is_full => {
+                    let source = At { file, offset: next.block.0 * BLOCK_BYTES_U64 };
+                    self.arena.put(source, left.len() as u64)?
+                }
+                _ => Err(ShareError::Full),
+            };
+            let slots = match slots {
+                Ok(slots) => slots,
+                Err(why) => {
+                    if matches!(self.file, Some((_, Some(_)))) {
+                        self.trouble.note(self.images.path(next.file), why);
+                    }
+                    return self.give_up(left);
+                }
+            };
+            let (done, rest) = left.split_at(usize::try_from(slots.count).expect("at most a run"));
+            self.look(done, slots.first)?;
+            left = rest;
+        }
+        Ok(())
+    }
+
+    /// Reads slots and writes down which of them hold what they should.
+    fn look(&mut self, run: &[Candidate], first: Slot) -> Result<(), PassError> {
+        let mut bytes = vec![0; run.len() * BLOCK_BYTES];
+        let count = match self.arena.file(first.arena()) {
+            Some(file) => self.state.substrate().read_at(file, first.index() * BLOCK_BYTES_U64, &mut bytes),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        let count = count.unwrap_or_else(|why| {
+            self.trouble.note(self.images.path(run[0].file), ShareError::Io(why));
+            0
+        });
+        bytes.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
+        let blocks: Vec<&[u8]> = bytes.chunks_exact(BLOCK_BYTES).collect();
+        let mut fingerprints = vec![onefold_block::Fingerprint::default(); blocks.len()];
+        self.key.fingerprint_each(&blocks, &mut fingerprints);
+        for (at, candidate) in run.iter().enumerate() {
+            let is_it = fingerprints.get(at).is_some_and(|found| Digest::of(*found) == candidate.digest);
+            let slot = Slot::from_number(first.number() + at as u64).filter(|_| is_it);
+            self.trouble.changed += u64::from(!is_it);
+            self.promoted.push(Promoted { digest: candidate.digest, slot }.row())?;
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, run: &[Candidate]) -> Result<(), PassError> {
+        for candidate in run {
+            self.promoted.push(Promoted { digest: candidate.digest, slot: None }.row())?;
+        }
+        Ok(())
+    }
+}

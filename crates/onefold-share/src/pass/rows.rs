@@ -1,0 +1,218 @@
+//! What a pass sorts, packed into rows so that their order is the one in which the next step wants them.
+
+use onefold_sort::Row;
+
+use crate::format::entry::{Entry, Place};
+use crate::format::{Digest, FileBlock, FileNo, Slot};
+
+/// In words that hold a slot or something else: nothing.
+const NONE: u64 = u64::MAX;
+/// In words that hold a block or a slot: it is a slot.
+const IS_SLOT: u64 = 1 << 63;
+/// Low bits of a block's number that do not fit beside a file's.
+const LOW_BITS: u32 = 7;
+const _: () = assert!(FileBlock::LIMIT == 1 << (32 + LOW_BITS), "a file and a block are 71 bits");
+
+/// A content and a place where it was seen; in order of the content, then of the place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) digest: Digest,
+    pub(super) file: FileNo,
+    pub(super) block: FileBlock,
+}
+
+/// A block that is to be put into the arena; in order of the place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) file: FileNo,
+    pub(super) block: FileBlock,
+    pub(super) digest: Digest,
+}
+
+/// What became of a candidate; in order of the content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Promoted {
+    pub(super) digest: Digest,
+    pub(super) slot: Option<Slot>,
+}
+
+/// A block that is to share with a slot, or to become a hole; in order of the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) file: FileNo,
+    pub(super) block: FileBlock,
+    pub(super) source: Source,
+}
+
+/// What a target shares with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Slot(Slot),
+    Zeros,
+}
+
+fn place_words(file: FileNo, block: FileBlock) -> (u64, u64) {
+    (u64::from(file.0) << 32 | block.0 >> LOW_BITS, block.0 << (u64::BITS - LOW_BITS))
+}
+
+fn place_of(high: u64, low: u64) -> (FileNo, FileBlock) {
+    let file = u32::try_from(high >> 32).expect("32 bits");
+    (FileNo(file), FileBlock((high & u64::from(u32::MAX)) << LOW_BITS | low >> (u64::BITS - LOW_BITS)))
+}
+
+/// Returns the digest's first eight bytes and its last four.
+fn digest_words(digest: Digest) -> (u64, u32) {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = digest.0;
+    (u64::from_be_bytes([a, b, c, d, e, f, g, h]), u32::from_be_bytes([i, j, k, l]))
+}
+
+fn digest_of(high: u64, low: u32) -> Digest {
+    let mut bytes = [0; Digest::BYTES];
+    bytes[..8].copy_from_slice(&high.to_be_bytes());
+    bytes[8..].copy_from_slice(&low.to_be_bytes());
+    Digest(bytes)
+}
+
+fn upper(word: u64) -> u32 {
+    u32::try_from(word >> 32).expect("32 bits")
+}
+
+fn lower(word: u64) -> u32 {
+    u32::try_from(word & u64::from(u32::MAX)).expect("masked to 32 bits")
+}
+
+impl Seen {
+    pub(super) fn row(self) -> Row {
+        let (high, low) = digest_words(self.digest);
+        [high, u64::from(low) << 32 | u64::from(self.file.0), self.block.0]
+    }
+
+    pub(super) fn of(row: Row) -> Seen {
+        let digest = digest_of(row[0], upper(row[1]));
+        Seen { digest, file: FileNo(lower(row[1])), block: FileBlock(row[2]) }
+    }
+}
+
+impl Candidate {
+    pub(super) fn row(self) -> Row {
+        let (place_high, place_low) = place_words(self.file, self.block);
+        let (high, low) = digest_words(self.digest);
+        [place_high, place_low | u64::from(low), high]
+    }
+
+    pub(super) fn of(row: Row) -> Candidate {
+        let (file, block) = place_of(row[0], row[1]);
+        Candidate { file, block, digest: digest_of(row[2], lower(row[1])) }
+    }
+}
+
+impl Promoted {
+    pub(super) fn row(self) -> Row {
+        let (high, low) = digest_words(self.digest);
+        [high, u64::from(low) << 32, self.slot.map_or(NONE, Slot::number)]
+    }
+
+    pub(super) fn of(row: Row) -> Promoted {
+        Promoted { digest: digest_of(row[0], upper(row[1])), slot: Slot::from_number(row[2]) }
+    }
+}
+
+impl Target {
+    pub(super) fn row(self) -> Row {
+        let (high, low) = place_words(self.file, self.block);
+        let source = match self.source {
+            Source::Slot(slot) => slot.number(),
+            Source::Zeros => NONE,
+        };
+        [high, low, source]
+    }
+
+    pub(super) fn of(row: Row) -> Target {
+        let (file, block) = place_of(row[0], row[1]);
+        Target { file, block, source: Slot::from_number(row[2]).map_or(Source::Zeros, Source::Slot) }
+    }
+}
+
+/// Returns the row of an entry of the index; in order of its digest.
+pub(super) fn entry_row(entry: Entry) -> Row {
+    let (high, low) = digest_words(entry.digest);
+    match entry.place {
+        Place::Unique(file, block) => [high, u64::from(low) << 32 | u64::from(file.0), block.0],
+        Place::Shared(slot) => [high, u64::from(low) << 32, slot.number() | IS_SLOT],
+    }
+}
+
+/// Returns the entry of a row.
+pub(super) fn row_entry(row: Row) -> Entry {
+    let digest = digest_of(row[0], upper(row[1]));
+    let place = match Slot::from_number(row[2] & !IS_SLOT) {
+        Some(slot) if row[2] & IS_SLOT != 0 => Place::Shared(slot),
+        _ => Place::Unique(FileNo(lower(row[1])), FileBlock(row[2])),
+    };
+    Entry { digest, place }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_block::random::SeededRandom;
+
+    fn digest(random: &SeededRandom) -> Digest {
+        digest_of(random.next_u64(), lower(random.next_u64()))
+    }
+
+    fn places(random: &SeededRandom) -> (FileNo, FileBlock, Slot) {
+        let (file, block) = (FileNo(lower(random.next_u64())), FileBlock(random.below(FileBlock::LIMIT)));
+        (file, block, Slot::from_number(random.below(Slot::LIMIT)).unwrap())
+    }
+
+    #[test]
+    fn rows_hold_all_that_is_packed_into_them() {
+        let random = SeededRandom::new(1);
+        for _ in 0..10_000 {
+            let digest = digest(&random);
+            let (file, block, slot) = places(&random);
+            let seen = Seen { digest, file, block };
+            assert_eq!(Seen::of(seen.row()), seen);
+            let candidate = Candidate { file, block, digest };
+            assert_eq!(Candidate::of(candidate.row()), candidate);
+            for slot in [None, Some(slot)] {
+                let promoted = Promoted { digest, slot };
+                assert_eq!(Promoted::of(promoted.row()), promoted);
+            }
+            for source in [Source::Zeros, Source::Slot(slot)] {
+                let target = Target { file, block, source };
+                assert_eq!(Target::of(target.row()), target);
+            }
+            for place in [Place::Unique(file, block), Place::Shared(slot)] {
+                let entry = Entry { digest, place };
+                assert_eq!(row_entry(entry_row(entry)), entry);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_sort_as_their_steps_want_them() {
+        let random = SeededRandom::new(2);
+        for _ in 0..10_000 {
+            let [one, other] = [(); 2].map(|()| {
+                // Near each other, so that ties and carries happen.
+                let file = FileNo(lower(random.below(2)));
+                (file, FileBlock(127 + random.below(3)), digest_of(random.below(2), lower(random.below(2))))
+            });
+            let key = |(file, block, digest): (FileNo, FileBlock, Digest)| (file, block, digest);
+            let candidate = |(file, block, digest)| Candidate { file, block, digest }.row();
+            let place = |(file, block, _): (FileNo, FileBlock, Digest)| (file, block);
+            assert_eq!(
+                candidate(one)[..1].cmp(&candidate(other)[..1]).is_le(),
+                place(one).0.cmp(&place(other).0).then((place(one).1.0 >> 7).cmp(&(place(other).1.0 >> 7))).is_le()
+            );
+            if place(one) != place(other) {
+                assert_eq!(candidate(one).cmp(&candidate(other)), place(one).cmp(&place(other)));
+            }
+            let seen = |(file, block, digest)| Seen { digest, file, block }.row();
+            let order = key(one).2.cmp(&key(other).2).then(place(one).cmp(&place(other)));
+            assert_eq!(seen(one).cmp(&seen(other)), order);
+        }
+    }
+}

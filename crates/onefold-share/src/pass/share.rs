@@ -1,0 +1,326 @@
+//! Places share with slots: in the order of the places, as long ranges as there are.
+//!
+//! What the kernel's call is bad at is done before it: ranges that lie at one place already are seen in the maps and left
+//! alone, as the kernel would compare them in full; both ranges are read first, as it reads page by page with both files
+//! locked; and where they differ is found then, without locks, so that it is asked only about what is equal.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use onefold_block::substrate::{Access, At, Compared, ShareError};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+use onefold_sort::Merge;
+
+use super::images::Images;
+use super::rows::{Source, Target};
+use super::{PassError, PassOptions, PassProgress, Trouble};
+use crate::extents::Extents;
+use crate::format::{FileNo, Slot};
+use crate::state::{State, StateError};
+
+/// Maps of arena files that are kept at once, at most: 6 MiB each where every slot lies by itself.
+const ARENAS_MAX: usize = 8;
+
+/// What came of the targets, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shared {
+    /// Shared by this pass.
+    pub now: u64,
+    /// Shared already.
+    pub before: u64,
+    /// Of what was shared now: nobody else referred to the blocks that it had, for all that the map told.
+    pub freed: u64,
+    /// Of what was shared now: zeros, which are holes now.
+    pub zeros: u64,
+    /// Not shared because it was overwritten since it was read.
+    pub differed: u64,
+    /// Not shared because its run is shorter than is wanted.
+    pub too_short: u64,
+    /// Not shared because the file system would not.
+    pub refused: u64,
+}
+
+/// Has all targets share with their sources.
+pub(super) fn share<S: Substrate>(
+    state: &State<'_, S>,
+    images: &Images<'_, '_, S>,
+    targets: Merge,
+    options: &PassOptions<'_>,
+    trouble: &mut Trouble,
+) -> Result<Shared, PassError> {
+    let call_bytes = options.call_bytes.min(state.substrate().abilities().share_bytes_max);
+    let call_blocks = (call_bytes / BLOCK_BYTES_U64).max(1);
+    let zeros = state.zeros(call_blocks * BLOCK_BYTES_U64)?;
+    let mut sharer = Sharer {
+        state,
+        images,
+        options,
+        trouble,
+        call_blocks,
+        zeros,
+        arenas: BTreeMap::new(),
+        file: None,
+        shared: Shared::default(),
+        buffers: [Vec::new(), Vec::new()],
+    };
+    let mut run: Option<Run> = None;
+    for row in targets {
+        let target = Target::of(row?);
+        match &mut run {
+            // Two logs may tell of one block.
+            Some(run) if run.file == target.file && run.end() > target.block.0 => {}
+            Some(run) if run.goes_on_with(&target) => run.count += 1,
+            _ => {
+                if let Some(run) = run.take() {
+                    sharer.share_run(run)?;
+                }
+                run = Some(Run { file: target.file, first: target.block.0, source: target.source, count: 1 });
+            }
+        }
+    }
+    if let Some(run) = run {
+        sharer.share_run(run)?;
+    }
+    Ok(sharer.shared)
+}
+
+/// Consecutive blocks that are to share with consecutive slots, or to become a hole.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    file: FileNo,
+    first: u64,
+    source: Source,
+    count: u64,
+}
+
+impl Run {
+    fn end(&self) -> u64 {
+        self.first + self.count
+    }
+
+    fn goes_on_with(&self, target: &Target) -> bool {
+        let source_goes_on = match (self.source, target.source) {
+            (Source::Zeros, Source::Zeros) => true,
+            (Source::Slot(first), Source::Slot(next)) => {
+                first.arena() == next.arena() && first.number() + self.count == next.number()
+            }
+            _ => false,
+        };
+        self.file == target.file && self.end() == target.block.0 && source_goes_on
+    }
+
+    /// Returns a part of the run.
+    fn part(&self, from: u64, count: u64) -> Run {
+        let source = match self.source {
+            Source::Zeros => Source::Zeros,
+            Source::Slot(slot) => Source::Slot(Slot::from_number(slot.number() + from).expect("within the run's file")),
+        };
+        Run { file: self.file, first: self.first + from, source, count }
+    }
+}
+
+/// A file and its map.
+type Mapped<S> = (<S as Substrate>::File, Extents);
+
+struct Sharer<'a, 'b, S: Substrate> {
+    state: &'a State<'b, S>,
+    images: &'a Images<'a, 'b, S>,
+    options: &'a PassOptions<'a>,
+    trouble: &'a mut Trouble,
+    call_blocks: u64,
+    /// A file that is one hole.
+    zeros: S::File,
+    arenas: BTreeMap<u32, Mapped<S>>,
+    /// The file whose targets are on; nothing of it where it cannot be opened, or shares nothing.
+    file: Option<(FileNo, Option<Mapped<S>>)>,
+    shared: Shared,
+    /// What is at the source and at the target.
+    buffers: [Vec<u8>; 2],
+}
+
+/// How much of a run is alike.
+enum Stretch {
+    Shared(u64),
+    Hole(u64),
+    Apart(u64),
+}
+
+impl<S: Substrate> Sharer<'_, '_, S> {
+    fn share_run(&mut self, run: Run) -> Result<(), PassError> {
+        if self.file.as_ref().is_none_or(|(number, _)| *number != run.file) {
+            let opened = self.images.open(run.file, Access::Write);
+            let opened = opened.map_err(|why| self.trouble.note(self.images.path(run.file), ShareError::Io(why)));
+            self.file = Some((run.file, opened.ok().map(|file| (file, Extents::new()))));
+        }
+        if let Source::Slot(slot) = run.source {
+            self.load_arena(slot.arena())?;
+        }
+        let mut at = 0;
+        while at < run.count {
+            let rest = run.part(at, run.count - at);
+            at += match self.stretch(&rest) {
+                Ok(Some(Stretch::Shared(count))) => {
+                    self.shared.before += count * BLOCK_BYTES_U64;
+                    count
+                }
+                Ok(Some(Stretch::Hole(count))) => count,
+                Ok(Some(Stretch::Apart(count))) => {
+                    if count * BLOCK_BYTES_U64 < self.options.min_run_bytes {
+                        self.shared.too_short += count * BLOCK_BYTES_U64;
+                    } else {
+                        self.share_stretch(rest.part(0, count));
+                    }
+                    count
+                }
+                Ok(None) => {
+                    self.shared.refused += rest.count * BLOCK_BYTES_U64;
+                    rest.count
+                }
+                Err(why) => {
+                    self.trouble.note(self.images.path(run.file), ShareError::Io(why));
+                    self.shared.refused += rest.count * BLOCK_BYTES_U64;
+                    rest.count
+                }
+            };
+        }
+        let Shared { now, before, differed, too_short, refused, .. } = self.shared;
+        let bytes = now + before + differed + too_short + refused;
+        if (self.options.progress)(PassProgress::Sharing { bytes }).is_break() {
+            return Err(StateError::Interrupted.into());
+        }
+        Ok(())
+    }
+
+    fn load_arena(&mut self, number: u32) -> Result<(), PassError> {
+        if self.arenas.contains_key(&number) {
+            return Ok(());
+        }
+        if self.arenas.len() == ARENAS_MAX {
+            self.arenas.clear();
+        }
+        if let Some(file) = self.state.open_arena(number, Access::Read)? {
+            let extents = Extents::load(self.state.substrate(), &file)?;
+            self.arenas.insert(number, (file, extents));
+        }
+        Ok(())
+    }
+
+    /// Returns how much from the beginning of a run is at one place with its source already, or is not. None where it
+    /// cannot be shared at all.
+    fn stretch(&mut self, run: &Run) -> io::Result<Option<Stretch>> {
+        let substrate = self.state.substrate();
+        let Some((_, Some((file, map)))) = &mut self.file else { return Ok(None) };
+        let mut count = 0;
+        let mut is_first_shared = false;
+        while count < run.count {
+            let offset = (run.first + count) * BLOCK_BYTES_U64;
+            let target = map.at(substrate, file, offset)?;
+            let (is_shared, length) = match run.source {
+                // A hole, or set aside on purpose: nothing to gain.
+                Source::Zeros if !target.is_data => (true, target.length),
+                Source::Zeros => (false, target.length),
+                Source::Slot(slot) => {
+                    let Some((_, arena)) = self.arenas.get(&slot.arena()) else { return Ok(None) };
+                    let source = arena.look((slot.index() + count) * BLOCK_BYTES_U64);
+                    let is_shared = source.place.is_some() && source.place == target.place;
+                    (is_shared, source.length.min(target.length))
+                }
+            };
+            if count > 0 && is_shared != is_first_shared {
+                break;
+            }
+            is_first_shared = is_shared;
+            count += (length / BLOCK_BYTES_U64).max(1);
+        }
+        let count = count.min(run.count);
+        Ok(Some(match (is_first_shared, run.source) {
+            (true, Source::Slot(_)) => Stretch::Shared(count),
+            (true, Source::Zeros) => Stretch::Hole(count),
+            (false, _) => Stretch::Apart(count),
+        }))
+    }
+
+    /// Shares a run of which nothing is shared yet, in calls of bounded size.
+    fn share_stretch(&mut self, run: Run) {
+        let mut at = 0;
+        while at < run.count {
+            let part = run.part(at, self.call_blocks.min(run.count - at));
+            at += part.count;
+            if let Err(why) = self.share_part(part) {
+                self.shared.refused += (run.count - at + part.count) * BLOCK_BYTES_U64;
+                let is_for_good = matches!(why, ShareError::Refused(_));
+                self.trouble.note(self.images.path(run.file), why);
+                if is_for_good {
+                    // The same answer would come for each of its blocks.
+                    self.file = Some((run.file, None));
+                }
+                return;
+            }
+        }
+    }
+
+    fn share_part(&mut self, part: Run) -> Result<(), ShareError> {
+        if self.trouble.is_full {
+            return Err(ShareError::Full);
+        }
+        let substrate = self.state.substrate();
+        let Some((_, Some((file, map)))) = &mut self.file else { return Ok(()) };
+        let length = part.count * BLOCK_BYTES_U64;
+        let (source, source_offset) = match part.source {
+            Source::Zeros => (&self.zeros, 0),
+            Source::Slot(slot) => {
+                let (file, _) = &self.arenas[&slot.arena()];
+                (file, slot.index() * BLOCK_BYTES_U64)
+            }
+        };
+        let offset = part.first * BLOCK_BYTES_U64;
+        let [theirs, ours] = &mut self.buffers;
+        let bytes = usize::try_from(length).expect("at most a call");
+        for (buffer, file, offset) in [(&mut *theirs, source, source_offset), (&mut *ours, &*file, offset)] {
+            buffer.resize(bytes, 0);
+            let count = substrate.read_at(file, offset, buffer)?;
+            // It may have become shorter; what is missing differs from whatever it is compared with.
+            buffer.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
+        }
+        let equal = |block: u64| {
+            let from = usize::try_from(block).expect("within a call") * BLOCK_BYTES;
+            let range = from..from + BLOCK_BYTES;
+            theirs.get(range.clone()).is_some_and(|block| Some(block) == ours.get(range))
+        };
+        let mut at = 0;
+        while at < part.count {
+            let is_equal = equal(at);
+            let count = (at..part.count).take_while(|block| equal(*block) == is_equal).count() as u64;
+            let (from, length) = (at * BLOCK_BYTES_U64, count * BLOCK_BYTES_U64);
+            at += count;
+            if !is_equal {
+                self.shared.differed += length;
+                continue;
+            }
+            let before = Self::unshared_bytes(substrate, file, map, offset + from, length);
+            let source = At { file: source, offset: source_offset + from };
+            match substrate.share(source, At { file, offset: offset + from }, length)? {
+                Compared::Shared => {
+                    self.shared.now += length;
+                    self.shared.freed += before;
+                    self.shared.zeros += if part.source == Source::Zeros { length } else { 0 };
+                }
+                Compared::Differ => self.shared.differed += length,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how many bytes of a range nobody else refers to, as the map tells.
+    fn unshared_bytes(substrate: &S, file: &S::File, map: &mut Extents, offset: u64, length: u64) -> u64 {
+        let (mut at, mut unshared) = (offset, 0);
+        while at < offset + length {
+            // What the map does not tell is not counted.
+            let Ok(placed) = map.at(substrate, file, at) else { return unshared };
+            let stretch = placed.length.min(offset + length - at);
+            unshared += if placed.is_data && !placed.is_shared { stretch } else { 0 };
+            at += stretch;
+        }
+        unshared
+    }
+}

@@ -1,0 +1,47 @@
+//! Sets of arena slots.
+
+use std::collections::BTreeMap;
+
+use crate::format::Slot;
+
+const WORDS: usize = (Slot::IN_FILE / 64) as usize;
+
+/// A set of slots: a bit for each slot of an arena file that has any, 32 KiB a file.
+#[derive(Debug, Default)]
+pub(super) struct SlotSet {
+    files: BTreeMap<u32, Box<[u64; WORDS]>>,
+}
+
+impl SlotSet {
+    pub(super) fn insert(&mut self, slot: Slot) {
+        let words = self.files.entry(slot.arena()).or_insert_with(|| Box::new([0; WORDS]));
+        let (word, bit) = place(slot);
+        words[word] |= bit;
+    }
+
+    pub(super) fn contains(&self, slot: Slot) -> bool {
+        let (word, bit) = place(slot);
+        self.files.get(&slot.arena()).is_some_and(|words| words[word] & bit != 0)
+    }
+}
+
+fn place(slot: Slot) -> (usize, u64) {
+    let word = usize::try_from(slot.index() / 64).expect("below the words of a file");
+    (word, 1 << (slot.index() % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_what_was_put_in_and_nothing_else() {
+        let slots = [(0, 0), (0, 63), (0, 64), (7, Slot::IN_FILE - 1)].map(|(arena, at)| Slot::new(arena, at).unwrap());
+        let mut set = SlotSet::default();
+        slots.iter().for_each(|slot| set.insert(*slot));
+        assert!(slots.iter().all(|slot| set.contains(*slot)));
+        for other in [(0, 1), (0, 65), (7, 0), (1, 0)] {
+            assert!(!set.contains(Slot::new(other.0, other.1).unwrap()));
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The scan: reads what changed since it was last read, and writes it down as write logs.
+//!
+//! A file that has its length and times as they were is not opened for reading. A changed one is read where it has data,
+//! once; holes and blocks that are only set aside cost nothing.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use onefold_block::substrate::{Access, FileStat, ListedKind};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+
+use crate::digest::{Digester, PIECE_BYTES};
+use crate::extents::Extents;
+use crate::format::log::Written;
+use crate::format::mark::{Mark, Stamp};
+use crate::format::{FileBlock, FileNo};
+use crate::state::files::Files;
+use crate::state::locks::Subject;
+use crate::state::{self, Notice, State, StateError};
+
+/// Read between two looks at the progress.
+const PROGRESS_BYTES: u64 = 64 * PIECE_BYTES as u64;
+
+/// What is scanned, and how.
+pub struct ScanOptions<'a> {
+    /// Files and folders below the root of the file system.
+    pub roots: &'a [PathBuf],
+    /// Tells whether a file, or a folder with all in it, is looked at.
+    pub wants: &'a dyn Fn(&Path, ListedKind) -> bool,
+    /// Threads that compute digests; none where the caller does that.
+    pub threads: usize,
+    /// Told of each file's end and every few pieces on the way; `Break` ends the scan.
+    pub progress: &'a dyn Fn(ScanProgress) -> ControlFlow<()>,
+}
+
+/// How far a scan has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanProgress {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes of the files that are done, however much of them was read.
+    pub done_bytes: u64,
+    /// Bytes of all files.
+    pub all_bytes: u64,
+}
+
+/// What a scan found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// Files that were looked at.
+    pub files: u64,
+    /// Files that had not changed.
+    pub unchanged: u64,
+    /// Files that were passed over because they cannot be read, or because a door of another host has them.
+    pub passed_over: u64,
+    /// Apparent length of all files, in bytes.
+    pub bytes: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Blocks written to logs.
+    pub logged_blocks: u64,
+}
+
+/// An image file that was found.
+struct Found {
+    path: PathBuf,
+    stat: FileStat,
+}
+
+/// Looks at all files and writes logs of those that changed.
+///
+/// # Errors
+/// Those of the state folder. Files that cannot be read are told of and passed over.
+pub fn scan<S: Substrate>(
+    state: &State<'_, S>,
+    files: &mut Files,
+    options: &ScanOptions<'_>,
+) -> Result<Scanned, StateError> {
+    let mut scanned = Scanned::default();
+    let found = find(state, options, &mut scanned)?;
+    let all_bytes = found.iter().map(|found| found.stat.length).sum();
+    let mut progress = ScanProgress { all_bytes, ..ScanProgress::default() };
+    scanned.files += found.len() as u64;
+    scanned.bytes = all_bytes;
+    for Found { path, stat } in found {
+        scan_file(state, files, options, &path, &stat, &mut scanned, &mut progress)?;
+        progress.done_bytes += stat.length;
+        if (options.progress)(progress).is_break() {
+            return Err(StateError::Interrupted);
+        }
+    }
+    Ok(scanned)
+}
+
+/// Returns all files that are wanted, in order of their paths, and each only once.
+fn find<S: Substrate>(
+    state: &State<'_, S>,
+    options: &ScanOptions<'_>,
+    scanned: &mut Scanned,
+) -> Result<Vec<Found>, StateError> {
+    let mut found = Vec::new();
+    let mut handles = std::collections::BTreeSet::new();
+    // Folders that are still to be listed, and files that were named.
+    let mut ahead: Vec<(PathBuf, Option<ListedKind>)> = options.roots.iter().map(|root| (root.clone(), None)).collect();
+    while let Some((path, kind)) = ahead.pop() {
+        if path.starts_with(state::FOLDER) {
+            continue;
+        }
+        let listed = match kind {
+            Some(ListedKind::File) => Err(io::ErrorKind::NotADirectory.into()),
+            _ => state.substrate().list(&path),
+        };
+        let outcome = match listed {
+            Ok(listed) => {
+                for entry in listed {
+                    let below = path.join(&entry.name);
+                    if entry.kind != ListedKind::Other && (options.wants)(&below, entry.kind) {
+                        ahead.push((below, Some(entry.kind)));
+                    }
+                }
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => look(state, &path),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(stat) if stat.length < BLOCK_BYTES_U64 || !Mark::is_path_kept(&path) => {}
+            Ok(stat) => {
+                if handles.insert(stat.handle.clone()) {
+                    found.push(Found { path, stat });
+                }
+            }
+            // It was removed since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && kind.is_some() => {}
+            Err(why) => {
+                scanned.passed_over += 1;
+                state.notice(Notice::Unreadable { path, why });
+            }
+        }
+    }
+    found.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(found)
+}
+
+fn look<S: Substrate>(state: &State<'_, S>, path: &Path) -> io::Result<FileStat> {
+    let file = state.substrate().open(path, Access::Read)?;
+    state.substrate().stat(&file)
+}
+
+fn scan_file<S: Substrate>(
+    state: &State<'_, S>,
+    files: &mut Files,
+    options: &ScanOptions<'_>,
+    path: &Path,
+    stat: &FileStat,
+    scanned: &mut Scanned,
+    progress: &mut ScanProgress,
+) -> Result<(), StateError> {
+    let number = files.number(state, &stat.handle, path)?;
+    let stamp = Stamp::of(stat);
+    if files.get(number).is_some_and(|mark| mark.scanned == Some(stamp)) {
+        scanned.unchanged += 1;
+        return files.note(state, number, path, Some(stamp));
+    }
+    let Some(_lock) = state.try_lock(&Subject::File(stat.handle.clone()))? else {
+        scanned.passed_over += 1;
+        return Ok(());
+    };
+    let file = match state.substrate().open(path, Access::Read) {
+        Ok(file) => file,
+        Err(why) => {
+            scanned.passed_over += 1;
+            state.notice(Notice::Unreadable { path: path.to_owned(), why });
+            return Ok(());
+        }
+    };
+    // What is only in memory has no place yet, or one that the map still shows as set aside: it would be missed, and its
+    // times say nothing when it goes there. Where that fails, reading does, too.
+    let _ = state.substrate().sync(&file);
+    let read = read_into_log(state, number, &file, stat.length, options, progress)?;
+    scanned.logged_blocks += read.logged;
+    scanned.read_bytes += read.bytes;
+    // Whoever could not be read as a whole is read again next time.
+    let is_whole = read.failed.is_none();
+    if let Some(why) = read.failed {
+        scanned.passed_over += 1;
+        state.notice(Notice::Unreadable { path: path.to_owned(), why });
+    }
+    files.note(state, number, path, is_whole.then_some(stamp))
+}
+
+struct Read {
+    logged: u64,
+    bytes: u64,
+    failed: Option<io::Error>,
+}
+
+fn read_into_log<S: Substrate>(
+    state: &State<'_, S>,
+    number: FileNo,
+    file: &S::File,
+    length: u64,
+    options: &ScanOptions<'_>,
+    progress: &mut ScanProgress,
+) -> Result<Read, StateError> {
+    let key = state.key();
+    thread::scope(|scope| {
+        let digester = Digester::new(&key, options.threads, scope);
+        let mut blocks = Blocks::new(state.substrate(), file, length, digester);
+        let (done_before, read_before) = (progress.done_bytes, progress.read_bytes);
+        let mut told = 0;
+        let logged = state.write_log(number, &mut || {
+            let written = blocks.next();
+            if blocks.read_bytes >= told + PROGRESS_BYTES {
+                told = blocks.read_bytes;
+                progress.read_bytes = read_before + told;
+                progress.done_bytes = done_before + blocks.offset;
+                if (options.progress)(*progress).is_break() {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+            }
+            Ok(written)
+        });
+        *progress = ScanProgress { done_bytes: done_before, read_bytes: read_before + blocks.read_bytes, ..*progress };
+        let logged = match logged {
+            Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::Interrupted => {
+                return Err(StateError::Interrupted);
+            }
+            logged => logged?,
+        };
+        Ok(Read { logged, bytes: blocks.read_bytes, failed: blocks.failed })
+    })
+}
+
+/// The blocks of a file that hold data, in order, with their digests.
+struct Blocks<'a, S: Substrate> {
+    substrate: &'a S,
+    file: &'a S::File,
+    map: Option<Extents>,
+    digester: Digester<'a>,
+    /// Where the next piece is looked for; the file's last whole block ends at `end`.
+    offset: u64,
+    end: u64,
+    /// The piece whose blocks are being returned, and the next of them.
+    piece: Option<(crate::digest::Piece, usize)>,
+    read_bytes: u64,
+    /// The first error; what could not be read is left out.
+    failed: Option<io::Error>,
+}
+
+impl<'a, S: Substrate> Blocks<'a, S> {
+    fn new(substrate: &'a S, file: &'a S::File, length: u64, digester: Digester<'a>) -> Blocks<'a, S> {
+        let end = length / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
+        let map = Some(Extents::new());
+        Blocks { substrate, file, map, digester, offset: 0, end, piece: None, read_bytes: 0, failed: None }
+    }
+
+    fn next(&mut self) -> Option<Written> {
+        loop {
+            if let Some((piece, next)) = &mut self.piece {
+                if let Some(digest) = piece.digests.get(*next) {
+                    let block = FileBlock(piece.offset / BLOCK_BYTES_U64 + *next as u64);
+                    *next += 1;
+                    return Some(Written { block, digest: *digest });
+                }
+                let (piece, _) = self.piece.take()?;
+                self.digester.give_back(piece.bytes);
+            }
+            while self.digester.has_room() && self.read_piece() {}
+            self.piece = Some((self.digester.take()?, 0));
+        }
+    }
+
+    /// Reads the next piece with data, and has it digested. Returns false at the end of the file.
+    fn read_piece(&mut self) -> bool {
+        while self.offset < self.end {
+            let data = self.data_from(self.offset);
+            let (from, to) = (data.0.min(self.end), data.1.min(self.end));
+            let to = to.min(from + PIECE_BYTES as u64);
+            self.offset = to;
+            if from >= to {
+                continue;
+            }
+            let mut bytes = self.digester.buffer();
+            bytes.resize(usize::try_from(to - from).expect("at most a piece"), 0);
+            match self.substrate.read_at(self.file, from, &mut bytes) {
+                Ok(count) => {
+                    self.read_bytes += count as u64;
+                    // It may have become shorter.
+                    bytes.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
+                    if !bytes.is_empty() {
+                        self.digester.give(from, bytes);
+                        return true;
+                    }
+                }
+                Err(error) => {
+                    self.failed.get_or_insert(error);
+                }
+            }
+        }
+        false
+    }
+
+    /// Returns where the next data is, in whole blocks; all of the rest where the file system has no maps.
+    fn data_from(&mut self, offset: u64) -> (u64, u64) {
+        let Some(map) = &mut self.map else { return (offset, u64::MAX) };
+        match map.at(self.substrate, self.file, offset) {
+            Ok(placed) if placed.is_data => {
+                let end = offset.saturating_add(placed.length).div_ceil(BLOCK_BYTES_U64);
+                (offset, end.saturating_mul(BLOCK_BYTES_U64))
+            }
+            Ok(placed) => {
+                // A block that begins in a hole and ends in data is read from its beginning.
+                let end = offset.saturating_add(placed.length) / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
+                let end = end.max(offset + BLOCK_BYTES_U64);
+                (end, end)
+            }
+            Err(_) => {
+                self.map = None;
+                (offset, u64::MAX)
+            }
+        }
+    }
+}

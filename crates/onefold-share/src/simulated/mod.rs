@@ -1,0 +1,1 @@
+//! A simulated file system that any number of simulated hosts have mounted.

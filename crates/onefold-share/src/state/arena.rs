@@ -1,0 +1,179 @@
+//! The virtual arena: files that own no data, only references to shared blocks, which give them names that last.
+//!
+//! A block is put in by cloning it into a slot, before anybody has looked what is in it. That it holds what its entry says is
+//! made sure afterwards, by reading the slot, which nobody writes to. A slot that no entry names is punched by the next
+//! pass. Emptying a slot is always safe: other files keep their own references.
+
+use std::io;
+use std::path::PathBuf;
+
+use onefold_block::substrate::{Access, At, ShareError};
+use onefold_block::{BLOCK_BYTES_U64, Substrate};
+
+use super::locks::{Held, Subject};
+use super::{State, StateError};
+use crate::extents::Extents;
+use crate::format::Slot;
+
+const FOLDER: &str = "arena";
+const FILE_BYTES: u64 = Slot::IN_FILE * BLOCK_BYTES_U64;
+const TRIES: u32 = 10_000;
+
+/// The arena files into which a pass puts shared blocks. Their locks are held until it is dropped: until the index that
+/// names their slots is published, whoever sweeps would take them for unnamed.
+pub struct ArenaWriter<'a, 'b, S: Substrate> {
+    state: &'a State<'b, S>,
+    /// The last one is being filled, the others are full.
+    files: Vec<Filling<S>>,
+}
+
+struct Filling<S: Substrate> {
+    number: u32,
+    file: S::File,
+    next: u64,
+    _lock: Held<S>,
+}
+
+/// Consecutive slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRun {
+    /// The first.
+    pub first: Slot,
+    /// How many, at least one.
+    pub count: u64,
+}
+
+impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
+    /// Returns a writer that has not chosen its file yet.
+    #[must_use]
+    pub fn new(state: &'a State<'b, S>) -> ArenaWriter<'a, 'b, S> {
+        ArenaWriter { state, files: Vec::new() }
+    }
+
+    /// Clones as many of `count` blocks as one arena file has room for into slots, and returns which.
+    ///
+    /// # Errors
+    /// Those of the state folder, and of cloning.
+    pub fn put(&mut self, source: At<'_, S::File>, count: u64) -> Result<Result<SlotRun, ShareError>, StateError> {
+        let substrate = self.state.substrate();
+        if self.files.last().is_none_or(|filling| filling.next == Slot::IN_FILE) {
+            self.files.push(Self::choose(self.state)?);
+        }
+        let filling = self.files.last_mut().expect("one with room was pushed");
+        let count = count.min(Slot::IN_FILE - filling.next);
+        let into = At { file: &filling.file, offset: filling.next * BLOCK_BYTES_U64 };
+        if let Err(error) = substrate.clone_range(source, into, count * BLOCK_BYTES_U64) {
+            // Whatever part was cloned is not named by any entry.
+            filling.next += count;
+            return Ok(Err(error));
+        }
+        let first = Slot::new(filling.number, filling.next).expect("within a file whose number was checked");
+        filling.next += count;
+        Ok(Ok(SlotRun { first, count }))
+    }
+
+    /// Returns one of the files that were filled, by its number.
+    #[must_use]
+    pub fn file(&self, number: u32) -> Option<&S::File> {
+        self.files.iter().rev().find(|filling| filling.number == number).map(|filling| &filling.file)
+    }
+
+    /// Finds an arena file with room that nobody works on, or makes one.
+    fn choose(state: &State<'_, S>) -> Result<Filling<S>, StateError> {
+        let newest = state.arenas()?.into_iter().max();
+        for number in newest.unwrap_or(0)..newest.unwrap_or(0).saturating_add(TRIES) {
+            if Slot::new(number, 0).is_none() {
+                break;
+            }
+            let Some(lock) = state.try_lock(&Subject::Arena(number))? else { continue };
+            let path = arena_path::<S>(number);
+            let file = match state.substrate().open(&path, Access::Write) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let file = state.substrate().create(&path).map_err(StateError::at(&path))?;
+                    state.substrate().set_len(&file, FILE_BYTES).map_err(StateError::at(&path))?;
+                    file
+                }
+                opened => opened.map_err(StateError::at(&path))?,
+            };
+            let extents = Extents::load(state.substrate(), &file).map_err(StateError::at(&path))?;
+            let next = extents.end().div_ceil(BLOCK_BYTES_U64);
+            if next < Slot::IN_FILE {
+                return Ok(Filling { number, file, next, _lock: lock });
+            }
+        }
+        Err(StateError::Restless)
+    }
+}
+
+impl<S: Substrate> State<'_, S> {
+    /// Returns the numbers of all arena files.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn arenas(&self) -> Result<Vec<u32>, StateError> {
+        let names = self.names(FOLDER)?;
+        // One that no slot can be in is not ours.
+        let numbers = names.iter().filter_map(|name| name.parse().ok());
+        Ok(numbers.filter(|number| Slot::new(*number, 0).is_some()).collect())
+    }
+
+    /// Opens an arena file. None where there is none.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn open_arena(&self, number: u32, access: Access) -> Result<Option<S::File>, StateError> {
+        let path = arena_path::<S>(number);
+        match self.substrate().open(&path, access) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StateError::at(&path)(error)),
+        }
+    }
+
+    /// Removes an arena file that is empty, or empties the slots that `is_named` denies. Nothing is done where somebody
+    /// else works on it. Returns how many slots came free.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn sweep_arena(&self, number: u32, mut is_named: impl FnMut(Slot) -> bool) -> Result<u64, StateError> {
+        let Some(_lock) = self.try_lock(&Subject::Arena(number))? else { return Ok(0) };
+        let Some(file) = self.open_arena(number, Access::Write)? else { return Ok(0) };
+        let path = arena_path::<S>(number);
+        let extents = Extents::load(self.substrate(), &file).map_err(StateError::at(&path))?;
+        let (mut freed, mut kept) = (0, 0);
+        // What is to be punched from where on.
+        let mut unnamed: Option<u64> = None;
+        let punch = |from: u64, to: u64| {
+            let (offset, length) = (from * BLOCK_BYTES_U64, (to - from) * BLOCK_BYTES_U64);
+            self.substrate().punch(&file, offset, length).map_err(StateError::at(&path))
+        };
+        for extent in extents.iter() {
+            let first = extent.offset / BLOCK_BYTES_U64;
+            let end = extent.end().div_ceil(BLOCK_BYTES_U64);
+            for index in first..end {
+                let named = Slot::new(number, index).is_some_and(&mut is_named);
+                match (named, unnamed) {
+                    (false, None) => unnamed = Some(index),
+                    (true, Some(from)) => {
+                        punch(from, index)?;
+                        unnamed = None;
+                    }
+                    _ => {}
+                }
+                kept += u64::from(named);
+                freed += u64::from(!named);
+            }
+            if let Some(from) = unnamed.take() {
+                punch(from, end)?;
+            }
+        }
+        if kept == 0 {
+            self.remove(&path)?;
+        }
+        Ok(freed)
+    }
+}
+
+fn arena_path<S: Substrate>(number: u32) -> PathBuf {
+    State::<S>::path(FOLDER, number.to_string())
+}

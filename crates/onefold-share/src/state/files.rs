@@ -1,0 +1,134 @@
+//! The image files that are known, each by a number and a mark.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_block::Substrate;
+use onefold_block::substrate::{Access, FileHandle};
+
+use super::{State, StateError};
+use crate::format::mark::{Mark, Stamp};
+use crate::format::{FileNo, FormatError};
+
+const FOLDER: &str = "files";
+/// Numbers that are tried for a new file while other hosts take numbers, too.
+const TRIES: u32 = 10_000;
+
+/// All marks.
+#[derive(Debug, Default)]
+pub struct Files {
+    by_number: BTreeMap<FileNo, Mark>,
+    by_handle: BTreeMap<FileHandle, FileNo>,
+}
+
+impl Files {
+    /// Reads all marks. Those that are of no use are dropped.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn load<S: Substrate>(state: &State<'_, S>) -> Result<Files, StateError> {
+        let mut files = Files::default();
+        for name in state.names(FOLDER)? {
+            let path = State::<S>::path(FOLDER, &name);
+            match read(state, &path, &name) {
+                Ok(Some(mark)) => files.insert(mark),
+                Ok(None) => {}
+                Err(why) => state.refuse(path, why)?,
+            }
+        }
+        Ok(files)
+    }
+
+    /// Returns what is known of a file.
+    #[must_use]
+    pub fn get(&self, number: FileNo) -> Option<&Mark> {
+        self.by_number.get(&number)
+    }
+
+    /// Returns what is known of a file.
+    #[must_use]
+    pub fn of(&self, handle: &FileHandle) -> Option<&Mark> {
+        self.by_handle.get(handle).and_then(|number| self.by_number.get(number))
+    }
+
+    /// Returns all marks, by number.
+    pub fn iter(&self) -> impl Iterator<Item = &Mark> {
+        self.by_number.values()
+    }
+
+    /// Returns a file's number, and gives it one if it has none.
+    ///
+    /// # Errors
+    /// No space; those of the device.
+    pub fn number<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        handle: &FileHandle,
+        path: &Path,
+    ) -> Result<FileNo, StateError> {
+        if let Some(number) = self.by_handle.get(handle) {
+            return Ok(*number);
+        }
+        let highest = self.by_number.last_key_value().map_or(0, |(number, _)| number.0);
+        for number in (highest..).skip(1).take(TRIES as usize).map(FileNo) {
+            let mark = Mark { number, handle: handle.clone(), path: path.to_owned(), scanned: None };
+            let name = mark_path::<S>(number);
+            let uuid = state.identity().uuid;
+            let scratch = state.write_scratch(|file| mark.write(state.substrate(), file, uuid))?;
+            if state.publish(&scratch, &name)? {
+                self.insert(mark);
+                return Ok(number);
+            }
+        }
+        Err(StateError::Restless)
+    }
+
+    /// Notes where a file is and what it was like when it was read last.
+    ///
+    /// # Errors
+    /// No space; those of the device.
+    pub fn note<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        number: FileNo,
+        path: &Path,
+        scanned: Option<Stamp>,
+    ) -> Result<(), StateError> {
+        let Some(known) = self.by_number.get(&number) else { return Ok(()) };
+        let mark = Mark { path: path.to_owned(), scanned, ..known.clone() };
+        if mark == *known {
+            return Ok(());
+        }
+        let uuid = state.identity().uuid;
+        let scratch = state.write_scratch(|file| mark.write(state.substrate(), file, uuid))?;
+        state.replace(&scratch, &mark_path::<S>(number))?;
+        self.insert(mark);
+        Ok(())
+    }
+
+    fn insert(&mut self, mark: Mark) {
+        // Two hosts that saw a file at the same moment gave it two numbers: the lower one is used from then on.
+        let number = self.by_handle.entry(mark.handle.clone()).or_insert(mark.number);
+        *number = mark.number.min(*number);
+        self.by_number.insert(mark.number, mark);
+    }
+}
+
+fn mark_path<S: Substrate>(number: FileNo) -> PathBuf {
+    State::<S>::path(FOLDER, format!("{number}"))
+}
+
+/// Reads a mark. None where it is gone meanwhile.
+fn read<S: Substrate>(state: &State<'_, S>, path: &Path, name: &str) -> Result<Option<Mark>, FormatError> {
+    let file = match state.substrate().open(path, Access::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mark = Mark::read(state.substrate(), file, &state.identity().uuid)?;
+    if mark.number.to_string() != name {
+        return Err(FormatError::Damaged("it is the mark of another file"));
+    }
+    Ok(Some(mark))
+}

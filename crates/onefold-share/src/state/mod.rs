@@ -1,0 +1,316 @@
+//! The state folder: what hosts know of each other, in files beside the images.
+//!
+//! Nothing here is needed to keep data right, and all of it may be deleted at any time. Names that appear are whole: a file
+//! is written under a name of its host's own and then linked or renamed to the one that counts. Locks are taken on files
+//! that are never replaced: who held the lock of a replaced file would hold nothing.
+
+pub mod arena;
+pub mod files;
+pub mod locks;
+pub mod logs;
+pub mod shards;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onefold_block::substrate::{Access, ListedKind};
+use onefold_block::{FingerprintKey, Random, Substrate};
+
+use crate::format::FormatError;
+use crate::format::identity::Identity;
+
+/// Name of the state folder, in the root of the file system.
+pub const FOLDER: &str = ".onefold";
+const IDENTITY: &str = "identity";
+const SCRATCH: &str = "scratch";
+const SUBFOLDERS: [&str; 6] = ["arena", "files", "locks", "logs", SCRATCH, "shards"];
+/// Times that something is tried which others may thwart that come at the same moment.
+const TRIES: usize = 10;
+
+/// The state folder, as a host has it open.
+pub struct State<'a, S: Substrate> {
+    substrate: &'a S,
+    identity: Identity,
+    /// What tells this host's names from all others'. Drawn anew each time.
+    host: u64,
+    next_name: AtomicU64,
+    notices: &'a dyn Fn(Notice),
+}
+
+/// A file that has no name yet that counts.
+pub(crate) struct Scratch<S: Substrate> {
+    path: PathBuf,
+    /// Kept until it has one, or is gone.
+    _lock: S::File,
+}
+
+/// Something that a user may want to know and nothing depends on.
+#[derive(Debug)]
+pub enum Notice {
+    /// A file of the state folder was of no use and is gone.
+    Dropped {
+        /// Its path.
+        path: PathBuf,
+        /// What was wrong with it.
+        why: FormatError,
+    },
+    /// A file of the state folder is not used, and left alone.
+    LeftAlone {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        why: FormatError,
+    },
+    /// An image cannot be read, or not as a whole. The others go on.
+    Unreadable {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Dropped { path, why } => write!(f, "`{}` is dropped: {why}", path.display()),
+            Notice::LeftAlone { path, why } => write!(f, "`{}` is not used: {why}", path.display()),
+            Notice::Unreadable { path, why } => write!(f, "`{}` cannot be read: {why}", path.display()),
+        }
+    }
+}
+
+/// Why the state folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// It cannot be made, read or written.
+    #[error("`{}`: {source}", path.display())]
+    Io {
+        /// What failed.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It was made by a later version of this program.
+    #[error("`{}`: {why}", path.display())]
+    Newer {
+        /// Its path.
+        path: PathBuf,
+        /// The versions.
+        why: FormatError,
+    },
+    /// The user wanted the work to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// Other hosts make and remove it all the time.
+    #[error("`{FOLDER}` changes too fast to be opened")]
+    Restless,
+}
+
+impl StateError {
+    /// Returns what turns an error into one that names the file.
+    pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError + use<'_> {
+        |source| StateError::Io { path: path.to_owned(), source }
+    }
+}
+
+impl<'a, S: Substrate> State<'a, S> {
+    /// Opens the state folder, and makes it where there is none.
+    ///
+    /// # Errors
+    /// As [`StateError`] says.
+    pub fn open(
+        substrate: &'a S,
+        random: &dyn Random,
+        notices: &'a dyn Fn(Notice),
+    ) -> Result<State<'a, S>, StateError> {
+        let root = Path::new(FOLDER);
+        for folder in std::iter::once(root.to_owned()).chain(SUBFOLDERS.map(|name| root.join(name))) {
+            match substrate.create_dir(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(StateError::at(&folder)(error));
+                }
+                _ => {}
+            }
+        }
+        let mut host = [0; 8];
+        random.fill(&mut host).map_err(StateError::at(root))?;
+        let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
+        let (host, next_name) = (u64::from_le_bytes(host), AtomicU64::new(0));
+        let mut state = State { substrate, identity, host, next_name, notices };
+        for _ in 0..TRIES {
+            if let Some(identity) = state.read_identity()? {
+                state.identity = identity;
+                state.sweep_scratch()?;
+                return Ok(state);
+            }
+            state.make_identity(random)?;
+        }
+        Err(StateError::Restless)
+    }
+
+    /// Returns the file system.
+    pub fn substrate(&self) -> &'a S {
+        self.substrate
+    }
+
+    /// Returns who the folder is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Returns the key that its fingerprints are made with.
+    pub fn key(&self) -> FingerprintKey {
+        FingerprintKey::new(self.identity.key)
+    }
+
+    /// Tells of something.
+    pub fn notice(&self, notice: Notice) {
+        (self.notices)(notice);
+    }
+
+    /// Returns what tells this host from all others, this time.
+    pub(crate) fn host(&self) -> u64 {
+        self.host
+    }
+
+    /// Returns the next number for a name of this host's.
+    pub(crate) fn next_name(&self) -> u64 {
+        self.next_name.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns a path in one of the folders.
+    pub(crate) fn path(folder: &str, name: impl AsRef<Path>) -> PathBuf {
+        [Path::new(FOLDER), Path::new(folder), name.as_ref()].iter().collect()
+    }
+
+    /// Writes a file under a name that nobody else uses.
+    pub(crate) fn write_scratch(
+        &self,
+        write: impl FnOnce(S::File) -> io::Result<()>,
+    ) -> Result<Scratch<S>, StateError> {
+        let (file, scratch) = self.new_scratch()?;
+        match write(file) {
+            Ok(()) => Ok(scratch),
+            Err(error) => {
+                // What cannot be removed now, the next host sweeps.
+                let _ = self.substrate.remove(&scratch.path);
+                Err(StateError::at(&scratch.path)(error))
+            }
+        }
+    }
+
+    /// Gives a file its name, if nobody has it. Returns whether nobody had it.
+    pub(crate) fn publish(&self, scratch: &Scratch<S>, name: &Path) -> Result<bool, StateError> {
+        let linked = self.substrate.link(&scratch.path, name);
+        let _ = self.substrate.remove(&scratch.path);
+        match linked {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(StateError::at(name)(error)),
+        }
+    }
+
+    /// Gives a file its name, in place of what has it.
+    pub(crate) fn replace(&self, scratch: &Scratch<S>, name: &Path) -> Result<(), StateError> {
+        self.substrate.rename(&scratch.path, name).map_err(StateError::at(name))
+    }
+
+    /// Removes a file of the state folder; one that is gone already is none.
+    pub(crate) fn remove(&self, path: &Path) -> Result<(), StateError> {
+        match self.substrate.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StateError::at(path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Deals with a file that could not be used: what is worthless goes, what a later version wrote stays.
+    pub(crate) fn refuse(&self, path: PathBuf, why: FormatError) -> Result<(), StateError> {
+        if why.is_worthless() {
+            self.remove(&path)?;
+            self.notice(Notice::Dropped { path, why });
+        } else {
+            self.notice(Notice::LeftAlone { path, why });
+        }
+        Ok(())
+    }
+
+    /// Returns the names of the files in a folder of the state folder.
+    pub(crate) fn names(&self, folder: &str) -> Result<Vec<String>, StateError> {
+        let path = Self::path(folder, "");
+        let listed = self.substrate.list(&path).map_err(StateError::at(&path))?;
+        let files = listed.into_iter().filter(|listed| listed.kind == ListedKind::File);
+        // A name that is no text is none of ours.
+        Ok(files.filter_map(|listed| listed.name.into_os_string().into_string().ok()).collect())
+    }
+
+    fn read_identity(&self) -> Result<Option<Identity>, StateError> {
+        let path = Self::path("", IDENTITY);
+        let file = match self.substrate.open(&path, Access::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(StateError::at(&path)(error)),
+        };
+        match Identity::read(self.substrate, file) {
+            Ok(identity) => Ok(Some(identity)),
+            Err(FormatError::Io(source)) => Err(StateError::Io { path, source }),
+            Err(why @ FormatError::Newer { .. }) => Err(StateError::Newer { path, why }),
+            Err(why) => {
+                // All that was made with it is foreign from now on, and found again.
+                self.refuse(path, why)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn make_identity(&self, random: &dyn Random) -> Result<(), StateError> {
+        let path = Self::path("", IDENTITY);
+        let mut identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
+        random.fill(&mut identity.uuid).map_err(StateError::at(&path))?;
+        random.fill(&mut identity.key).map_err(StateError::at(&path))?;
+        let scratch = self.write_scratch(|file| identity.write(self.substrate, file))?;
+        // Whoever was first has made it; it is read next.
+        self.publish(&scratch, &path)?;
+        Ok(())
+    }
+
+    /// Creates an empty file under a name of this host's, and locks it: who sweeps sees that it is being written.
+    fn new_scratch(&self) -> Result<(S::File, Scratch<S>), StateError> {
+        for _ in 0..TRIES {
+            let path = Self::path(SCRATCH, format!("{:016x}.{}", self.host, self.next_name()));
+            let file = self.substrate.create(&path).map_err(StateError::at(&path))?;
+            // Before it has its lock, somebody may take it for left over. Then another one is made.
+            let Ok(lock) = self.substrate.open(&path, Access::Write) else { continue };
+            if self.substrate.try_lock(&lock).map_err(StateError::at(&path))?
+                && self.substrate.open(&path, Access::Read).is_ok()
+            {
+                return Ok((file, Scratch { path, _lock: lock }));
+            }
+        }
+        Err(StateError::Restless)
+    }
+
+    /// Removes what hosts that died were writing.
+    fn sweep_scratch(&self) -> Result<(), StateError> {
+        for name in self.names(SCRATCH)? {
+            let path = Self::path(SCRATCH, name);
+            let Ok(file) = self.substrate.open(&path, Access::Write) else { continue };
+            if self.substrate.try_lock(&file).map_err(StateError::at(&path))? {
+                self.remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: Substrate> State<'_, S> {
+    /// Returns a file that is one hole of `length` bytes, to share zeros with. It has no name.
+    pub(crate) fn zeros(&self, length: u64) -> Result<S::File, StateError> {
+        let (file, scratch) = self.new_scratch()?;
+        let made = self.substrate.set_len(&file, length).map_err(StateError::at(&scratch.path));
+        self.remove(&scratch.path)?;
+        made.map(|()| file)
+    }
+}

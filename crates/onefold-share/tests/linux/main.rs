@@ -1,0 +1,18 @@
+//! The Linux substrate on real file systems: XFS and Btrfs on loop devices, made for each test.
+//!
+//! They take root (mounts) and the programs that make file systems; where those are missing, each test says on stderr
+//! that it was skipped and why. OCFS2 wants a cluster and is not tried here.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![expect(clippy::cast_possible_truncation, reason = "offsets of small files are indices into their content")]
+
+mod cut;
+mod ground;
+mod maps;
+mod names;
+mod pass;
+mod probe;
+mod races;
+mod refusals;
+mod share;
+mod stat;

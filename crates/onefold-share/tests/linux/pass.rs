@@ -1,0 +1,466 @@
+//! Scans and passes over real file systems: what is equal is shared, and every file reads as it was written.
+
+use std::cell::RefCell;
+use std::fs::{self, OpenOptions};
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use onefold_block::BLOCK_BYTES;
+use onefold_block::random::{SeededRandom, SystemRandom};
+use onefold_block::substrate::SubstrateKind;
+use onefold_share::linux::LinuxSubstrate;
+use onefold_share::pass::{PassError, PassOptions, Passed, pass};
+use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::state::files::Files;
+use onefold_share::state::{FOLDER, State};
+
+use crate::ground::{BTRFS, Ground, K, MIB, XFS, on, on_each, random_blocks};
+
+/// What a run did.
+#[derive(Debug)]
+struct Run {
+    scanned: Scanned,
+    passed: Passed,
+    notices: Vec<String>,
+}
+
+/// How a run goes about it.
+#[derive(Clone, Copy)]
+struct How {
+    memory_bytes: usize,
+    min_run_bytes: u64,
+    is_dry_run: bool,
+}
+
+const USUAL: How = How { memory_bytes: 32 << 20, min_run_bytes: K, is_dry_run: false };
+
+fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<Run, PassError> {
+    let notices = RefCell::new(Vec::new());
+    let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
+    let state = State::open(substrate, &SystemRandom, &notice)?;
+    let mut files = Files::load(&state)?;
+    let options = ScanOptions {
+        roots: &[PathBuf::new()],
+        wants: &|_, _| true,
+        threads: 1,
+        progress: &|_| ControlFlow::Continue(()),
+    };
+    let scanned = scan(&state, &mut files, &options)?;
+    between();
+    let options = PassOptions {
+        temporary_folder: Path::new("/var/tmp"),
+        memory_bytes: how.memory_bytes,
+        call_bytes: MIB,
+        min_run_bytes: how.min_run_bytes,
+        is_dry_run: how.is_dry_run,
+        progress: &|_| ControlFlow::Continue(()),
+    };
+    let passed = pass(&state, &files, &options)?;
+    Ok(Run { scanned, passed, notices: notices.take() })
+}
+
+fn run(ground: &Ground) -> Run {
+    try_run(&ground.substrate, USUAL, &|| {}).unwrap()
+}
+
+/// Returns the blocks in another order, no two of them neighbours as before.
+fn shuffled(blocks: &[u8], seed: u64) -> Vec<u8> {
+    let random = SeededRandom::new(seed);
+    let mut order: Vec<&[u8]> = blocks.chunks(BLOCK_BYTES).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    order.concat()
+}
+
+#[test]
+fn scattered_duplicates_are_all_shared_and_their_space_comes_free() {
+    on_each(|ground| {
+        let blocks = 4096;
+        let content = random_blocks(1, blocks);
+        let other = shuffled(&content, 2);
+        ground.file("a", &content);
+        ground.file("b", &other);
+        let before = ground.settled_room();
+        let first = run(ground);
+        assert_eq!(first.passed.shared.now, blocks as u64 * K, "{first:?}");
+        assert_eq!(first.passed.shared.freed, first.passed.shared.now, "{first:?}");
+        assert!(ground.content("a") == content && ground.content("b") == other);
+        let gained = ground.settled_room().saturating_sub(before);
+        // What the records take: the index, extents of a block each in three files.
+        assert!(gained > blocks as u64 * K * 8 / 10, "{} KiB of {} came free", gained / 1024, blocks * 4);
+
+        let second = run(ground);
+        assert_eq!((second.scanned.read_bytes, second.scanned.unchanged), (0, 2), "{second:?}");
+        assert_eq!(second.passed.logs, 0);
+    });
+}
+
+#[test]
+fn runs_stay_runs() {
+    on(XFS, |ground| {
+        let content = random_blocks(3, 2048);
+        ground.file("a", &content);
+        ground.file("b", &content);
+        let found = run(ground);
+        assert_eq!(found.passed.shared.now, 2048 * K);
+        let (extents, _) = ground.map(&ground.open("b", onefold_block::substrate::Access::Read));
+        assert!(extents.len() <= 8, "8 MiB in {} extents", extents.len());
+    });
+}
+
+#[test]
+fn a_content_at_many_places_is_stored_once_and_zeros_become_holes() {
+    on_each(|ground| {
+        let one = random_blocks(4, 1);
+        let zero = vec![0; BLOCK_BYTES];
+        let content = [&one[..], &zero, &one, &one, &zero, &zero, &random_blocks(5, 2), &one].concat();
+        ground.file("a", &content);
+        let found = run(ground);
+        assert_eq!(found.passed.shared.zeros, 3 * K, "{found:?}");
+        assert_eq!(found.passed.shared.now, (3 + 3) * K, "{found:?}");
+        assert!(ground.content("a") == content);
+        let file = ground.open("a", onefold_block::substrate::Access::Read);
+        let places: Vec<_> = [0, 2, 3, 8].map(|block| ground.place_of(&file, block)).into();
+        assert!(places[0].is_some() && places.iter().all(|place| *place == places[0]), "{places:?}");
+        assert_eq!([1, 4, 5].map(|block| ground.place_of(&file, block)), [None; 3]);
+    });
+}
+
+#[test]
+fn what_came_later_finds_what_was_there() {
+    on_each(|ground| {
+        let content = random_blocks(6, 300);
+        ground.file("a", &content);
+        assert_eq!(run(ground).passed.shared.now, 0);
+        // Unique to shared.
+        ground.file("b", &content[..100 * BLOCK_BYTES]);
+        let found = run(ground);
+        assert_eq!((found.passed.shared.now, found.passed.planned.promoted), (100 * K, 100), "{found:?}");
+        // Shared to shared, and unique to shared.
+        ground.file("c", &content);
+        let found = run(ground);
+        assert_eq!((found.passed.shared.now, found.passed.planned.promoted), (300 * K, 200), "{found:?}");
+        for (name, blocks) in [("a", 300), ("b", 100), ("c", 300)] {
+            assert!(ground.content(name) == content[..blocks * BLOCK_BYTES], "{name}");
+        }
+    });
+}
+
+#[test]
+fn nothing_that_changed_since_it_was_read_is_shared() {
+    on_each(|ground| {
+        let content = random_blocks(7, 256);
+        ground.file("a", &content);
+        ground.file("b", &content);
+        let mut expected = [content.clone(), content.clone()];
+        let changed = random_blocks(8, 256);
+        let overwrite = || {
+            for (name, block) in [("a", 10), ("a", 200), ("b", 20), ("b", 200)] {
+                let file = OpenOptions::new().write(true).open(ground.root.join(name)).unwrap();
+                file.write_all_at(&changed[block * BLOCK_BYTES..][..BLOCK_BYTES], block as u64 * K).unwrap();
+            }
+        };
+        let found = try_run(&ground.substrate, USUAL, &overwrite).unwrap();
+        for (at, blocks) in [(0, [10, 200]), (1, [20, 200])] {
+            for block in blocks {
+                let range = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
+                expected[at][range.clone()].copy_from_slice(&changed[range]);
+            }
+        }
+        assert!(ground.content("a") == expected[0] && ground.content("b") == expected[1], "{found:?}");
+        assert_eq!(found.passed.shared.now, 253 * K, "{found:?}");
+        // They are read again, as their times have changed, and what is equal now is shared now.
+        let found = run(ground);
+        assert_eq!(found.passed.shared.now, K, "block 200: {found:?}");
+        assert!(ground.content("a") == expected[0] && ground.content("b") == expected[1]);
+    });
+}
+
+#[test]
+fn all_state_may_be_deleted_at_any_time() {
+    on_each(|ground| {
+        let content = random_blocks(9, 500);
+        ground.file("a", &content);
+        ground.file("b", &content);
+        run(ground);
+        fs::remove_dir_all(ground.root.join(FOLDER)).unwrap();
+        let found = run(ground);
+        assert_eq!((found.passed.shared.now, found.passed.shared.before), (0, 500 * K), "{found:?}");
+        assert!(ground.content("a") == content && ground.content("b") == content);
+    });
+}
+
+/// Returns all files in a folder, in order.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => all.extend(files_below(&entry.path())),
+            false => all.push(entry.path()),
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn damaged_state_costs_savings_and_nothing_else() {
+    on(XFS, |ground| {
+        let random = SeededRandom::new(10);
+        let content = random_blocks(11, 64);
+        let mut expected: Vec<(String, Vec<u8>)> = Vec::new();
+        for round in 0..60 {
+            let name = format!("{round}");
+            let own = [&content[..], &random_blocks(100 + round, 8)].concat();
+            ground.file(&name, &own);
+            expected.push((name, own));
+            if round % 7 == 3 {
+                // Logs are left, too.
+                try_run(&ground.substrate, How { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
+            }
+            let state = ground.root.join(FOLDER);
+            let victims = if state.exists() { files_below(&state) } else { Vec::new() };
+            if let Some(victim) = victims.get(random.below(victims.len() as u64) as usize) {
+                let length = fs::metadata(victim).unwrap().len();
+                let file = OpenOptions::new().write(true).open(victim).unwrap();
+                match random.below(3) {
+                    0 => file.set_len(random.below(length.max(1))).unwrap(),
+                    1 => file.write_all_at(&random_blocks(round, 1)[..1], random.below(length.max(1))).unwrap(),
+                    _ => fs::remove_file(victim).unwrap(),
+                }
+            }
+            // A damaged index ends the first try, and is gone for the second.
+            try_run(&ground.substrate, USUAL, &|| {}).or_else(|_| try_run(&ground.substrate, USUAL, &|| {})).unwrap();
+            for (name, expected) in &expected {
+                assert!(ground.content(name) == *expected, "{name} after round {round}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_replaced_by_another_of_the_same_name_is_another() {
+    on_each(|ground| {
+        let content = random_blocks(12, 200);
+        ground.file("a", &content);
+        run(ground);
+        fs::remove_file(ground.root.join("a")).unwrap();
+        let other = random_blocks(13, 200);
+        ground.file("a", &other);
+        ground.file("b", &content);
+        let found = run(ground);
+        assert_eq!(found.passed.shared.now, 0, "{found:?}");
+        assert!(found.passed.planned.stale > 0, "{found:?}");
+        assert!(ground.content("a") == other && ground.content("b") == content);
+    });
+}
+
+#[test]
+fn names_change_nothing_and_hard_links_are_one_file() {
+    on_each(|ground| {
+        let content = random_blocks(14, 100);
+        ground.file("a", &content);
+        fs::hard_link(ground.root.join("a"), ground.root.join("z")).unwrap();
+        let found = run(ground);
+        assert_eq!((found.scanned.files, found.scanned.read_bytes), (1, 100 * K), "{found:?}");
+        fs::remove_file(ground.root.join("a")).unwrap();
+        fs::create_dir(ground.root.join("folder")).unwrap();
+        fs::rename(ground.root.join("z"), ground.root.join("folder/y")).unwrap();
+        ground.file("b", &content);
+        let found = run(ground);
+        assert_eq!(found.passed.shared.now, 100 * K, "{found:?}");
+    });
+}
+
+#[test]
+fn slots_of_deleted_images_come_free() {
+    on(XFS, |ground| {
+        let before = ground.settled_room();
+        let content = random_blocks(15, 4096);
+        ground.file("a", &content);
+        ground.file("b", &content);
+        run(ground);
+        for name in ["a", "b"] {
+            fs::remove_file(ground.root.join(name)).unwrap();
+        }
+        // Whatever there is to do takes them along. XFS tells of the last reference once it has dropped the others.
+        let mut swept = 0;
+        for round in 0..20 {
+            ground.settled_room();
+            ground.file("c", &random_blocks(16 + round, 4));
+            swept += run(ground).passed.swept_slots;
+            if swept == 4096 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(swept, 4096);
+        assert!(before.saturating_sub(ground.settled_room()) < 4 * MIB);
+    });
+}
+
+#[test]
+fn short_runs_are_left_alone_where_the_user_wants_it() {
+    on(XFS, |ground| {
+        let content = random_blocks(17, 64);
+        let parts = [&content[..BLOCK_BYTES * 20], &random_blocks(18, 1), &content[BLOCK_BYTES * 40..BLOCK_BYTES * 44]];
+        ground.file("a", &content);
+        ground.file("b", &parts.concat());
+        let found = try_run(&ground.substrate, How { min_run_bytes: 64 << 10, ..USUAL }, &|| {}).unwrap();
+        assert_eq!((found.passed.shared.now, found.passed.shared.too_short), (20 * K, 4 * K), "{found:?}");
+    });
+}
+
+#[test]
+fn a_dry_run_shares_nothing_and_is_taken_up() {
+    on_each(|ground| {
+        let content = random_blocks(19, 128);
+        ground.file("a", &content);
+        ground.file("b", &content);
+        let found = try_run(&ground.substrate, How { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
+        assert_eq!((found.passed.planned.targets, found.passed.shared.now), (128, 0), "{found:?}");
+        let found = run(ground);
+        assert_eq!((found.scanned.read_bytes, found.passed.shared.now), (0, 128 * K), "{found:?}");
+    });
+}
+
+#[test]
+fn little_memory_is_enough() {
+    on(XFS, |ground| {
+        let content = random_blocks(20, 8192);
+        let other = shuffled(&content, 21);
+        ground.file("a", &content);
+        ground.file("b", &other);
+        let found = try_run(&ground.substrate, How { memory_bytes: 64 << 10, ..USUAL }, &|| {}).unwrap();
+        assert_eq!(found.passed.shared.now, 8192 * K, "{found:?}");
+        assert!(ground.content("a") == content && ground.content("b") == other);
+    });
+}
+
+#[test]
+fn a_full_file_system_loses_nothing() {
+    for recipe in [XFS, BTRFS] {
+        on(recipe, |ground| {
+            let content = random_blocks(22, 8192);
+            let other = shuffled(&content, 23);
+            ground.file("a", &content);
+            ground.file("b", &other);
+            // Filled to the last byte by somebody else.
+            let full = fs::File::create(ground.root.join("full")).unwrap();
+            let junk = random_blocks(24, 256);
+            let mut at = 0;
+            for size in [junk.len(), BLOCK_BYTES] {
+                while full.write_all_at(&junk[..size], at).is_ok() {
+                    at += size as u64;
+                }
+            }
+            let _ = full.sync_all();
+            drop(full);
+            // It may do its work or say why not.
+            let found = try_run(&ground.substrate, USUAL, &|| {});
+            if let Err(error) = &found {
+                assert!(error.to_string().contains("No space"), "{error}");
+            }
+            assert!(ground.content("a") == content && ground.content("b") == other);
+            fs::remove_file(ground.root.join("full")).unwrap();
+            ground.settled_room();
+            run(ground);
+            assert!(ground.content("a") == content && ground.content("b") == other);
+        });
+    }
+}
+
+/// A guest overwrites blocks with contents that other places have, too, and compares all it reads.
+#[test]
+fn guests_that_write_all_the_time_read_what_they_wrote() {
+    on_each(|ground| {
+        const BLOCKS: u64 = 256;
+        let contents = random_blocks(25, 24);
+        let content = |number: u64| &contents[number as usize * BLOCK_BYTES..][..BLOCK_BYTES];
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let guests: Vec<_> = (0..2)
+                .map(|guest| {
+                    let path = ground.root.join(format!("guest-{guest}"));
+                    let file =
+                        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+                    let is_over = &is_over;
+                    scope.spawn(move || {
+                        let random = SeededRandom::new(guest);
+                        let mut written: Vec<u64> = (0..BLOCKS).map(|_| random.below(24)).collect();
+                        for (block, number) in (0..).zip(&written) {
+                            file.write_all_at(content(*number), block * K).unwrap();
+                        }
+                        let mut read = vec![0; BLOCK_BYTES];
+                        let mut writes = 0_u64;
+                        while !is_over.load(Ordering::Relaxed) {
+                            let (block, number) = (random.below(BLOCKS), random.below(24));
+                            file.write_all_at(content(number), block * K).unwrap();
+                            written[block as usize] = number;
+                            for block in [block, random.below(BLOCKS)] {
+                                file.read_exact_at(&mut read, block * K).unwrap();
+                                assert!(read == content(written[block as usize]), "block {block}, {writes} writes");
+                            }
+                            writes += 1;
+                        }
+                        file.sync_all().unwrap();
+                        for (block, number) in (0..).zip(&written) {
+                            file.read_exact_at(&mut read, block * K).unwrap();
+                            assert!(read == content(*number), "block {block} at the end");
+                        }
+                    })
+                })
+                .collect();
+            let started = Instant::now();
+            let (mut runs, mut shared) = (0, 0);
+            while started.elapsed() < Duration::from_secs(3) {
+                let found = run(ground);
+                runs += 1;
+                shared += found.passed.shared.now;
+            }
+            is_over.store(true, Ordering::Relaxed);
+            guests.into_iter().for_each(|guest| guest.join().unwrap());
+            assert!(runs > 3 && shared > 0, "{runs} runs, {shared} bytes");
+        });
+    });
+}
+
+/// Two hosts, as far as locks are concerned: each has the file system open by itself.
+#[test]
+fn two_hosts_do_the_work_of_one() {
+    on_each(|ground| {
+        let content = random_blocks(26, 512);
+        let names: Vec<String> = (0..12).map(|number| format!("image-{number}")).collect();
+        for (seed, name) in (30..).zip(&names) {
+            ground.file(name, &shuffled(&content, seed));
+        }
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let substrate = LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
+                    for _ in 0..6 {
+                        match try_run(&substrate, USUAL, &|| {}) {
+                            Ok(_) | Err(PassError::Busy) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                });
+            }
+        });
+        let found = run(ground);
+        for (seed, name) in (30..).zip(&names) {
+            assert!(ground.content(name) == shuffled(&content, seed), "{name}");
+        }
+        assert_eq!(found.passed.shared.differed, 0, "{found:?}");
+        if ground.kind() == SubstrateKind::Xfs {
+            let file = ground.open(&names[0], onefold_block::substrate::Access::Read);
+            let (extents, _) = ground.map(&file);
+            assert!(extents.iter().all(|extent| extent.is_shared), "{extents:?}");
+        }
+        assert!(found.notices.is_empty(), "{:?}", found.notices);
+    });
+}

@@ -1,0 +1,147 @@
+//! Files that the kernel does not share as they are, and those that it shares all the same.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use onefold_block::BLOCK_BYTES;
+use onefold_block::substrate::{Access, At, Compared, Refusal, ShareError, Substrate};
+
+use crate::ground::{BTRFS, Ground, K, MIB, XFS, on, on_each, random_blocks, run, skip};
+
+fn refusal(outcome: Result<Compared, ShareError>) -> Refusal {
+    match outcome {
+        Err(ShareError::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn path(ground: &Ground, name: &str) -> String {
+    ground.root.join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn immutable_files_are_sources_only() {
+    on_each(|ground| {
+        let content = random_blocks(1, 2);
+        let one = ground.file("one", &content);
+        drop(ground.file("immutable", &content));
+        run("chattr", ["+i", &path(ground, "immutable")]).unwrap();
+        let immutable = ground.open("immutable", Access::Write);
+        assert!(!immutable.is_writable());
+        assert_eq!(refusal(ground.share((&one, 0), (&immutable, 0), 2)), Refusal::Immutable);
+        assert_eq!(ground.share((&immutable, 0), (&one, 0), 2).unwrap(), Compared::Shared);
+        run("chattr", ["-i", &path(ground, "immutable")]).unwrap();
+    });
+}
+
+#[test]
+fn append_only_files_share() {
+    on_each(|ground| {
+        let content = random_blocks(1, 2);
+        let one = ground.file("one", &content);
+        drop(ground.file("append", &content));
+        run("chattr", ["+a", &path(ground, "append")]).unwrap();
+        let append = ground.open("append", Access::Write);
+        assert_eq!(ground.share((&one, 0), (&append, 0), 2).unwrap(), Compared::Shared);
+        run("chattr", ["-a", &path(ground, "append")]).unwrap();
+        assert_eq!(ground.content("append"), content);
+    });
+}
+
+/// Swap space for as long as it lives.
+struct Swap(String);
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        let _ = run("swapoff", [&self.0]);
+    }
+}
+
+#[test]
+fn swap_files_are_refused() {
+    on(XFS, |ground| {
+        let content = vec![0; MIB as usize];
+        let (one, swap) = (ground.file("one", &content), ground.file("swap", &content));
+        let swap_path = path(ground, "swap");
+        run("mkswap", [&swap_path]).unwrap();
+        if let Err(error) = run("swapon", ["-p", "0", &swap_path]) {
+            skip::<()>(&error);
+            return;
+        }
+        let _on = Swap(swap_path);
+        assert_eq!(refusal(ground.share((&one, 0), (&swap, 8), 2)), Refusal::Swap);
+        assert_eq!(refusal(ground.share((&swap, 8), (&one, 0), 2)), Refusal::Swap);
+        let clone = ground.substrate.clone_range(At { file: &swap, offset: 0 }, At { file: &one, offset: 0 }, K);
+        assert!(matches!(clone, Err(ShareError::Refused(Refusal::Swap))), "{clone:?}");
+    });
+}
+
+#[test]
+fn files_overwritten_in_place_share_with_each_other_only() {
+    on(BTRFS, |ground| {
+        let content = random_blocks(1, 2);
+        let usual = ground.file("usual", &content);
+        std::fs::create_dir(ground.root.join("in-place")).unwrap();
+        run("chattr", ["+C", &path(ground, "in-place")]).unwrap();
+        let (one, other) = (ground.file("in-place/one", &content), ground.file("in-place/other", &content));
+        assert_eq!(refusal(ground.share((&usual, 0), (&one, 0), 2)), Refusal::NoCopyOnWrite);
+        assert_eq!(refusal(ground.share((&one, 0), (&usual, 0), 2)), Refusal::NoCopyOnWrite);
+        assert_eq!(ground.share((&one, 0), (&other, 0), 2).unwrap(), Compared::Shared);
+        assert_eq!(ground.content("in-place/other"), content);
+    });
+}
+
+#[test]
+fn read_only_snapshots_are_shared_into() {
+    on(BTRFS, |ground| {
+        let content = random_blocks(1, 64);
+        run("btrfs", ["subvolume", "create", &path(ground, "sub")]).unwrap();
+        drop(ground.file("sub/file", &content));
+        run("btrfs", ["subvolume", "snapshot", "-r", &path(ground, "sub"), &path(ground, "snapshot")]).unwrap();
+        let copy = ground.file("copy", &content);
+        let (snapshot, origin) = (ground.open("snapshot/file", Access::Write), ground.open("sub/file", Access::Write));
+        assert!(!snapshot.is_writable() && origin.is_writable());
+        assert_ne!(ground.place_of(&snapshot, 0), ground.place_of(&copy, 0));
+        assert_eq!(ground.share((&copy, 0), (&snapshot, 0), 64).unwrap(), Compared::Shared);
+        assert_eq!(ground.place_of(&snapshot, 0), ground.place_of(&copy, 0));
+        assert_ne!(ground.place_of(&origin, 0), ground.place_of(&copy, 0));
+        assert_eq!(ground.content("snapshot/file"), content);
+
+        let written = ground.substrate.write_at(&snapshot, 0, b"x");
+        assert_eq!(written.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        let clone = ground.substrate.clone_range(At { file: &copy, offset: 0 }, At { file: &snapshot, offset: 0 }, K);
+        assert!(matches!(clone, Err(ShareError::Refused(Refusal::NotPermitted))), "{clone:?}");
+        let created = ground.substrate.create(Path::new("snapshot/new"));
+        assert_eq!(created.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    });
+}
+
+#[test]
+fn overlapping_ranges_are_an_error() {
+    on_each(|ground| {
+        let file = ground.file("file", &vec![3; 8 * BLOCK_BYTES]);
+        let again = ground.open("file", Access::Write);
+        for into in [1, 2] {
+            let overlapping = ground.share((&file, 0), (&again, into), 4);
+            assert!(
+                matches!(&overlapping, Err(ShareError::Io(error)) if error.kind() == ErrorKind::InvalidInput),
+                "{overlapping:?}"
+            );
+        }
+        assert_eq!(ground.share((&file, 0), (&again, 4), 4).unwrap(), Compared::Shared);
+        let beyond = ground.substrate.clone_range(At { file: &file, offset: 8 * K }, At { file: &again, offset: 0 }, K);
+        assert!(matches!(&beyond, Err(ShareError::Io(_))), "{beyond:?}");
+    });
+}
+
+#[test]
+fn files_of_two_file_systems_are_apart() {
+    on(XFS, |ground| {
+        let content = random_blocks(1, 1);
+        let one = ground.file("one", &content);
+        on(BTRFS, |other_ground| {
+            let other = other_ground.file("other", &content);
+            assert_eq!(refusal(ground.share((&one, 0), (&other, 0), 1)), Refusal::Apart);
+        });
+    });
+}
