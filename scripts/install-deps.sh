@@ -44,6 +44,7 @@ test,demo,bench,corpus  python3                 python3
 test,bench              fio                     fio
 test,bench,corpus       xfsprogs                mkfs.xfs
 test,bench,corpus       mount                   losetup
+test,corpus             btrfs-progs             mkfs.btrfs
 test                    procps                  ps
 test                    rsync                   rsync
 test                    git                     git
@@ -59,7 +60,6 @@ demo,bench,corpus       fdisk                   sfdisk
 demo,bench,corpus       debian-archive-keyring  /usr/share/keyrings/debian-archive-keyring.gpg
 corpus                  arch-test               arch-test
 corpus                  binfmt-support          update-binfmts
-corpus                  btrfs-progs             mkfs.btrfs
 corpus                  dosfstools              mkfs.vfat
 corpus                  mtools                  mcopy
 corpus                  ntfs-3g                 mkntfs

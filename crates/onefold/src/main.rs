@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Pool(command) => verbs::run(command, talk),
         Command::Analyze(arguments) => verbs::analyze::run(&arguments, talk),
+        Command::Share(command) => verbs::share::run(command, talk),
         Command::Completions { shell } => verbs::generate::completions(shell),
         Command::ManPages { folder } => verbs::generate::man_pages(&folder),
     };

@@ -2,6 +2,7 @@
 
 pub(crate) mod analyze;
 pub(crate) mod pool;
+pub(crate) mod share;
 pub(crate) mod values;
 
 use clap::{Args, Parser, Subcommand};
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 use analyze::AnalyzeArgs;
 use pool::PoolCommand;
+use share::ShareCommand;
 
 /// Stores many virtual machine disk images once.
 #[derive(Debug, Parser)]
@@ -47,6 +49,12 @@ pub(crate) enum Command {
     /// Reads images as the disks that they are and compares their blocks: what each image shares with itself and with
     /// others, what other block sizes would bring, which images resemble which, and what a pool would take.
     Analyze(AnalyzeArgs),
+    /// Work with plain image files: have their file system share equal blocks
+    ///
+    /// Works on XFS, Btrfs and OCFS2 with reflinks, while images are in use, and without a server: any number of hosts
+    /// that have the file system mounted may do it.
+    #[command(subcommand)]
+    Share(ShareCommand),
     /// Print the completion script of a shell
     #[command(hide = true)]
     Completions {

@@ -10,6 +10,7 @@ mod grow;
 mod import;
 mod mount;
 mod scrub;
+pub(crate) mod share;
 mod stat;
 mod trim;
 mod umount;

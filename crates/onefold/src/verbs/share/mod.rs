@@ -1,0 +1,17 @@
+//! `onefold share`: the verbs for plain image files.
+
+mod result;
+mod root;
+mod run;
+
+use crate::cli::Talk;
+use crate::cli::share::ShareCommand;
+use crate::failure::Outcome;
+use crate::output::Report;
+
+/// Does what a `onefold share` command asks.
+pub(crate) fn run(command: ShareCommand, talk: Talk) -> Outcome<Report> {
+    match command {
+        ShareCommand::Run(arguments) => run::run(&arguments, talk),
+    }
+}

@@ -1,0 +1,178 @@
+//! What `onefold share run` says at its end.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::substrate::SubstrateKind;
+use onefold_share::pass::Passed;
+use onefold_share::scan::Scanned;
+use onefold_share::state::Notice;
+use serde_json::{Value, json};
+
+use crate::output::Table;
+use crate::progress::duration;
+use crate::size::human;
+
+/// Files that are named in the text; all of them are in the JSON.
+const NAMED_MAX: usize = 20;
+
+/// All that came of a run.
+pub(crate) struct Findings {
+    pub(crate) root: PathBuf,
+    pub(crate) kind: SubstrateKind,
+    pub(crate) is_dry_run: bool,
+    pub(crate) scanned: Scanned,
+    pub(crate) passed: Passed,
+    pub(crate) space: Space,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) elapsed: Duration,
+    pub(crate) memory_peak_bytes: Option<u64>,
+}
+
+/// What was free in the file system, in bytes; none where it did not tell.
+pub(crate) struct Space {
+    pub(crate) free_before: Option<u64>,
+    pub(crate) free_after: Option<u64>,
+}
+
+impl Space {
+    /// Returns how much more is free, by the file system's own books: what others wrote meanwhile is in it, too.
+    fn gained(&self) -> Option<i64> {
+        let (before, after) = (self.free_before?, self.free_after?);
+        Some(i64::try_from(after).ok()? - i64::try_from(before).ok()?)
+    }
+}
+
+impl Findings {
+    /// Tells whether something could not be done that was asked for.
+    pub(crate) fn has_failures(&self) -> bool {
+        let trouble = &self.passed.trouble;
+        trouble.is_full || !trouble.failed.is_empty() || !self.notices.is_empty()
+    }
+
+    /// Returns how many bytes came free, as maps tell. Those of Btrfs do not: an extent comes free as a whole.
+    fn freed(&self) -> Option<u64> {
+        (self.kind != SubstrateKind::Btrfs).then_some(self.passed.shared.freed)
+    }
+
+    /// Returns the result for people.
+    pub(crate) fn text(&self) -> String {
+        let (scanned, shared, planned) = (&self.scanned, &self.passed.shared, &self.passed.planned);
+        let mut table = Table::new(["", "bytes", "of"]);
+        let mut row = |name: &str, bytes: u64, of: String| table.row([name.to_owned(), human(bytes), of]);
+        row("looked at", scanned.bytes, files(scanned.files));
+        row("read", scanned.read_bytes, files(scanned.files - scanned.unchanged));
+        if self.is_dry_run {
+            row("to be shared, or shared already", planned.targets * BLOCK_BYTES_U64, String::new());
+        } else {
+            row("shared now", shared.now, String::new());
+            row("shared before", shared.before, String::new());
+            if let Some(freed) = self.freed() {
+                row("freed, by the maps of the files", freed, String::new());
+            }
+        }
+        for (name, bytes) in [
+            ("left alone: shorter than --min-run", shared.too_short),
+            ("left alone: overwritten meanwhile", shared.differed),
+            ("not shared: see below", shared.refused),
+        ] {
+            if bytes > 0 {
+                row(name, bytes, String::new());
+            }
+        }
+        let mut text = table.to_string();
+        if let Some(gained) = self.space.gained().filter(|_| !self.is_dry_run) {
+            let word = if gained < 0 { "less" } else { "more" };
+            text.push_str(&format!("\n{} {word} free than before, by the file system", human(gained.unsigned_abs())));
+        }
+        text.push_str(&format!("\n{}, {}", self.kind, duration(self.elapsed.as_secs())));
+        for line in self.trouble_lines() {
+            text.push('\n');
+            text.push_str(&line);
+        }
+        text
+    }
+
+    fn trouble_lines(&self) -> Vec<String> {
+        let trouble = &self.passed.trouble;
+        let mut lines: Vec<String> = Vec::new();
+        lines.extend(self.notices.iter().map(Notice::to_string));
+        lines.extend(trouble.refused.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.display())));
+        lines.extend(trouble.failed.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.display())));
+        lines.extend(trouble.busy.keys().map(|path| format!("`{}` was busy; try again later", path.display())));
+        if lines.len() > NAMED_MAX {
+            let left = lines.len() - NAMED_MAX;
+            lines.truncate(NAMED_MAX);
+            lines.push(format!("and {left} more; `--json` has them all"));
+        }
+        if trouble.is_full {
+            lines.push("the file system is full: sharing needs a little room for its own records".to_owned());
+        }
+        let elsewhere = self.passed.logs_elsewhere;
+        if elsewhere > 0 {
+            lines.push(format!("{} left to those that have the files open on other hosts", files(elsewhere)));
+        }
+        lines
+    }
+
+    /// Returns the result for machines.
+    pub(crate) fn json(&self) -> Value {
+        let (scanned, passed) = (&self.scanned, &self.passed);
+        let (shared, planned, trouble) = (&passed.shared, &passed.planned, &passed.trouble);
+        json!({
+            "root": self.root.display().to_string(),
+            "file_system": self.kind.to_string(),
+            "dry_run": self.is_dry_run,
+            "scanned": {
+                "files": scanned.files,
+                "unchanged_files": scanned.unchanged,
+                "passed_over_files": scanned.passed_over,
+                "bytes": scanned.bytes,
+                "read_bytes": scanned.read_bytes,
+            },
+            "planned": {
+                "new": planned.new,
+                "promoted": planned.promoted,
+                "targets": planned.targets,
+                "stale": planned.stale,
+                "collected": planned.collected,
+                "elsewhere": planned.elsewhere,
+            },
+            "shared": {
+                "now_bytes": shared.now,
+                "before_bytes": shared.before,
+                "freed_bytes": self.freed(),
+                "zero_bytes": shared.zeros,
+                "differed_bytes": shared.differed,
+                "too_short_bytes": shared.too_short,
+                "refused_bytes": shared.refused,
+            },
+            "free_bytes_before": self.space.free_before,
+            "free_bytes_after": self.space.free_after,
+            "index": passed.index.map(|(counts, bytes)| json!({
+                "unique": counts.unique,
+                "shared": counts.shared,
+                "bytes": bytes,
+            })),
+            "trouble": {
+                "full": trouble.is_full,
+                "changed_blocks": trouble.changed,
+                "refused": trouble.refused.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),
+                "failed": trouble.failed.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),
+                "busy": trouble.busy.keys().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+                "notices": self.notices.iter().map(Notice::to_string).collect::<Vec<_>>(),
+            },
+            "seconds": self.elapsed.as_secs_f64(),
+            "memory_peak_bytes": self.memory_peak_bytes,
+        })
+    }
+}
+
+fn told(path: &std::path::Path, why: &dyn std::fmt::Display) -> Value {
+    json!({ "path": path.display().to_string(), "why": why.to_string() })
+}
+
+fn files(count: u64) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+}

@@ -1,0 +1,174 @@
+//! `onefold share run`
+
+use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
+
+use glob::Pattern;
+use onefold_block::Substrate;
+use onefold_block::random::SystemRandom;
+use onefold_block::substrate::{ListedKind, SubstrateKind};
+use onefold_share::linux::LinuxSubstrate;
+use onefold_share::pass::{PassError, PassOptions, PassProgress, pass};
+use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::state::files::Files;
+use onefold_share::state::{Notice, State, StateError};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::result::{Findings, Space};
+use super::root::{Located, locate};
+use crate::cli::Talk;
+use crate::cli::share::ShareRunArgs;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::memory;
+use crate::output::Report;
+use crate::progress::Meter;
+
+/// The least `--memory`: below it, buffers would be most of it.
+const MEMORY_BYTES_MIN: u64 = 64 << 20;
+/// What the process takes besides rows: buffers, maps, the program itself.
+const OVERHEAD_BYTES: u64 = 48 << 20;
+/// What the kernel is asked about at once. Both files are locked meanwhile: a millisecond, once both are read.
+const CALL_BYTES: u64 = 1 << 20;
+
+pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
+    const CANNOT: &str = "cannot share blocks";
+    if arguments.memory.0 < MEMORY_BYTES_MIN {
+        return Err(Failure::usage(CANNOT).because_of("--memory is less than 64M"));
+    }
+    let started = Instant::now();
+    let interrupt = Interrupt::watch();
+    raise_open_files();
+    let Located { root, paths } = locate(&arguments.paths)?;
+    let substrate = LinuxSubstrate::open(&root, Path::new("")).map_err(|error| Failure::new(CANNOT).because(&error))?;
+    refuse_ocfs2(&substrate)?;
+    let notices = RefCell::new(Vec::new());
+    let take_notice = |notice: Notice| notices.borrow_mut().push(notice);
+    let state = State::open(&substrate, &SystemRandom, &take_notice).map_err(|error| state_failure(&error))?;
+    let free_before = free_bytes(&substrate, &root);
+
+    let meter = Meter::new("reading", talk.quiet, interrupt.clone());
+    let scan_options = ScanOptions {
+        roots: &paths,
+        wants: &|path, kind| wants(path, kind, &arguments.include, &arguments.exclude),
+        threads: thread::available_parallelism().map_or(1, usize::from),
+        progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
+    };
+    let mut files = Files::load(&state).map_err(|error| state_failure(&error))?;
+    let scanned = scan(&state, &mut files, &scan_options);
+    meter.finish();
+    let scanned = scanned.map_err(|error| state_failure(&error))?;
+
+    let meter = Meter::new("sharing", talk.quiet, interrupt);
+    let all = Cell::new(0);
+    let pass_options = PassOptions {
+        temporary_folder: &temporary_folder(arguments),
+        memory_bytes: usize::try_from(arguments.memory.0 - OVERHEAD_BYTES).unwrap_or(usize::MAX),
+        call_bytes: CALL_BYTES,
+        min_run_bytes: arguments.min_run.0,
+        is_dry_run: arguments.dry_run,
+        progress: &|at| match at {
+            PassProgress::Planned { targets } => {
+                all.set(targets);
+                ControlFlow::Continue(())
+            }
+            PassProgress::Sharing { bytes } => meter.show_bytes(bytes, all.get().max(bytes)),
+        },
+    };
+    let passed = pass(&state, &files, &pass_options);
+    meter.finish();
+    let passed = passed.map_err(|error| pass_failure(&error))?;
+
+    let space = Space { free_before, free_after: free_bytes(&substrate, &root) };
+    let notices = notices.take();
+    let result = Findings {
+        root,
+        kind: substrate.abilities().kind,
+        is_dry_run: arguments.dry_run,
+        scanned,
+        passed,
+        space,
+        notices,
+        elapsed: started.elapsed(),
+        memory_peak_bytes: memory::peak_bytes(),
+    };
+    let exit = if result.has_failures() { Exit::Failed } else { Exit::Done };
+    Ok(Report { text: result.text(), json: result.json(), exit })
+}
+
+/// OCFS2 shares in two steps, between which a block reads as zeros: docs/decisions/0011-sharing.md.
+fn refuse_ocfs2(substrate: &LinuxSubstrate) -> Outcome<()> {
+    if substrate.abilities().kind != SubstrateKind::Ocfs2 {
+        return Ok(());
+    }
+    Err(Failure::new("cannot share blocks")
+        .because_of("on OCFS2, a host that dies while it shares a block can leave zeros in its place")
+        .hint("use XFS or Btrfs, or a pool"))
+}
+
+/// Tells whether a file or folder is to be looked at. Folders are asked about by `--exclude` only.
+fn wants(path: &Path, kind: ListedKind, include: &[Pattern], exclude: &[Pattern]) -> bool {
+    let matches = |pattern: &Pattern| {
+        pattern.matches_path(path) || path.file_name().is_some_and(|name| pattern.matches_path(name.as_ref()))
+    };
+    let is_included = kind == ListedKind::Folder || include.is_empty() || include.iter().any(matches);
+    is_included && !exclude.iter().any(matches)
+}
+
+/// Returns what is free once all that was given back has reached the file system's books.
+fn free_bytes(substrate: &LinuxSubstrate, root: &Path) -> Option<u64> {
+    // Without it, some file systems tell what was free some seconds ago.
+    let folder = rustix::fs::openat(CWD, root, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    rustix::fs::syncfs(&folder).ok()?;
+    substrate.room().ok().map(|room| room.free)
+}
+
+fn temporary_folder(arguments: &ShareRunArgs) -> PathBuf {
+    let named = arguments.temporary.clone().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
+    named.unwrap_or_else(|| PathBuf::from("/var/tmp"))
+}
+
+/// Allows as many open files as the system does: each image that is worked on has its lock open.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, a run with very many images fails with the system's own words.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+fn state_failure(error: &StateError) -> Failure {
+    match error {
+        StateError::Interrupted => interrupted(),
+        StateError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            Failure::new("cannot share blocks")
+                .because(error)
+                .hint("run the command as root, or as a user who may write into the root of the file system")
+        }
+        StateError::Newer { .. } => Failure::new("cannot share blocks")
+            .because(error)
+            .hint("use the newer version on this host, too; or delete the folder, and all is found again"),
+        StateError::Io { .. } | StateError::Restless => Failure::new("cannot share blocks").because(error),
+    }
+}
+
+fn pass_failure(error: &PassError) -> Failure {
+    match error {
+        PassError::State(error) => state_failure(error),
+        PassError::Busy => Failure::new("cannot share blocks")
+            .because(error)
+            .hint("what was read is kept; run the command again when the other one is done"),
+        PassError::Io(_) => Failure::new("cannot share blocks")
+            .because(error)
+            .hint("name a directory with more room with --temporary, or give more --memory"),
+        PassError::Index { .. } => Failure::new("cannot share blocks")
+            .because(error)
+            .hint("it was dropped; run the command again, and blocks are found as their files change"),
+    }
+}
+
+fn interrupted() -> Failure {
+    Failure::interrupted("sharing").hint("every file has the content that it had; what was read or shared is kept")
+}
