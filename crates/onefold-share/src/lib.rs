@@ -11,5 +11,6 @@ pub mod format;
 pub mod linux;
 pub mod pass;
 pub mod scan;
+#[cfg(feature = "simulated")]
 pub mod simulated;
 pub mod state;

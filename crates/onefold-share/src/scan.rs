@@ -3,13 +3,14 @@
 //! A file that has its length and times as they were is not opened for reading. A changed one is read where it has data,
 //! once; holes and blocks that are only set aside cost nothing.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use onefold_block::substrate::{Access, FileStat, ListedKind};
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate, Timestamp};
 
 use crate::digest::{Digester, PIECE_BYTES};
 use crate::extents::Extents;
@@ -79,13 +80,25 @@ pub fn scan<S: Substrate>(
     options: &ScanOptions<'_>,
 ) -> Result<Scanned, StateError> {
     let mut scanned = Scanned::default();
+    forget_what_the_index_lost(state, files)?;
+    let now = state.now()?;
     let found = find(state, options, &mut scanned)?;
     let all_bytes = found.iter().map(|found| found.stat.length).sum();
     let mut progress = ScanProgress { all_bytes, ..ScanProgress::default() };
     scanned.files += found.len() as u64;
     scanned.bytes = all_bytes;
     for Found { path, stat } in found {
-        scan_file(state, files, options, &path, &stat, &mut scanned, &mut progress)?;
+        if let Some(read) = scan_file(state, files, options, &path, &stat, &mut scanned, &mut progress)? {
+            // Whoever could not be read as a whole is read again next time. So is who changed a moment ago: the next
+            // change may get the same time.
+            let stamp = Stamp::of(&stat);
+            let is_done = read.failed.is_none() && is_settled(&stamp, now);
+            files.note(state, read.number, &path, is_done.then_some(stamp))?;
+            if let Some(why) = read.failed {
+                scanned.passed_over += 1;
+                state.notice(Notice::Unreadable { path, why });
+            }
+        }
         progress.done_bytes += stat.length;
         if (options.progress)(progress).is_break() {
             return Err(StateError::Interrupted);
@@ -101,7 +114,7 @@ fn find<S: Substrate>(
     scanned: &mut Scanned,
 ) -> Result<Vec<Found>, StateError> {
     let mut found = Vec::new();
-    let mut handles = std::collections::BTreeSet::new();
+    let mut handles = BTreeSet::new();
     // Folders that are still to be listed, and files that were named.
     let mut ahead: Vec<(PathBuf, Option<ListedKind>)> = options.roots.iter().map(|root| (root.clone(), None)).collect();
     while let Some((path, kind)) = ahead.pop() {
@@ -149,6 +162,7 @@ fn look<S: Substrate>(state: &State<'_, S>, path: &Path) -> io::Result<FileStat>
     state.substrate().stat(&file)
 }
 
+/// Reads a file into a log, if it has changed since it was read and nobody else works on it.
 fn scan_file<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Files,
@@ -157,23 +171,24 @@ fn scan_file<S: Substrate>(
     stat: &FileStat,
     scanned: &mut Scanned,
     progress: &mut ScanProgress,
-) -> Result<(), StateError> {
+) -> Result<Option<Read>, StateError> {
     let number = files.number(state, &stat.handle, path)?;
     let stamp = Stamp::of(stat);
     if files.get(number).is_some_and(|mark| mark.scanned == Some(stamp)) {
         scanned.unchanged += 1;
-        return files.note(state, number, path, Some(stamp));
+        files.note(state, number, path, Some(stamp))?;
+        return Ok(None);
     }
     let Some(_lock) = state.try_lock(&Subject::File(stat.handle.clone()))? else {
         scanned.passed_over += 1;
-        return Ok(());
+        return Ok(None);
     };
     let file = match state.substrate().open(path, Access::Read) {
         Ok(file) => file,
         Err(why) => {
             scanned.passed_over += 1;
             state.notice(Notice::Unreadable { path: path.to_owned(), why });
-            return Ok(());
+            return Ok(None);
         }
     };
     // What is only in memory has no place yet, or one that the map still shows as set aside: it would be missed, and its
@@ -182,16 +197,30 @@ fn scan_file<S: Substrate>(
     let read = read_into_log(state, number, &file, stat.length, options, progress)?;
     scanned.logged_blocks += read.logged;
     scanned.read_bytes += read.bytes;
-    // Whoever could not be read as a whole is read again next time.
-    let is_whole = read.failed.is_none();
-    if let Some(why) = read.failed {
-        scanned.passed_over += 1;
-        state.notice(Notice::Unreadable { path: path.to_owned(), why });
-    }
-    files.note(state, number, path, is_whole.then_some(stamp))
+    Ok(Some(read))
 }
 
+/// An index that was lost is found again by reading all that is not in logs.
+fn forget_what_the_index_lost<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(), StateError> {
+    if state.has_index()? {
+        return Ok(());
+    }
+    let logged: BTreeSet<FileNo> = state.logs()?.into_iter().map(|log| log.file).collect();
+    let lost: Vec<FileNo> = files.iter().map(|mark| mark.number).filter(|number| !logged.contains(number)).collect();
+    lost.into_iter().try_for_each(|number| files.forget_scan(state, number))
+}
+
+/// Tells whether a change that comes later than `now` has another time than the last one. Kernels note times in ticks, of
+/// up to ten milliseconds. A time that is ahead is not come to again soon.
+fn is_settled(stamp: &Stamp, now: Timestamp) -> bool {
+    const TICKS: u128 = 20_000_000;
+    let nanoseconds = |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
+    [stamp.modified, stamp.changed].iter().all(|time| nanoseconds(now).abs_diff(nanoseconds(*time)) >= TICKS)
+}
+
+/// What came of reading a file.
 struct Read {
+    number: FileNo,
     logged: u64,
     bytes: u64,
     failed: Option<io::Error>,
@@ -230,7 +259,7 @@ fn read_into_log<S: Substrate>(
             }
             logged => logged?,
         };
-        Ok(Read { logged, bytes: blocks.read_bytes, failed: blocks.failed })
+        Ok(Read { number, logged, bytes: blocks.read_bytes, failed: blocks.failed })
     })
 }
 

@@ -1,42 +1,73 @@
 //! What became of the candidates meets the places that wait for them: both in order of their digests.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use onefold_sort::{Batch, Merge, Ordered, OrderedWriter};
 
 use super::PassError;
-use super::rows::{Promoted, Seen, Source, Target, entry_row};
+use super::rows::{Candidate, Promoted, Seen, Source, Target, entry_row};
+use crate::format::FileNo;
 use crate::format::entry::{Entry, Place};
 
-/// Writes down which places share with which slots; returns the entries that the index gets for the candidates, in order.
+/// Where the join puts what follows.
+pub(super) struct Sinks<'a, 't, 'e, 'c> {
+    /// Places that share with slots.
+    pub(super) targets: &'a mut Batch<'t>,
+    /// Entries that the index gets.
+    pub(super) entries: &'a mut Batch<'e>,
+    /// Where a candidate was overwritten, or could not be cloned, the next place of its content is one.
+    pub(super) candidates: &'a mut Batch<'c>,
+    /// Where this was the last try: files that are read again next time instead.
+    pub(super) given_up: Option<&'a mut BTreeSet<FileNo>>,
+    /// For the list that is returned.
+    pub(super) folder: &'a Path,
+    pub(super) memory_bytes: usize,
+}
+
+/// Writes down which places share with which slots, and what is tried again. Returns the places that wait for the new
+/// candidates, in order of their digests, and how many candidates there are.
 pub(super) fn join(
     promoted: Merge,
     mut others: Ordered,
-    targets: &mut Batch<'_>,
-    folder: &Path,
-    memory_bytes: usize,
-) -> Result<Ordered, PassError> {
-    let mut entries = OrderedWriter::new(folder, memory_bytes);
+    mut sinks: Sinks<'_, '_, '_, '_>,
+) -> Result<(Ordered, u64), PassError> {
+    let mut waiting = OrderedWriter::new(sinks.folder, sinks.memory_bytes);
+    let mut candidate_count = 0;
     let mut next = others.next().transpose()?.map(Seen::of);
     for row in promoted {
         let Promoted { digest, slot } = Promoted::of(row?);
-        if let Some(slot) = slot {
-            entries.push(entry_row(Entry { digest, place: Place::Shared(slot) }))?;
-        }
-        let mut is_entered = slot.is_some();
-        while let Some(other) = next.filter(|other| other.digest <= digest) {
-            let (file, block) = (other.file, other.block);
-            match slot.filter(|_| other.digest == digest) {
-                Some(slot) => targets.push(Target { file, block, source: Source::Slot(slot) }.row())?,
-                // The candidate was overwritten: one of the others takes its place, to be found next time.
-                None if !is_entered && other.digest == digest => {
-                    entries.push(entry_row(Entry { digest, place: Place::Unique(file, block) }))?;
-                    is_entered = true;
-                }
-                None => {}
-            }
+        let mut take = || -> Result<Option<Seen>, PassError> {
+            let Some(other) = next.filter(|other| other.digest == digest) else { return Ok(None) };
             next = others.next().transpose()?.map(Seen::of);
+            Ok(Some(other))
+        };
+        if let Some(slot) = slot {
+            sinks.entries.push(entry_row(Entry { digest, place: Place::Shared(slot) }))?;
+            while let Some(Seen { file, block, .. }) = take()? {
+                sinks.targets.push(Target { file, block, source: Source::Slot(slot) }.row())?;
+            }
+            continue;
+        }
+        let Some(Seen { file, block, .. }) = take()? else { continue };
+        let Some(second) = take()? else {
+            sinks.entries.push(entry_row(Entry { digest, place: Place::Unique(file, block) }))?;
+            continue;
+        };
+        if let Some(files) = &mut sinks.given_up {
+            sinks.entries.push(entry_row(Entry { digest, place: Place::Unique(file, block) }))?;
+            files.insert(second.file);
+            while let Some(other) = take()? {
+                files.insert(other.file);
+            }
+            continue;
+        }
+        candidate_count += 1;
+        sinks.candidates.push(Candidate { file, block, digest }.row())?;
+        waiting.push(second.row())?;
+        while let Some(other) = take()? {
+            waiting.push(other.row())?;
         }
     }
-    Ok(entries.finish()?)
+    Ok((waiting.finish()?, candidate_count))
 }

@@ -18,14 +18,14 @@ mod share;
 mod slots;
 mod written;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use onefold_block::substrate::{Access, Refusal, ShareError};
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
-use onefold_sort::{Batch, Ordered, Sorter};
+use onefold_sort::{Batch, Merge, Ordered, Row, Sorter};
 
 use self::images::Images;
 use self::plan::{Plan, Sinks, Sources, plan};
@@ -35,7 +35,7 @@ use self::written::WrittenRanges;
 use crate::extents::Extents;
 use crate::format::entry::Place;
 use crate::format::shard::{EntryCounts, ShardWriter};
-use crate::format::{FormatError, Slot};
+use crate::format::{FileNo, FormatError, Slot};
 use crate::state::arena::ArenaWriter;
 use crate::state::files::Files;
 use crate::state::locks::Subject;
@@ -44,6 +44,9 @@ use crate::state::{State, StateError};
 
 pub use self::plan::PlanCounts;
 pub use self::share::Shared;
+
+/// As many places of a content are tried as candidates. Whoever is overwritten that fast is left for another time.
+const PROMOTE_ROUNDS: u32 = 8;
 
 /// How a pass goes about it.
 pub struct PassOptions<'a> {
@@ -108,10 +111,15 @@ pub struct Trouble {
     pub is_full: bool,
     /// Blocks that were overwritten between their reading and their sharing.
     pub changed: u64,
+    /// Files of which something was left undone that may succeed another time: they are read again then.
+    again: BTreeSet<FileNo>,
 }
 
 impl Trouble {
-    fn note(&mut self, path: PathBuf, why: ShareError) {
+    fn note(&mut self, file: FileNo, path: PathBuf, why: ShareError) {
+        if !matches!(why, ShareError::Refused(_)) {
+            self.again.insert(file);
+        }
         match why {
             ShareError::Refused(refusal) => drop(self.refused.insert(path, refusal)),
             ShareError::Full => self.is_full = true,
@@ -147,15 +155,24 @@ pub enum PassError {
 ///
 /// # Errors
 /// As [`PassError`] says.
-pub fn pass<S: Substrate>(state: &State<'_, S>, files: &Files, options: &PassOptions<'_>) -> Result<Passed, PassError> {
+pub fn pass<S: Substrate>(
+    state: &State<'_, S>,
+    files: &mut Files,
+    options: &PassOptions<'_>,
+) -> Result<Passed, PassError> {
     let Some(_lock) = state.try_lock(&Subject::Index)? else { return Err(PassError::Busy) };
     let result = Pass { state, options, images: Images::new(state, files) }.run();
     if let Err(PassError::Index { generation, why }) = result {
         // Damaged in the middle: what lay there is found again, but only by reading everything.
         state.refuse_index(generation, FormatError::Damaged("its entries cannot be read"))?;
+        files.forget_scans(state)?;
         return Err(PassError::Index { generation, why });
     }
-    result
+    let passed = result?;
+    for number in &passed.trouble.again {
+        files.forget_scan(state, *number)?;
+    }
+    Ok(passed)
 }
 
 struct Pass<'a, 'b, S: Substrate> {
@@ -171,7 +188,7 @@ struct Arenas {
     wanted: SlotSet,
 }
 
-impl<S: Substrate> Pass<'_, '_, S> {
+impl<'b, S: Substrate> Pass<'_, 'b, S> {
     fn run(mut self) -> Result<Passed, PassError> {
         let mut passed = Passed::default();
         // Read, sorted, sorted again: three sorts are never at their most at once, two may be.
@@ -213,17 +230,15 @@ impl<S: Substrate> Pass<'_, '_, S> {
         }
 
         let mut arena = ArenaWriter::new(self.state);
-        let promoted = Sorter::new(self.options.temporary_folder);
-        let mut promoted_batch = promoted.batch(part);
-        let candidates = candidates.merged(vec![candidates_batch.finish()])?;
-        let trouble = &mut passed.trouble;
-        promote::promote(self.state, &self.images, &mut arena, candidates, &mut promoted_batch, trouble)?;
-        let promoted = promoted.merged(vec![promoted_batch.finish()])?;
-        let folder = self.options.temporary_folder;
-        let entered = join::join(promoted, others, &mut targets_batch, folder, part / 8)?;
+        let entered = Sorter::new(self.options.temporary_folder);
+        let mut entered_batch = entered.batch(part / 2);
+        let waiting = Waiting { candidates: candidates.merged(vec![candidates_batch.finish()])?, others };
+        self.promote(&mut arena, waiting, &mut targets_batch, &mut entered_batch, part / 2, &mut passed.trouble)?;
+        arena.sync()?;
         let targets = targets.merged(vec![targets_batch.finish()])?;
         passed.shared = share::share(self.state, &self.images, targets, self.options, &mut passed.trouble)?;
 
+        let entered = entered.merged(vec![entered_batch.finish()])?;
         let mut named = SlotSet::default();
         passed.index =
             self.state.publish_index(generation + 1, |writer| merge_entries(kept, entered, writer, &mut named))?;
@@ -237,6 +252,36 @@ impl<S: Substrate> Pass<'_, '_, S> {
             }
         }
         Ok(passed)
+    }
+
+    /// Has candidates put into the arena, and the next place of a content where that failed, until none is left.
+    fn promote(
+        &self,
+        arena: &mut ArenaWriter<'_, 'b, S>,
+        mut waiting: Waiting,
+        targets: &mut Batch<'_>,
+        entries: &mut Batch<'_>,
+        memory_bytes: usize,
+        trouble: &mut Trouble,
+    ) -> Result<(), PassError> {
+        let folder = self.options.temporary_folder;
+        for round in 1.. {
+            let promoted = Sorter::new(folder);
+            let mut promoted_batch = promoted.batch(memory_bytes);
+            promote::promote(self.state, &self.images, arena, waiting.candidates, &mut promoted_batch, trouble)?;
+            let promoted = promoted.merged(vec![promoted_batch.finish()])?;
+            let next = Sorter::new(folder);
+            let mut next_batch = next.batch(memory_bytes);
+            let is_last = trouble.is_full || round == PROMOTE_ROUNDS;
+            let given_up = is_last.then_some(&mut trouble.again);
+            let sinks = join::Sinks { targets, entries, candidates: &mut next_batch, given_up, folder, memory_bytes };
+            let (others, count) = join::join(promoted, waiting.others, sinks)?;
+            if count == 0 {
+                break;
+            }
+            waiting = Waiting { candidates: next.merged(vec![next_batch.finish()])?, others };
+        }
+        Ok(())
     }
 
     /// Reads the logs of all files that are this host's, or can be. Returns those that may go once the index is published.
@@ -271,8 +316,11 @@ impl<S: Substrate> Pass<'_, '_, S> {
             match read {
                 Ok(()) => done.push(log),
                 Err(LogError::Each(error)) => return Err(error.into()),
-                // What was read of it counts; the rest is found when the file is written or scanned again.
-                Err(LogError::Log(why)) => self.state.refuse_log(&log, why)?,
+                // What was read of it counts; the rest is found when the file is read again.
+                Err(LogError::Log(why)) => {
+                    passed.trouble.again.insert(file);
+                    self.state.refuse_log(&log, why)?;
+                }
             }
             passed.logs += 1;
         }
@@ -300,14 +348,21 @@ impl<S: Substrate> Pass<'_, '_, S> {
     }
 }
 
+/// What is to be put into the arena, and the places that wait for it.
+struct Waiting {
+    candidates: Merge,
+    others: Ordered,
+}
+
 /// Writes the entries of two lists, both in order of their digests, into a generation of the index.
 fn merge_entries<S: Substrate>(
     kept: Ordered,
-    entered: Ordered,
+    entered: Merge,
     writer: &mut ShardWriter<'_, S>,
     named: &mut SlotSet,
 ) -> io::Result<()> {
-    let [mut kept, mut entered] = [kept, entered].map(|rows| rows.map(|row| row.map(row_entry)).peekable());
+    let entry = |row: io::Result<Row>| row.map(row_entry);
+    let (mut kept, mut entered) = (kept.map(entry).peekable(), entered.map(entry).peekable());
     loop {
         let next = match (kept.peek(), entered.peek()) {
             (None, None) => return Ok(()),

@@ -61,7 +61,8 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         let Some(first) = run.first() else { return Ok(()) };
         if self.file.as_ref().is_none_or(|(number, _)| *number != first.file) {
             let opened = self.images.open(first.file, Access::Read);
-            let opened = opened.map_err(|why| self.trouble.note(self.images.path(first.file), ShareError::Io(why)));
+            let opened =
+                opened.map_err(|why| self.trouble.note(first.file, self.images.path(first.file), ShareError::Io(why)));
             self.file = Some((first.file, opened.ok()));
         }
         let mut left = run;
@@ -77,7 +78,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
                 Ok(slots) => slots,
                 Err(why) => {
                     if matches!(self.file, Some((_, Some(_)))) {
-                        self.trouble.note(self.images.path(next.file), why);
+                        self.trouble.note(next.file, self.images.path(next.file), why);
                     }
                     return self.give_up(left);
                 }
@@ -97,7 +98,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             None => Err(io::ErrorKind::NotFound.into()),
         };
         let count = count.unwrap_or_else(|why| {
-            self.trouble.note(self.images.path(run[0].file), ShareError::Io(why));
+            self.trouble.note(run[0].file, self.images.path(run[0].file), ShareError::Io(why));
             0
         });
         bytes.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
@@ -107,7 +108,10 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         for (at, candidate) in run.iter().enumerate() {
             let is_it = fingerprints.get(at).is_some_and(|found| Digest::of(*found) == candidate.digest);
             let slot = Slot::from_number(first.number() + at as u64).filter(|_| is_it);
-            self.trouble.changed += u64::from(!is_it);
+            if !is_it {
+                self.trouble.changed += 1;
+                self.trouble.again.insert(candidate.file);
+            }
             self.promoted.push(Promoted { digest: candidate.digest, slot }.row())?;
         }
         Ok(())

@@ -81,6 +81,7 @@ pub(super) fn share<S: Substrate>(
     if let Some(run) = run {
         sharer.share_run(run)?;
     }
+    sharer.leave_file();
     Ok(sharer.shared)
 }
 
@@ -148,8 +149,10 @@ enum Stretch {
 impl<S: Substrate> Sharer<'_, '_, S> {
     fn share_run(&mut self, run: Run) -> Result<(), PassError> {
         if self.file.as_ref().is_none_or(|(number, _)| *number != run.file) {
+            self.leave_file();
             let opened = self.images.open(run.file, Access::Write);
-            let opened = opened.map_err(|why| self.trouble.note(self.images.path(run.file), ShareError::Io(why)));
+            let opened =
+                opened.map_err(|why| self.trouble.note(run.file, self.images.path(run.file), ShareError::Io(why)));
             self.file = Some((run.file, opened.ok().map(|file| (file, Extents::new()))));
         }
         if let Source::Slot(slot) = run.source {
@@ -173,11 +176,12 @@ impl<S: Substrate> Sharer<'_, '_, S> {
                     count
                 }
                 Ok(None) => {
+                    // It could not be opened, or refuses: that was noted then. Or its arena file is gone.
                     self.shared.refused += rest.count * BLOCK_BYTES_U64;
                     rest.count
                 }
                 Err(why) => {
-                    self.trouble.note(self.images.path(run.file), ShareError::Io(why));
+                    self.trouble.note(run.file, self.images.path(run.file), ShareError::Io(why));
                     self.shared.refused += rest.count * BLOCK_BYTES_U64;
                     rest.count
                 }
@@ -189,6 +193,14 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             return Err(StateError::Interrupted.into());
         }
         Ok(())
+    }
+
+    /// Makes what a file shares durable before the index says so: lost, it would be shared no more.
+    fn leave_file(&mut self) {
+        let Some((number, Some((file, _)))) = self.file.take() else { return };
+        if let Err(why) = self.state.substrate().sync(&file) {
+            self.trouble.note(number, self.images.path(number), ShareError::Io(why));
+        }
     }
 
     fn load_arena(&mut self, number: u32) -> Result<(), PassError> {
@@ -249,7 +261,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             if let Err(why) = self.share_part(part) {
                 self.shared.refused += (run.count - at + part.count) * BLOCK_BYTES_U64;
                 let is_for_good = matches!(why, ShareError::Refused(_));
-                self.trouble.note(self.images.path(run.file), why);
+                self.trouble.note(run.file, self.images.path(run.file), why);
                 if is_for_good {
                     // The same answer would come for each of its blocks.
                     self.file = Some((run.file, None));
@@ -295,6 +307,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             at += count;
             if !is_equal {
                 self.shared.differed += length;
+                self.trouble.again.insert(part.file);
                 continue;
             }
             let before = Self::unshared_bytes(substrate, file, map, offset + from, length);
@@ -305,7 +318,10 @@ impl<S: Substrate> Sharer<'_, '_, S> {
                     self.shared.freed += before;
                     self.shared.zeros += if part.source == Source::Zeros { length } else { 0 };
                 }
-                Compared::Differ => self.shared.differed += length,
+                Compared::Differ => {
+                    self.shared.differed += length;
+                    self.trouble.again.insert(part.file);
+                }
             }
         }
         Ok(())

@@ -60,7 +60,8 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
             self.files.push(Self::choose(self.state)?);
         }
         let filling = self.files.last_mut().expect("one with room was pushed");
-        let count = count.min(Slot::IN_FILE - filling.next);
+        let at_once = (substrate.abilities().share_bytes_max / BLOCK_BYTES_U64).max(1);
+        let count = count.min(Slot::IN_FILE - filling.next).min(at_once);
         let into = At { file: &filling.file, offset: filling.next * BLOCK_BYTES_U64 };
         if let Err(error) = substrate.clone_range(source, into, count * BLOCK_BYTES_U64) {
             // Whatever part was cloned is not named by any entry.
@@ -70,6 +71,18 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
         let first = Slot::new(filling.number, filling.next).expect("within a file whose number was checked");
         filling.next += count;
         Ok(Ok(SlotRun { first, count }))
+    }
+
+    /// Makes all slots durable: an entry that outlives its slot would only be in the way.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn sync(&self) -> Result<(), StateError> {
+        for filling in &self.files {
+            let path = arena_path::<S>(filling.number);
+            self.state.substrate().sync(&filling.file).map_err(StateError::at(&path))?;
+        }
+        Ok(())
     }
 
     /// Returns one of the files that were filled, by its number.

@@ -107,6 +107,24 @@ impl Files {
         Ok(())
     }
 
+    /// Takes note that a file must be read again, whether it changes or not.
+    ///
+    /// # Errors
+    /// As [`Files::note`].
+    pub fn forget_scan<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<(), StateError> {
+        let Some(path) = self.by_number.get(&number).map(|mark| mark.path.clone()) else { return Ok(()) };
+        self.note(state, number, &path, None)
+    }
+
+    /// Takes note that all files must be read again.
+    ///
+    /// # Errors
+    /// As [`Files::note`].
+    pub fn forget_scans<S: Substrate>(&mut self, state: &State<'_, S>) -> Result<(), StateError> {
+        let numbers: Vec<FileNo> = self.by_number.keys().copied().collect();
+        numbers.into_iter().try_for_each(|number| self.forget_scan(state, number))
+    }
+
     fn insert(&mut self, mark: Mark) {
         // Two hosts that saw a file at the same moment gave it two numbers: the lower one is used from then on.
         let number = self.by_handle.entry(mark.handle.clone()).or_insert(mark.number);

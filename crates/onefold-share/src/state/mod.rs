@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::substrate::{Access, ListedKind};
-use onefold_block::{FingerprintKey, Random, Substrate};
+use onefold_block::{FingerprintKey, Random, Substrate, Timestamp};
 
 use crate::format::FormatError;
 use crate::format::identity::Identity;
@@ -306,6 +306,14 @@ impl<'a, S: Substrate> State<'a, S> {
 }
 
 impl<S: Substrate> State<'_, S> {
+    /// Returns what the file system takes for now: what it would note as the time of a change.
+    pub(crate) fn now(&self) -> Result<Timestamp, StateError> {
+        let (file, scratch) = self.new_scratch()?;
+        let stat = self.substrate.stat(&file).map_err(StateError::at(&scratch.path));
+        self.remove(&scratch.path)?;
+        stat.map(|stat| stat.modified)
+    }
+
     /// Returns a file that is one hole of `length` bytes, to share zeros with. It has no name.
     pub(crate) fn zeros(&self, length: u64) -> Result<S::File, StateError> {
         let (file, scratch) = self.new_scratch()?;

@@ -89,6 +89,14 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(written)
     }
 
+    /// Tells whether there is an index.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn has_index(&self) -> Result<bool, StateError> {
+        Ok(!self.generations()?.is_empty())
+    }
+
     fn generations(&self) -> Result<Vec<u64>, StateError> {
         let names = self.names(FOLDER)?;
         Ok(names.iter().filter_map(|name| name.strip_prefix(WHOLE)?.strip_prefix('.')?.parse().ok()).collect())

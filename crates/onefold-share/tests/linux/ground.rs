@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use onefold_block::BLOCK_BYTES;
@@ -68,7 +69,10 @@ impl Place {
         let (image, mount_point) = (self.path().join(format!("{name}.img")), self.path().join(name));
         File::create(&image).unwrap().set_len(recipe.device_bytes).unwrap();
         let mut make = Command::new(recipe.mkfs[0]);
-        match make.args(&recipe.mkfs[1..]).arg(&image).output() {
+        let starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+        let made = make.args(&recipe.mkfs[1..]).arg(&image).output();
+        drop(starting);
+        match made {
             Err(error) => return skip(&format!("cannot run {}: {error}", recipe.mkfs[0])),
             Ok(output) => assert!(output.status.success(), "{make:?}: {}", String::from_utf8_lossy(&output.stderr)),
         }
@@ -196,9 +200,14 @@ pub(crate) fn random_blocks(seed: u64, blocks: usize) -> Vec<u8> {
     bytes
 }
 
+/// Held for writing while a program is started: until the child runs it, the child has all descriptors of this process, and
+/// with them its locks. Who relies on a lock's coming free holds it for reading.
+pub(crate) static STARTING: RwLock<()> = RwLock::new(());
+
 /// Runs a program; its word when it fails.
 pub(crate) fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Result<(), String> {
     let mut command = Command::new(program);
+    let _starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
     match command.args(arguments).output() {
         Err(error) => Err(format!("cannot run {program}: {error}")),
         Ok(output) if output.status.success() => Ok(()),

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::PoisonError;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::substrate::{Access, Compared, Listed, ListedKind, Refusal, ShareError, Substrate, SubstrateKind};
@@ -13,7 +14,7 @@ use onefold_share::linux::LinuxFile;
 use rustix::io::Errno;
 use rustix::process::Uid;
 
-use crate::ground::{BTRFS, Ground, K, Recipe, XFS, on, on_each, random_blocks, run, skip, soon};
+use crate::ground::{BTRFS, Ground, K, Recipe, STARTING, XFS, on, on_each, random_blocks, run, skip, soon};
 
 fn kind<T>(outcome: io::Result<T>) -> ErrorKind {
     outcome.err().unwrap().kind()
@@ -229,7 +230,10 @@ fn nobodys_lease_makes_an_opening_wait() {
         drop(ground.file("leased", b""));
         let mut python = Command::new("python3");
         python.args(["-c", LEASE]).arg(ground.root.join("leased")).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let Ok(mut owner) = python.spawn() else { return skip("there is no python3").unwrap_or_default() };
+        let starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+        let spawned = python.spawn();
+        drop(starting);
+        let Ok(mut owner) = spawned else { return skip("there is no python3").unwrap_or_default() };
         assert_eq!(owner.stdout.as_mut().unwrap().read(&mut [0]).unwrap(), 1, "the lease is not taken");
         for access in [Access::Read, Access::Write] {
             assert_eq!(kind(open(ground, "leased", access)), ErrorKind::WouldBlock);

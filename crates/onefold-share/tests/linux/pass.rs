@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::files::Files;
 use onefold_share::state::{FOLDER, State};
 
-use crate::ground::{BTRFS, Ground, K, MIB, XFS, on, on_each, random_blocks};
+use crate::ground::{BTRFS, Ground, K, MIB, STARTING, XFS, on, on_each, random_blocks};
 
 /// What a run did.
 #[derive(Debug)]
@@ -38,6 +39,7 @@ struct How {
 const USUAL: How = How { memory_bytes: 32 << 20, min_run_bytes: K, is_dry_run: false };
 
 fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<Run, PassError> {
+    let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let notices = RefCell::new(Vec::new());
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     let state = State::open(substrate, &SystemRandom, &notice)?;
@@ -58,7 +60,7 @@ fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<R
         is_dry_run: how.is_dry_run,
         progress: &|_| ControlFlow::Continue(()),
     };
-    let passed = pass(&state, &files, &options)?;
+    let passed = pass(&state, &mut files, &options)?;
     Ok(Run { scanned, passed, notices: notices.take() })
 }
 
@@ -321,6 +323,8 @@ fn a_dry_run_shares_nothing_and_is_taken_up() {
         let content = random_blocks(19, 128);
         ground.file("a", &content);
         ground.file("b", &content);
+        // Whoever changed a moment ago is read again.
+        ground.settled_room();
         let found = try_run(&ground.substrate, How { is_dry_run: true, ..USUAL }, &|| {}).unwrap();
         assert_eq!((found.passed.planned.targets, found.passed.shared.now), (128, 0), "{found:?}");
         let found = run(ground);
@@ -374,6 +378,15 @@ fn a_full_file_system_loses_nothing() {
     }
 }
 
+/// Ends what others do when it goes.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A guest overwrites blocks with contents that other places have, too, and compares all it reads.
 #[test]
 fn guests_that_write_all_the_time_read_what_they_wrote() {
@@ -415,6 +428,8 @@ fn guests_that_write_all_the_time_read_what_they_wrote() {
                     })
                 })
                 .collect();
+            // A failed run ends the test, not only itself.
+            let _ends = Ends(&is_over);
             let started = Instant::now();
             let (mut runs, mut shared) = (0, 0);
             while started.elapsed() < Duration::from_secs(3) {

@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
             PassProgress::Sharing { bytes } => meter.show_bytes(bytes, all.get().max(bytes)),
         },
     };
-    let passed = pass(&state, &files, &pass_options);
+    let passed = pass(&state, &mut files, &pass_options);
     meter.finish();
     let passed = passed.map_err(|error| pass_failure(&error))?;
 

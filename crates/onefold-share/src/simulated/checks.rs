@@ -1,0 +1,271 @@
+//! The invariants.
+//!
+//! 1. Every file reads exactly as its reference copy, and every name of an image leads to it.
+//! 2. Every block's count is the number of places that refer to it.
+//! 3. Free blocks and used ones add up to all.
+//! 4. A call that was to change only sharing changed no content.
+//! 5. A block that several places refer to never changes.
+//!
+//! After every step they are looked at where the step changed something ([`World::verify`]), from notes of their own about
+//! who refers to what; now and then everywhere, from nothing but the maps ([`World::check_all`]).
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::rc::Rc;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::zero::is_zero;
+
+use super::blocks::PhysicalNo;
+use super::content::{Content, reads_same};
+use super::files::FileNo;
+use super::names::{Entry, FolderNo, Name};
+use super::outcome::Census;
+use super::world::World;
+
+/// Something that a step changed.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// A place in a file became another block.
+    Mapped { file: FileNo, index: u64, before: Option<PhysicalNo>, content: Option<Content>, after: Option<PhysicalNo> },
+    /// A block holds something else.
+    Filled { block: PhysicalNo, before: Content },
+    /// A file's length.
+    Length(FileNo),
+    /// What a name leads to.
+    Named(FolderNo, Name),
+}
+
+/// What a step may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allowed {
+    /// Anything that its kind of call may.
+    Content,
+    /// Only which blocks are shared.
+    Sharing,
+}
+
+/// Who refers to a block. The sum of the places is enough to know the only one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    count: u32,
+    sum: u64,
+}
+
+const INDEX_BITS: u32 = 40;
+
+fn place(file: FileNo, index: u64) -> u64 {
+    u64::from(file.0) << INDEX_BITS | index
+}
+
+/// The checks' own notes.
+#[derive(Debug, Default)]
+pub(super) struct Checker {
+    places: Vec<Places>,
+    used: u32,
+}
+
+impl Checker {
+    fn add(&mut self, block: PhysicalNo, place: u64) {
+        if self.places.len() <= block.index() {
+            self.places.resize(block.index() + 1, Places::default());
+        }
+        let places = &mut self.places[block.index()];
+        places.count += 1;
+        places.sum = places.sum.wrapping_add(place);
+        self.used += u32::from(places.count == 1);
+    }
+
+    fn remove(&mut self, block: PhysicalNo, place: u64) {
+        let places = &mut self.places[block.index()];
+        places.count -= 1;
+        places.sum = places.sum.wrapping_sub(place);
+        self.used -= u32::from(places.count == 0);
+    }
+
+    fn count(&self, block: PhysicalNo) -> u32 {
+        self.places.get(block.index()).map_or(0, |places| places.count)
+    }
+
+    /// Returns the place that alone refers to a block.
+    fn only_place(&self, block: PhysicalNo) -> Option<(FileNo, u64)> {
+        let Places { count, sum } = self.places.get(block.index()).copied().unwrap_or_default();
+        let file = u32::try_from(sum >> INDEX_BITS).ok().map(FileNo);
+        file.filter(|_| count == 1).map(|file| (file, sum & ((1 << INDEX_BITS) - 1)))
+    }
+}
+
+impl World {
+    /// Looks at the invariants wherever the step changed something.
+    pub(super) fn verify(&mut self, allowed: Allowed) {
+        if self.changes.is_empty() {
+            return;
+        }
+        let mut changes = std::mem::take(&mut self.changes);
+        for change in &changes {
+            if let Change::Mapped { file, index, before, after, .. } = change {
+                if let Some(block) = before {
+                    self.checker.remove(*block, place(*file, *index));
+                }
+                if let Some(block) = after {
+                    self.checker.add(*block, place(*file, *index));
+                }
+            }
+        }
+        let problem = changes.iter().find_map(|change| self.problem(change, allowed));
+        changes.clear();
+        self.changes = changes;
+        let problem = problem.or_else(|| {
+            (self.checker.used != self.blocks.used())
+                .then(|| format!("{} blocks are used, {} are referred to", self.blocks.used(), self.checker.used))
+        });
+        if let Some(problem) = problem {
+            self.violated(problem);
+        }
+    }
+
+    /// Returns what a change made wrong.
+    fn problem(&self, change: &Change, allowed: Allowed) -> Option<String> {
+        match change {
+            Change::Mapped { file, index, before, content, after } => {
+                let blocks = [*before, *after];
+                blocks.into_iter().flatten().find_map(|block| self.count_problem(block)).or_else(|| {
+                    self.files.find(*file)?;
+                    let is_changed = !reads_same(content.as_ref(), self.content_at(*file, *index));
+                    if allowed == Allowed::Sharing && is_changed {
+                        return Some(format!("sharing changed {}, block {index}", self.names.path_of(*file)));
+                    }
+                    self.content_problem(*file, *index)
+                })
+            }
+            Change::Filled { block, before } => {
+                if allowed == Allowed::Sharing && !reads_same(Some(before), Some(self.blocks.content(*block))) {
+                    return Some(format!("sharing changed the device's block {}", block.0));
+                }
+                match self.checker.only_place(*block) {
+                    Some((file, index)) => self.content_problem(file, index),
+                    None if self.checker.count(*block) == 0 => None,
+                    None => Some(format!("the device's block {} was changed, and several refer to it", block.0)),
+                }
+            }
+            Change::Length(file) => {
+                let length = self.files.find(*file)?.length;
+                let expected = self.reference.length(*file);
+                (length != expected)
+                    .then(|| format!("{} has {length} bytes, not {expected}", self.names.path_of(*file)))
+            }
+            Change::Named(folder, name) => self.name_problem(*folder, name),
+        }
+    }
+
+    fn count_problem(&self, block: PhysicalNo) -> Option<String> {
+        let (count, places) = (self.blocks.count(block), self.checker.count(block));
+        (count != places)
+            .then(|| format!("the device's block {} has count {count}, {places} places refer to it", block.0))
+    }
+
+    fn content_problem(&self, file: FileNo, index: u64) -> Option<String> {
+        let is_right = reads_same(self.content_at(file, index), self.reference.get(file, index));
+        (!is_right).then(|| format!("{}, block {index}, differs from its reference copy", self.names.path_of(file)))
+    }
+
+    fn name_problem(&self, folder: FolderNo, name: &Name) -> Option<String> {
+        let expected = Entry::File(self.reference.name(folder, name)?);
+        (self.names.get(folder, name) != Some(expected))
+            .then(|| format!("the name {} of an image leads elsewhere", String::from_utf8_lossy(name)))
+    }
+
+    /// Looks at all invariants everywhere.
+    pub(super) fn check_all(&mut self) -> Result<(), String> {
+        self.counters.full_checks += 1;
+        if let Some(problem) = &self.violation {
+            return Err(problem.clone());
+        }
+        let mut places = vec![0u32; self.blocks.len()];
+        let mut files = 0;
+        for (no, file) in self.files.all() {
+            files += 1;
+            for (index, &block) in file.map.iter_from(0) {
+                places[block.index()] += 1;
+                if index >= file.block_count() {
+                    return Err(format!("{} has block {index} behind its end", self.names.path_of(no)));
+                }
+            }
+            self.check_content(no, file.length)?;
+        }
+        self.blocks.check(&places)?;
+        if self.reference.file_count() != files {
+            return Err(format!("{files} files, {} reference copies", self.reference.file_count()));
+        }
+        if let Some((number, _)) = places
+            .iter()
+            .zip(0..)
+            .map(|(count, number)| (number, *count))
+            .find(|(number, count)| self.checker.count(PhysicalNo(*number)) != *count)
+        {
+            return Err(format!("a change of who refers to the device's block {number} was not noted"));
+        }
+        self.check_names()
+    }
+
+    fn check_content(&self, no: FileNo, length: u64) -> Result<(), String> {
+        if length != self.reference.length(no) {
+            return Err(format!("{} has {length} bytes, not {}", self.names.path_of(no), self.reference.length(no)));
+        }
+        let here = self.files.get(no).map.iter_from(0).map(|(index, _)| index);
+        let there = self.reference.blocks(no).map(|(index, _)| index);
+        here.chain(there).find_map(|index| self.content_problem(no, index)).map_or(Ok(()), Err)?;
+        let within = usize::try_from(length % BLOCK_BYTES_U64).expect("below a block's length");
+        match self.content_at(no, length / BLOCK_BYTES_U64) {
+            Some(tail) if !is_zero(&tail[within..]) => {
+                Err(format!("{} has bytes behind its end", self.names.path_of(no)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_names(&self) -> Result<(), String> {
+        let mut counts = BTreeMap::new();
+        for (_, _, entry) in self.names.all() {
+            if let Entry::File(no) = entry {
+                *counts.entry(no).or_insert(0) += 1;
+            }
+        }
+        for (no, file) in self.files.all() {
+            let names = counts.remove(&no).unwrap_or(0);
+            if file.names != names {
+                return Err(format!("{names} names lead to {}, it counts {}", self.names.path_of(no), file.names));
+            }
+        }
+        if let Some((no, _)) = counts.first_key_value() {
+            return Err(format!("{} is a name of no file", self.names.path_of(*no)));
+        }
+        self.reference.names().find_map(|(folder, name, _)| self.name_problem(folder, name)).map_or(Ok(()), Err)
+    }
+
+    /// Counts what images hold and take.
+    pub(super) fn census(&self) -> Census {
+        let images: BTreeSet<FileNo> = self.reference.names().map(|(_, _, no)| no).collect();
+        let (used, total) = (u64::from(self.blocks.used()), u64::from(self.blocks.limit()));
+        let mut census = Census { images: images.len() as u64, used, total, ..Census::default() };
+        // Most blocks hold one of few contents, by reference.
+        let mut zeros = BTreeMap::new();
+        let mut physical = BTreeSet::new();
+        for no in images {
+            let file = self.files.get(no);
+            let whole = file.length / BLOCK_BYTES_U64;
+            for (_, &block) in file.map.iter_from(0).take_while(|(index, _)| *index < whole) {
+                let content = self.blocks.content(block);
+                let is_zero = *zeros.entry(Rc::as_ptr(content)).or_insert_with(|| is_zero(&content[..]));
+                census.image_blocks += u64::from(!is_zero);
+                census.zero_blocks += u64::from(is_zero);
+                if !is_zero {
+                    physical.insert(block);
+                }
+            }
+        }
+        census.physical = physical.len() as u64;
+        let contents: HashSet<&[u8]> = physical.iter().map(|block| &self.blocks.content(*block)[..]).collect();
+        census.distinct = contents.len() as u64;
+        census
+    }
+}

@@ -1,0 +1,226 @@
+//! Reading and writing files.
+
+use std::io;
+
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use rustix::io::Errno;
+
+use super::blocks::PhysicalNo;
+use super::checks::Change;
+use super::content::{Content, cut, merged};
+use super::files::{FileNo, pieces};
+use super::names::{Entry, FolderNo, Name};
+use super::options::Mistake;
+use super::world::{Actor, World};
+
+/// Bytes past which no file goes, so that offsets can be reckoned with: 2^52.
+const FILE_BYTES_MAX: u64 = 1 << 52;
+
+impl World {
+    /// Reads from an offset on; returns how much there was.
+    pub(super) fn read(&self, no: FileNo, offset: u64, into: &mut [u8]) -> usize {
+        let file = self.files.get(no);
+        let left = file.length.saturating_sub(offset);
+        let length = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
+        let mut done = 0;
+        for (index, within, count) in pieces(offset, length) {
+            let into = &mut into[done..done + count];
+            match self.content_at(no, index) {
+                Some(content) => into.copy_from_slice(&content[within..within + count]),
+                None => into.fill(0),
+            }
+            done += count;
+        }
+        length
+    }
+
+    /// Returns what a block of a file holds; none is a hole.
+    pub(super) fn content_at(&self, no: FileNo, index: u64) -> Option<&Content> {
+        self.files.get(no).block(index).map(|block| self.blocks.content(block))
+    }
+
+    /// Writes bytes. When there is no room for all of them, the first ones are written.
+    pub(super) fn write(&mut self, actor: Actor, no: FileNo, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(Errno::FBIG.into());
+        }
+        let mut done = 0;
+        for (index, within, count) in pieces(offset, bytes.len()) {
+            let piece = &bytes[done..done + count];
+            let content = merged(self.content_at(no, index).filter(|_| count < BLOCK_BYTES), within, piece);
+            self.put_block(actor, no, index, Some(content.clone()))?;
+            self.lengthen(actor, no, offset + (done + count) as u64);
+            if self.is_followed(actor, no) {
+                self.reference.write(no, index, within, piece, &content);
+            }
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// Writes one whole block, or makes it a hole, as writers do.
+    pub(super) fn write_block(
+        &mut self,
+        actor: Actor,
+        no: FileNo,
+        index: u64,
+        content: Option<Content>,
+    ) -> io::Result<()> {
+        let is_data = content.is_some();
+        self.put_block(actor, no, index, content.clone())?;
+        if is_data {
+            self.lengthen(actor, no, (index + 1) * BLOCK_BYTES_U64);
+        }
+        if self.is_followed(actor, no) {
+            self.reference.set(no, index, content);
+        }
+        Ok(())
+    }
+
+    /// Sets the length. What is beyond is dropped; what is new is a hole.
+    pub(super) fn set_length(&mut self, actor: Actor, no: FileNo, length: u64) -> io::Result<()> {
+        if length > FILE_BYTES_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        self.take_over(actor.host(), no);
+        let before = self.files.get(no).length;
+        if length < before {
+            self.cut_tail(actor, no, length)?;
+            let first = length.div_ceil(BLOCK_BYTES_U64);
+            let dropped: Vec<u64> = self.files.get(no).map.indices_from(first);
+            for index in dropped {
+                self.note_durable(no, index);
+                self.remap(no, index, None);
+            }
+        }
+        self.change_length(actor, no, length);
+        if self.is_followed(actor, no) {
+            self.reference.set_length(no, length);
+        }
+        Ok(())
+    }
+
+    /// Makes the block that a new length ends in zeros from there on.
+    fn cut_tail(&mut self, actor: Actor, no: FileNo, length: u64) -> io::Result<()> {
+        let within = usize::try_from(length % BLOCK_BYTES_U64).expect("below a block's length");
+        let index = length / BLOCK_BYTES_U64;
+        match self.content_at(no, index) {
+            Some(content) if within > 0 => {
+                let content = cut(content, within);
+                self.put_block(actor, no, index, Some(content))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a range of bytes a hole; its ends, where they are within blocks, zeros.
+    pub(super) fn punch(&mut self, actor: Actor, no: FileNo, offset: u64, length: u64) -> io::Result<()> {
+        let end = offset.saturating_add(length).min(self.files.get(no).length);
+        if offset >= end {
+            return Ok(());
+        }
+        let whole = offset.div_ceil(BLOCK_BYTES_U64)..end / BLOCK_BYTES_U64;
+        if whole.is_empty() {
+            let count = usize::try_from(end - offset).expect("less than two blocks");
+            return self.write(actor, no, offset, &vec![0; count]);
+        }
+        let count = |bytes: u64| usize::try_from(bytes).expect("less than a block");
+        self.write(actor, no, offset, &vec![0; count(whole.start * BLOCK_BYTES_U64 - offset)])?;
+        self.write(actor, no, whole.end * BLOCK_BYTES_U64, &vec![0; count(end - whole.end * BLOCK_BYTES_U64)])?;
+        let mapped = self.files.get(no).map.iter_from(whole.start).map(|(index, _)| index);
+        let mapped: Vec<u64> = mapped.take_while(|index| *index < whole.end).collect();
+        for index in mapped {
+            self.write_block(actor, no, index, None)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a block of a file hold something: in place where nobody else refers to it and the file system does so.
+    pub(super) fn put_block(
+        &mut self,
+        actor: Actor,
+        no: FileNo,
+        index: u64,
+        content: Option<Content>,
+    ) -> io::Result<()> {
+        self.take_over(actor.host(), no);
+        self.mark_unsynced(actor.host(), no);
+        self.note_durable(no, index);
+        self.replace_block(no, index, content)?;
+        self.touch(actor.host(), no);
+        Ok(())
+    }
+
+    /// Makes a block of a file hold something, for whatever reason.
+    pub(super) fn replace_block(&mut self, no: FileNo, index: u64, content: Option<Content>) -> io::Result<()> {
+        let Some(content) = content else {
+            self.remap(no, index, None);
+            return Ok(());
+        };
+        let present = self.files.get(no).block(index);
+        if let Some(block) = present {
+            let is_alone = self.blocks.count(block) == 1;
+            let is_mistaken = self.options.mistake == Some(Mistake::SharedBlockOverwritten);
+            if (is_alone && self.options.habits.overwrites_in_place) || (!is_alone && is_mistaken) {
+                self.fill(block, content);
+                return Ok(());
+            }
+        }
+        // Behind the block before it, if that is free: what is written in sequence is one extent.
+        let wanted = index.checked_sub(1).and_then(|before| self.files.get(no).block(before));
+        let wanted = wanted.map(|block| PhysicalNo(block.0 + 1));
+        let block = match self.blocks.allocate(wanted, content.clone()) {
+            Ok(block) => block,
+            // What was removed holds its blocks until the removal is durable: now is the time.
+            Err(_) if self.settle_all_names() => self.blocks.allocate(wanted, content)?,
+            Err(error) => return Err(error),
+        };
+        self.remap(no, index, Some(block));
+        Ok(())
+    }
+
+    /// Makes a file at least so long.
+    pub(super) fn lengthen(&mut self, actor: Actor, no: FileNo, length: u64) {
+        if length > self.files.get(no).length {
+            self.change_length(actor, no, length);
+            if self.is_followed(actor, no) {
+                self.reference.set_length(no, length);
+            }
+        }
+    }
+
+    fn change_length(&mut self, actor: Actor, no: FileNo, length: u64) {
+        let file = self.files.get_mut(no);
+        let before = std::mem::replace(&mut file.length, length);
+        file.unsynced.length.get_or_insert(before);
+        self.mark_unsynced(actor.host(), no);
+        self.touch(actor.host(), no);
+        self.changes.push(Change::Length(no));
+    }
+
+    /// Tells whether a change is one that the reference copy follows: an engine's of an image is not.
+    pub(super) fn is_followed(&self, actor: Actor, no: FileNo) -> bool {
+        matches!(actor, Actor::Writer(_)) || !self.files.get(no).is_image
+    }
+
+    /// Makes a file. Nothing leads to it yet.
+    pub(super) fn add_file(&mut self, actor: Actor) -> FileNo {
+        let no = self.files.add();
+        self.files.get_mut(no).is_image = matches!(actor, Actor::Writer(_));
+        self.reference.add(no);
+        self.touch(actor.host(), no);
+        self.files.get_mut(no).unsynced.modified = self.files.get(no).modified;
+        no
+    }
+
+    /// Makes an empty file with a name.
+    pub(super) fn create_file(&mut self, actor: Actor, folder: FolderNo, name: &Name) -> io::Result<FileNo> {
+        self.settle_names(actor.host(), folder);
+        if self.names.get(folder, name).is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let no = self.add_file(actor);
+        self.change_names(actor, vec![(folder, name.clone(), Some(Entry::File(no)))]);
+        Ok(no)
+    }
+}

@@ -1,0 +1,171 @@
+//! A host's mount: its open files, and the step before each of its calls.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use corosensei::Yielder;
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::substrate::{Abilities, Access, SubstrateKind};
+
+use super::checks::Allowed;
+use super::clock::SimulatedClock;
+use super::files::FileNo;
+use super::host::{HostNo, OpenNo, SeenWrite};
+use super::world::World;
+
+/// After how many failed calls a crashed host is not waited for any more.
+const DEAD_CALLS_MAX: u32 = 1000;
+
+/// A mount, as long as its host does not crash.
+pub(super) struct Mount {
+    world: Rc<RefCell<World>>,
+    pub(super) host: HostNo,
+    incarnation: u32,
+    clock: Arc<SimulatedClock>,
+    pub(super) abilities: Abilities,
+    dead_calls: Cell<u32>,
+}
+
+impl Mount {
+    pub(super) fn new(world: &Rc<RefCell<World>>, host: HostNo, clock: Arc<SimulatedClock>) -> Mount {
+        let borrowed = world.borrow();
+        let habits = borrowed.options.habits;
+        let abilities = Abilities {
+            kind: SubstrateKind::Simulated,
+            block_bytes: 4096,
+            share_bytes_max: u64::from(habits.share_blocks_max) * BLOCK_BYTES_U64,
+            tells_last_reference: habits.tells_last_reference,
+            frees_whole_extents: habits.frees_whole_extents,
+            is_clustered: borrowed.options.hosts > 1,
+        };
+        let incarnation = borrowed.machine(host).incarnation;
+        Mount { world: Rc::clone(world), host, incarnation, clock, abilities, dead_calls: Cell::new(0) }
+    }
+
+    fn is_alive(&self) -> bool {
+        self.world.borrow().machine(self.host).incarnation == self.incarnation
+    }
+}
+
+/// The simulated file system, as one incarnation of a host has it mounted.
+#[derive(Clone)]
+pub struct SimulatedSubstrate<'run> {
+    pub(super) mount: Rc<Mount>,
+    /// The way to the scheduler; none where somebody looks on from outside.
+    yielder: Option<&'run Yielder<(), ()>>,
+}
+
+impl fmt::Debug for SimulatedSubstrate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimulatedSubstrate({}, incarnation {})", self.mount.host, self.mount.incarnation)
+    }
+}
+
+/// An open file of the simulated file system.
+pub struct SimulatedFile<'run> {
+    substrate: SimulatedSubstrate<'run>,
+    pub(super) open: OpenNo,
+    pub(super) no: FileNo,
+    pub(super) access: Access,
+}
+
+impl fmt::Debug for SimulatedFile<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimulatedFile({}, #{})", self.substrate.mount.host, self.no.0)
+    }
+}
+
+impl Drop for SimulatedFile<'_> {
+    fn drop(&mut self) {
+        let mount = &self.substrate.mount;
+        // A host that slept holds its locks until it has slept. One that is being torn down does not wait for it.
+        if mount.is_alive() && mount.clock.asleep_until().is_some() && !std::thread::panicking() {
+            self.substrate.wait();
+        }
+        if mount.is_alive() {
+            let mut world = mount.world.borrow_mut();
+            world.close(mount.host, self.open);
+            world.verify(Allowed::Content);
+        }
+    }
+}
+
+impl<'run> SimulatedSubstrate<'run> {
+    pub(super) fn new(mount: Mount, yielder: Option<&'run Yielder<(), ()>>) -> SimulatedSubstrate<'run> {
+        SimulatedSubstrate { mount: Rc::new(mount), yielder }
+    }
+
+    pub(super) fn take_writes(&self) -> Vec<SeenWrite> {
+        let mut world = self.mount.world.borrow_mut();
+        let machine = world.machine_mut(self.mount.host);
+        if machine.incarnation == self.mount.incarnation { machine.seen_writes.drain(..).collect() } else { Vec::new() }
+    }
+
+    /// Lets others go on, and time pass.
+    fn wait(&self) {
+        match self.yielder {
+            Some(yielder) => yielder.suspend(()),
+            None => {
+                let world = self.mount.world.borrow();
+                let until = self.mount.clock.asleep_until();
+                let now = world.time.load(Ordering::Relaxed);
+                world.pass(until.map_or(1000, |until| until - now));
+            }
+        }
+    }
+
+    /// Begins a call: the others may make theirs first, and the host may crash before it is made.
+    fn arrive(&self) -> io::Result<()> {
+        if self.mount.is_alive() {
+            self.wait();
+        }
+        if self.mount.is_alive() {
+            return Ok(());
+        }
+        // The work has nothing left to do, but may not know how to end: it is let go of here then.
+        let dead_calls = self.mount.dead_calls.get() + 1;
+        self.mount.dead_calls.set(dead_calls);
+        if dead_calls >= DEAD_CALLS_MAX {
+            self.wait();
+        }
+        Err(io::Error::new(io::ErrorKind::NotConnected, "this host has crashed"))
+    }
+
+    /// Makes a call, in one step.
+    pub(super) fn call<T, E: From<io::Error> + fmt::Display>(
+        &self,
+        allowed: Allowed,
+        line: impl FnOnce(&World) -> String,
+        operate: impl FnOnce(&mut World, HostNo) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.arrive()?;
+        let host = self.mount.host;
+        let mut world = self.mount.world.borrow_mut();
+        world.counters.calls += 1;
+        world.tell(|world| format!("{host}: {}", line(world)));
+        let result = operate(&mut world, host);
+        if let Err(error) = &result {
+            world.tell(|_| format!("{host}: failed: {error}"));
+        }
+        world.verify(allowed);
+        if self.yielder.is_none()
+            && let Some(problem) = &world.violation
+        {
+            panic!("{problem}");
+        }
+        result
+    }
+
+    pub(super) fn opened(&self, world: &mut World, no: FileNo, access: Access) -> SimulatedFile<'run> {
+        SimulatedFile { substrate: self.clone(), open: world.add_open(self.mount.host, no), no, access }
+    }
+
+    /// A file of another mount would be a mistake of the caller that no file system could answer.
+    pub(super) fn own(&self, file: &SimulatedFile<'_>) {
+        assert!(Rc::ptr_eq(&self.mount, &file.substrate.mount), "{file:?} was not opened through {self:?}");
+    }
+}

@@ -1,0 +1,362 @@
+//! The file system as hosts call it: the trait, and the faults of each call.
+
+use std::io;
+use std::path::Path;
+
+use onefold_block::substrate::{
+    Abilities, Access, At, Compared, FileHandle, FileStat, Listed, MappedExtent, Refusal, Room, ShareError,
+};
+use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use rustix::io::Errno;
+
+use super::checks::Allowed;
+use super::clock::timestamp;
+use super::files::FileNo;
+use super::host::HostNo;
+use super::mount::{SimulatedFile, SimulatedSubstrate};
+use super::sharing::{MapLimits, Ranges};
+use super::world::{Actor, World};
+
+/// What a reader finds in its buffer after a failed read.
+const GARBAGE: u8 = 0xa5;
+
+impl<'run> SimulatedSubstrate<'run> {
+    /// Makes a call that changes names.
+    fn call_names<T>(
+        &self,
+        line: impl FnOnce() -> String,
+        takes_room: bool,
+        operate: impl FnOnce(&mut World, Actor) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.call(
+            Allowed::Content,
+            |_| line(),
+            |world, host| {
+                io_fault(world, host)?;
+                if takes_room && world.fails(host, |faults| faults.full) {
+                    return Err(Errno::NOSPC.into());
+                }
+                operate(world, Actor::Engine(host))
+            },
+        )
+    }
+
+    /// Makes a call about an open file.
+    fn call_file<T>(
+        &self,
+        file: &SimulatedFile<'_>,
+        verb: &'static str,
+        operate: impl FnOnce(&mut World, HostNo) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.own(file);
+        self.call(Allowed::Content, |world| format!("{verb} {}", world.names.path_of(file.no)), operate)
+    }
+
+    /// Makes a call that changes an open file.
+    fn call_write<T>(
+        &self,
+        file: &SimulatedFile<'_>,
+        line: impl FnOnce() -> String,
+        operate: impl FnOnce(&mut World, Actor) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.own(file);
+        let line = |world: &World| format!("{} in {}", line(), world.names.path_of(file.no));
+        self.call(Allowed::Content, line, |world, host| {
+            if file.access != Access::Write {
+                return Err(Errno::BADF.into());
+            }
+            if world.files.get(file.no).refusal == Some(Refusal::Immutable) {
+                return Err(Errno::PERM.into());
+            }
+            operate(world, Actor::Engine(host))
+        })
+    }
+
+    /// Checks two ranges and draws the faults that sharing and cloning have in common.
+    fn ranges(
+        &self,
+        world: &mut World,
+        source: At<'_, SimulatedFile<'run>>,
+        into: At<'_, SimulatedFile<'run>>,
+        length: u64,
+    ) -> Result<Ranges, ShareError> {
+        let host = self.mount.host;
+        if into.file.access != Access::Write {
+            return Err(ShareError::Refused(Refusal::NotPermitted));
+        }
+        let ranges = world.ranges((source.file.no, source.offset), (into.file.no, into.offset), length)?;
+        if world.fails(host, |faults| faults.busy) {
+            return Err(ShareError::Busy);
+        }
+        if world.fails(host, |faults| faults.full) {
+            return Err(ShareError::Full);
+        }
+        if world.fails(host, |faults| faults.refused) {
+            let refusals = [Refusal::Apart, Refusal::NotPermitted, Refusal::Swap, Refusal::Immutable];
+            return Err(ShareError::Refused(refusals[world.dice.index(refusals.len())]));
+        }
+        Ok(ranges)
+    }
+}
+
+/// Fails now and then.
+fn io_fault(world: &mut World, host: HostNo) -> io::Result<()> {
+    if world.fails(host, |faults| faults.io) { Err(Errno::IO.into()) } else { Ok(()) }
+}
+
+/// Says what is shared or cloned.
+fn pair_line(
+    world: &World,
+    verb: &str,
+    source: At<'_, SimulatedFile<'_>>,
+    into: At<'_, SimulatedFile<'_>>,
+    length: u64,
+) -> String {
+    let [from, to] = [source, into].map(|at| format!("{} from {}", world.names.path_of(at.file.no), at.offset));
+    format!("{verb} {length} bytes of {from} into {to}")
+}
+
+impl<'run> Substrate for SimulatedSubstrate<'run> {
+    type File = SimulatedFile<'run>;
+
+    fn abilities(&self) -> &Abilities {
+        &self.mount.abilities
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<SimulatedFile<'run>> {
+        self.call_names(
+            || format!("open {}", path.display()),
+            false,
+            |world, _| {
+                let no = world.find_file(path)?;
+                if access == Access::Write && world.files.get(no).refusal == Some(Refusal::Immutable) {
+                    return Err(Errno::PERM.into());
+                }
+                Ok(self.opened(world, no, access))
+            },
+        )
+    }
+
+    fn create(&self, path: &Path) -> io::Result<SimulatedFile<'run>> {
+        self.call_names(
+            || format!("create {}", path.display()),
+            true,
+            |world, actor| {
+                let no = world.create(actor, path)?;
+                Ok(self.opened(world, no, Access::Write))
+            },
+        )
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.call_names(
+            || format!("create folder {}", path.display()),
+            true,
+            |world, actor| world.create_folder(actor, path).map(drop),
+        )
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call_names(
+            || format!("link {} to {}", from.display(), to.display()),
+            true,
+            |world, actor| world.link(actor, from, to),
+        )
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call_names(
+            || format!("rename {} to {}", from.display(), to.display()),
+            true,
+            |world, actor| {
+                if world.fails(actor.host(), |faults| faults.rename_denied) {
+                    return Err(Errno::ACCESS.into());
+                }
+                world.rename(actor, from, to)
+            },
+        )
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.call_names(|| format!("remove {}", path.display()), false, |world, actor| world.remove(actor, path))
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        self.call_names(
+            || format!("list {}", folder.display()),
+            false,
+            |world, _| {
+                let mut listed = world.list(folder)?;
+                // In no order: nobody shall rely on one.
+                let first = world.dice.index(listed.len());
+                listed.rotate_left(first);
+                Ok(listed)
+            },
+        )
+    }
+
+    fn stat(&self, file: &SimulatedFile<'run>) -> io::Result<FileStat> {
+        self.call_file(file, "stat", |world, host| {
+            io_fault(world, host)?;
+            Ok(world.stat(file.no))
+        })
+    }
+
+    fn read_at(&self, file: &SimulatedFile<'run>, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.call_file(file, "read", |world, host| {
+            io_fault(world, host).inspect_err(|_| into.fill(GARBAGE))?;
+            Ok(world.read(file.no, offset, into))
+        })
+    }
+
+    fn write_at(&self, file: &SimulatedFile<'run>, offset: u64, from: &[u8]) -> io::Result<()> {
+        let line = || format!("write {} bytes from {offset} on", from.len());
+        self.call_write(file, line, |world, actor| {
+            let failure = if world.fails(actor.host(), |faults| faults.io) {
+                Some(Errno::IO)
+            } else {
+                world.fails(actor.host(), |faults| faults.full).then_some(Errno::NOSPC)
+            };
+            let Some(failure) = failure else { return world.write(actor, file.no, offset, from) };
+            let written = world.dice.index(from.len() + 1);
+            world.write(actor, file.no, offset, &from[..written])?;
+            Err(failure.into())
+        })
+    }
+
+    fn set_len(&self, file: &SimulatedFile<'run>, length: u64) -> io::Result<()> {
+        let line = || format!("set length {length}");
+        self.call_write(file, line, |world, actor| {
+            io_fault(world, actor.host())?;
+            if world.fails(actor.host(), |faults| faults.full) {
+                return Err(Errno::NOSPC.into());
+            }
+            world.set_length(actor, file.no, length)
+        })
+    }
+
+    fn sync(&self, file: &SimulatedFile<'run>) -> io::Result<()> {
+        self.call_file(file, "sync", |world, host| {
+            // What a failed sync loses of an image is the writers' to find out, by a sync of theirs.
+            if let Err(error) = io_fault(world, host) {
+                if !world.files.get(file.no).is_image {
+                    world.fail_sync(file.no);
+                }
+                return Err(error);
+            }
+            world.sync(host, file.no);
+            Ok(())
+        })
+    }
+
+    fn try_lock(&self, file: &SimulatedFile<'run>) -> io::Result<bool> {
+        self.call_file(file, "lock", |world, host| {
+            io_fault(world, host)?;
+            let is_taken = world.try_lock(host, file.open, file.no);
+            world.tell(|_| format!("{host}: {}", if is_taken { "has it" } else { "another has it" }));
+            Ok(is_taken)
+        })
+    }
+
+    fn extents(&self, file: &SimulatedFile<'run>, from: u64) -> io::Result<Vec<MappedExtent>> {
+        self.call_file(file, "map", |world, host| {
+            io_fault(world, host)?;
+            let most = world.options.habits.extents_max as usize;
+            let is_short = world.fails(host, |faults| faults.short_map);
+            let extents_max = if is_short { 1 + world.dice.index(most) } else { most };
+            let hides_unsynced = world.fails(host, |faults| faults.unplaced);
+            let is_stale = world.fails(host, |faults| faults.stale_map);
+            if let Some((first, told)) =
+                world.files.get(file.no).told.clone().filter(|(first, _)| is_stale && *first <= from)
+            {
+                world.tell(|_| format!("{host}: an earlier map, from {first}"));
+                return Ok(told.iter().filter(|extent| extent.end() > from).copied().collect());
+            }
+            let extents = world.extents(file.no, from, MapLimits { extents_max, hides_unsynced });
+            if world.options.faults.stale_map > 0 {
+                world.files.get_mut(file.no).told = Some((from, extents.as_slice().into()));
+            }
+            Ok(extents)
+        })
+    }
+
+    fn share(
+        &self,
+        source: At<'_, SimulatedFile<'run>>,
+        into: At<'_, SimulatedFile<'run>>,
+        length: u64,
+    ) -> Result<Compared, ShareError> {
+        self.own(source.file);
+        self.own(into.file);
+        let line = |world: &World| pair_line(world, "share", source, into, length);
+        self.call(Allowed::Sharing, line, |world, host| {
+            let ranges = self.ranges(world, source, into, length).inspect_err(|error| {
+                world.counters.refusals += u64::from(matches!(error, ShareError::Refused(_)));
+            })?;
+            let fails = world.fails(host, |faults| faults.io);
+            let stop_after = fails.then(|| world.dice.below(ranges.count + 1));
+            world.share(host, ranges, stop_after)
+        })
+    }
+
+    fn clone_range(
+        &self,
+        source: At<'_, SimulatedFile<'run>>,
+        into: At<'_, SimulatedFile<'run>>,
+        length: u64,
+    ) -> Result<(), ShareError> {
+        self.own(source.file);
+        self.own(into.file);
+        let line = |world: &World| pair_line(world, "clone", source, into, length);
+        self.call(Allowed::Content, line, |world, host| {
+            let ranges = self.ranges(world, source, into, length)?;
+            let fails = world.fails(host, |faults| faults.io);
+            let count = if fails { world.dice.below(ranges.count) } else { ranges.count };
+            world.clone_range(Actor::Engine(host), Ranges { count, ..ranges });
+            if fails { Err(ShareError::Io(Errno::IO.into())) } else { Ok(()) }
+        })
+    }
+
+    fn punch(&self, file: &SimulatedFile<'run>, offset: u64, length: u64) -> io::Result<()> {
+        let line = || format!("punch {length} bytes from {offset} on");
+        self.call_write(file, line, |world, actor| {
+            io_fault(world, actor.host())?;
+            world.punch(actor, file.no, offset, length)
+        })
+    }
+
+    fn room(&self) -> io::Result<Room> {
+        self.call(
+            Allowed::Content,
+            |_| "room".into(),
+            |world, host| {
+                io_fault(world, host)?;
+                Ok(world.room())
+            },
+        )
+    }
+}
+
+impl World {
+    fn stat(&self, no: FileNo) -> FileStat {
+        let file = self.files.get(no);
+        FileStat {
+            handle: self.handle(no),
+            length: file.length,
+            allocated: file.map.used() * BLOCK_BYTES_U64,
+            modified: timestamp(file.modified),
+            changed: timestamp(file.changed),
+        }
+    }
+
+    /// Returns a file's handle: its number, and how many files bore it before.
+    pub(super) fn handle(&self, no: FileNo) -> FileHandle {
+        let bytes = [no.0.to_le_bytes(), self.files.get(no).generation.to_le_bytes()].concat();
+        FileHandle::new(&bytes).expect("eight bytes are not too many")
+    }
+
+    fn room(&self) -> Room {
+        let bytes = |blocks: u32| u64::from(blocks) * BLOCK_BYTES_U64;
+        Room { total: bytes(self.blocks.limit()), free: bytes(self.blocks.limit() - self.blocks.used()) }
+    }
+}
