@@ -3,7 +3,7 @@
 //! A file that has its length and times as they were is not opened for reading. A changed one is read where it has data,
 //! once; holes and blocks that are only set aside cost nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate, Timestamp};
 
 use crate::digest::{Digester, PIECE_BYTES};
 use crate::extents::Extents;
-use crate::format::log::Written;
+use crate::format::log::{LogKind, Written};
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo};
 use crate::state::files::Files;
@@ -81,23 +81,26 @@ pub fn scan<S: Substrate>(
 ) -> Result<Scanned, StateError> {
     let mut scanned = Scanned::default();
     forget_what_the_index_lost(state, files)?;
-    let now = state.now()?;
     let found = find(state, options, &mut scanned)?;
     let all_bytes = found.iter().map(|found| found.stat.length).sum();
     let mut progress = ScanProgress { all_bytes, ..ScanProgress::default() };
     scanned.files += found.len() as u64;
     scanned.bytes = all_bytes;
-    for Found { path, stat } in found {
-        if let Some(read) = scan_file(state, files, options, &path, &stat, &mut scanned, &mut progress)? {
-            // Whoever could not be read as a whole is read again next time. So is who changed a moment ago: the next
-            // change may get the same time.
-            let stamp = Stamp::of(&stat);
-            let is_done = read.failed.is_none() && is_settled(&stamp, now);
-            files.note(state, read.number, &path, is_done.then_some(stamp))?;
-            if let Some(why) = read.failed {
+    let mut ahead: VecDeque<(Found, bool)> = found.into_iter().map(|found| (found, false)).collect();
+    while let Some((Found { path, stat }, is_second_try)) = ahead.pop_front() {
+        let looked = scan_file(state, files, options, &path, &stat, &mut scanned, &mut progress)?;
+        if matches!(looked, Looked::Busy) {
+            if is_second_try {
                 scanned.passed_over += 1;
-                state.notice(Notice::Unreadable { path, why });
+            } else {
+                // Another host reads it now. By the time that all the others are done it may have ended.
+                ahead.push_back((Found { path, stat }, true));
+                continue;
             }
+        }
+        if let Looked::Failed(why) = looked {
+            scanned.passed_over += 1;
+            state.notice(Notice::Unreadable { path, why });
         }
         progress.done_bytes += stat.length;
         if (options.progress)(progress).is_break() {
@@ -171,33 +174,54 @@ fn scan_file<S: Substrate>(
     stat: &FileStat,
     scanned: &mut Scanned,
     progress: &mut ScanProgress,
-) -> Result<Option<Read>, StateError> {
+) -> Result<Looked, StateError> {
     let number = files.number(state, &stat.handle, path)?;
+    let is_unchanged = |files: &Files, stamp| files.get(number).is_some_and(|mark| mark.scanned == Some(stamp));
     let stamp = Stamp::of(stat);
-    if files.get(number).is_some_and(|mark| mark.scanned == Some(stamp)) {
+    if is_unchanged(files, stamp) {
         scanned.unchanged += 1;
         files.note(state, number, path, Some(stamp))?;
-        return Ok(None);
+        return Ok(Looked::Done);
     }
-    let Some(_lock) = state.try_lock(&Subject::File(stat.handle.clone()))? else {
-        scanned.passed_over += 1;
-        return Ok(None);
+    let Some(_lock) = state.try_lock(&Subject::File(stat.handle.clone()))? else { return Ok(Looked::Busy) };
+    let now = state.now()?;
+    let opened = state.substrate().open(path, Access::Read);
+    let (file, stat) = match opened.and_then(|file| state.substrate().stat(&file).map(|stat| (file, stat))) {
+        Ok((file, now)) if now.handle == stat.handle => (file, now),
+        // Another file has its name meanwhile.
+        Ok(_) => return Ok(Looked::Done),
+        Err(why) => return Ok(Looked::Failed(why)),
     };
-    let file = match state.substrate().open(path, Access::Read) {
-        Ok(file) => file,
-        Err(why) => {
-            scanned.passed_over += 1;
-            state.notice(Notice::Unreadable { path: path.to_owned(), why });
-            return Ok(None);
-        }
-    };
+    // Another host may have read it a moment ago.
+    let stamp = Stamp::of(&stat);
+    files.reload(state, number)?;
+    if is_unchanged(files, stamp) {
+        scanned.unchanged += 1;
+        return Ok(Looked::Done);
+    }
+    // Before its log is there, so that nobody who sees the log takes the file for gone.
+    files.note(state, number, path, None)?;
     // What is only in memory has no place yet, or one that the map still shows as set aside: it would be missed, and its
     // times say nothing when it goes there. Where that fails, reading does, too.
     let _ = state.substrate().sync(&file);
     let read = read_into_log(state, number, &file, stat.length, options, progress)?;
     scanned.logged_blocks += read.logged;
     scanned.read_bytes += read.bytes;
-    Ok(Some(read))
+    // Whoever could not be read as a whole is read again next time. So is who changed a moment ago: the next change may get
+    // the same time. Noted while nobody else can read it, so that of two hosts the later one has the last word.
+    let is_done = read.failed.is_none() && is_settled(&stamp, now);
+    files.note(state, number, path, is_done.then_some(stamp))?;
+    Ok(read.failed.map_or(Looked::Done, Looked::Failed))
+}
+
+/// What came of looking at a file.
+enum Looked {
+    /// It is known as it is now.
+    Done,
+    /// Another host has it.
+    Busy,
+    /// It cannot be read, or not as a whole.
+    Failed(io::Error),
 }
 
 /// An index that was lost is found again by reading all that is not in logs.
@@ -220,7 +244,6 @@ fn is_settled(stamp: &Stamp, now: Timestamp) -> bool {
 
 /// What came of reading a file.
 struct Read {
-    number: FileNo,
     logged: u64,
     bytes: u64,
     failed: Option<io::Error>,
@@ -240,7 +263,7 @@ fn read_into_log<S: Substrate>(
         let mut blocks = Blocks::new(state.substrate(), file, length, digester);
         let (done_before, read_before) = (progress.done_bytes, progress.read_bytes);
         let mut told = 0;
-        let logged = state.write_log(number, &mut || {
+        let logged = state.write_log(LogKind::Log, number, &mut || {
             let written = blocks.next();
             if blocks.read_bytes >= told + PROGRESS_BYTES {
                 told = blocks.read_bytes;
@@ -259,7 +282,7 @@ fn read_into_log<S: Substrate>(
             }
             logged => logged?,
         };
-        Ok(Read { number, logged, bytes: blocks.read_bytes, failed: blocks.failed })
+        Ok(Read { logged, bytes: blocks.read_bytes, failed: blocks.failed })
     })
 }
 

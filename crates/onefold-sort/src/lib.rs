@@ -3,8 +3,10 @@
 //! The files have no names from the moment they exist, so nothing is left behind however the process ends.
 
 mod ordered;
+mod spool;
 
 pub use ordered::{Ordered, OrderedWriter};
+pub use spool::{Spool, SpoolReader, SpoolWriter};
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,4 +1,5 @@
 //! Write logs: which blocks of a file were written, and with what. Notes that may be stale, lost or there twice.
+//! Merge requests have the same format, as a kind of their own.
 //!
 //! The subject is the file's number. Each frame but the last holds runs, in order of their blocks and apart:
 //!
@@ -29,6 +30,24 @@ pub struct Written {
     pub digest: Option<Digest>,
 }
 
+/// Who says that a block has a content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogKind {
+    /// Somebody who saw it written, or read it: what the index said of the block before is no longer so.
+    Log,
+    /// A host that could not share in the file itself, and knows of the block from the index.
+    Request,
+}
+
+impl LogKind {
+    fn record(self) -> RecordKind {
+        match self {
+            LogKind::Log => RecordKind::Log,
+            LogKind::Request => RecordKind::Request,
+        }
+    }
+}
+
 /// No content has this digest but one in 2^96: it stands for a zero block, which has none.
 const ZERO: Digest = Digest([0; Digest::BYTES]);
 
@@ -43,10 +62,10 @@ pub struct LogWriter<'a, S: Substrate> {
 }
 
 impl<'a, S: Substrate> LogWriter<'a, S> {
-    /// Begins the log of a file in an empty one.
+    /// Begins the log of a file, or a merge request, in an empty one.
     #[must_use]
-    pub fn new(substrate: &'a S, log: S::File, identity: [u8; 16], file: FileNo) -> LogWriter<'a, S> {
-        let header = RecordHeader { kind: RecordKind::Log, identity, subject: u64::from(file.0) };
+    pub fn new(substrate: &'a S, log: S::File, kind: LogKind, identity: [u8; 16], file: FileNo) -> LogWriter<'a, S> {
+        let header = RecordHeader { kind: kind.record(), identity, subject: u64::from(file.0) };
         let record = RecordWriter::new(substrate, log, &header);
         LogWriter { record, payload: Vec::with_capacity(PAYLOAD_BYTES_MAX), run: None, last: None, blocks: 0 }
     }
@@ -106,10 +125,11 @@ impl<'a, S: Substrate> LogWriter<'a, S> {
 pub fn read_log<S: Substrate, E: From<FormatError>>(
     substrate: &S,
     log: S::File,
+    kind: LogKind,
     identity: &[u8; 16],
     mut each: impl FnMut(FileNo, Written) -> Result<(), E>,
 ) -> Result<FileNo, E> {
-    let mut record = RecordReader::open(substrate, log, RecordKind::Log, Some(identity))?;
+    let mut record = RecordReader::open(substrate, log, kind.record(), Some(identity))?;
     let file = u32::try_from(record.subject()).map_err(|_| FormatError::Damaged("there is no such file number"))?;
     let mut next = 0;
     let mut blocks: u64 = 0;

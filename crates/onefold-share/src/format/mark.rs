@@ -59,6 +59,12 @@ impl Stamp {
 }
 
 impl Mark {
+    /// Tells whether the file is gone, and its mark only kept because numbers are given out once.
+    #[must_use]
+    pub fn is_forgotten(&self) -> bool {
+        self.path.as_os_str().is_empty()
+    }
+
     /// Tells whether the mark can be written: paths longer than the kernel takes are not.
     #[must_use]
     pub fn is_path_kept(path: &Path) -> bool {

@@ -7,6 +7,7 @@ pub mod entry;
 pub mod identity;
 pub mod log;
 pub mod mark;
+pub mod prefix;
 pub mod record;
 pub mod shard;
 
@@ -60,6 +61,13 @@ impl Digest {
         let mut bytes = [0; Digest::BYTES];
         bytes.copy_from_slice(&fingerprint.0[..Digest::BYTES]);
         Digest(bytes)
+    }
+
+    /// Returns the first eight bytes as a number that is in the order of the digests.
+    #[must_use]
+    pub fn first_word(self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 }
 

@@ -51,6 +51,8 @@ pub enum RecordKind {
     Log,
     /// A part of the index, in `shards/`.
     Shard,
+    /// A merge request, in `requests/`.
+    Request,
 }
 
 impl RecordKind {
@@ -60,6 +62,7 @@ impl RecordKind {
             RecordKind::Mark => 2,
             RecordKind::Log => 3,
             RecordKind::Shard => 4,
+            RecordKind::Request => 5,
         }
     }
 

@@ -1,15 +1,20 @@
 //! A part of the index: entries in order of their digests.
 //!
-//! The subject is the generation. Each frame but the last holds whole entries (`entry`), those of all frames in one order.
-//! The last frame holds the number of unique and of shared entries, 8 bytes each.
+//! The subject is the generation, its top bit set where the shard is split: its entries belong to its two halves from then
+//! on, and each half has them until it has a generation of its own. Each frame but the last holds whole entries (`entry`),
+//! those of all frames in one order. The last frame holds the number of unique and of shared entries, 8 bytes each.
 
 use std::io;
+use std::ops::AddAssign;
 
 use onefold_block::Substrate;
 
 use super::entry::{ENTRY_BYTES_MAX, Entry, Place};
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{Digest, FormatError};
+
+/// In the subject: the shard is split.
+const SPLIT: u64 = 1 << 63;
 
 /// How many entries of each kind there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +23,29 @@ pub struct EntryCounts {
     pub unique: u64,
     /// Contents that have an arena slot.
     pub shared: u64,
+}
+
+impl EntryCounts {
+    /// Returns how many there are in all.
+    #[must_use]
+    pub fn all(self) -> u64 {
+        self.unique + self.shared
+    }
+
+    /// Counts one more.
+    pub fn count(&mut self, entry: &Entry) {
+        match entry.place {
+            Place::Unique(..) => self.unique += 1,
+            Place::Shared(_) => self.shared += 1,
+        }
+    }
+}
+
+impl AddAssign for EntryCounts {
+    fn add_assign(&mut self, other: EntryCounts) {
+        self.unique += other.unique;
+        self.shared += other.shared;
+    }
 }
 
 /// Writes a shard.
@@ -29,10 +57,17 @@ pub struct ShardWriter<'a, S: Substrate> {
 }
 
 impl<'a, S: Substrate> ShardWriter<'a, S> {
-    /// Begins a generation in an empty file.
+    /// Begins a generation in an empty file; `is_split` where its entries are to belong to its halves.
     #[must_use]
-    pub fn new(substrate: &'a S, file: S::File, identity: [u8; 16], generation: u64) -> ShardWriter<'a, S> {
-        let header = RecordHeader { kind: RecordKind::Shard, identity, subject: generation };
+    pub fn new(
+        substrate: &'a S,
+        file: S::File,
+        identity: [u8; 16],
+        generation: u64,
+        is_split: bool,
+    ) -> ShardWriter<'a, S> {
+        let subject = generation | if is_split { SPLIT } else { 0 };
+        let header = RecordHeader { kind: RecordKind::Shard, identity, subject };
         let record = RecordWriter::new(substrate, file, &header);
         let payload = Vec::with_capacity(PAYLOAD_BYTES_MAX);
         ShardWriter { record, payload, last: None, counts: EntryCounts::default() }
@@ -52,10 +87,7 @@ impl<'a, S: Substrate> ShardWriter<'a, S> {
             self.record.frame(&self.payload)?;
             self.payload.clear();
         }
-        match entry.place {
-            Place::Unique(..) => self.counts.unique += 1,
-            Place::Shared(_) => self.counts.shared += 1,
-        }
+        self.counts.count(entry);
         entry.encode(&mut self.payload);
         Ok(())
     }
@@ -82,6 +114,7 @@ pub struct ShardReader<'a, S: Substrate> {
     last: Option<Digest>,
     counts: EntryCounts,
     is_ended: bool,
+    length: u64,
 }
 
 impl<'a, S: Substrate> ShardReader<'a, S> {
@@ -90,15 +123,28 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
     /// # Errors
     /// As [`FormatError`] says.
     pub fn open(substrate: &'a S, file: S::File, identity: &[u8; 16]) -> Result<ShardReader<'a, S>, FormatError> {
+        let length = substrate.stat(&file)?.length;
         let record = RecordReader::open(substrate, file, RecordKind::Shard, Some(identity))?;
         let counts = EntryCounts::default();
-        Ok(ShardReader { record, payload: Vec::new(), taken: 0, last: None, counts, is_ended: false })
+        Ok(ShardReader { record, payload: Vec::new(), taken: 0, last: None, counts, is_ended: false, length })
     }
 
     /// Returns which generation it is.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.record.subject()
+        self.record.subject() & !SPLIT
+    }
+
+    /// Returns its length in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Tells whether its entries belong to its halves.
+    #[must_use]
+    pub fn is_split(&self) -> bool {
+        self.record.subject() & SPLIT != 0
     }
 
     /// Returns the next entry; none behind the last.
@@ -113,10 +159,7 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
                     return Err(FormatError::Damaged("its entries are out of order"));
                 }
                 self.last = Some(entry.digest);
-                match entry.place {
-                    Place::Unique(..) => self.counts.unique += 1,
-                    Place::Shared(_) => self.counts.shared += 1,
-                }
+                self.counts.count(&entry);
                 return Ok(Some(entry));
             }
             if self.is_ended {

@@ -11,62 +11,83 @@ use crate::state::files::Files;
 use crate::state::locks::{Held, Subject};
 use crate::state::{State, StateError};
 
-/// All files that a pass has come across. Their locks are held until it ends.
+/// All files that a pass has come across. The locks that it has taken are held until it ends.
 pub(super) struct Images<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
-    files: &'a Files,
+    files: &'a mut Files,
     known: BTreeMap<FileNo, Image<S>>,
 }
 
 /// An image file.
-pub(super) enum Image<S: Substrate> {
-    /// It is there, and this host's to share from and into until the pass ends.
-    Owned(Owned<S>),
-    /// Another host, or a door, has it.
-    Elsewhere {
-        /// How many whole blocks it has.
-        blocks: u64,
-    },
-    /// It is gone, or another file has its name.
-    Gone,
+struct Image<S: Substrate> {
+    /// How many whole blocks it has; none where it is gone, or another file has its name.
+    blocks: Option<u64>,
+    owner: Owner<S>,
 }
 
-/// A file that is this host's.
-pub(super) struct Owned<S: Substrate> {
-    blocks: u64,
-    _lock: Held<S>,
+/// Who may share in a file.
+enum Owner<S: Substrate> {
+    /// Nobody has asked.
+    Unknown,
+    /// This host, until the pass ends.
+    Us { _lock: Option<Held<S>> },
+    /// Another host, or a door.
+    Others,
 }
 
 impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
-    pub(super) fn new(state: &'a State<'b, S>, files: &'a Files) -> Images<'a, 'b, S> {
+    pub(super) fn new(state: &'a State<'b, S>, files: &'a mut Files) -> Images<'a, 'b, S> {
         Images { state, files, known: BTreeMap::new() }
     }
 
-    /// Returns what a file is, and takes its lock where it can.
-    pub(super) fn get(&mut self, number: FileNo) -> Result<&Image<S>, StateError> {
-        if !self.known.contains_key(&number) {
-            let image = self.look(number)?;
-            self.known.insert(number, image);
+    /// Tells whether a file is there.
+    pub(super) fn is_there(&mut self, number: FileNo) -> Result<bool, StateError> {
+        Ok(self.image(number)?.blocks.is_some())
+    }
+
+    /// Tells whether a block may be within a file that is there. Of a file that another host has it may: that host may just
+    /// have seen what is not known here yet, and nobody else can tell.
+    pub(super) fn may_have(&mut self, number: FileNo, block: FileBlock) -> Result<bool, StateError> {
+        let mut has = || Ok(self.image(number)?.blocks.is_some_and(|blocks| block.0 < blocks));
+        if has()? {
+            return Ok(true);
         }
-        Ok(&self.known[&number])
+        // Where it has just become this host's, it is looked at anew.
+        Ok(!self.own(number)? || self.image(number)?.blocks.is_some_and(|blocks| block.0 < blocks))
     }
 
-    /// Tells whether a block is within a file that is there.
-    pub(super) fn has(&mut self, number: FileNo, block: FileBlock) -> Result<bool, StateError> {
-        Ok(match self.get(number)? {
-            Image::Owned(Owned { blocks, .. }) | Image::Elsewhere { blocks } => block.0 < *blocks,
-            Image::Gone => false,
-        })
+    /// Returns the number that stands for a file that has several.
+    pub(super) fn first_number(&self, number: FileNo) -> FileNo {
+        self.files.first_number(number)
     }
 
-    /// Tells whether a file is this host's.
-    pub(super) fn is_owned(&mut self, number: FileNo) -> Result<bool, StateError> {
-        Ok(matches!(self.get(number)?, Image::Owned(_)))
+    /// Tells whether a file is this host's to share in, and makes it so where nobody has it.
+    pub(super) fn own(&mut self, number: FileNo) -> Result<bool, StateError> {
+        let number = self.first_number(number);
+        if matches!(self.image(number)?.owner, Owner::Unknown) {
+            let lock = match self.files.get(number) {
+                Some(mark) => Some(self.state.try_lock(&Subject::File(mark.handle.clone()))?),
+                None => None,
+            };
+            let owner = match lock {
+                Some(Some(lock)) => {
+                    // Whoever had it before may have found it under another name, or longer.
+                    self.files.reload(self.state, number)?;
+                    self.known.remove(&number);
+                    Owner::Us { _lock: Some(lock) }
+                }
+                Some(None) => Owner::Others,
+                // There is no such file any more.
+                None => Owner::Us { _lock: None },
+            };
+            self.image(number)?.owner = owner;
+        }
+        Ok(matches!(self.image(number)?.owner, Owner::Us { .. }))
     }
 
-    /// Opens a file that is this host's; by its name, and only if that still leads to it.
+    /// Opens a file by its name, and only if that still leads to it.
     pub(super) fn open(&self, number: FileNo, access: Access) -> io::Result<S::File> {
-        let mark = self.files.get(number).ok_or(io::ErrorKind::NotFound)?;
+        let mark = self.files.get(number).filter(|mark| !mark.is_forgotten()).ok_or(io::ErrorKind::NotFound)?;
         let file = self.state.substrate().open(&mark.path, access)?;
         if self.state.substrate().stat(&file)?.handle != mark.handle {
             return Err(io::ErrorKind::NotFound.into());
@@ -79,14 +100,38 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.get(number).map(|mark| mark.path.clone()).unwrap_or_default()
     }
 
-    fn look(&self, number: FileNo) -> Result<Image<S>, StateError> {
-        let Some(mark) = self.files.get(number) else { return Ok(Image::Gone) };
-        let Ok(file) = self.open(number, Access::Read) else { return Ok(Image::Gone) };
-        let Ok(stat) = self.state.substrate().stat(&file) else { return Ok(Image::Gone) };
-        let blocks = stat.length / BLOCK_BYTES_U64;
-        Ok(match self.state.try_lock(&Subject::File(mark.handle.clone()))? {
-            Some(lock) => Image::Owned(Owned { blocks, _lock: lock }),
-            None => Image::Elsewhere { blocks },
-        })
+    /// Returns all files that are known, not there, and nobody else's.
+    pub(super) fn gone(&mut self) -> Result<Vec<FileNo>, StateError> {
+        let marks = self.files.iter().filter(|mark| !mark.is_forgotten());
+        let numbers: Vec<FileNo> = marks.map(|mark| mark.number).collect();
+        let mut gone = Vec::new();
+        for number in numbers {
+            if !self.is_there(number)? && self.own(number)? && !self.is_there(number)? {
+                gone.push(number);
+            }
+        }
+        Ok(gone)
+    }
+
+    fn image(&mut self, number: FileNo) -> Result<&mut Image<S>, StateError> {
+        if !self.known.contains_key(&number) {
+            let mut blocks = self.look(number);
+            if blocks.is_none() && self.files.reload(self.state, number)? {
+                // Another host may have found it under another name since the marks were read.
+                blocks = self.look(number);
+            }
+            self.known.insert(number, Image { blocks, owner: Owner::Unknown });
+        }
+        Ok(self.known.get_mut(&number).expect("it was put there"))
+    }
+
+    /// Returns how many blocks a file has; none where it is gone. One that cannot be looked at is taken for there: what that
+    /// costs is told when it is to be read.
+    fn look(&self, number: FileNo) -> Option<u64> {
+        let opened = self.open(number, Access::Read);
+        match opened.and_then(|file| self.state.substrate().stat(&file)) {
+            Ok(stat) => Some(stat.length / BLOCK_BYTES_U64),
+            Err(error) => (error.kind() != io::ErrorKind::NotFound).then_some(u64::MAX),
+        }
     }
 }

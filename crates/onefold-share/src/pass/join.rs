@@ -6,16 +6,16 @@ use std::path::Path;
 use onefold_sort::{Batch, Merge, Ordered, OrderedWriter};
 
 use super::PassError;
-use super::rows::{Candidate, Promoted, Seen, Source, Target, entry_row};
+use super::rows::{Candidate, Change, Promoted, Seen, Source, Step, Target};
 use crate::format::FileNo;
-use crate::format::entry::{Entry, Place};
+use crate::format::entry::Place;
 
 /// Where the join puts what follows.
 pub(super) struct Sinks<'a, 't, 'e, 'c> {
     /// Places that share with slots.
     pub(super) targets: &'a mut Batch<'t>,
     /// Entries that the index gets.
-    pub(super) entries: &'a mut Batch<'e>,
+    pub(super) changes: &'a mut Batch<'e>,
     /// Where a candidate was overwritten, or could not be cloned, the next place of its content is one.
     pub(super) candidates: &'a mut Batch<'c>,
     /// Where this was the last try: files that are read again next time instead.
@@ -43,7 +43,7 @@ pub(super) fn join(
             Ok(Some(other))
         };
         if let Some(slot) = slot {
-            sinks.entries.push(entry_row(Entry { digest, place: Place::Shared(slot) }))?;
+            sinks.changes.push(Change { digest, step: Step::Put(Place::Shared(slot)) }.row())?;
             while let Some(Seen { file, block, .. }) = take()? {
                 sinks.targets.push(Target { file, block, source: Source::Slot(slot) }.row())?;
             }
@@ -51,11 +51,11 @@ pub(super) fn join(
         }
         let Some(Seen { file, block, .. }) = take()? else { continue };
         let Some(second) = take()? else {
-            sinks.entries.push(entry_row(Entry { digest, place: Place::Unique(file, block) }))?;
+            sinks.changes.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
             continue;
         };
         if let Some(files) = &mut sinks.given_up {
-            sinks.entries.push(entry_row(Entry { digest, place: Place::Unique(file, block) }))?;
+            sinks.changes.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
             files.insert(second.file);
             while let Some(other) = take()? {
                 files.insert(other.file);

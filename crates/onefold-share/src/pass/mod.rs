@@ -1,18 +1,22 @@
-//! A pass: takes in the logs that there are, has the file system share what is equal, and publishes the index anew.
+//! A pass: takes in the logs that there are, has the file system share what is equal, and brings the index up to date.
 //!
 //! The order of its steps, each of which may be the last one that a host does:
 //!
-//! 1. `plan`: index and logs side by side; says what is to be done and changes nothing.
+//! 1. `plan`: index and logs side by side; says what is to be done and changes nothing. No lock is held on the index.
 //! 2. `promote`: blocks that are at several places are cloned into arena slots, and the slots read.
 //! 3. `share`: the other places share with the slots. The kernel compares.
-//! 4. The new generation of the index is published. Only now do entries name the slots; a pass that ended before leaves
-//!    slots that nobody names, which a later one empties.
-//! 5. The logs go. Whoever takes them in twice finds all of it shared already.
+//! 4. `requests`: who has the other places that this host may not touch is told of them.
+//! 5. `publish`: new generations of the shards. Only now do entries name the slots; a pass that ended before leaves slots
+//!    that nobody names, which a later one empties.
+//! 6. The logs go. Whoever takes them in twice finds all of it shared already.
 
+mod arenas;
 mod images;
 mod join;
 mod plan;
 mod promote;
+mod publish;
+mod requests;
 mod rows;
 mod share;
 mod slots;
@@ -23,23 +27,26 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use onefold_block::substrate::{Access, Refusal, ShareError};
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
-use onefold_sort::{Batch, Merge, Ordered, Row, Sorter};
+use onefold_block::substrate::{Refusal, ShareError};
+use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate};
+use onefold_sort::{Batch, Merge, Ordered, Row, Sorter, Spool, SpoolWriter};
 
+use self::arenas::Arenas;
 use self::images::Images;
 use self::plan::{Plan, Sinks, Sources, plan};
-use self::rows::{Seen, Source, Target, row_entry};
+use self::publish::{Known, KnownShards, News};
+use self::rows::{Seen, Source, Target};
 use self::slots::SlotSet;
 use self::written::WrittenRanges;
-use crate::extents::Extents;
-use crate::format::entry::Place;
-use crate::format::shard::{EntryCounts, ShardWriter};
-use crate::format::{FileNo, FormatError, Slot};
+use crate::format::log::LogKind;
+use crate::format::prefix::Prefix;
+use crate::format::shard::EntryCounts;
+use crate::format::{FileNo, FormatError};
 use crate::state::arena::ArenaWriter;
 use crate::state::files::Files;
-use crate::state::locks::Subject;
+use crate::state::hosts::HostNo;
 use crate::state::logs::{LogError, LogName};
+use crate::state::shards::Shard;
 use crate::state::{State, StateError};
 
 pub use self::plan::PlanCounts;
@@ -60,6 +67,10 @@ pub struct PassOptions<'a> {
     pub min_run_bytes: u64,
     /// Ends after the plan.
     pub is_dry_run: bool,
+    /// A shard of the index with more entries is split: it is how long one host has to be waited for.
+    pub shard_entries_max: u64,
+    /// For waiting.
+    pub clock: &'a dyn Clock,
     /// Told how far the pass is; `Break` ends it.
     pub progress: &'a dyn Fn(PassProgress) -> ControlFlow<()>,
 }
@@ -90,7 +101,8 @@ pub struct Passed {
     pub planned: PlanCounts,
     /// What came of it.
     pub shared: Shared,
-    /// The index as published; none where there was nothing to do, or another host was first.
+    /// The index afterwards: what it holds, and its length in bytes. None where there was nothing to do, or other hosts were
+    /// always first: then the logs are still there.
     pub index: Option<(EntryCounts, u64)>,
     /// Slots that were emptied.
     pub swept_slots: u64,
@@ -132,9 +144,6 @@ impl Trouble {
 /// Why a pass did not come to its end. Nothing is lost but its work.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// Another host works on the index.
-    #[error("another host works on the index")]
-    Busy,
     /// The state folder.
     #[error(transparent)]
     State(#[from] StateError),
@@ -142,16 +151,24 @@ pub enum PassError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The index turned out to be damaged. It was dropped; the next pass begins with an empty one.
-    #[error("generation {generation} of the index cannot be read: {why}")]
+    #[error("shard {prefix} of the index cannot be read: {why}")]
     Index {
         /// Which.
-        generation: u64,
+        prefix: Prefix,
         /// Why.
         why: FormatError,
     },
 }
 
-/// Does a pass over all logs of files that this host has, or can have.
+impl PassError {
+    /// Drops a shard that is damaged, and returns that this is why the pass ends.
+    fn damaged<S: Substrate>(state: &State<'_, S>, shard: &Shard<'_, S>, why: FormatError) -> Result<Self, Self> {
+        state.refuse_shard(shard, FormatError::Damaged("its entries cannot be read"))?;
+        Ok(PassError::Index { prefix: shard.prefix, why })
+    }
+}
+
+/// Does a pass over all logs of files that this host has, or can have. Other hosts may do theirs at the same time.
 ///
 /// # Errors
 /// As [`PassError`] says.
@@ -160,18 +177,25 @@ pub fn pass<S: Substrate>(
     files: &mut Files,
     options: &PassOptions<'_>,
 ) -> Result<Passed, PassError> {
-    let Some(_lock) = state.try_lock(&Subject::Index)? else { return Err(PassError::Busy) };
-    let result = Pass { state, options, images: Images::new(state, files) }.run();
-    if let Err(PassError::Index { generation, why }) = result {
-        // Damaged in the middle: what lay there is found again, but only by reading everything.
-        state.refuse_index(generation, FormatError::Damaged("its entries cannot be read"))?;
-        files.forget_scans(state)?;
-        return Err(PassError::Index { generation, why });
-    }
-    let passed = result?;
+    let mut pass = Pass { state, options, images: Images::new(state, files), passed: Passed::default() };
+    let result = pass.run();
+    let Pass { passed, images, .. } = pass;
+    drop(images);
+    let unnamed = match result {
+        Err(PassError::Index { prefix, why }) => {
+            // What lay there is found again, but only by reading everything.
+            files.forget_scans(state)?;
+            return Err(PassError::Index { prefix, why });
+        }
+        result => result?,
+    };
     for number in &passed.trouble.again {
         files.forget_scan(state, *number)?;
     }
+    for number in unnamed {
+        files.forget(state, number)?;
+    }
+    state.leave();
     Ok(passed)
 }
 
@@ -179,92 +203,162 @@ struct Pass<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     options: &'a PassOptions<'a>,
     images: Images<'a, 'b, S>,
+    passed: Passed,
 }
 
-/// Which slots hold a block, and which of these are referred to by others, too.
-#[derive(Default)]
-struct Arenas {
-    filled: SlotSet,
-    wanted: SlotSet,
+/// What makes a pass worth its while.
+struct Causes {
+    /// Logs that were read.
+    logs: Vec<LogName>,
+    /// Hosts that died, and may have left slots that nobody names.
+    dead: Vec<HostNo>,
+    /// Files that are known and gone.
+    gone: Vec<FileNo>,
 }
 
 impl<'b, S: Substrate> Pass<'_, 'b, S> {
-    fn run(mut self) -> Result<Passed, PassError> {
-        let mut passed = Passed::default();
+    /// Returns the files that no entry names any more.
+    fn run(&mut self) -> Result<Vec<FileNo>, PassError> {
+        let state = self.state;
+        let folder = self.options.temporary_folder;
         // Read, sorted, sorted again: three sorts are never at their most at once, two may be.
         let part = self.options.memory_bytes / 4;
-        let seen = Sorter::new(self.options.temporary_folder);
-        let targets = Sorter::new(self.options.temporary_folder);
+        let [seen, targets, candidates, requests] = [(); 4].map(|()| Sorter::new(folder));
         let (mut seen_batch, mut targets_batch) = (seen.batch(part), targets.batch(part));
         let mut written = WrittenRanges::default();
-        let logs = self.read_logs(&mut seen_batch, &mut targets_batch, &mut written, &mut passed)?;
-        if logs.is_empty() {
-            return Ok(passed);
+        let dead = state.dead_hosts()?;
+        let logs = self.read_logs(&mut seen_batch, &mut targets_batch, &mut written)?;
+        let causes = Causes { logs, dead, gone: self.images.gone()? };
+        if causes.logs.is_empty() && causes.dead.is_empty() && causes.gone.is_empty() {
+            return Ok(Vec::new());
         }
-        let arenas = self.look_at_arenas()?;
-        let index = self.state.open_index()?;
-        let generation = index.generation;
-        let candidates = Sorter::new(self.options.temporary_folder);
-        let mut candidates_batch = candidates.batch(part);
-        let sources = Sources {
-            index,
-            seen: seen.merged(vec![seen_batch.finish()])?,
-            written: &written,
-            filled: &arenas.filled,
-            wanted: &arenas.wanted,
-        };
+        if !self.options.is_dry_run {
+            state.be_present()?;
+        }
+        let shards = state.open_shards(Prefix::WHOLE)?;
+        let generations: Vec<(Prefix, u64, u64)> =
+            shards.iter().map(|shard| (shard.prefix, shard.generation, shard.bytes)).collect();
+        // After the shards, so that whatever these name is there to be seen.
+        let arenas = Arenas::look(state)?;
+        let mut named = SlotSet::default();
+        let seen = spool(seen.merged(vec![seen_batch.finish()])?, folder, part / 8)?;
+        let mut candidates_batch = candidates.batch(part / 2);
+        let mut requests_batch = requests.batch(part / 8);
+        let sources = Sources { state, shards, seen: &seen, written: &written, arenas: &arenas };
         let sinks = Sinks {
-            folder: self.options.temporary_folder,
+            folder,
             memory_bytes: part / 8,
             candidates: &mut candidates_batch,
             targets: &mut targets_batch,
+            requests: &mut requests_batch,
+            named: &mut named,
         };
-        let Plan { kept, others, counts } = plan(&mut self.images, sources, sinks)?;
-        passed.planned = counts;
+        let Plan { changes, others, counts, entries } = plan(&mut self.images, sources, sinks)?;
+        self.passed.planned = counts;
         let targets_bytes = counts.targets * BLOCK_BYTES_U64;
         if (self.options.progress)(PassProgress::Planned { targets: targets_bytes }).is_break() {
             return Err(StateError::Interrupted.into());
         }
         if self.options.is_dry_run {
-            return Ok(passed);
+            return Ok(Vec::new());
         }
 
-        let mut arena = ArenaWriter::new(self.state);
-        let entered = Sorter::new(self.options.temporary_folder);
-        let mut entered_batch = entered.batch(part / 2);
+        let mut arena = ArenaWriter::new(state);
+        let entered = Sorter::new(folder);
+        let mut entered_batch = entered.batch(part / 4);
         let waiting = Waiting { candidates: candidates.merged(vec![candidates_batch.finish()])?, others };
-        self.promote(&mut arena, waiting, &mut targets_batch, &mut entered_batch, part / 2, &mut passed.trouble)?;
+        self.promote(&mut arena, waiting, &mut targets_batch, &mut entered_batch, part / 4)?;
         arena.sync()?;
         let targets = targets.merged(vec![targets_batch.finish()])?;
-        passed.shared = share::share(self.state, &self.images, targets, self.options, &mut passed.trouble)?;
+        self.passed.shared = share::share(state, &self.images, targets, self.options, &mut self.passed.trouble)?;
 
+        requests::write(state, requests.merged(vec![requests_batch.finish()])?)?;
         let entered = entered.merged(vec![entered_batch.finish()])?;
-        let mut named = SlotSet::default();
-        passed.index =
-            self.state.publish_index(generation + 1, |writer| merge_entries(kept, entered, writer, &mut named))?;
+        let changes = merged(changes, entered, folder, part / 8)?;
+        let mut known: KnownShards = generations
+            .into_iter()
+            .zip(entries)
+            .map(|((prefix, generation, bytes), counts)| (prefix, Known { generation, counts, bytes }))
+            .collect();
+        let again = Sorter::new(folder);
+        let mut again_batch = again.batch(part / 8);
+        let news = News { changes: &changes, seen: &seen, entries_max: self.options.shard_entries_max, folder };
+        let clock = self.options.clock;
+        let is_all_there = publish::publish(state, clock, &news, &mut known, &mut named, &mut again_batch)?;
+        // The logs are there until these are: between the two nothing is lost.
+        requests::write(state, again.merged(vec![again_batch.finish()])?)?;
+        if !is_all_there {
+            return Ok(Vec::new());
+        }
+        for log in &causes.logs {
+            state.remove_log(log)?;
+        }
+        let filled: BTreeSet<u32> = arena.numbers().collect();
         drop(arena);
-        if passed.index.is_some() {
-            for log in &logs {
-                self.state.remove_log(log)?;
-            }
-            for number in self.state.arenas()? {
-                passed.swept_slots += self.state.sweep_arena(number, |slot| named.contains(slot))?;
+        self.sweep(&filled, &arenas, &known, &mut named)?;
+        for host in &causes.dead {
+            state.forget_host(*host)?;
+        }
+        let totals = known.values().fold((EntryCounts::default(), 0), |(mut counts, bytes), shard| {
+            counts += shard.counts;
+            (counts, bytes + shard.bytes)
+        });
+        self.passed.index = Some(totals);
+        Ok(causes.gone)
+    }
+
+    /// Empties the slots that no entry names.
+    fn sweep(
+        &mut self,
+        filled: &BTreeSet<u32>,
+        arenas: &Arenas,
+        known: &KnownShards,
+        named: &mut SlotSet,
+    ) -> Result<(), PassError> {
+        let mut locks = Vec::new();
+        for number in self.state.arenas()? {
+            if filled.contains(&number) || arenas.filled.has_more(number, named) {
+                locks.extend(self.state.lock_arena(number)?);
             }
         }
-        Ok(passed)
+        if locks.is_empty() {
+            return Ok(());
+        }
+        // Who fills an arena file has its lock until the entries that name its slots are published.
+        for mut shard in self.state.open_shards(Prefix::WHOLE)? {
+            if known.get(&shard.prefix).is_some_and(|known| known.generation == shard.generation) {
+                continue;
+            }
+            loop {
+                match shard.next_entry() {
+                    Ok(Some(entry)) => {
+                        if let crate::format::entry::Place::Shared(slot) = entry.place {
+                            named.insert(slot);
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(FormatError::Io(error)) => return Err(error.into()),
+                    Err(why) => return Err(PassError::damaged(self.state, &shard, why)?),
+                }
+            }
+        }
+        for lock in &locks {
+            self.passed.swept_slots += self.state.sweep_arena(lock, |slot| named.contains(slot))?;
+        }
+        Ok(())
     }
 
     /// Has candidates put into the arena, and the next place of a content where that failed, until none is left.
     fn promote(
-        &self,
+        &mut self,
         arena: &mut ArenaWriter<'_, 'b, S>,
         mut waiting: Waiting,
         targets: &mut Batch<'_>,
-        entries: &mut Batch<'_>,
+        changes: &mut Batch<'_>,
         memory_bytes: usize,
-        trouble: &mut Trouble,
     ) -> Result<(), PassError> {
         let folder = self.options.temporary_folder;
+        let trouble = &mut self.passed.trouble;
         for round in 1.. {
             let promoted = Sorter::new(folder);
             let mut promoted_batch = promoted.batch(memory_bytes);
@@ -274,7 +368,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             let mut next_batch = next.batch(memory_bytes);
             let is_last = trouble.is_full || round == PROMOTE_ROUNDS;
             let given_up = is_last.then_some(&mut trouble.again);
-            let sinks = join::Sinks { targets, entries, candidates: &mut next_batch, given_up, folder, memory_bytes };
+            let sinks = join::Sinks { targets, changes, candidates: &mut next_batch, given_up, folder, memory_bytes };
             let (others, count) = join::join(promoted, waiting.others, sinks)?;
             if count == 0 {
                 break;
@@ -284,30 +378,41 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         Ok(())
     }
 
-    /// Reads the logs of all files that are this host's, or can be. Returns those that may go once the index is published.
+    /// Reads the logs of all files that are this host's, or can be, and that no other host is about to read. Returns those
+    /// that may go once the index is published.
     fn read_logs(
         &mut self,
         seen: &mut Batch<'_>,
         targets: &mut Batch<'_>,
         written: &mut WrittenRanges,
-        passed: &mut Passed,
     ) -> Result<Vec<LogName>, PassError> {
         let mut done = Vec::new();
+        let mut present = BTreeMap::new();
         for log in self.state.logs()? {
-            match self.images.get(log.file)? {
-                images::Image::Owned(_) => {}
-                images::Image::Elsewhere { .. } => {
-                    passed.logs_elsewhere += 1;
-                    continue;
-                }
-                images::Image::Gone => {
-                    self.state.remove_log(&log)?;
-                    continue;
-                }
+            // Whoever wrote it may not have published yet what it tells of; then it would be taken for known.
+            let is_present = match present.get(&log.host) {
+                Some(is_present) => *is_present,
+                None => self.state.is_present(log.host)?,
+            };
+            present.insert(log.host, is_present);
+            if is_present && log.host != self.state.host() {
+                self.passed.logs_elsewhere += 1;
+                continue;
             }
-            let file = log.file;
+            if !self.images.own(log.file)? {
+                self.passed.logs_elsewhere += 1;
+                continue;
+            }
+            // Nobody else reads the file now, so that what is known of its name is the latest.
+            if !self.images.is_there(log.file)? {
+                self.state.remove_log(&log)?;
+                continue;
+            }
+            let file = self.images.first_number(log.file);
             let read = self.state.read_log(&log, |block| -> io::Result<()> {
-                written.insert(file, block.block);
+                if log.kind == LogKind::Log {
+                    written.insert(file, block.block);
+                }
                 match block.digest {
                     Some(digest) => seen.push(Seen { digest, file, block: block.block }.row()),
                     None => targets.push(Target { file, block: block.block, source: Source::Zeros }.row()),
@@ -318,33 +423,14 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                 Err(LogError::Each(error)) => return Err(error.into()),
                 // What was read of it counts; the rest is found when the file is read again.
                 Err(LogError::Log(why)) => {
-                    passed.trouble.again.insert(file);
+                    self.passed.trouble.again.insert(file);
                     self.state.refuse_log(&log, why)?;
                 }
             }
-            passed.logs += 1;
+            self.passed.logs += 1;
         }
         written.seal();
         Ok(done)
-    }
-
-    fn look_at_arenas(&self) -> Result<Arenas, PassError> {
-        let tells = self.state.substrate().abilities().tells_last_reference;
-        let mut arenas = Arenas::default();
-        for number in self.state.arenas()? {
-            let Some(file) = self.state.open_arena(number, Access::Read)? else { continue };
-            let extents = Extents::load(self.state.substrate(), &file)?;
-            for extent in extents.iter().filter(|extent| !extent.is_unwritten) {
-                let (first, end) = (extent.offset / BLOCK_BYTES_U64, extent.end().div_ceil(BLOCK_BYTES_U64));
-                for slot in (first..end).map_while(|index| Slot::new(number, index)) {
-                    arenas.filled.insert(slot);
-                    if extent.is_shared || !tells {
-                        arenas.wanted.insert(slot);
-                    }
-                }
-            }
-        }
-        Ok(arenas)
     }
 }
 
@@ -354,26 +440,23 @@ struct Waiting {
     others: Ordered,
 }
 
-/// Writes the entries of two lists, both in order of their digests, into a generation of the index.
-fn merge_entries<S: Substrate>(
-    kept: Ordered,
-    entered: Merge,
-    writer: &mut ShardWriter<'_, S>,
-    named: &mut SlotSet,
-) -> io::Result<()> {
-    let entry = |row: io::Result<Row>| row.map(row_entry);
-    let (mut kept, mut entered) = (kept.map(entry).peekable(), entered.map(entry).peekable());
-    loop {
-        let next = match (kept.peek(), entered.peek()) {
-            (None, None) => return Ok(()),
-            (Some(Ok(one)), Some(Ok(other))) if one.digest > other.digest => entered.next(),
-            (None, Some(_)) | (_, Some(Err(_))) => entered.next(),
-            (Some(_), _) => kept.next(),
-        };
-        let Some(entry) = next.transpose()? else { return Ok(()) };
-        if let Place::Shared(slot) = entry.place {
-            named.insert(slot);
-        }
-        writer.push(&entry)?;
+/// Keeps rows that come in order.
+fn spool(rows: impl Iterator<Item = io::Result<Row>>, folder: &Path, memory_bytes: usize) -> io::Result<Spool> {
+    let mut writer = SpoolWriter::new(folder, memory_bytes);
+    for row in rows {
+        writer.push(row?)?;
     }
+    writer.finish()
+}
+
+/// Keeps the rows of two lists that each come in order.
+fn merged(planned: Ordered, entered: Merge, folder: &Path, memory_bytes: usize) -> io::Result<Spool> {
+    let (mut planned, mut entered) = (planned.peekable(), entered.peekable());
+    let both = std::iter::from_fn(|| match (planned.peek(), entered.peek()) {
+        // Those of one digest may come in any order; an error comes first.
+        (Some(Ok(one)), Some(Ok(other))) if one > other => entered.next(),
+        (Some(Ok(_)), Some(Err(_))) | (None, Some(_)) => entered.next(),
+        _ => planned.next(),
+    });
+    spool(both, folder, memory_bytes)
 }

@@ -6,28 +6,33 @@
 //! the one that the index knows: it was read more recently.
 
 use std::path::Path;
+use std::vec;
 
 use onefold_block::Substrate;
-use onefold_sort::{Batch, Merge, Ordered, OrderedWriter};
+use onefold_sort::{Batch, Ordered, OrderedWriter, Spool, SpoolReader};
 
 use super::PassError;
+use super::arenas::Arenas;
 use super::images::Images;
-use super::rows::{Candidate, Seen, Source, Target, entry_row};
+use super::rows::{Candidate, Change, Seen, Source, Step, Target};
 use super::slots::SlotSet;
 use super::written::WrittenRanges;
 use crate::format::entry::{Entry, Place};
+use crate::format::shard::EntryCounts;
 use crate::format::{Digest, FormatError};
-use crate::state::shards::Index;
+use crate::state::State;
+use crate::state::shards::Shard;
 
 /// What the plan looks at.
-pub(super) struct Sources<'a, S: Substrate> {
-    pub(super) index: Index<'a, S>,
-    pub(super) seen: Merge,
+pub(super) struct Sources<'a, 'b, S: Substrate> {
+    pub(super) state: &'a State<'b, S>,
+    /// All of the index, in order.
+    pub(super) shards: Vec<Shard<'b, S>>,
+    /// In order of the digests.
+    pub(super) seen: &'a Spool,
     pub(super) written: &'a WrittenRanges,
-    /// Slots that hold a block.
-    pub(super) filled: &'a SlotSet,
-    /// Those of them that somebody else refers to, too.
-    pub(super) wanted: &'a SlotSet,
+    /// As they were after the shards were opened.
+    pub(super) arenas: &'a Arenas,
 }
 
 /// Where the plan puts what is to be done.
@@ -37,15 +42,21 @@ pub(super) struct Sinks<'a, 'b> {
     pub(super) memory_bytes: usize,
     pub(super) candidates: &'a mut Batch<'b>,
     pub(super) targets: &'a mut Batch<'b>,
+    /// Places in files of other hosts, which are told that there is something to share.
+    pub(super) requests: &'a mut Batch<'b>,
+    /// Slots that entries name which stay as they are.
+    pub(super) named: &'a mut SlotSet,
 }
 
 /// What is to be done.
 pub(super) struct Plan {
-    /// Entries that stay as they are or are new, in order.
-    pub(super) kept: Ordered,
+    /// What becomes of entries, in order of their digests.
+    pub(super) changes: Ordered,
     /// Places that are to share with what becomes of the candidates, in order of their digests.
     pub(super) others: Ordered,
     pub(super) counts: PlanCounts,
+    /// How many entries each shard has.
+    pub(super) entries: Vec<EntryCounts>,
 }
 
 /// How often each transition was decided.
@@ -67,15 +78,15 @@ pub struct PlanCounts {
 
 pub(super) fn plan<S: Substrate>(
     images: &mut Images<'_, '_, S>,
-    sources: Sources<'_, S>,
+    sources: Sources<'_, '_, S>,
     sinks: Sinks<'_, '_>,
 ) -> Result<Plan, PassError> {
-    let Sinks { folder, memory_bytes, candidates, targets } = sinks;
-    let [kept, others] = [(); 2].map(|()| OrderedWriter::new(folder, memory_bytes));
-    let mut planner = Planner { kept, others, candidates, targets, counts: PlanCounts::default() };
-    let mut entries = Entries { index: sources.index, next: None };
+    let Sources { state, shards, seen, written, arenas } = sources;
+    let [changes, others] = [(); 2].map(|()| OrderedWriter::new(sinks.folder, sinks.memory_bytes));
+    let mut planner = Planner { changes, others, sinks, written, arenas, counts: PlanCounts::default() };
+    let mut entries = Entries { state, shards: shards.into_iter(), shard: None, counts: Vec::new(), next: None };
     entries.advance()?;
-    let mut seen = SeenStream { rows: sources.seen, next: None };
+    let mut seen = SeenStream { rows: seen.read(0, u64::MAX), next: None };
     seen.advance()?;
     loop {
         let digest = match (&entries.next, &seen.next) {
@@ -84,42 +95,63 @@ pub(super) fn plan<S: Substrate>(
             (None, Some(seen)) => seen.digest,
             (Some(entry), Some(seen)) => entry.digest.min(seen.digest),
         };
-        let mut known = None;
-        if let Some(entry) = entries.next.take_if(|entry| entry.digest == digest) {
+        let entry = entries.next.take_if(|entry| entry.digest == digest);
+        if entry.is_some() {
             entries.advance()?;
-            let is_seen = seen.has(digest);
-            known = planner.check(images, sources.written, sources.filled, sources.wanted, entry, is_seen)?;
         }
-        planner.decide(images, digest, known, &mut seen)?;
+        planner.decide(images, digest, entry.map(|entry| entry.place), &mut seen)?;
     }
-    Ok(Plan { kept: planner.kept.finish()?, others: planner.others.finish()?, counts: planner.counts })
+    Ok(Plan {
+        changes: planner.changes.finish()?,
+        others: planner.others.finish()?,
+        counts: planner.counts,
+        entries: entries.counts,
+    })
 }
 
 /// The index, one entry ahead.
-struct Entries<'a, S: Substrate> {
-    index: Index<'a, S>,
+struct Entries<'a, 'b, S: Substrate> {
+    state: &'a State<'b, S>,
+    shards: vec::IntoIter<Shard<'b, S>>,
+    /// The one that is being read.
+    shard: Option<Shard<'b, S>>,
+    /// How many entries were read of each so far.
+    counts: Vec<EntryCounts>,
     next: Option<Entry>,
 }
 
-impl<S: Substrate> Entries<'_, S> {
+impl<S: Substrate> Entries<'_, '_, S> {
     fn advance(&mut self) -> Result<(), PassError> {
-        let Some(entries) = &mut self.index.entries else { return Ok(()) };
-        self.next = match entries.next_entry() {
-            Ok(next) => next,
-            Err(FormatError::Io(error)) => return Err(error.into()),
-            Err(why) => return Err(PassError::Index { generation: self.index.generation, why }),
-        };
-        Ok(())
+        loop {
+            if let Some(shard) = &mut self.shard {
+                match shard.next_entry() {
+                    Ok(Some(entry)) => {
+                        self.counts.last_mut().expect("one for each shard").count(&entry);
+                        self.next = Some(entry);
+                        return Ok(());
+                    }
+                    Ok(None) => {}
+                    Err(FormatError::Io(error)) => return Err(error.into()),
+                    Err(why) => return Err(PassError::damaged(self.state, shard, why)?),
+                }
+            }
+            self.shard = self.shards.next();
+            if self.shard.is_none() {
+                self.next = None;
+                return Ok(());
+            }
+            self.counts.push(EntryCounts::default());
+        }
     }
 }
 
 /// What was seen, one place ahead.
-struct SeenStream {
-    rows: Merge,
+struct SeenStream<'a> {
+    rows: SpoolReader<'a>,
     next: Option<Seen>,
 }
 
-impl SeenStream {
+impl SeenStream<'_> {
     fn advance(&mut self) -> Result<(), PassError> {
         // Two logs may tell of one block, and both be right.
         let last = self.next;
@@ -144,83 +176,126 @@ impl SeenStream {
 }
 
 struct Planner<'a, 'b> {
-    kept: OrderedWriter<'a>,
+    changes: OrderedWriter<'a>,
     others: OrderedWriter<'a>,
-    candidates: &'a mut Batch<'b>,
-    targets: &'a mut Batch<'b>,
+    sinks: Sinks<'a, 'b>,
+    written: &'a WrittenRanges,
+    arenas: &'a Arenas,
     counts: PlanCounts,
 }
 
 impl Planner<'_, '_> {
-    /// Returns an entry's place if it can still be true.
-    fn check<S: Substrate>(
-        &mut self,
-        images: &mut Images<'_, '_, S>,
-        written: &WrittenRanges,
-        filled: &SlotSet,
-        wanted: &SlotSet,
-        entry: Entry,
-        is_seen: bool,
-    ) -> Result<Option<Place>, PassError> {
-        let is_true = match entry.place {
-            Place::Unique(file, block) => !written.contains(file, block) && images.has(file, block)?,
-            // A block that only the arena has left is taken back where it is wanted again.
-            Place::Shared(slot) => filled.contains(slot) && (is_seen || wanted.contains(slot)),
-        };
-        if is_true {
-            return Ok(Some(entry.place));
-        }
-        match entry.place {
-            Place::Shared(slot) if filled.contains(slot) => self.counts.collected += 1,
-            _ => self.counts.stale += 1,
-        }
-        Ok(None)
-    }
-
     /// Decides what is done with a content that the index knows, that was seen, or both.
     fn decide<S: Substrate>(
         &mut self,
         images: &mut Images<'_, '_, S>,
         digest: Digest,
-        known: Option<Place>,
-        seen: &mut SeenStream,
+        entry: Option<Place>,
+        seen: &mut SeenStream<'_>,
     ) -> Result<(), PassError> {
+        let known = match entry {
+            Some(place) if self.is_true(images, place, seen.has(digest))? => Some(place),
+            _ => None,
+        };
         if let Some(Place::Shared(slot)) = known {
-            self.kept.push(entry_row(Entry { digest, place: Place::Shared(slot) }))?;
+            self.sinks.named.insert(slot);
+            if seen.has(digest) {
+                self.change(digest, Step::Agree(Place::Shared(slot)))?;
+            }
             while let Some(Seen { file, block, .. }) = seen.take(digest)? {
                 self.counts.targets += 1;
-                self.targets.push(Target { file, block, source: Source::Slot(slot) }.row())?;
+                self.sinks.targets.push(Target { file, block, source: Source::Slot(slot) }.row())?;
             }
             return Ok(());
         }
-        let Some(first) = seen.take(digest)? else {
-            if let Some(place) = known {
-                self.kept.push(entry_row(Entry { digest, place }))?;
+        let is_seen = seen.has(digest);
+        // The place that the index names may be seen once more; it is one place all the same.
+        let mut next = || -> Result<Option<Seen>, PassError> {
+            loop {
+                let next = seen.take(digest)?;
+                if next.is_none_or(|next| known != Some(Place::Unique(next.file, next.block))) {
+                    return Ok(next);
+                }
+            }
+        };
+        let (first, second) = match next()? {
+            Some(first) => (Some(first), next()?),
+            None => (None, None),
+        };
+        let Some(first) = first else {
+            match (known, entry) {
+                (Some(place), _) if is_seen => self.change(digest, Step::Agree(place))?,
+                (None, Some(place)) => {
+                    self.note_dropped(place);
+                    self.change(digest, Step::Drop(place))?;
+                }
+                _ => {}
             }
             return Ok(());
         };
         if known.is_none() {
             self.counts.new += 1;
-            if !seen.has(digest) {
-                let place = Place::Unique(first.file, first.block);
-                self.kept.push(entry_row(Entry { digest, place }))?;
-                return Ok(());
+        }
+        if known.is_none() && second.is_none() {
+            let place = Place::Unique(first.file, first.block);
+            if entry == Some(place) {
+                return self.change(digest, Step::Agree(place));
             }
+            if let Some(place) = entry {
+                self.note_dropped(place);
+                self.change(digest, Step::Drop(place))?;
+            }
+            return self.change(digest, Step::Put(place));
         }
         self.counts.promoted += 1;
-        self.candidates.push(Candidate { file: first.file, block: first.block, digest }.row())?;
+        self.sinks.candidates.push(Candidate { file: first.file, block: first.block, digest }.row())?;
+        let mut other = second;
+        while let Some(seen) = other {
+            self.counts.targets += 1;
+            self.others.push(seen.row())?;
+            other = next()?;
+        }
+        if let Some(place) = entry {
+            self.change(digest, Step::Drop(place))?;
+            if known.is_none() {
+                self.note_dropped(place);
+            }
+        }
         if let Some(Place::Unique(file, block)) = known {
-            if images.is_owned(file)? {
+            if images.own(file)? {
                 self.counts.targets += 1;
                 self.others.push(Seen { digest, file, block }.row())?;
             } else {
                 self.counts.elsewhere += 1;
+                self.sinks.requests.push(Candidate { file, block, digest }.row())?;
             }
         }
-        while let Some(other) = seen.take(digest)? {
-            self.counts.targets += 1;
-            self.others.push(other.row())?;
-        }
         Ok(())
+    }
+
+    /// Tells whether what an entry says can still be so.
+    fn is_true<S: Substrate>(
+        &self,
+        images: &mut Images<'_, '_, S>,
+        place: Place,
+        is_seen: bool,
+    ) -> Result<bool, PassError> {
+        let Arenas { filled, wanted } = self.arenas;
+        Ok(match place {
+            Place::Unique(file, block) => !self.written.contains(file, block) && images.may_have(file, block)?,
+            // A block that only the arena has left is taken back where it is wanted again.
+            Place::Shared(slot) => filled.contains(slot) && (is_seen || wanted.contains(slot)),
+        })
+    }
+
+    fn note_dropped(&mut self, place: Place) {
+        match place {
+            Place::Shared(slot) if self.arenas.filled.contains(slot) => self.counts.collected += 1,
+            _ => self.counts.stale += 1,
+        }
+    }
+
+    fn change(&mut self, digest: Digest, step: Step) -> Result<(), PassError> {
+        Ok(self.changes.push(Change { digest, step }.row())?)
     }
 }

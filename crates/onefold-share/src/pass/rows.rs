@@ -2,7 +2,7 @@
 
 use onefold_sort::Row;
 
-use crate::format::entry::{Entry, Place};
+use crate::format::entry::Place;
 use crate::format::{Digest, FileBlock, FileNo, Slot};
 
 /// In words that hold a slot or something else: nothing.
@@ -62,8 +62,8 @@ fn place_of(high: u64, low: u64) -> (FileNo, FileBlock) {
 
 /// Returns the digest's first eight bytes and its last four.
 fn digest_words(digest: Digest) -> (u64, u32) {
-    let [a, b, c, d, e, f, g, h, i, j, k, l] = digest.0;
-    (u64::from_be_bytes([a, b, c, d, e, f, g, h]), u32::from_be_bytes([i, j, k, l]))
+    let [.., i, j, k, l] = digest.0;
+    (digest.first_word(), u32::from_be_bytes([i, j, k, l]))
 }
 
 fn digest_of(high: u64, low: u32) -> Digest {
@@ -133,23 +133,56 @@ impl Target {
     }
 }
 
-/// Returns the row of an entry of the index; in order of its digest.
-pub(super) fn entry_row(entry: Entry) -> Row {
-    let (high, low) = digest_words(entry.digest);
-    match entry.place {
-        Place::Unique(file, block) => [high, u64::from(low) << 32 | u64::from(file.0), block.0],
-        Place::Shared(slot) => [high, u64::from(low) << 32, slot.number() | IS_SLOT],
-    }
+/// What is to become of an entry of the index; in order of its digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) digest: Digest,
+    pub(super) step: Step,
 }
 
-/// Returns the entry of a row.
-pub(super) fn row_entry(row: Row) -> Entry {
-    let digest = digest_of(row[0], upper(row[1]));
-    let place = match Slot::from_number(row[2] & !IS_SLOT) {
-        Some(slot) if row[2] & IS_SLOT != 0 => Place::Shared(slot),
-        _ => Place::Unique(FileNo(lower(row[1])), FileBlock(row[2])),
-    };
-    Entry { digest, place }
+/// What is to be done with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The content is no longer known to be there, or not by this name.
+    Drop(Place),
+    /// The content is there.
+    Put(Place),
+    /// What was seen agrees with this: if the entry is gone, or another by now, it is to be seen anew.
+    Agree(Place),
+}
+
+/// In the word that holds a block or a slot: what is done.
+const STEP_BITS: u32 = 61;
+const _: () = assert!(FileBlock::LIMIT <= 1 << STEP_BITS && Slot::LIMIT <= 1 << STEP_BITS);
+
+impl Change {
+    pub(super) fn row(self) -> Row {
+        let (step, place) = match self.step {
+            Step::Drop(place) => (0, place),
+            Step::Put(place) => (1, place),
+            Step::Agree(place) => (2, place),
+        };
+        let (file, number) = match place {
+            Place::Unique(file, block) => (u64::from(file.0), block.0),
+            Place::Shared(slot) => (0, slot.number() | IS_SLOT),
+        };
+        let (high, low) = digest_words(self.digest);
+        [high, u64::from(low) << 32 | file, number | step << STEP_BITS]
+    }
+
+    pub(super) fn of(row: Row) -> Change {
+        let number = row[2] & ((1 << STEP_BITS) - 1);
+        let place = match Slot::from_number(number) {
+            Some(slot) if row[2] & IS_SLOT != 0 => Place::Shared(slot),
+            _ => Place::Unique(FileNo(lower(row[1])), FileBlock(number)),
+        };
+        let step = match row[2] >> STEP_BITS & 3 {
+            0 => Step::Drop(place),
+            1 => Step::Put(place),
+            _ => Step::Agree(place),
+        };
+        Change { digest: digest_of(row[0], upper(row[1])), step }
+    }
 }
 
 #[cfg(test)]
@@ -184,9 +217,10 @@ mod tests {
                 let target = Target { file, block, source };
                 assert_eq!(Target::of(target.row()), target);
             }
-            for place in [Place::Unique(file, block), Place::Shared(slot)] {
-                let entry = Entry { digest, place };
-                assert_eq!(row_entry(entry_row(entry)), entry);
+            let places = [Place::Unique(file, block), Place::Shared(slot)];
+            for step in places.iter().flat_map(|place| [Step::Drop(*place), Step::Put(*place), Step::Agree(*place)]) {
+                let change = Change { digest, step };
+                assert_eq!(Change::of(change.row()), change);
             }
         }
     }

@@ -23,6 +23,15 @@ impl SlotSet {
         let (word, bit) = place(slot);
         self.files.get(&slot.arena()).is_some_and(|words| words[word] & bit != 0)
     }
+
+    /// Tells whether it has a slot of this arena file that `other` has not.
+    pub(super) fn has_more(&self, arena: u32, other: &SlotSet) -> bool {
+        let Some(words) = self.files.get(&arena) else { return false };
+        match other.files.get(&arena) {
+            Some(others) => words.iter().zip(others.iter()).any(|(word, other)| word & !other != 0),
+            None => words.iter().any(|word| *word != 0),
+        }
+    }
 }
 
 fn place(slot: Slot) -> (usize, u64) {
@@ -40,6 +49,10 @@ mod tests {
         let mut set = SlotSet::default();
         slots.iter().for_each(|slot| set.insert(*slot));
         assert!(slots.iter().all(|slot| set.contains(*slot)));
+        let mut more = SlotSet::default();
+        assert!(set.has_more(0, &more) && set.has_more(7, &more) && !set.has_more(1, &more));
+        slots[..3].iter().for_each(|slot| more.insert(*slot));
+        assert!(!set.has_more(0, &more) && set.has_more(7, &more) && !more.has_more(0, &set));
         for other in [(0, 1), (0, 65), (7, 0), (1, 0)] {
             assert!(!set.contains(Slot::new(other.0, other.1).unwrap()));
         }

@@ -18,6 +18,8 @@ use crate::format::Slot;
 const FOLDER: &str = "arena";
 const FILE_BYTES: u64 = Slot::IN_FILE * BLOCK_BYTES_U64;
 const TRIES: u32 = 10_000;
+/// Arena files that are tried before a new one is made.
+const LOOKED_AT_MAX: usize = 8;
 
 /// The arena files into which a pass puts shared blocks. Their locks are held until it is dropped: until the index that
 /// names their slots is published, whoever sweeps would take them for unnamed.
@@ -32,6 +34,12 @@ struct Filling<S: Substrate> {
     file: S::File,
     next: u64,
     _lock: Held<S>,
+}
+
+/// The lock of an arena file.
+pub struct ArenaLock<S: Substrate> {
+    number: u32,
+    _held: Held<S>,
 }
 
 /// Consecutive slots.
@@ -85,6 +93,11 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
         Ok(())
     }
 
+    /// Returns the numbers of the files that were filled.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.files.iter().map(|filling| filling.number)
+    }
+
     /// Returns one of the files that were filled, by its number.
     #[must_use]
     pub fn file(&self, number: u32) -> Option<&S::File> {
@@ -93,8 +106,12 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
 
     /// Finds an arena file with room that nobody works on, or makes one.
     fn choose(state: &State<'_, S>) -> Result<Filling<S>, StateError> {
-        let newest = state.arenas()?.into_iter().max();
-        for number in newest.unwrap_or(0)..newest.unwrap_or(0).saturating_add(TRIES) {
+        let mut numbers = state.arenas()?;
+        numbers.sort_unstable();
+        // The newest ones may have room; other hosts may be filling some of them.
+        let newer = numbers.last().map_or(0, |newest| newest + 1);
+        let with_room = numbers.into_iter().rev().take(LOOKED_AT_MAX);
+        for number in with_room.chain(newer..newer.saturating_add(TRIES)) {
             if Slot::new(number, 0).is_none() {
                 break;
             }
@@ -143,13 +160,21 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Removes an arena file that is empty, or empties the slots that `is_named` denies. Nothing is done where somebody
-    /// else works on it. Returns how many slots came free.
+    /// Keeps everybody else from filling or sweeping an arena file, unless somebody does.
     ///
     /// # Errors
     /// Those of the device.
-    pub fn sweep_arena(&self, number: u32, mut is_named: impl FnMut(Slot) -> bool) -> Result<u64, StateError> {
-        let Some(_lock) = self.try_lock(&Subject::Arena(number))? else { return Ok(0) };
+    pub fn lock_arena(&self, number: u32) -> Result<Option<ArenaLock<S>>, StateError> {
+        Ok(self.try_lock(&Subject::Arena(number))?.map(|held| ArenaLock { number, _held: held }))
+    }
+
+    /// Removes an arena file that is empty, or empties the slots that `is_named` denies: whoever calls this knows of all
+    /// entries that were published before the lock was taken. Returns how many slots came free.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn sweep_arena(&self, lock: &ArenaLock<S>, mut is_named: impl FnMut(Slot) -> bool) -> Result<u64, StateError> {
+        let number = lock.number;
         let Some(file) = self.open_arena(number, Access::Write)? else { return Ok(0) };
         let path = arena_path::<S>(number);
         let extents = Extents::load(self.substrate(), &file).map_err(StateError::at(&path))?;

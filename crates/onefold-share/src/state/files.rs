@@ -52,6 +52,13 @@ impl Files {
         self.by_handle.get(handle).and_then(|number| self.by_number.get(number))
     }
 
+    /// Returns the number that stands for a file of which two hosts that saw it at the same moment made two.
+    #[must_use]
+    pub fn first_number(&self, number: FileNo) -> FileNo {
+        let handle = self.by_number.get(&number).map(|mark| &mark.handle);
+        handle.and_then(|handle| self.by_handle.get(handle)).copied().unwrap_or(number)
+    }
+
     /// Returns all marks, by number.
     pub fn iter(&self) -> impl Iterator<Item = &Mark> {
         self.by_number.values()
@@ -80,8 +87,50 @@ impl Files {
                 self.insert(mark);
                 return Ok(number);
             }
+            // Another host has taken it, perhaps for this very file.
+            self.reload(state, number)?;
+            if let Some(number) = self.by_handle.get(handle) {
+                return Ok(*number);
+            }
         }
         Err(StateError::Restless)
+    }
+
+    /// Reads what other hosts have noted of a file since. Returns whether there is anything.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn reload<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<bool, StateError> {
+        let path = mark_path::<S>(number);
+        match read(state, &path, &number.to_string()) {
+            Ok(Some(mark)) => {
+                self.insert(mark);
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(why) => {
+                state.refuse(path, why)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Forgets a file that is gone and that nothing refers to any more. The highest number is kept without a path, for none
+    /// is given out twice.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn forget<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<(), StateError> {
+        if self.by_number.last_key_value().is_none_or(|(highest, _)| *highest == number) {
+            return self.note(state, number, Path::new(""), None);
+        }
+        state.remove(&mark_path::<S>(number))?;
+        if let Some(mark) = self.by_number.remove(&number)
+            && self.by_handle.get(&mark.handle) == Some(&number)
+        {
+            self.by_handle.remove(&mark.handle);
+        }
+        Ok(())
     }
 
     /// Notes where a file is and what it was like when it was read last.
@@ -112,6 +161,8 @@ impl Files {
     /// # Errors
     /// As [`Files::note`].
     pub fn forget_scan<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<(), StateError> {
+        // Another host may have noted something since.
+        self.reload(state, number)?;
         let Some(path) = self.by_number.get(&number).map(|mark| mark.path.clone()) else { return Ok(()) };
         self.note(state, number, &path, None)
     }

@@ -6,6 +6,7 @@ use onefold_block::Substrate;
 use onefold_block::substrate::{Access, FileHandle};
 
 use super::{State, StateError};
+use crate::format::prefix::Prefix;
 
 const FOLDER: &str = "locks";
 
@@ -14,8 +15,8 @@ const FOLDER: &str = "locks";
 pub enum Subject {
     /// An image file: its blocks are shared by who has this, and by nobody while a door has it.
     File(FileHandle),
-    /// The index.
-    Index,
+    /// The part of the index with these digests: a new generation of it is made by who has this.
+    Shard(Prefix),
     /// An arena file.
     Arena(u32),
 }
@@ -24,7 +25,7 @@ impl Subject {
     fn name(&self) -> String {
         match self {
             Subject::File(handle) => format!("file.{handle}"),
-            Subject::Index => "index".to_owned(),
+            Subject::Shard(prefix) => format!("shard.{prefix}"),
             Subject::Arena(number) => format!("arena.{number}"),
         }
     }

@@ -1,4 +1,5 @@
-//! Write logs, as files. Named by the file that they are of, the host that wrote them, and a number of that host's.
+//! Write logs and merge requests, as files. Named by the file that they are of, the host that wrote them, and a number of
+//! that host's.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,25 +7,36 @@ use std::path::{Path, PathBuf};
 use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
+use super::hosts::HostNo;
 use super::{State, StateError};
-use crate::format::log::{LogWriter, Written, read_log};
+use crate::format::log::{LogKind, LogWriter, Written, read_log};
 use crate::format::{FileNo, FormatError};
 
-const FOLDER: &str = "logs";
-
-/// A log that is whole.
+/// A log, or a merge request, that is whole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogName {
     /// The file that it is of.
     pub file: FileNo,
+    /// Which of the two it is.
+    pub kind: LogKind,
+    /// Who wrote it.
+    pub host: HostNo,
     /// The name of the log's own file.
     name: String,
 }
 
 impl LogName {
-    fn parse(name: String) -> Option<LogName> {
-        let file = name.split_once('.')?.0.parse().ok()?;
-        Some(LogName { file: FileNo(file), name })
+    fn parse(kind: LogKind, name: String) -> Option<LogName> {
+        let (file, rest) = name.split_once('.')?;
+        let host = HostNo::parse(rest.split_once('.')?.0)?;
+        Some(LogName { file: FileNo(file.parse().ok()?), kind, host, name })
+    }
+}
+
+fn folder(kind: LogKind) -> &'static str {
+    match kind {
+        LogKind::Log => "logs",
+        LogKind::Request => "requests",
     }
 }
 
@@ -40,20 +52,23 @@ pub enum LogError<E> {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Writes the log of a file. Nothing is written where `blocks` has none. Returns how many it had.
+    /// Writes the log of a file, or a merge request for it. Nothing is written where `blocks` has none. Returns how many it
+    /// had.
     ///
     /// # Errors
     /// What `blocks` gives; no space; those of the device.
     pub fn write_log(
         &self,
+        kind: LogKind,
         file: FileNo,
         blocks: &mut dyn FnMut() -> io::Result<Option<Written>>,
     ) -> Result<u64, StateError> {
-        let path = Self::path(FOLDER, format!("{file}.{:016x}.{}", self.host(), self.next_name()));
+        self.be_present()?;
+        let path = Self::path(folder(kind), format!("{file}.{}.{}", self.host(), self.next_name()));
         let Some(first) = blocks().map_err(StateError::at(&path))? else { return Ok(0) };
         let mut count = 0;
         let scratch = self.write_scratch(|log| {
-            let mut writer = LogWriter::new(self.substrate(), log, self.identity().uuid, file);
+            let mut writer = LogWriter::new(self.substrate(), log, kind, self.identity().uuid, file);
             writer.push(first)?;
             while let Some(written) = blocks()? {
                 writer.push(written)?;
@@ -65,12 +80,15 @@ impl<S: Substrate> State<'_, S> {
         Ok(count)
     }
 
-    /// Returns the logs that there are, by file.
+    /// Returns the logs and the merge requests that there are, by file.
     ///
     /// # Errors
     /// Those of the device.
     pub fn logs(&self) -> Result<Vec<LogName>, StateError> {
-        let mut logs: Vec<LogName> = self.names(FOLDER)?.into_iter().filter_map(LogName::parse).collect();
+        let mut logs = Vec::new();
+        for kind in [LogKind::Log, LogKind::Request] {
+            logs.extend(self.names(folder(kind))?.into_iter().filter_map(|name| LogName::parse(kind, name)));
+        }
         logs.sort();
         Ok(logs)
     }
@@ -86,7 +104,7 @@ impl<S: Substrate> State<'_, S> {
     ) -> Result<(), LogError<E>> {
         let file = self.substrate().open(&log_path::<S>(log), Access::Read).map_err(FormatError::Io)?;
         let uuid = &self.identity().uuid;
-        read_log(self.substrate(), file, uuid, |file, written| {
+        read_log(self.substrate(), file, log.kind, uuid, |file, written| {
             if file != log.file {
                 return Err(FormatError::Damaged("it is the log of another file").into());
             }
@@ -113,5 +131,5 @@ impl<S: Substrate> State<'_, S> {
 }
 
 fn log_path<S: Substrate>(log: &LogName) -> PathBuf {
-    State::<S>::path(FOLDER, Path::new(&log.name))
+    State::<S>::path(folder(log.kind), Path::new(&log.name))
 }

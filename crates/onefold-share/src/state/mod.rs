@@ -6,6 +6,7 @@
 
 pub mod arena;
 pub mod files;
+pub mod hosts;
 pub mod locks;
 pub mod logs;
 pub mod shards;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onefold_block::substrate::{Access, ListedKind};
 use onefold_block::{FingerprintKey, Random, Substrate, Timestamp};
 
+use self::hosts::{HostNo, Presence};
 use crate::format::FormatError;
 use crate::format::identity::Identity;
 
@@ -25,7 +27,7 @@ use crate::format::identity::Identity;
 pub const FOLDER: &str = ".onefold";
 const IDENTITY: &str = "identity";
 const SCRATCH: &str = "scratch";
-const SUBFOLDERS: [&str; 6] = ["arena", "files", "locks", "logs", SCRATCH, "shards"];
+const SUBFOLDERS: [&str; 7] = ["arena", "files", "locks", "logs", "requests", SCRATCH, "shards"];
 /// Times that something is tried which others may thwart that come at the same moment.
 const TRIES: usize = 10;
 
@@ -33,9 +35,9 @@ const TRIES: usize = 10;
 pub struct State<'a, S: Substrate> {
     substrate: &'a S,
     identity: Identity,
-    /// What tells this host's names from all others'. Drawn anew each time.
-    host: u64,
+    host: HostNo,
     next_name: AtomicU64,
+    presence: Presence<S>,
     notices: &'a dyn Fn(Notice),
 }
 
@@ -138,8 +140,8 @@ impl<'a, S: Substrate> State<'a, S> {
         let mut host = [0; 8];
         random.fill(&mut host).map_err(StateError::at(root))?;
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
-        let (host, next_name) = (u64::from_le_bytes(host), AtomicU64::new(0));
-        let mut state = State { substrate, identity, host, next_name, notices };
+        let (host, next_name) = (HostNo(u64::from_le_bytes(host)), AtomicU64::new(0));
+        let mut state = State { substrate, identity, host, next_name, presence: Presence::new(None), notices };
         for _ in 0..TRIES {
             if let Some(identity) = state.read_identity()? {
                 state.identity = identity;
@@ -172,7 +174,7 @@ impl<'a, S: Substrate> State<'a, S> {
     }
 
     /// Returns what tells this host from all others, this time.
-    pub(crate) fn host(&self) -> u64 {
+    pub(crate) fn host(&self) -> HostNo {
         self.host
     }
 
@@ -191,12 +193,11 @@ impl<'a, S: Substrate> State<'a, S> {
         &self,
         write: impl FnOnce(S::File) -> io::Result<()>,
     ) -> Result<Scratch<S>, StateError> {
-        let (file, scratch) = self.new_scratch()?;
+        let (file, scratch) = self.new_scratch(|| self.next_scratch())?;
         match write(file) {
             Ok(()) => Ok(scratch),
             Err(error) => {
-                // What cannot be removed now, the next host sweeps.
-                let _ = self.substrate.remove(&scratch.path);
+                self.discard(&scratch);
                 Err(StateError::at(&scratch.path)(error))
             }
         }
@@ -205,12 +206,18 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Gives a file its name, if nobody has it. Returns whether nobody had it.
     pub(crate) fn publish(&self, scratch: &Scratch<S>, name: &Path) -> Result<bool, StateError> {
         let linked = self.substrate.link(&scratch.path, name);
-        let _ = self.substrate.remove(&scratch.path);
+        self.discard(scratch);
         match linked {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             Err(error) => Err(StateError::at(name)(error)),
         }
+    }
+
+    /// Removes a file that is to have no name.
+    pub(crate) fn discard(&self, scratch: &Scratch<S>) {
+        // What cannot be removed now, the next host sweeps.
+        let _ = self.substrate.remove(&scratch.path);
     }
 
     /// Gives a file its name, in place of what has it.
@@ -277,9 +284,9 @@ impl<'a, S: Substrate> State<'a, S> {
     }
 
     /// Creates an empty file under a name of this host's, and locks it: who sweeps sees that it is being written.
-    fn new_scratch(&self) -> Result<(S::File, Scratch<S>), StateError> {
+    fn new_scratch(&self, name: impl Fn() -> String) -> Result<(S::File, Scratch<S>), StateError> {
         for _ in 0..TRIES {
-            let path = Self::path(SCRATCH, format!("{:016x}.{}", self.host, self.next_name()));
+            let path = Self::path(SCRATCH, name());
             let file = self.substrate.create(&path).map_err(StateError::at(&path))?;
             // Before it has its lock, somebody may take it for left over. Then another one is made.
             let Ok(lock) = self.substrate.open(&path, Access::Write) else { continue };
@@ -292,9 +299,13 @@ impl<'a, S: Substrate> State<'a, S> {
         Err(StateError::Restless)
     }
 
+    fn next_scratch(&self) -> String {
+        format!("{}.{}", self.host, self.next_name())
+    }
+
     /// Removes what hosts that died were writing.
     fn sweep_scratch(&self) -> Result<(), StateError> {
-        for name in self.names(SCRATCH)? {
+        for name in self.names(SCRATCH)?.into_iter().filter(|name| !name.ends_with(hosts::PRESENCE)) {
             let path = Self::path(SCRATCH, name);
             let Ok(file) = self.substrate.open(&path, Access::Write) else { continue };
             if self.substrate.try_lock(&file).map_err(StateError::at(&path))? {
@@ -308,7 +319,7 @@ impl<'a, S: Substrate> State<'a, S> {
 impl<S: Substrate> State<'_, S> {
     /// Returns what the file system takes for now: what it would note as the time of a change.
     pub(crate) fn now(&self) -> Result<Timestamp, StateError> {
-        let (file, scratch) = self.new_scratch()?;
+        let (file, scratch) = self.new_scratch(|| self.next_scratch())?;
         let stat = self.substrate.stat(&file).map_err(StateError::at(&scratch.path));
         self.remove(&scratch.path)?;
         stat.map(|stat| stat.modified)
@@ -316,7 +327,7 @@ impl<S: Substrate> State<'_, S> {
 
     /// Returns a file that is one hole of `length` bytes, to share zeros with. It has no name.
     pub(crate) fn zeros(&self, length: u64) -> Result<S::File, StateError> {
-        let (file, scratch) = self.new_scratch()?;
+        let (file, scratch) = self.new_scratch(|| self.next_scratch())?;
         let made = self.substrate.set_len(&file, length).map_err(StateError::at(&scratch.path));
         self.remove(&scratch.path)?;
         made.map(|()| file)

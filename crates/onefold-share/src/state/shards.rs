@@ -1,8 +1,15 @@
-//! The index, as files: numbered generations, of which the newest counts.
+//! The index, as files: shards, each of which holds the entries whose digests begin alike, in numbered generations of which
+//! the newest counts.
 //!
-//! A generation appears by `link`, which fails where another host was first. So two hosts may work on the index at once,
-//! because a lock expired or a host was suspended: the second loses its work and nothing else.
+//! Which shards there are is told by the names. A shard that has become too large gets a generation that says that it is
+//! split: its entries belong to its two halves from then on. A half has them from there until it has a generation of its
+//! own, so that a split is one step, the `link` of one file. When both halves have their own, the split one goes.
+//!
+//! A generation appears by `link`, which fails where another host was first. So two hosts may work on a shard at once,
+//! because a lock expired or a host was suspended: the second begins anew and nothing else. As older generations go, a
+//! host that comes back late may find the name of its own free: it looks afterwards whether it is the newest.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
@@ -11,98 +18,300 @@ use onefold_block::substrate::Access;
 
 use super::{State, StateError};
 use crate::format::FormatError;
+use crate::format::entry::Entry;
+use crate::format::prefix::Prefix;
 use crate::format::shard::{EntryCounts, ShardReader, ShardWriter};
 
 const FOLDER: &str = "shards";
-/// Beginning of the names of the shard that holds all digests.
-const WHOLE: &str = "whole";
 
-/// The index as it was found.
-pub struct Index<'a, S: Substrate> {
-    /// Its generation; 0 where there is none yet.
+/// A shard as it was found.
+pub struct Shard<'a, S: Substrate> {
+    /// Which digests it holds.
+    pub prefix: Prefix,
+    /// Its generation; 0 where it has none of its own yet.
     pub generation: u64,
-    /// Its entries; none where there are none yet.
-    pub entries: Option<ShardReader<'a, S>>,
+    /// Its entries; none where there are none.
+    entries: Option<ShardReader<'a, S>>,
+    /// The file that they are in.
+    source: Option<(Prefix, u64)>,
+    /// How long its entries are, in bytes; about, where it is one half of a shard that was split.
+    pub bytes: u64,
+}
+
+impl<S: Substrate> Shard<'_, S> {
+    /// Returns the next entry, in order of the digests; none behind the last.
+    ///
+    /// # Errors
+    /// As [`FormatError`] says.
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, FormatError> {
+        let Some(entries) = &mut self.entries else { return Ok(None) };
+        loop {
+            let Some(entry) = entries.next_entry()? else { return Ok(None) };
+            if self.prefix.contains(entry.digest) {
+                return Ok(Some(entry));
+            }
+            if self.source.is_some_and(|(prefix, _)| !prefix.contains(entry.digest)) {
+                return Err(FormatError::Damaged("it has entries of another shard"));
+            }
+            // It is one half of a shard that was split.
+            if entry.digest.first_word() > self.prefix.last_word() {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// A generation that was written and has no name yet.
+pub struct Publication<T> {
+    /// What its writer says of it.
+    pub result: T,
+    /// What it holds.
+    pub counts: EntryCounts,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// The generations that there are of each shard.
+#[derive(Debug, Default)]
+struct Generations {
+    by_prefix: BTreeMap<Prefix, Vec<u64>>,
+}
+
+impl Generations {
+    fn newest(&self, prefix: Prefix) -> Option<u64> {
+        self.by_prefix.get(&prefix)?.iter().copied().max()
+    }
+
+    /// Tells whether there is a shard that is a part of this one.
+    fn has_part(&self, prefix: Prefix) -> bool {
+        self.by_prefix.keys().any(|other| *other != prefix && prefix.covers(*other))
+    }
+
+    /// Tells whether each half of a shard has files.
+    fn has_both_halves(&self, prefix: Prefix) -> bool {
+        let has = |half: Prefix| self.by_prefix.keys().any(|other| half.covers(*other));
+        prefix.halves().is_some_and(|halves| halves.into_iter().all(has))
+    }
+}
+
+/// Finds the shards of some digests.
+struct Finder<'s, 'a, S: Substrate> {
+    state: &'s State<'a, S>,
+    generations: Generations,
+    within: Prefix,
+    found: Vec<Shard<'a, S>>,
+}
+
+/// Something has changed since the names were listed.
+enum Stop {
+    Changed,
+    Failed(StateError),
+}
+
+impl<'a, S: Substrate> Finder<'_, 'a, S> {
+    fn find(&mut self, prefix: Prefix, inherited: Option<(Prefix, u64)>) -> Result<(), Stop> {
+        if !prefix.covers(self.within) && !self.within.covers(prefix) {
+            return Ok(());
+        }
+        let own = self.generations.newest(prefix).map(|generation| (prefix, generation));
+        if self.generations.has_part(prefix) {
+            return self.find_halves(prefix, own.or(inherited));
+        }
+        let Some(source) = own.or(inherited) else {
+            self.found.push(Shard { prefix, generation: 0, entries: None, source: None, bytes: 0 });
+            return Ok(());
+        };
+        let entries = self.open(source)?;
+        if own.is_some() && entries.is_split() {
+            return self.find_halves(prefix, own);
+        }
+        let generation = own.map_or(0, |(_, generation)| generation);
+        let bytes = entries.length() >> prefix.bits_behind(source.0);
+        self.found.push(Shard { prefix, generation, entries: Some(entries), source: Some(source), bytes });
+        Ok(())
+    }
+
+    fn find_halves(&mut self, prefix: Prefix, source: Option<(Prefix, u64)>) -> Result<(), Stop> {
+        prefix.halves().into_iter().flatten().try_for_each(|half| self.find(half, source))
+    }
+
+    fn open(&self, (prefix, generation): (Prefix, u64)) -> Result<ShardReader<'a, S>, Stop> {
+        let path = shard_path::<S>(prefix, generation);
+        let file = match self.state.substrate().open(&path, Access::Read) {
+            Ok(file) => file,
+            // A newer one is there, and this one was removed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Stop::Changed),
+            Err(error) => return Err(Stop::Failed(StateError::at(&path)(error))),
+        };
+        let why = match ShardReader::open(self.state.substrate(), file, &self.state.identity().uuid) {
+            Ok(entries) if entries.generation() == generation => return Ok(entries),
+            Ok(_) => FormatError::Damaged("it is another generation than its name says"),
+            Err(FormatError::Io(source)) => return Err(Stop::Failed(StateError::Io { path, source })),
+            Err(why @ FormatError::Newer { .. }) => return Err(Stop::Failed(StateError::Newer { path, why })),
+            Err(why) => why,
+        };
+        self.state.refuse(path, why).map_err(Stop::Failed)?;
+        Err(Stop::Changed)
+    }
 }
 
 impl<'a, S: Substrate> State<'a, S> {
-    /// Opens the newest generation of the index. One that is of no use is dropped: what it held is found again.
+    /// Opens the shards that have digests with this prefix, in order. Together they hold all of these. One that is of no use
+    /// is dropped: what it held is found again.
     ///
     /// # Errors
     /// Those of the device; `Newer`, as a later version's index must not be written anew by this one.
-    pub fn open_index(&self) -> Result<Index<'a, S>, StateError> {
-        // A generation may be removed between the listing and the opening, but only for a newer one.
+    pub fn open_shards(&self, within: Prefix) -> Result<Vec<Shard<'a, S>>, StateError> {
         for _ in 0..super::TRIES {
-            let Some(generation) = self.generations()?.into_iter().max() else {
-                return Ok(Index { generation: 0, entries: None });
-            };
-            let path = shard_path::<S>(generation);
-            let file = match self.substrate().open(&path, Access::Read) {
-                Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(StateError::at(&path)(error)),
-            };
-            match ShardReader::open(self.substrate(), file, &self.identity().uuid) {
-                Ok(entries) if entries.generation() == generation => {
-                    return Ok(Index { generation, entries: Some(entries) });
-                }
-                Ok(_) => self.refuse(path, FormatError::Damaged("it is another generation than its name says"))?,
-                Err(FormatError::Io(source)) => return Err(StateError::Io { path, source }),
-                Err(why @ FormatError::Newer { .. }) => return Err(StateError::Newer { path, why }),
-                Err(why) => self.refuse(path, why)?,
+            let mut finder = Finder { state: self, generations: self.generations()?, within, found: Vec::new() };
+            match finder.find(Prefix::WHOLE, None) {
+                Ok(()) => return Ok(finder.found),
+                Err(Stop::Changed) => {}
+                Err(Stop::Failed(error)) => return Err(error),
             }
         }
         Err(StateError::Restless)
     }
 
-    /// Drops a generation that turned out to be damaged while it was read.
+    /// Drops the file of a shard that turned out to be damaged while it was read.
     ///
     /// # Errors
     /// Those of the device.
-    pub fn refuse_index(&self, generation: u64, why: FormatError) -> Result<(), StateError> {
-        self.refuse(shard_path::<S>(generation), why)
+    pub fn refuse_shard(&self, shard: &Shard<'_, S>, why: FormatError) -> Result<(), StateError> {
+        match shard.source {
+            Some((prefix, generation)) => self.refuse(shard_path::<S>(prefix, generation), why),
+            None => Ok(()),
+        }
     }
 
-    /// Writes a generation and publishes it. Returns what it holds and its length in bytes, or none where another host had
-    /// published it before: then the work is lost, and nothing else.
+    /// Writes a generation of a shard and publishes it; `fill` returns whatever it likes, or nothing where no new
+    /// generation is needed after all. With `is_split` its entries belong to its halves from then on.
+    ///
+    /// Returns none where another host has published one meanwhile: then the work is lost, and nothing else.
     ///
     /// # Errors
     /// What `fill` gives; no space; those of the device.
-    pub fn publish_index(
+    pub fn publish_shard<T>(
         &self,
-        generation: u64,
-        fill: impl FnOnce(&mut ShardWriter<'a, S>) -> io::Result<()>,
-    ) -> Result<Option<(EntryCounts, u64)>, StateError> {
+        (prefix, generation): (Prefix, u64),
+        is_split: bool,
+        fill: impl FnOnce(&mut ShardWriter<'a, S>) -> io::Result<Option<T>>,
+    ) -> Result<Published<T>, StateError> {
         let mut written = None;
         let scratch = self.write_scratch(|file| {
-            let mut writer = ShardWriter::new(self.substrate(), file, self.identity().uuid, generation);
-            fill(&mut writer)?;
-            written = Some(writer.finish()?);
+            let uuid = self.identity().uuid;
+            let mut writer = ShardWriter::new(self.substrate(), file, uuid, generation, is_split);
+            if let Some(result) = fill(&mut writer)? {
+                let (counts, bytes) = writer.finish()?;
+                written = Some(Publication { result, counts, bytes });
+            }
             Ok(())
         })?;
-        if !self.publish(&scratch, &shard_path::<S>(generation))? {
-            return Ok(None);
+        let Some(written) = written else {
+            self.discard(&scratch);
+            return Ok(Published::Unneeded);
+        };
+        if !self.publish(&scratch, &shard_path::<S>(prefix, generation))? {
+            return Ok(Published::Late);
         }
-        for older in self.generations()?.into_iter().filter(|older| *older < generation) {
-            self.remove(&shard_path::<S>(older))?;
+        let generations = self.generations()?;
+        if generations.newest(prefix) != Some(generation) || generations.has_part(prefix) {
+            // The name was free because its generation had come and gone.
+            self.remove(&shard_path::<S>(prefix, generation))?;
+            return Ok(Published::Late);
         }
-        Ok(written)
+        self.remove_superseded(&generations)?;
+        Ok(Published::Done(written))
     }
 
-    /// Tells whether there is an index.
+    /// Tells whether there is an index, and all of it.
     ///
     /// # Errors
     /// Those of the device.
     pub fn has_index(&self) -> Result<bool, StateError> {
-        Ok(!self.generations()?.is_empty())
+        Ok(self.generations()?.are_all_there(Prefix::WHOLE))
     }
 
-    fn generations(&self) -> Result<Vec<u64>, StateError> {
-        let names = self.names(FOLDER)?;
-        Ok(names.iter().filter_map(|name| name.strip_prefix(WHOLE)?.strip_prefix('.')?.parse().ok()).collect())
+    fn remove_superseded(&self, generations: &Generations) -> Result<(), StateError> {
+        for (prefix, numbers) in &generations.by_prefix {
+            let newest = generations.newest(*prefix);
+            let is_split = generations.has_both_halves(*prefix);
+            for number in numbers.iter().filter(|number| is_split || Some(**number) != newest) {
+                self.remove(&shard_path::<S>(*prefix, *number))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn generations(&self) -> Result<Generations, StateError> {
+        let mut generations = Generations::default();
+        for name in self.names(FOLDER)? {
+            let Some((prefix, number)) = name.split_once('.') else { continue };
+            if let (Some(prefix), Ok(number)) = (Prefix::parse(prefix), number.parse()) {
+                generations.by_prefix.entry(prefix).or_default().push(number);
+            }
+        }
+        Ok(generations)
     }
 }
 
-fn shard_path<S: Substrate>(generation: u64) -> PathBuf {
-    State::<S>::path(FOLDER, format!("{WHOLE}.{generation}"))
+impl Generations {
+    /// Tells whether all digests of a prefix are in some shard's files.
+    fn are_all_there(&self, prefix: Prefix) -> bool {
+        self.newest(prefix).is_some()
+            || self.has_part(prefix)
+                && prefix.halves().is_some_and(|halves| halves.into_iter().all(|half| self.are_all_there(half)))
+    }
+}
+
+/// What came of publishing a generation.
+pub enum Published<T> {
+    /// It is the newest.
+    Done(Publication<T>),
+    /// Nothing had changed.
+    Unneeded,
+    /// Another host was first.
+    Late,
+}
+
+fn shard_path<S: Substrate>(prefix: Prefix, generation: u64) -> PathBuf {
+    State::<S>::path(FOLDER, format!("{prefix}.{generation}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generations(names: &[(&str, u64)]) -> Generations {
+        let mut generations = Generations::default();
+        for (prefix, number) in names {
+            generations.by_prefix.entry(Prefix::parse(prefix).unwrap()).or_default().push(*number);
+        }
+        generations
+    }
+
+    #[test]
+    fn an_index_is_there_when_each_digest_has_a_shard() {
+        for (names, expected) in [
+            (&[][..], false),
+            (&[("whole", 3)], true),
+            (&[("0", 1)], false),
+            (&[("0", 1), ("1", 4)], true),
+            (&[("whole", 3), ("0", 1)], true),
+            (&[("00", 1), ("01", 1), ("1", 1)], true),
+            (&[("00", 1), ("01", 1), ("11", 1)], false),
+            (&[("00", 1), ("0", 1), ("1", 1)], true),
+        ] {
+            assert_eq!(generations(names).are_all_there(Prefix::WHOLE), expected, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_split_shard_is_superseded_by_both_of_its_halves() {
+        let prefix = |name| Prefix::parse(name).unwrap();
+        let generations = generations(&[("whole", 3), ("whole", 12), ("0", 1), ("01", 2), ("11", 1)]);
+        assert_eq!(generations.newest(prefix("whole")), Some(12));
+        assert!(generations.has_both_halves(prefix("whole")) && !generations.has_both_halves(prefix("0")));
+        assert!(generations.has_part(prefix("1")) && !generations.has_part(prefix("01")));
+    }
 }

@@ -9,13 +9,15 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use onefold_block::BLOCK_BYTES;
+use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
-use onefold_block::substrate::SubstrateKind;
+use onefold_block::substrate::{Access, SubstrateKind};
+use onefold_block::{BLOCK_BYTES, Substrate};
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::pass::{PassError, PassOptions, Passed, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::files::Files;
+use onefold_share::state::locks::Subject;
 use onefold_share::state::{FOLDER, State};
 
 use crate::ground::{BTRFS, Ground, K, MIB, STARTING, XFS, on, on_each, random_blocks};
@@ -34,9 +36,10 @@ struct How {
     memory_bytes: usize,
     min_run_bytes: u64,
     is_dry_run: bool,
+    shard_entries_max: u64,
 }
 
-const USUAL: How = How { memory_bytes: 32 << 20, min_run_bytes: K, is_dry_run: false };
+const USUAL: How = How { memory_bytes: 32 << 20, min_run_bytes: K, is_dry_run: false, shard_entries_max: 1 << 24 };
 
 fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<Run, PassError> {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
@@ -58,6 +61,8 @@ fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<R
         call_bytes: MIB,
         min_run_bytes: how.min_run_bytes,
         is_dry_run: how.is_dry_run,
+        shard_entries_max: how.shard_entries_max,
+        clock: &SystemClock,
         progress: &|_| ControlFlow::Continue(()),
     };
     let passed = pass(&state, &mut files, &options)?;
@@ -109,7 +114,7 @@ fn runs_stay_runs() {
         ground.file("b", &content);
         let found = run(ground);
         assert_eq!(found.passed.shared.now, 2048 * K);
-        let (extents, _) = ground.map(&ground.open("b", onefold_block::substrate::Access::Read));
+        let (extents, _) = ground.map(&ground.open("b", Access::Read));
         assert!(extents.len() <= 8, "8 MiB in {} extents", extents.len());
     });
 }
@@ -125,7 +130,7 @@ fn a_content_at_many_places_is_stored_once_and_zeros_become_holes() {
         assert_eq!(found.passed.shared.zeros, 3 * K, "{found:?}");
         assert_eq!(found.passed.shared.now, (3 + 3) * K, "{found:?}");
         assert!(ground.content("a") == content);
-        let file = ground.open("a", onefold_block::substrate::Access::Read);
+        let file = ground.open("a", Access::Read);
         let places: Vec<_> = [0, 2, 3, 8].map(|block| ground.place_of(&file, block)).into();
         assert!(places[0].is_some() && places.iter().all(|place| *place == places[0]), "{places:?}");
         assert_eq!([1, 4, 5].map(|block| ground.place_of(&file, block)), [None; 3]);
@@ -459,7 +464,7 @@ fn two_hosts_do_the_work_of_one() {
                     let substrate = LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
                     for _ in 0..6 {
                         match try_run(&substrate, USUAL, &|| {}) {
-                            Ok(_) | Err(PassError::Busy) => {}
+                            Ok(_) => {}
                             Err(error) => panic!("{error}"),
                         }
                     }
@@ -472,10 +477,77 @@ fn two_hosts_do_the_work_of_one() {
         }
         assert_eq!(found.passed.shared.differed, 0, "{found:?}");
         if ground.kind() == SubstrateKind::Xfs {
-            let file = ground.open(&names[0], onefold_block::substrate::Access::Read);
+            let file = ground.open(&names[0], Access::Read);
             let (extents, _) = ground.map(&file);
             assert!(extents.iter().all(|extent| extent.is_shared), "{extents:?}");
         }
         assert!(found.notices.is_empty(), "{:?}", found.notices);
+    });
+}
+
+/// An index of many small shards is one index.
+#[test]
+fn shards_that_split_share_what_one_shares() {
+    let how = How { shard_entries_max: 100, ..USUAL };
+    on_each(|ground| {
+        let content = random_blocks(40, 2000);
+        let mut expected = Vec::new();
+        for round in 0..4 {
+            // The same blocks in another order each time, and some that are new.
+            let mut own = shuffled(&content, 41 + round);
+            own.extend(random_blocks(50 + round, 200));
+            let name = format!("image-{round}");
+            ground.file(&name, &own);
+            expected.push((name, own));
+            let found = try_run(&ground.substrate, how, &|| {}).unwrap();
+            let (counts, bytes) = found.passed.index.unwrap();
+            assert_eq!(counts.all(), 2000 + 200 * (round + 1), "{found:?}");
+            assert!(bytes < counts.all() * 23 + 40 * 100, "{found:?}");
+            assert!(found.notices.is_empty(), "{found:?}");
+        }
+        let shards = fs::read_dir(ground.root.join(FOLDER).join("shards")).unwrap().count();
+        assert!((8..=16).contains(&shards), "{shards} files");
+        let found = try_run(&ground.substrate, how, &|| {}).unwrap();
+        assert_eq!((found.scanned.read_bytes, found.passed.shared.now), (0, 0), "{found:?}");
+        for (name, expected) in expected {
+            assert!(ground.content(&name) == expected, "{name}");
+        }
+    });
+}
+
+/// A file that somebody else has is not touched; who has it is told what it could share, and does.
+#[test]
+fn a_request_waits_until_its_file_can_be_had() {
+    on_each(|ground| {
+        let content = random_blocks(44, 256);
+        ground.file("guest", &content);
+        // Long enough ago that its times tell of the next change.
+        std::thread::sleep(Duration::from_millis(50));
+        run(ground);
+        let door = LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
+        let state = State::open(&door, &SystemRandom, &|_| {}).unwrap();
+        let guest = door.open(Path::new("guest"), Access::Read).unwrap();
+        let held = state.try_lock(&Subject::File(door.stat(&guest).unwrap().handle)).unwrap().unwrap();
+        for name in ["a", "b"] {
+            ground.file(name, &content);
+        }
+        let place = || {
+            let file = ground.open("guest", Access::Read);
+            ground.map(&file).0[0].place
+        };
+        let before = place();
+        let found = run(ground);
+        assert_eq!((found.passed.planned.elsewhere, found.passed.shared.now), (256, 256 * K), "{found:?}");
+        assert_eq!(place(), before);
+        let requests = || fs::read_dir(ground.root.join(FOLDER).join("requests")).unwrap().count();
+        assert_eq!(requests(), 1);
+        // Nobody else may touch it yet.
+        assert_eq!(run(ground).passed.logs_elsewhere, 1);
+        drop(held);
+        let found = run(ground);
+        assert_eq!((found.scanned.read_bytes, found.passed.shared.now), (0, 256 * K), "{found:?}");
+        assert_eq!(requests(), 0);
+        assert_ne!(place(), before);
+        assert!(ground.content("guest") == content);
     });
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use glob::Pattern;
 use onefold_block::Substrate;
+use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::{ListedKind, SubstrateKind};
 use onefold_share::linux::LinuxSubstrate;
@@ -34,6 +35,8 @@ const MEMORY_BYTES_MIN: u64 = 64 << 20;
 const OVERHEAD_BYTES: u64 = 48 << 20;
 /// What the kernel is asked about at once. Both files are locked meanwhile: a millisecond, once both are read.
 const CALL_BYTES: u64 = 1 << 20;
+/// A shard of the index with more entries is split: 64 GiB of distinct blocks, which a host writes in about a second.
+const SHARD_ENTRIES_MAX: u64 = 1 << 24;
 
 pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     const CANNOT: &str = "cannot share blocks";
@@ -71,6 +74,8 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         call_bytes: CALL_BYTES,
         min_run_bytes: arguments.min_run.0,
         is_dry_run: arguments.dry_run,
+        shard_entries_max: SHARD_ENTRIES_MAX,
+        clock: &SystemClock,
         progress: &|at| match at {
             PassProgress::Planned { targets } => {
                 all.set(targets);
@@ -157,9 +162,6 @@ fn state_failure(error: &StateError) -> Failure {
 fn pass_failure(error: &PassError) -> Failure {
     match error {
         PassError::State(error) => state_failure(error),
-        PassError::Busy => Failure::new("cannot share blocks")
-            .because(error)
-            .hint("what was read is kept; run the command again when the other one is done"),
         PassError::Io(_) => Failure::new("cannot share blocks")
             .because(error)
             .hint("name a directory with more room with --temporary, or give more --memory"),

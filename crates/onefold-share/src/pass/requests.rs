@@ -1,0 +1,39 @@
+//! Places that somebody else is to look at, or this host another time: merge requests.
+
+use std::io;
+
+use onefold_block::Substrate;
+use onefold_sort::Merge;
+
+use super::PassError;
+use super::rows::Candidate;
+use crate::format::log::{LogKind, Written};
+use crate::state::State;
+
+/// Writes merge requests for all places of a list, which is in their order.
+pub(super) fn write<S: Substrate>(state: &State<'_, S>, places: Merge) -> Result<(), PassError> {
+    let mut places = places.map(|row| row.map(Candidate::of)).peekable();
+    loop {
+        let file = match places.peek() {
+            None => return Ok(()),
+            Some(Ok(first)) => first.file,
+            Some(Err(_)) => {
+                places.next().transpose()?;
+                continue;
+            }
+        };
+        let mut last = None;
+        state.write_log(LogKind::Request, file, &mut || -> io::Result<Option<Written>> {
+            loop {
+                let Some(next) = places.next_if(|next| next.as_ref().map_or(true, |next| next.file == file)) else {
+                    return Ok(None);
+                };
+                let Candidate { block, digest, .. } = next?;
+                // Whoever is said to hold two things is looked at for one of them.
+                if last.replace(block) != Some(block) {
+                    return Ok(Some(Written { block, digest: Some(digest) }));
+                }
+            }
+        })?;
+    }
+}

@@ -1,0 +1,102 @@
+//! Hosts, as they know of each other: each has a file that it keeps locked as long as it works.
+//!
+//! Who finds the lock free, or no file, takes the host for dead and does what it has left undone. A host that comes back
+//! does work twice at worst. A dead host's file stays until somebody has looked after all that it may have left behind.
+
+use std::fmt;
+use std::io;
+
+use onefold_block::Substrate;
+use onefold_block::substrate::Access;
+
+use super::{SCRATCH, Scratch, State, StateError};
+
+/// The end of the names of these files.
+pub(super) const PRESENCE: &str = ".host";
+
+/// What tells a host's names from all others'. Drawn anew each time that the state folder is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostNo(pub u64);
+
+impl HostNo {
+    /// Returns the number that was written as text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<HostNo> {
+        if text.len() != 16 {
+            return None;
+        }
+        u64::from_str_radix(text, 16).ok().map(HostNo)
+    }
+}
+
+impl fmt::Display for HostNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// What keeps a host present.
+pub(super) type Presence<S> = parking_lot::Mutex<Option<Scratch<S>>>;
+
+impl<S: Substrate> State<'_, S> {
+    /// Has other hosts see that this one is at work, until [`State::leave`].
+    ///
+    /// # Errors
+    /// No space; those of the device.
+    pub fn be_present(&self) -> Result<(), StateError> {
+        let mut presence = self.presence.lock();
+        if presence.is_none() {
+            *presence = Some(self.new_scratch(|| presence_name(self.host()))?.1);
+        }
+        Ok(())
+    }
+
+    /// Has other hosts see that this one has left nothing undone. Without it they look after what it may have left.
+    pub fn leave(&self) {
+        if let Some(scratch) = self.presence.lock().take() {
+            self.discard(&scratch);
+        }
+    }
+
+    /// Tells whether a host is at work.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn is_present(&self, host: HostNo) -> Result<bool, StateError> {
+        if host == self.host() {
+            return Ok(true);
+        }
+        let path = Self::path(SCRATCH, presence_name(host));
+        match self.substrate().open(&path, Access::Write) {
+            Ok(file) => Ok(!self.substrate().try_lock(&file).map_err(StateError::at(&path))?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(StateError::at(&path)(error)),
+        }
+    }
+
+    /// Returns the hosts that died in the middle of their work.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn dead_hosts(&self) -> Result<Vec<HostNo>, StateError> {
+        let mut dead = Vec::new();
+        for host in self.names(SCRATCH)?.iter().filter_map(|name| HostNo::parse(name.strip_suffix(PRESENCE)?)) {
+            if !self.is_present(host)? {
+                dead.push(host);
+            }
+        }
+        Ok(dead)
+    }
+
+    /// Takes note that what a dead host may have left was looked after.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn forget_host(&self, host: HostNo) -> Result<(), StateError> {
+        self.remove(&Self::path(SCRATCH, presence_name(host)))
+    }
+}
+
+fn presence_name(host: HostNo) -> String {
+    format!("{host}{PRESENCE}")
+}
