@@ -9,9 +9,9 @@ use onefold_pool::{Ino, OpenOptions};
 use crate::ground::*;
 
 /// Crash images that are tried of each pass.
-const IMAGES: usize = 900;
+const IMAGES: usize = 240;
 /// Of so many of them one has the engine run again over what is left.
-const RUN_AGAIN_EVERY: usize = 15;
+const RUN_AGAIN_EVERY: usize = 20;
 
 fn cut_everywhere(import: OpenOptions, then: &OpenOptions, seed: u64) {
     let device = new_pool(4096);
