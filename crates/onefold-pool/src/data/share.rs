@@ -217,20 +217,20 @@ enum Left {
 }
 
 impl Op<'_> {
-    /// Reads what the maps have at both ranges.
-    fn both_entries(&mut self, ranges: &Ranges) -> OpResult<(Inode, Inode, Vec<(MapEntry, MapEntry)>)> {
+    /// Reads what the maps have at both ranges; returns it with the target's inode.
+    fn both_entries(&mut self, ranges: &Ranges) -> OpResult<(Inode, Vec<(MapEntry, MapEntry)>)> {
         let (from, to) = (self.regular(ranges.source)?, self.regular(ranges.target)?);
         let mut ours = vec![MapEntry::Hole; usize::try_from(ranges.count).expect("at most a step")];
         let mut theirs = ours.clone();
         self.map_read(&from, ranges.source_first, &mut ours)?;
         self.map_read(&to, ranges.target_first, &mut theirs)?;
         self.want_entries(blocks_of(&ours).into_iter().chain(blocks_of(&theirs)))?;
-        Ok((from, to, ours.into_iter().zip(theirs).collect()))
+        Ok((to, ours.into_iter().zip(theirs).collect()))
     }
 
     /// Returns the sharing domain and what is to be compared by value; none where something differs for certain.
     fn pairs(&mut self, ranges: &Ranges) -> OpResult<Option<(u16, Vec<Pair>)>> {
-        let (from, _, entries) = self.both_entries(ranges)?;
+        let (to, entries) = self.both_entries(ranges)?;
         let mut pairs = Vec::new();
         for (ours, theirs) in entries {
             let (source, target) = match (ours.block(), theirs.block()) {
@@ -246,12 +246,12 @@ impl Op<'_> {
             }
             pairs.push(Pair { source, target, to_prove: one.private.then_some(one.fingerprint) });
         }
-        Ok(Some((from.attr.domain, pairs)))
+        Ok(Some((to.attr.domain, pairs)))
     }
 
     /// Makes the target name the source's blocks where it names others that are equal to them.
     fn share_step(&mut self, ranges: &Ranges, proven: &BlockSet) -> OpResult<Left> {
-        let (_, mut to, entries) = self.both_entries(ranges)?;
+        let (mut to, entries) = self.both_entries(ranges)?;
         let mut left = Left::Nothing;
         let mut changes: Vec<(u64, MapEntry)> = Vec::new();
         for (place, (ours, theirs)) in (ranges.target_first..).zip(entries) {
