@@ -140,3 +140,31 @@ impl Findings {
 fn files(count: u64) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_and_what_could_not_be_done_are_told_and_end_the_command_so() {
+        let done = || Findings { files: 2, opted_out: 1, domains: 1, ..Findings::new(Path::new("x.pool")) };
+        assert_eq!(done().exit(), Exit::Done);
+        assert!(done().text().contains("1 file left alone: deduplication is switched off"), "{}", done().text());
+        let full = Findings { is_full: true, ..done() };
+        assert_eq!(full.exit(), Exit::Failed);
+        assert!(full.text().contains("the pool is full"), "{}", full.text());
+        let damaged = Findings { differed_bytes: 8192, ..full };
+        assert_eq!(damaged.exit(), Exit::Damage);
+        assert!(damaged.text().contains("scrub"), "{}", damaged.text());
+        assert_eq!(damaged.json()["differed_bytes"], 8192);
+    }
+
+    #[test]
+    fn the_text_names_some_files_and_the_json_all() {
+        let left = (0..50).map(|number| (PathBuf::from(format!("file-{number}")), "why".to_owned())).collect();
+        let found = Findings { left, ..Findings::new(Path::new("x.pool")) };
+        assert!(found.text().contains("`file-19`") && !found.text().contains("`file-20`"), "{}", found.text());
+        assert!(found.text().contains("and 30 more"), "{}", found.text());
+        assert_eq!(found.json()["left"].as_array().map(Vec::len), Some(50));
+    }
+}
