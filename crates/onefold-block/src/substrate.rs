@@ -346,6 +346,8 @@ pub enum Refusal {
     Apart,
     /// Whoever asks may not write it.
     NotPermitted,
+    /// Sharing is switched off for it, or for the other file.
+    SwitchedOff,
 }
 
 impl fmt::Display for Refusal {
@@ -356,6 +358,7 @@ impl fmt::Display for Refusal {
             Refusal::NoCopyOnWrite => "it is overwritten in place (nodatacow), the other file is not",
             Refusal::Apart => "the file system cannot share blocks between these two files",
             Refusal::NotPermitted => "it may not be written by who runs this",
+            Refusal::SwitchedOff => "sharing is switched off for it",
         })
     }
 }

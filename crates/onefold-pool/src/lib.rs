@@ -16,6 +16,7 @@ pub mod options;
 pub mod pool;
 pub mod progress;
 pub mod stat;
+mod substrate;
 mod sync;
 pub mod tree;
 
@@ -24,6 +25,7 @@ pub use attr::{
     XattrMode,
 };
 pub use data::read::Reading;
+pub use data::share::{SHARE_BYTES_MAX, ShareOutcome};
 pub use error::{PoolError, Result};
 pub use format::heartbeat::HostId;
 pub use options::{
@@ -34,6 +36,7 @@ pub use options::{TestLimits, Workers};
 pub use pool::{DOMAIN_XATTR, Pool};
 pub use progress::{NoProgress, Progress};
 pub use stat::{ActivityStat, FileStat, FilterStat, FsStat, PoolStat};
+pub use substrate::{PoolFile, PoolSubstrate};
 
 /// Longest name in a directory, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;

@@ -138,11 +138,20 @@ pub struct TestLimits {
     /// Whether the filter is filled in small steps by those who call [`crate::Pool::reclaim`], and by nobody else: what
     /// happens meanwhile can be tried.
     pub index_in_steps: bool,
+    /// Memory of the filter, in bytes, whatever the `memory` setting would give it: what it has no room for is not found
+    /// by writes.
+    pub filter_bytes_max: u64,
 }
 
 impl Default for TestLimits {
     fn default() -> TestLimits {
-        TestLimits { fingerprint_bits: 128, references_max: u32::MAX, lowest_first: false, index_in_steps: false }
+        TestLimits {
+            fingerprint_bits: 128,
+            references_max: u32::MAX,
+            lowest_first: false,
+            index_in_steps: false,
+            filter_bytes_max: u64::MAX,
+        }
     }
 }
 

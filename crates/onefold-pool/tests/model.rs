@@ -55,6 +55,7 @@ impl Setting {
                 blocks_max: 6000,
                 far_offsets: false,
                 dedup_switched: false,
+                pool_dedup: Dedup::On,
                 domains: false,
                 reserve: true,
             },
@@ -311,6 +312,15 @@ fn a_pool_whose_reference_counts_are_soon_full_agrees_with_the_reference() {
     run_sequences(&setting, 320, 3, 800);
 }
 
+/// Nothing is found by writes: what is equal becomes one by being shared afterwards.
+#[test]
+fn a_pool_whose_filter_has_no_room_agrees_with_the_reference() {
+    let mut setting = Setting::small();
+    setting.open.test_limits = TestLimits { filter_bytes_max: 0, lowest_first: true, ..TestLimits::default() };
+    setting.habits.blocks_max = 1500;
+    run_sequences(&setting, 330, 3, 800);
+}
+
 #[test]
 fn every_prefetch_mode_agrees_with_the_reference() {
     for (seed, prefetch) in [(400, Prefetch::Always), (410, Prefetch::Never)] {
@@ -347,6 +357,7 @@ fn a_pool_without_sharing_agrees_with_the_reference() {
     run_sequences(&setting, 700, 2, 800);
     let mut setting = Setting::small();
     setting.open.dedup = Dedup::Off;
+    setting.habits.pool_dedup = Dedup::Off;
     setting.habits.blocks_max = 1500;
     run_sequences(&setting, 710, 2, 800);
 }

@@ -48,7 +48,7 @@ fn work(pool: &Pool, thread: u64, shared: Ino, seed: u64, rounds: u64) {
         let letters: Vec<u64> = (0..=dice.below(16)).map(|_| dice.below(LETTERS)).collect();
         let bytes: Vec<u8> =
             letters.iter().flat_map(|letter| alphabet[usize::try_from(*letter).expect("small")]).collect();
-        match dice.below(10) {
+        match dice.below(12) {
             0..4 => {
                 let durability = if dice.one_in(10) { Durability::Now } else { Durability::Later };
                 write_as_doors_do(pool, own, first * BLOCK, &bytes, durability).expect("writes");
@@ -68,6 +68,15 @@ fn work(pool: &Pool, thread: u64, shared: Ino, seed: u64, rounds: u64) {
                 pool.allocate(own, first * BLOCK, 9 * BLOCK, AllocateMode::PunchHole).expect("punches");
                 let first = usize::try_from(first).expect("small");
                 holds[first..first + 9].fill(0);
+            }
+            9..11 => {
+                // Equal or not: what matters is that nobody reads anything else for it.
+                let (one, other) = if dice.one_in(2) { (own, shared) } else { (shared, own) };
+                let bytes = (1 + dice.below(3)) * BLOCK;
+                let _ = pool
+                    .share_range(one, dice.below(40) * BLOCK, other, dice.below(40) * BLOCK, bytes)
+                    .expect("shares");
+                let _ = pool.share_range(own, first * BLOCK, own, (first + 4) % 580 * BLOCK, bytes).expect("shares");
             }
             _ => {
                 let mut read = vec![0; 40 * 4096];

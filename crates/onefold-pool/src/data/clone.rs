@@ -188,7 +188,7 @@ impl Engine {
     }
 
     /// Locks a range to read and another to write, in an order that all callers keep.
-    fn lock_two(
+    pub(super) fn lock_two(
         &self,
         source: Ino,
         source_range: std::ops::Range<u64>,

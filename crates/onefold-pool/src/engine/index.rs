@@ -161,7 +161,8 @@ impl Engine {
         let in_few_steps = self.options.test_limits.index_in_steps;
         let memory_bytes = self.filter_options(&geometry).memory_bytes_max;
         let memory_left = memory_bytes.saturating_sub(meta.filter.memory_bytes());
-        let entries_max = memory_left.max(memory_bytes / BATCH_SHARE_MIN) / BATCH_ENTRY_BYTES;
+        // A window that takes nothing would be opened again for ever.
+        let entries_max = (memory_left.max(memory_bytes / BATCH_SHARE_MIN) / BATCH_ENTRY_BYTES).max(1);
         let known = meta.filter.entry_count() + meta.filter.refused_count();
         let entries_left = meta.state(Field::DataBlocks).saturating_sub(known);
         let pages_max = if in_few_steps { WINDOW_PAGES_FEW } else { Batch::pages_max(&meta.filter) };

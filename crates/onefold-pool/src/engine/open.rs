@@ -146,10 +146,11 @@ impl MemoryPlan {
 
 /// Returns how the filter is made for a pool of this layout.
 pub(crate) fn filter_options(options: &OpenOptions, geometry: &Geometry) -> FilterOptions {
+    let planned = MemoryPlan::new(options.memory_bytes, geometry.total_blocks).filter;
     FilterOptions {
         blocks_max: geometry.total_blocks,
         pages: geometry.store_page_count(),
-        memory_bytes_max: MemoryPlan::new(options.memory_bytes, geometry.total_blocks).filter,
+        memory_bytes_max: planned.min(options.test_limits.filter_bytes_max),
         index_bits: options.filter_index_bits,
         tag_bits: options.filter_tag_bits,
     }

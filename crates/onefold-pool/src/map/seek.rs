@@ -17,6 +17,25 @@ pub(crate) enum Sought {
     GoOn(u64),
 }
 
+/// What is at a place of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlaceKind {
+    Hole,
+    /// Reads as zeros, and has space kept for it.
+    Reserved,
+    Mapped,
+}
+
+impl PlaceKind {
+    fn of(entry: MapEntry) -> PlaceKind {
+        match entry {
+            MapEntry::Hole => PlaceKind::Hole,
+            MapEntry::Reserved => PlaceKind::Reserved,
+            MapEntry::Block(_) => PlaceKind::Mapped,
+        }
+    }
+}
+
 impl Op<'_> {
     /// Looks for the first block at or after `from` and before `end` that is mapped (`data`) or not. `end` if none.
     /// Reserved places are holes: they read as zeros.
@@ -26,8 +45,8 @@ impl Op<'_> {
             if at >= end {
                 return Ok(Sought::Found(end));
             }
-            let (mapped, next) = self.map_run(inode, at)?;
-            if mapped == data {
+            let (kind, next) = self.map_run(inode, at)?;
+            if (kind == PlaceKind::Mapped) == data {
                 return Ok(Sought::Found(at));
             }
             at = next;
@@ -36,31 +55,30 @@ impl Op<'_> {
         Ok(Sought::GoOn(at.min(end)))
     }
 
-    /// Tells whether block `at` is mapped, and where the next one lies that may differ.
-    fn map_run(&mut self, inode: &Inode, at: u64) -> OpResult<(bool, u64)> {
-        let is_mapped = |entry| matches!(entry, MapEntry::Block(_));
+    /// Tells what is at block `at`, and where the next one lies that may be of another kind.
+    pub(crate) fn map_run(&mut self, inode: &Inode, at: u64) -> OpResult<(PlaceKind, u64)> {
         match &inode.map {
             MapRoot::Inline(entries) => match usize::try_from(at).ok().and_then(|at| entries.get(at)) {
-                Some(entry) => Ok((is_mapped(*entry), at + 1)),
-                None => Ok((false, u64::MAX)),
+                Some(entry) => Ok((PlaceKind::of(*entry), at + 1)),
+                None => Ok((PlaceKind::Hole, u64::MAX)),
             },
-            MapRoot::Tree { levels, .. } if at >= map_node::entry_span(*levels) => Ok((false, u64::MAX)),
+            MapRoot::Tree { levels, .. } if at >= map_node::entry_span(*levels) => Ok((PlaceKind::Hole, u64::MAX)),
             MapRoot::Tree { levels, root } => {
                 let mut node = *root;
                 for level in (1..*levels).rev() {
                     match self.map_entry(node, level, entry_index(at, level))? {
                         MapEntry::Block(child) => node = child,
-                        MapEntry::Hole | MapEntry::Reserved => {
+                        empty @ (MapEntry::Hole | MapEntry::Reserved) => {
                             let span = map_node::entry_span(level);
-                            return Ok((false, (at / span + 1) * span));
+                            return Ok((PlaceKind::of(empty), (at / span + 1) * span));
                         }
                     }
                 }
                 let entries = self.map_entries(node, 0)?;
                 let first = entry_index(at, 0);
-                let mapped = is_mapped(entries[first]);
-                let run = entries[first..].iter().take_while(|entry| is_mapped(**entry) == mapped).count();
-                Ok((mapped, at + run as u64))
+                let kind = PlaceKind::of(entries[first]);
+                let run = entries[first..].iter().take_while(|entry| PlaceKind::of(**entry) == kind).count();
+                Ok((kind, at + run as u64))
             }
         }
     }

@@ -12,6 +12,7 @@ mod attributes;
 mod data;
 mod names;
 mod scrub;
+mod share;
 mod stat;
 
 pub use attributes::DOMAIN_XATTR;
@@ -24,12 +25,14 @@ use onefold_block::BlockDevice;
 use crate::engine::{Engine, background};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Environment, OpenOptions};
+use crate::substrate::FileLocks;
 use crate::sync::Mutex;
 
 /// An open pool.
 pub struct Pool {
     engine: Arc<Engine>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) file_locks: FileLocks,
 }
 
 impl std::fmt::Debug for Pool {
@@ -67,7 +70,7 @@ impl Pool {
             while waits && engine.index_some()? {}
             Vec::new()
         };
-        Ok(Pool { engine, threads: Mutex::new(threads) })
+        Ok(Pool { engine, threads: Mutex::new(threads), file_locks: FileLocks::default() })
     }
 
     /// Ends background work, makes everything durable and marks the pool as closed. Every later change is refused.

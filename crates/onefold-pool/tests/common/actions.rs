@@ -2,7 +2,7 @@
 
 use onefold_block::BLOCK_BYTES;
 use onefold_pool::{AllocateMode, Attr, Dedup, Durability, FileKind, Ino, NewFile, Pool, PoolError, RenameMode};
-use onefold_pool::{SeekTarget, SetAttr, XattrMode};
+use onefold_pool::{SeekTarget, SetAttr, ShareOutcome, XattrMode};
 
 use super::reference::{Expected, ROOT, Reference};
 use super::{Dice, dedup_value, kind_of, new_file, regular, text, write_as_doors_do};
@@ -24,6 +24,8 @@ pub struct Habits {
     pub far_offsets: bool,
     /// Whether dedup is switched off for some files.
     pub dedup_switched: bool,
+    /// Whether the pool shares at all.
+    pub pool_dedup: Dedup,
     /// Whether some directories have a sharing domain of their own.
     pub domains: bool,
     /// Whether space is reserved.
@@ -64,26 +66,27 @@ impl Pair<'_> {
     /// Does one random action.
     pub fn act(&mut self) {
         let crowded = self.reference.mapped_blocks() > self.habits.blocks_max;
-        match self.dice.below(if crowded { 12 } else { 40 }) {
+        match self.dice.below(if crowded { 14 } else { 42 }) {
             0..4 => self.remove(),
             4..6 => self.truncate(),
             6..8 => self.allocate(true),
             8 => self.read(),
             9..11 => self.rename(),
             11 => self.set_attributes(),
-            12..15 => self.create(),
-            15 => self.create_unnamed(),
-            16 => self.link(),
-            17..24 => self.write(),
-            24..27 => self.read(),
-            27 => self.truncate(),
-            28..30 => self.allocate(false),
-            30..32 => self.clone_file(),
-            32..35 => self.clone_range(),
-            35 => self.seek(),
-            36 => self.set_attributes(),
-            37 => self.extended_attribute(),
-            38 => self.lookup(),
+            12..14 => self.share_range(),
+            14..17 => self.create(),
+            17 => self.create_unnamed(),
+            18 => self.link(),
+            19..26 => self.write(),
+            26..29 => self.read(),
+            29 => self.truncate(),
+            30..32 => self.allocate(false),
+            32..34 => self.clone_file(),
+            34..37 => self.clone_range(),
+            37 => self.seek(),
+            38 => self.set_attributes(),
+            39 => self.extended_attribute(),
+            40 => self.lookup(),
             _ => self.list_while_changing(),
         }
     }
@@ -386,6 +389,41 @@ impl Pair<'_> {
             self.reference.copy(source, from + at, target, to + at, piece);
             self.between();
             at += piece;
+        }
+    }
+
+    /// Has two ranges compared and shared, mostly ones that are equal. Whatever comes of it, all files read as before.
+    fn share_range(&mut self) {
+        let Some((source, mut target)) = self.file().zip(self.file()) else { return };
+        let (mut from, mut to) = (self.offset() / BLOCK, self.offset() / BLOCK);
+        let mut blocks = 1 + self.dice.below(40);
+        let stored: Vec<u64> = self.reference.node(source).blocks.keys().copied().collect();
+        if !stored.is_empty() && !self.dice.one_in(6) {
+            from = *self.dice.pick(&stored);
+            (target, to) = *self.dice.pick(&self.reference.places_of(source, from));
+            let equal = (0..=self.dice.below(600))
+                .take_while(|at| self.reference.block(source, from + at) == self.reference.block(target, to + at));
+            // Now and then one too many.
+            blocks = equal.count() as u64 + u64::from(self.dice.one_in(8));
+        }
+        self.tell(format!("share {blocks} blocks at {from} of {source} with those at {to} of {target}"));
+        let (one, other) = (self.reference.node(source), self.reference.node(target));
+        let is_off = |dedup| dedup == Dedup::Off;
+        let expected = if source == target && from.abs_diff(to) < blocks {
+            Err("Invalid")
+        } else if one.domain != other.domain {
+            Err("CrossDomain")
+        } else if is_off(one.dedup) || is_off(other.dedup) || is_off(self.habits.pool_dedup) {
+            Err("NotPermitted")
+        } else {
+            Ok(())
+        };
+        let are_within = (from + blocks) * BLOCK <= one.size && (to + blocks) * BLOCK <= other.size;
+        let is_equal = are_within
+            && (0..blocks).all(|at| self.reference.block(source, from + at) == self.reference.block(target, to + at));
+        let got = self.pool.share_range(Ino(source), from * BLOCK, Ino(target), to * BLOCK, blocks * BLOCK);
+        if let Some(outcome) = compare(got, expected) {
+            assert_eq!(outcome != ShareOutcome::Differ, is_equal, "{outcome:?}");
         }
     }
 

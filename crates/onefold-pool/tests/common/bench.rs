@@ -5,7 +5,7 @@ use std::sync::Arc;
 use onefold_block::BlockDevice;
 use onefold_block::device::{MemoryDevice, MemoryImage, Recording, RecordingDevice};
 use onefold_pool::{AllocateMode, CreateOptions, Dedup, Durability, FileKind, Ino, NewFile, OpenOptions, Pool};
-use onefold_pool::{PoolError, RenameMode, SetAttr, XattrMode};
+use onefold_pool::{PoolError, RenameMode, SetAttr, ShareOutcome, XattrMode};
 
 use super::actions::{Habits, Pair};
 use super::history::{History, Steps, mark};
@@ -242,6 +242,14 @@ impl Bench {
         self.reference.clone_file(source, target).expect("a sound clone");
         self.done();
         target
+    }
+
+    /// Shares blocks that are equal. Nobody sees that.
+    pub fn share(&mut self, source: (u64, u64), target: (u64, u64), blocks: u64) {
+        let (from, to, bytes) = (source.1 * 4096, target.1 * 4096, blocks * 4096);
+        let outcome = self.pool().share_range(Ino(source.0), from, Ino(target.0), to, bytes).expect("shares");
+        assert_eq!(outcome, ShareOutcome::Shared);
+        self.done();
     }
 
     pub fn truncate(&mut self, ino: u64, bytes: u64) {

@@ -307,6 +307,19 @@ impl Reference {
         self.nodes.iter().filter(|(_, node)| wanted(node)).map(|(ino, _)| *ino).collect()
     }
 
+    /// A block of a file; none where it is zeros.
+    pub fn block(&self, ino: u64, index: u64) -> Option<&[u8; BLOCK_BYTES]> {
+        self.node(ino).blocks.get(&index).map(|block| &**block)
+    }
+
+    /// All places of a block's content: files and places in them.
+    pub fn places_of(&self, ino: u64, index: u64) -> Vec<(u64, u64)> {
+        let content = self.block(ino, index);
+        let files = self.nodes.iter().filter(|(_, node)| node.kind == FileKind::Regular);
+        let places = files.flat_map(|(ino, node)| node.blocks.iter().map(move |(index, block)| (*ino, *index, block)));
+        places.filter(|(_, _, block)| Some(&***block) == content).map(|(ino, index, _)| (ino, index)).collect()
+    }
+
     /// The number of distinct blocks that are not zero, told apart by domain.
     pub fn distinct_blocks(&self) -> u64 {
         let files = self.nodes.values();

@@ -36,6 +36,12 @@ fn soon_full() -> OpenOptions {
     OpenOptions { test_limits, ..behind() }
 }
 
+/// Writes find nothing that is stored.
+fn blind() -> OpenOptions {
+    let test_limits = TestLimits { filter_bytes_max: 0, lowest_first: true, ..TestLimits::default() };
+    OpenOptions { test_limits, ..behind() }
+}
+
 fn scenario(name: &'static str, options: OpenOptions, files: Files, scripts: fn() -> Vec<Script>) -> Arc<Scenario> {
     Arc::new(Scenario { name, options, files, scripts })
 }
@@ -118,6 +124,20 @@ fn a_clone_is_removed_and_reclaimed_while_its_contents_are_written() {
 }
 
 #[test]
+fn blocks_are_shared_while_they_are_overwritten_cloned_and_used_again() {
+    let holds = [(0, 1), (FAR, 2), (FAR + 1, 3)];
+    let files = Files::from([file("a", &holds), file("b", &holds), file("c", &[])]);
+    explore(&scenario("sharing", blind(), files, || {
+        vec![
+            vec![Act::Share(("a", FAR), ("b", FAR)), Act::Share(("a", 0), ("b", 0)), Act::Read("b")],
+            vec![Act::Clone("b", "x"), Act::Share(("b", FAR + 1), ("a", FAR + 1)), Act::Read("x"), Act::Unlink("x")],
+            vec![write("a", FAR, &[4, 3]), Act::Commit, write("c", 0, &[5]), Act::Read("c"), Act::Read("a")],
+            vec![write("b", 0, &[6]), Act::Share(("b", FAR), ("a", FAR)), Act::Reclaim, Act::Read("b")],
+        ]
+    }));
+}
+
+#[test]
 fn a_file_is_read_while_its_blocks_are_freed_and_used_again() {
     let files = Files::from([file("a", &[(0, 1), (1, 2)]), file("b", &[])]);
     explore(&scenario("readers", plain(), files, || {
@@ -153,7 +173,7 @@ fn anything() -> Vec<Script> {
                 .map(|_| {
                     let target = if dice(3) == 0 { "shared" } else { own };
                     let at = if dice(2) == 0 { dice(3) } else { FAR };
-                    match dice(12) {
+                    match dice(14) {
                         0..4 => Act::Write(target, at, (0..=dice(2)).map(|_| dice(5)).collect()),
                         4 => Act::Punch(target, at, 2),
                         5 => Act::Truncate(target, at),
@@ -168,6 +188,8 @@ fn anything() -> Vec<Script> {
                         8 => Act::Commit,
                         9 if dice(2) == 0 => Act::Checkpoint,
                         10 => Act::Read(target),
+                        11 => Act::Share((own, at), ("shared", dice(3))),
+                        12 => Act::Share(("shared", dice(3)), (own, at)),
                         _ => Act::Reclaim,
                     }
                 })
@@ -193,6 +215,11 @@ fn anything_at_once() {
 #[test]
 fn anything_at_once_with_colliding_fingerprints() {
     explore(&scenario("anything, colliding", colliding(), files_of_anything(), anything));
+}
+
+#[test]
+fn anything_at_once_that_writes_do_not_find() {
+    explore(&scenario("anything, not found", blind(), files_of_anything(), anything));
 }
 
 #[test]

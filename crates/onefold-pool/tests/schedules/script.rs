@@ -22,6 +22,8 @@ pub enum Act {
     Truncate(Name, u64),
     /// Makes the second file a clone of the first. It must be new.
     Clone(Name, Name),
+    /// Has a block of the first file compared and shared with one of the second. Nobody sees that.
+    Share((Name, u64), (Name, u64)),
     /// Removes a file.
     Unlink(Name),
     /// Reads all of a file and judges it.
@@ -45,14 +47,18 @@ impl Act {
         match self {
             Act::Write(file, ..) | Act::Punch(file, ..) | Act::Truncate(file, _) | Act::Clone(_, file) => Some(file),
             Act::Unlink(file) => Some(file),
-            Act::Read(_) | Act::Commit | Act::Checkpoint | Act::Reclaim | Act::Scrub => None,
+            Act::Share(..) | Act::Read(_) | Act::Commit | Act::Checkpoint | Act::Reclaim | Act::Scrub => None,
         }
     }
 
     /// The files that it needs.
     pub fn files(&self) -> impl Iterator<Item = Name> {
-        let source = if let Act::Clone(source, _) = self { Some(*source) } else { None };
-        source.into_iter().chain(self.changes())
+        let others = match self {
+            Act::Clone(source, _) => vec![*source],
+            Act::Share((source, _), (target, _)) => vec![*source, *target],
+            _ => Vec::new(),
+        };
+        others.into_iter().chain(self.changes())
     }
 
     /// Applies it to what files hold.
@@ -74,7 +80,7 @@ impl Act {
             Act::Unlink(file) => {
                 files.remove(file);
             }
-            Act::Read(_) | Act::Commit | Act::Checkpoint | Act::Reclaim | Act::Scrub => {}
+            Act::Share(..) | Act::Read(_) | Act::Commit | Act::Checkpoint | Act::Reclaim | Act::Scrub => {}
         }
     }
 }
@@ -146,7 +152,7 @@ fn spread(act: &Act, possible: &mut BTreeMap<(Name, u64), BTreeSet<Letter>>) {
                 possible.entry((target, block)).or_default().extend(letters);
             }
         }
-        Act::Unlink(_) | Act::Read(_) | Act::Commit | Act::Checkpoint | Act::Reclaim | Act::Scrub => {}
+        Act::Share(..) | Act::Unlink(_) | Act::Read(_) | Act::Commit | Act::Checkpoint | Act::Reclaim | Act::Scrub => {}
     }
 }
 

@@ -155,6 +155,10 @@ impl Stage {
                 inodes.insert(target, ino);
                 pool.clone_file(inodes[source], ino)
             }
+            Act::Share((source, from), (target, to)) => {
+                let shared = pool.share_range(inodes[source], from * BLOCK, inodes[target], to * BLOCK, BLOCK);
+                shared.map(|_| ())
+            }
             Act::Unlink(file) => pool.unlink(Ino::ROOT, file.as_bytes()),
             Act::Commit => pool.commit(),
             Act::Checkpoint => pool.checkpoint(),
@@ -233,7 +237,8 @@ impl Stage {
         }
         let stat = pool.stat().expect("has numbers");
         assert_eq!((stat.freeing_bytes, stat.reclaim_pending), (0, 0), "nothing is busy any more: {stat:?}");
-        if self.limits.fingerprint_bits == 128 && self.limits.references_max == u32::MAX {
+        let finds_all = self.limits.references_max == u32::MAX && self.limits.filter_bytes_max == u64::MAX;
+        if self.limits.fingerprint_bits == 128 && finds_all {
             let distinct = self.distinct_letters();
             let stored = (stat.unique_bytes + stat.shared_bytes) / BLOCK;
             assert_eq!(stored, distinct, "distinct letters are seen: {stat:?}");

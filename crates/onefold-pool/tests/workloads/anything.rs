@@ -15,6 +15,7 @@ pub(super) fn anything_goes() -> Habits {
         blocks_max: 900,
         far_offsets: true,
         dedup_switched: false,
+        pool_dedup: Dedup::On,
         domains: false,
         reserve: true,
     }

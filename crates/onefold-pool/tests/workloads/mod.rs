@@ -27,6 +27,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     Workload { name: "delete", part: 5, run: space::delete },
     Workload { name: "truncate", part: 5, run: space::truncate },
     Workload { name: "punch", part: 5, run: space::punch },
+    Workload { name: "share", part: 5, run: space::share },
     Workload { name: "grow", part: 5, run: space::grow },
     Workload { name: "full", part: 5, run: space::full },
     Workload { name: "second-group", part: 1, run: space::second_group },

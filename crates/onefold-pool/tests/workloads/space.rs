@@ -59,6 +59,37 @@ pub(super) fn truncate(seed: u64) -> Recorded {
     bench.end()
 }
 
+/// Equal blocks that writes did not find, because the filter has room for none, are shared one after another, while
+/// what comes free is written anew.
+pub(super) fn share(seed: u64) -> Recorded {
+    let mut options = behind();
+    options.test_limits.filter_bytes_max = 0;
+    let mut bench = Bench::on(new_pool(SMALL, 1 << 20), Reference::new(Dedup::On), options, seed);
+    let blocks = LEAF + 60;
+    let content: Vec<u8> = (0..blocks).flat_map(|number| letter(1 + number)).collect();
+    let files = ["one", "other", "third"].map(|name| {
+        let file = bench.create(name);
+        bench.write_bytes(file, 0, &content, Durability::Later);
+        file
+    });
+    let clone = bench.clone_file(files[1], "clone");
+    let own = bench.create("own");
+    bench.commit();
+    for round in 0..24 {
+        let from = bench.dice.below(blocks - 40);
+        let count = 1 + bench.dice.below(40);
+        let targets = [files[1], files[2], clone];
+        bench.share((files[0], from), (*bench.dice.pick(&targets), from), count);
+        bench.write(own, bench.dice.below(60) * BLOCK, 20 * 4096, Durability::Later);
+        match round % 4 {
+            1 => bench.commit(),
+            3 => bench.share((files[0], 0), (targets[round % 3], 0), blocks),
+            _ => bench.reclaim(1),
+        }
+    }
+    bench.end()
+}
+
 /// Holes are punched into a file and a clone of it, and filled again.
 pub(super) fn punch(seed: u64) -> Recorded {
     let mut bench = Bench::new(SMALL, seed);

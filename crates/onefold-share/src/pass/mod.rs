@@ -55,6 +55,10 @@ pub use self::share::Shared;
 /// As many places of a content are tried as candidates. Whoever is overwritten that fast is left for another time.
 const PROMOTE_ROUNDS: u32 = 8;
 
+/// A shard of the index with more entries is split, unless somebody wants it otherwise: 64 GiB of distinct blocks, which a
+/// host writes in about a second.
+pub const SHARD_ENTRIES_MAX: u64 = 1 << 24;
+
 /// How a pass goes about it.
 pub struct PassOptions<'a> {
     /// For what does not fit into memory; best on another disk than the images.

@@ -27,6 +27,11 @@ pub(crate) enum PoolCommand {
     Scrub(ScrubArgs),
     /// Tell the disk below which blocks are free
     Trim(TrimArgs),
+    /// Find equal blocks that writes did not find, and store each once
+    ///
+    /// Blocks are missed where the memory did not suffice for all fingerprints, or where deduplication was switched off
+    /// when they were written. All data is read once; blocks are compared before they are shared.
+    Dedup(DedupArgs),
     /// Copy disk images into a pool
     Import(ImportArgs),
     /// Copy a file of a pool out as a disk image
@@ -189,6 +194,18 @@ pub(crate) struct ScrubArgs {
 pub(crate) struct TrimArgs {
     /// The mount point, or the pool's file or partition
     pub(crate) target: PathBuf,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+/// Arguments of `dedup`.
+#[derive(Args, Debug)]
+pub(crate) struct DedupArgs {
+    /// The pool's file or partition; it must not be mounted
+    pub(crate) pool: PathBuf,
+    /// Where temporary files go; without it $TMPDIR, or /var/tmp
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) temporary: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
 }

@@ -84,7 +84,8 @@ pub(crate) fn filter_text(stat: &PoolStat) -> String {
     if filter.refused_count > 0 {
         let _ = write!(
             text,
-            "\nwarning: {} stored blocks do not fit the filter, equal ones are stored again: give more --memory",
+            "\nwarning: {} stored blocks do not fit the filter, equal ones are stored again: give more --memory, or run \
+             `onefold pool dedup` when the pool is not mounted",
             grouped(filter.refused_count)
         );
     }

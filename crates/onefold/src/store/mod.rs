@@ -10,7 +10,7 @@ use onefold_pool::{FileStat, OpenOptions, PoolStat};
 
 pub(crate) use mounted::refused;
 pub(crate) use names::PoolPath;
-pub(crate) use offline::open_device;
+pub(crate) use offline::{open_device, open_pool};
 
 use crate::disk::{Disk, Sink};
 use crate::failure::Outcome;

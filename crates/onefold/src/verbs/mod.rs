@@ -4,6 +4,7 @@ pub(crate) mod analyze;
 mod check;
 mod clone;
 mod create;
+mod dedup;
 mod export;
 pub(crate) mod generate;
 mod grow;
@@ -31,6 +32,7 @@ pub(crate) fn run(command: PoolCommand, talk: Talk) -> Outcome<Report> {
         PoolCommand::Grow(arguments) => grow::run(&arguments),
         PoolCommand::Scrub(arguments) => scrub::run(&arguments, talk),
         PoolCommand::Trim(arguments) => trim::run(&arguments, talk),
+        PoolCommand::Dedup(arguments) => dedup::run(&arguments, talk),
         PoolCommand::Import(arguments) => import::run(&arguments, talk),
         PoolCommand::Export(arguments) => export::run(&arguments, talk),
         PoolCommand::Clone(arguments) => clone::run(&arguments),

@@ -12,7 +12,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::{ListedKind, SubstrateKind};
 use onefold_share::linux::LinuxSubstrate;
-use onefold_share::pass::{PassError, PassOptions, PassProgress, pass};
+use onefold_share::pass::{PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::state::files::Files;
 use onefold_share::state::{Notice, State, StateError};
@@ -35,8 +35,6 @@ const MEMORY_BYTES_MIN: u64 = 64 << 20;
 const OVERHEAD_BYTES: u64 = 48 << 20;
 /// What the kernel is asked about at once. Both files are locked meanwhile: a millisecond, once both are read.
 const CALL_BYTES: u64 = 1 << 20;
-/// A shard of the index with more entries is split: 64 GiB of distinct blocks, which a host writes in about a second.
-const SHARD_ENTRIES_MAX: u64 = 1 << 24;
 
 pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     const CANNOT: &str = "cannot share blocks";

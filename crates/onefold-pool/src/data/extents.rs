@@ -1,0 +1,114 @@
+//! Where a file's data lies on the device.
+
+use onefold_block::block::BLOCK_BYTES_U64;
+use onefold_block::substrate::MappedExtent;
+
+use crate::attr::Ino;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::inode::Inode;
+use crate::format::map_node::MapEntry;
+use crate::map::seek::PlaceKind;
+use crate::meta::{Op, OpResult};
+use crate::names::inodes::blocks_spanned;
+
+/// Blocks of which one hold of the metadata lock tells at most.
+const STEP_BLOCKS: u64 = 512;
+/// Runs of holes and reserved places that one hold of the metadata lock passes at most.
+const STEPS_MAX: u32 = 1024;
+/// Extents that one call returns, unless its last step finds more.
+const EXTENTS_WANTED: usize = 1024;
+
+/// What one look found.
+struct Step {
+    extents: Vec<MappedExtent>,
+    /// The block that the next look begins at.
+    next: u64,
+}
+
+impl Engine {
+    /// Returns where the data of a file lies from the block of an offset on, in order; holes are left out. Some extents,
+    /// at least one; none where there is no data from there to the end of the file.
+    ///
+    /// # Errors
+    /// No such file, no regular one; damage; device errors.
+    pub(crate) fn extents(&self, ino: Ino, offset: u64) -> Result<Vec<MappedExtent>> {
+        let mut extents: Vec<MappedExtent> = Vec::new();
+        let mut at = offset / BLOCK_BYTES_U64;
+        while extents.len() < EXTENTS_WANTED {
+            let step = self.view(|op| {
+                let inode = op.regular(ino)?;
+                let end = blocks_spanned(inode.attr.size_bytes);
+                if at < end { op.extents_step(&inode, at, end).map(Some) } else { Ok(None) }
+            })?;
+            let Some(step) = step else { break };
+            step.extents.into_iter().for_each(|extent| append(&mut extents, extent));
+            at = step.next;
+        }
+        Ok(extents)
+    }
+}
+
+impl Op<'_> {
+    /// Tells of the next run of blocks, and what else is before it.
+    fn extents_step(&mut self, inode: &Inode, from: u64, end: u64) -> OpResult<Step> {
+        let mut step = Step { extents: Vec::new(), next: from };
+        for _ in 0..STEPS_MAX {
+            if step.next >= end {
+                break;
+            }
+            let first = step.next;
+            let (kind, next) = self.map_run(inode, first)?;
+            step.next = next.min(end);
+            match kind {
+                PlaceKind::Hole => {}
+                PlaceKind::Reserved => {
+                    let (offset, length) = (first * BLOCK_BYTES_U64, (step.next - first) * BLOCK_BYTES_U64);
+                    let reserved = MappedExtent { offset, place: None, length, is_shared: false, is_unwritten: true };
+                    append(&mut step.extents, reserved);
+                }
+                PlaceKind::Mapped => {
+                    step.next = step.next.min(first + STEP_BLOCKS);
+                    self.stored_extents(inode, first, step.next, &mut step.extents)?;
+                    break;
+                }
+            }
+        }
+        Ok(step)
+    }
+
+    /// Tells of blocks that are all stored, and below one leaf.
+    fn stored_extents(&mut self, inode: &Inode, first: u64, end: u64, extents: &mut Vec<MappedExtent>) -> OpResult<()> {
+        let mut entries = vec![MapEntry::Hole; usize::try_from(end - first).expect("at most a step")];
+        self.map_read(inode, first, &mut entries)?;
+        let blocks = crate::map::blocks_of(&entries);
+        self.want_entries(blocks.iter().copied())?;
+        // A leaf that a clone has too counts once, whoever reads through it.
+        let is_leaf_shared = self.map_is_shared(inode, first)?;
+        for (index, block) in (first..end).zip(blocks) {
+            let extent = MappedExtent {
+                offset: index * BLOCK_BYTES_U64,
+                place: Some(block.0 * BLOCK_BYTES_U64),
+                length: BLOCK_BYTES_U64,
+                is_shared: is_leaf_shared || self.entry(block)?.count > 1,
+                is_unwritten: false,
+            };
+            append(extents, extent);
+        }
+        Ok(())
+    }
+}
+
+/// Adds an extent, to the last one where it continues that.
+fn append(extents: &mut Vec<MappedExtent>, extent: MappedExtent) {
+    match extents.last_mut() {
+        Some(last)
+            if last.end() == extent.offset
+                && last.place.map(|place| place + last.length) == extent.place
+                && (last.is_shared, last.is_unwritten) == (extent.is_shared, extent.is_unwritten) =>
+        {
+            last.length += extent.length;
+        }
+        _ => extents.push(extent),
+    }
+}

@@ -1,0 +1,295 @@
+//! Comparing and sharing: blocks that are found to be equal after they were stored become one.
+//!
+//! Who found them is believed nothing. The order of the steps is what makes it safe:
+//!
+//! 1. Both ranges are locked: nobody changes what either of them reads before the end, and no block that they name is
+//!    freed.
+//! 2. Fingerprints are compared, in the stores. What differs there is not read: it differs, or its content is no longer
+//!    what was written. Damage is neither spread by sharing nor hidden by it.
+//! 3. All bytes are compared. Those of a source that is private are also compared with its fingerprint: it may be private
+//!    because they were found damaged.
+//! 4. The target's places name the source's blocks, some hundreds in an operation, which joins the running transaction as
+//!    a whole: the new reference and the end of the old one become durable together, and a block that lost its last one
+//!    is not handed out before that ([`crate::meta::op`]).
+
+use onefold_block::block::BLOCK_BYTES_U64;
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint};
+
+use super::fetch::Part;
+use crate::attr::{Dedup, Ino};
+use crate::engine::Engine;
+use crate::error::{PoolError, Result};
+use crate::format::inode::Inode;
+use crate::format::map_node::MapEntry;
+use crate::format::store_page::Entry;
+use crate::map::blocks_of;
+use crate::meta::hash::BlockSet;
+use crate::meta::{Op, OpResult, Privilege};
+
+/// Bytes that one call compares at most: who writes to them waits as long.
+pub const SHARE_BYTES_MAX: u64 = 16 << 20;
+/// Blocks that are compared, or changed by one operation, at once.
+const STEP_BLOCKS: u64 = 256;
+
+/// What came of comparing two ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum ShareOutcome {
+    /// They are equal, and share their blocks now.
+    Shared,
+    /// They are equal. Blocks of the source that cannot take another reference, because their counts are full, were left
+    /// alone; all others are shared now.
+    InPart,
+    /// They differ, or one ends beyond its file, or a block is not what it was when it was stored. Nothing was changed.
+    Differ,
+}
+
+/// Two ranges of blocks, as long as each other.
+#[derive(Clone, Copy, Debug)]
+struct Ranges {
+    source: Ino,
+    source_first: u64,
+    target: Ino,
+    target_first: u64,
+    count: u64,
+}
+
+impl Ranges {
+    /// Returns the next step from a block of the ranges on.
+    fn step(&self, from: u64, count_max: u64) -> Ranges {
+        let (source_first, target_first) = (self.source_first + from, self.target_first + from);
+        Ranges { source_first, target_first, count: count_max.min(self.count - from), ..*self }
+    }
+
+    fn overlap(&self) -> bool {
+        self.source == self.target && self.source_first.abs_diff(self.target_first) < self.count
+    }
+}
+
+/// Different blocks at one place of both ranges.
+struct Pair {
+    source: BlockNo,
+    target: BlockNo,
+    /// The fingerprint that the source has to be shown to have, because it is private.
+    to_prove: Option<Fingerprint>,
+}
+
+impl Engine {
+    /// Tells whether two files may share blocks now.
+    ///
+    /// # Errors
+    /// As [`Engine::share_part`].
+    pub(crate) fn ensure_may_share(&self, source: Ino, target: Ino) -> Result<()> {
+        self.view(|op| {
+            let (from, to) = (op.regular(source)?, op.regular(target)?);
+            Ok(self.check_sharing(&from, &to)?)
+        })
+    }
+
+    fn check_sharing(&self, from: &Inode, to: &Inode) -> Result<()> {
+        if from.attr.domain != to.attr.domain {
+            return Err(PoolError::CrossDomain);
+        }
+        let is_on = |inode: &Inode| inode.attr.dedup == Dedup::On;
+        if self.options.dedup == Dedup::On && is_on(from) && is_on(to) {
+            Ok(())
+        } else {
+            Err(PoolError::NotPermitted("deduplication is switched off"))
+        }
+    }
+
+    /// Compares ranges of whole blocks and, where they are equal, makes the target name the source's blocks. Times do not
+    /// change.
+    ///
+    /// # Errors
+    /// [`PoolError::CrossDomain`]; [`PoolError::NotPermitted`] where deduplication is switched off for either file or the
+    /// pool; [`PoolError::Invalid`] for ranges that are not of whole blocks, are empty, too long, or overlap; no space for
+    /// map nodes that clones share no longer; device errors. The first part may be shared then.
+    pub(crate) fn share_part(
+        &self,
+        source: Ino,
+        source_offset: u64,
+        target: Ino,
+        target_offset: u64,
+        bytes: u64,
+    ) -> Result<ShareOutcome> {
+        self.ensure_writable()?;
+        let is_whole =
+            [source_offset, target_offset, bytes].iter().all(|number| number.is_multiple_of(BLOCK_BYTES_U64));
+        if !is_whole || bytes == 0 || bytes > SHARE_BYTES_MAX {
+            return Err(PoolError::Invalid("whole blocks can be shared, 16 MiB at once"));
+        }
+        let (Some(source_end), Some(target_end)) = (source_offset.checked_add(bytes), target_offset.checked_add(bytes))
+        else {
+            return Err(PoolError::FileTooLarge);
+        };
+        let first = |offset: u64| offset / BLOCK_BYTES_U64;
+        let ranges = Ranges {
+            source,
+            source_first: first(source_offset),
+            target,
+            target_first: first(target_offset),
+            count: first(bytes),
+        };
+        if ranges.overlap() {
+            return Err(PoolError::Invalid("the ranges overlap"));
+        }
+        let _guards = self.lock_two(
+            source,
+            ranges.source_first..first(source_end),
+            target,
+            ranges.target_first..first(target_end),
+        );
+        let are_within = self.view(|op| {
+            let (from, to) = (op.regular(source)?, op.regular(target)?);
+            self.check_sharing(&from, &to)?;
+            Ok(source_end <= from.attr.size_bytes && target_end <= to.attr.size_bytes)
+        })?;
+        // Who cut a file a moment ago has changed it as a writer does.
+        if !are_within {
+            return Ok(ShareOutcome::Differ);
+        }
+        match self.compare(&ranges)? {
+            Some(proven) => self.refer_to_source(&ranges, &proven),
+            None => Ok(ShareOutcome::Differ),
+        }
+    }
+
+    /// Compares locked ranges. Returns those private blocks of the source that are sound; none where anything differs.
+    fn compare(&self, ranges: &Ranges) -> Result<Option<BlockSet>> {
+        let mut proven = BlockSet::default();
+        let mut at = 0;
+        while at < ranges.count {
+            let step = ranges.step(at, STEP_BLOCKS);
+            at += step.count;
+            let Some((domain, pairs)) = self.view(|op| op.pairs(&step))? else { return Ok(None) };
+            if pairs.is_empty() {
+                continue;
+            }
+            let entries = |of: fn(&Pair) -> BlockNo| pairs.iter().map(|pair| MapEntry::Block(of(pair))).collect();
+            let (ours, theirs): (Vec<_>, Vec<_>) = (entries(|pair| pair.source), entries(|pair| pair.target));
+            let [mut one, mut other] = [(); 2].map(|()| AlignedBuffer::zeroed(pairs.len()));
+            self.fetch_each(&mut [
+                Part { entries: &ours, into: &mut one },
+                Part { entries: &theirs, into: &mut other },
+            ])?;
+            if one[..] != other[..] {
+                return Ok(None);
+            }
+            let key = self.key(domain);
+            for (pair, bytes) in pairs.iter().zip(one.chunks_exact(BLOCK_BYTES)) {
+                let Some(fingerprint) = pair.to_prove else { continue };
+                if key.fingerprint(bytes) != fingerprint {
+                    return Ok(None);
+                }
+                proven.insert(pair.source);
+            }
+        }
+        Ok(Some(proven))
+    }
+
+    /// Makes a target name the blocks of a source that is known to be equal.
+    fn refer_to_source(&self, ranges: &Ranges, proven: &BlockSet) -> Result<ShareOutcome> {
+        let (mut at, mut step_blocks) = (0, STEP_BLOCKS);
+        let mut outcome = ShareOutcome::Shared;
+        while at < ranges.count {
+            let step = ranges.step(at, step_blocks);
+            match self.run(Privilege::Normal, |op| op.share_step(&step, proven)) {
+                Ok(Left::Nothing) => at += step.count,
+                Ok(Left::Some) => {
+                    outcome = ShareOutcome::InPart;
+                    at += step.count;
+                }
+                // A small journal takes it in several transactions.
+                Err(PoolError::TooLargeForJournal) if step_blocks > 1 => step_blocks = step_blocks.div_ceil(2),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+/// What an operation has left as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    Some,
+}
+
+impl Op<'_> {
+    /// Reads what the maps have at both ranges; returns it with the target's inode.
+    fn both_entries(&mut self, ranges: &Ranges) -> OpResult<(Inode, Vec<(MapEntry, MapEntry)>)> {
+        let (from, to) = (self.regular(ranges.source)?, self.regular(ranges.target)?);
+        let mut ours = vec![MapEntry::Hole; usize::try_from(ranges.count).expect("at most a step")];
+        let mut theirs = ours.clone();
+        self.map_read(&from, ranges.source_first, &mut ours)?;
+        self.map_read(&to, ranges.target_first, &mut theirs)?;
+        self.want_entries(blocks_of(&ours).into_iter().chain(blocks_of(&theirs)))?;
+        Ok((to, ours.into_iter().zip(theirs).collect()))
+    }
+
+    /// Returns the sharing domain and what is to be compared by value; none where something differs for certain.
+    fn pairs(&mut self, ranges: &Ranges) -> OpResult<Option<(u16, Vec<Pair>)>> {
+        let (to, entries) = self.both_entries(ranges)?;
+        let mut pairs = Vec::new();
+        for (ours, theirs) in entries {
+            let (source, target) = match (ours.block(), theirs.block()) {
+                (None, None) => continue,
+                (Some(source), Some(target)) if source == target => continue,
+                (Some(source), Some(target)) => (source, target),
+                // Zeros are never stored: a block that reads as zeros is damaged.
+                (Some(_), None) | (None, Some(_)) => return Ok(None),
+            };
+            let (one, other) = (self.entry(source)?, self.entry(target)?);
+            if one.fingerprint != other.fingerprint {
+                return Ok(None);
+            }
+            pairs.push(Pair { source, target, to_prove: one.private.then_some(one.fingerprint) });
+        }
+        Ok(Some((to.attr.domain, pairs)))
+    }
+
+    /// Makes the target name the source's blocks where it names others that are equal to them.
+    fn share_step(&mut self, ranges: &Ranges, proven: &BlockSet) -> OpResult<Left> {
+        let (mut to, entries) = self.both_entries(ranges)?;
+        let mut left = Left::Nothing;
+        let mut changes: Vec<(u64, MapEntry)> = Vec::new();
+        for (place, (ours, theirs)) in (ranges.target_first..).zip(entries) {
+            let (Some(source), Some(target)) = (ours.block(), theirs.block()) else { continue };
+            if source == target {
+                continue;
+            }
+            if self.offer(source, proven)? {
+                changes.push((place, MapEntry::Block(self.add_data_reference(source)?)));
+            } else {
+                left = Left::Some;
+            }
+        }
+        for run in changes.chunk_by(|one, next| one.0 + 1 == next.0) {
+            let entries: Vec<MapEntry> = run.iter().map(|(_, entry)| *entry).collect();
+            self.map_write(&mut to, run[0].0, &entries)?;
+        }
+        if !changes.is_empty() {
+            self.put_inode(&to)?;
+        }
+        Ok(left)
+    }
+
+    /// Tells whether a block can take a reference more. One that was private is offered for sharing from now on: else
+    /// who writes its content later would not find it, while the block that was found before is gone.
+    fn offer(&mut self, source: BlockNo, proven: &BlockSet) -> OpResult<bool> {
+        let entry = self.entry(source)?;
+        if entry.count >= self.meta.limits.references_max {
+            return Ok(false);
+        }
+        if entry.private {
+            // A scrub may have found it damaged since it was compared.
+            if !proven.contains(&source) {
+                return Ok(false);
+            }
+            self.set_entry(source, &Entry { private: false, ..entry })?;
+            self.index(entry.fingerprint, source);
+        }
+        Ok(true)
+    }
+}

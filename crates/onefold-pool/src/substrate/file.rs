@@ -1,0 +1,64 @@
+//! An open file of a pool, and the locks of files.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use onefold_block::substrate::Access;
+
+use super::names::Held;
+use crate::attr::Ino;
+use crate::sync::Mutex;
+
+/// The files of a pool that somebody in this process has locked as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct FileLocks {
+    locked: Mutex<HashSet<Ino>>,
+}
+
+/// An open regular file. Dropping it closes it, and lets go of its lock.
+pub struct PoolFile<'a> {
+    file: Held<'a>,
+    access: Access,
+    has_lock: AtomicBool,
+}
+
+impl<'a> PoolFile<'a> {
+    pub(super) fn new(file: Held<'a>, access: Access) -> PoolFile<'a> {
+        PoolFile { file, access, has_lock: AtomicBool::new(false) }
+    }
+
+    pub(super) fn ino(&self) -> Ino {
+        self.file.ino()
+    }
+
+    /// Refuses what was opened for reading only.
+    pub(super) fn ensure_writable(&self) -> io::Result<()> {
+        if self.access == Access::Write { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+
+    /// Takes the file's lock; who has it takes it again.
+    pub(super) fn try_lock(&self) -> bool {
+        let mut locked = self.file.pool().file_locks.locked.lock();
+        if self.has_lock.load(Ordering::Relaxed) {
+            return true;
+        }
+        let is_taken = locked.insert(self.ino());
+        self.has_lock.store(is_taken, Ordering::Relaxed);
+        is_taken
+    }
+}
+
+impl Drop for PoolFile<'_> {
+    fn drop(&mut self) {
+        if *self.has_lock.get_mut() {
+            self.file.pool().file_locks.locked.lock().remove(&self.ino());
+        }
+    }
+}
+
+impl std::fmt::Debug for PoolFile<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoolFile").field("ino", &self.ino()).field("access", &self.access).finish_non_exhaustive()
+    }
+}

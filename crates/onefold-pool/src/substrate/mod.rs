@@ -1,0 +1,200 @@
+//! A pool as a substrate of sharing, in process: what a write did not find is found afterwards, by the same engine that
+//! shares between plain files.
+//!
+//! Names, data and maps are the pool's own verbs; this is their translation. There is no user: who has the pool open may
+//! do everything.
+
+mod errors;
+mod file;
+mod names;
+
+use std::io;
+use std::path::Path;
+
+use onefold_block::substrate::{
+    Abilities, Access, At, Compared, FileHandle, FileStat, Listed, MappedExtent, Refusal, Room, ShareError,
+    SubstrateKind,
+};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+
+use self::errors::{io_error, share_error};
+pub(crate) use self::file::FileLocks;
+pub use self::file::PoolFile;
+use self::names::Held;
+use crate::attr::{AllocateMode, Durability, RenameMode, SetAttr};
+use crate::data::share::{SHARE_BYTES_MAX, ShareOutcome};
+use crate::pool::Pool;
+
+/// An open pool, or a folder of it, whose files can share blocks.
+///
+/// Files of one sharing domain share with each other only: where a pool has several, each is best shared by itself, from
+/// a folder of its own.
+pub struct PoolSubstrate<'a> {
+    pool: &'a Pool,
+    root: Held<'a>,
+    abilities: Abilities,
+}
+
+impl<'a> PoolSubstrate<'a> {
+    /// Opens a folder of a pool, or all of it by the empty path. Paths are relative to it.
+    ///
+    /// # Errors
+    /// `NotFound`; `NotADirectory`; a symbolic link on the way.
+    pub fn open(pool: &'a Pool, folder: &Path) -> io::Result<PoolSubstrate<'a>> {
+        let root = names::find_folder(pool, &names::root(pool)?, folder)?;
+        let abilities = Abilities {
+            kind: SubstrateKind::Pool,
+            block_bytes: u32::try_from(BLOCK_BYTES).expect("4096"),
+            share_bytes_max: SHARE_BYTES_MAX,
+            tells_last_reference: true,
+            frees_whole_extents: false,
+            is_clustered: false,
+        };
+        Ok(PoolSubstrate { pool, root, abilities })
+    }
+}
+
+impl std::fmt::Debug for PoolSubstrate<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoolSubstrate").field("root", &self.root.ino()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Substrate for PoolSubstrate<'a> {
+    type File = PoolFile<'a>;
+
+    fn abilities(&self) -> &Abilities {
+        &self.abilities
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<PoolFile<'a>> {
+        Ok(PoolFile::new(names::find_file(self.pool, &self.root, path)?, access))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<PoolFile<'a>> {
+        Ok(PoolFile::new(names::create_file(self.pool, &self.root, path)?, Access::Write))
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        names::create_folder(self.pool, &self.root, path)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let file = names::find_file(self.pool, &self.root, from)?;
+        let (folder, name) = names::place(self.pool, &self.root, to)?;
+        let linked = self.pool.link(file.ino(), folder.ino(), name).map_err(io_error)?;
+        self.pool.release(linked.ino, 1);
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (folder, name) = names::place(self.pool, &self.root, from)?;
+        let (new_folder, new_name) = names::place(self.pool, &self.root, to)?;
+        let renamed = self.pool.rename(folder.ino(), name, new_folder.ino(), new_name, RenameMode::Replace);
+        renamed.map_err(io_error)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let (folder, name) = names::place(self.pool, &self.root, path)?;
+        self.pool.unlink(folder.ino(), name).map_err(io_error)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        names::list(self.pool, &names::find_folder(self.pool, &self.root, folder)?)
+    }
+
+    fn stat(&self, file: &PoolFile<'a>) -> io::Result<FileStat> {
+        let attr = self.pool.attr(file.ino()).map_err(io_error)?;
+        // No generation: a pool never gives an inode number out again.
+        let handle = FileHandle::new(&attr.ino.0.to_be_bytes()).expect("eight bytes are few");
+        Ok(FileStat {
+            handle,
+            length: attr.size_bytes,
+            allocated: attr.mapped_blocks * BLOCK_BYTES_U64,
+            modified: attr.modified,
+            changed: attr.changed,
+        })
+    }
+
+    fn read_at(&self, file: &PoolFile<'a>, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.pool.read(file.ino(), offset, into).map_err(io_error)
+    }
+
+    fn write_at(&self, file: &PoolFile<'a>, offset: u64, from: &[u8]) -> io::Result<()> {
+        file.ensure_writable()?;
+        self.pool.write(file.ino(), offset, from, Durability::Later).map_err(io_error)
+    }
+
+    fn set_len(&self, file: &PoolFile<'a>, length: u64) -> io::Result<()> {
+        file.ensure_writable()?;
+        let change = SetAttr { size_bytes: Some(length), ..SetAttr::default() };
+        self.pool.set_attr(file.ino(), &change).map(drop).map_err(io_error)
+    }
+
+    fn sync(&self, file: &PoolFile<'a>) -> io::Result<()> {
+        self.pool.fsync(file.ino()).map_err(io_error)
+    }
+
+    fn try_lock(&self, file: &PoolFile<'a>) -> io::Result<bool> {
+        Ok(file.try_lock())
+    }
+
+    fn extents(&self, file: &PoolFile<'a>, from: u64) -> io::Result<Vec<MappedExtent>> {
+        self.pool.extents(file.ino(), from).map_err(io_error)
+    }
+
+    fn share(
+        &self,
+        source: At<'_, PoolFile<'a>>,
+        into: At<'_, PoolFile<'a>>,
+        length: u64,
+    ) -> Result<Compared, ShareError> {
+        ensure_may_change(into)?;
+        let (from, to) = (source.file.ino(), into.file.ino());
+        match self.pool.share_range(from, source.offset, to, into.offset, length).map_err(share_error)? {
+            ShareOutcome::Shared => Ok(Compared::Shared),
+            ShareOutcome::Differ => Ok(Compared::Differ),
+            // References go, too: there may be room for one another time.
+            ShareOutcome::InPart => Err(ShareError::Busy),
+        }
+    }
+
+    fn clone_range(
+        &self,
+        source: At<'_, PoolFile<'a>>,
+        into: At<'_, PoolFile<'a>>,
+        length: u64,
+    ) -> Result<(), ShareError> {
+        ensure_may_change(into)?;
+        let (from, to) = (source.file.ino(), into.file.ino());
+        // A clone would share what is to be left alone, and copy what cannot be shared.
+        self.pool.ensure_may_share(from, to).map_err(share_error)?;
+        if [source.offset, into.offset, length].iter().any(|number| !number.is_multiple_of(BLOCK_BYTES_U64)) {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
+        }
+        let mut done = 0;
+        while done < length {
+            let cloned = self.pool.clone_range(from, source.offset + done, to, into.offset + done, length - done);
+            match cloned.map_err(share_error)? {
+                // The source ends within the range.
+                0 => return Err(io::Error::from(io::ErrorKind::InvalidInput).into()),
+                bytes => done += bytes,
+            }
+        }
+        Ok(())
+    }
+
+    fn punch(&self, file: &PoolFile<'a>, offset: u64, length: u64) -> io::Result<()> {
+        file.ensure_writable()?;
+        self.pool.allocate(file.ino(), offset, length, AllocateMode::PunchHole).map_err(io_error)
+    }
+
+    fn room(&self) -> io::Result<Room> {
+        let stat = self.pool.fs_stat();
+        Ok(Room { total: stat.blocks * BLOCK_BYTES_U64, free: stat.blocks_available * BLOCK_BYTES_U64 })
+    }
+}
+
+fn ensure_may_change(into: At<'_, PoolFile<'_>>) -> Result<(), ShareError> {
+    into.file.ensure_writable().map_err(|_| ShareError::Refused(Refusal::NotPermitted))
+}

@@ -1,0 +1,150 @@
+//! Paths to inodes: one name after the other from a folder on, no symbolic link followed, nothing outside reached.
+
+use std::ffi::OsStr;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use onefold_block::substrate::{Listed, ListedKind};
+
+use super::errors::io_error;
+use crate::attr::{Attr, FileKind, Ino, NewFile};
+use crate::pool::Pool;
+
+/// `ELOOP`, for which the standard library has no stable name.
+const SYMBOLIC_LINK: i32 = 40;
+
+/// An inode that stays while this exists.
+pub(super) struct Held<'a> {
+    pool: &'a Pool,
+    attr: Attr,
+}
+
+impl<'a> Held<'a> {
+    /// Takes over the hold that came with the attributes.
+    fn new(pool: &'a Pool, attr: Attr) -> Held<'a> {
+        Held { pool, attr }
+    }
+
+    pub(super) fn ino(&self) -> Ino {
+        self.attr.ino
+    }
+
+    pub(super) fn pool(&self) -> &'a Pool {
+        self.pool
+    }
+
+    fn look_up(&self, name: &OsStr) -> io::Result<Held<'a>> {
+        let found = self.pool.lookup(self.ino(), name.as_bytes()).map_err(io_error)?;
+        Ok(Held::new(self.pool, found))
+    }
+
+    fn into_folder(self) -> io::Result<Held<'a>> {
+        match self.attr.kind {
+            FileKind::Directory => Ok(self),
+            FileKind::Symlink => Err(io::Error::from_raw_os_error(SYMBOLIC_LINK)),
+            _ => Err(io::ErrorKind::NotADirectory.into()),
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.pool.release(self.attr.ino, 1);
+    }
+}
+
+/// Returns a pool's root folder.
+pub(super) fn root(pool: &Pool) -> io::Result<Held<'_>> {
+    Ok(Held::new(pool, pool.lookup(Ino::ROOT, b".").map_err(io_error)?))
+}
+
+/// Returns the names of a path. It does not lead out of the folder that it begins at.
+fn names(path: &Path) -> io::Result<Vec<&OsStr>> {
+    let mut names = Vec::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => names.push(name),
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn walk<'a>(pool: &'a Pool, from: &Held<'_>, names: &[&OsStr]) -> io::Result<Held<'a>> {
+    let mut at = Held::new(pool, pool.lookup(from.ino(), b".").map_err(io_error)?);
+    for name in names {
+        at = at.look_up(name)?.into_folder()?;
+    }
+    Ok(at)
+}
+
+/// Finds a folder.
+pub(super) fn find_folder<'a>(pool: &'a Pool, from: &Held<'_>, path: &Path) -> io::Result<Held<'a>> {
+    walk(pool, from, &names(path)?)
+}
+
+/// Finds the folder that a name is in, or is to be in, and the name.
+pub(super) fn place<'a, 'p>(pool: &'a Pool, from: &Held<'_>, path: &'p Path) -> io::Result<(Held<'a>, &'p [u8])> {
+    let names = names(path)?;
+    let (name, folders) = names.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+    Ok((walk(pool, from, folders)?, name.as_bytes()))
+}
+
+/// Finds a regular file.
+pub(super) fn find_file<'a>(pool: &'a Pool, from: &Held<'_>, path: &Path) -> io::Result<Held<'a>> {
+    let (folder, name) = place(pool, from, path)?;
+    let found = folder.look_up(OsStr::from_bytes(name))?;
+    match found.attr.kind {
+        FileKind::Regular => Ok(found),
+        FileKind::Symlink => Err(io::Error::from_raw_os_error(SYMBOLIC_LINK)),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// What only its owner may use, who is that of the folder.
+fn new_in(folder: &Held<'_>, kind: FileKind, mode: u16) -> NewFile {
+    NewFile { kind, mode, umask: 0, uid: folder.attr.uid, gid: folder.attr.gid, rdev: 0 }
+}
+
+/// Creates a file.
+pub(super) fn create_file<'a>(pool: &'a Pool, from: &Held<'_>, path: &Path) -> io::Result<Held<'a>> {
+    let (folder, name) = place(pool, from, path)?;
+    let new = new_in(&folder, FileKind::Regular, 0o600);
+    Ok(Held::new(pool, pool.create_file(folder.ino(), name, &new).map_err(io_error)?))
+}
+
+/// Creates a folder.
+pub(super) fn create_folder(pool: &Pool, from: &Held<'_>, path: &Path) -> io::Result<()> {
+    let (folder, name) = place(pool, from, path)?;
+    let new = new_in(&folder, FileKind::Directory, 0o700);
+    drop(Held::new(pool, pool.create_file(folder.ino(), name, &new).map_err(io_error)?));
+    Ok(())
+}
+
+/// Lists what is in a folder.
+pub(super) fn list(pool: &Pool, folder: &Held<'_>) -> io::Result<Vec<Listed>> {
+    let mut listed = Vec::new();
+    let each = &mut |entry: &crate::attr::DirEntry| {
+        if !matches!(&entry.name[..], b"." | b"..") {
+            let kind = match entry.kind {
+                FileKind::Regular => ListedKind::File,
+                FileKind::Directory => ListedKind::Folder,
+                FileKind::Symlink
+                | FileKind::Fifo
+                | FileKind::Socket
+                | FileKind::CharDevice
+                | FileKind::BlockDevice => ListedKind::Other,
+            };
+            let name = PathBuf::from(std::ffi::OsString::from_vec(entry.name.clone()));
+            listed.push(Listed { name, kind });
+        }
+        ControlFlow::Continue(())
+    };
+    pool.read_directory(folder.ino(), 0, each).map_err(io_error)?;
+    Ok(listed)
+}

@@ -1,0 +1,200 @@
+//! `onefold pool dedup`: what a pool's writes did not find is found afterwards.
+//!
+//! The engine of `onefold share` runs over the pool in this process, once for each sharing domain. Its records lie in the
+//! pool meanwhile, and go at the end: kept, they would hold blocks that no file has any more, until the next run.
+
+mod places;
+mod result;
+
+use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
+
+use onefold_block::clock::SystemClock;
+use onefold_block::random::SystemRandom;
+use onefold_block::substrate::ListedKind;
+use onefold_pool::{Dedup, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError, PoolSubstrate};
+use onefold_share::pass::{PassError, PassOptions, PassProgress, Passed, SHARD_ENTRIES_MAX, pass};
+use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::state::files::Files;
+use onefold_share::state::{Notice, State, StateError};
+
+use self::places::{Place, attr_at, places, remove_state};
+use self::result::Findings;
+use crate::cli::Talk;
+use crate::cli::pool::DedupArgs;
+use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::locate::{self, Located};
+use crate::output::Report;
+use crate::progress::Meter;
+use crate::store::open_pool;
+
+/// What of `--memory` is for sorting: one part in so many.
+const SORTING_SHARE: u64 = 4;
+/// The least `--memory`: what is left must be enough for the pool.
+const MEMORY_LEAST: u64 = MEMORY_BYTES_MIN * SORTING_SHARE / (SORTING_SHARE - 1) + 1;
+/// What is compared at once.
+const CALL_BYTES: u64 = 1 << 20;
+/// A run of one block is worth it: the pool reads by blocks anyway.
+const MIN_RUN_BYTES: u64 = 4096;
+
+pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
+    const CANNOT: &str = "cannot share blocks of the pool";
+    let started = Instant::now();
+    let path = match locate::locate(&arguments.pool)? {
+        Located::Offline(path) => path,
+        Located::Mounted { mount, .. } => {
+            let mountpoint = mount.mountpoint.display();
+            return Err(Failure::new(format!("{CANNOT} mounted at `{mountpoint}`"))
+                .because_of("it takes a pool that nobody else uses")
+                .hint(format!("`onefold pool umount {mountpoint}` first")));
+        }
+        Located::Stale(mount) => return Err(locate::stale(&mount)),
+    };
+    let cannot = || format!("{CANNOT} `{}`", path.display());
+    let memory = arguments.open.memory.0;
+    if memory < MEMORY_LEAST {
+        return Err(Failure::usage(cannot()).because_of("--memory is less than 86M"));
+    }
+    let of_pool = |error: &PoolError| Failure::of_pool(cannot(), error);
+    let sorting = memory / SORTING_SHARE;
+    let pool = open_pool(&path, OpenOptions { memory_bytes: memory - sorting, ..OpenOptions::default() })?;
+    let run = Run {
+        pool: &pool,
+        cannot: &cannot,
+        temporary: &temporary_folder(arguments),
+        sorting_bytes: usize::try_from(sorting).unwrap_or(usize::MAX),
+        talk,
+        interrupt: Interrupt::watch(),
+    };
+    let mut findings = Findings::new(&path);
+    let places = places(&pool).map_err(|error| of_pool(&error))?;
+    // What a run left that was killed.
+    remove_all_state(&pool, &places).map_err(|error| of_pool(&error))?;
+    let before = stored_bytes(&pool).map_err(|error| of_pool(&error))?;
+    let done = places.iter().try_for_each(|place| run.share_place(place, &places, &mut findings));
+    // Whatever came of it, nothing of it stays.
+    let after = remove_all_state(&pool, &places).and_then(|()| stored_bytes(&pool));
+    let closed = pool.close();
+    done?;
+    findings.freed_bytes = before.saturating_sub(after.map_err(|error| of_pool(&error))?);
+    closed.map_err(|error| of_pool(&error))?;
+    findings.domains = places.len();
+    findings.elapsed = started.elapsed();
+    let exit = findings.exit();
+    Ok(Report { text: findings.text(), json: findings.json(), exit })
+}
+
+/// A run over one pool.
+struct Run<'a> {
+    pool: &'a Pool,
+    cannot: &'a dyn Fn() -> String,
+    temporary: &'a Path,
+    sorting_bytes: usize,
+    talk: Talk,
+    interrupt: Interrupt,
+}
+
+impl Run<'_> {
+    /// Shares what is equal below one place, without what is below others.
+    fn share_place(&self, place: &Place, places: &[Place], findings: &mut Findings) -> Outcome<()> {
+        let opened = PoolSubstrate::open(self.pool, &place.path);
+        let substrate = opened.map_err(|error| Failure::of_io((self.cannot)(), &error))?;
+        let notices = RefCell::new(Vec::new());
+        let take_notice = |notice: Notice| notices.borrow_mut().push(notice);
+        let opted_out = Cell::new(0);
+        let wants = |path: &Path, kind: ListedKind| match kind {
+            ListedKind::File => {
+                // One that cannot be looked at is found to be so when it is read.
+                let is_off = attr_at(self.pool, place, path).is_ok_and(|attr| attr.dedup == Dedup::Off);
+                opted_out.set(opted_out.get() + u64::from(is_off));
+                !is_off
+            }
+            _ => !places.iter().any(|other| other.path == place.path.join(path)),
+        };
+        let found = self.scan_and_pass(&substrate, &take_notice, &wants);
+        findings.notices.extend(notices.take());
+        findings.opted_out += opted_out.get();
+        let (scanned, passed) = found?;
+        findings.add(place, scanned, passed);
+        Ok(())
+    }
+
+    fn scan_and_pass(
+        &self,
+        substrate: &PoolSubstrate<'_>,
+        notices: &dyn Fn(Notice),
+        wants: &dyn Fn(&Path, ListedKind) -> bool,
+    ) -> Outcome<(Scanned, Passed)> {
+        let of_state = |error: &StateError| self.failure(error, matches!(error, StateError::Interrupted));
+        let state = State::open(substrate, &SystemRandom, notices).map_err(|error| of_state(&error))?;
+        let mut files = Files::load(&state).map_err(|error| of_state(&error))?;
+        let meter = Meter::new("reading", self.talk.quiet, self.interrupt.clone());
+        let options = ScanOptions {
+            roots: &[PathBuf::new()],
+            wants,
+            threads: thread::available_parallelism().map_or(1, usize::from),
+            progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
+        };
+        let scanned = scan(&state, &mut files, &options);
+        meter.finish();
+        let scanned = scanned.map_err(|error| of_state(&error))?;
+
+        let meter = Meter::new("sharing", self.talk.quiet, self.interrupt.clone());
+        let all = Cell::new(0);
+        let options = PassOptions {
+            temporary_folder: self.temporary,
+            memory_bytes: self.sorting_bytes,
+            call_bytes: CALL_BYTES,
+            min_run_bytes: MIN_RUN_BYTES,
+            is_dry_run: false,
+            shard_entries_max: SHARD_ENTRIES_MAX,
+            clock: &SystemClock,
+            progress: &|at| match at {
+                PassProgress::Planned { targets } => {
+                    all.set(targets);
+                    ControlFlow::Continue(())
+                }
+                PassProgress::Sharing { bytes } => meter.show_bytes(bytes, all.get().max(bytes)),
+            },
+        };
+        let passed = pass(&state, &mut files, &options);
+        meter.finish();
+        let passed = passed.map_err(|error| match &error {
+            PassError::State(error) => of_state(error),
+            PassError::Io(_) => self
+                .failure(&error, false)
+                .hint("name a directory with more room with --temporary, or give more --memory"),
+            PassError::Index { .. } => self.failure(&error, false),
+        })?;
+        Ok((scanned, passed))
+    }
+
+    fn failure(&self, error: &dyn std::error::Error, is_interrupted: bool) -> Failure {
+        if is_interrupted {
+            let hint = "every file has the content that it had; what was shared so far stays shared";
+            return Failure::interrupted("sharing").hint(hint);
+        }
+        Failure::new((self.cannot)()).because(error)
+    }
+}
+
+fn remove_all_state(pool: &Pool, places: &[Place]) -> Result<(), PoolError> {
+    places.iter().try_for_each(|place| remove_state(pool, place))
+}
+
+/// Returns how many bytes of blocks a pool holds, once nothing waits for being freed.
+fn stored_bytes(pool: &Pool) -> Result<u64, PoolError> {
+    while pool.reclaim()? {}
+    pool.commit()?;
+    let stat = pool.stat()?;
+    Ok(stat.unique_bytes + stat.shared_bytes)
+}
+
+fn temporary_folder(arguments: &DedupArgs) -> PathBuf {
+    let named = arguments.temporary.clone().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
+    named.unwrap_or_else(|| PathBuf::from("/var/tmp"))
+}

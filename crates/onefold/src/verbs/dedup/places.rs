@@ -1,0 +1,140 @@
+//! Where in a pool the engine runs: the highest folders of each sharing domain.
+
+use std::ffi::OsString;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use onefold_pool::{Attr, FileKind, Ino, Pool, PoolError};
+use onefold_share::state::FOLDER;
+
+/// A folder whose sharing domain is another one than that of the folder above.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    pub(super) folder: Ino,
+}
+
+/// Finds all places of a pool; its root is the first.
+pub(super) fn places(pool: &Pool) -> Result<Vec<Place>, PoolError> {
+    let root = Place { path: PathBuf::new(), folder: Ino::ROOT };
+    let mut places = vec![root.clone()];
+    let mut ahead = vec![(root, pool.attr(Ino::ROOT)?.domain)];
+    while let Some((above, domain)) = ahead.pop() {
+        for (name, folder) in folders_in(pool, above.folder)? {
+            let found = Place { path: above.path.join(name), folder };
+            let of_found = pool.attr(folder)?.domain;
+            if of_found != domain {
+                places.push(found.clone());
+            }
+            ahead.push((found, of_found));
+        }
+    }
+    Ok(places)
+}
+
+fn folders_in(pool: &Pool, folder: Ino) -> Result<Vec<(OsString, Ino)>, PoolError> {
+    let mut folders = Vec::new();
+    // After the dots.
+    pool.read_directory(folder, 2, &mut |entry| {
+        if entry.kind == FileKind::Directory {
+            folders.push((OsString::from_vec(entry.name.clone()), entry.ino));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(folders)
+}
+
+/// Returns the attributes of what is at a path below a place.
+pub(super) fn attr_at(pool: &Pool, place: &Place, path: &Path) -> Result<Attr, PoolError> {
+    let mut attr = pool.attr(place.folder)?;
+    for name in path {
+        attr = pool.lookup(attr.ino, name.as_bytes())?;
+        pool.release(attr.ino, 1);
+    }
+    Ok(attr)
+}
+
+/// Removes the engine's records from a place, if there are any.
+pub(super) fn remove_state(pool: &Pool, place: &Place) -> Result<(), PoolError> {
+    match pool.lookup(place.folder, FOLDER.as_bytes()) {
+        Ok(found) => {
+            pool.release(found.ino, 1);
+            remove(pool, place.folder, FOLDER.as_bytes(), &found)
+        }
+        Err(PoolError::NotFound) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a name and all that is below it.
+fn remove(pool: &Pool, parent: Ino, name: &[u8], attr: &Attr) -> Result<(), PoolError> {
+    if attr.kind != FileKind::Directory {
+        return pool.unlink(parent, name);
+    }
+    let mut names = Vec::new();
+    pool.read_directory(attr.ino, 2, &mut |entry| {
+        names.push(entry.name.clone());
+        ControlFlow::Continue(())
+    })?;
+    for below in names {
+        let found = pool.lookup(attr.ino, &below)?;
+        pool.release(found.ino, 1);
+        remove(pool, attr.ino, &below, &found)?;
+    }
+    pool.remove_directory(parent, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use onefold_block::BlockDevice;
+    use onefold_block::device::MemoryDevice;
+    use onefold_pool::{CreateOptions, Environment, NewFile, OpenOptions, XattrMode};
+
+    use super::*;
+
+    fn folder(pool: &Pool, parent: Ino, name: &str) -> Ino {
+        let new = NewFile { kind: FileKind::Directory, mode: 0o755, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let made = pool.create_file(parent, name.as_bytes(), &new).unwrap();
+        pool.release(made.ino, 1);
+        made.ino
+    }
+
+    fn new_pool() -> Pool {
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(8192));
+        Pool::create(&device, &CreateOptions::default(), &Environment::system()).unwrap();
+        let options = OpenOptions { background: false, memory_bytes: 64 << 20, ..OpenOptions::default() };
+        Pool::open(device, options, Environment::system()).unwrap()
+    }
+
+    #[test]
+    fn each_domain_has_a_place_of_its_own() {
+        let pool = new_pool();
+        let set = |folder, domain: &[u8]| pool.set_xattr(folder, b"user.onefold.domain", domain, XattrMode::Either);
+        let red = folder(&pool, Ino::ROOT, "red");
+        set(red, b"1").unwrap();
+        let inner = folder(&pool, red, "inner");
+        let blue = folder(&pool, inner, "blue");
+        set(blue, b"2").unwrap();
+        folder(&pool, folder(&pool, Ino::ROOT, "plain"), "more");
+        let mut found = places(&pool).unwrap();
+        found.sort_by(|one, other| one.path.cmp(&other.path));
+        let expected = [("", Ino::ROOT), ("red", red), ("red/inner/blue", blue)];
+        assert_eq!(found, expected.map(|(path, folder)| Place { path: path.into(), folder }));
+        assert_eq!(attr_at(&pool, &found[1], Path::new("inner/blue")).unwrap().ino, blue);
+        assert!(matches!(attr_at(&pool, &found[1], Path::new("blue")), Err(PoolError::NotFound)));
+    }
+
+    #[test]
+    fn only_the_records_are_removed() {
+        let pool = new_pool();
+        let root = places(&pool).unwrap().remove(0);
+        remove_state(&pool, &root).unwrap();
+        let other = folder(&pool, Ino::ROOT, "other");
+        folder(&pool, folder(&pool, folder(&pool, Ino::ROOT, FOLDER), "below"), "more");
+        remove_state(&pool, &root).unwrap();
+        assert_eq!(folders_in(&pool, Ino::ROOT).unwrap(), [(OsString::from("other"), other)]);
+    }
+}

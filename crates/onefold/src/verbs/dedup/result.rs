@@ -1,0 +1,170 @@
+//! What `onefold pool dedup` says at its end.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onefold_share::pass::Passed;
+use onefold_share::scan::Scanned;
+use onefold_share::state::Notice;
+use serde_json::{Value, json};
+
+use super::places::Place;
+use crate::failure::Exit;
+use crate::output::Table;
+use crate::progress::duration;
+use crate::size::human;
+
+/// Files that are named in the text; all of them are in the JSON.
+const NAMED_MAX: usize = 20;
+
+/// All that came of a run.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    path: PathBuf,
+    /// Places that were shared each by itself.
+    pub(super) domains: usize,
+    files: u64,
+    bytes: u64,
+    read_bytes: u64,
+    /// Files with deduplication switched off.
+    pub(super) opted_out: u64,
+    shared_bytes: u64,
+    differed_bytes: u64,
+    pub(super) freed_bytes: u64,
+    /// Files that were left alone, and why.
+    left: Vec<(PathBuf, String)>,
+    has_failed: bool,
+    is_full: bool,
+    pub(super) notices: Vec<Notice>,
+    pub(super) elapsed: Duration,
+}
+
+impl Findings {
+    /// Returns those of a run over the pool at `path` that has done nothing yet.
+    pub(super) fn new(path: &Path) -> Findings {
+        Findings { path: path.to_owned(), ..Findings::default() }
+    }
+
+    /// Adds what came of one place.
+    pub(super) fn add(&mut self, place: &Place, scanned: Scanned, passed: Passed) {
+        self.files += scanned.files;
+        self.bytes += scanned.bytes;
+        self.read_bytes += scanned.read_bytes;
+        self.shared_bytes += passed.shared.now;
+        self.differed_bytes += passed.shared.differed;
+        let trouble = passed.trouble;
+        self.is_full |= trouble.is_full;
+        self.has_failed |= !trouble.failed.is_empty();
+        let mut leave = |path: &Path, why: &dyn Display| self.left.push((place.path.join(path), why.to_string()));
+        trouble.refused.iter().for_each(|(path, why)| leave(path, why));
+        trouble.failed.iter().for_each(|(path, why)| leave(path, why));
+        let full = "one of its blocks is referred to as often as can be";
+        trouble.busy.keys().for_each(|path| leave(path, &full));
+    }
+
+    /// Tells how the command ends. Nobody writes meanwhile: what is not as it was stored is damaged.
+    pub(super) fn exit(&self) -> Exit {
+        if self.differed_bytes > 0 {
+            Exit::Damage
+        } else if self.is_full || self.has_failed || !self.notices.is_empty() {
+            Exit::Failed
+        } else {
+            Exit::Done
+        }
+    }
+
+    /// Returns the result for people.
+    pub(super) fn text(&self) -> String {
+        let mut table = Table::new(["", "bytes", "of"]);
+        let mut row = |name: &str, bytes: u64, of: String| table.row([name.to_owned(), human(bytes), of]);
+        row("looked at", self.bytes, files(self.files));
+        row("read", self.read_bytes, String::new());
+        row("shared now", self.shared_bytes, String::new());
+        if self.differed_bytes > 0 {
+            row("left alone: not what it was when it was stored", self.differed_bytes, String::new());
+        }
+        row("freed", self.freed_bytes, String::new());
+        let mut text = format!("{table}\n{}", duration(self.elapsed.as_secs()));
+        for line in self.lines() {
+            text.push('\n');
+            text.push_str(&line);
+        }
+        text
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.notices.iter().map(Notice::to_string).collect();
+        lines.extend(self.left.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.display())));
+        if lines.len() > NAMED_MAX {
+            let left = lines.len() - NAMED_MAX;
+            lines.truncate(NAMED_MAX);
+            lines.push(format!("and {left} more; `--json` has them all"));
+        }
+        if self.opted_out > 0 {
+            lines.push(format!("{} left alone: deduplication is switched off for them", files(self.opted_out)));
+        }
+        if self.domains > 1 {
+            lines.push(format!("{} sharing domains, each by itself", self.domains));
+        }
+        if self.is_full {
+            lines.push("the pool is full: sharing needs a little room for its records".to_owned());
+        }
+        if self.differed_bytes > 0 {
+            lines.push("`onefold pool scrub` tells which files have damaged data".to_owned());
+        }
+        lines
+    }
+
+    /// Returns the result for machines.
+    pub(super) fn json(&self) -> Value {
+        let left = self.left.iter().map(|(path, why)| json!({ "path": path.display().to_string(), "why": why }));
+        json!({
+            "path": self.path.display().to_string(),
+            "domains": self.domains,
+            "files": self.files,
+            "opted_out_files": self.opted_out,
+            "looked_at_bytes": self.bytes,
+            "read_bytes": self.read_bytes,
+            "shared_bytes": self.shared_bytes,
+            "differed_bytes": self.differed_bytes,
+            "freed_bytes": self.freed_bytes,
+            "full": self.is_full,
+            "left": left.collect::<Vec<_>>(),
+            "notices": self.notices.iter().map(Notice::to_string).collect::<Vec<_>>(),
+            "seconds": self.elapsed.as_secs_f64(),
+        })
+    }
+}
+
+fn files(count: u64) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_and_what_could_not_be_done_are_told_and_end_the_command_so() {
+        let done = || Findings { files: 2, opted_out: 1, domains: 1, ..Findings::new(Path::new("x.pool")) };
+        assert_eq!(done().exit(), Exit::Done);
+        assert!(done().text().contains("1 file left alone: deduplication is switched off"), "{}", done().text());
+        let full = Findings { is_full: true, ..done() };
+        assert_eq!(full.exit(), Exit::Failed);
+        assert!(full.text().contains("the pool is full"), "{}", full.text());
+        let damaged = Findings { differed_bytes: 8192, ..full };
+        assert_eq!(damaged.exit(), Exit::Damage);
+        assert!(damaged.text().contains("scrub"), "{}", damaged.text());
+        assert_eq!(damaged.json()["differed_bytes"], 8192);
+    }
+
+    #[test]
+    fn the_text_names_some_files_and_the_json_all() {
+        let left = (0..50).map(|number| (PathBuf::from(format!("file-{number}")), "why".to_owned())).collect();
+        let found = Findings { left, ..Findings::new(Path::new("x.pool")) };
+        assert!(found.text().contains("`file-19`") && !found.text().contains("`file-20`"), "{}", found.text());
+        assert!(found.text().contains("and 30 more"), "{}", found.text());
+        assert_eq!(found.json()["left"].as_array().map(Vec::len), Some(50));
+    }
+}
