@@ -1,12 +1,13 @@
 //! The image files of a pass: which are there, which may be worked on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use onefold_block::substrate::Access;
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 
 use crate::format::{FileBlock, FileNo};
+use crate::opt_out::OptOuts;
 use crate::state::files::Files;
 use crate::state::locks::{Held, Subject};
 use crate::state::{State, StateError};
@@ -16,6 +17,8 @@ pub(super) struct Images<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     files: &'a Files,
     known: BTreeMap<FileNo, Image<S>>,
+    opt_outs: OptOuts<'b, S>,
+    opted_out: BTreeSet<FileNo>,
 }
 
 /// An image file.
@@ -27,7 +30,7 @@ pub(super) enum Image<S: Substrate> {
         /// How many whole blocks it has.
         blocks: u64,
     },
-    /// It is gone, or another file has its name.
+    /// It is gone, or another file has its name; or it is opted out.
     Gone,
 }
 
@@ -39,7 +42,8 @@ pub(super) struct Owned<S: Substrate> {
 
 impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     pub(super) fn new(state: &'a State<'b, S>, files: &'a Files) -> Images<'a, 'b, S> {
-        Images { state, files, known: BTreeMap::new() }
+        let opt_outs = OptOuts::new(state.substrate());
+        Images { state, files, known: BTreeMap::new(), opt_outs, opted_out: BTreeSet::new() }
     }
 
     /// Returns what a file is, and takes its lock where it can.
@@ -64,6 +68,11 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(matches!(self.get(number)?, Image::Owned(_)))
     }
 
+    /// Returns which of the files are opted out, of those that the pass has come across so far.
+    pub(super) fn opted_out(&self) -> impl Iterator<Item = FileNo> {
+        self.opted_out.iter().copied()
+    }
+
     /// Opens a file that is this host's; by its name, and only if that still leads to it.
     pub(super) fn open(&self, number: FileNo, access: Access) -> io::Result<S::File> {
         let mark = self.files.get(number).ok_or(io::ErrorKind::NotFound)?;
@@ -79,11 +88,20 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.get(number).map(|mark| mark.path.clone()).unwrap_or_default()
     }
 
-    fn look(&self, number: FileNo) -> Result<Image<S>, StateError> {
+    fn look(&mut self, number: FileNo) -> Result<Image<S>, StateError> {
         let Some(mark) = self.files.get(number) else { return Ok(Image::Gone) };
         let Ok(file) = self.open(number, Access::Read) else { return Ok(Image::Gone) };
         let Ok(stat) = self.state.substrate().stat(&file) else { return Ok(Image::Gone) };
         let blocks = stat.length / BLOCK_BYTES_U64;
+        match self.opt_outs.of(&mark.path) {
+            Ok(None) => {}
+            Ok(Some(_)) => {
+                self.opted_out.insert(number);
+                return Ok(Image::Gone);
+            }
+            // Whether it is cannot be told now.
+            Err(_) => return Ok(Image::Elsewhere { blocks }),
+        }
         Ok(match self.state.try_lock(&Subject::File(mark.handle.clone()))? {
             Some(lock) => Image::Owned(Owned { blocks, _lock: lock }),
             None => Image::Elsewhere { blocks },

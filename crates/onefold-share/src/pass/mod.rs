@@ -15,7 +15,7 @@ mod plan;
 mod promote;
 mod rows;
 mod share;
-mod slots;
+pub(crate) mod slots;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -198,6 +198,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let (mut seen_batch, mut targets_batch) = (seen.batch(part), targets.batch(part));
         let mut written = WrittenRanges::default();
         let logs = self.read_logs(&mut seen_batch, &mut targets_batch, &mut written, &mut passed)?;
+        passed.trouble.again.extend(self.images.opted_out());
         if logs.is_empty() {
             return Ok(passed);
         }
@@ -221,6 +222,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         };
         let Plan { kept, others, counts } = plan(&mut self.images, sources, sinks)?;
         passed.planned = counts;
+        // What the index knew of them goes with this pass: should they come back, they are read.
+        passed.trouble.again.extend(self.images.opted_out());
         let targets_bytes = counts.targets * BLOCK_BYTES_U64;
         if (self.options.progress)(PassProgress::Planned { targets: targets_bytes }).is_break() {
             return Err(StateError::Interrupted.into());
