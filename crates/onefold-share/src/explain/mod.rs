@@ -36,6 +36,8 @@ pub struct Explained {
     pub place: Option<u64>,
     /// Whether the file system says that others refer to it.
     pub is_told_shared: bool,
+    /// Whether it says so of a whole extent where others refer to any part of that.
+    pub is_told_by_extent: bool,
     /// Who lies at the same place, of all that is known.
     pub sharers: Sharers,
     /// Its digest; none where it is all zeros, or there is no state folder.
@@ -145,6 +147,7 @@ pub fn explain<S: Substrate>(
         held,
         place: placed.place.filter(|_| placed.is_data),
         is_told_shared: placed.is_shared && placed.is_data,
+        is_told_by_extent: substrate.abilities().frees_whole_extents,
         sharers: Sharers::default(),
         digest: None,
         standing: None,
@@ -168,7 +171,7 @@ pub fn explain<S: Substrate>(
     }
     if let Some(digest) = explained.digest {
         let index = Index { state, files: &files };
-        index.fill(&mut explained, digest, own, Around { file: &file, block, bytes: &bytes })?;
+        index.fill(&mut explained, digest, own, &Around { file: &file, block, bytes: &bytes })?;
     }
     Ok(explained)
 }
@@ -237,7 +240,7 @@ impl<S: Substrate> Index<'_, '_, S> {
         explained: &mut Explained,
         digest: Digest,
         own: Option<FileNo>,
-        around: Around<'_, S>,
+        around: &Around<'_, S>,
     ) -> Result<(), ExplainError> {
         let substrate = self.state.substrate();
         match self.state.find(digest)? {

@@ -60,7 +60,6 @@ impl Explained {
         if !self.sharers.blocks.is_empty() {
             return Verdict::Shared;
         }
-        // Of an extent that is referred to in part, Btrfs says that all of it is.
         let is_told = self.is_told_shared && self.sharers.slots.is_empty();
         if self.opted_out.is_some() {
             return if is_told { Verdict::SharedWithOthers } else { Verdict::OptedOut };
@@ -89,6 +88,8 @@ impl Explained {
             IndexSays::Nothing => Verdict::Forgotten,
         };
         match verdict {
+            // Most likely it is another part of the extent.
+            Verdict::OnlyCopy if self.is_told_by_extent => verdict,
             Verdict::OnlyCopy | Verdict::OnlyStale | Verdict::Forgotten if is_told => Verdict::SharedWithOthers,
             verdict => verdict,
         }
@@ -117,6 +118,7 @@ mod tests {
             held: Held::Data,
             place: Some(4096),
             is_told_shared: false,
+            is_told_by_extent: false,
             sharers: Sharers::default(),
             digest: Some(Digest::default()),
             standing: Some(Standing::Current),
@@ -151,6 +153,7 @@ mod tests {
                 Explained { sharers: in_arena, is_told_shared: true, index: equal.clone(), ..data() },
                 Verdict::OnlyInArena,
             ),
+            (Explained { is_told_shared: true, is_told_by_extent: true, ..data() }, Verdict::OnlyCopy),
             (Explained { standing: None, ..data() }, Verdict::NeverSeen),
             (Explained { standing: Some(Standing::Unread), ..data() }, Verdict::Unread),
             (Explained { standing: Some(Standing::Unread), is_logged: true, ..data() }, Verdict::Waits),
