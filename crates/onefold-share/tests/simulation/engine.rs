@@ -14,7 +14,7 @@ use onefold_share::state::files::Files;
 use super::simulate_all_with;
 
 /// Scans all images and does one pass.
-fn scan_and_pass<S: Substrate>(substrate: &S, random: &dyn Random) -> Result<Passed, PassError> {
+pub(super) fn scan_and_pass<S: Substrate>(substrate: &S, random: &dyn Random) -> Result<Passed, PassError> {
     let state = State::open(substrate, random, &|_| {})?;
     let mut files = Files::load(&state)?;
     let options = ScanOptions {

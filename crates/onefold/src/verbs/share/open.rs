@@ -21,8 +21,13 @@ impl Ground {
     /// Opens the file system that paths lie on; `cannot` says what fails where that does.
     pub(super) fn open(cannot: &str, paths: &[PathBuf]) -> Outcome<Ground> {
         let Located { root, paths } = locate(paths)?;
-        let substrate = LinuxSubstrate::open(&root, Path::new(""));
-        let substrate = substrate.map_err(|error| Failure::new(cannot).because(&error))?;
+        let opened = LinuxSubstrate::open(&root, Path::new("")).or_else(|error| {
+            // Who owns an image may do things to it without a right to the root: it is tried beside the image.
+            let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
+            let folder = if root.join(first).is_dir() { Some(first) } else { first.parent() };
+            LinuxSubstrate::open(&root, folder.unwrap_or(Path::new(""))).map_err(|_| error)
+        });
+        let substrate = opened.map_err(|error| Failure::new(cannot).because(&error))?;
         Ok(Ground { root, paths, substrate })
     }
 
