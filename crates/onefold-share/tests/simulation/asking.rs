@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use onefold_block::substrate::ListedKind;
 use onefold_block::{BLOCK_BYTES_U64, Random, Substrate};
-use onefold_share::explain::{ExplainError, explain};
+use onefold_share::explain::{ExplainError, Verdict, explain};
 use onefold_share::opt_out::{exclude, include};
 use onefold_share::references;
 use onefold_share::simulated::{Host, SimulationOptions, seeds};
@@ -37,7 +37,7 @@ fn ask<S: Substrate>(substrate: &S, number: u64) -> Result<(), ExplainError> {
     let state = State::look(substrate, &|_| {})?;
     if let Some(path) = image(substrate, number)? {
         let found = explain(substrate, state.as_ref(), &path, number % 40 * BLOCK_BYTES_U64)?;
-        found.verdict(state.is_some());
+        assert!(state.is_none() || found.verdict(true) != Verdict::NoState);
     }
     if let Some(state) = &state {
         let found = status(state)?;
