@@ -137,6 +137,54 @@ pub trait Substrate {
     /// Those of the device.
     fn punch(&self, file: &Self::File, offset: u64, length: u64) -> io::Result<()>;
 
+    /// Creates a file that holds what `source` holds at one moment, the call's, by referring to its blocks; with the
+    /// permissions of the source, as a plain copy would get them. It may be written to by whoever these let.
+    ///
+    /// # Errors
+    /// As [`ShareError`] says, and those of [`Substrate::create`]; nothing is left of the file then.
+    fn create_clone(&self, source: &Self::File, path: &Path) -> Result<Self::File, ShareError> {
+        let _ = (source, path);
+        Err(ShareError::Io(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Tells why blocks of a file could not be shared, as far as that can be seen without trying. None says nothing.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn refusal(&self, file: &Self::File) -> io::Result<Option<Refusal>> {
+        let _ = file;
+        Ok(None)
+    }
+
+    /// Returns an extended attribute of a file or folder (`user.NAME`); none where it has none of that name, or the file
+    /// system has none at all.
+    ///
+    /// # Errors
+    /// Those of [`Substrate::open`], but that a folder is as good as a file.
+    fn attribute(&self, path: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let _ = (path, name);
+        Ok(None)
+    }
+
+    /// Gives a file or folder an extended attribute, or takes it away.
+    ///
+    /// # Errors
+    /// As [`Substrate::attribute`]; `Unsupported`; no space.
+    fn set_attribute(&self, path: &Path, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+        let _ = (path, name, value);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Returns which files of a folder somebody has locked, as far as this host can see. No lock is tried for it: whoever
+    /// wants one at this moment gets it.
+    ///
+    /// # Errors
+    /// `Unsupported` where that cannot be told; those of [`Substrate::list`].
+    fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
+        let _ = folder;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Returns how much room there is.
     ///
     /// # Errors
@@ -280,6 +328,15 @@ pub enum ListedKind {
     Folder,
     /// Anything else.
     Other,
+}
+
+/// A file that somebody has locked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HeldLock {
+    /// Its name in its folder.
+    pub name: PathBuf,
+    /// The process that has it, where it is one of this host's.
+    pub process: Option<u32>,
 }
 
 /// A run of a file's data and where it lies.

@@ -5,12 +5,18 @@
 //! by [`Substrate::share`](onefold_block::Substrate::share), which compares them first. docs/decisions/0011-sharing.md
 //! has the frame.
 
+pub mod clone;
 pub mod digest;
+pub mod explain;
 pub mod extents;
 pub mod format;
 pub mod linux;
+pub mod opt_out;
 pub mod pass;
+mod places;
+pub mod references;
 pub mod scan;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 pub mod state;
+pub mod status;

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use onefold_block::substrate::{Access, FileStat, ListedKind};
+use onefold_block::substrate::{Access, FileHandle, FileStat, ListedKind};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate, Timestamp};
 
 use crate::digest::{Digester, PIECE_BYTES};
@@ -17,6 +17,7 @@ use crate::extents::Extents;
 use crate::format::log::{LogKind, Written};
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo};
+use crate::opt_out::OptOuts;
 use crate::state::files::Files;
 use crate::state::locks::Subject;
 use crate::state::{self, Notice, State, StateError};
@@ -54,6 +55,8 @@ pub struct Scanned {
     pub files: u64,
     /// Files that had not changed.
     pub unchanged: u64,
+    /// Files that are opted out: not in any of the other numbers.
+    pub opted_out: u64,
     /// Files that were passed over because they cannot be read, or because a door of another host has them.
     pub passed_over: u64,
     /// Apparent length of all files, in bytes.
@@ -81,7 +84,12 @@ pub fn scan<S: Substrate>(
 ) -> Result<Scanned, StateError> {
     let mut scanned = Scanned::default();
     forget_what_the_index_lost(state, files)?;
-    let found = find(state, options, &mut scanned)?;
+    let (found, opted_out) = find(state, options, &mut scanned)?;
+    scanned.opted_out = opted_out.len() as u64;
+    // Passes drop what is known of them: should they come back, they are read.
+    for number in opted_out.iter().filter_map(|handle| Some(files.of(handle)?.number)).collect::<Vec<_>>() {
+        files.forget_scan(state, number)?;
+    }
     let all_bytes = found.iter().map(|found| found.stat.length).sum();
     let mut progress = ScanProgress { all_bytes, ..ScanProgress::default() };
     scanned.files += found.len() as u64;
@@ -110,14 +118,16 @@ pub fn scan<S: Substrate>(
     Ok(scanned)
 }
 
-/// Returns all files that are wanted, in order of their paths, and each only once.
+/// Returns all files that are wanted, in order of their paths, and each only once; and those that are opted out, whatever
+/// name they are found by.
 fn find<S: Substrate>(
     state: &State<'_, S>,
     options: &ScanOptions<'_>,
     scanned: &mut Scanned,
-) -> Result<Vec<Found>, StateError> {
+) -> Result<(Vec<Found>, BTreeSet<FileHandle>), StateError> {
     let mut found = Vec::new();
-    let mut handles = BTreeSet::new();
+    let (mut handles, mut opted_out) = (BTreeSet::new(), BTreeSet::new());
+    let opt_outs = OptOuts::new(state.substrate());
     // Folders that are still to be listed, and files that were named.
     let mut ahead: Vec<(PathBuf, Option<ListedKind>)> = options.roots.iter().map(|root| (root.clone(), None)).collect();
     while let Some((path, kind)) = ahead.pop() {
@@ -138,12 +148,15 @@ fn find<S: Substrate>(
                 }
                 continue;
             }
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => look(state, &path),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                look(state, &path).and_then(|stat| Ok((stat, opt_outs.of(&path)?.is_some())))
+            }
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(stat) if stat.length < BLOCK_BYTES_U64 || !Mark::is_path_kept(&path) => {}
-            Ok(stat) => {
+            Ok((stat, _)) if stat.length < BLOCK_BYTES_U64 || !Mark::is_path_kept(&path) => {}
+            Ok((stat, true)) => drop(opted_out.insert(stat.handle)),
+            Ok((stat, false)) => {
                 if handles.insert(stat.handle.clone()) {
                     found.push(Found { path, stat });
                 }
@@ -157,7 +170,8 @@ fn find<S: Substrate>(
         }
     }
     found.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(found)
+    opted_out.retain(|handle| !handles.contains(handle));
+    Ok((found, opted_out))
 }
 
 fn look<S: Substrate>(state: &State<'_, S>, path: &Path) -> io::Result<FileStat> {

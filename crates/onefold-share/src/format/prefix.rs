@@ -39,6 +39,13 @@ impl Prefix {
         })
     }
 
+    /// Returns the longest prefix of a digest.
+    #[must_use]
+    pub fn of(digest: Digest) -> Prefix {
+        let longest = Prefix { bits: 0, count: Prefix::BITS_MAX };
+        Prefix { bits: digest.first_word() & longest.mask(), ..longest }
+    }
+
     /// Returns the two prefixes that are longer by one bit; none where that would be too many.
     #[must_use]
     pub fn halves(self) -> Option<[Prefix; 2]> {
@@ -127,6 +134,7 @@ mod tests {
                 assert!((prefix.first_word()..=prefix.last_word()).contains(&word));
             }
             assert_eq!(prefix.count, Prefix::BITS_MAX);
+            assert_eq!(prefix, Prefix::of(digest(first)));
         }
     }
 }

@@ -15,7 +15,10 @@
 //! and the call can report success. Both ranges are also widened to whole clusters after the comparison, which is why
 //! clusters must be as large as blocks. XFS and Btrfs replace the old reference by the new one in one transaction.
 
+mod attributes;
+mod clone;
 mod file;
+mod locks;
 mod map;
 mod names;
 mod probe;
@@ -28,8 +31,8 @@ use std::path::{Path, PathBuf};
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileStat, Listed, ListedKind, MappedExtent, Room, ShareError, Substrate,
-    SubstrateKind,
+    Abilities, Access, At, Compared, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Refusal, Room, ShareError,
+    Substrate, SubstrateKind,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
@@ -120,7 +123,8 @@ impl Substrate for LinuxSubstrate {
     }
 
     fn create(&self, path: &Path) -> io::Result<LinuxFile> {
-        self.root.create_file(path).map(|(file, folder)| LinuxFile::created(file, folder))
+        let mode = Mode::RUSR | Mode::WUSR;
+        self.root.create_file(path, mode).map(|(file, folder)| LinuxFile::created(file, folder))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
@@ -225,6 +229,31 @@ impl Substrate for LinuxSubstrate {
 
     fn punch(&self, file: &LinuxFile, offset: u64, length: u64) -> io::Result<()> {
         file.punch(offset, length)
+    }
+
+    /// Clones a whole file (`FICLONE`): the source is locked meanwhile, so that it is of one moment. The new file belongs
+    /// to the caller; its permissions are those of the source that the umask, or the folder's default ACL, leaves.
+    fn create_clone(&self, source: &LinuxFile, path: &Path) -> Result<LinuxFile, ShareError> {
+        clone::create_clone(&self.root, source, path)
+    }
+
+    fn refusal(&self, file: &LinuxFile) -> io::Result<Option<Refusal>> {
+        share::refusal(file)
+    }
+
+    fn attribute(&self, path: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
+        attributes::get(&self.root.open_any(path)?, name)
+    }
+
+    fn set_attribute(&self, path: &Path, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+        attributes::set(&self.root.open_any(path)?, name, value)
+    }
+
+    /// Returns which files of a folder are locked by processes of this host, as `/proc/locks` has it. Locks of other hosts
+    /// (OCFS2), and of processes that this one cannot see, are not told. On Btrfs a lock on a file of another subvolume
+    /// that has the same inode number is taken for one.
+    fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
+        locks::held(&self.root, folder)
     }
 
     /// Returns how much room there is for who is not root. On Btrfs it is only about right: what is not yet set aside

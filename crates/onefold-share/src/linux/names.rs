@@ -51,11 +51,22 @@ impl Root {
         Ok(file)
     }
 
-    /// Creates a file; returns it and the folder that it is in.
-    pub(super) fn create_file(&self, path: &Path) -> io::Result<(OwnedFd, OwnedFd)> {
+    /// Opens a regular file or a folder, for what is said of it rather than what is in it.
+    pub(super) fn open_any(&self, path: &Path) -> io::Result<OwnedFd> {
+        let path = checked(path)?;
+        // As in `open_file`.
+        let found = rustix::fs::fstat(self.open_beneath(path, OFlags::PATH, Mode::empty())?)?;
+        if !matches!(FileType::from_raw_mode(found.st_mode), FileType::RegularFile | FileType::Directory) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(quietly(OFlags::RDONLY | OFlags::NONBLOCK, |flags| self.open_beneath(path, flags, Mode::empty()))?)
+    }
+
+    /// Creates a file with these permissions, or what the umask leaves of them; returns it and the folder that it is in.
+    pub(super) fn create_file(&self, path: &Path, mode: Mode) -> io::Result<(OwnedFd, OwnedFd)> {
         let (folder, name) = self.split(path, OFlags::RDONLY)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = retry_on_intr(|| rustix::fs::openat(&folder, name, flags, Mode::RUSR | Mode::WUSR))?;
+        let file = retry_on_intr(|| rustix::fs::openat(&folder, name, flags, mode))?;
         Ok((file, folder))
     }
 

@@ -95,6 +95,40 @@ fn meaning(errno: Errno, source: Place<'_>, into: Place<'_>, length: u64) -> Sha
     }
 }
 
+/// What a refusal to clone a whole file means.
+pub(super) fn meaning_of_clone(errno: Errno, source: &LinuxFile, into: &LinuxFile) -> ShareError {
+    meaning(errno, At { file: source, offset: 0 }, At { file: into, offset: 0 }, 0)
+}
+
+/// What the kernel would refuse a file for, whatever it is shared with, or with any that is as usual.
+pub(super) fn refusal(file: &LinuxFile) -> io::Result<Option<Refusal>> {
+    if has_flag(file, IFlags::IMMUTABLE) {
+        return Ok(Some(Refusal::Immutable));
+    }
+    if is_swap(file)? {
+        return Ok(Some(Refusal::Swap));
+    }
+    Ok(has_flag(file, IFlags::NOCOW).then_some(Refusal::NoCopyOnWrite))
+}
+
+/// Tells whether a file is in use as swap space: only the kernel's list of such files says so.
+fn is_swap(file: &LinuxFile) -> io::Result<bool> {
+    // A kernel without swapping has no list.
+    let Ok(list) = std::fs::read_to_string("/proc/swaps") else { return Ok(false) };
+    let own = rustix::fs::fstat(file.as_fd())?;
+    Ok(swap_files(&list)
+        .any(|path| rustix::fs::stat(path).is_ok_and(|it| (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino))))
+}
+
+/// Returns the paths in the list. White space in them is written as octal numbers.
+fn swap_files(list: &str) -> impl Iterator<Item = String> {
+    list.lines().skip(1).filter_map(|line| {
+        let (path, rest) = line.split_once([' ', '\t'])?;
+        let is_file = rest.split_ascii_whitespace().next() == Some("file");
+        is_file.then(|| path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
+    })
+}
+
 fn has_flag(file: &LinuxFile, flag: IFlags) -> bool {
     rustix::fs::ioctl_getflags(file).is_ok_and(|flags| flags.contains(flag))
 }
@@ -102,4 +136,17 @@ fn has_flag(file: &LinuxFile, flag: IFlags) -> bool {
 fn overlap(source: Place<'_>, into: Place<'_>, length: u64) -> bool {
     let identity = |file: &LinuxFile| rustix::fs::fstat(file.as_fd()).map(|stat| (stat.st_dev, stat.st_ino)).ok();
     source.offset.abs_diff(into.offset) < length && identity(source.file) == identity(into.file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_swap_files_is_understood() {
+        let list =
+            "Filename Type Size Used Priority\n/dev/sda2 partition 100 0 -2\n/mnt/a\\040b\\134c file\t\t1020 0 -3\n";
+        assert_eq!(swap_files(list).collect::<Vec<_>>(), ["/mnt/a b\\c"]);
+        assert_eq!(swap_files("").count(), 0);
+    }
 }

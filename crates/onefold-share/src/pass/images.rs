@@ -7,6 +7,7 @@ use onefold_block::substrate::Access;
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 
 use crate::format::{FileBlock, FileNo};
+use crate::opt_out::OptOuts;
 use crate::state::files::Files;
 use crate::state::locks::{Held, Subject};
 use crate::state::{State, StateError};
@@ -16,11 +17,12 @@ pub(super) struct Images<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     files: &'a mut Files,
     known: BTreeMap<FileNo, Image<S>>,
+    opt_outs: OptOuts<'b, S>,
 }
 
 /// An image file.
 struct Image<S: Substrate> {
-    /// How many whole blocks it has; none where it is gone, or another file has its name.
+    /// How many whole blocks it has; none where it is gone, another file has its name, or it is opted out.
     blocks: Option<u64>,
     owner: Owner<S>,
 }
@@ -37,7 +39,7 @@ enum Owner<S: Substrate> {
 
 impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     pub(super) fn new(state: &'a State<'b, S>, files: &'a mut Files) -> Images<'a, 'b, S> {
-        Images { state, files, known: BTreeMap::new() }
+        Images { state, files, known: BTreeMap::new(), opt_outs: OptOuts::new(state.substrate()) }
     }
 
     /// Tells whether a file is there.
@@ -125,12 +127,16 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(self.known.get_mut(&number).expect("it was put there"))
     }
 
-    /// Returns how many blocks a file has; none where it is gone. One that cannot be looked at is taken for there: what that
+    /// Returns how many blocks a file has; none where it is gone or opted out. One that cannot be looked at is taken for there: what that
     /// costs is told when it is to be read.
     fn look(&self, number: FileNo) -> Option<u64> {
-        let opened = self.open(number, Access::Read);
-        match opened.and_then(|file| self.state.substrate().stat(&file)) {
-            Ok(stat) => Some(stat.length / BLOCK_BYTES_U64),
+        let there = self.open(number, Access::Read).and_then(|file| {
+            let stat = self.state.substrate().stat(&file)?;
+            let opted_out = self.opt_outs.of(&self.path(number))?.is_some();
+            Ok((!opted_out).then_some(stat.length / BLOCK_BYTES_U64))
+        });
+        match there {
+            Ok(blocks) => blocks,
             Err(error) => (error.kind() != io::ErrorKind::NotFound).then_some(u64::MAX),
         }
     }

@@ -19,7 +19,7 @@ mod publish;
 mod requests;
 mod rows;
 mod share;
-mod slots;
+pub(crate) mod slots;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet};

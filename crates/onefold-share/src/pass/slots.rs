@@ -8,18 +8,18 @@ const WORDS: usize = (Slot::IN_FILE / 64) as usize;
 
 /// A set of slots: a bit for each slot of an arena file that has any, 32 KiB a file.
 #[derive(Debug, Default)]
-pub(super) struct SlotSet {
+pub(crate) struct SlotSet {
     files: BTreeMap<u32, Box<[u64; WORDS]>>,
 }
 
 impl SlotSet {
-    pub(super) fn insert(&mut self, slot: Slot) {
+    pub(crate) fn insert(&mut self, slot: Slot) {
         let words = self.files.entry(slot.arena()).or_insert_with(|| Box::new([0; WORDS]));
         let (word, bit) = place(slot);
         words[word] |= bit;
     }
 
-    pub(super) fn contains(&self, slot: Slot) -> bool {
+    pub(crate) fn contains(&self, slot: Slot) -> bool {
         let (word, bit) = place(slot);
         self.files.get(&slot.arena()).is_some_and(|words| words[word] & bit != 0)
     }

@@ -12,6 +12,9 @@ use super::host::HostNo;
 use super::locks::Lock;
 use super::sparse::Sparse;
 
+/// Extended attributes, by name.
+pub(super) type Attributes = BTreeMap<String, Vec<u8>>;
+
 /// A file, as long as it exists. Numbers are given out again, as those of inodes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FileNo(pub(super) u32);
@@ -41,6 +44,8 @@ pub(super) struct File {
     /// Whether it belongs to the writers: hosts may share its blocks, and nothing else.
     pub(super) is_image: bool,
     pub(super) refusal: Option<Refusal>,
+    /// Extended attributes. Their changes are durable at once.
+    pub(super) attributes: Attributes,
     pub(super) unsynced: Unsynced,
     pub(super) lock: Option<Lock>,
     /// An earlier answer about where its data lies, and from which offset on.

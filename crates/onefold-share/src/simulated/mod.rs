@@ -36,6 +36,7 @@
 //! | `blocks`, `files`, `sparse`, `data` | blocks of the device and their counts, files, reading and writing |
 //! | `names`, `namespace` | folders, and what changes them |
 //! | `sharing` | compare and share, clone, map |
+//! | `facts` | attributes, who has locks, clones of files |
 //! | `durability`, `locks` | what a crash takes, and when locks expire |
 //! | `writers` | whoever uses the images |
 //! | `reference`, `checks` | what all files are to hold, and the invariants |
@@ -50,6 +51,7 @@ mod content;
 mod data;
 mod dice;
 mod durability;
+mod facts;
 mod file_system;
 mod files;
 mod host;

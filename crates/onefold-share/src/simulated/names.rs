@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use rustix::io::Errno;
 
-use super::files::FileNo;
+use super::files::{Attributes, FileNo};
 use super::host::HostNo;
 
 /// A folder. Numbers are not given out again.
@@ -39,6 +39,7 @@ pub(super) enum Entry {
 #[derive(Debug, Default)]
 pub(super) struct Folder {
     pub(super) entries: BTreeMap<Name, Entry>,
+    pub(super) attributes: Attributes,
     /// The one host that changed names in it which are not durable yet.
     pub(super) changed_by: Option<HostNo>,
     /// How many such changes there are.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileHandle, FileStat, Listed, MappedExtent, Refusal, Room, ShareError,
+    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, MappedExtent, Refusal, Room, ShareError,
 };
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 use rustix::io::Errno;
@@ -323,6 +323,46 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
             io_fault(world, actor.host())?;
             world.punch(actor, file.no, offset, length)
         })
+    }
+
+    fn create_clone(&self, source: &SimulatedFile<'run>, path: &Path) -> Result<SimulatedFile<'run>, ShareError> {
+        self.own(source);
+        let line = |world: &World| format!("clone {} to {}", world.names.path_of(source.no), path.display());
+        self.call(Allowed::Content, line, |world, host| {
+            io_fault(world, host)?;
+            if world.fails(host, |faults| faults.full) {
+                return Err(ShareError::Full);
+            }
+            let no = world.create_clone(Actor::Engine(host), source.no, path)?;
+            Ok(self.opened(world, no, Access::Write))
+        })
+    }
+
+    fn refusal(&self, file: &SimulatedFile<'run>) -> io::Result<Option<Refusal>> {
+        self.call_file(file, "look at", |world, host| {
+            io_fault(world, host)?;
+            Ok(world.files.get(file.no).refusal)
+        })
+    }
+
+    fn attribute(&self, path: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.call_names(
+            || format!("attribute {name} of {}", path.display()),
+            false,
+            |world, _| Ok(world.attributes(path)?.get(name).cloned()),
+        )
+    }
+
+    fn set_attribute(&self, path: &Path, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+        self.call_names(
+            || format!("set attribute {name} of {}", path.display()),
+            true,
+            |world, actor| world.set_attribute(actor, path, name, value),
+        )
+    }
+
+    fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
+        self.call_names(|| format!("locks in {}", folder.display()), false, |world, _| world.held_locks(folder))
     }
 
     fn room(&self) -> io::Result<Room> {

@@ -5,10 +5,12 @@
 //! that are never replaced: who held the lock of a replaced file would hold nothing.
 
 pub mod arena;
+pub mod ask;
 pub mod files;
 pub mod hosts;
 pub mod locks;
 pub mod logs;
+pub mod look;
 pub mod shards;
 
 use std::fmt;
@@ -16,12 +18,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onefold_block::substrate::{Access, ListedKind};
+use onefold_block::substrate::{Access, Listed, ListedKind};
 use onefold_block::{FingerprintKey, Random, Substrate, Timestamp};
 
 use self::hosts::{HostNo, Presence};
 use crate::format::FormatError;
 use crate::format::identity::Identity;
+
+use self::look::Useless;
 
 /// Name of the state folder, in the root of the file system.
 pub const FOLDER: &str = ".onefold";
@@ -39,6 +43,8 @@ pub struct State<'a, S: Substrate> {
     next_name: AtomicU64,
     presence: Presence<S>,
     notices: &'a dyn Fn(Notice),
+    /// Only where nothing is to be changed: what was of no use, and is taken for gone.
+    useless: Option<Useless>,
 }
 
 /// A file that has no name yet that counts.
@@ -56,6 +62,13 @@ pub enum Notice {
         /// Its path.
         path: PathBuf,
         /// What was wrong with it.
+        why: FormatError,
+    },
+    /// A file of the state folder is of no use; the next run drops it.
+    Useless {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong with it.
         why: FormatError,
     },
     /// A file of the state folder is not used, and left alone.
@@ -78,6 +91,9 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Notice::Dropped { path, why } => write!(f, "`{}` is dropped: {why}", path.display()),
+            Notice::Useless { path, why } => {
+                write!(f, "`{}` is of no use, and dropped by the next run: {why}", path.display())
+            }
             Notice::LeftAlone { path, why } => write!(f, "`{}` is not used: {why}", path.display()),
             Notice::Unreadable { path, why } => write!(f, "`{}` cannot be read: {why}", path.display()),
         }
@@ -101,6 +117,14 @@ pub enum StateError {
         /// Its path.
         path: PathBuf,
         /// The versions.
+        why: FormatError,
+    },
+    /// A part of it turned out to be damaged while it was read.
+    #[error("`{}`: {why}", path.display())]
+    Damaged {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong with it.
         why: FormatError,
     },
     /// The user wanted the work to stop.
@@ -141,7 +165,8 @@ impl<'a, S: Substrate> State<'a, S> {
         random.fill(&mut host).map_err(StateError::at(root))?;
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let (host, next_name) = (HostNo(u64::from_le_bytes(host)), AtomicU64::new(0));
-        let mut state = State { substrate, identity, host, next_name, presence: Presence::new(None), notices };
+        let mut state =
+            State { substrate, identity, host, next_name, presence: Presence::new(None), notices, useless: None };
         for _ in 0..TRIES {
             if let Some(identity) = state.read_identity()? {
                 state.identity = identity;
@@ -235,7 +260,14 @@ impl<'a, S: Substrate> State<'a, S> {
 
     /// Deals with a file that could not be used: what is worthless goes, what a later version wrote stays.
     pub(crate) fn refuse(&self, path: PathBuf, why: FormatError) -> Result<(), StateError> {
-        if why.is_worthless() {
+        if let Some(useless) = &self.useless {
+            useless.insert(&path);
+            self.notice(if why.is_worthless() {
+                Notice::Useless { path, why }
+            } else {
+                Notice::LeftAlone { path, why }
+            });
+        } else if why.is_worthless() {
             self.remove(&path)?;
             self.notice(Notice::Dropped { path, why });
         } else {
@@ -247,8 +279,16 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Returns the names of the files in a folder of the state folder.
     pub(crate) fn names(&self, folder: &str) -> Result<Vec<String>, StateError> {
         let path = Self::path(folder, "");
-        let listed = self.substrate.list(&path).map_err(StateError::at(&path))?;
-        let files = listed.into_iter().filter(|listed| listed.kind == ListedKind::File);
+        let listed = match self.substrate.list(&path) {
+            // Whoever only looks does not make what is missing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.useless.is_some() => Vec::new(),
+            listed => listed.map_err(StateError::at(&path))?,
+        };
+        let is_taken = |listed: &Listed| {
+            let useless = self.useless.as_ref();
+            listed.kind == ListedKind::File && useless.is_none_or(|useless| !useless.contains(&path.join(&listed.name)))
+        };
+        let files = listed.into_iter().filter(is_taken);
         // A name that is no text is none of ours.
         Ok(files.filter_map(|listed| listed.name.into_os_string().into_string().ok()).collect())
     }

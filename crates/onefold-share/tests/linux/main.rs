@@ -6,10 +6,14 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![expect(clippy::cast_possible_truncation, reason = "offsets of small files are indices into their content")]
 
+mod asking;
+mod clones;
 mod cut;
+mod facts;
 mod ground;
 mod maps;
 mod names;
+mod opt_out;
 mod pass;
 mod probe;
 mod races;

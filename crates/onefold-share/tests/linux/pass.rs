@@ -24,24 +24,25 @@ use crate::ground::{BTRFS, Ground, K, MIB, STARTING, XFS, on, on_each, random_bl
 
 /// What a run did.
 #[derive(Debug)]
-struct Run {
-    scanned: Scanned,
-    passed: Passed,
-    notices: Vec<String>,
+pub(crate) struct Run {
+    pub(crate) scanned: Scanned,
+    pub(crate) passed: Passed,
+    pub(crate) notices: Vec<String>,
 }
 
 /// How a run goes about it.
 #[derive(Clone, Copy)]
-struct How {
-    memory_bytes: usize,
-    min_run_bytes: u64,
-    is_dry_run: bool,
-    shard_entries_max: u64,
+pub(crate) struct How {
+    pub(crate) memory_bytes: usize,
+    pub(crate) min_run_bytes: u64,
+    pub(crate) is_dry_run: bool,
+    pub(crate) shard_entries_max: u64,
 }
 
-const USUAL: How = How { memory_bytes: 32 << 20, min_run_bytes: K, is_dry_run: false, shard_entries_max: 1 << 24 };
+pub(crate) const USUAL: How =
+    How { memory_bytes: 32 << 20, min_run_bytes: K, is_dry_run: false, shard_entries_max: 1 << 24 };
 
-fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<Run, PassError> {
+pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<Run, PassError> {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let notices = RefCell::new(Vec::new());
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
@@ -69,7 +70,7 @@ fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<R
     Ok(Run { scanned, passed, notices: notices.take() })
 }
 
-fn run(ground: &Ground) -> Run {
+pub(crate) fn run(ground: &Ground) -> Run {
     try_run(&ground.substrate, USUAL, &|| {}).unwrap()
 }
 
@@ -384,7 +385,7 @@ fn a_full_file_system_loses_nothing() {
 }
 
 /// Ends what others do when it goes.
-struct Ends<'a>(&'a AtomicBool);
+pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {

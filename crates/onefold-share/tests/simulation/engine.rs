@@ -12,7 +12,7 @@ use onefold_share::state::files::Files;
 use super::simulate_all_with;
 
 /// Scans all images and does one pass.
-fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
+pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
     let state = State::open(&host.substrate, &*host.random, &|_| {})?;
     let mut files = Files::load(&state)?;
     let options = ScanOptions {

@@ -3,6 +3,7 @@
 //!
 //! `ONEFOLD_SIMULATIONS=n` sets how many seeds each test runs, `ONEFOLD_SEED=n` runs one alone, as failures say.
 
+mod asking;
 mod engine;
 mod stand_in;
 

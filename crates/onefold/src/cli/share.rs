@@ -16,6 +16,81 @@ pub(crate) enum ShareCommand {
     /// did not change since they were last read are not read again. What is known is kept in `.onefold` in the root of
     /// the file system, and may be deleted at any time.
     Run(ShareRunArgs),
+    /// Show what is known of a file system's images, what is pending, and who works on it
+    ///
+    /// Only looks: nothing is made or changed, and whoever is at work is not in its way.
+    Status(ShareLookArgs),
+    /// Show what the index of a file system holds
+    Index(ShareIndexArgs),
+    /// Say where a block of a file lies, who shares it, and why or why not
+    Explain(ShareExplainArgs),
+    /// Keep files from being shared
+    ///
+    /// Sets the attribute `user.onefold.share` to `off`. What a folder has holds for all below it that has none of its own.
+    /// What is shared already stays as it is.
+    Exclude(ShareFilesArgs),
+    /// Take back `exclude`
+    ///
+    /// Removes the attribute `user.onefold.share`, or sets it to `on` where a folder above has `off`.
+    Include(ShareFilesArgs),
+    /// Make a clone of an image that the next run need not read
+    ///
+    /// The clone shares all blocks of the image as it is at one moment; it belongs to who makes it, with the permissions that
+    /// a copy would have. Where the image has not changed since it was read, as a template, all that is known of its
+    /// blocks is known of the clone's, too.
+    Clone(ShareCloneArgs),
+}
+
+/// Arguments of verbs that look at a file system.
+#[derive(Args, Debug)]
+pub(crate) struct ShareLookArgs {
+    /// A file or folder on the file system
+    #[arg(value_name = "PATH", default_value = ".")]
+    pub(crate) path: PathBuf,
+}
+
+/// Arguments of `share index`.
+#[derive(Args, Debug)]
+pub(crate) struct ShareIndexArgs {
+    /// A file or folder on the file system
+    #[arg(value_name = "PATH", default_value = ".")]
+    pub(crate) path: PathBuf,
+    /// Print each entry as a line: its digest, and `unique FILE:BLOCK` or `shared ARENA:SLOT`, by their numbers
+    #[arg(long)]
+    pub(crate) dump: bool,
+}
+
+/// Arguments of `share explain`.
+#[derive(Args, Debug)]
+pub(crate) struct ShareExplainArgs {
+    /// An image file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Any byte of the block
+    #[arg(value_name = "OFFSET", default_value = "0")]
+    pub(crate) offset: ByteSize,
+}
+
+/// Arguments of `share exclude` and `share include`.
+#[derive(Args, Debug)]
+pub(crate) struct ShareFilesArgs {
+    /// Files, or folders; on one file system
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Arguments of `share clone`.
+#[derive(Args, Debug)]
+pub(crate) struct ShareCloneArgs {
+    /// The image
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: PathBuf,
+    /// The clone, or a folder that it gets into; on the same file system
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: PathBuf,
+    /// Replace a file that has the target's name, in one step
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// Arguments of `share run`.

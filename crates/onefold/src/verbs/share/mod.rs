@@ -1,8 +1,14 @@
 //! `onefold share`: the verbs for plain image files.
 
+mod clone;
+mod explain;
+mod index;
+mod open;
+mod opt_out;
 mod result;
 mod root;
 mod run;
+mod status;
 
 use crate::cli::Talk;
 use crate::cli::share::ShareCommand;
@@ -13,5 +19,11 @@ use crate::output::Report;
 pub(crate) fn run(command: ShareCommand, talk: Talk) -> Outcome<Report> {
     match command {
         ShareCommand::Run(arguments) => run::run(&arguments, talk),
+        ShareCommand::Status(arguments) => status::run(&arguments),
+        ShareCommand::Index(arguments) => index::run(&arguments, talk),
+        ShareCommand::Explain(arguments) => explain::run(&arguments),
+        ShareCommand::Exclude(arguments) => opt_out::run(&arguments, opt_out::Choice::Exclude),
+        ShareCommand::Include(arguments) => opt_out::run(&arguments, opt_out::Choice::Include),
+        ShareCommand::Clone(arguments) => clone::run(&arguments),
     }
 }

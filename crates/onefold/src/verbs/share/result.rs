@@ -63,6 +63,10 @@ impl Findings {
         let mut row = |name: &str, bytes: u64, of: String| table.row([name.to_owned(), human(bytes), of]);
         row("looked at", scanned.bytes, files(scanned.files));
         row("read", scanned.read_bytes, files(scanned.files - scanned.unchanged));
+        if scanned.opted_out > 0 {
+            table.row(["left alone: opted out".to_owned(), String::new(), files(scanned.opted_out)]);
+        }
+        let mut row = |name: &str, bytes: u64, of: String| table.row([name.to_owned(), human(bytes), of]);
         if self.is_dry_run {
             row("to be shared, or shared already", planned.targets * BLOCK_BYTES_U64, String::new());
         } else {
@@ -128,6 +132,7 @@ impl Findings {
                 "files": scanned.files,
                 "unchanged_files": scanned.unchanged,
                 "passed_over_files": scanned.passed_over,
+                "opted_out_files": scanned.opted_out,
                 "bytes": scanned.bytes,
                 "read_bytes": scanned.read_bytes,
             },

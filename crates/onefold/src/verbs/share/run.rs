@@ -153,7 +153,9 @@ fn state_failure(error: &StateError) -> Failure {
         StateError::Newer { .. } => Failure::new("cannot share blocks")
             .because(error)
             .hint("use the newer version on this host, too; or delete the folder, and all is found again"),
-        StateError::Io { .. } | StateError::Restless => Failure::new("cannot share blocks").because(error),
+        StateError::Io { .. } | StateError::Restless | StateError::Damaged { .. } => {
+            Failure::new("cannot share blocks").because(error)
+        }
     }
 }
 

@@ -1,0 +1,172 @@
+//! The digests of a file's blocks, in order of the blocks, from what is known: its logs, and the index the other way round.
+//!
+//! Entries of unique blocks name the file. Those of shared ones name slots: the map of the arena says which blocks of the
+//! file lie there. What neither knows is left out; it is as unknown of the file itself.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use onefold_block::substrate::{Access, FileStat};
+use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_sort::{Batch, Merge, Row, Sorter};
+
+use super::CloneOptions;
+use crate::extents::Extents;
+use crate::format::entry::{Entry, Place};
+use crate::format::log::Written;
+use crate::format::{Digest, FileBlock, FileNo, Slot};
+use crate::pass::slots::SlotSet;
+use crate::places::Places;
+use crate::state::ask::Told;
+use crate::state::{State, StateError};
+
+/// Blocks and their digests.
+pub(super) struct Digests {
+    rows: Merge,
+    last: Option<u64>,
+    /// Blocks behind the end are left out.
+    end: u64,
+}
+
+impl Digests {
+    /// Returns the next block.
+    pub(super) fn next(&mut self) -> io::Result<Option<Written>> {
+        for row in &mut self.rows {
+            let [block, high, low] = row?;
+            // A block may be told of twice.
+            if self.last == Some(block) || block >= self.end {
+                continue;
+            }
+            self.last = Some(block);
+            let digest = (low & ZERO == 0).then(|| digest_of(high, low));
+            return Ok(Some(Written { block: FileBlock(block), digest }));
+        }
+        Ok(None)
+    }
+}
+
+/// In the last word of a row: the block is zero.
+const ZERO: u64 = 1 << 63;
+
+fn digest_words(digest: Digest) -> [u64; 2] {
+    let [a, b, c, d, e, f, g, h, rest @ ..] = digest.0;
+    [u64::from_be_bytes([a, b, c, d, e, f, g, h]), u64::from(u32::from_be_bytes(rest))]
+}
+
+fn digest_of(high: u64, low: u64) -> Digest {
+    let mut bytes = [0; Digest::BYTES];
+    bytes[..8].copy_from_slice(&high.to_be_bytes());
+    bytes[8..].copy_from_slice(&low.to_be_bytes()[4..]);
+    Digest(bytes)
+}
+
+/// Returns what is known of a file's blocks. None where it is damaged, or reading the file is less work.
+pub(super) fn of_file<S: Substrate>(
+    state: &State<'_, S>,
+    file: &S::File,
+    number: FileNo,
+    stat: &FileStat,
+    options: &CloneOptions<'_>,
+) -> Result<Option<Digests>, StateError> {
+    if state.index_stored()?.bytes > stat.allocated {
+        return Ok(None);
+    }
+    let in_temporary = |source| StateError::Io { path: options.temporary_folder.to_owned(), source };
+    let (blocks, slots) = (Sorter::new(options.temporary_folder), Sorter::new(options.temporary_folder));
+    let part = options.memory_bytes / 2;
+    let (mut blocks_batch, mut slots_batch) = (blocks.batch(part), slots.batch(part));
+
+    // Logs before the index: what a pass takes in meanwhile is there twice then, and not missing.
+    let told = state.each_logged(number, |block, digest| -> Result<(), StateError> {
+        let [high, low] = digest.map_or([0, ZERO], digest_words);
+        blocks_batch.push([block.0, high, low]).map_err(in_temporary)
+    })?;
+    if told == Told::InPart {
+        return Ok(None);
+    }
+    let Some(wanted) = slots_of(state, file, &mut slots_batch, options.temporary_folder)? else { return Ok(None) };
+    let mut failed = None;
+    let each = |Entry { digest, place }| {
+        let [high, low] = digest_words(digest);
+        let pushed = match place {
+            Place::Unique(file, block) if file == number => blocks_batch.push([block.0, high, low]),
+            Place::Shared(slot) if wanted.contains(slot) => slots_batch.push([slot.number() << 1, high, low]),
+            _ => Ok(()),
+        };
+        pushed.map_or_else(
+            |error| {
+                failed = Some(error);
+                ControlFlow::Break(())
+            },
+            ControlFlow::Continue,
+        )
+    };
+    match state.each_entry(each) {
+        Err(StateError::Damaged { .. }) => return Ok(None),
+        read => read?,
+    }
+    if let Some(error) = failed {
+        return Err(in_temporary(error));
+    }
+    let slots = slots.merged(vec![slots_batch.finish()]).map_err(in_temporary)?;
+    join(slots, &mut blocks_batch).map_err(in_temporary)?;
+    let rows = blocks.merged(vec![blocks_batch.finish()]).map_err(in_temporary)?;
+    Ok(Some(Digests { rows, last: None, end: stat.length / BLOCK_BYTES_U64 }))
+}
+
+/// Brings blocks that lie in slots and digests of slots together. In the first word, a slot's digest comes before its
+/// blocks.
+fn join(slots: Merge, blocks: &mut Batch<'_>) -> io::Result<()> {
+    let mut known: Option<Row> = None;
+    for row in slots {
+        let row = row?;
+        if row[0] & 1 == 0 {
+            known = Some(row);
+        } else if let Some([slot, high, low]) = known
+            && slot | 1 == row[0]
+        {
+            blocks.push([row[1], high, low])?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes down which blocks of a file lie in which slots, and returns the slots. None where the file is in too many pieces.
+fn slots_of<S: Substrate>(
+    state: &State<'_, S>,
+    file: &S::File,
+    rows: &mut Batch<'_>,
+    temporary_folder: &Path,
+) -> Result<Option<SlotSet>, StateError> {
+    let substrate = state.substrate();
+    let mut wanted = SlotSet::default();
+    let in_file = |source| StateError::Io { path: temporary_folder.to_owned(), source };
+    let Some(places) = Places::of(substrate, file).map_err(in_file)? else { return Ok(None) };
+    for number in state.arenas()? {
+        let Some(arena) = state.open_arena(number, Access::Read)? else { continue };
+        for extent in Extents::load(substrate, &arena).map_err(in_file)?.iter() {
+            for (offset, at) in places.within(extent) {
+                let (Some(slot), block) = (Slot::new(number, offset / BLOCK_BYTES_U64), at / BLOCK_BYTES_U64) else {
+                    continue;
+                };
+                wanted.insert(slot);
+                rows.push([slot.number() << 1 | 1, block, 0]).map_err(in_file)?;
+            }
+        }
+    }
+    Ok(Some(wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_hold_digests() {
+        let digest = Digest([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 255]);
+        let [high, low] = digest_words(digest);
+        assert_eq!(digest_of(high, low), digest);
+        assert!(low & ZERO == 0);
+    }
+}

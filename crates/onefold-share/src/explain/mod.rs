@@ -1,0 +1,286 @@
+//! Why a block is shared, or is not: what its file, the file system, logs and index say of it, and a verdict.
+
+mod run;
+mod sharers;
+mod verdict;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_block::substrate::{Access, Refusal};
+use onefold_block::zero::is_zero;
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+
+use self::run::run_around;
+use crate::extents::{Extents, Placed};
+use crate::format::entry::Place;
+use crate::format::mark::Stamp;
+use crate::format::{Digest, FileBlock, FileNo, Slot};
+use crate::opt_out::OptOuts;
+use crate::state::files::Files;
+use crate::state::{State, StateError};
+use crate::status::Standing;
+
+pub use self::run::EqualRun;
+pub use self::sharers::{Sharer, Sharers};
+pub use self::verdict::Verdict;
+
+/// All that can be said of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// The block.
+    pub block: FileBlock,
+    /// What is there.
+    pub held: Held,
+    /// Where it lies on the device, in bytes; none where the file system does not say.
+    pub place: Option<u64>,
+    /// Whether the file system says that others refer to it.
+    pub is_told_shared: bool,
+    /// Whether it says so of a whole extent where others refer to any part of that.
+    pub is_told_by_extent: bool,
+    /// Who lies at the same place, of all that is known.
+    pub sharers: Sharers,
+    /// Its digest; none where it is all zeros, or there is no state folder.
+    pub digest: Option<Digest>,
+    /// What its file is; none where it was never seen.
+    pub standing: Option<Standing>,
+    /// Whether a log that waits for a pass tells of it with the content that it has.
+    pub is_logged: bool,
+    /// What the index says of its content.
+    pub index: IndexSays,
+    /// Who opts the file out.
+    pub opted_out: Option<PathBuf>,
+    /// Why the file system would refuse it.
+    pub refusal: Option<Refusal>,
+    /// The run of blocks around it that are equal to what the index names, and do not lie there; none where the index
+    /// names nothing else that is equal.
+    pub run: Option<EqualRun>,
+}
+
+/// What is in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Nothing: it is in a hole.
+    Hole,
+    /// Nothing yet: it is set aside, and reads as zeros.
+    SetAside,
+    /// Zeros that were written.
+    Zeros,
+    /// Data.
+    Data,
+    /// The file ends in it, after so many bytes.
+    Part(u64),
+}
+
+/// What the index says of a content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IndexSays {
+    /// There is none, or it does not know it.
+    Nothing,
+    /// This very block has it, and no other.
+    ThisBlock,
+    /// Another block had it when it was last read.
+    OtherBlock {
+        /// The file; none where it is gone.
+        path: Option<PathBuf>,
+        /// The block.
+        block: FileBlock,
+        /// Whether the block still holds it.
+        is_equal: bool,
+    },
+    /// An arena slot has it.
+    Slot {
+        /// Which.
+        slot: Slot,
+        /// Whether the slot still holds it.
+        is_equal: bool,
+    },
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// The file cannot be opened, mapped or read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The offset is behind the end of the file.
+    #[error("the file has {length} bytes")]
+    BehindEnd {
+        /// Its length.
+        length: u64,
+    },
+    /// The state folder.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// Says all there is to say of the block of a file that has the byte at `offset`. Without a state folder it is what the
+/// file system says.
+///
+/// # Errors
+/// As [`ExplainError`] says.
+pub fn explain<S: Substrate>(
+    substrate: &S,
+    state: Option<&State<'_, S>>,
+    path: &Path,
+    offset: u64,
+) -> Result<Explained, ExplainError> {
+    let file = substrate.open(path, Access::Read)?;
+    let stat = substrate.stat(&file)?;
+    if offset >= stat.length {
+        return Err(ExplainError::BehindEnd { length: stat.length });
+    }
+    let at = offset - offset % BLOCK_BYTES_U64;
+    let block = FileBlock(at / BLOCK_BYTES_U64);
+    let placed = settled_place(substrate, &file, at)?;
+    let mut bytes = vec![0; BLOCK_BYTES];
+    let count = substrate.read_at(&file, at, &mut bytes)?;
+    let held = match count {
+        BLOCK_BYTES if !placed.is_data && placed.is_set_aside => Held::SetAside,
+        BLOCK_BYTES if !placed.is_data => Held::Hole,
+        BLOCK_BYTES if is_zero(&bytes) => Held::Zeros,
+        BLOCK_BYTES => Held::Data,
+        part => Held::Part(part as u64),
+    };
+    let mut explained = Explained {
+        block,
+        held,
+        place: placed.place.filter(|_| placed.is_data),
+        is_told_shared: placed.is_shared && placed.is_data,
+        is_told_by_extent: substrate.abilities().frees_whole_extents,
+        sharers: Sharers::default(),
+        digest: None,
+        standing: None,
+        is_logged: false,
+        index: IndexSays::Nothing,
+        opted_out: OptOuts::new(substrate).of(path)?,
+        refusal: substrate.refusal(&file)?,
+        run: None,
+    };
+    let Some(state) = state else { return Ok(explained) };
+    let files = Files::load(state)?;
+    let mark = files.of(&stat.handle);
+    explained.standing = mark.map(|mark| Standing::of(mark, Stamp::of(&stat)));
+    if let Some(place) = explained.place {
+        explained.sharers = sharers::find(state, &files, place, &stat.handle, block)?;
+    }
+    let own = mark.map(|mark| mark.number);
+    explained.digest = (held == Held::Data).then(|| Digest::of(state.key().fingerprint(&bytes)));
+    if let Some(number) = own {
+        explained.is_logged = is_logged(state, number, block, explained.digest)?;
+    }
+    if let Some(digest) = explained.digest {
+        let index = Index { state, files: &files };
+        index.fill(&mut explained, digest, own, &Around { file: &file, block, bytes: &bytes })?;
+    }
+    Ok(explained)
+}
+
+/// What is at an offset, once what was just written has its place.
+fn settled_place<S: Substrate>(substrate: &S, file: &S::File, at: u64) -> io::Result<PlacedBlock> {
+    let look = || -> io::Result<PlacedBlock> {
+        let Placed { place, is_data, is_shared, .. } = match Extents::new().at(substrate, file, at) {
+            // A file system without maps.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                Placed { place: None, length: BLOCK_BYTES_U64, is_data: true, is_shared: false }
+            }
+            placed => placed?,
+        };
+        let is_set_aside = !is_data && place.is_some();
+        Ok(PlacedBlock { place, is_data, is_shared, is_set_aside })
+    };
+    let first = look()?;
+    if first.place.is_some() {
+        return Ok(first);
+    }
+    // Where it fails the second look says what the first one did.
+    let _ = substrate.sync(file);
+    look()
+}
+
+struct PlacedBlock {
+    place: Option<u64>,
+    is_data: bool,
+    is_shared: bool,
+    is_set_aside: bool,
+}
+
+/// Tells whether a log says that a block has this content; none is zeros.
+fn is_logged<S: Substrate>(
+    state: &State<'_, S>,
+    file: FileNo,
+    block: FileBlock,
+    digest: Option<Digest>,
+) -> Result<bool, StateError> {
+    let mut is_logged = false;
+    state.each_logged(file, |logged, found| -> Result<(), StateError> {
+        is_logged |= logged == block && found == digest;
+        Ok(())
+    })?;
+    Ok(is_logged)
+}
+
+/// The block that is being explained.
+struct Around<'a, S: Substrate> {
+    file: &'a S::File,
+    block: FileBlock,
+    bytes: &'a [u8],
+}
+
+/// The index, and the files that it names.
+struct Index<'a, 'b, S: Substrate> {
+    state: &'a State<'b, S>,
+    files: &'a Files,
+}
+
+impl<S: Substrate> Index<'_, '_, S> {
+    /// Notes what the index says, and the run of equal blocks where it names another place.
+    fn fill(
+        &self,
+        explained: &mut Explained,
+        digest: Digest,
+        own: Option<FileNo>,
+        around: &Around<'_, S>,
+    ) -> Result<(), ExplainError> {
+        let substrate = self.state.substrate();
+        match self.state.find(digest)? {
+            None => {}
+            Some(Place::Unique(file, block)) if Some(file) == own && block == around.block => {
+                explained.index = IndexSays::ThisBlock;
+            }
+            Some(Place::Unique(file, block)) => {
+                let other = self.open(file);
+                let is_equal = other.as_ref().is_some_and(|(file, _)| holds(substrate, file, block.0, around.bytes));
+                if let Some((file, _)) = other.as_ref().filter(|_| is_equal) {
+                    explained.run = Some(run_around(substrate, around.file, around.block.0, file, block.0)?);
+                }
+                let path = other.map(|(_, path)| path);
+                explained.index = IndexSays::OtherBlock { path, block, is_equal };
+            }
+            Some(Place::Shared(slot)) => {
+                let arena = self.state.open_arena(slot.arena(), Access::Read)?;
+                let is_equal = arena.as_ref().is_some_and(|file| holds(substrate, file, slot.index(), around.bytes));
+                if let Some(file) = arena.filter(|_| is_equal && !explained.sharers.slots.contains(&slot)) {
+                    explained.run = Some(run_around(substrate, around.file, around.block.0, &file, slot.index())?);
+                }
+                explained.index = IndexSays::Slot { slot, is_equal };
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a file by its number, if it is where it was.
+    fn open(&self, number: FileNo) -> Option<(S::File, PathBuf)> {
+        let mark = self.files.get(number)?;
+        let file = self.state.substrate().open(&mark.path, Access::Read).ok()?;
+        let is_it = self.state.substrate().stat(&file).is_ok_and(|stat| stat.handle == mark.handle);
+        is_it.then(|| (file, mark.path.clone()))
+    }
+}
+
+/// Tells whether a block of a file holds these bytes. What cannot be read does not.
+fn holds<S: Substrate>(substrate: &S, file: &S::File, block: u64, bytes: &[u8]) -> bool {
+    let mut found = vec![0; bytes.len()];
+    let count = substrate.read_at(file, block.saturating_mul(BLOCK_BYTES_U64), &mut found);
+    count.is_ok_and(|count| count == bytes.len()) && found == bytes
+}

@@ -1,0 +1,97 @@
+//! Who lies at a place of the device: found in the maps of all files that are known.
+
+use std::io;
+use std::path::PathBuf;
+
+use onefold_block::substrate::{Access, FileHandle, MappedExtent};
+use onefold_block::{BLOCK_BYTES_U64, Substrate};
+
+use crate::extents::Extents;
+use crate::format::{FileBlock, Slot};
+use crate::state::files::Files;
+use crate::state::{State, StateError};
+
+/// Who refers to a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sharers {
+    /// Other blocks of known files, in order of their numbers.
+    pub blocks: Vec<Sharer>,
+    /// Arena slots.
+    pub slots: Vec<Slot>,
+    /// Known files that could not be opened or mapped: they may refer to it, too.
+    pub unmapped: u64,
+}
+
+/// A block of a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sharer {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it, in bytes.
+    pub offset: u64,
+}
+
+impl Sharers {
+    /// Tells whether there is nobody.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.slots.is_empty()
+    }
+}
+
+/// Finds all who refer to the block at a place, but for the one that is asked about.
+pub(super) fn find<S: Substrate>(
+    state: &State<'_, S>,
+    files: &Files,
+    place: u64,
+    own: &FileHandle,
+    block: FileBlock,
+) -> Result<Sharers, StateError> {
+    let substrate = state.substrate();
+    let mut sharers = Sharers::default();
+    for mark in files.iter().filter(|mark| files.of(&mark.handle).is_some_and(|used| used.number == mark.number)) {
+        let mapped = || -> io::Result<Vec<u64>> {
+            let file = substrate.open(&mark.path, Access::Read)?;
+            if substrate.stat(&file)?.handle != mark.handle {
+                return Ok(Vec::new());
+            }
+            offsets_at(substrate, &file, place)
+        };
+        match mapped() {
+            Ok(offsets) => {
+                let is_other = |offset: &u64| mark.handle != *own || *offset != block.0 * BLOCK_BYTES_U64;
+                let others = offsets.into_iter().filter(is_other);
+                sharers.blocks.extend(others.map(|offset| Sharer { path: mark.path.clone(), offset }));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => sharers.unmapped += 1,
+        }
+    }
+    for number in state.arenas()? {
+        let Some(file) = state.open_arena(number, Access::Read)? else { continue };
+        let Ok(extents) = Extents::load(substrate, &file) else {
+            sharers.unmapped += 1;
+            continue;
+        };
+        let offsets = extents.iter().filter_map(|extent| offset_at(extent, place));
+        sharers.slots.extend(offsets.filter_map(|offset| Slot::new(number, offset / BLOCK_BYTES_U64)));
+    }
+    Ok(sharers)
+}
+
+/// Returns where a file has what lies at a place.
+fn offsets_at<S: Substrate>(substrate: &S, file: &S::File, place: u64) -> io::Result<Vec<u64>> {
+    let (mut offsets, mut next) = (Vec::new(), 0);
+    loop {
+        let extents = substrate.extents(file, next)?;
+        // A map that does not go on has come to its end.
+        let Some(end) = extents.last().map(MappedExtent::end).filter(|end| *end > next) else { return Ok(offsets) };
+        offsets.extend(extents.iter().filter_map(|extent| offset_at(extent, place)));
+        next = end;
+    }
+}
+
+fn offset_at(extent: &MappedExtent, place: u64) -> Option<u64> {
+    let within = place.checked_sub(extent.place?)?;
+    (within < extent.length && !extent.is_unwritten).then_some(extent.offset + within)
+}

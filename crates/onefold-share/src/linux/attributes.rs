@@ -1,0 +1,44 @@
+//! Extended attributes.
+
+use std::io;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{XattrFlags, fgetxattr, fgetxattr_query, fremovexattr, fsetxattr};
+use rustix::io::{Errno, retry_on_intr};
+
+/// Times that an attribute is read that becomes longer all the time.
+const TRIES: usize = 10;
+
+/// Returns an attribute; none where there is none of this name, or there are none at all.
+pub(super) fn get(file: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
+    for _ in 0..TRIES {
+        let length = match retry_on_intr(|| fgetxattr_query(file, name)) {
+            Ok(length) => length,
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        // Not empty: an empty buffer asks for the length.
+        let mut value = vec![0_u8; length.max(1)];
+        match retry_on_intr(|| fgetxattr(file, name, &mut value[..])) {
+            Ok(found) => {
+                value.truncate(found);
+                return Ok(Some(value));
+            }
+            Err(Errno::RANGE) => {}
+            Err(Errno::NODATA) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(Errno::RANGE.into())
+}
+
+/// Sets an attribute, or removes it; one that is not there is removed.
+pub(super) fn set(file: &OwnedFd, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+    match value {
+        Some(value) => Ok(retry_on_intr(|| fsetxattr(file, name, value, XattrFlags::empty()))?),
+        None => match retry_on_intr(|| fremovexattr(file, name)) {
+            Err(Errno::NODATA) => Ok(()),
+            outcome => Ok(outcome?),
+        },
+    }
+}

@@ -1,0 +1,92 @@
+//! Who has locks, without trying any: the kernel's list of them.
+//!
+//! It names a file by its inode number and by the device of its file system. On Btrfs that is not the device which `stat`
+//! tells of a file: each subvolume has one of its own there. The list of mounts has the right one.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+use onefold_block::substrate::HeldLock;
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, Dir, StatxFlags};
+
+use super::names::Root;
+use super::path_of;
+
+/// A file, as the list names it: device and inode number.
+type Locked = (u32, u32, u64);
+
+/// Returns which files of a folder are locked.
+pub(super) fn held(root: &Root, folder: &Path) -> io::Result<Vec<HeldLock>> {
+    let device = device_of(root.folder())?;
+    let locks = parse_locks(&std::fs::read_to_string("/proc/locks")?);
+    let mut held = Vec::new();
+    for entry in Dir::read_from(root.open_folder(folder)?)? {
+        let entry = entry?;
+        if let Some(process) = locks.get(&(device.0, device.1, entry.ino())) {
+            held.push(HeldLock { name: path_of(entry.file_name()), process: *process });
+        }
+    }
+    held.sort();
+    Ok(held)
+}
+
+/// Returns the device of the file system that a folder is on.
+fn device_of(folder: &OwnedFd) -> io::Result<(u32, u32)> {
+    let stat = rustix::fs::statx(folder, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    let mounts = std::fs::read_to_string("/proc/thread-self/mountinfo")?;
+    device_of_mount(&mounts, stat.stx_mnt_id).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn device_of_mount(mounts: &str, number: u64) -> Option<(u32, u32)> {
+    let mut fields = mounts.lines().map(|line| line.split(' ')).find_map(|mut fields| {
+        let is_it = fields.next()?.parse() == Ok(number);
+        is_it.then_some(fields)
+    })?;
+    let (major, minor) = fields.nth(1)?.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Returns who has the whole-file locks of the list. Those who wait for one have none.
+fn parse_locks(text: &str) -> HashMap<Locked, Option<u32>> {
+    text.lines().filter_map(parse_lock).collect()
+}
+
+fn parse_lock(line: &str) -> Option<(Locked, Option<u32>)> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    if fields.next()? != "FLOCK" {
+        return None;
+    }
+    let (process, file) = (fields.nth(2)?, fields.next()?);
+    let mut parts = file.split(':');
+    let mut device = || u32::from_str_radix(parts.next()?, 16).ok();
+    let (major, minor) = (device()?, device()?);
+    Some(((major, minor, parts.next()?.parse().ok()?), process.parse().ok().filter(|process| *process != 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_locks_is_understood() {
+        let locks = parse_locks(
+            "1: FLOCK  ADVISORY  WRITE 4711 fd:0a:5678 0 EOF\n\
+             2: POSIX  ADVISORY  WRITE 12 fd:0a:77 0 EOF\n\
+             3: FLOCK  ADVISORY  WRITE -1 00:2b:9 0 EOF\n\
+             3: -> FLOCK  ADVISORY  WRITE 13 00:2b:10 0 EOF\n\
+             4: FLOCK  ADVISORY  WRITE\n\nnonsense\n",
+        );
+        let expected = [((0xfd, 0x0a, 5678), Some(4711)), ((0, 0x2b, 9), None)];
+        assert_eq!(locks, expected.into());
+    }
+
+    #[test]
+    fn mounts_name_the_device_of_their_file_system() {
+        let mounts = "22 1 0:20 / /sys rw - sysfs sysfs rw\n36 22 98:7 /sub /mnt rw shared:1 - btrfs /dev/x rw\n";
+        assert_eq!(device_of_mount(mounts, 36), Some((98, 7)));
+        assert_eq!(device_of_mount(mounts, 3), None);
+        assert_eq!(device_of_mount("36 x\n", 36), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! Files that their owners do not want to be shared: an extended attribute says so.
+//!
+//! `user.onefold.share` is `off`, or `on`. What a folder has holds for all below it; of several the nearest one counts. An
+//! opted-out file is neither read nor shared with; blocks that it shares already stay as they are.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_block::Substrate;
+
+/// Name of the attribute.
+pub const ATTRIBUTE: &str = "user.onefold.share";
+const OFF: &[u8] = b"off";
+const ON: &[u8] = b"on";
+
+/// Tells which files are opted out. What folders say is asked once.
+pub struct OptOuts<'a, S: Substrate> {
+    substrate: &'a S,
+    /// Which folder opts a folder out; none where none does.
+    folders: RefCell<BTreeMap<PathBuf, Option<PathBuf>>>,
+}
+
+impl<'a, S: Substrate> OptOuts<'a, S> {
+    /// Returns what has asked nothing yet.
+    #[must_use]
+    pub fn new(substrate: &'a S) -> OptOuts<'a, S> {
+        OptOuts { substrate, folders: RefCell::default() }
+    }
+
+    /// Returns who opts a file out: itself, or the folder above it that has the attribute. None where it may be shared.
+    ///
+    /// # Errors
+    /// Those of reading the file's attribute. Folders that may not be read say nothing.
+    pub fn of(&self, file: &Path) -> io::Result<Option<PathBuf>> {
+        match choice(self.substrate, file)? {
+            Some(Choice::Off) => Ok(Some(file.to_owned())),
+            Some(Choice::On) => Ok(None),
+            None => self.of_folder(file.parent().unwrap_or(Path::new(""))),
+        }
+    }
+
+    fn of_folder(&self, folder: &Path) -> io::Result<Option<PathBuf>> {
+        if let Some(known) = self.folders.borrow().get(folder) {
+            return Ok(known.clone());
+        }
+        let own = match choice(self.substrate, folder) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
+            own => own?,
+        };
+        let found = match (own, folder.parent()) {
+            (Some(Choice::Off), _) => Some(folder.to_owned()),
+            (Some(Choice::On), _) | (None, None) => None,
+            (None, Some(parent)) => self.of_folder(parent)?,
+        };
+        self.folders.borrow_mut().insert(folder.to_owned(), found.clone());
+        Ok(found)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    Off,
+    On,
+}
+
+/// Returns what a file or folder says itself. Whatever is not `on` was meant as `off`.
+fn choice<S: Substrate>(substrate: &S, path: &Path) -> io::Result<Option<Choice>> {
+    let value = substrate.attribute(path, ATTRIBUTE)?;
+    Ok(value.map(|value| if value.trim_ascii().eq_ignore_ascii_case(ON) { Choice::On } else { Choice::Off }))
+}
+
+/// Opts a file out, or a folder with all below it that has no word of its own.
+///
+/// # Errors
+/// Those of setting the attribute.
+pub fn exclude<S: Substrate>(substrate: &S, path: &Path) -> io::Result<()> {
+    substrate.set_attribute(path, ATTRIBUTE, Some(OFF))
+}
+
+/// Takes back [`exclude`]. Where a folder above opts it out, it is made an exception to that.
+///
+/// # Errors
+/// Those of setting the attribute.
+pub fn include<S: Substrate>(substrate: &S, path: &Path) -> io::Result<()> {
+    substrate.set_attribute(path, ATTRIBUTE, None)?;
+    if OptOuts::new(substrate).of(path)?.is_some() {
+        substrate.set_attribute(path, ATTRIBUTE, Some(ON))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+
+    /// Returns who opts files out where these have these values.
+    fn who(values: &[(&str, &str)], file: &str) -> Option<String> {
+        let system = SimulatedFileSystem::new(&SimulationOptions::default());
+        let substrate = system.observe().substrate;
+        substrate.create_dir(Path::new("a")).unwrap();
+        substrate.create_dir(Path::new("a/b")).unwrap();
+        for name in ["one", "a/two", "a/b/three"] {
+            substrate.create(Path::new(name)).unwrap();
+        }
+        for (path, value) in values {
+            substrate.set_attribute(Path::new(path), ATTRIBUTE, Some(value.as_bytes())).unwrap();
+        }
+        let opt_outs = OptOuts::new(&substrate);
+        let found = opt_outs.of(Path::new(file)).unwrap();
+        assert_eq!(opt_outs.of(Path::new(file)).unwrap(), found, "asked again");
+        found.map(|path| path.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn the_nearest_word_counts() {
+        let three = "a/b/three";
+        for (values, file, expected) in [
+            (&[][..], three, None),
+            (&[("a", "off")], three, Some("a")),
+            (&[("a", "off")], "one", None),
+            (&[("", "off")], "one", Some("")),
+            (&[("", "off")], three, Some("")),
+            (&[("a", "off"), ("a/b", "on")], three, None),
+            (&[("a", "off"), ("a/b", "on")], "a/two", Some("a")),
+            (&[("a", "off"), (three, "on")], three, None),
+            (&[("a", "on"), (three, "off")], three, Some(three)),
+            (&[(three, " ON\n")], three, None),
+            (&[(three, "nonsense")], three, Some(three)),
+            (&[(three, "")], three, Some(three)),
+        ] {
+            assert_eq!(who(values, file), expected.map(str::to_owned), "{values:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_included_again_may_be_shared_whatever_its_folder_says() {
+        let system = SimulatedFileSystem::new(&SimulationOptions::default());
+        let substrate = system.observe().substrate;
+        let (folder, file) = (Path::new("a"), Path::new("a/file"));
+        substrate.create_dir(folder).unwrap();
+        substrate.create(file).unwrap();
+        let own = || substrate.attribute(file, ATTRIBUTE).unwrap();
+        let is_out = || OptOuts::new(&substrate).of(file).unwrap().is_some();
+        exclude(&substrate, file).unwrap();
+        assert!(is_out() && own().as_deref() == Some(OFF));
+        include(&substrate, file).unwrap();
+        assert!(!is_out() && own().is_none());
+        exclude(&substrate, folder).unwrap();
+        assert!(is_out());
+        include(&substrate, file).unwrap();
+        assert!(!is_out() && own().as_deref() == Some(ON));
+    }
+}

@@ -1,0 +1,98 @@
+//! How often shared blocks are referred to: the maps of all known files beside that of the arena.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use onefold_block::substrate::{Access, MappedExtent};
+use onefold_block::{BLOCK_BYTES_U64, Substrate};
+
+use crate::extents::Extents;
+use crate::format::Slot;
+use crate::places::Places;
+use crate::state::files::Files;
+use crate::state::{State, StateError};
+
+/// Arena files up to which it is counted: 16 MiB of counts, and 300 MiB of extents where each slot lies by itself.
+const ARENAS_MAX: usize = 16;
+
+/// How many shared blocks are referred to how often, by known files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct References {
+    /// Slots that hold a block, by the number of blocks of files that lie at its place.
+    pub slots: BTreeMap<u32, u64>,
+    /// Files that could not be mapped, and are not counted.
+    pub unmapped: u64,
+}
+
+/// Counts references. None where there are too many shared blocks for it to be done on the way.
+///
+/// # Errors
+/// Those of the device.
+pub fn count<S: Substrate>(state: &State<'_, S>, files: &Files) -> Result<Option<References>, StateError> {
+    let substrate = state.substrate();
+    let arenas = state.arenas()?;
+    if arenas.len() > ARENAS_MAX {
+        return Ok(None);
+    }
+    let mut counts: BTreeMap<u64, Box<[u32]>> = BTreeMap::new();
+    let in_file = usize::try_from(Slot::IN_FILE).expect("2^18");
+    let mut extents = Vec::new();
+    let mut references = References::default();
+    for number in arenas {
+        let Some(file) = state.open_arena(number, Access::Read)? else { continue };
+        let Ok(map) = Extents::load(substrate, &file) else {
+            references.unmapped += 1;
+            continue;
+        };
+        counts.insert(u64::from(number), vec![0; in_file].into());
+        // Offsets among all arena files.
+        let first = u64::from(number) * Slot::IN_FILE * BLOCK_BYTES_U64;
+        let written = map.iter().filter(|extent| !extent.is_unwritten);
+        let moved = written.map(|extent| MappedExtent { offset: first + extent.offset, ..*extent });
+        extents.extend(moved.filter_map(|extent| Some((extent.place?, extent))));
+    }
+    let slots: Vec<MappedExtent> = extents.iter().map(|(_, extent)| *extent).collect();
+    let places = Places::new(extents);
+    for mark in files.iter().filter(|mark| files.of(&mark.handle).is_some_and(|used| used.number == mark.number)) {
+        let counted = each_extent(substrate, mark, |extent| {
+            for (_, at) in places.within(extent) {
+                let slot = at / BLOCK_BYTES_U64;
+                let index = usize::try_from(slot % Slot::IN_FILE).expect("below 2^18");
+                if let Some(count) = counts.get_mut(&(slot / Slot::IN_FILE)).and_then(|file| file.get_mut(index)) {
+                    *count = count.saturating_add(1);
+                }
+            }
+        });
+        match counted {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => references.unmapped += 1,
+            _ => {}
+        }
+    }
+    for slot in slots.iter().flat_map(|extent| extent.offset / BLOCK_BYTES_U64..extent.end().div_ceil(BLOCK_BYTES_U64))
+    {
+        let index = usize::try_from(slot % Slot::IN_FILE).expect("below 2^18");
+        let count = counts.get(&(slot / Slot::IN_FILE)).and_then(|file| file.get(index)).copied().unwrap_or(0);
+        *references.slots.entry(count).or_default() += 1;
+    }
+    Ok(Some(references))
+}
+
+/// Hands on the extents of a file that is where its mark says.
+fn each_extent<S: Substrate>(
+    substrate: &S,
+    mark: &crate::format::mark::Mark,
+    mut each: impl FnMut(&MappedExtent),
+) -> io::Result<()> {
+    let file = substrate.open(&mark.path, Access::Read)?;
+    if substrate.stat(&file)?.handle != mark.handle {
+        return Ok(());
+    }
+    let mut next = 0;
+    loop {
+        let extents = substrate.extents(&file, next)?;
+        // A map that does not go on has come to its end.
+        let Some(end) = extents.last().map(MappedExtent::end).filter(|end| *end > next) else { return Ok(()) };
+        extents.iter().for_each(&mut each);
+        next = end;
+    }
+}

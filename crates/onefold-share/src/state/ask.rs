@@ -1,0 +1,194 @@
+//! What the state folder knows, asked for: look-ups in the index, all of its entries, what logs tell. Status, explanations
+//! and clones use nothing else of index and logs.
+//!
+//! All answers are hints, as old as the last pass.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use onefold_block::Substrate;
+use onefold_block::substrate::Access;
+
+use super::logs::LogError;
+use super::{FOLDER, State, StateError};
+use crate::format::entry::{Entry, Place};
+use crate::format::prefix::Prefix;
+use crate::format::shard::EntryCounts;
+use crate::format::{Digest, FileBlock, FileNo, FormatError};
+
+const SHARDS: &str = "shards";
+const LOGS: &str = "logs";
+const REQUESTS: &str = "requests";
+
+/// Files of one kind in the state folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// How many.
+    pub files: u64,
+    /// Their length in bytes.
+    pub bytes: u64,
+    /// The highest generation of them, where they have such; 0 where there is none.
+    pub generation: u64,
+}
+
+/// Logs and merge requests that wait for a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Logs.
+    pub logs: u64,
+    /// Image files that they are of.
+    pub files: u64,
+    /// Blocks that they tell of; one may be told of twice.
+    pub blocks: u64,
+    /// Length of the logs in bytes.
+    pub bytes: u64,
+}
+
+/// Whether all logs could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// All that there is was told.
+    Whole,
+    /// A log is damaged, or was written by a later version.
+    InPart,
+}
+
+impl<S: Substrate> State<'_, S> {
+    /// Returns where the index knows a content.
+    ///
+    /// # Errors
+    /// Those of the device; `Damaged`, `Newer`.
+    pub fn find(&self, digest: Digest) -> Result<Option<Place>, StateError> {
+        let mut found = None;
+        self.each_entry_within(Prefix::of(digest), |entry| {
+            if entry.digest >= digest {
+                found = (entry.digest == digest).then_some(entry.place);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    /// Hands on all entries of the index, in order of their digests, until `each` breaks off.
+    ///
+    /// # Errors
+    /// Those of the device; `Newer`; `Damaged`, where the entries before were handed on.
+    pub fn each_entry(&self, each: impl FnMut(Entry) -> ControlFlow<()>) -> Result<(), StateError> {
+        self.each_entry_within(Prefix::WHOLE, each)
+    }
+
+    /// Hands on the entries of the shards that have digests with this prefix.
+    fn each_entry_within(
+        &self,
+        within: Prefix,
+        mut each: impl FnMut(Entry) -> ControlFlow<()>,
+    ) -> Result<(), StateError> {
+        let path = Path::new(FOLDER).join(SHARDS);
+        for mut shard in self.open_shards(within)? {
+            loop {
+                match shard.next_entry() {
+                    Ok(Some(entry)) if each(entry).is_continue() => {}
+                    Ok(Some(_)) => return Ok(()),
+                    Ok(None) => break,
+                    Err(FormatError::Io(source)) => return Err(StateError::Io { path, source }),
+                    Err(why) => return Err(StateError::Damaged { path, why }),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the entries of the index, by reading all of them.
+    ///
+    /// # Errors
+    /// As [`State::each_entry`].
+    pub fn count_entries(&self) -> Result<EntryCounts, StateError> {
+        let mut counts = EntryCounts::default();
+        self.each_entry(|entry| {
+            counts.count(&entry);
+            ControlFlow::Continue(())
+        })?;
+        Ok(counts)
+    }
+
+    /// Returns what the index takes.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn index_stored(&self) -> Result<Stored, StateError> {
+        self.stored(SHARDS)
+    }
+
+    /// Returns what logs wait for a pass. Those that are of no use are left out, and told of.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn waiting(&self) -> Result<Waiting, StateError> {
+        let bytes = self.stored(LOGS)?.bytes + self.stored(REQUESTS)?.bytes;
+        let mut waiting = Waiting { bytes, ..Waiting::default() };
+        let mut files = BTreeSet::new();
+        for log in self.logs()? {
+            let mut blocks = 0;
+            let read = self.read_log(&log, |_| -> Result<(), StateError> {
+                blocks += 1;
+                Ok(())
+            });
+            match read {
+                Ok(()) => {
+                    files.insert(log.file);
+                    (waiting.logs, waiting.blocks) = (waiting.logs + 1, waiting.blocks + blocks);
+                }
+                // A pass has taken it in meanwhile.
+                Err(LogError::Log(FormatError::Io(error))) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(LogError::Log(why)) => self.refuse_log(&log, why)?,
+                Err(LogError::Each(error)) => return Err(error),
+            }
+        }
+        waiting.files = files.len() as u64;
+        Ok(waiting)
+    }
+
+    /// Hands on the blocks of a file that logs tell of, with their digests; none where a block is zero. Later logs come in
+    /// no order, so that of a block that several tell of each content may be the present one.
+    ///
+    /// # Errors
+    /// Those of the device, and of `each`.
+    pub fn each_logged<E: From<StateError>>(
+        &self,
+        file: FileNo,
+        mut each: impl FnMut(FileBlock, Option<Digest>) -> Result<(), E>,
+    ) -> Result<Told, E> {
+        let mut told = Told::Whole;
+        for log in self.logs()?.into_iter().filter(|log| log.file == file) {
+            match self.read_log(&log, |written| each(written.block, written.digest)) {
+                Ok(()) => {}
+                Err(LogError::Each(error)) => return Err(error),
+                // Taken in by a pass meanwhile: then the index has it.
+                Err(LogError::Log(FormatError::Io(error))) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(LogError::Log(_)) => told = Told::InPart,
+            }
+        }
+        Ok(told)
+    }
+
+    fn stored(&self, folder: &str) -> Result<Stored, StateError> {
+        let mut stored = Stored::default();
+        for name in self.names(folder)? {
+            let path = Self::path(folder, &name);
+            let stat = self.substrate().open(&path, Access::Read).and_then(|file| self.substrate().stat(&file));
+            let stat = match stat {
+                Ok(stat) => stat,
+                // Removed since it was listed.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(StateError::at(&path)(error)),
+            };
+            let generation = name.rsplit_once('.').and_then(|(_, generation)| generation.parse().ok()).unwrap_or(0);
+            stored.files += 1;
+            stored.bytes += stat.length;
+            stored.generation = stored.generation.max(generation);
+        }
+        Ok(stored)
+    }
+}

@@ -1,0 +1,86 @@
+//! Looking at the state folder without touching it: nothing is made, swept or dropped, and no lock is taken.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+use onefold_block::substrate::HeldLock;
+use onefold_block::{FingerprintKey, Substrate};
+use parking_lot::Mutex;
+
+use super::hosts::{HostNo, Presence};
+use super::{FOLDER, Notice, SCRATCH, State, StateError};
+use crate::format::identity::Identity;
+
+const LOCKS: &str = "locks";
+
+/// Files that were found to be of no use. For who only looks they are as good as gone, for they are next time.
+#[derive(Debug, Default)]
+pub(super) struct Useless {
+    paths: Mutex<BTreeSet<PathBuf>>,
+}
+
+impl Useless {
+    pub(super) fn insert(&self, path: &Path) {
+        self.paths.lock().insert(path.to_owned());
+    }
+
+    pub(super) fn contains(&self, path: &Path) -> bool {
+        self.paths.lock().contains(path)
+    }
+}
+
+/// Who works on the state folder, and what was left behind in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Locks that are held, by the names of their files.
+    pub locks: Vec<HeldLock>,
+    /// Files of hosts that ended in the middle, which the next run removes.
+    pub left_over: u64,
+}
+
+impl<'a, S: Substrate> State<'a, S> {
+    /// Opens the state folder to look at it. None where there is none, or nothing of use in it.
+    ///
+    /// What the returned state is asked for changes nothing: files that are of no use are told of, and left.
+    ///
+    /// # Errors
+    /// Those of the device; `Newer`.
+    pub fn look(substrate: &'a S, notices: &'a dyn Fn(Notice)) -> Result<Option<State<'a, S>>, StateError> {
+        let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
+        let (next_name, useless) = (AtomicU64::new(0), Some(Useless::default()));
+        let presence = Presence::new(None);
+        let mut state = State { substrate, identity, host: HostNo(0), next_name, presence, notices, useless };
+        let Some(identity) = state.read_identity()? else { return Ok(None) };
+        state.identity = identity;
+        Ok(Some(state))
+    }
+
+    /// Returns who works on it at this moment. None where the file system cannot tell without a lock being tried, for that
+    /// could keep out who wants it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn work(&self) -> Result<Option<Work>, StateError> {
+        let held = |folder: &str| {
+            let path = Path::new(FOLDER).join(folder);
+            match self.substrate().held_locks(&path) {
+                Ok(held) => Ok(Some(held)),
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(Vec::new())),
+                Err(error) => Err(StateError::at(&path)(error)),
+            }
+        };
+        // Listed before the locks are looked at: one that is made meanwhile is none.
+        let scratch = self.names(SCRATCH)?;
+        let (Some(locks), Some(writing)) = (held(LOCKS)?, held(SCRATCH)?) else { return Ok(None) };
+        let left_over = scratch.iter().filter(|name| writing.iter().all(|held| held.name != Path::new(name)));
+        // Those that got their names or were removed since the list are none either.
+        let left_over = left_over.filter(|name| {
+            let path = Path::new(FOLDER).join(SCRATCH).join(name);
+            self.substrate().open(&path, onefold_block::substrate::Access::Read).is_ok()
+        });
+        Ok(Some(Work { left_over: left_over.count() as u64, locks }))
+    }
+}

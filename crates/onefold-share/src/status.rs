@@ -1,0 +1,200 @@
+//! What is known, what is pending, and who works on it: told by looking only, beside whatever runs.
+
+use std::io;
+use std::path::PathBuf;
+
+use onefold_block::substrate::Access;
+use onefold_block::{BLOCK_BYTES_U64, Substrate};
+
+use crate::extents::Extents;
+use crate::format::mark::{Mark, Stamp};
+use crate::format::shard::EntryCounts;
+use crate::opt_out::OptOuts;
+use crate::state::ask::{Stored, Waiting};
+use crate::state::files::Files;
+use crate::state::{State, StateError};
+
+/// All of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Image files.
+    pub files: FileCounts,
+    /// Logs that the next pass takes in.
+    pub waiting: Waiting,
+    /// Entries of the index; none where a part of it is damaged.
+    pub entries: Option<EntryCounts>,
+    /// What the index takes.
+    pub index: Stored,
+    /// The arena.
+    pub arena: ArenaCounts,
+    /// Locks that are held; none where the file system does not tell.
+    pub locks: Option<Vec<LockHeld>>,
+    /// Files that hosts left half written, and the next run removes; none where that cannot be told.
+    pub left_over: Option<u64>,
+}
+
+/// How many image files are as what. The first is the sum of the others but the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileCounts {
+    /// That have been seen, ever.
+    pub known: u64,
+    /// That are as they were when they were read.
+    pub current: u64,
+    /// That changed since, or were not read to their end.
+    pub changed: u64,
+    /// That are opted out.
+    pub opted_out: u64,
+    /// That are not where they were, or not at all any more.
+    pub gone: u64,
+    /// That cannot be opened.
+    pub unreadable: u64,
+    /// Length of those that are there, in bytes.
+    pub bytes: u64,
+}
+
+/// What is in the arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArenaCounts {
+    /// Arena files.
+    pub files: u64,
+    /// Slots that hold a block.
+    pub slots: u64,
+    /// Of them: nobody else refers to the block. None where the file system does not tell.
+    pub unneeded: Option<u64>,
+}
+
+/// A lock that somebody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHeld {
+    /// Of what.
+    pub subject: LockSubject,
+    /// The process, if it is one of this host's.
+    pub process: Option<u32>,
+}
+
+/// What a lock is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockSubject {
+    /// An image file, by its path.
+    Image(PathBuf),
+    /// Something else, as its lock is called: a part of the index, an arena file, an image that is not known.
+    Other(String),
+}
+
+/// Looks at everything that a state folder has.
+///
+/// # Errors
+/// Those of the device; `Newer`. Damaged files are told of as notices.
+pub fn status<S: Substrate>(state: &State<'_, S>) -> Result<Status, StateError> {
+    let files = Files::load(state)?;
+    let work = state.work()?;
+    let locks = work.as_ref().map(|work| {
+        let held = work.locks.iter();
+        held.map(|lock| LockHeld { subject: subject(&lock.name, &files), process: lock.process }).collect()
+    });
+    let entries = match state.count_entries() {
+        Ok(entries) => Some(entries),
+        Err(StateError::Damaged { path, why }) => {
+            state.notice(crate::state::Notice::Useless { path, why });
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Status {
+        files: count_files(state, &files),
+        waiting: state.waiting()?,
+        entries,
+        index: state.index_stored()?,
+        arena: count_slots(state)?,
+        locks,
+        left_over: work.map(|work| work.left_over),
+    })
+}
+
+/// What a file is in comparison with its mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// As it was when it was read.
+    Current,
+    /// Changed since.
+    Changed,
+    /// Never read to its end, or to be read again.
+    Unread,
+}
+
+impl Standing {
+    /// Returns what a file with this stamp is.
+    #[must_use]
+    pub fn of(mark: &Mark, now: Stamp) -> Standing {
+        match mark.scanned {
+            Some(stamp) if stamp == now => Standing::Current,
+            Some(_) => Standing::Changed,
+            None => Standing::Unread,
+        }
+    }
+}
+
+fn count_files<S: Substrate>(state: &State<'_, S>, files: &Files) -> FileCounts {
+    let mut counts = FileCounts::default();
+    let opt_outs = OptOuts::new(state.substrate());
+    // A file may have two numbers, of which one is used.
+    for mark in files.iter().filter(|mark| files.of(&mark.handle).is_some_and(|used| used.number == mark.number)) {
+        counts.known += 1;
+        let looked = || -> io::Result<Option<(Stamp, bool)>> {
+            let file = state.substrate().open(&mark.path, Access::Read)?;
+            let stat = state.substrate().stat(&file)?;
+            if stat.handle != mark.handle {
+                return Ok(None);
+            }
+            Ok(Some((Stamp::of(&stat), opt_outs.of(&mark.path)?.is_some())))
+        };
+        let counter = match looked() {
+            Ok(Some((stamp, is_opted_out))) => {
+                counts.bytes += stamp.length;
+                match Standing::of(mark, stamp) {
+                    _ if is_opted_out => &mut counts.opted_out,
+                    Standing::Current => &mut counts.current,
+                    Standing::Changed | Standing::Unread => &mut counts.changed,
+                }
+            }
+            Ok(None) => &mut counts.gone,
+            Err(error) if is_gone(&error) => &mut counts.gone,
+            Err(_) => &mut counts.unreadable,
+        };
+        *counter += 1;
+    }
+    counts
+}
+
+/// Tells whether there is no such file, but perhaps something else of its name.
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidInput)
+}
+
+fn count_slots<S: Substrate>(state: &State<'_, S>) -> Result<ArenaCounts, StateError> {
+    let mut counts = ArenaCounts::default();
+    let mut unneeded = 0;
+    for number in state.arenas()? {
+        let Some(file) = state.open_arena(number, Access::Read)? else { continue };
+        counts.files += 1;
+        let extents = Extents::load(state.substrate(), &file).map_err(StateError::at(&PathBuf::from("arena")))?;
+        for extent in extents.iter().filter(|extent| !extent.is_unwritten) {
+            let slots = extent.length.div_ceil(BLOCK_BYTES_U64);
+            counts.slots += slots;
+            unneeded += if extent.is_shared { 0 } else { slots };
+        }
+    }
+    counts.unneeded = state.substrate().abilities().tells_last_reference.then_some(unneeded);
+    Ok(counts)
+}
+
+/// Returns what the lock of this name is of.
+fn subject(name: &std::path::Path, files: &Files) -> LockSubject {
+    let name = name.display().to_string();
+    let image = name.strip_prefix("file.").and_then(|handle| {
+        let mark = files.iter().find(|mark| mark.handle.to_string() == handle)?;
+        Some(mark.path.clone())
+    });
+    image.map_or(LockSubject::Other(name), LockSubject::Image)
+}

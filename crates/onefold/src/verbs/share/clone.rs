@@ -1,0 +1,139 @@
+//! `onefold share clone`
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::clock::SystemClock;
+use onefold_block::random::SystemRandom;
+use onefold_block::substrate::ShareError;
+use onefold_share::clone::{CloneError, CloneOptions, Cloned, Existing, Known, Unknown, clone};
+use onefold_share::state::{Notice, State};
+use serde_json::{Value, json};
+
+use super::open::{Ground, append};
+use crate::cli::share::ShareCloneArgs;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::Report;
+use crate::size::human;
+
+/// For sorting what is known of the source.
+const MEMORY_BYTES: usize = 128 << 20;
+
+pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
+    let cannot = format!("cannot clone `{}`", arguments.source.display());
+    let (folder, name) = target(&cannot, arguments)?;
+    let ground = Ground::open(&cannot, &[arguments.source.clone(), folder])?;
+    let [source, folder] = ground.paths.as_slice() else { return Err(Failure::new(cannot)) };
+    let target = folder.join(name);
+    let notices = RefCell::new(Vec::new());
+    let take = |notice: Notice| notices.borrow_mut().push(notice.to_string());
+    // Where nothing is known there is nothing to be known of the clone, and no state folder to be made for it.
+    let looked = State::look(&ground.substrate, &take);
+    let state = match looked {
+        Ok(Some(_)) => State::open(&ground.substrate, &SystemRandom, &take).map(Some),
+        other => other.map(|_| None),
+    };
+    let options = CloneOptions {
+        existing: if arguments.force { Existing::Replace } else { Existing::Keep },
+        temporary_folder: &temporary_folder(),
+        memory_bytes: MEMORY_BYTES,
+        clock: &SystemClock,
+        random: &SystemRandom,
+    };
+    let (state, unusable) = match state {
+        Ok(state) => (state, None),
+        Err(error) => (None, Some(error)),
+    };
+    let cloned = clone(&ground.substrate, state.as_ref(), source, &target, &options);
+    let mut cloned = cloned.map_err(|error| failure(&cannot, &error))?;
+    if let Some(error) = unusable {
+        cloned.known = Known::LeftToScan(Unknown::Failed(error));
+    }
+    let mut text = text(&cloned);
+    let notices = notices.take();
+    append(&mut text, &notices);
+    let json = json!({
+        "root": ground.root.display().to_string(),
+        "source": source.display().to_string(),
+        "target": target.display().to_string(),
+        "bytes": cloned.bytes,
+        "known_blocks": match cloned.known {
+            Known::Blocks(blocks) => Some(blocks),
+            Known::LeftToScan(_) => None,
+        },
+        "left_to_scan": match &cloned.known {
+            Known::Blocks(_) => Value::Null,
+            Known::LeftToScan(why) => json!(reason(why)),
+        },
+        "notices": notices,
+    });
+    Ok(Report { text, json, exit: Exit::Done })
+}
+
+/// Returns the folder that the clone gets into, and its name there. A folder that is named as target is the folder.
+fn target(cannot: &str, arguments: &ShareCloneArgs) -> Outcome<(PathBuf, PathBuf)> {
+    let target = &arguments.target;
+    let no_name = || Failure::usage(cannot).because_of(format!("`{}` is no name for a file", target.display()));
+    if target.is_dir() {
+        let name = arguments.source.file_name().ok_or_else(no_name)?;
+        return Ok((target.clone(), name.into()));
+    }
+    let name = target.file_name().ok_or_else(no_name)?;
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((folder.to_owned(), name.into()))
+}
+
+fn temporary_folder() -> PathBuf {
+    std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
+}
+
+fn failure(cannot: &str, error: &CloneError) -> Failure {
+    match error {
+        CloneError::Exists { .. } => Failure::new(cannot).because(error).hint("--force puts the clone in its place"),
+        CloneError::Source { why, .. } | CloneError::Target { why, .. } => Failure::of_io(cannot, why),
+        CloneError::Clone(ShareError::Io(why)) => Failure::of_io(cannot, why),
+        CloneError::Clone(_) | CloneError::Same => Failure::new(cannot).because(error),
+    }
+}
+
+fn text(cloned: &Cloned) -> String {
+    let bytes = human(cloned.bytes);
+    match &cloned.known {
+        Known::Blocks(blocks) => {
+            let known = human(blocks * BLOCK_BYTES_U64);
+            format!("cloned {bytes}, of which {known} are known: the next run need not read it")
+        }
+        Known::LeftToScan(why) => format!("cloned {bytes}; the next run reads it, for {}", reason(why)),
+    }
+}
+
+fn reason(why: &Unknown) -> String {
+    match why {
+        Unknown::NoState => "nothing is known of this file system yet".to_owned(),
+        Unknown::SourceUnread => "the source was not read yet".to_owned(),
+        Unknown::SourceChanged => "the source changed since it was read".to_owned(),
+        Unknown::CloneInUse => "somebody uses the clone already".to_owned(),
+        Unknown::NotWorthIt => "that is less work than to look up what is known of the source".to_owned(),
+        Unknown::Failed(error) => format!("what is known of the source cannot be looked up: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_as_target_keeps_the_name() {
+        let target = |source: &str, to: &str| {
+            let arguments = ShareCloneArgs { source: source.into(), target: to.into(), force: false };
+            target("cannot", &arguments)
+                .map(|(folder, name)| (folder.display().to_string(), name.display().to_string()))
+        };
+        let pair = |folder: &str, name: &str| (folder.to_owned(), name.to_owned());
+        assert_eq!(target("vm/a.raw", "/tmp").unwrap(), pair("/tmp", "a.raw"));
+        assert_eq!(target("vm/a.raw", "/tmp/none.raw").unwrap(), pair("/tmp", "none.raw"));
+        assert_eq!(target("vm/a.raw", "none.raw").unwrap(), pair(".", "none.raw"));
+        assert!(target("vm/..", "/tmp").is_err());
+    }
+}

@@ -1,0 +1,306 @@
+//! `onefold share explain`
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_share::explain::{EqualRun, ExplainError, Explained, Held, IndexSays, Verdict, explain};
+use onefold_share::status::Standing;
+use serde_json::{Value, json};
+
+use super::open::{Ground, append, state_failure};
+use super::status::noun;
+use crate::cli::share::ShareExplainArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::Report;
+use crate::size::{grouped, human};
+
+/// Places that are named in the text; all of them are in the JSON.
+const NAMED_MAX: usize = 20;
+
+pub(crate) fn run(arguments: &ShareExplainArgs) -> Outcome<Report> {
+    let cannot = format!("cannot explain `{}`", arguments.file.display());
+    let ground = Ground::open(&cannot, std::slice::from_ref(&arguments.file))?;
+    let ((found, has_state), notices) = ground.look(&cannot, |state| {
+        let found = explain(&ground.substrate, state, ground.first(), arguments.offset.0);
+        Ok((found.map_err(|error| failure(&cannot, &error))?, state.is_some()))
+    })?;
+    let verdict = found.verdict(has_state);
+    let mut text = lines(&found, verdict).join("\n");
+    append(&mut text, &notices);
+    let path = ground.first().display().to_string();
+    let json = json!({
+        "root": ground.root.display().to_string(),
+        "path": path,
+        "block": json(&found, verdict),
+        "notices": notices,
+    });
+    Ok(Report::done(format!("`{path}`, block {}\n{text}", grouped(found.block.0)), json))
+}
+
+fn failure(cannot: &str, error: &ExplainError) -> Failure {
+    match error {
+        ExplainError::State(error) => state_failure(cannot, error),
+        ExplainError::Io(error) => Failure::of_io(cannot, error),
+        ExplainError::BehindEnd { .. } => {
+            Failure::usage(cannot).because(error).hint("name an offset in bytes, below its length")
+        }
+    }
+}
+
+/// Returns what is said for people: what there is, who has it, the reason last.
+fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
+    let mut lines = vec![where_it_lies(found)];
+    let sharers = &found.sharers.blocks;
+    for sharer in sharers.iter().take(NAMED_MAX) {
+        lines.push(format!("  also `{}` at byte {}", sharer.path.display(), grouped(sharer.offset)));
+    }
+    if sharers.len() > NAMED_MAX {
+        lines.push(format!("  and {} more; `--json` has them all", sharers.len() - NAMED_MAX));
+    }
+    for slot in &found.sharers.slots {
+        lines.push(format!("  also slot {} of arena file {}", slot.index(), slot.arena()));
+    }
+    if found.sharers.unmapped > 0 {
+        let files = noun(found.sharers.unmapped, "file");
+        lines.push(format!("  {} {files} could not be looked at", grouped(found.sharers.unmapped)));
+    }
+    if let Some(digest) = found.digest {
+        lines.push(format!("its content is {digest}; {}", index_line(&found.index)));
+    }
+    lines.push(verdict_line(found, verdict));
+    if let Some(by) = found.opted_out.as_ref().filter(|_| verdict != Verdict::OptedOut) {
+        lines.push(format!("the file is opted out by {}: nothing more of it will be shared", named(by)));
+    }
+    lines
+}
+
+fn named(path: &std::path::Path) -> String {
+    if path.as_os_str().is_empty() { "the root's attribute".to_owned() } else { format!("`{}`", path.display()) }
+}
+
+fn where_it_lies(found: &Explained) -> String {
+    let held = match found.held {
+        Held::Hole => return "it is in a hole, and takes no room".to_owned(),
+        Held::SetAside => "it is set aside and was never written".to_owned(),
+        Held::Zeros => "it holds zeros".to_owned(),
+        Held::Data => "it holds data".to_owned(),
+        Held::Part(bytes) => format!("it holds the last {} bytes of the file", grouped(bytes)),
+    };
+    match found.place {
+        Some(place) => format!("{held}, at byte {} of the device", grouped(place)),
+        None if found.held == Held::SetAside => held,
+        None => format!("{held}, at no place that the file system tells: compressed, or within its metadata"),
+    }
+}
+
+fn index_line(says: &IndexSays) -> String {
+    let still = |is_equal: bool| if is_equal { "" } else { ", which holds something else by now" };
+    match says {
+        IndexSays::Nothing => "the index does not know it".to_owned(),
+        IndexSays::ThisBlock => "the index knows it from this block".to_owned(),
+        IndexSays::OtherBlock { path: None, .. } => "the index knows it from a file that is gone".to_owned(),
+        IndexSays::OtherBlock { path: Some(path), block, is_equal } => {
+            let byte = grouped(block.0.saturating_mul(BLOCK_BYTES_U64));
+            format!("the index knows it from `{}` at byte {byte}{}", path.display(), still(*is_equal))
+        }
+        IndexSays::Slot { slot, is_equal } => {
+            let (index, arena) = (slot.index(), slot.arena());
+            format!("the index knows it as shared, in slot {index} of arena file {arena}{}", still(*is_equal))
+        }
+    }
+}
+
+fn verdict_line(found: &Explained, verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Shared => "it is shared".to_owned(),
+        Verdict::SharedWithOthers => {
+            "the file system says that it is shared, with something that is not known here: a snapshot, a copy that \
+             was never looked at, or on Btrfs another part of the same extent"
+                .to_owned()
+        }
+        Verdict::Nothing => "there is nothing to be shared".to_owned(),
+        Verdict::PartOfBlock => "it is not shared: only whole blocks are".to_owned(),
+        Verdict::OptedOut => {
+            let by = found.opted_out.as_deref().unwrap_or(std::path::Path::new(""));
+            format!("it is not shared: the file is opted out by {}; `onefold share include` takes that back", named(by))
+        }
+        Verdict::NoState => "it is not shared: no `onefold share run` has read anything on this file system".to_owned(),
+        Verdict::NeverSeen => "it is not shared: no `onefold share run` has come across the file".to_owned(),
+        Verdict::Unread => {
+            "it is not shared: the file was not read to its end, or is to be read again; the next run does that"
+                .to_owned()
+        }
+        Verdict::Changed => "it is not shared: the file changed since it was read; the next run reads it".to_owned(),
+        Verdict::Waits => {
+            "it is not shared yet: it was read, and the next run looks for others of its content".to_owned()
+        }
+        Verdict::Refused(why) => format!("it is not shared: the file system refuses the file, for {why}"),
+        Verdict::Zeros => {
+            "its zeros were not made a hole: the last run did not come to it, or was kept from it".to_owned()
+        }
+        Verdict::NoPlace => {
+            "an equal block is known; whether they are shared cannot be told of a block without a place".to_owned()
+        }
+        Verdict::OnlyCopy => "it is not shared: no other block with its content is known".to_owned(),
+        Verdict::OnlyInArena => {
+            "it is not shared with another file, only ready to be: those that had its content were overwritten or deleted, \
+             or left alone by a run with a longer --min-run"
+                .to_owned()
+        }
+        Verdict::OnlyStale => {
+            "it is not shared: what the index names for its content holds something else by now, and no other block is \
+             known"
+                .to_owned()
+        }
+        Verdict::Forgotten => {
+            "it is not shared: the index has lost its content; it is found again when the file changes, or when \
+             `.onefold` is deleted and all is read anew"
+                .to_owned()
+        }
+        Verdict::LeftAlone => format!(
+            "it is not shared, though an equal block is known{}: the last run left it alone, for its --min-run was longer \
+             or one of the files was busy or another host's",
+            found.run.map(run_words).unwrap_or_default()
+        ),
+    }
+}
+
+fn run_words(run: EqualRun) -> String {
+    let at_least = if run.is_cut { "at least " } else { "" };
+    format!("; the run of equal blocks around it is {at_least}{} long", human(run.blocks * BLOCK_BYTES_U64))
+}
+
+/// Returns the verdict's name for machines.
+fn code(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Shared => "shared",
+        Verdict::SharedWithOthers => "shared_with_unknown",
+        Verdict::Nothing => "nothing_to_share",
+        Verdict::PartOfBlock => "part_of_block",
+        Verdict::OptedOut => "opted_out",
+        Verdict::NoState => "nothing_known",
+        Verdict::NeverSeen => "never_seen",
+        Verdict::Unread => "unread",
+        Verdict::Changed => "changed",
+        Verdict::Waits => "waits",
+        Verdict::Refused(_) => "refused",
+        Verdict::Zeros => "zeros",
+        Verdict::NoPlace => "no_place",
+        Verdict::OnlyCopy => "only_copy",
+        Verdict::OnlyInArena => "only_in_arena",
+        Verdict::OnlyStale => "only_stale",
+        Verdict::Forgotten => "forgotten",
+        Verdict::LeftAlone => "left_alone",
+    }
+}
+
+fn json(found: &Explained, verdict: Verdict) -> Value {
+    let sharers = found.sharers.blocks.iter();
+    let offset = |block: u64| block.saturating_mul(BLOCK_BYTES_U64);
+    json!({
+        "number": found.block.0,
+        "offset": offset(found.block.0),
+        "holds": match found.held {
+            Held::Hole => "hole",
+            Held::SetAside => "set_aside",
+            Held::Zeros => "zeros",
+            Held::Data => "data",
+            Held::Part(_) => "part",
+        },
+        "device_offset": found.place,
+        "file_system_says_shared": found.is_told_shared,
+        "file_system_says_so_by_extent": found.is_told_by_extent,
+        "shared_with": sharers.map(|sharer| json!({
+            "path": sharer.path.display().to_string(),
+            "offset": sharer.offset,
+        })).collect::<Vec<_>>(),
+        "slots": found.sharers.slots.iter().map(|slot| slot.number()).collect::<Vec<_>>(),
+        "unmapped_files": found.sharers.unmapped,
+        "digest": found.digest.map(|digest| digest.to_string()),
+        "file": found.standing.map(|standing| match standing {
+            Standing::Current => "current",
+            Standing::Changed => "changed",
+            Standing::Unread => "unread",
+        }),
+        "waits_in_log": found.is_logged,
+        "index": match &found.index {
+            IndexSays::Nothing => Value::Null,
+            IndexSays::ThisBlock => json!({ "place": "this_block" }),
+            IndexSays::OtherBlock { path, block, is_equal } => json!({
+                "place": "other_block",
+                "path": path.as_ref().map(|path| path.display().to_string()),
+                "offset": offset(block.0),
+                "is_equal": is_equal,
+            }),
+            IndexSays::Slot { slot, is_equal } => {
+                json!({ "place": "slot", "slot": slot.number(), "is_equal": is_equal })
+            }
+        },
+        "opted_out_by": found.opted_out.as_ref().map(|path| path.display().to_string()),
+        "refusal": found.refusal.map(|refusal| refusal.to_string()),
+        "equal_run_bytes": found.run.map(|run| offset(run.blocks)),
+        "equal_run_is_longer": found.run.map(|run| run.is_cut),
+        "verdict": code(verdict),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use onefold_block::substrate::Refusal;
+    use onefold_share::explain::{Sharer, Sharers};
+    use onefold_share::format::{Digest, FileBlock, Slot};
+
+    use super::*;
+
+    fn found() -> Explained {
+        let slot = Slot::new(1, 5).unwrap();
+        Explained {
+            block: FileBlock(3),
+            held: Held::Data,
+            place: Some(123_456),
+            is_told_shared: true,
+            is_told_by_extent: false,
+            sharers: Sharers {
+                blocks: vec![Sharer { path: PathBuf::from("vm/b.raw"), offset: 8192 }],
+                slots: vec![slot],
+                unmapped: 0,
+            },
+            digest: Some(Digest([1; 12])),
+            standing: Some(Standing::Current),
+            is_logged: false,
+            index: IndexSays::Slot { slot, is_equal: true },
+            opted_out: None,
+            refusal: None,
+            run: None,
+        }
+    }
+
+    #[test]
+    fn a_shared_block_has_its_place_and_who_shares_it() {
+        let found = found();
+        let text = lines(&found, found.verdict(true)).join("\n");
+        let expected = "it holds data, at byte 123,456 of the device\n  also `vm/b.raw` at byte 8,192\n  also slot 5 of arena \
+                        file 1\nits content is 010101010101010101010101; the index knows it as shared, in slot 5 of arena \
+                        file 1\nit is shared";
+        assert_eq!(text, expected);
+        assert_eq!(json(&found, found.verdict(true))["verdict"], "shared");
+    }
+
+    #[test]
+    fn reasons_name_what_the_user_can_do_or_measure() {
+        let run = Some(EqualRun { blocks: 3, is_cut: false });
+        let alone = Explained { sharers: Sharers::default(), is_told_shared: false, run, ..found() };
+        let text = |found: &Explained| lines(found, found.verdict(true)).join("\n");
+        assert!(text(&alone).contains("the run of equal blocks around it is 12.00 KiB long"), "{}", text(&alone));
+        let refused = Explained { refusal: Some(Refusal::Immutable), ..alone.clone() };
+        assert!(
+            text(&refused).ends_with("the file system refuses the file, for it is immutable"),
+            "{}",
+            text(&refused)
+        );
+        let out = Explained { opted_out: Some(PathBuf::from("vm")), ..alone };
+        assert!(text(&out).contains("opted out by `vm`"), "{}", text(&out));
+        let both = Explained { opted_out: Some(PathBuf::new()), ..found() };
+        assert!(text(&both).ends_with("opted out by the root's attribute: nothing more of it will be shared"));
+    }
+}

@@ -1,0 +1,194 @@
+//! `onefold share index`
+
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_share::format::entry::{Entry, Place};
+use onefold_share::format::shard::EntryCounts;
+use onefold_share::linux::LinuxSubstrate;
+use onefold_share::references::{self, References};
+use onefold_share::state::ask::Stored;
+use onefold_share::state::files::Files;
+use onefold_share::state::{State, StateError};
+use serde_json::{Value, json};
+
+use super::open::{Ground, append, state_failure};
+use super::status::{nothing_known, noun, ratio};
+use crate::cli::Talk;
+use crate::cli::share::ShareIndexArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Report, Table};
+use crate::size::{grouped, human};
+
+const CANNOT: &str = "cannot read the index";
+
+/// What the index holds.
+struct Summary {
+    entries: EntryCounts,
+    stored: Stored,
+    references: Option<References>,
+}
+
+pub(crate) fn run(arguments: &ShareIndexArgs, talk: Talk) -> Outcome<Report> {
+    if arguments.dump && talk.json {
+        return Err(Failure::usage(CANNOT).because_of("--dump prints lines, not JSON"));
+    }
+    let ground = Ground::open(CANNOT, std::slice::from_ref(&arguments.path))?;
+    if arguments.dump {
+        let (_, notices) = ground.look(CANNOT, |state| state.map_or(Ok(()), dump))?;
+        for notice in notices {
+            eprintln!("warning: {notice}");
+        }
+        return Ok(Report::done("", Value::Null));
+    }
+    let (found, notices) = ground.look(CANNOT, |state| {
+        state.map(|state| summarize(state).map_err(|error| state_failure(CANNOT, &error))).transpose()
+    })?;
+    let root = ground.root.display().to_string();
+    let mut text = found.as_ref().map_or_else(|| nothing_known(&root), text);
+    append(&mut text, &notices);
+    let json = json!({ "root": root, "index": found.as_ref().map(json), "notices": notices });
+    Ok(Report::done(text, json))
+}
+
+fn summarize(state: &State<'_, LinuxSubstrate>) -> Result<Summary, StateError> {
+    let files = Files::load(state)?;
+    Ok(Summary {
+        entries: state.count_entries()?,
+        stored: state.index_stored()?,
+        references: references::count(state, &files)?,
+    })
+}
+
+/// Prints all entries as they are read. Whoever reads the lines may have had enough of them.
+fn dump(state: &State<'_, LinuxSubstrate>) -> Outcome<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut failed = None;
+    let read = state.each_entry(|entry| match writeln!(out, "{}", line(&entry)) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    });
+    let flushed = failed.map_or_else(|| out.flush(), Err);
+    match flushed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            return Err(Failure::of_io("cannot print the index", &error));
+        }
+        _ => {}
+    }
+    read.map_err(|error| state_failure(CANNOT, &error))
+}
+
+fn line(entry: &Entry) -> String {
+    match entry.place {
+        Place::Unique(file, block) => format!("{} unique {file}:{}", entry.digest, block.0),
+        Place::Shared(slot) => format!("{} shared {}:{}", entry.digest, slot.arena(), slot.index()),
+    }
+}
+
+fn text(found: &Summary) -> String {
+    let Summary { entries, stored, references } = found;
+    let all = entries.unique + entries.shared;
+    let mut table = Table::new(["", "entries", "of bytes"]);
+    for (name, count) in [("blocks at one place", entries.unique), ("shared blocks", entries.shared), ("all", all)] {
+        table.row([name.to_owned(), grouped(count), human(count * BLOCK_BYTES_U64)]);
+    }
+    let mut text = table.to_string();
+    if all > 0 {
+        text.push_str(&format!(
+            "\nthe index takes {}: {:.2} bytes an entry, {:.2} % of what it tells of",
+            human(stored.bytes),
+            ratio(stored.bytes, all),
+            ratio(stored.bytes * 100, all * BLOCK_BYTES_U64)
+        ));
+    }
+    if let Some(references) = references.as_ref().filter(|references| !references.slots.is_empty()) {
+        let mut table = Table::new(["shared blocks that files refer to", "blocks"]);
+        for (times, blocks) in classes(references) {
+            table.row([times, grouped(blocks)]);
+        }
+        text.push_str(&format!("\n\n{table}"));
+        if references.unmapped > 0 {
+            let files = noun(references.unmapped, "file");
+            text.push_str(&format!("\nwithout {} {files} that cannot be mapped", grouped(references.unmapped)));
+        }
+    }
+    text
+}
+
+/// Returns how many blocks are referred to how often, in classes that double.
+fn classes(references: &References) -> Vec<(String, u64)> {
+    let mut classes: Vec<(u32, u32, u64)> = Vec::new();
+    for (times, blocks) in &references.slots {
+        let last = if *times < 3 { *times } else { times.checked_next_power_of_two().unwrap_or(u32::MAX) };
+        match classes.last_mut() {
+            Some(class) if class.1 == last => class.2 += blocks,
+            _ => classes.push((if last < 3 { last } else { last / 2 + 1 }, last, *blocks)),
+        }
+    }
+    let name = |first, last| match (first, last) {
+        (0, 0) => "never".to_owned(),
+        (1, 1) => "once".to_owned(),
+        (2, 2) => "twice".to_owned(),
+        (first, last) => format!("{first} to {last} times"),
+    };
+    classes.into_iter().map(|(first, last, blocks)| (name(first, last), blocks)).collect()
+}
+
+fn json(found: &Summary) -> Value {
+    let Summary { entries, stored, references } = found;
+    let all = entries.unique + entries.shared;
+    json!({
+        "unique_entries": entries.unique,
+        "shared_entries": entries.shared,
+        "described_bytes": all * BLOCK_BYTES_U64,
+        "bytes": stored.bytes,
+        "bytes_per_entry": (all > 0).then(|| ratio(stored.bytes, all)),
+        "files": stored.files,
+        "generation": stored.generation,
+        "references": references.as_ref().map(|references| json!({
+            "slots_by_references": references.slots.iter().map(|(times, slots)| json!([times, slots])).collect::<Vec<_>>(),
+            "unmapped_files": references.unmapped,
+        })),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_share::format::{Digest, FileBlock, FileNo, Slot};
+
+    use super::*;
+
+    #[test]
+    fn entries_are_lines() {
+        let digest = Digest([0xab; 12]);
+        let unique = Entry { digest, place: Place::Unique(FileNo(3), FileBlock(70)) };
+        assert_eq!(line(&unique), "abababababababababababab unique 3:70");
+        let shared = Entry { digest, place: Place::Shared(Slot::new(2, 9).unwrap()) };
+        assert_eq!(line(&shared), "abababababababababababab shared 2:9");
+    }
+
+    #[test]
+    fn references_are_told_in_classes_that_double() {
+        let slots = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (8, 7), (9, 8)].into();
+        let found = classes(&References { slots, unmapped: 0 });
+        let expected = [("never", 1), ("once", 2), ("twice", 3), ("3 to 4 times", 9), ("5 to 8 times", 13)];
+        assert_eq!(found[..5], expected.map(|(name, blocks)| (name.to_owned(), blocks)));
+        assert_eq!(found[5], ("9 to 16 times".to_owned(), 8));
+    }
+
+    #[test]
+    fn the_text_says_what_the_index_takes() {
+        let summary = Summary {
+            entries: EntryCounts { unique: 100, shared: 100 },
+            stored: Stored { files: 1, bytes: 4000, generation: 2 },
+            references: None,
+        };
+        let text = text(&summary);
+        assert!(text.contains("20.00 bytes an entry, 0.48 % of what it tells of"), "{text}");
+        assert_eq!(json(&summary)["described_bytes"], 200 * 4096);
+    }
+}

@@ -1,0 +1,207 @@
+//! `onefold share status`
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_share::status::{LockHeld, LockSubject, Status, status};
+use serde_json::{Value, json};
+
+use super::open::{Ground, append, state_failure};
+use crate::cli::share::ShareLookArgs;
+use crate::failure::Outcome;
+use crate::output::{Report, Table};
+use crate::size::{grouped, human};
+
+/// Locks that are named in the text; all of them are in the JSON.
+const NAMED_MAX: usize = 20;
+
+pub(crate) fn run(arguments: &ShareLookArgs) -> Outcome<Report> {
+    const CANNOT: &str = "cannot tell what is known";
+    let ground = Ground::open(CANNOT, std::slice::from_ref(&arguments.path))?;
+    let (found, notices) = ground.look(CANNOT, |state| {
+        state.map(|state| status(state).map_err(|error| state_failure(CANNOT, &error))).transpose()
+    })?;
+    let root = ground.root.display().to_string();
+    let mut text = match &found {
+        Some(found) => text(found),
+        None => nothing_known(&root),
+    };
+    append(&mut text, &notices);
+    let json = json!({ "root": root, "state": found.as_ref().map(json), "notices": notices });
+    Ok(Report::done(text, json))
+}
+
+/// Says that there is no state folder.
+pub(super) fn nothing_known(root: &str) -> String {
+    format!("nothing is known of the file system at `{root}`: no `onefold share run` has read anything on it yet")
+}
+
+fn text(found: &Status) -> String {
+    let Status { files, waiting, entries, index, arena, locks, left_over } = found;
+    let mut table = Table::new(["", "number", "bytes"]);
+    let mut row = |name: &str, count: u64, bytes: Option<u64>| {
+        table.row([name.to_owned(), grouped(count), bytes.map(human).unwrap_or_default()]);
+    };
+    row("image files known", files.known, Some(files.bytes));
+    row("  as they were when they were read", files.current, None);
+    row("  to be read by the next run", files.changed, None);
+    for (name, count) in [
+        ("  opted out", files.opted_out),
+        ("  gone, or renamed since", files.gone),
+        ("  that cannot be opened", files.unreadable),
+    ] {
+        if count > 0 {
+            row(name, count, None);
+        }
+    }
+    row("blocks in logs that wait for a run", waiting.blocks, Some(waiting.bytes));
+    match entries {
+        Some(entries) => {
+            row("entries of the index", entries.unique + entries.shared, Some(index.bytes));
+            row("  blocks at one place", entries.unique, Some(entries.unique * BLOCK_BYTES_U64));
+            row("  shared blocks", entries.shared, Some(entries.shared * BLOCK_BYTES_U64));
+        }
+        None => row("files of the index, damaged", index.files, Some(index.bytes)),
+    }
+    row("slots of the arena", arena.slots, Some(arena.slots * BLOCK_BYTES_U64));
+    if let Some(unneeded) = arena.unneeded {
+        row("  that nobody else refers to", unneeded, Some(unneeded * BLOCK_BYTES_U64));
+    }
+    let mut text = table.to_string();
+    let (logs, of) = (grouped(waiting.logs), grouped(waiting.files));
+    let mut lines = vec![format!(
+        "{logs} {} of {of} {} wait; the index is in {} {}, the last of generation {}",
+        noun(waiting.logs, "log"),
+        noun(waiting.files, "file"),
+        grouped(index.files),
+        noun(index.files, "file"),
+        index.generation
+    )];
+    match locks {
+        None => lines.push("who works on it cannot be told here".to_owned()),
+        Some(locks) if locks.is_empty() => lines.push("nobody on this host works on it now".to_owned()),
+        Some(locks) => lines.extend(lock_lines(locks)),
+    }
+    if let Some(left_over @ 1..) = left_over {
+        let files = noun(*left_over, "file");
+        lines.push(format!("{left_over} {files} of runs that were cut off; the next one removes them"));
+    }
+    append(&mut text, &lines);
+    text
+}
+
+fn lock_lines(locks: &[LockHeld]) -> Vec<String> {
+    let mut lines: Vec<String> = locks.iter().take(NAMED_MAX).map(lock_line).collect();
+    if locks.len() > NAMED_MAX {
+        lines.push(format!("and {} more; `--json` has them all", locks.len() - NAMED_MAX));
+    }
+    lines
+}
+
+fn lock_line(lock: &LockHeld) -> String {
+    let who = lock.process.map_or_else(|| "somebody".to_owned(), |process| format!("process {process}"));
+    match &lock.subject {
+        LockSubject::Image(path) => format!("{who} has `{}`", path.display()),
+        LockSubject::Other(name) => format!("{who} has the lock `{name}`"),
+    }
+}
+
+/// Returns a noun for so many.
+pub(super) fn noun(count: u64, one: &str) -> String {
+    if count == 1 { one.to_owned() } else { format!("{one}s") }
+}
+
+fn json(found: &Status) -> Value {
+    let Status { files, waiting, entries, index, arena, locks, left_over } = found;
+    let all = entries.map(|entries| entries.unique + entries.shared);
+    json!({
+        "files": {
+            "known": files.known,
+            "current": files.current,
+            "changed": files.changed,
+            "opted_out": files.opted_out,
+            "gone": files.gone,
+            "unreadable": files.unreadable,
+            "bytes": files.bytes,
+        },
+        "waiting": {
+            "logs": waiting.logs,
+            "files": waiting.files,
+            "blocks": waiting.blocks,
+            "log_bytes": waiting.bytes,
+        },
+        "index": {
+            "unique_entries": entries.map(|entries| entries.unique),
+            "shared_entries": entries.map(|entries| entries.shared),
+            "bytes": index.bytes,
+            "bytes_per_entry": all.filter(|all| *all > 0).map(|all| ratio(index.bytes, all)),
+            "files": index.files,
+            "generation": index.generation,
+        },
+        "arena": { "files": arena.files, "slots": arena.slots, "unneeded_slots": arena.unneeded },
+        "locks": locks.as_ref().map(|locks| locks.iter().map(lock_json).collect::<Vec<_>>()),
+        "left_over_files": left_over,
+    })
+}
+
+fn lock_json(lock: &LockHeld) -> Value {
+    match &lock.subject {
+        LockSubject::Image(path) => json!({ "image": path.display().to_string(), "process": lock.process }),
+        LockSubject::Other(name) => json!({ "lock": name, "process": lock.process }),
+    }
+}
+
+/// Returns a ratio with two decimals.
+pub(super) fn ratio(part: u64, whole: u64) -> f64 {
+    let hundredths = u128::from(part) * 100 / u128::from(whole.max(1));
+    f64::from(u32::try_from(hundredths).unwrap_or(u32::MAX)) / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use onefold_share::state::ask::{Stored, Waiting};
+    use onefold_share::status::{ArenaCounts, FileCounts};
+
+    use super::*;
+
+    fn found() -> Status {
+        let held = |subject, process| LockHeld { subject, process };
+        Status {
+            files: FileCounts { known: 3, current: 1, changed: 1, gone: 1, bytes: 5 << 20, ..FileCounts::default() },
+            waiting: Waiting { logs: 2, files: 1, blocks: 1234, bytes: 9000 },
+            entries: Some(onefold_share::format::shard::EntryCounts { unique: 10, shared: 30 }),
+            index: Stored { files: 1, bytes: 800, generation: 7 },
+            arena: ArenaCounts { files: 1, slots: 31, unneeded: Some(1) },
+            locks: Some(vec![
+                held(LockSubject::Image(PathBuf::from("vm/a.raw")), Some(42)),
+                held(LockSubject::Other("index".to_owned()), None),
+            ]),
+            left_over: Some(1),
+        }
+    }
+
+    #[test]
+    fn the_text_tells_what_is_pending_and_who_is_at_work() {
+        let text = text(&found());
+        for part in [
+            "blocks in logs that wait for a run",
+            "  gone, or renamed since",
+            "2 logs of 1 file wait; the index is in 1 file, the last of generation 7",
+            "process 42 has `vm/a.raw`",
+            "somebody has the lock `index`",
+            "1 file of runs that were cut off",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("opted out"), "{text}");
+    }
+
+    #[test]
+    fn the_document_has_all_numbers() {
+        let json = json(&found());
+        assert_eq!(json["index"]["bytes_per_entry"], 20.0);
+        assert_eq!(json["waiting"]["blocks"], 1234);
+        assert_eq!(json["locks"][0]["image"], "vm/a.raw");
+        assert_eq!(super::json(&Status { entries: None, ..found() })["index"]["unique_entries"], Value::Null);
+    }
+}

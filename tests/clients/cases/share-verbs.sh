@@ -1,0 +1,85 @@
+# Status, index, explain, exclude, include and clone say and do what they promise, on XFS and Btrfs
+# limit: 60 s
+needs mkfs.xfs mkfs.btrfs losetup getfattr
+
+# Prints a member of a JSON document, by the path to it.
+member() {
+    python3 -c 'import json, sys
+value = json.load(sys.stdin)
+for name in sys.argv[1].split("."):
+    value = value[int(name)] if isinstance(value, list) else value[name]
+print(json.dumps(value))' "$1"
+}
+
+# is MEMBER VALUE COMMAND...: a member of what a verb says has a value.
+is() {
+    local path=$1 expected=$2 found
+    shift 2
+    found=$(onefold share "$@" --json --quiet | member "$path")
+    [[ $found == "$expected" ]] || fail "$path of $*: $found, not $expected"
+}
+
+for kind in xfs btrfs; do
+    truncate -s 512M "$dir/$kind.raw"
+    attach_loop "$dir/$kind.raw"
+    "mkfs.$kind" -q "$loop" 2>/dev/null
+    mkdir "$dir/$kind"
+    mount "$loop" "$dir/$kind"
+    images=$dir/$kind/images
+    mkdir -p "$images/private"
+    head -c 8M /dev/urandom >"$images/one.raw"
+    cp --reflink=never "$images/one.raw" "$images/two.raw"
+    cp --reflink=never "$images/one.raw" "$images/private/three.raw"
+    sync -f "$images"
+
+    # Where nothing is known nothing is made.
+    is state null status "$images"
+    is block.verdict '"nothing_known"' explain "$images/one.raw"
+    [[ ! -e $dir/$kind/.onefold ]] || fail "status made a state folder"
+
+    onefold share exclude "$images/private" >/dev/null
+    [[ $(getfattr --absolute-names --only-values -n user.onefold.share "$images/private") == off ]] || fail "no attribute"
+    sleep 0.1
+    onefold share run --quiet --json "$images" >"$dir/run"
+    [[ $(member scanned.opted_out_files <"$dir/run") == 1 ]] || fail "it was not opted out"
+    is block.verdict '"shared"' explain "$images/one.raw" 1M
+    is block.shared_with.0.path '"images/two.raw"' explain "$images/one.raw" 1M
+    is block.verdict '"opted_out"' explain "$images/private/three.raw" 1M
+    is state.files.current 2 status "$images"
+    is state.locks '[]' status "$dir/$kind"
+    onefold share status "$images" >"$dir/out"
+    grep -q 'image files known' "$dir/out" || fail "no table"
+    entries=$(onefold share index "$images" --dump | wc -l)
+    [[ $entries == $(onefold share index "$images" --json | python3 -c 'import json, sys
+index = json.load(sys.stdin)["index"]
+print(index["unique_entries"] + index["shared_entries"])') ]] || fail "$entries lines"
+    onefold share index --dump "$images" | head -1 | grep -Eq '^[0-9a-f]{24} (unique|shared) [0-9]+:[0-9]+$' || fail "no entry"
+
+    # A clone that nobody reads; the file of its name only goes where that is wanted.
+    echo precious >"$images/clone.raw"
+    fails_with 'exists' "$ONEFOLD" share clone "$images/one.raw" "$images/clone.raw"
+    [[ $(<"$images/clone.raw") == precious ]] || fail "it was replaced"
+    is left_to_scan null clone --force "$images/one.raw" "$images/clone.raw"
+    cmp "$images/one.raw" "$images/clone.raw"
+    onefold share run --quiet --json "$images" >"$dir/run"
+    [[ $(member scanned.read_bytes <"$dir/run") == 0 ]] || fail "it was read"
+    is block.shared_with.1.path '"images/clone.raw"' explain "$images/one.raw" 1M
+
+    # Included again it is shared like the others.
+    onefold share include "$images/private" >/dev/null
+    onefold share run --quiet --json "$images" >"$dir/run"
+    is block.verdict '"shared"' explain "$images/private/three.raw" 1M
+    cmp "$images/one.raw" "$images/private/three.raw"
+
+    # Damage is told, and left to the next run.
+    for file in "$dir/$kind"/.onefold/shards/*; do
+        echo nonsense >"$file"
+    done
+    onefold share status "$images" >"$dir/out"
+    grep -q 'is of no use' "$dir/out" || fail "damage was not told"
+    grep -q nonsense "$dir/$kind"/.onefold/shards/* || fail "it was dropped by looking"
+    onefold share explain "$images/one.raw" >/dev/null
+done
+fails_with 'cannot explain' "$ONEFOLD" share explain "$images/one.raw" 1T
+fails_with 'cannot open' "$ONEFOLD" share exclude "$images/none.raw"
+fails_with 'cannot exclude files' "$ONEFOLD" share exclude /proc/self/status
