@@ -9,6 +9,7 @@ pub mod digest;
 pub mod extents;
 pub mod format;
 pub mod linux;
+pub mod monitor;
 pub mod pass;
 pub mod scan;
 #[cfg(feature = "simulated")]

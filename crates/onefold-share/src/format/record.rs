@@ -65,7 +65,10 @@ impl RecordKind {
 
     /// The newest version of its format.
     const fn version(self) -> u16 {
-        1
+        match self {
+            RecordKind::Identity | RecordKind::Mark | RecordKind::Shard => 1,
+            RecordKind::Log => 2,
+        }
     }
 }
 

@@ -293,7 +293,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         passed: &mut Passed,
     ) -> Result<Vec<LogName>, PassError> {
         let mut done = Vec::new();
-        for log in self.state.logs()? {
+        // Of two logs that tell of one block, the newer one is right.
+        for log in self.state.logs()?.into_iter().rev() {
             match self.images.get(log.file)? {
                 images::Image::Owned(_) => {}
                 images::Image::Elsewhere { .. } => {
@@ -306,8 +307,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                 }
             }
             let file = log.file;
-            let read = self.state.read_log(&log, |block| -> io::Result<()> {
-                written.insert(file, block.block);
+            let read = self.state.read_log(&log, |note| -> io::Result<()> {
+                let Some(block) = written.news(file, note) else { return Ok(()) };
                 match block.digest {
                     Some(digest) => seen.push(Seen { digest, file, block: block.block }.row()),
                     None => targets.push(Target { file, block: block.block, source: Source::Zeros }.row()),
@@ -322,9 +323,9 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                     self.state.refuse_log(&log, why)?;
                 }
             }
+            written.seal();
             passed.logs += 1;
         }
-        written.seal();
         Ok(done)
     }
 

@@ -107,6 +107,24 @@ impl Files {
         Ok(())
     }
 
+    /// Reads a file's mark again: others may have written it since. What is of no use is as if it were not there.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn reload<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<Option<&Mark>, StateError> {
+        let path = mark_path::<S>(number);
+        match read(state, &path, &number.to_string()) {
+            Ok(Some(mark)) => self.insert(mark),
+            Ok(None) => return Ok(None),
+            Err(FormatError::Io(source)) => return Err(StateError::Io { path, source }),
+            Err(why) => {
+                state.refuse(path, why)?;
+                return Ok(None);
+            }
+        }
+        Ok(self.get(number))
+    }
+
     /// Takes note that a file must be read again, whether it changes or not.
     ///
     /// # Errors

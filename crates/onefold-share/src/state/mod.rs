@@ -36,6 +36,8 @@ pub struct State<'a, S: Substrate> {
     /// What tells this host's names from all others'. Drawn anew each time.
     host: u64,
     next_name: AtomicU64,
+    /// The order of the last log that was written through this.
+    last_log: AtomicU64,
     notices: &'a dyn Fn(Notice),
 }
 
@@ -139,7 +141,7 @@ impl<'a, S: Substrate> State<'a, S> {
         random.fill(&mut host).map_err(StateError::at(root))?;
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let (host, next_name) = (u64::from_le_bytes(host), AtomicU64::new(0));
-        let mut state = State { substrate, identity, host, next_name, notices };
+        let mut state = State { substrate, identity, host, next_name, last_log: AtomicU64::new(0), notices };
         for _ in 0..TRIES {
             if let Some(identity) = state.read_identity()? {
                 state.identity = identity;

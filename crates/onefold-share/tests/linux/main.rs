@@ -9,6 +9,7 @@
 mod cut;
 mod ground;
 mod maps;
+mod monitor;
 mod names;
 mod pass;
 mod probe;
