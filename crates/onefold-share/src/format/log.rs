@@ -6,7 +6,8 @@
 //! |---------|---------|----------------------------------------------|
 //! | 0..5    | block   | first block of the run, little-endian        |
 //! | 5..7    | count   | blocks, at least 1; the top bit is set where no digests follow: the blocks were changed, and what they hold is not known |
-//! | 7..     | digests | one of 12 bytes for each block; zeros where the block is zero |
+//! | 7..10   | more    | only where no digests follow: bits 15 to 38 of the count, so that one run tells of all blocks that a file can have |
+//! | 7..     | digests | otherwise: one of 12 bytes for each block; zeros where the block is zero |
 //!
 //! The last frame holds the number of blocks in all, 8 bytes. So a log of 1 MiB tells of about 340 MiB that were written in
 //! sequence, and of 215 MiB that were written block by block (DeDe, section 3.1: 150 MB).
@@ -26,8 +27,12 @@ use super::{Digest, FileBlock, FileNo, FormatError};
 const RUN_HEADER_BYTES: usize = 7;
 /// In the count of a run: no digests follow.
 const CHANGED: u16 = 1 << 15;
-/// Most blocks of a run.
+/// Most blocks of a run with digests, and of one without.
 const RUN_BLOCKS_MAX: u16 = CHANGED - 1;
+const CHANGED_BLOCKS_MAX: u64 = (1 << 39) - 1;
+/// Bits of a count that are before those that only a run without digests has.
+const COUNT_BITS: u32 = 15;
+const MORE_BYTES: usize = 3;
 const _: () = assert!(PAYLOAD_BYTES_MAX / Digest::BYTES < CHANGED as usize, "no run of version 1 has the top bit");
 
 /// One written block.
@@ -120,10 +125,12 @@ impl<'a, S: Substrate> LogWriter<'a, S> {
 
     fn push_changed(&mut self, mut first: u64, mut count: u64) -> io::Result<()> {
         while count > 0 {
-            self.make_room(RUN_HEADER_BYTES)?;
-            let part = u16::try_from(count).unwrap_or(RUN_BLOCKS_MAX).min(RUN_BLOCKS_MAX);
-            self.push_header(first, part | CHANGED);
-            (first, count) = (first + u64::from(part), count - u64::from(part));
+            self.make_room(RUN_HEADER_BYTES + MORE_BYTES)?;
+            let part = count.min(CHANGED_BLOCKS_MAX);
+            let low = u16::try_from(part & u64::from(RUN_BLOCKS_MAX)).expect("masked to 15 bits");
+            self.push_header(first, low | CHANGED);
+            self.payload.extend_from_slice(&(part >> COUNT_BITS).to_le_bytes()[..MORE_BYTES]);
+            (first, count) = (first + part, count - part);
         }
         self.run = None;
         Ok(())
@@ -211,11 +218,14 @@ fn decode_run(bytes: &[u8], next: u64) -> Result<Run<'_>, FormatError> {
     let [a, b, c, d, e, low, high] = *header;
     let first = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
     let told = u16::from_le_bytes([low, high]);
-    let count = u64::from(told & !CHANGED);
+    let is_changed = told & CHANGED != 0;
+    let (more, rest) = if is_changed { rest.split_at_checked(MORE_BYTES).ok_or(CUT)? } else { (&[][..], rest) };
+    let more = more.iter().rev().fold(0, |more, byte| more << 8 | u64::from(*byte));
+    let count = more << COUNT_BITS | u64::from(told & !CHANGED);
     if count == 0 || first < next || first + count > FileBlock::LIMIT {
         return Err(FormatError::Damaged("a run of blocks is out of order"));
     }
-    if told & CHANGED != 0 {
+    if is_changed {
         return Ok(Run { first, count, digests: None, rest });
     }
     let (digests, rest) = rest.split_at_checked(usize::from(told) * Digest::BYTES).ok_or(CUT)?;
@@ -238,18 +248,21 @@ mod tests {
         let decoded = decode_run(&run, 0).unwrap();
         assert_eq!((decoded.first, decoded.count, decoded.rest), (0x05_0607_0809, 2, &[44][..]));
         assert_eq!(decoded.digests, Some(&[[1; 12], [0; 12]][..]));
-        let run = [9, 8, 7, 6, 5, 0x34, 0x92, 44];
+        let run = [9, 8, 7, 6, 5, 0x34, 0x92, 0x02, 0x01, 0x03, 44];
         let decoded = decode_run(&run, 0x05_0607_0809).unwrap();
-        assert_eq!((decoded.first, decoded.count, decoded.rest), (0x05_0607_0809, 0x1234, &[44][..]));
+        assert_eq!((decoded.first, decoded.count), (0x05_0607_0809, 0x03_0102 << 15 | 0x1234));
+        assert_eq!(decoded.rest, [44]);
         assert_eq!(decoded.digests, None);
     }
 
     #[test]
     fn runs_that_cannot_be_are_refused() {
         let refused = |bytes: &[u8], next| decode_run(bytes, next).is_err();
-        assert!(refused(&[1, 0, 0, 0, 0, 1, 0x80], 2), "out of order");
-        assert!(refused(&[1, 0, 0, 0, 0, 0, 0x80], 0) && refused(&[1, 0, 0, 0, 0, 0, 0], 0), "no blocks");
-        assert!(refused(&[0xff, 0xff, 0xff, 0xff, 0x7f, 2, 0x80], 0), "behind all blocks");
+        assert!(refused(&[1, 0, 0, 0, 0, 1, 0x80, 0, 0, 0], 2), "out of order");
+        assert!(refused(&[1, 0, 0, 0, 0, 0, 0x80, 0, 0, 0], 0) && refused(&[1, 0, 0, 0, 0, 0, 0], 0), "no blocks");
+        assert!(refused(&[0xff, 0xff, 0xff, 0xff, 0x7f, 2, 0x80, 0, 0, 0], 0), "behind all blocks");
+        assert!(refused(&[2, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff], 0), "behind all blocks");
+        assert!(refused(&[1, 0, 0, 0, 0, 1, 0x80, 0, 0], 0), "cut");
         assert!(refused(&[1, 0, 0, 0, 0, 1, 0, 1, 1], 0) && refused(&[1, 0, 0], 0), "cut");
     }
 
@@ -302,7 +315,11 @@ mod tests {
             }
             assert_eq!(by_block(&there_and_back(&notes)), by_block(&notes));
         }
-        let all = [Note::Changed { first: FileBlock(1), count: 100_000 }];
-        assert_eq!(by_block(&there_and_back(&all)), by_block(&all));
+        for (first, count) in [(1, 1 << 15), (3, 100_000), (0, FileBlock::LIMIT - 1), (FileBlock::LIMIT - 1, 1)] {
+            let long = [Note::Changed { first: FileBlock(first), count }];
+            assert_eq!(there_and_back(&long), long);
+        }
+        let all = [Note::Changed { first: FileBlock(0), count: FileBlock::LIMIT }];
+        assert_eq!(there_and_back(&all).len(), 2, "all blocks that there can be are two runs");
     }
 }

@@ -71,7 +71,9 @@ impl Files {
             return Ok(*number);
         }
         let highest = self.by_number.last_key_value().map_or(0, |(number, _)| number.0);
-        for number in (highest..).skip(1).take(TRIES as usize).map(FileNo) {
+        // Somebody may have given the highest number that there is.
+        let numbers = (highest.saturating_add(1)..=u32::MAX).chain(1..highest).map(FileNo);
+        for number in numbers.filter(|number| !self.by_number.contains_key(number)).take(TRIES as usize) {
             let mark = Mark { number, handle: handle.clone(), path: path.to_owned(), scanned: None };
             let name = mark_path::<S>(number);
             let uuid = state.identity().uuid;

@@ -43,6 +43,9 @@ impl<'a, S: Substrate> State<'a, S> {
                 Err(error) => return Err(StateError::at(&path)(error)),
             };
             match ShardReader::open(self.substrate(), file, &self.identity().uuid) {
+                Ok(_) if generation == u64::MAX => {
+                    self.refuse(path, FormatError::Damaged("no generation could come after it"))?;
+                }
                 Ok(entries) if entries.generation() == generation => {
                     return Ok(Index { generation, entries: Some(entries) });
                 }
