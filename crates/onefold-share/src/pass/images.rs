@@ -51,6 +51,12 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(&self.known[&number])
     }
 
+    /// Returns the files that were looked for in vain. They may have been renamed since they were seen: what was known of them
+    /// is dropped, and must be found again.
+    pub(super) fn gone(&self) -> impl Iterator<Item = FileNo> {
+        self.known.iter().filter(|(_, image)| matches!(image, Image::Gone)).map(|(number, _)| *number)
+    }
+
     /// Tells whether a block is within a file that is there.
     pub(super) fn has(&mut self, number: FileNo, block: FileBlock) -> Result<bool, StateError> {
         Ok(match self.get(number)? {

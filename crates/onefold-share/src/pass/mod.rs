@@ -199,6 +199,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let mut written = WrittenRanges::default();
         let logs = self.read_logs(&mut seen_batch, &mut targets_batch, &mut written, &mut passed)?;
         if logs.is_empty() {
+            passed.trouble.again.extend(self.images.gone());
             return Ok(passed);
         }
         let arenas = self.look_at_arenas()?;
@@ -243,6 +244,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         passed.index =
             self.state.publish_index(generation + 1, |writer| merge_entries(kept, entered, writer, &mut named))?;
         drop(arena);
+        passed.trouble.again.extend(self.images.gone());
         if passed.index.is_some() {
             for log in &logs {
                 self.state.remove_log(log)?;
