@@ -164,7 +164,7 @@ fn threads_may_tell_while_workers_work_and_passes_pass() {
         monitor.flush(&state).unwrap();
         monitor.lend(&state, || pass_all(&state, &mut files)).unwrap();
         let counts = monitor.close(&state, &mut files).unwrap().counts;
-        assert!(counts.in_band_blocks > 0 && counts.deferred_blocks > 0 && counts.logs > 1, "{counts:?}");
+        assert!(counts.in_band_blocks > 0 && counts.deferred_blocks > 0 && counts.logs > 0, "{counts:?}");
         // Every content that was written is stored once, but for blocks that were being written when a pass looked.
         scan_all(&state, &mut files);
         pass_all(&state, &mut files);
