@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash posix races soak kill fuzz bench bench-paper bench-scale bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash posix races sim soak kill fuzz bench bench-paper bench-scale bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +31,10 @@ races: ## Explores 20,000 orders of threads in each of a dozen scenarios. ONEFOL
 	@source scripts/lib.sh && use_rust_toolchain && \
 	  ONEFOLD_SCHEDULES=$${ONEFOLD_SCHEDULES:-20000} scripts/races.sh
 
+sim: ## Simulates hosts that share one file system, on new seeds, for half an hour. ONEFOLD_SIM_SECONDS=n.
+	@scripts/install-deps.sh build
+	@scripts/sim.sh
+
 soak: ## Works in a nearly full pool for hours, with restarts and kills, then compares all. ONEFOLD_SOAK_SECONDS=n.
 	@scripts/install-deps.sh build test
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$${CARGO_TARGET_DIR:-$$PWD/target}/release/onefold \
@@ -43,7 +47,7 @@ kill: ## Kills the daemon under writers, hundreds of times, and looks for what w
 	  python3 tests/soak/soak.py --rounds $${ONEFOLD_KILL_ROUNDS:-400} --round-seconds 2 --pool-mib 256 --full 60 \
 	  --ends kill,kill-umount,kill-mount,sync-kill --folder "$${CARGO_TARGET_DIR:-target}" $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
 
-fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 12 targets.
+fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 14 targets.
 	@scripts/fuzz.sh
 
 posix: ## Public POSIX suites, fsx and stress-ng at length, under each kind of mount. FSX_SEEDS and others: scripts/posix.sh.

@@ -27,15 +27,19 @@ pub struct Piece {
 
 impl Piece {
     fn digest(&mut self, key: &FingerprintKey) {
-        let blocks: Vec<&[u8]> = self.bytes.chunks_exact(BLOCK_BYTES).filter(|block| !is_zero(block)).collect();
-        let mut fingerprints = vec![Fingerprint::default(); blocks.len()];
-        key.fingerprint_each(&blocks, &mut fingerprints);
-        let mut fingerprints = fingerprints.into_iter();
-        let blocks = self.bytes.chunks_exact(BLOCK_BYTES);
-        self.digests.clear();
-        self.digests
-            .extend(blocks.map(|block| if is_zero(block) { None } else { fingerprints.next().map(Digest::of) }));
+        digest_blocks(key, &self.bytes, &mut self.digests);
     }
+}
+
+/// Fills `into` with the digest of each whole block; none where it is zero.
+pub(crate) fn digest_blocks(key: &FingerprintKey, bytes: &[u8], into: &mut Vec<Option<Digest>>) {
+    let blocks: Vec<&[u8]> = bytes.chunks_exact(BLOCK_BYTES).filter(|block| !is_zero(block)).collect();
+    let mut fingerprints = vec![Fingerprint::default(); blocks.len()];
+    key.fingerprint_each(&blocks, &mut fingerprints);
+    let mut fingerprints = fingerprints.into_iter();
+    let blocks = bytes.chunks_exact(BLOCK_BYTES);
+    into.clear();
+    into.extend(blocks.map(|block| if is_zero(block) { None } else { fingerprints.next().map(Digest::of) }));
 }
 
 /// Digests pieces in the order in which they are given.

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod extents;
 pub mod format;
 pub mod linux;
+pub mod monitor;
 pub mod opt_out;
 pub mod pass;
 mod places;

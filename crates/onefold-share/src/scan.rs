@@ -8,22 +8,27 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use onefold_block::substrate::{Access, FileHandle, FileStat, ListedKind};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate, Timestamp};
 
 use crate::digest::{Digester, PIECE_BYTES};
 use crate::extents::Extents;
-use crate::format::log::{LogKind, Written};
+use crate::format::log::{LogKind, Note, Written};
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
 use crate::state::files::Files;
 use crate::state::locks::Subject;
+use crate::state::logs::LogOrder;
 use crate::state::{self, Notice, State, StateError};
 
 /// Read between two looks at the progress.
 const PROGRESS_BYTES: u64 = 64 * PIECE_BYTES as u64;
+
+/// After such a time the next change of a file has another time than the last one.
+pub(crate) const TICK: Duration = Duration::from_millis(20);
 
 /// What is scanned, and how.
 pub struct ScanOptions<'a> {
@@ -250,8 +255,8 @@ fn forget_what_the_index_lost<S: Substrate>(state: &State<'_, S>, files: &mut Fi
 
 /// Tells whether a change that comes later than `now` has another time than the last one. Kernels note times in ticks, of
 /// up to ten milliseconds. A time that is ahead is not come to again soon.
-fn is_settled(stamp: &Stamp, now: Timestamp) -> bool {
-    const TICKS: u128 = 20_000_000;
+pub(crate) fn is_settled(stamp: &Stamp, now: Timestamp) -> bool {
+    const TICKS: u128 = TICK.as_nanos();
     let nanoseconds = |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
     [stamp.modified, stamp.changed].iter().all(|time| nanoseconds(now).abs_diff(nanoseconds(*time)) >= TICKS)
 }
@@ -277,8 +282,8 @@ fn read_into_log<S: Substrate>(
         let mut blocks = Blocks::new(state.substrate(), file, length, digester);
         let (done_before, read_before) = (progress.done_bytes, progress.read_bytes);
         let mut told = 0;
-        let logged = state.write_log(LogKind::Log, number, &mut || {
-            let written = blocks.next();
+        let logged = state.write_log(LogKind::Log, number, LogOrder::default(), &mut || {
+            let written = blocks.next().map(Note::Written);
             if blocks.read_bytes >= told + PROGRESS_BYTES {
                 told = blocks.read_bytes;
                 progress.read_bytes = read_before + told;
@@ -296,7 +301,7 @@ fn read_into_log<S: Substrate>(
             }
             logged => logged?,
         };
-        Ok(Read { logged, bytes: blocks.read_bytes, failed: blocks.failed })
+        Ok(Read { logged: logged.blocks, bytes: blocks.read_bytes, failed: blocks.failed })
     })
 }
 

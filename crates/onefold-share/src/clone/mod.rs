@@ -23,10 +23,11 @@ use onefold_block::substrate::{Access, FileStat, ShareError};
 use onefold_block::{Clock, Random, Substrate};
 
 use crate::format::FileNo;
-use crate::format::log::LogKind;
+use crate::format::log::{LogKind, Note};
 use crate::format::mark::{Mark, Stamp};
 use crate::state::files::Files;
 use crate::state::locks::Subject;
+use crate::state::logs::LogOrder;
 use crate::state::{State, StateError};
 use crate::status::Standing;
 
@@ -283,7 +284,8 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
             if (stat.modified, stat.length) != (made.modified, made.length) {
                 return Ok(Known::LeftToScan(Unknown::CloneInUse));
             }
-            let blocks = state.write_log(LogKind::Log, clone.number, &mut || digests.next())?;
+            let notes = &mut || Ok(digests.next()?.map(Note::Written));
+            let blocks = state.write_log(LogKind::Log, clone.number, LogOrder::default(), notes)?.blocks;
             files.note(state, clone.number, target, Some(Stamp::of(&stat)))?;
             Ok(Known::Blocks(blocks))
         };

@@ -6,11 +6,17 @@
 //! | bytes   | field   | notes                                        |
 //! |---------|---------|----------------------------------------------|
 //! | 0..5    | block   | first block of the run, little-endian        |
-//! | 5..7    | count   | blocks, at least 1                           |
-//! | 7..     | digests | one of 12 bytes for each block; zeros where the block is zero |
+//! | 5..7    | count   | blocks, at least 1; the top bit is set where no digests follow: the blocks were changed, and what they hold is not known |
+//! | 7..10   | more    | only where no digests follow: bits 15 to 38 of the count, so that one run tells of all blocks that a file can have |
+//! | 7..     | digests | otherwise: one of 12 bytes for each block; zeros where the block is zero |
 //!
 //! The last frame holds the number of blocks in all, 8 bytes. So a log of 1 MiB tells of about 340 MiB that were written in
 //! sequence, and of 215 MiB that were written block by block (DeDe, section 3.1: 150 MB).
+//!
+//! | version | |
+//! |---------|-|
+//! | 2       | runs without digests |
+//! | 1       | all runs have digests; reads as version 2, for no run of it was so long that the top bit is set |
 
 use std::io;
 
@@ -20,6 +26,15 @@ use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordRe
 use super::{Digest, FileBlock, FileNo, FormatError};
 
 const RUN_HEADER_BYTES: usize = 7;
+/// In the count of a run: no digests follow.
+const CHANGED: u16 = 1 << 15;
+/// Most blocks of a run with digests, and of one without.
+const RUN_BLOCKS_MAX: u16 = CHANGED - 1;
+const CHANGED_BLOCKS_MAX: u64 = (1 << 39) - 1;
+/// Bits of a count that are before those that only a run without digests has.
+const COUNT_BITS: u32 = 15;
+const MORE_BYTES: usize = 3;
+const _: () = assert!(PAYLOAD_BYTES_MAX / Digest::BYTES < CHANGED as usize, "no run of version 1 has the top bit");
 
 /// One written block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +63,26 @@ impl LogKind {
     }
 }
 
+/// What a log tells of one block, or of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A block was written, and what with is known.
+    Written(Written),
+    /// Blocks were changed, and what they hold is not known: whatever was known of them is so no more.
+    Changed {
+        /// The first of them.
+        first: FileBlock,
+        /// How many, at least one.
+        count: u64,
+    },
+}
+
+impl From<Written> for Note {
+    fn from(written: Written) -> Note {
+        Note::Written(written)
+    }
+}
+
 /// No content has this digest but one in 2^96: it stands for a zero block, which has none.
 const ZERO: Digest = Digest([0; Digest::BYTES]);
 
@@ -57,7 +92,8 @@ pub struct LogWriter<'a, S: Substrate> {
     payload: Vec<u8>,
     /// Where the run that may go on has its header, its first block and its length so far.
     run: Option<(usize, u64, u16)>,
-    last: Option<FileBlock>,
+    /// The block behind the last one.
+    next: u64,
     blocks: u64,
 }
 
@@ -67,30 +103,38 @@ impl<'a, S: Substrate> LogWriter<'a, S> {
     pub fn new(substrate: &'a S, log: S::File, kind: LogKind, identity: [u8; 16], file: FileNo) -> LogWriter<'a, S> {
         let header = RecordHeader { kind: kind.record(), identity, subject: u64::from(file.0) };
         let record = RecordWriter::new(substrate, log, &header);
-        LogWriter { record, payload: Vec::with_capacity(PAYLOAD_BYTES_MAX), run: None, last: None, blocks: 0 }
+        LogWriter { record, payload: Vec::with_capacity(PAYLOAD_BYTES_MAX), run: None, next: 0, blocks: 0 }
     }
 
-    /// Adds a block.
+    /// Adds a note.
     ///
     /// # Errors
     /// No space; those of the device.
     ///
     /// # Panics
-    /// When the block does not come after the one before.
-    pub fn push(&mut self, written: Written) -> io::Result<()> {
-        assert!(self.last.is_none_or(|last| last < written.block), "{:?} after {:?}", written.block, self.last);
-        assert!(written.block.0 < FileBlock::LIMIT, "{:?}", written.block);
-        self.last = Some(written.block);
-        self.blocks += 1;
-        if self.payload.len() + RUN_HEADER_BYTES + Digest::BYTES > PAYLOAD_BYTES_MAX {
-            self.flush()?;
+    /// When it is of no block, or of one that does not come after those before, or of one that no file has.
+    pub fn push(&mut self, note: Note) -> io::Result<()> {
+        let (first, count) = match note {
+            Note::Written(written) => (written.block.0, 1),
+            Note::Changed { first, count } => (first.0, count),
+        };
+        assert!(count > 0 && first >= self.next, "{note:?} after block {}", self.next);
+        assert!(count <= FileBlock::LIMIT && first <= FileBlock::LIMIT - count, "{note:?}");
+        self.next = first + count;
+        self.blocks += count;
+        match note {
+            Note::Written(written) => self.push_written(written),
+            Note::Changed { .. } => self.push_changed(first, count),
         }
+    }
+
+    fn push_written(&mut self, written: Written) -> io::Result<()> {
+        self.make_room(RUN_HEADER_BYTES + Digest::BYTES)?;
         let goes_on =
-            self.run.filter(|&(_, first, count)| first + u64::from(count) == written.block.0 && count < u16::MAX);
+            self.run.filter(|&(_, first, count)| first + u64::from(count) == written.block.0 && count < RUN_BLOCKS_MAX);
         let (at, first, count) = goes_on.unwrap_or((self.payload.len(), written.block.0, 0));
         if count == 0 {
-            self.payload.extend_from_slice(&first.to_le_bytes()[..5]);
-            self.payload.extend_from_slice(&[0, 0]);
+            self.push_header(first, 0);
         }
         self.payload[at + 5..at + 7].copy_from_slice(&(count + 1).to_le_bytes());
         self.payload.extend_from_slice(&written.digest.unwrap_or(ZERO).0);
@@ -98,14 +142,36 @@ impl<'a, S: Substrate> LogWriter<'a, S> {
         Ok(())
     }
 
-    /// Ends the log and makes it durable. Returns how many blocks it tells of.
+    fn push_changed(&mut self, mut first: u64, mut count: u64) -> io::Result<()> {
+        while count > 0 {
+            self.make_room(RUN_HEADER_BYTES + MORE_BYTES)?;
+            let part = count.min(CHANGED_BLOCKS_MAX);
+            let low = u16::try_from(part & u64::from(RUN_BLOCKS_MAX)).expect("masked to 15 bits");
+            self.push_header(first, low | CHANGED);
+            self.payload.extend_from_slice(&(part >> COUNT_BITS).to_le_bytes()[..MORE_BYTES]);
+            (first, count) = (first + part, count - part);
+        }
+        self.run = None;
+        Ok(())
+    }
+
+    fn push_header(&mut self, first: u64, count: u16) {
+        self.payload.extend_from_slice(&first.to_le_bytes()[..5]);
+        self.payload.extend_from_slice(&count.to_le_bytes());
+    }
+
+    fn make_room(&mut self, bytes: usize) -> io::Result<()> {
+        if self.payload.len() + bytes > PAYLOAD_BYTES_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Ends the log and makes it durable. Returns how many blocks it tells of, and its length in bytes.
     ///
     /// # Errors
     /// As [`LogWriter::push`].
-    pub fn finish(mut self) -> io::Result<u64> {
+    pub fn finish(mut self) -> io::Result<(u64, u64)> {
         self.flush()?;
-        self.record.finish(&self.blocks.to_le_bytes())?;
-        Ok(self.blocks)
+        let (_, bytes) = self.record.finish(&self.blocks.to_le_bytes())?;
+        Ok((self.blocks, bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -118,7 +184,7 @@ impl<'a, S: Substrate> LogWriter<'a, S> {
     }
 }
 
-/// Reads a log to its end and hands each block on, in order. Returns the file that it is of.
+/// Reads a log to its end and hands each note on, in order of the blocks. Returns the file that it is of.
 ///
 /// # Errors
 /// As [`FormatError`] says; what was handed on before was in the log. The error of `each` is `E`.
@@ -127,7 +193,7 @@ pub fn read_log<S: Substrate, E: From<FormatError>>(
     log: S::File,
     kind: LogKind,
     identity: &[u8; 16],
-    mut each: impl FnMut(FileNo, Written) -> Result<(), E>,
+    mut each: impl FnMut(FileNo, Note) -> Result<(), E>,
 ) -> Result<FileNo, E> {
     let mut record = RecordReader::open(substrate, log, kind.record(), Some(identity))?;
     let file = u32::try_from(record.subject()).map_err(|_| FormatError::Damaged("there is no such file number"))?;
@@ -142,11 +208,16 @@ pub fn read_log<S: Substrate, E: From<FormatError>>(
         while !payload.is_empty() {
             let run = decode_run(payload, next)?;
             payload = run.rest;
-            next = run.first + run.digests.len() as u64;
-            blocks += run.digests.len() as u64;
-            for (block, bytes) in (run.first..).zip(run.digests) {
-                let digest = Some(Digest(*bytes)).filter(|digest| *digest != ZERO);
-                each(FileNo(file), Written { block: FileBlock(block), digest })?;
+            next = run.first + run.count;
+            blocks += run.count;
+            match run.digests {
+                None => each(FileNo(file), Note::Changed { first: FileBlock(run.first), count: run.count })?,
+                Some(digests) => {
+                    for (block, bytes) in (run.first..).zip(digests) {
+                        let digest = Some(Digest(*bytes)).filter(|digest| *digest != ZERO);
+                        each(FileNo(file), Written { block: FileBlock(block), digest }.into())?;
+                    }
+                }
             }
         }
     }
@@ -155,7 +226,9 @@ pub fn read_log<S: Substrate, E: From<FormatError>>(
 
 struct Run<'a> {
     first: u64,
-    digests: &'a [[u8; Digest::BYTES]],
+    count: u64,
+    /// None where what was written is not known.
+    digests: Option<&'a [[u8; Digest::BYTES]]>,
     rest: &'a [u8],
 }
 
@@ -164,11 +237,109 @@ fn decode_run(bytes: &[u8], next: u64) -> Result<Run<'_>, FormatError> {
     let (header, rest) = bytes.split_first_chunk::<RUN_HEADER_BYTES>().ok_or(CUT)?;
     let [a, b, c, d, e, low, high] = *header;
     let first = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
-    let count = u16::from_le_bytes([low, high]);
-    let (digests, rest) = rest.split_at_checked(usize::from(count) * Digest::BYTES).ok_or(CUT)?;
-    let digests = digests.as_chunks().0;
-    if count == 0 || first < next || first + u64::from(count) > FileBlock::LIMIT {
+    let told = u16::from_le_bytes([low, high]);
+    let is_changed = told & CHANGED != 0;
+    let (more, rest) = if is_changed { rest.split_at_checked(MORE_BYTES).ok_or(CUT)? } else { (&[][..], rest) };
+    let more = more.iter().rev().fold(0, |more, byte| more << 8 | u64::from(*byte));
+    let count = more << COUNT_BITS | u64::from(told & !CHANGED);
+    if count == 0 || first < next || first + count > FileBlock::LIMIT {
         return Err(FormatError::Damaged("a run of blocks is out of order"));
     }
-    Ok(Run { first, digests, rest })
+    if is_changed {
+        return Ok(Run { first, count, digests: None, rest });
+    }
+    let (digests, rest) = rest.split_at_checked(usize::from(told) * Digest::BYTES).ok_or(CUT)?;
+    Ok(Run { first, count, digests: Some(digests.as_chunks().0), rest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_block::random::SeededRandom;
+    use onefold_block::substrate::Access;
+    use std::path::Path;
+
+    const UUID: [u8; 16] = [7; 16];
+
+    #[test]
+    fn runs_have_the_bytes_that_the_table_says() {
+        let run = [9, 8, 7, 6, 5, 2, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 44];
+        let decoded = decode_run(&run, 0).unwrap();
+        assert_eq!((decoded.first, decoded.count, decoded.rest), (0x05_0607_0809, 2, &[44][..]));
+        assert_eq!(decoded.digests, Some(&[[1; 12], [0; 12]][..]));
+        let run = [9, 8, 7, 6, 5, 0x34, 0x92, 0x02, 0x01, 0x03, 44];
+        let decoded = decode_run(&run, 0x05_0607_0809).unwrap();
+        assert_eq!((decoded.first, decoded.count), (0x05_0607_0809, 0x03_0102 << 15 | 0x1234));
+        assert_eq!(decoded.rest, [44]);
+        assert_eq!(decoded.digests, None);
+    }
+
+    #[test]
+    fn runs_that_cannot_be_are_refused() {
+        let refused = |bytes: &[u8], next| decode_run(bytes, next).is_err();
+        assert!(refused(&[1, 0, 0, 0, 0, 1, 0x80, 0, 0, 0], 2), "out of order");
+        assert!(refused(&[1, 0, 0, 0, 0, 0, 0x80, 0, 0, 0], 0) && refused(&[1, 0, 0, 0, 0, 0, 0], 0), "no blocks");
+        assert!(refused(&[0xff, 0xff, 0xff, 0xff, 0x7f, 2, 0x80, 0, 0, 0], 0), "behind all blocks");
+        assert!(refused(&[2, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff], 0), "behind all blocks");
+        assert!(refused(&[1, 0, 0, 0, 0, 1, 0x80, 0, 0], 0), "cut");
+        assert!(refused(&[1, 0, 0, 0, 0, 1, 0, 1, 1], 0) && refused(&[1, 0, 0], 0), "cut");
+    }
+
+    /// Writes a log of these notes and reads it again.
+    fn there_and_back(notes: &[Note]) -> Vec<Note> {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions::default());
+        let substrate = file_system.observe().substrate;
+        let path = Path::new("log");
+        let mut writer = LogWriter::new(&substrate, substrate.create(path).unwrap(), LogKind::Log, UUID, FileNo(5));
+        notes.iter().for_each(|note| writer.push(*note).unwrap());
+        writer.finish().unwrap();
+        let mut read = Vec::new();
+        let log = substrate.open(path, Access::Read).unwrap();
+        let each = |file, note| -> Result<(), FormatError> {
+            assert_eq!(file, FileNo(5));
+            read.push(note);
+            Ok(())
+        };
+        assert_eq!(read_log(&substrate, log, LogKind::Log, &UUID, each).unwrap(), FileNo(5));
+        read
+    }
+
+    /// Splits notes into blocks: long runs come back in parts.
+    fn by_block(notes: &[Note]) -> Vec<(u64, Option<Option<Digest>>)> {
+        let each = |note: &Note| match *note {
+            Note::Written(written) => vec![(written.block.0, Some(written.digest))],
+            Note::Changed { first, count } => (first.0..first.0 + count).map(|block| (block, None)).collect(),
+        };
+        notes.iter().flat_map(each).collect()
+    }
+
+    #[test]
+    fn notes_survive_their_encoding() {
+        let random = SeededRandom::new(4);
+        for _ in 0..20 {
+            let (mut next, mut notes) = (random.below(3), Vec::new());
+            for _ in 0..random.below(9000) {
+                next += if random.below(5) == 0 { random.below(1 << 20) } else { random.below(4) / 3 };
+                let byte = u8::try_from(1 + random.below(200)).unwrap();
+                let digest = Some(Digest([byte; 12])).filter(|_| random.below(4) > 0);
+                let (note, count) = match random.below(20) {
+                    0 => {
+                        let count = 1 + random.below(3);
+                        (Note::Changed { first: FileBlock(next), count }, count)
+                    }
+                    _ => (Written { block: FileBlock(next), digest }.into(), 1),
+                };
+                notes.push(note);
+                next += count;
+            }
+            assert_eq!(by_block(&there_and_back(&notes)), by_block(&notes));
+        }
+        for (first, count) in [(1, 1 << 15), (3, 100_000), (0, FileBlock::LIMIT - 1), (FileBlock::LIMIT - 1, 1)] {
+            let long = [Note::Changed { first: FileBlock(first), count }];
+            assert_eq!(there_and_back(&long), long);
+        }
+        let all = [Note::Changed { first: FileBlock(0), count: FileBlock::LIMIT }];
+        assert_eq!(there_and_back(&all).len(), 2, "all blocks that there can be are two runs");
+    }
 }

@@ -38,6 +38,8 @@ const MAGIC: [u8; 8] = *b"onefold\x1a";
 const LAST: u32 = 1 << 31;
 /// Read or written at once.
 const BUFFER_BYTES: usize = 1 << 20;
+/// Read first: marks are no longer, and a megabyte of zeros for each of them would cost more than they do.
+const FIRST_BYTES: usize = 8 << 10;
 const _: () = assert!(BUFFER_BYTES >= FRAME_HEADER_BYTES + PAYLOAD_BYTES_MAX, "a frame fits the buffer");
 
 /// What a file of the state folder is.
@@ -68,7 +70,10 @@ impl RecordKind {
 
     /// The newest version of its format.
     const fn version(self) -> u16 {
-        1
+        match self {
+            RecordKind::Identity | RecordKind::Mark | RecordKind::Shard => 1,
+            RecordKind::Log | RecordKind::Request => 2,
+        }
     }
 }
 
@@ -275,7 +280,8 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
             self.buffer.drain(..self.taken);
             self.taken = 0;
             let kept = self.buffer.len();
-            self.buffer.resize(BUFFER_BYTES, 0);
+            let ahead = if self.offset == 0 { FIRST_BYTES } else { BUFFER_BYTES };
+            self.buffer.resize(ahead.max(count), 0);
             let read = self.substrate.read_at(&self.file, self.offset, &mut self.buffer[kept..]);
             let read = read.inspect_err(|_| self.buffer.truncate(kept))?;
             self.buffer.truncate(kept + read);

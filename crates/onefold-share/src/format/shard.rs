@@ -16,6 +16,9 @@ use super::{Digest, FormatError};
 /// In the subject: the shard is split.
 const SPLIT: u64 = 1 << 63;
 
+/// The highest number of a generation.
+pub const GENERATION_MAX: u64 = SPLIT - 1;
+
 /// How many entries of each kind there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryCounts {

@@ -118,7 +118,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     fn image(&mut self, number: FileNo) -> Result<&mut Image<S>, StateError> {
         if !self.known.contains_key(&number) {
             let mut blocks = self.look(number);
-            if blocks.is_none() && self.files.reload(self.state, number)? {
+            if blocks.is_none() && self.files.reload(self.state, number)?.is_some() {
                 // Another host may have found it under another name since the marks were read.
                 blocks = self.look(number);
             }

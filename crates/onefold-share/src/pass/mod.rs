@@ -38,7 +38,7 @@ use self::publish::{Known, KnownShards, News};
 use self::rows::{Seen, Source, Target};
 use self::slots::SlotSet;
 use self::written::WrittenRanges;
-use crate::format::log::LogKind;
+use crate::format::log::{LogKind, Note};
 use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
 use crate::format::{FileNo, FormatError};
@@ -391,17 +391,22 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         written: &mut WrittenRanges,
     ) -> Result<Vec<LogName>, PassError> {
         let mut done = Vec::new();
+        // Of two logs that tell of one block the newer one is right. Requests say what was known before any of them.
+        let (requests, logs): (Vec<LogName>, Vec<LogName>) =
+            self.state.logs()?.into_iter().partition(|log| log.kind == LogKind::Request);
         let mut present = BTreeMap::new();
-        for log in self.state.logs()? {
-            // Whoever wrote it may not have published yet what it tells of; then it would be taken for known.
-            let is_present = match present.get(&log.host) {
-                Some(is_present) => *is_present,
-                None => self.state.is_present(log.host)?,
-            };
-            present.insert(log.host, is_present);
-            if is_present && log.host != self.state.host() {
-                self.passed.logs_elsewhere += 1;
-                continue;
+        for log in logs.into_iter().rev().chain(requests) {
+            if log.kind == LogKind::Request && log.host != self.state.host() {
+                // Whoever wrote it may not have published yet what it tells of; then it would be taken for known.
+                let is_present = match present.get(&log.host) {
+                    Some(is_present) => *is_present,
+                    None => self.state.is_present(log.host)?,
+                };
+                present.insert(log.host, is_present);
+                if is_present {
+                    self.passed.logs_elsewhere += 1;
+                    continue;
+                }
             }
             if !self.images.own(log.file)? {
                 self.passed.logs_elsewhere += 1;
@@ -413,10 +418,13 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                 continue;
             }
             let file = self.images.first_number(log.file);
-            let read = self.state.read_log(&log, |block| -> io::Result<()> {
-                if log.kind == LogKind::Log {
-                    written.insert(file, block.block);
-                }
+            let read = self.state.read_log(&log, |note| -> io::Result<()> {
+                let told = match (log.kind, note) {
+                    (LogKind::Log, note) => written.news(file, note),
+                    (LogKind::Request, Note::Written(told)) if !written.contains(file, told.block) => Some(told),
+                    (LogKind::Request, _) => None,
+                };
+                let Some(block) = told else { return Ok(()) };
                 match block.digest {
                     Some(digest) => seen.push(Seen { digest, file, block: block.block }.row()),
                     None => targets.push(Target { file, block: block.block, source: Source::Zeros }.row()),
@@ -431,9 +439,9 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                     self.state.refuse_log(&log, why)?;
                 }
             }
+            written.seal();
             self.passed.logs += 1;
         }
-        written.seal();
         Ok(done)
     }
 }

@@ -7,8 +7,9 @@ use onefold_sort::Merge;
 
 use super::PassError;
 use super::rows::Candidate;
-use crate::format::log::{LogKind, Written};
+use crate::format::log::{LogKind, Note, Written};
 use crate::state::State;
+use crate::state::logs::LogOrder;
 
 /// Writes merge requests for all places of a list, which is in their order.
 pub(super) fn write<S: Substrate>(state: &State<'_, S>, places: Merge) -> Result<(), PassError> {
@@ -23,7 +24,7 @@ pub(super) fn write<S: Substrate>(state: &State<'_, S>, places: Merge) -> Result
             }
         };
         let mut last = None;
-        state.write_log(LogKind::Request, file, &mut || -> io::Result<Option<Written>> {
+        let mut notes = || -> io::Result<Option<Note>> {
             loop {
                 let Some(next) = places.next_if(|next| next.as_ref().map_or(true, |next| next.file == file)) else {
                     return Ok(None);
@@ -31,9 +32,10 @@ pub(super) fn write<S: Substrate>(state: &State<'_, S>, places: Merge) -> Result
                 let Candidate { block, digest, .. } = next?;
                 // Whoever is said to hold two things is looked at for one of them.
                 if last.replace(block) != Some(block) {
-                    return Ok(Some(Written { block, digest: Some(digest) }));
+                    return Ok(Some(Note::Written(Written { block, digest: Some(digest) })));
                 }
             }
-        })?;
+        };
+        state.write_log(LogKind::Request, file, LogOrder::default(), &mut notes)?;
     }
 }

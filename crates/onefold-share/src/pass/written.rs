@@ -2,29 +2,48 @@
 
 use std::collections::BTreeMap;
 
+use crate::format::log::{Note, Written};
 use crate::format::{FileBlock, FileNo};
 
-/// Ranges of blocks, by file.
+/// Ranges of blocks, by file: first block and the one behind the last.
 #[derive(Debug, Default)]
 pub(super) struct WrittenRanges {
-    /// First block and the one behind the last, apart and in order once `seal` was called.
-    files: BTreeMap<FileNo, Vec<(u64, u64)>>,
+    /// What sealed logs tell of, apart and in order.
+    sealed: BTreeMap<FileNo, Vec<(u64, u64)>>,
+    /// What the log tells of that is being read.
+    open: BTreeMap<FileNo, Vec<(u64, u64)>>,
 }
 
 impl WrittenRanges {
-    /// Adds a block. Costs memory only where it does not go on where the last one of the file ended.
-    pub(super) fn insert(&mut self, file: FileNo, block: FileBlock) {
-        let ranges = self.files.entry(file).or_default();
-        match ranges.last_mut() {
-            Some((_, end)) if *end == block.0 => *end += 1,
-            _ => ranges.push((block.0, block.0 + 1)),
+    /// Takes in what a log says, and returns what was written if no sealed log told of that block: those are newer.
+    pub(super) fn news(&mut self, file: FileNo, note: Note) -> Option<Written> {
+        match note {
+            Note::Changed { first, count } => {
+                self.insert(file, first, count);
+                None
+            }
+            Note::Written(written) => {
+                self.insert(file, written.block, 1);
+                (!self.contains(file, written.block)).then_some(written)
+            }
         }
     }
 
-    /// Brings the ranges into the order that look-ups need: a file may have several logs.
+    /// Costs memory only where a run does not go on where the last one of the file ended.
+    fn insert(&mut self, file: FileNo, first: FileBlock, count: u64) {
+        let ranges = self.open.entry(file).or_default();
+        match ranges.last_mut() {
+            Some((_, end)) if *end == first.0 => *end += count,
+            _ => ranges.push((first.0, first.0 + count)),
+        }
+    }
+
+    /// Seals the log that was read: what is taken in from now on is of an older one.
     pub(super) fn seal(&mut self) {
-        for ranges in self.files.values_mut() {
-            ranges.sort_unstable();
+        for (file, open) in std::mem::take(&mut self.open) {
+            let ranges = self.sealed.entry(file).or_default();
+            ranges.extend(open);
+            ranges.sort();
             let mut merged: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
             for &(first, end) in ranges.iter() {
                 match merged.last_mut() {
@@ -36,9 +55,9 @@ impl WrittenRanges {
         }
     }
 
-    /// Tells whether a block was written.
+    /// Tells whether a sealed log tells of a block.
     pub(super) fn contains(&self, file: FileNo, block: FileBlock) -> bool {
-        self.files.get(&file).is_some_and(|ranges| {
+        self.sealed.get(&file).is_some_and(|ranges| {
             let next = ranges.partition_point(|(_, end)| *end <= block.0);
             ranges.get(next).is_some_and(|(first, _)| *first <= block.0)
         })
@@ -48,21 +67,33 @@ impl WrittenRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::Digest;
     use onefold_block::random::SeededRandom;
     use std::collections::BTreeSet;
 
     #[test]
-    fn ranges_hold_what_a_set_holds() {
+    fn the_newest_log_is_believed_and_all_are_counted() {
         let random = SeededRandom::new(3);
         let (mut ranges, mut set) = (WrittenRanges::default(), BTreeSet::new());
         for _ in 0..200 {
-            let (file, first) = (FileNo(u32::try_from(random.below(3)).unwrap()), random.below(500));
-            for block in first..first + random.below(20) {
-                ranges.insert(file, FileBlock(block));
-                set.insert((file, block));
+            let file = FileNo(u32::try_from(random.below(3)).unwrap());
+            let (mut next, mut told) = (random.below(500), Vec::new());
+            for _ in 0..random.below(9) {
+                let count = 1 + random.below(4);
+                if random.below(3) == 0 {
+                    assert_eq!(ranges.news(file, Note::Changed { first: FileBlock(next), count }), None);
+                    told.extend((next..next + count).map(|block| (file, block)));
+                } else {
+                    let written = Written { block: FileBlock(next), digest: Some(Digest([7; 12])) };
+                    let is_news = ranges.news(file, written.into()) == Some(written);
+                    assert_eq!(is_news, !set.contains(&(file, next)), "{file:?} {next}");
+                    told.push((file, next));
+                }
+                next += count + random.below(2);
             }
+            ranges.seal();
+            set.extend(told);
         }
-        ranges.seal();
         for file in (0..4).map(FileNo) {
             for block in 0..600 {
                 assert_eq!(ranges.contains(file, FileBlock(block)), set.contains(&(file, block)), "{file:?} {block}");

@@ -60,10 +60,23 @@ pub struct SeenWrite {
     pub handle: FileHandle,
     /// Its path at that time.
     pub path: PathBuf,
+    /// What was done.
+    pub kind: SeenKind,
     /// Where it was written to, in bytes.
     pub offset: u64,
-    /// How much was written.
+    /// How much was written, or how long the file is now.
     pub length: u64,
+}
+
+/// What a door sees done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeenKind {
+    /// Something was written.
+    Written,
+    /// A range was punched out or set aside.
+    Zeroed,
+    /// It was given another length.
+    Truncated,
 }
 
 impl SeenWrite {

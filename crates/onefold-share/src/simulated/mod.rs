@@ -75,7 +75,7 @@ mod tests;
 
 pub use clock::SimulatedClock;
 pub use file_system::SimulatedFileSystem;
-pub use host::{Host, HostNo, SeenWrite};
+pub use host::{Host, HostNo, SeenKind, SeenWrite};
 pub use mount::{SimulatedFile, SimulatedSubstrate};
 pub use options::{Faults, Habits, Mistake, SimulationOptions};
 pub use outcome::{Census, Counters, Failure, Outcome};

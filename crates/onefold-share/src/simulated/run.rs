@@ -30,7 +30,7 @@ pub fn simulate(options: &SimulationOptions, work: impl Fn(&Host<'_>) + 'static)
 }
 
 /// Returns the seeds that a test runs: so many from `first` on, or the one that `ONEFOLD_SEED` names;
-/// `ONEFOLD_SIMULATIONS` sets how many.
+/// `ONEFOLD_SIMULATIONS` sets how many, and `ONEFOLD_FIRST_SEED` is added to the first, for seeds that are new.
 ///
 /// # Panics
 /// When one of them is not a number.
@@ -42,6 +42,9 @@ pub fn seeds(first: u64, count: u64) -> impl Iterator<Item = u64> {
     };
     match number("ONEFOLD_SEED") {
         Some(seed) => seed..seed.saturating_add(1),
-        None => first..first.saturating_add(number("ONEFOLD_SIMULATIONS").unwrap_or(count)),
+        None => {
+            let first = first.saturating_add(number("ONEFOLD_FIRST_SEED").unwrap_or(0));
+            first..first.saturating_add(number("ONEFOLD_SIMULATIONS").unwrap_or(count))
+        }
     }
 }

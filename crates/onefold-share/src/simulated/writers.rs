@@ -11,7 +11,7 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use super::content::{Content, Palette};
 use super::dice::Dice;
 use super::files::FileNo;
-use super::host::{HostNo, SeenWrite};
+use super::host::{HostNo, SeenKind, SeenWrite};
 use super::names::{FolderNo, Name};
 use super::sharing::Ranges;
 use super::world::{Actor, World};
@@ -158,14 +158,21 @@ impl Writers {
             }
             length += BLOCK_BYTES_U64;
         }
-        Self::show(world, writer, image, first * BLOCK_BYTES_U64, length);
+        Self::show(world, writer, image, SeenKind::Written, first * BLOCK_BYTES_U64, length);
     }
 
-    /// Lets a monitor on the host see a write.
-    fn show(world: &mut World, writer: Actor, image: &Image, offset: u64, length: u64) {
-        if world.options.tells_writes {
+    /// Lets a monitor on the host see a change.
+    fn show(world: &mut World, writer: Actor, image: &Image, kind: SeenKind, offset: u64, length: u64) {
+        if !world.options.tells_writes {
+            return;
+        }
+        let file_length = world.files.get(image.no).length;
+        // A write that found no room, or is of blocks that reach behind the end, has not made the file so long.
+        let is_beyond = kind == SeenKind::Written && offset + length > file_length;
+        let end = is_beyond.then_some((SeenKind::Truncated, 0, file_length));
+        for (kind, offset, length) in std::iter::once((kind, offset, length)).chain(end) {
             let path = world.names.path_of(image.no).into();
-            let seen = SeenWrite { handle: world.handle(image.no), path, offset, length };
+            let seen = SeenWrite { handle: world.handle(image.no), path, kind, offset, length };
             let writes = &mut world.machine_mut(writer.host()).seen_writes;
             if writes.len() == SeenWrite::KEPT_MAX {
                 writes.pop_front();
@@ -188,7 +195,8 @@ impl Writers {
 
     /// Sets room aside where there are holes, as `fallocate` does.
     fn set_aside(&mut self, world: &mut World, writer: Actor, image: &Image) {
-        for index in self.draw_run(world, COPY_BLOCKS_MAX) {
+        let run = self.draw_run(world, COPY_BLOCKS_MAX);
+        for index in run.clone() {
             let content = world.content_at(image.no, index).unwrap_or(&world.unwritten).clone();
             if Rc::ptr_eq(&content, &world.unwritten)
                 && world.write_block(writer, image.no, index, Some(content)).is_err()
@@ -196,15 +204,18 @@ impl Writers {
                 break;
             }
         }
+        // What was not a hole before is read again for nothing.
+        let (offset, length) = (run.start * BLOCK_BYTES_U64, (run.end - run.start) * BLOCK_BYTES_U64);
+        Self::show(world, writer, image, SeenKind::Written, offset, length);
     }
 
     fn write_part(&mut self, world: &mut World, writer: Actor, image: &Image) {
         let offset = self.dice.below((u64::from(world.options.image_blocks_max) - 1) * BLOCK_BYTES_U64 + 1);
         let length = 1 + self.dice.index(BLOCK_BYTES);
         let content = self.draw_content();
-        if world.write(writer, image.no, offset, &content[..length]).is_ok() {
-            Self::show(world, writer, image, offset, length as u64);
-        }
+        // Where there was no room, some of it may have been written.
+        let _ = world.write(writer, image.no, offset, &content[..length]);
+        Self::show(world, writer, image, SeenKind::Written, offset, length as u64);
     }
 
     /// Copies what another image has, at the same place or another: runs of duplicates come so.
@@ -226,7 +237,9 @@ impl Writers {
             length -= length % BLOCK_BYTES_U64;
         }
         // Without room for the last block as cut, nothing is changed.
-        let _ = world.set_length(writer, image.no, length);
+        if world.set_length(writer, image.no, length).is_ok() {
+            Self::show(world, writer, image, SeenKind::Truncated, 0, length);
+        }
     }
 
     fn punch(&mut self, world: &mut World, writer: Actor, image: &Image) {
@@ -234,7 +247,9 @@ impl Writers {
         let offset =
             run.start * BLOCK_BYTES_U64 + if self.dice.one_in(2) { 0 } else { self.dice.below(BLOCK_BYTES_U64) };
         // Without room for its ends, what was punched stays so.
-        let _ = world.punch(writer, image.no, offset, (run.end - run.start) * BLOCK_BYTES_U64);
+        let length = (run.end - run.start) * BLOCK_BYTES_U64;
+        let _ = world.punch(writer, image.no, offset, length);
+        Self::show(world, writer, image, SeenKind::Zeroed, offset, length);
     }
 
     /// Draws a name that an image may have.

@@ -13,6 +13,7 @@ use onefold_block::substrate::Access;
 use super::logs::LogError;
 use super::{FOLDER, State, StateError};
 use crate::format::entry::{Entry, Place};
+use crate::format::log::{LogKind, Note};
 use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
 use crate::format::{Digest, FileBlock, FileNo, FormatError};
@@ -45,12 +46,12 @@ pub struct Waiting {
     pub bytes: u64,
 }
 
-/// Whether all logs could be read.
+/// Whether logs could be read, and say of all blocks what they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// All that there is was told.
     Whole,
-    /// A log is damaged, or was written by a later version.
+    /// A log is damaged, was written by a later version, or says only that blocks were changed.
     InPart,
 }
 
@@ -161,8 +162,15 @@ impl<S: Substrate> State<'_, S> {
         mut each: impl FnMut(FileBlock, Option<Digest>) -> Result<(), E>,
     ) -> Result<Told, E> {
         let mut told = Told::Whole;
-        for log in self.logs()?.into_iter().filter(|log| log.file == file) {
-            match self.read_log(&log, |written| each(written.block, written.digest)) {
+        for log in self.logs()?.into_iter().filter(|log| log.file == file && log.kind == LogKind::Log) {
+            let read = self.read_log(&log, |note| match note {
+                Note::Written(written) => each(written.block, written.digest),
+                Note::Changed { .. } => {
+                    told = Told::InPart;
+                    Ok(())
+                }
+            });
+            match read {
                 Ok(()) => {}
                 Err(LogError::Each(error)) => return Err(error),
                 // Taken in by a pass meanwhile: then the index has it.

@@ -78,7 +78,17 @@ impl Files {
             return Ok(*number);
         }
         let highest = self.by_number.last_key_value().map_or(0, |(number, _)| number.0);
-        for number in (highest..).skip(1).take(TRIES as usize).map(FileNo) {
+        // Somebody may have given the highest number that there is.
+        let numbers = (highest.saturating_add(1)..=u32::MAX).chain(1..highest).map(FileNo);
+        let mut tries = 0;
+        for number in numbers {
+            if self.by_number.contains_key(&number) {
+                continue;
+            }
+            tries += 1;
+            if tries > TRIES {
+                break;
+            }
             let mark = Mark { number, handle: handle.clone(), path: path.to_owned(), scanned: None };
             let name = mark_path::<S>(number);
             let uuid = state.identity().uuid;
@@ -94,25 +104,6 @@ impl Files {
             }
         }
         Err(StateError::Restless)
-    }
-
-    /// Reads what other hosts have noted of a file since. Returns whether there is anything.
-    ///
-    /// # Errors
-    /// Those of the device.
-    pub fn reload<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<bool, StateError> {
-        let path = mark_path::<S>(number);
-        match read(state, &path, &number.to_string()) {
-            Ok(Some(mark)) => {
-                self.insert(mark);
-                Ok(true)
-            }
-            Ok(None) => Ok(false),
-            Err(why) => {
-                state.refuse(path, why)?;
-                Ok(false)
-            }
-        }
     }
 
     /// Forgets a file that is gone and that nothing refers to any more. The highest number is kept without a path, for none
@@ -154,6 +145,24 @@ impl Files {
         state.replace(&scratch, &mark_path::<S>(number))?;
         self.insert(mark);
         Ok(())
+    }
+
+    /// Reads a file's mark again: others may have written it since. What is of no use is as if it were not there.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn reload<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<Option<&Mark>, StateError> {
+        let path = mark_path::<S>(number);
+        match read(state, &path, &number.to_string()) {
+            Ok(Some(mark)) => self.insert(mark),
+            Ok(None) => return Ok(None),
+            Err(FormatError::Io(source)) => return Err(StateError::Io { path, source }),
+            Err(why) => {
+                state.refuse(path, why)?;
+                return Ok(None);
+            }
+        }
+        Ok(self.get(number))
     }
 
     /// Takes note that a file must be read again, whether it changes or not.

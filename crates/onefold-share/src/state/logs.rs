@@ -1,24 +1,31 @@
-//! Write logs and merge requests, as files. Named by the file that they are of, the host that wrote them, and a number of
-//! that host's.
+//! Write logs, as files. Named by the file that they are of, when they were written, the host that wrote them, and a number
+//! of that host's.
+//!
+//! Of two logs that tell of one block, the later one is believed. Later is whichever the file system took for later when it
+//! was written, and of one host's whichever came later. Where clocks mislead, a block is found out of date when it is
+//! compared, and that costs savings.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
 use super::hosts::HostNo;
 use super::{State, StateError};
-use crate::format::log::{LogKind, LogWriter, Written, read_log};
+use crate::format::log::{LogKind, LogWriter, Note, read_log};
 use crate::format::{FileNo, FormatError};
 
-/// A log, or a merge request, that is whole.
+/// A log, or a merge request, that is whole. In order of the files, and of the times of writing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogName {
     /// The file that it is of.
     pub file: FileNo,
     /// Which of the two it is.
     pub kind: LogKind,
+    /// When it was written.
+    order: LogOrder,
     /// Who wrote it.
     pub host: HostNo,
     /// The name of the log's own file.
@@ -27,9 +34,15 @@ pub struct LogName {
 
 impl LogName {
     fn parse(kind: LogKind, name: String) -> Option<LogName> {
-        let (file, rest) = name.split_once('.')?;
-        let host = HostNo::parse(rest.split_once('.')?.0)?;
-        Some(LogName { file: FileNo(file.parse().ok()?), kind, host, name })
+        let mut parts = name.split('.');
+        let file = FileNo(parts.next()?.parse().ok()?);
+        // Logs of earlier versions have no time: they are older than all others.
+        let order = match parts.clone().count() {
+            3 => LogOrder(u64::from_str_radix(parts.next()?, 16).ok()?),
+            _ => LogOrder::default(),
+        };
+        let host = HostNo::parse(parts.next()?)?;
+        Some(LogName { file, kind, order, host, name })
     }
 }
 
@@ -38,6 +51,21 @@ fn folder(kind: LogKind) -> &'static str {
         LogKind::Log => "logs",
         LogKind::Request => "requests",
     }
+}
+
+/// When a log was written, among all logs of its file: the nanoseconds of a time, or one more than those of the log before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogOrder(u64);
+
+/// What was written as a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Logged {
+    /// How many blocks it tells of.
+    pub blocks: u64,
+    /// Its length, in bytes.
+    pub bytes: u64,
+    /// When it was written; as before where nothing was.
+    pub order: LogOrder,
 }
 
 /// Why a log could not be read to its end.
@@ -52,35 +80,43 @@ pub enum LogError<E> {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Writes the log of a file, or a merge request for it. Nothing is written where `blocks` has none. Returns how many it
-    /// had.
+    /// Writes the log of a file, or a merge request for it, later than the one that `after` tells of. Nothing is written
+    /// where there are no notes.
     ///
     /// # Errors
-    /// What `blocks` gives; no space; those of the device.
+    /// What `notes` gives; no space; those of the device.
     pub fn write_log(
         &self,
         kind: LogKind,
         file: FileNo,
-        blocks: &mut dyn FnMut() -> io::Result<Option<Written>>,
-    ) -> Result<u64, StateError> {
-        self.be_present()?;
-        let path = Self::path(folder(kind), format!("{file}.{}.{}", self.host(), self.next_name()));
-        let Some(first) = blocks().map_err(StateError::at(&path))? else { return Ok(0) };
-        let mut count = 0;
+        after: LogOrder,
+        notes: &mut dyn FnMut() -> io::Result<Option<Note>>,
+    ) -> Result<Logged, StateError> {
+        let folder = Self::path(folder(kind), "");
+        let mut logged = Logged { order: after, ..Logged::default() };
+        let Some(first) = notes().map_err(StateError::at(&folder))? else { return Ok(logged) };
         let scratch = self.write_scratch(|log| {
+            let time = self.substrate().stat(&log)?.modified;
+            let seconds = u64::try_from(time.seconds).unwrap_or(0);
+            let time = seconds.saturating_mul(1_000_000_000).saturating_add(u64::from(time.nanoseconds));
+            // A clock that was set back does not make the newer log the older one, of one host.
+            let last = self.last_log.fetch_max(time, Ordering::Relaxed).max(after.0);
+            logged.order = LogOrder(time.max(last.saturating_add(1)));
+            self.last_log.fetch_max(logged.order.0, Ordering::Relaxed);
             let mut writer = LogWriter::new(self.substrate(), log, kind, self.identity().uuid, file);
             writer.push(first)?;
-            while let Some(written) = blocks()? {
-                writer.push(written)?;
+            while let Some(note) = notes()? {
+                writer.push(note)?;
             }
-            count = writer.finish()?;
+            (logged.blocks, logged.bytes) = writer.finish()?;
             Ok(())
         })?;
-        self.publish(&scratch, &path)?;
-        Ok(count)
+        let name = format!("{file}.{:016x}.{}.{}", logged.order.0, self.host(), self.next_name());
+        self.publish(&scratch, &folder.join(name))?;
+        Ok(logged)
     }
 
-    /// Returns the logs and the merge requests that there are, by file.
+    /// Returns the logs and the merge requests that there are, by file; first the logs, the oldest first.
     ///
     /// # Errors
     /// Those of the device.
@@ -93,22 +129,18 @@ impl<S: Substrate> State<'_, S> {
         Ok(logs)
     }
 
-    /// Hands each block of a log on.
+    /// Hands each note of a log on.
     ///
     /// # Errors
-    /// As [`LogError`] says; the blocks before were handed on.
-    pub fn read_log<E>(
-        &self,
-        log: &LogName,
-        mut each: impl FnMut(Written) -> Result<(), E>,
-    ) -> Result<(), LogError<E>> {
+    /// As [`LogError`] says; the notes before were handed on.
+    pub fn read_log<E>(&self, log: &LogName, mut each: impl FnMut(Note) -> Result<(), E>) -> Result<(), LogError<E>> {
         let file = self.substrate().open(&log_path::<S>(log), Access::Read).map_err(FormatError::Io)?;
         let uuid = &self.identity().uuid;
-        read_log(self.substrate(), file, log.kind, uuid, |file, written| {
+        read_log(self.substrate(), file, log.kind, uuid, |file, note| {
             if file != log.file {
                 return Err(FormatError::Damaged("it is the log of another file").into());
             }
-            each(written).map_err(LogError::Each)
+            each(note).map_err(LogError::Each)
         })?;
         Ok(())
     }
@@ -132,4 +164,21 @@ impl<S: Substrate> State<'_, S> {
 
 fn log_path<S: Substrate>(log: &LogName) -> PathBuf {
     State::<S>::path(folder(log.kind), Path::new(&log.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_of_a_file_come_in_the_order_of_their_writing() {
+        let names =
+            ["7.0000000000000002.ffff.0", "7.0000000000000010.00.1", "7.ffff.9", "12.0000000000000001.0.0", "7.0"];
+        let mut logs: Vec<LogName> =
+            names.iter().filter_map(|name| LogName::parse(LogKind::Log, (*name).to_owned())).collect();
+        logs.sort();
+        let sorted: Vec<&str> = logs.iter().map(|log| log.name.as_str()).collect();
+        assert_eq!(sorted, ["7.ffff.9", names[0], names[1], names[3]]);
+        assert_eq!(LogName::parse(LogKind::Log, "x.1.2.3".to_owned()), None);
+    }
 }

@@ -50,8 +50,9 @@ impl<'a, S: Substrate> State<'a, S> {
     pub fn look(substrate: &'a S, notices: &'a dyn Fn(Notice)) -> Result<Option<State<'a, S>>, StateError> {
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let (next_name, useless) = (AtomicU64::new(0), Some(Useless::default()));
-        let presence = Presence::new(None);
-        let mut state = State { substrate, identity, host: HostNo(0), next_name, presence, notices, useless };
+        let (last_log, presence) = (AtomicU64::new(0), Presence::new(None));
+        let host = HostNo(0);
+        let mut state = State { substrate, identity, host, next_name, last_log, presence, notices, useless };
         let Some(identity) = state.read_identity()? else { return Ok(None) };
         state.identity = identity;
         Ok(Some(state))

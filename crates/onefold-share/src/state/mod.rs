@@ -42,6 +42,8 @@ pub struct State<'a, S: Substrate> {
     host: HostNo,
     next_name: AtomicU64,
     presence: Presence<S>,
+    /// The order of the last log that was written through this.
+    last_log: AtomicU64,
     notices: &'a dyn Fn(Notice),
     /// Only where nothing is to be changed: what was of no use, and is taken for gone.
     useless: Option<Useless>,
@@ -165,8 +167,8 @@ impl<'a, S: Substrate> State<'a, S> {
         random.fill(&mut host).map_err(StateError::at(root))?;
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let (host, next_name) = (HostNo(u64::from_le_bytes(host)), AtomicU64::new(0));
-        let mut state =
-            State { substrate, identity, host, next_name, presence: Presence::new(None), notices, useless: None };
+        let (last_log, presence) = (AtomicU64::new(0), Presence::new(None));
+        let mut state = State { substrate, identity, host, next_name, last_log, presence, notices, useless: None };
         for _ in 0..TRIES {
             if let Some(identity) = state.read_identity()? {
                 state.identity = identity;

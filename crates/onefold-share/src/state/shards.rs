@@ -20,7 +20,7 @@ use super::{State, StateError};
 use crate::format::FormatError;
 use crate::format::entry::Entry;
 use crate::format::prefix::Prefix;
-use crate::format::shard::{EntryCounts, ShardReader, ShardWriter};
+use crate::format::shard::{EntryCounts, GENERATION_MAX, ShardReader, ShardWriter};
 
 const FOLDER: &str = "shards";
 
@@ -144,6 +144,7 @@ impl<'a, S: Substrate> Finder<'_, 'a, S> {
             Err(error) => return Err(Stop::Failed(StateError::at(&path)(error))),
         };
         let why = match ShardReader::open(self.state.substrate(), file, &self.state.identity().uuid) {
+            Ok(_) if generation >= GENERATION_MAX => FormatError::Damaged("no generation could come after it"),
             Ok(entries) if entries.generation() == generation => return Ok(entries),
             Ok(_) => FormatError::Damaged("it is another generation than its name says"),
             Err(FormatError::Io(source)) => return Err(Stop::Failed(StateError::Io { path, source })),

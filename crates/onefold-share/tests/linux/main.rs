@@ -12,6 +12,7 @@ mod cut;
 mod facts;
 mod ground;
 mod maps;
+mod monitor;
 mod names;
 mod opt_out;
 mod pass;

@@ -5,6 +5,7 @@
 
 mod asking;
 mod engine;
+mod monitor;
 mod stand_in;
 
 use std::cell::Cell;
@@ -34,10 +35,21 @@ fn simulate_all_with(
     work: fn(&Host<'_>),
 ) -> Vec<Outcome> {
     let start = Instant::now();
-    let outcomes: Vec<Outcome> = seeds.map(|seed| simulate(&options(seed), work)).collect();
-    let steps: u64 = outcomes.iter().map(|outcome| outcome.counters.steps).sum();
-    let rate = steps as f64 / start.elapsed().as_secs_f64();
-    println!("{} simulations, {steps} steps, {:.0} thousand a second", outcomes.len(), rate / 1000.0);
+    let mut hosts = 0;
+    let outcomes: Vec<Outcome> = seeds
+        .map(|seed| {
+            let options = options(seed);
+            hosts += u64::from(options.hosts);
+            simulate(&options, work)
+        })
+        .collect();
+    let [steps, shares] = [total(&outcomes, |counters| counters.steps), total(&outcomes, |counters| counters.shares)];
+    let rate = steps as f64 / start.elapsed().as_secs_f64() / 1000.0;
+    // `make sim` adds these up.
+    println!(
+        "{} simulations, {steps} steps, {hosts} hosts, {shares} shares, {rate:.0} thousand steps a second",
+        outcomes.len()
+    );
     if let Some(last) = outcomes.last() {
         println!("{last}");
     }

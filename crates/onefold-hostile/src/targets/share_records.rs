@@ -1,0 +1,190 @@
+//! Decoders of the files of sharing's state folder: identity, marks, write logs, shards of the index and their entries.
+
+use std::path::{Path, PathBuf};
+
+use onefold_block::substrate::{Access, FileHandle};
+use onefold_block::{Substrate, Timestamp};
+use onefold_share::format::entry::{Entry, Place};
+use onefold_share::format::identity::Identity;
+use onefold_share::format::log::{LogKind, LogWriter, Note, Written, read_log};
+use onefold_share::format::mark::{Mark, Stamp};
+use onefold_share::format::shard::{ShardReader, ShardWriter};
+use onefold_share::format::{Digest, FileBlock, FileNo, FormatError, Slot};
+use onefold_share::simulated::{SimulatedFile, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
+
+use crate::Choices;
+use crate::mutate::damage_record;
+
+const UUID: [u8; 16] = [7; 16];
+const FILE: FileNo = FileNo(9);
+
+type Sim = SimulatedSubstrate<'static>;
+
+/// A file system with one file, which is written anew for each input.
+struct Desk {
+    substrate: Sim,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let options = SimulationOptions { images: 0, ..SimulationOptions::default() };
+        let substrate = SimulatedFileSystem::new(&options).observe().substrate;
+        substrate.create(Path::new("file")).expect("an empty file system has room");
+        Desk { substrate }
+    }
+
+    fn file(&self) -> SimulatedFile<'static> {
+        self.substrate.open(Path::new("file"), Access::Write).expect("it was made")
+    }
+
+    /// Returns what `write` writes.
+    fn written(&self, write: impl FnOnce(SimulatedFile<'static>)) -> Vec<u8> {
+        self.substrate.set_len(&self.file(), 0).expect("there is room");
+        write(self.file());
+        let length = self.substrate.stat(&self.file()).expect("no fault was asked for").length;
+        let mut bytes = vec![0; usize::try_from(length).expect("a small file")];
+        self.substrate.read_at(&self.file(), 0, &mut bytes).expect("no fault was asked for");
+        bytes
+    }
+
+    /// Returns a file that holds these bytes.
+    fn holding(&self, bytes: &[u8]) -> SimulatedFile<'static> {
+        self.substrate.set_len(&self.file(), 0).expect("there is room");
+        self.substrate.write_at(&self.file(), 0, bytes).expect("there is room");
+        self.file()
+    }
+}
+
+pub(super) fn run(bytes: &[u8]) {
+    thread_local! {
+        static DESK: Desk = Desk::new();
+    }
+    let mut choices = Choices::new(bytes);
+    DESK.with(|desk| match choices.below(5) {
+        0 => identity(&mut choices, desk),
+        1 => mark(&mut choices, desk),
+        2 => log(&mut choices, desk),
+        3 => shard(&mut choices, desk),
+        _ => entries(choices.take_rest()),
+    });
+}
+
+/// Returns the file that `sound` writes with damage, or any bytes.
+fn damaged(choices: &mut Choices<'_>, desk: &Desk, sound: impl FnOnce(SimulatedFile<'static>)) -> Vec<u8> {
+    if choices.below(8) == 7 {
+        return choices.take_rest().to_vec();
+    }
+    let mut bytes = desk.written(sound);
+    while !choices.is_used_up() {
+        damage_record(choices, &mut bytes);
+    }
+    bytes
+}
+
+fn identity(choices: &mut Choices<'_>, desk: &Desk) {
+    let sound = Identity { uuid: UUID, key: [3; 32] };
+    let bytes = damaged(choices, desk, |file| sound.write(&desk.substrate, file).expect("there is room"));
+    if let Ok(found) = Identity::read(&desk.substrate, desk.holding(&bytes)) {
+        let again = desk.written(|file| found.write(&desk.substrate, file).expect("there is room"));
+        assert_eq!(Identity::read(&desk.substrate, desk.holding(&again)).ok(), Some(found));
+    }
+}
+
+fn mark(choices: &mut Choices<'_>, desk: &Desk) {
+    let time = Timestamp { seconds: 1_790_000_000, nanoseconds: 999_999_999 };
+    let sound = Mark {
+        number: FILE,
+        handle: FileHandle::new(&[5; 16]).expect("a short one"),
+        path: PathBuf::from("vm/disk.raw"),
+        scanned: Some(Stamp { length: 1 << 30, modified: time, changed: time }),
+    };
+    let bytes = damaged(choices, desk, |file| sound.write(&desk.substrate, file, UUID).expect("there is room"));
+    if let Ok(found) = Mark::read(&desk.substrate, desk.holding(&bytes), &UUID) {
+        assert!(Mark::is_path_kept(&found.path));
+        let again = desk.written(|file| found.write(&desk.substrate, file, UUID).expect("there is room"));
+        assert_eq!(Mark::read(&desk.substrate, desk.holding(&again), &UUID).ok(), Some(found));
+    }
+}
+
+/// Returns the notes of a log, as far as it can be read, and whether that was to its end.
+fn notes(desk: &Desk, kind: LogKind, bytes: &[u8]) -> (Vec<Note>, Option<FileNo>) {
+    let mut notes = Vec::new();
+    let mut next = 0;
+    let each = |_, note| -> Result<(), FormatError> {
+        let (first, count) = match note {
+            Note::Written(written) => (written.block.0, 1),
+            Note::Changed { first, count } => (first.0, count),
+        };
+        assert!(count > 0 && first >= next, "{note:?} after block {next}");
+        next = first + count;
+        assert!(next <= FileBlock::LIMIT, "{note:?}");
+        notes.push(note);
+        Ok(())
+    };
+    let file = read_log(&desk.substrate, desk.holding(bytes), kind, &UUID, each).ok();
+    (notes, file)
+}
+
+fn write_log(desk: &Desk, kind: LogKind, file: FileNo, notes: &[Note]) -> Vec<u8> {
+    desk.written(|log| {
+        let mut writer = LogWriter::new(&desk.substrate, log, kind, UUID, file);
+        notes.iter().for_each(|note| writer.push(*note).expect("there is room"));
+        writer.finish().expect("there is room");
+    })
+}
+
+fn log(choices: &mut Choices<'_>, desk: &Desk) {
+    let written = |block, digest| Note::from(Written { block: FileBlock(block), digest });
+    let mut sound: Vec<Note> = (0..6).map(|block| written(block, Some(Digest([9; 12])))).collect();
+    sound.push(Note::Changed { first: FileBlock(9), count: 70_000 });
+    sound.extend((0..4).map(|block| written(100_000 + block * 7, None)));
+    let kind = if choices.below(2) == 0 { LogKind::Log } else { LogKind::Request };
+    let sound = write_log(desk, kind, FILE, &sound);
+    let bytes = damaged(choices, desk, |file| desk.substrate.write_at(&file, 0, &sound).expect("there is room"));
+    let (found, file) = notes(desk, kind, &bytes);
+    if let Some(file) = file {
+        assert_eq!(notes(desk, kind, &write_log(desk, kind, file, &found)), (found, Some(file)));
+    }
+}
+
+fn shard(choices: &mut Choices<'_>, desk: &Desk) {
+    let is_split = choices.below(2) == 1;
+    let sound = |file| {
+        let mut writer = ShardWriter::new(&desk.substrate, file, UUID, 5, is_split);
+        for number in 0..12 {
+            let place = match number % 3 {
+                0 => Place::Shared(Slot::new(u32::from(number), 77).expect("a slot")),
+                _ => Place::Unique(FileNo(u32::from(number)), FileBlock(1 << number)),
+            };
+            writer.push(&Entry { digest: Digest([number; 12]), place }).expect("there is room");
+        }
+        writer.finish().expect("there is room");
+    };
+    let bytes = damaged(choices, desk, sound);
+    let Ok(mut reader) = ShardReader::open(&desk.substrate, desk.holding(&bytes), &UUID) else { return };
+    let (generation, is_split) = (reader.generation(), reader.is_split());
+    let mut found = Vec::new();
+    while let Ok(Some(entry)) = reader.next_entry() {
+        assert!(found.last().is_none_or(|last: &Entry| last.digest < entry.digest), "{found:?}, {entry:?}");
+        found.push(entry);
+    }
+    let again = desk.written(|file| {
+        let mut writer = ShardWriter::new(&desk.substrate, file, UUID, generation, is_split);
+        found.iter().for_each(|entry| writer.push(entry).expect("there is room"));
+        writer.finish().expect("there is room");
+    });
+    let mut reader = ShardReader::open(&desk.substrate, desk.holding(&again), &UUID).expect("just written");
+    for entry in found {
+        assert_eq!(reader.next_entry().expect("just written"), Some(entry));
+    }
+    assert_eq!(reader.next_entry().expect("just written"), None);
+}
+
+fn entries(mut bytes: &[u8]) {
+    while let Ok(Some((entry, length))) = Entry::decode(bytes) {
+        let mut again = Vec::new();
+        entry.encode(&mut again);
+        assert_eq!(again, bytes[..length], "{entry:?}");
+        bytes = &bytes[length..];
+    }
+}

@@ -1,0 +1,367 @@
+//! What a monitor knows and has not logged: runs of blocks, apart and in order, of which the last word about a block counts.
+//!
+//! Bounded: where there are too many runs, what blocks hold is forgotten, and then which of near ones were changed. That
+//! a block was changed is never forgotten.
+
+use std::collections::BTreeMap;
+
+use crate::format::log::{Note, Written};
+use crate::format::{Digest, FileBlock};
+
+/// What a run costs, in bytes: 32 in nodes of a tree that are half full.
+pub(super) const RUN_BYTES: usize = 64;
+
+/// All notes.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    runs: BTreeMap<u64, Run>,
+    unseen_blocks: u64,
+    /// Where unseen blocks are looked for next, so that those of a busy place do not keep others waiting.
+    cursor: u64,
+}
+
+/// Blocks of which the same is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    /// At least one; exactly one where the content is known.
+    count: u64,
+    what: What,
+}
+
+/// What is known of blocks that were changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// The content: none where it is zero.
+    Written(Option<Digest>),
+    /// Nothing, and nobody will look.
+    Changed,
+    /// Nothing; they are read later.
+    Unseen,
+    /// Nothing; somebody reads them now, who was given this number.
+    Reading(u64),
+}
+
+/// Blocks that somebody was given to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unseen {
+    pub(super) first: u64,
+    pub(super) count: u64,
+    number: u64,
+}
+
+impl Notes {
+    /// Returns how many runs there are.
+    pub(super) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Returns how many blocks wait to be read.
+    pub(super) fn unseen_blocks(&self) -> u64 {
+        self.unseen_blocks
+    }
+
+    /// Notes what was written to a block.
+    pub(super) fn written(&mut self, block: u64, digest: Option<Digest>) {
+        self.set(block, 1, What::Written(digest));
+    }
+
+    /// Notes that blocks were changed.
+    pub(super) fn changed(&mut self, first: u64, count: u64) {
+        self.set(first, count, What::Changed);
+    }
+
+    /// Notes that blocks were changed, and are to be read.
+    pub(super) fn unseen(&mut self, first: u64, count: u64) {
+        self.set(first, count, What::Unseen);
+    }
+
+    /// Gives out at most so many consecutive blocks that wait to be read. `number` must be one that was not used before.
+    pub(super) fn take_unseen(&mut self, blocks_max: u64, number: u64) -> Option<Unseen> {
+        if self.unseen_blocks == 0 {
+            return None;
+        }
+        let is_unseen = |&(_, run): &(&u64, &Run)| run.what == What::Unseen;
+        let behind = self.runs.range(self.cursor..).find(is_unseen);
+        let (&first, run) = behind.or_else(|| self.runs.range(..self.cursor).find(is_unseen))?;
+        let count = run.count.min(blocks_max);
+        self.set(first, count, What::Reading(number));
+        self.cursor = first + count;
+        Some(Unseen { first, count, number })
+    }
+
+    /// Takes in what was read of blocks that were given out, of as many of the first of them as there are digests. Those that
+    /// were changed meanwhile are left as they are; the others count as changed.
+    pub(super) fn read(&mut self, unseen: Unseen, digests: &[Option<Digest>]) {
+        let end = unseen.first + unseen.count;
+        let mut at = unseen.first;
+        // What was noted meanwhile may reach beyond the end.
+        while at < end
+            && let Some((&first, &run)) = self.runs.range(at..end).next()
+        {
+            at = first + run.count;
+            if run.what != What::Reading(unseen.number) {
+                continue;
+            }
+            // A run that was cut lies within what was given out still: only what is noted anew is not.
+            for block in first..at {
+                match usize::try_from(block - unseen.first).ok().and_then(|index| digests.get(index)) {
+                    Some(digest) => self.written(block, *digest),
+                    None => {
+                        self.changed(block, at - block);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes out what can be logged, in order: all but what is still to be read.
+    pub(super) fn take(&mut self) -> Vec<Note> {
+        let is_waiting = |run: &Run| matches!(run.what, What::Unseen | What::Reading(_));
+        let (waiting, taken): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.runs).into_iter().partition(|(_, run)| is_waiting(run));
+        self.runs = waiting;
+        let note = |(first, run): (u64, Run)| match run.what {
+            What::Written(digest) => Written { block: FileBlock(first), digest }.into(),
+            _ => Note::Changed { first: FileBlock(first), count: run.count },
+        };
+        taken.into_iter().map(note).collect()
+    }
+
+    /// Puts back what could not be logged, beneath what was noted since.
+    pub(super) fn put_back(&mut self, notes: Vec<Note>) {
+        let newer = std::mem::take(&mut self.runs);
+        self.unseen_blocks = 0;
+        for note in notes {
+            match note {
+                Note::Written(written) => self.written(written.block.0, written.digest),
+                Note::Changed { first, count } => self.changed(first.0, count),
+            }
+        }
+        for (first, run) in newer {
+            self.set(first, run.count, run.what);
+        }
+    }
+
+    /// Forgets what blocks hold, and joins runs across gaps, the smaller ones first, until there are at most `runs_max`.
+    /// Returns how many blocks are less known than before.
+    pub(super) fn shed(&mut self, runs_max: usize) -> u64 {
+        let mut shed = 0;
+        let mut runs: Vec<(u64, u64)> = Vec::with_capacity(self.runs.len());
+        for (first, run) in std::mem::take(&mut self.runs) {
+            shed += if run.what == What::Changed { 0 } else { run.count };
+            runs.push((first, first + run.count));
+        }
+        self.unseen_blocks = 0;
+        let mut gap = 0;
+        loop {
+            let mut joined: Vec<(u64, u64)> = Vec::new();
+            for (first, end) in runs {
+                match joined.last_mut() {
+                    Some(last) if first - last.1 <= gap => {
+                        shed += first - last.1;
+                        last.1 = end;
+                    }
+                    _ => joined.push((first, end)),
+                }
+            }
+            runs = joined;
+            if runs.len() <= runs_max.max(1) {
+                break;
+            }
+            gap = (gap * 2).max(1);
+        }
+        self.runs =
+            runs.into_iter().map(|(first, end)| (first, Run { count: end - first, what: What::Changed })).collect();
+        shed
+    }
+
+    /// Says of blocks what is known of them now.
+    fn set(&mut self, first: u64, count: u64, what: What) {
+        self.cut(first, first + count);
+        if what == What::Unseen {
+            self.unseen_blocks += count;
+        }
+        // What is not known one by one is one run as long as it can be.
+        let is_run = matches!(what, What::Changed | What::Unseen);
+        if is_run
+            && let Some((&before, run)) = self.runs.range_mut(..first).next_back()
+            && before + run.count == first
+            && run.what == what
+        {
+            run.count += count;
+            return;
+        }
+        self.runs.insert(first, Run { count, what });
+    }
+
+    /// Drops what is known of blocks.
+    fn cut(&mut self, first: u64, end: u64) {
+        if let Some((&before, run)) = self.runs.range_mut(..first).next_back()
+            && before + run.count > first
+        {
+            let (old_end, what) = (before + run.count, run.what);
+            run.count = first - before;
+            if old_end > end {
+                self.runs.insert(end, Run { count: old_end - end, what });
+            }
+            self.forget(what, old_end.min(end) - first);
+        }
+        while let Some((&at, &run)) = self.runs.range(first..end).next() {
+            self.runs.remove(&at);
+            let old_end = at + run.count;
+            if old_end > end {
+                self.runs.insert(end, Run { count: old_end - end, what: run.what });
+            }
+            self.forget(run.what, old_end.min(end) - at);
+        }
+    }
+
+    fn forget(&mut self, what: What, count: u64) {
+        if what == What::Unseen {
+            self.unseen_blocks -= count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_block::random::SeededRandom;
+
+    const BLOCKS: u64 = 200;
+
+    fn digest(number: u64) -> Option<Digest> {
+        (number > 0).then(|| Digest([u8::try_from(number).unwrap(); Digest::BYTES]))
+    }
+
+    /// Notes and a naive list of the last word about each block.
+    #[derive(Default)]
+    struct Pair {
+        notes: Notes,
+        naive: BTreeMap<u64, What>,
+    }
+
+    impl Pair {
+        fn set(&mut self, first: u64, count: u64, what: What) {
+            self.naive.extend((first..first + count).map(|block| (block, what)));
+        }
+
+        fn check(&self) {
+            let (mut end, mut told) = (0, BTreeMap::new());
+            for (&first, run) in &self.notes.runs {
+                assert!(run.count > 0 && first >= end, "a run at {first} after {end}");
+                end = first + run.count;
+                assert!(run.count == 1 || !matches!(run.what, What::Written(_)), "a long run of one content");
+                told.extend((first..end).map(|block| (block, run.what)));
+            }
+            assert_eq!(told, self.naive);
+            let unseen = self.naive.values().filter(|what| **what == What::Unseen).count();
+            assert_eq!(self.notes.unseen_blocks(), unseen as u64);
+        }
+
+        fn take(&mut self) -> Vec<Note> {
+            let mut expected = Vec::new();
+            self.naive.retain(|&block, what| {
+                match what {
+                    What::Written(digest) => expected.push((block, Some(*digest))),
+                    What::Changed => expected.push((block, None)),
+                    _ => return true,
+                }
+                false
+            });
+            let taken = self.notes.take();
+            let told: Vec<_> = taken.iter().flat_map(blocks_of).collect();
+            assert_eq!(told, expected);
+            taken
+        }
+    }
+
+    fn blocks_of(note: &Note) -> Vec<(u64, Option<Option<Digest>>)> {
+        match *note {
+            Note::Written(written) => vec![(written.block.0, Some(written.digest))],
+            Note::Changed { first, count } => (first.0..first.0 + count).map(|block| (block, None)).collect(),
+        }
+    }
+
+    #[test]
+    fn the_last_word_about_each_block_is_kept() {
+        for seed in 0..60 {
+            let random = SeededRandom::new(seed);
+            let mut pair = Pair::default();
+            let (mut given, mut number) = (Vec::new(), 0);
+            for _ in 0..400 {
+                let (first, count) = (random.below(BLOCKS), 1 + random.below(12));
+                match random.below(12) {
+                    0..=3 => {
+                        let digest = digest(random.below(5));
+                        pair.notes.written(first, digest);
+                        pair.set(first, 1, What::Written(digest));
+                    }
+                    4 | 5 => {
+                        pair.notes.changed(first, count);
+                        pair.set(first, count, What::Changed);
+                    }
+                    6 | 7 => {
+                        pair.notes.unseen(first, count);
+                        pair.set(first, count, What::Unseen);
+                    }
+                    8 => {
+                        number += 1;
+                        if let Some(unseen) = pair.notes.take_unseen(count, number) {
+                            assert!(unseen.count <= count);
+                            let blocks = unseen.first..unseen.first + unseen.count;
+                            assert!(blocks.clone().all(|block| pair.naive[&block] == What::Unseen));
+                            pair.set(unseen.first, unseen.count, What::Reading(number));
+                            given.push(unseen);
+                        } else {
+                            assert_eq!(pair.notes.unseen_blocks(), 0);
+                        }
+                    }
+                    9 if !given.is_empty() => {
+                        let unseen = given.swap_remove(usize::try_from(random.below(given.len() as u64)).unwrap());
+                        let digests: Vec<_> = (0..random.below(unseen.count + 1)).map(digest).collect();
+                        pair.notes.read(unseen, &digests);
+                        for (block, index) in (unseen.first..unseen.first + unseen.count).zip(0..) {
+                            let what = pair.naive.get_mut(&block).filter(|what| **what == What::Reading(unseen.number));
+                            let read = digests.get(index).map_or(What::Changed, |digest| What::Written(*digest));
+                            what.into_iter().for_each(|what| *what = read);
+                        }
+                    }
+                    10 => {
+                        let taken = pair.take();
+                        if random.below(2) == 0 {
+                            // Something is noted before the log turns out not to be written.
+                            pair.notes.written(first, digest(1));
+                            pair.naive.insert(first, What::Written(digest(1)));
+                            for (block, what) in taken.iter().flat_map(blocks_of) {
+                                pair.naive.entry(block).or_insert(what.map_or(What::Changed, What::Written));
+                            }
+                            pair.notes.put_back(taken);
+                        }
+                    }
+                    _ => {}
+                }
+                pair.check();
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_shed_is_known_to_have_changed() {
+        let mut notes = Notes::default();
+        for block in (0..1000).chain((5000..9000).step_by(2)).chain([1 << 30]) {
+            notes.written(block, digest(1));
+        }
+        notes.unseen(9001, 5);
+        // The gaps of one block are joined, the others are not.
+        assert_eq!(notes.shed(3), 1000 + 2000 + 1 + 5 + 1999 + 2);
+        let whole = [(0, 1000), (5000, 4006), (1 << 30, 1)];
+        let whole = whole.map(|(first, count)| Note::Changed { first: FileBlock(first), count });
+        assert_eq!((notes.unseen_blocks(), notes.take()), (0, whole.into()));
+        notes.changed(3, 2);
+        notes.changed(1 << 38, 2);
+        notes.shed(1);
+        assert_eq!(notes.take(), [Note::Changed { first: FileBlock(3), count: (1 << 38) - 1 }]);
+    }
+}

@@ -1,0 +1,148 @@
+//! How a monitor goes about it: what is hashed when, and how much is kept in memory.
+
+use std::time::Duration;
+
+use super::notes::RUN_BYTES;
+
+/// How a monitor goes about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MonitorPolicy {
+    /// When blocks are hashed.
+    pub hashing: Hashing,
+    /// Memory for what was noted and not yet logged, in bytes. Where it does not suffice, what blocks hold is forgotten, and
+    /// the image is read as a whole by a later scan.
+    pub memory_bytes: usize,
+    /// What was noted waits at most so long until it is logged, as far as there is somebody who does it.
+    pub flush_after: Duration,
+    /// A worker looks for something to do so often.
+    pub interval: Duration,
+}
+
+/// When blocks are hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hashing {
+    /// As they are written, by the writer. A block that is written in part is left unknown until a scan reads it.
+    InBand,
+    /// Later, by a worker or a tick, which reads them; those that were written in part as well.
+    Deferred,
+    /// As they are written as long as not more than so many bytes a second are, and later, at that rate, what is beyond.
+    Adaptive {
+        /// Bytes a second.
+        bytes_per_second: u64,
+    },
+}
+
+impl Default for MonitorPolicy {
+    /// 16 MiB of memory, what is written at up to 200 MB a second is hashed at once, and a log every ten minutes at least.
+    fn default() -> MonitorPolicy {
+        MonitorPolicy {
+            hashing: Hashing::Adaptive { bytes_per_second: 200_000_000 },
+            memory_bytes: 16 << 20,
+            flush_after: Duration::from_secs(600),
+            interval: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Runs that make about 1 MiB of log.
+const LOG_RUNS: usize = 1 << 16;
+
+impl MonitorPolicy {
+    /// Returns how many runs are kept at most.
+    pub(super) fn runs_max(&self) -> usize {
+        (self.memory_bytes / RUN_BYTES).max(4)
+    }
+
+    /// Returns from how many runs on a log is written.
+    pub(super) fn log_runs(&self) -> usize {
+        // What is noted while it is written needs room, too.
+        LOG_RUNS.min(self.runs_max() / 2)
+    }
+}
+
+/// How many bytes may be hashed, by a policy.
+#[derive(Debug)]
+pub(super) struct Budget {
+    hashing: Hashing,
+    /// What of a second's bytes is left, and as of when.
+    left: u64,
+    at: Duration,
+}
+
+impl Budget {
+    pub(super) fn new(hashing: Hashing, now: Duration) -> Budget {
+        let left = if let Hashing::Adaptive { bytes_per_second } = hashing { bytes_per_second } else { 0 };
+        Budget { hashing, left, at: now }
+    }
+
+    /// Tells whether what is written now is hashed now.
+    pub(super) fn takes_in_band(&mut self, bytes: u64, now: Duration) -> bool {
+        match self.hashing {
+            Hashing::InBand => true,
+            Hashing::Deferred => false,
+            Hashing::Adaptive { .. } => self.takes(bytes, now),
+        }
+    }
+
+    /// Tells whether what was written before is read and hashed now.
+    pub(super) fn takes_deferred(&mut self, bytes: u64, now: Duration) -> bool {
+        match self.hashing {
+            Hashing::InBand | Hashing::Deferred => true,
+            Hashing::Adaptive { .. } => self.takes(bytes, now),
+        }
+    }
+
+    /// Tells whether blocks that were written in part are to be read.
+    pub(super) fn reads_parts(&self) -> bool {
+        self.hashing != Hashing::InBand
+    }
+
+    fn takes(&mut self, bytes: u64, now: Duration) -> bool {
+        let Hashing::Adaptive { bytes_per_second } = self.hashing else { return true };
+        let passed = now.saturating_sub(self.at);
+        self.at = now;
+        // After a second, all of it is there again.
+        let passed_ns = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX).min(1_000_000_000);
+        let gained = u128::from(bytes_per_second) * u128::from(passed_ns) / 1_000_000_000;
+        self.left = self.left.saturating_add(u64::try_from(gained).unwrap_or(u64::MAX)).min(bytes_per_second);
+        // Whatever is more than a second's worth has its turn when that is there.
+        if self.left < bytes.min(bytes_per_second) {
+            return false;
+        }
+        self.left = self.left.saturating_sub(bytes);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1_000_000;
+
+    #[test]
+    fn what_is_beyond_the_rate_is_left_for_later() {
+        let ms = Duration::from_millis;
+        let mut budget = Budget::new(Hashing::Adaptive { bytes_per_second: 100 * MB }, ms(0));
+        let mut taken = 0;
+        // 400 MB a second, for ten seconds.
+        for now in 0..10_000 {
+            taken += if budget.takes_in_band(400_000, ms(now)) { 400_000 } else { 0 };
+        }
+        // And a second's worth that was there at the beginning.
+        assert!((1090 * MB..=1100 * MB).contains(&taken), "{taken}");
+        assert!(!budget.takes_deferred(MB, ms(10_001)) && budget.takes_deferred(100 * MB, ms(60_000)));
+        assert!(!budget.takes_in_band(MB, ms(60_000)), "what was not used for long is not saved up");
+        assert!(budget.takes_in_band(1000 * MB, ms(61_000)), "one that is too large for any second is taken, too");
+    }
+
+    #[test]
+    fn the_other_policies_look_at_no_rate() {
+        for (hashing, in_band) in [(Hashing::InBand, true), (Hashing::Deferred, false)] {
+            let mut budget = Budget::new(hashing, Duration::ZERO);
+            assert_eq!(budget.takes_in_band(u64::MAX, Duration::ZERO), in_band);
+            assert!(budget.takes_deferred(u64::MAX, Duration::ZERO));
+            assert_eq!(budget.reads_parts(), !in_band);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Runs simulated hosts that share one file system, over seeds that were not tried before, and adds up what happened.
+#
+#   ONEFOLD_SIM_SECONDS=n  no round begins after so many seconds (default 1800)
+#   ONEFOLD_SIMULATIONS=n  simulations of each test in a round (default 20)
+#   ONEFOLD_FIRST_SEED=n   where the seeds begin (default: at a number drawn now, which is printed)
+#
+# A failure prints what replays it: ONEFOLD_SEED with `cargo test -p onefold-share --test simulation`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/lib.sh
+use_rust_toolchain
+
+readonly seconds=${ONEFOLD_SIM_SECONDS:-1800}
+export ONEFOLD_SIMULATIONS=${ONEFOLD_SIMULATIONS:-20}
+first=${ONEFOLD_FIRST_SEED:-$(((RANDOM << 30 | RANDOM << 15 | RANDOM) * 100000))}
+tests=(--locked -p onefold-share --test simulation)
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+add_up() {
+    awk 'match($0, /[0-9]+ simulations, [0-9]+ steps, [0-9]+ hosts, [0-9]+ shares/) {
+             split(substr($0, RSTART, RLENGTH), word, " ")
+             simulations += word[1]; steps += word[3]; hosts += word[5]; shares += word[7]
+         }
+         END { printf "%d simulations, %d steps, %d hosts, %d shares\n", simulations, steps, hosts, shares }' "$log"
+}
+
+cargo test "${tests[@]}" --no-run
+say "seeds from $first on"
+SECONDS=0
+rounds=0
+while ((rounds == 0 || SECONDS < seconds)); do
+    # Tests have seeds of their own, thousands apart: no round comes near those of the next.
+    ONEFOLD_FIRST_SEED=$((first + rounds * 100000)) cargo test --quiet "${tests[@]}" -- --nocapture >>"$log" 2>&1 || {
+        tail -n 80 "$log" >&2
+        die 'a simulation failed' 'see the lines above' \
+            'ONEFOLD_SEED=n cargo test -p onefold-share --test simulation TEST replays one'
+    }
+    rounds=$((rounds + 1))
+    say "round $rounds, $SECONDS s: $(add_up)"
+done
+printf 'simulated: %s in %d rounds, %d s\n' "$(add_up)" "$rounds" "$SECONDS"
