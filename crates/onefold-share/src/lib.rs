@@ -9,8 +9,10 @@ pub mod digest;
 pub mod extents;
 pub mod format;
 pub mod linux;
+pub mod pace;
 pub mod pass;
 pub mod scan;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 pub mod state;
+pub mod watch;

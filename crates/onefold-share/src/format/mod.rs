@@ -9,6 +9,7 @@ pub mod log;
 pub mod mark;
 pub mod record;
 pub mod shard;
+pub mod watch;
 
 use std::fmt;
 use std::io;

@@ -51,6 +51,8 @@ pub enum RecordKind {
     Log,
     /// A part of the index, in `shards/`.
     Shard,
+    /// What a watch does, in `watches/`.
+    Watch,
 }
 
 impl RecordKind {
@@ -60,6 +62,7 @@ impl RecordKind {
             RecordKind::Mark => 2,
             RecordKind::Log => 3,
             RecordKind::Shard => 4,
+            RecordKind::Watch => 6,
         }
     }
 

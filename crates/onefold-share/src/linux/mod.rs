@@ -16,6 +16,7 @@
 //! clusters must be as large as blocks. XFS and Btrfs replace the old reference by the new one in one transaction.
 
 mod file;
+mod machine;
 mod map;
 mod names;
 mod probe;
@@ -38,6 +39,7 @@ use rustix::thread::CapabilitySet;
 
 pub use file::LinuxFile;
 use file::Opened;
+pub use machine::LinuxMachine;
 use names::Root;
 pub use probe::ProbeError;
 

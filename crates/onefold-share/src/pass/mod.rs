@@ -36,6 +36,7 @@ use crate::extents::Extents;
 use crate::format::entry::Place;
 use crate::format::shard::{EntryCounts, ShardWriter};
 use crate::format::{FileNo, FormatError, Slot};
+use crate::pace::Pace;
 use crate::state::arena::ArenaWriter;
 use crate::state::files::Files;
 use crate::state::locks::Subject;
@@ -58,6 +59,8 @@ pub struct PassOptions<'a> {
     pub call_bytes: u64,
     /// Shorter runs are left alone, in bytes: they cost a file more seeks than they save room.
     pub min_run_bytes: u64,
+    /// How hard it works.
+    pub pace: &'a Pace<'a>,
     /// Ends after the plan.
     pub is_dry_run: bool,
     /// Told how far the pass is; `Break` ends it.
@@ -219,7 +222,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             candidates: &mut candidates_batch,
             targets: &mut targets_batch,
         };
-        let Plan { kept, others, counts } = plan(&mut self.images, sources, sinks)?;
+        let Plan { kept, others, counts } = plan(&mut self.images, sources, sinks, self.options.pace)?;
         passed.planned = counts;
         let targets_bytes = counts.targets * BLOCK_BYTES_U64;
         if (self.options.progress)(PassProgress::Planned { targets: targets_bytes }).is_break() {
@@ -240,8 +243,9 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
 
         let entered = entered.merged(vec![entered_batch.finish()])?;
         let mut named = SlotSet::default();
-        passed.index =
-            self.state.publish_index(generation + 1, |writer| merge_entries(kept, entered, writer, &mut named))?;
+        passed.index = self.state.publish_index(generation + 1, |writer| {
+            merge_entries(kept, entered, writer, &mut named, self.options.pace)
+        })?;
         drop(arena);
         if passed.index.is_some() {
             for log in &logs {
@@ -268,7 +272,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         for round in 1.. {
             let promoted = Sorter::new(folder);
             let mut promoted_batch = promoted.batch(memory_bytes);
-            promote::promote(self.state, &self.images, arena, waiting.candidates, &mut promoted_batch, trouble)?;
+            let pace = self.options.pace;
+            promote::promote(self.state, &self.images, arena, waiting.candidates, &mut promoted_batch, trouble, pace)?;
             let promoted = promoted.merged(vec![promoted_batch.finish()])?;
             let next = Sorter::new(folder);
             let mut next_batch = next.batch(memory_bytes);
@@ -294,6 +299,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
     ) -> Result<Vec<LogName>, PassError> {
         let mut done = Vec::new();
         for log in self.state.logs()? {
+            self.options.pace.boundary()?;
             match self.images.get(log.file)? {
                 images::Image::Owned(_) => {}
                 images::Image::Elsewhere { .. } => {
@@ -306,16 +312,18 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                 }
             }
             let file = log.file;
-            let read = self.state.read_log(&log, |block| -> io::Result<()> {
+            let read = self.state.read_log(&log, |block| -> Result<(), PassError> {
+                self.options.pace.boundary()?;
                 written.insert(file, block.block);
                 match block.digest {
-                    Some(digest) => seen.push(Seen { digest, file, block: block.block }.row()),
-                    None => targets.push(Target { file, block: block.block, source: Source::Zeros }.row()),
+                    Some(digest) => seen.push(Seen { digest, file, block: block.block }.row())?,
+                    None => targets.push(Target { file, block: block.block, source: Source::Zeros }.row())?,
                 }
+                Ok(())
             });
             match read {
                 Ok(()) => done.push(log),
-                Err(LogError::Each(error)) => return Err(error.into()),
+                Err(LogError::Each(error)) => return Err(error),
                 // What was read of it counts; the rest is found when the file is read again.
                 Err(LogError::Log(why)) => {
                     passed.trouble.again.insert(file);
@@ -332,6 +340,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let tells = self.state.substrate().abilities().tells_last_reference;
         let mut arenas = Arenas::default();
         for number in self.state.arenas()? {
+            self.options.pace.boundary()?;
             let Some(file) = self.state.open_arena(number, Access::Read)? else { continue };
             let extents = Extents::load(self.state.substrate(), &file)?;
             for extent in extents.iter().filter(|extent| !extent.is_unwritten) {
@@ -360,10 +369,12 @@ fn merge_entries<S: Substrate>(
     entered: Merge,
     writer: &mut ShardWriter<'_, S>,
     named: &mut SlotSet,
+    pace: &Pace<'_>,
 ) -> io::Result<()> {
     let entry = |row: io::Result<Row>| row.map(row_entry);
     let (mut kept, mut entered) = (kept.map(entry).peekable(), entered.map(entry).peekable());
     loop {
+        pace.go_on().map_err(|_| io::ErrorKind::Interrupted)?;
         let next = match (kept.peek(), entered.peek()) {
             (None, None) => return Ok(()),
             (Some(Ok(one)), Some(Ok(other))) if one.digest > other.digest => entered.next(),

@@ -17,6 +17,7 @@ use super::slots::SlotSet;
 use super::written::WrittenRanges;
 use crate::format::entry::{Entry, Place};
 use crate::format::{Digest, FormatError};
+use crate::pace::Pace;
 use crate::state::shards::Index;
 
 /// What the plan looks at.
@@ -69,6 +70,7 @@ pub(super) fn plan<S: Substrate>(
     images: &mut Images<'_, '_, S>,
     sources: Sources<'_, S>,
     sinks: Sinks<'_, '_>,
+    pace: &Pace<'_>,
 ) -> Result<Plan, PassError> {
     let Sinks { folder, memory_bytes, candidates, targets } = sinks;
     let [kept, others] = [(); 2].map(|()| OrderedWriter::new(folder, memory_bytes));
@@ -78,6 +80,7 @@ pub(super) fn plan<S: Substrate>(
     let mut seen = SeenStream { rows: sources.seen, next: None };
     seen.advance()?;
     loop {
+        pace.boundary()?;
         let digest = match (&entries.next, &seen.next) {
             (None, None) => break,
             (Some(entry), None) => entry.digest,

@@ -5,10 +5,12 @@
 //! that are never replaced: who held the lock of a replaced file would hold nothing.
 
 pub mod arena;
+pub mod backlog;
 pub mod files;
 pub mod locks;
 pub mod logs;
 pub mod shards;
+pub mod watches;
 
 use std::fmt;
 use std::io;
@@ -25,7 +27,7 @@ use crate::format::identity::Identity;
 pub const FOLDER: &str = ".onefold";
 const IDENTITY: &str = "identity";
 const SCRATCH: &str = "scratch";
-const SUBFOLDERS: [&str; 6] = ["arena", "files", "locks", "logs", SCRATCH, "shards"];
+const SUBFOLDERS: [&str; 7] = ["arena", "files", "locks", "logs", SCRATCH, "shards", watches::FOLDER];
 /// Times that something is tried which others may thwart that come at the same moment.
 const TRIES: usize = 10;
 
@@ -36,6 +38,7 @@ pub struct State<'a, S: Substrate> {
     /// What tells this host's names from all others'. Drawn anew each time.
     host: u64,
     next_name: AtomicU64,
+    kept: locks::Kept<S>,
     notices: &'a dyn Fn(Notice),
 }
 
@@ -110,9 +113,13 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// Returns what turns an error into one that names the file.
+    /// Returns what turns an error into one that names the file. `Interrupted` is what work that was told to stop ends with;
+    /// substrates never give it.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError + use<'_> {
-        |source| StateError::Io { path: path.to_owned(), source }
+        |source| match source.kind() {
+            io::ErrorKind::Interrupted => StateError::Interrupted,
+            _ => StateError::Io { path: path.to_owned(), source },
+        }
     }
 }
 
@@ -139,7 +146,7 @@ impl<'a, S: Substrate> State<'a, S> {
         random.fill(&mut host).map_err(StateError::at(root))?;
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let (host, next_name) = (u64::from_le_bytes(host), AtomicU64::new(0));
-        let mut state = State { substrate, identity, host, next_name, notices };
+        let mut state = State { substrate, identity, host, next_name, kept: locks::Kept::default(), notices };
         for _ in 0..TRIES {
             if let Some(identity) = state.read_identity()? {
                 state.identity = identity;
@@ -244,6 +251,15 @@ impl<'a, S: Substrate> State<'a, S> {
         let files = listed.into_iter().filter(|listed| listed.kind == ListedKind::File);
         // A name that is no text is none of ours.
         Ok(files.filter_map(|listed| listed.name.into_os_string().into_string().ok()).collect())
+    }
+
+    /// Tells whether the state folder is still the one that was opened: anybody may have deleted it, and others have made a
+    /// new one.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn is_current(&self) -> Result<bool, StateError> {
+        Ok(self.read_identity()?.is_some_and(|identity| identity == self.identity))
     }
 
     fn read_identity(&self) -> Result<Option<Identity>, StateError> {

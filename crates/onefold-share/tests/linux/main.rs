@@ -8,6 +8,7 @@
 
 mod cut;
 mod ground;
+mod machine;
 mod maps;
 mod names;
 mod pass;

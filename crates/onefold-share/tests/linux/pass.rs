@@ -13,6 +13,7 @@ use onefold_block::BLOCK_BYTES;
 use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_block::substrate::SubstrateKind;
 use onefold_share::linux::LinuxSubstrate;
+use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::files::Files;
@@ -48,6 +49,8 @@ fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<R
         roots: &[PathBuf::new()],
         wants: &|_, _| true,
         threads: 1,
+        stable_for: Duration::ZERO,
+        pace: &Pace::unlimited(),
         progress: &|_| ControlFlow::Continue(()),
     };
     let scanned = scan(&state, &mut files, &options)?;
@@ -57,6 +60,7 @@ fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<R
         memory_bytes: how.memory_bytes,
         call_bytes: MIB,
         min_run_bytes: how.min_run_bytes,
+        pace: &Pace::unlimited(),
         is_dry_run: how.is_dry_run,
         progress: &|_| ControlFlow::Continue(()),
     };

@@ -2,9 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use onefold_block::Random;
 use onefold_block::Substrate;
+use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::simulated::{Faults, Host, Simulation, SimulationOptions, seeds};
@@ -22,6 +24,8 @@ fn scan_and_pass<S: Substrate>(substrate: &S, random: &dyn Random) -> Result<Pas
         wants: &|_, _| true,
         // A coroutine does not leave its thread.
         threads: 0,
+        stable_for: Duration::ZERO,
+        pace: &Pace::unlimited(),
         progress: &|_| ControlFlow::Continue(()),
     };
     scan(&state, &mut files, &options)?;
@@ -30,6 +34,7 @@ fn scan_and_pass<S: Substrate>(substrate: &S, random: &dyn Random) -> Result<Pas
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: 4096,
+        pace: &Pace::unlimited(),
         is_dry_run: false,
         progress: &|_| ControlFlow::Continue(()),
     };

@@ -5,6 +5,7 @@
 
 mod engine;
 mod stand_in;
+mod watches;
 
 use std::cell::Cell;
 use std::io;

@@ -1,8 +1,10 @@
 //! `onefold share`: the verbs for plain image files.
 
+mod limits;
 mod result;
 mod root;
 mod run;
+mod watch;
 
 use crate::cli::Talk;
 use crate::cli::share::ShareCommand;
@@ -13,5 +15,6 @@ use crate::output::Report;
 pub(crate) fn run(command: ShareCommand, talk: Talk) -> Outcome<Report> {
     match command {
         ShareCommand::Run(arguments) => run::run(&arguments, talk),
+        ShareCommand::Watch(arguments) => watch::run(&arguments, talk),
     }
 }
