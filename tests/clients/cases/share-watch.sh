@@ -61,7 +61,6 @@ sleep 0.6
 head -c 1M /dev/urandom | dd of="$images/b.raw" conv=notrunc bs=1M status=none
 cp --reflink=never "$images/b.raw" "$images/c.raw"
 sha256sum "$images"/*.raw >"$dir/sums"
-is_left() { (($(run_number passed_over_files) == 1)); }
 wait_until 20 has_shared first $((16 << 20))
 printf x | dd of="$images/b.raw" conv=notrunc bs=1 status=none
 printf x | dd of="$images/c.raw" conv=notrunc bs=1 status=none
@@ -77,17 +76,28 @@ sha256sum "$images"/*.raw >"$dir/sums"
 shared_by_both() { (($(sum first shared_bytes) + $(sum second shared_bytes) >= (20 << 20))); }
 wait_until 20 shared_by_both
 stop_watch "$second"
-kill -STOP "$first"
-# It holds its lock while it can do nothing itself.
-touch "$images/b.raw"
-is_left || fail "another process did not leave an image that a watch keeps"
-kill -CONT "$first"
+# It keeps its lock while it can do nothing itself. If it was stopped in the middle of its work, the run finds the index locked.
+is_left() {
+    local left
+    kill -STOP "$first"
+    touch "$images/b.raw"
+    left=$(run_number passed_over_files 2>/dev/null) || left=none
+    kill -CONT "$first"
+    [[ $left == 1 ]]
+}
+wait_until 20 is_left
 exec 8>&-
-sleep 0.6
-touch "$images/b.raw"
-(($(run_number passed_over_files) == 0)) || fail "an image that nobody has open is still kept"
+are_given_back() {
+    local lock
+    for lock in "$dir"/xfs/.onefold/locks/file.*; do
+        flock --nonblock "$lock" true || return 1
+    done
+}
+wait_until 20 are_given_back
 stop_watch "$first"
-grep -q '"event":"failed"' "$dir/first" "$dir/second" && fail "a watch failed: $(grep failed "$dir/first" "$dir/second")"
+# That the other one works on the index is no failure, only told.
+failures=$(grep -h '"event":"failed"' "$dir/first" "$dir/second" | grep -v 'another host works on the index' || true)
+[[ -z $failures ]] || fail "a watch failed: $failures"
 sha256sum --quiet --check "$dir/sums"
 [[ -z $(ls "$dir/xfs/.onefold/watches") ]] || fail "a watch that ended left its file"
 
