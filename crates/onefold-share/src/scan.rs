@@ -19,6 +19,7 @@ use crate::format::log::{LogKind, Note, Written};
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
+use crate::pace::Pace;
 use crate::state::files::Files;
 use crate::state::locks::Subject;
 use crate::state::logs::LogOrder;
@@ -38,6 +39,10 @@ pub struct ScanOptions<'a> {
     pub wants: &'a dyn Fn(&Path, ListedKind) -> bool,
     /// Threads that compute digests; none where the caller does that.
     pub threads: usize,
+    /// Files whose content changed less long ago are left for another time.
+    pub stable_for: Duration,
+    /// How hard it works.
+    pub pace: &'a Pace<'a>,
     /// Told of each file's end and every few pieces on the way; `Break` ends the scan.
     pub progress: &'a dyn Fn(ScanProgress) -> ControlFlow<()>,
 }
@@ -62,6 +67,8 @@ pub struct Scanned {
     pub unchanged: u64,
     /// Files that are opted out: not in any of the other numbers.
     pub opted_out: u64,
+    /// Files that had changed too short a time ago to be read.
+    pub unsettled: u64,
     /// Files that were passed over because they cannot be read, or because a door of another host has them.
     pub passed_over: u64,
     /// Apparent length of all files, in bytes.
@@ -89,6 +96,7 @@ pub fn scan<S: Substrate>(
 ) -> Result<Scanned, StateError> {
     let mut scanned = Scanned::default();
     forget_what_the_index_lost(state, files)?;
+    let now = state.now()?;
     let (found, opted_out) = find(state, options, &mut scanned)?;
     scanned.opted_out = opted_out.len() as u64;
     // Passes drop what is known of them: should they come back, they are read.
@@ -101,6 +109,13 @@ pub fn scan<S: Substrate>(
     scanned.bytes = all_bytes;
     let mut ahead: VecDeque<(Found, bool)> = found.into_iter().map(|found| (found, false)).collect();
     while let Some((Found { path, stat }, is_second_try)) = ahead.pop_front() {
+        options.pace.boundary()?;
+        if !is_stable(&stat, now, options.stable_for) && !is_unchanged(files, &stat) {
+            // It is known all the same: whoever has it open is to be found.
+            files.number(state, &stat.handle, &path)?;
+            scanned.unsettled += 1;
+            continue;
+        }
         let looked = scan_file(state, files, options, &path, &stat, &mut scanned, &mut progress)?;
         if matches!(looked, Looked::Busy) {
             if is_second_try {
@@ -195,11 +210,9 @@ fn scan_file<S: Substrate>(
     progress: &mut ScanProgress,
 ) -> Result<Looked, StateError> {
     let number = files.number(state, &stat.handle, path)?;
-    let is_unchanged = |files: &Files, stamp| files.get(number).is_some_and(|mark| mark.scanned == Some(stamp));
-    let stamp = Stamp::of(stat);
-    if is_unchanged(files, stamp) {
+    if is_unchanged(files, stat) {
         scanned.unchanged += 1;
-        files.note(state, number, path, Some(stamp))?;
+        files.note(state, number, path, Some(Stamp::of(stat)))?;
         return Ok(Looked::Done);
     }
     let Some(_lock) = state.try_lock(&Subject::File(stat.handle.clone()))? else { return Ok(Looked::Busy) };
@@ -214,7 +227,7 @@ fn scan_file<S: Substrate>(
     // Another host may have read it a moment ago.
     let stamp = Stamp::of(&stat);
     files.reload(state, number)?;
-    if is_unchanged(files, stamp) {
+    if is_unchanged(files, &stat) {
         scanned.unchanged += 1;
         return Ok(Looked::Done);
     }
@@ -253,11 +266,27 @@ fn forget_what_the_index_lost<S: Substrate>(state: &State<'_, S>, files: &mut Fi
     lost.into_iter().try_for_each(|number| files.forget_scan(state, number))
 }
 
+/// Tells whether a file is as it was when it was read.
+fn is_unchanged(files: &Files, stat: &FileStat) -> bool {
+    files.of(&stat.handle).is_some_and(|mark| mark.scanned == Some(Stamp::of(stat)))
+}
+
+/// Tells whether a file's content has not changed for so long. Of a time that is ahead, which anybody may have set, the one
+/// that nobody sets counts.
+fn is_stable(stat: &FileStat, now: Timestamp, stable_for: Duration) -> bool {
+    let changed = if stat.modified > now { stat.changed } else { stat.modified };
+    stable_for.is_zero()
+        || nanoseconds(now) - nanoseconds(changed) >= i128::try_from(stable_for.as_nanos()).unwrap_or(i128::MAX)
+}
+
+fn nanoseconds(time: Timestamp) -> i128 {
+    i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+}
+
 /// Tells whether a change that comes later than `now` has another time than the last one. Kernels note times in ticks, of
 /// up to ten milliseconds. A time that is ahead is not come to again soon.
 pub(crate) fn is_settled(stamp: &Stamp, now: Timestamp) -> bool {
     const TICKS: u128 = TICK.as_nanos();
-    let nanoseconds = |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
     [stamp.modified, stamp.changed].iter().all(|time| nanoseconds(now).abs_diff(nanoseconds(*time)) >= TICKS)
 }
 
@@ -279,10 +308,11 @@ fn read_into_log<S: Substrate>(
     let key = state.key();
     thread::scope(|scope| {
         let digester = Digester::new(&key, options.threads, scope);
-        let mut blocks = Blocks::new(state.substrate(), file, length, digester);
+        let mut blocks = Blocks::new(state.substrate(), options.pace, file, length, digester);
         let (done_before, read_before) = (progress.done_bytes, progress.read_bytes);
         let mut told = 0;
         let logged = state.write_log(LogKind::Log, number, LogOrder::default(), &mut || {
+            options.pace.go_on().map_err(|_| io::ErrorKind::Interrupted)?;
             let written = blocks.next().map(Note::Written);
             if blocks.read_bytes >= told + PROGRESS_BYTES {
                 told = blocks.read_bytes;
@@ -295,12 +325,7 @@ fn read_into_log<S: Substrate>(
             Ok(written)
         });
         *progress = ScanProgress { done_bytes: done_before, read_bytes: read_before + blocks.read_bytes, ..*progress };
-        let logged = match logged {
-            Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::Interrupted => {
-                return Err(StateError::Interrupted);
-            }
-            logged => logged?,
-        };
+        let logged = logged?;
         Ok(Read { logged: logged.blocks, bytes: blocks.read_bytes, failed: blocks.failed })
     })
 }
@@ -308,6 +333,7 @@ fn read_into_log<S: Substrate>(
 /// The blocks of a file that hold data, in order, with their digests.
 struct Blocks<'a, S: Substrate> {
     substrate: &'a S,
+    pace: &'a Pace<'a>,
     file: &'a S::File,
     map: Option<Extents>,
     digester: Digester<'a>,
@@ -322,10 +348,16 @@ struct Blocks<'a, S: Substrate> {
 }
 
 impl<'a, S: Substrate> Blocks<'a, S> {
-    fn new(substrate: &'a S, file: &'a S::File, length: u64, digester: Digester<'a>) -> Blocks<'a, S> {
+    fn new(
+        substrate: &'a S,
+        pace: &'a Pace<'a>,
+        file: &'a S::File,
+        length: u64,
+        digester: Digester<'a>,
+    ) -> Blocks<'a, S> {
         let end = length / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
         let map = Some(Extents::new());
-        Blocks { substrate, file, map, digester, offset: 0, end, piece: None, read_bytes: 0, failed: None }
+        Blocks { substrate, pace, file, map, digester, offset: 0, end, piece: None, read_bytes: 0, failed: None }
     }
 
     fn next(&mut self) -> Option<Written> {
@@ -356,6 +388,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
             }
             let mut bytes = self.digester.buffer();
             bytes.resize(usize::try_from(to - from).expect("at most a piece"), 0);
+            self.pace.read(to - from);
             match self.substrate.read_at(self.file, from, &mut bytes) {
                 Ok(count) => {
                     self.read_bytes += count as u64;

@@ -27,6 +27,15 @@ fn wrong_usage_ends_with_2() {
         "pool clone x a b --count 0",
         "pool clone x a b --count 3",
         "pool stat --no-such-flag x",
+        "share watch",
+        "share watch --window 22-6 x",
+        "share watch --window 06:00-06:00 x",
+        "share watch --interval 1ms x",
+        "share watch --max-load -1 x",
+        "share watch --memory 1M x",
+        "share run --max-stall 101 x",
+        "share run --cpu-limit 0 x",
+        "share run --io-limit 1K x",
     ] {
         assert_eq!(onefold(arguments, &[]).code, USAGE, "{arguments}");
     }

@@ -85,6 +85,12 @@ if command -v systemd-analyze >/dev/null; then
     said=$(systemd-analyze verify --man=no "$unit" 2>&1) || fail "the unit is wrong: $said"
     grep -F "${unit##*/}" <<<"$said" && fail "the unit has mistakes"
 fi
+share_unit=$dir/onefold-share@$(systemd-escape --path "$mnt").service
+sed "s|/usr/bin/onefold|$ONEFOLD|" "$repo/packaging/systemd/onefold-share@.service" >"$share_unit"
+if command -v systemd-analyze >/dev/null; then
+    said=$(systemd-analyze verify --man=no "$share_unit" 2>&1) || fail "the unit is wrong: $said"
+    grep -F "${share_unit##*/}" <<<"$said" && fail "the unit has mistakes"
+fi
 command_of() {
     sed -n "s|^$1=-\{0,1\}||p" "$unit" | sed "s|%f|$mnt|g"
 }

@@ -4,10 +4,13 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use onefold_block::clock::ManualClock;
 use onefold_block::substrate::{Access, ListedKind};
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 use onefold_share::monitor::{Monitor, MonitorPolicy};
+use onefold_share::pace::Pace;
 use onefold_share::pass::{PassOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
@@ -54,7 +57,7 @@ pub(super) fn run(bytes: &[u8]) {
     for _ in 0..2 {
         share(&host, &mut Choices::new(&[]));
         (0..12).for_each(|_| file_system.let_writers_write());
-        file_system.pass(std::time::Duration::from_secs(1));
+        file_system.pass(Duration::from_secs(1));
     }
     // Logs that no pass has taken in.
     let _ = scan_only(&host);
@@ -65,7 +68,7 @@ pub(super) fn run(bytes: &[u8]) {
     for _ in 0..=choices.below(3) {
         share(&host, &mut choices);
         (0..choices.below(8)).for_each(|_| file_system.let_writers_write());
-        file_system.pass(std::time::Duration::from_secs(1));
+        file_system.pass(Duration::from_secs(1));
     }
     let calls = file_system.counters().calls - calls;
     assert!(calls < CALLS_MAX, "{calls} calls: this does not end");
@@ -76,7 +79,7 @@ pub(super) fn run(bytes: &[u8]) {
 fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
     let Ok(state) = State::open(&host.substrate, &*host.random, &|_| {}) else { return };
     let Ok(mut files) = Files::load(&state) else { return };
-    let _ = scan(&state, &mut files, &scan_options());
+    let _ = scan(&state, &mut files, &scan_options(&Pace::unlimited()));
     if choices.below(3) == 1 {
         watch(host, choices, &state, &mut files);
     }
@@ -87,7 +90,8 @@ fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
         min_run_bytes: BLOCK_BYTES_U64,
         is_dry_run: choices.below(16) == 15,
         shard_entries_max: 12,
-        clock: &onefold_block::clock::ManualClock::default(),
+        clock: &ManualClock::default(),
+        pace: &Pace::unlimited(),
         progress: &|_| ControlFlow::Continue(()),
     };
     let _ = pass(&state, &mut files, &options);
@@ -96,15 +100,17 @@ fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
 fn scan_only(host: &Host<'_>) -> Option<()> {
     let state = State::open(&host.substrate, &*host.random, &|_| {}).ok()?;
     let mut files = Files::load(&state).ok()?;
-    scan(&state, &mut files, &scan_options()).ok()?;
+    scan(&state, &mut files, &scan_options(&Pace::unlimited())).ok()?;
     Some(())
 }
 
-fn scan_options() -> ScanOptions<'static> {
+fn scan_options<'a>(pace: &'a Pace<'a>) -> ScanOptions<'a> {
     ScanOptions {
         roots: const { &[PathBuf::new()] },
         wants: &|_, _| true,
         threads: 0,
+        pace,
+        stable_for: Duration::ZERO,
         progress: &|_| ControlFlow::Continue(()),
     }
 }

@@ -10,6 +10,7 @@ pub mod mark;
 pub mod prefix;
 pub mod record;
 pub mod shard;
+pub mod watch;
 
 use std::fmt;
 use std::io;

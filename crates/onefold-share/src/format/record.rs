@@ -55,6 +55,8 @@ pub enum RecordKind {
     Shard,
     /// A merge request, in `requests/`.
     Request,
+    /// What a watch does, in `watches/`.
+    Watch,
 }
 
 impl RecordKind {
@@ -65,13 +67,14 @@ impl RecordKind {
             RecordKind::Log => 3,
             RecordKind::Shard => 4,
             RecordKind::Request => 5,
+            RecordKind::Watch => 6,
         }
     }
 
     /// The newest version of its format.
     const fn version(self) -> u16 {
         match self {
-            RecordKind::Identity | RecordKind::Mark | RecordKind::Shard => 1,
+            RecordKind::Identity | RecordKind::Mark | RecordKind::Shard | RecordKind::Watch => 1,
             RecordKind::Log | RecordKind::Request => 2,
         }
     }

@@ -19,6 +19,7 @@ mod attributes;
 mod clone;
 mod file;
 mod locks;
+mod machine;
 mod map;
 mod names;
 mod probe;
@@ -41,6 +42,7 @@ use rustix::thread::CapabilitySet;
 
 pub use file::LinuxFile;
 use file::Opened;
+pub use machine::LinuxMachine;
 use names::Root;
 pub use probe::ProbeError;
 

@@ -1,5 +1,5 @@
-//! The system calls that have no safe wrapper: comparing and sharing, cloning, maps of extents, XFS attributes,
-//! handles.
+//! The calls that have no safe wrapper: comparing and sharing, cloning, maps of extents, XFS attributes, handles, the
+//! clock on the wall.
 //!
 //! All unsafe code of the crate is here. Every structure is the kernel's, field by field; its layout is asserted.
 
@@ -215,4 +215,25 @@ pub(super) fn file_handle(file: BorrowedFd<'_>) -> Result<RawHandle, Errno> {
     // them outlive the call.
     let outcome = unsafe { libc::syscall(number, file, name, handle_at, mount_at, libc::AT_EMPTY_PATH) };
     if outcome == 0 { Ok(handle) } else { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) }
+}
+
+/// Returns the hour and the minute of the day where this machine is; none where the system cannot tell.
+pub(super) fn local_time() -> Option<(u16, u16)> {
+    // SAFETY: takes nothing and gives nothing; reads the environment, which this program never changes once it has begun.
+    unsafe { tzset() };
+    // SAFETY: `tm` is made of integers and a pointer that may be null.
+    let mut local: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: a null pointer is allowed, and stands for no place where the time is written, too.
+    let now = unsafe { libc::time(std::ptr::null_mut()) };
+    // SAFETY: both pointers are to variables of this function, and are not kept.
+    let told = unsafe { libc::localtime_r(&raw const now, &raw mut local) };
+    if told.is_null() {
+        return None;
+    }
+    Some((u16::try_from(local.tm_hour).ok()?, u16::try_from(local.tm_min).ok()?))
+}
+
+unsafe extern "C" {
+    /// Looks anew where the machine is: somebody may have moved it since the last time. POSIX; the crate `libc` leaves it out.
+    fn tzset();
 }

@@ -1,5 +1,8 @@
+use crate::pace::Pace;
+use onefold_block::clock::ManualClock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use onefold_block::random::{Random, SeededRandom};
 use onefold_block::zero::is_zero;
@@ -55,6 +58,8 @@ fn scan_all(state: &State<'_, Sim>, files: &mut Files) -> Scanned {
         roots: &[PathBuf::new()],
         wants: &|_, _| true,
         threads: 0,
+        pace: &Pace::unlimited(),
+        stable_for: Duration::ZERO,
         progress: &|_| ControlFlow::Continue(()),
     };
     scan(state, files, &options).unwrap()
@@ -68,7 +73,8 @@ fn pass_all(state: &State<'_, Sim>, files: &mut Files) -> Passed {
         min_run_bytes: K,
         is_dry_run: false,
         shard_entries_max: 12,
-        clock: &onefold_block::clock::ManualClock::default(),
+        clock: &ManualClock::default(),
+        pace: &Pace::unlimited(),
         progress: &|_| ControlFlow::Continue(()),
     };
     pass(state, files, &options).unwrap()

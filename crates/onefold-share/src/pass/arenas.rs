@@ -7,6 +7,7 @@ use super::PassError;
 use super::slots::SlotSet;
 use crate::extents::Extents;
 use crate::format::Slot;
+use crate::pace::Pace;
 use crate::state::State;
 
 /// Which slots hold a block, and which of these are referred to by others, too.
@@ -18,9 +19,10 @@ pub(super) struct Arenas {
 
 impl Arenas {
     /// Looks at all arena files. Entries of shards that were opened before name only slots that were filled before this.
-    pub(super) fn look<S: Substrate>(state: &State<'_, S>) -> Result<Arenas, PassError> {
+    pub(super) fn look<S: Substrate>(state: &State<'_, S>, pace: &Pace<'_>) -> Result<Arenas, PassError> {
         let mut arenas = Arenas::default();
         for number in state.arenas()? {
+            pace.boundary()?;
             arenas.look_at(state, number)?;
         }
         Ok(arenas)

@@ -50,8 +50,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     /// Tells whether a block may be within a file that is there. Of a file that another host has it may: that host may just
     /// have seen what is not known here yet, and nobody else can tell.
     pub(super) fn may_have(&mut self, number: FileNo, block: FileBlock) -> Result<bool, StateError> {
-        let mut has = || Ok(self.image(number)?.blocks.is_some_and(|blocks| block.0 < blocks));
-        if has()? {
+        if self.image(number)?.blocks.is_some_and(|blocks| block.0 < blocks) {
             return Ok(true);
         }
         // Where it has just become this host's, it is looked at anew.

@@ -42,6 +42,7 @@ use crate::format::log::{LogKind, Note};
 use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
 use crate::format::{FileNo, FormatError};
+use crate::pace::Pace;
 use crate::state::arena::ArenaWriter;
 use crate::state::files::Files;
 use crate::state::hosts::HostNo;
@@ -69,6 +70,8 @@ pub struct PassOptions<'a> {
     pub call_bytes: u64,
     /// Shorter runs are left alone, in bytes: they cost a file more seeks than they save room.
     pub min_run_bytes: u64,
+    /// How hard it works.
+    pub pace: &'a Pace<'a>,
     /// Ends after the plan.
     pub is_dry_run: bool,
     /// A shard of the index with more entries is split: it is how long one host has to be waited for.
@@ -243,7 +246,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let generations: Vec<(Prefix, u64, u64)> =
             shards.iter().map(|shard| (shard.prefix, shard.generation, shard.bytes)).collect();
         // After the shards, so that whatever these name is there to be seen.
-        let arenas = Arenas::look(state)?;
+        let arenas = Arenas::look(state, self.options.pace)?;
         let mut named = SlotSet::default();
         let seen = spool(seen.merged(vec![seen_batch.finish()])?, folder, part / 8)?;
         let mut candidates_batch = candidates.batch(part / 2);
@@ -257,7 +260,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             requests: &mut requests_batch,
             named: &mut named,
         };
-        let Plan { changes, others, counts, entries } = plan(&mut self.images, sources, sinks)?;
+        let Plan { changes, others, counts, entries } = plan(&mut self.images, sources, sinks, self.options.pace)?;
         self.passed.planned = counts;
         let targets_bytes = counts.targets * BLOCK_BYTES_U64;
         if (self.options.progress)(PassProgress::Planned { targets: targets_bytes }).is_break() {
@@ -286,7 +289,13 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             .collect();
         let again = Sorter::new(folder);
         let mut again_batch = again.batch(part / 8);
-        let news = News { changes: &changes, seen: &seen, entries_max: self.options.shard_entries_max, folder };
+        let news = News {
+            changes: &changes,
+            seen: &seen,
+            entries_max: self.options.shard_entries_max,
+            folder,
+            pace: self.options.pace,
+        };
         let clock = self.options.clock;
         let is_all_there = publish::publish(state, clock, &news, &mut known, &mut named, &mut again_batch)?;
         // The logs are there until these are: between the two nothing is lost.
@@ -366,7 +375,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         for round in 1.. {
             let promoted = Sorter::new(folder);
             let mut promoted_batch = promoted.batch(memory_bytes);
-            promote::promote(self.state, &self.images, arena, waiting.candidates, &mut promoted_batch, trouble)?;
+            let pace = self.options.pace;
+            promote::promote(self.state, &self.images, arena, waiting.candidates, &mut promoted_batch, trouble, pace)?;
             let promoted = promoted.merged(vec![promoted_batch.finish()])?;
             let next = Sorter::new(folder);
             let mut next_batch = next.batch(memory_bytes);
@@ -396,6 +406,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             self.state.logs()?.into_iter().partition(|log| log.kind == LogKind::Request);
         let mut present = BTreeMap::new();
         for log in logs.into_iter().rev().chain(requests) {
+            self.options.pace.boundary()?;
             if log.kind == LogKind::Request && log.host != self.state.host() {
                 // Whoever wrote it may not have published yet what it tells of; then it would be taken for known.
                 let is_present = match present.get(&log.host) {
@@ -418,7 +429,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                 continue;
             }
             let file = self.images.first_number(log.file);
-            let read = self.state.read_log(&log, |note| -> io::Result<()> {
+            let read = self.state.read_log(&log, |note| -> Result<(), PassError> {
+                self.options.pace.boundary()?;
                 let told = match (log.kind, note) {
                     (LogKind::Log, note) => written.news(file, note),
                     (LogKind::Request, Note::Written(told)) if !written.contains(file, told.block) => Some(told),
@@ -426,13 +438,14 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                 };
                 let Some(block) = told else { return Ok(()) };
                 match block.digest {
-                    Some(digest) => seen.push(Seen { digest, file, block: block.block }.row()),
-                    None => targets.push(Target { file, block: block.block, source: Source::Zeros }.row()),
+                    Some(digest) => seen.push(Seen { digest, file, block: block.block }.row())?,
+                    None => targets.push(Target { file, block: block.block, source: Source::Zeros }.row())?,
                 }
+                Ok(())
             });
             match read {
                 Ok(()) => done.push(log),
-                Err(LogError::Each(error)) => return Err(error.into()),
+                Err(LogError::Each(error)) => return Err(error),
                 // What was read of it counts; the rest is found when the file is read again.
                 Err(LogError::Log(why)) => {
                     self.passed.trouble.again.insert(file);

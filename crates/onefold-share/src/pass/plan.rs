@@ -20,6 +20,7 @@ use super::written::WrittenRanges;
 use crate::format::entry::{Entry, Place};
 use crate::format::shard::EntryCounts;
 use crate::format::{Digest, FormatError};
+use crate::pace::Pace;
 use crate::state::State;
 use crate::state::shards::Shard;
 
@@ -80,6 +81,7 @@ pub(super) fn plan<S: Substrate>(
     images: &mut Images<'_, '_, S>,
     sources: Sources<'_, '_, S>,
     sinks: Sinks<'_, '_>,
+    pace: &Pace<'_>,
 ) -> Result<Plan, PassError> {
     let Sources { state, shards, seen, written, arenas } = sources;
     let [changes, others] = [(); 2].map(|()| OrderedWriter::new(sinks.folder, sinks.memory_bytes));
@@ -89,6 +91,7 @@ pub(super) fn plan<S: Substrate>(
     let mut seen = SeenStream { rows: seen.read(0, u64::MAX), next: None };
     seen.advance()?;
     loop {
+        pace.boundary()?;
         let digest = match (&entries.next, &seen.next) {
             (None, None) => break,
             (Some(entry), None) => entry.digest,

@@ -13,6 +13,7 @@ use super::images::Images;
 use super::rows::{Candidate, Promoted};
 use super::{PassError, Trouble};
 use crate::format::{Digest, FileNo, Slot};
+use crate::pace::{CallKind, Pace};
 use crate::state::State;
 use crate::state::arena::ArenaWriter;
 
@@ -27,8 +28,9 @@ pub(super) fn promote<'b, S: Substrate>(
     candidates: Merge,
     promoted: &mut Batch<'_>,
     trouble: &mut Trouble,
+    pace: &Pace<'_>,
 ) -> Result<(), PassError> {
-    let mut promoter = Promoter { state, images, key: state.key(), arena, promoted, trouble, file: None };
+    let mut promoter = Promoter { state, images, key: state.key(), arena, promoted, trouble, pace, file: None };
     let mut run: Vec<Candidate> = Vec::new();
     for row in candidates {
         let candidate = Candidate::of(row?);
@@ -51,6 +53,7 @@ struct Promoter<'a, 'b, 'c, 'd, S: Substrate> {
     arena: &'a mut ArenaWriter<'c, 'b, S>,
     promoted: &'a mut Batch<'d>,
     trouble: &'a mut Trouble,
+    pace: &'a Pace<'a>,
     /// The file whose candidates are on; none where it cannot be opened.
     file: Option<(FileNo, Option<S::File>)>,
 }
@@ -67,10 +70,13 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         }
         let mut left = run;
         while let Some(next) = left.first() {
+            self.pace.boundary()?;
             let slots = match &self.file {
                 Some((_, Some(file))) if !self.trouble.is_full => {
                     let source = At { file, offset: next.block.0 * BLOCK_BYTES_U64 };
-                    self.arena.put(source, left.len() as u64)?
+                    let at_once = self.pace.call_bytes(CallKind::Clone, left.len() as u64 * BLOCK_BYTES_U64);
+                    let (arena, blocks) = (&mut self.arena, at_once / BLOCK_BYTES_U64);
+                    self.pace.call(CallKind::Clone, at_once, || arena.put(source, blocks))?
                 }
                 _ => Err(ShareError::Full),
             };
@@ -93,6 +99,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
     /// Reads slots and writes down which of them hold what they should.
     fn look(&mut self, run: &[Candidate], first: Slot) -> Result<(), PassError> {
         let mut bytes = vec![0; run.len() * BLOCK_BYTES];
+        self.pace.read(bytes.len() as u64);
         let count = match self.arena.file(first.arena()) {
             Some(file) => self.state.substrate().read_at(file, first.index() * BLOCK_BYTES_U64, &mut bytes),
             None => Err(io::ErrorKind::NotFound.into()),

@@ -23,9 +23,10 @@ use crate::format::entry::{ENTRY_BYTES_MAX, Entry, Place};
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EntryCounts, ShardWriter};
 use crate::format::{Digest, FormatError};
-use crate::state::State;
+use crate::pace::Pace;
 use crate::state::locks::Subject;
 use crate::state::shards::{Published, Shard};
+use crate::state::{State, StateError};
 
 /// How long a pass waits before it looks again for a shard that others work on.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
@@ -59,6 +60,8 @@ pub(super) struct News<'a> {
     pub(super) entries_max: u64,
     /// For what does not fit into memory.
     pub(super) folder: &'a Path,
+    /// How hard it works.
+    pub(super) pace: &'a Pace<'a>,
 }
 
 /// Brings the news into the index. Returns false where other hosts were always first, so that not all of it is there.
@@ -82,6 +85,7 @@ pub(super) fn publish<S: Substrate>(
     // How many in a row were locked.
     let mut locked = 0;
     while let Some(mut next) = ahead.pop_front() {
+        news.pace.boundary()?;
         let lock = state.try_lock(&Subject::Shard(next.prefix))?;
         if lock.is_none() && next.locked < LOCK_TRIES {
             next.locked += 1;
@@ -147,6 +151,7 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
         let seen = self.rows(self.news.seen, within)?;
         let mut merge = Merge {
             state: self.state,
+            pace: self.news.pace,
             changes: Stream { rows: self.news.changes.read(changes.start, changes.end).peekable() },
             seen: Stream { rows: self.news.seen.read(seen.start, seen.end).peekable() },
             named: &mut *self.named,
@@ -214,6 +219,7 @@ impl Stream<'_> {
 /// A shard and the news of it, side by side.
 struct Merge<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
+    pace: &'a Pace<'a>,
     changes: Stream<'a>,
     seen: Stream<'a>,
     named: &'a mut SlotSet,
@@ -236,6 +242,10 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
     fn run(&mut self, shard: &mut Shard<'b, S>, writer: &mut ShardWriter<'b, S>) -> io::Result<()> {
         let mut next = self.next_entry(shard)?;
         loop {
+            if self.pace.go_on().is_err() {
+                self.failure = Some(Failure::Pass(StateError::Interrupted.into()));
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             let digest = match (&next, self.changes.digest()?) {
                 (None, None) => return Ok(()),
                 (Some(entry), None) => entry.digest,

@@ -16,6 +16,7 @@ use super::rows::{Source, Target};
 use super::{PassError, PassOptions, PassProgress, Trouble};
 use crate::extents::Extents;
 use crate::format::{FileNo, Slot};
+use crate::pace::{CallKind, Stopped};
 use crate::state::{State, StateError};
 
 /// Maps of arena files that are kept at once, at most: 6 MiB each where every slot lies by itself.
@@ -160,6 +161,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
         }
         let mut at = 0;
         while at < run.count {
+            self.options.pace.boundary()?;
             let rest = run.part(at, run.count - at);
             at += match self.stretch(&rest) {
                 Ok(Some(Stretch::Shared(count))) => {
@@ -171,7 +173,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
                     if count * BLOCK_BYTES_U64 < self.options.min_run_bytes {
                         self.shared.too_short += count * BLOCK_BYTES_U64;
                     } else {
-                        self.share_stretch(rest.part(0, count));
+                        self.share_stretch(rest.part(0, count))?;
                     }
                     count
                 }
@@ -253,10 +255,12 @@ impl<S: Substrate> Sharer<'_, '_, S> {
     }
 
     /// Shares a run of which nothing is shared yet, in calls of bounded size.
-    fn share_stretch(&mut self, run: Run) {
+    fn share_stretch(&mut self, run: Run) -> Result<(), Stopped> {
         let mut at = 0;
         while at < run.count {
-            let part = run.part(at, self.call_blocks.min(run.count - at));
+            self.options.pace.boundary()?;
+            let at_once = self.options.pace.call_bytes(CallKind::Share, self.call_blocks * BLOCK_BYTES_U64);
+            let part = run.part(at, (at_once / BLOCK_BYTES_U64).min(run.count - at));
             at += part.count;
             if let Err(why) = self.share_part(part) {
                 self.shared.refused += (run.count - at + part.count) * BLOCK_BYTES_U64;
@@ -266,9 +270,10 @@ impl<S: Substrate> Sharer<'_, '_, S> {
                     // The same answer would come for each of its blocks.
                     self.file = Some((run.file, None));
                 }
-                return;
+                return Ok(());
             }
         }
+        Ok(())
     }
 
     fn share_part(&mut self, part: Run) -> Result<(), ShareError> {
@@ -290,6 +295,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
         let bytes = usize::try_from(length).expect("at most a call");
         for (buffer, file, offset) in [(&mut *theirs, source, source_offset), (&mut *ours, &*file, offset)] {
             buffer.resize(bytes, 0);
+            self.options.pace.read(length);
             let count = substrate.read_at(file, offset, buffer)?;
             // It may have become shorter; what is missing differs from whatever it is compared with.
             buffer.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
@@ -312,7 +318,8 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             }
             let before = Self::unshared_bytes(substrate, file, map, offset + from, length);
             let source = At { file: source, offset: source_offset + from };
-            match substrate.share(source, At { file, offset: offset + from }, length)? {
+            let into = At { file, offset: offset + from };
+            match self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))? {
                 Compared::Shared => {
                     self.shared.now += length;
                     self.shared.freed += before;

@@ -1,9 +1,12 @@
 //! Locks: empty files that are never replaced, locked as a whole.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use onefold_block::Substrate;
 use onefold_block::substrate::{Access, FileHandle};
+use parking_lot::Mutex;
 
 use super::{State, StateError};
 use crate::format::prefix::Prefix;
@@ -33,16 +36,32 @@ impl Subject {
 
 /// A lock that is held as long as this exists, or until other hosts think this one dead.
 pub struct Held<S: Substrate> {
-    _file: S::File,
+    _file: Arc<S::File>,
+}
+
+/// Locks that are kept for longer than a piece of work, by the names of their files.
+///
+/// Whoever works on the same opened state folder may have them as if they were free: they keep out others, not the own scan and
+/// pass.
+pub(super) struct Kept<S: Substrate>(Mutex<BTreeMap<String, Arc<S::File>>>);
+
+impl<S: Substrate> Default for Kept<S> {
+    fn default() -> Kept<S> {
+        Kept(Mutex::new(BTreeMap::new()))
+    }
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Takes a lock, unless somebody has it.
+    /// Takes a lock, unless somebody has it. One that is kept ([`State::keep`]) is had once more.
     ///
     /// # Errors
     /// No space for its file; those of the device.
     pub fn try_lock(&self, subject: &Subject) -> Result<Option<Held<S>>, StateError> {
-        let path = Self::path(FOLDER, subject.name());
+        let name = subject.name();
+        if let Some(file) = self.kept.0.lock().get(&name) {
+            return Ok(Some(Held { _file: Arc::clone(file) }));
+        }
+        let path = Self::path(FOLDER, name);
         let file = match self.substrate().open(&path, Access::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => match self.substrate().create(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -54,6 +73,22 @@ impl<S: Substrate> State<'_, S> {
         };
         let file = file.map_err(StateError::at(&path))?;
         let is_taken = self.substrate().try_lock(&file).map_err(StateError::at(&path))?;
-        Ok(is_taken.then_some(Held { _file: file }))
+        Ok(is_taken.then(|| Held { _file: Arc::new(file) }))
+    }
+
+    /// Takes a lock, unless somebody else has it, and keeps it until [`State::let_go`], or until the state folder is
+    /// closed. Returns whether it is kept.
+    ///
+    /// # Errors
+    /// As [`State::try_lock`].
+    pub fn keep(&self, subject: &Subject) -> Result<bool, StateError> {
+        let Some(held) = self.try_lock(subject)? else { return Ok(false) };
+        self.kept.0.lock().insert(subject.name(), held._file);
+        Ok(true)
+    }
+
+    /// Keeps a lock no longer. Work that has it at the moment has it on.
+    pub fn let_go(&self, subject: &Subject) {
+        self.kept.0.lock().remove(&subject.name());
     }
 }

@@ -10,6 +10,7 @@ use onefold_block::{FingerprintKey, Substrate};
 use parking_lot::Mutex;
 
 use super::hosts::{HostNo, Presence};
+use super::locks::Kept;
 use super::{FOLDER, Notice, SCRATCH, State, StateError};
 use crate::format::identity::Identity;
 
@@ -50,9 +51,9 @@ impl<'a, S: Substrate> State<'a, S> {
     pub fn look(substrate: &'a S, notices: &'a dyn Fn(Notice)) -> Result<Option<State<'a, S>>, StateError> {
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let (next_name, useless) = (AtomicU64::new(0), Some(Useless::default()));
-        let (last_log, presence) = (AtomicU64::new(0), Presence::new(None));
+        let (last_log, presence, kept) = (AtomicU64::new(0), Presence::new(None), Kept::default());
         let host = HostNo(0);
-        let mut state = State { substrate, identity, host, next_name, last_log, presence, notices, useless };
+        let mut state = State { substrate, identity, host, next_name, last_log, presence, kept, notices, useless };
         let Some(identity) = state.read_identity()? else { return Ok(None) };
         state.identity = identity;
         Ok(Some(state))

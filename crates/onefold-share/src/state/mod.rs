@@ -6,12 +6,14 @@
 
 pub mod arena;
 pub mod ask;
+pub mod backlog;
 pub mod files;
 pub mod hosts;
 pub mod locks;
 pub mod logs;
 pub mod look;
 pub mod shards;
+pub mod watches;
 
 use std::fmt;
 use std::io;
@@ -31,7 +33,7 @@ use self::look::Useless;
 pub const FOLDER: &str = ".onefold";
 const IDENTITY: &str = "identity";
 const SCRATCH: &str = "scratch";
-const SUBFOLDERS: [&str; 7] = ["arena", "files", "locks", "logs", "requests", SCRATCH, "shards"];
+const SUBFOLDERS: [&str; 8] = ["arena", "files", "locks", "logs", "requests", SCRATCH, "shards", watches::FOLDER];
 /// Times that something is tried which others may thwart that come at the same moment.
 const TRIES: usize = 10;
 
@@ -44,6 +46,7 @@ pub struct State<'a, S: Substrate> {
     presence: Presence<S>,
     /// The order of the last log that was written through this.
     last_log: AtomicU64,
+    kept: locks::Kept<S>,
     notices: &'a dyn Fn(Notice),
     /// Only where nothing is to be changed: what was of no use, and is taken for gone.
     useless: Option<Useless>,
@@ -138,9 +141,13 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// Returns what turns an error into one that names the file.
+    /// Returns what turns an error into one that names the file. `Interrupted` is what work that was told to stop ends with;
+    /// substrates never give it.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError + use<'_> {
-        |source| StateError::Io { path: path.to_owned(), source }
+        |source| match source.kind() {
+            io::ErrorKind::Interrupted => StateError::Interrupted,
+            _ => StateError::Io { path: path.to_owned(), source },
+        }
     }
 }
 
@@ -167,8 +174,9 @@ impl<'a, S: Substrate> State<'a, S> {
         random.fill(&mut host).map_err(StateError::at(root))?;
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let (host, next_name) = (HostNo(u64::from_le_bytes(host)), AtomicU64::new(0));
-        let (last_log, presence) = (AtomicU64::new(0), Presence::new(None));
-        let mut state = State { substrate, identity, host, next_name, last_log, presence, notices, useless: None };
+        let (last_log, presence, kept) = (AtomicU64::new(0), Presence::new(None), locks::Kept::default());
+        let mut state =
+            State { substrate, identity, host, next_name, last_log, presence, kept, notices, useless: None };
         for _ in 0..TRIES {
             if let Some(identity) = state.read_identity()? {
                 state.identity = identity;
@@ -293,6 +301,15 @@ impl<'a, S: Substrate> State<'a, S> {
         let files = listed.into_iter().filter(is_taken);
         // A name that is no text is none of ours.
         Ok(files.filter_map(|listed| listed.name.into_os_string().into_string().ok()).collect())
+    }
+
+    /// Tells whether the state folder is still the one that was opened: anybody may have deleted it, and others have made a
+    /// new one.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn is_current(&self) -> Result<bool, StateError> {
+        Ok(self.read_identity()?.is_some_and(|identity| identity == self.identity))
     }
 
     fn read_identity(&self) -> Result<Option<Identity>, StateError> {

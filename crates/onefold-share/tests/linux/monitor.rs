@@ -1,5 +1,7 @@
 //! A door that tells a write monitor what it writes, on real file systems.
 
+use onefold_block::clock::ManualClock;
+use onefold_share::pace::Pace;
 use std::fs::{File, OpenOptions};
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
@@ -40,6 +42,8 @@ fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Scanned {
         roots: &[PathBuf::new()],
         wants: &|_, _| true,
         threads: 1,
+        pace: &Pace::unlimited(),
+        stable_for: Duration::ZERO,
         progress: &|_| ControlFlow::Continue(()),
     };
     scan(state, files, &options).unwrap()
@@ -53,7 +57,8 @@ fn pass_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Passed {
         min_run_bytes: K,
         is_dry_run: false,
         shard_entries_max: 12,
-        clock: &onefold_block::clock::ManualClock::default(),
+        clock: &ManualClock::default(),
+        pace: &Pace::unlimited(),
         progress: &|_| ControlFlow::Continue(()),
     };
     pass(state, files, &options).unwrap()

@@ -14,6 +14,7 @@ use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_block::substrate::{Access, SubstrateKind};
 use onefold_block::{BLOCK_BYTES, Substrate};
 use onefold_share::linux::LinuxSubstrate;
+use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::files::Files;
@@ -52,6 +53,8 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
         roots: &[PathBuf::new()],
         wants: &|_, _| true,
         threads: 1,
+        stable_for: Duration::ZERO,
+        pace: &Pace::unlimited(),
         progress: &|_| ControlFlow::Continue(()),
     };
     let scanned = scan(&state, &mut files, &options)?;
@@ -61,6 +64,7 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
         memory_bytes: how.memory_bytes,
         call_bytes: MIB,
         min_run_bytes: how.min_run_bytes,
+        pace: &Pace::unlimited(),
         is_dry_run: how.is_dry_run,
         shard_entries_max: how.shard_entries_max,
         clock: &SystemClock,

@@ -1,10 +1,12 @@
 //! Pools in memory, files in them, and the engine over them.
 
+use onefold_share::pace::Pace;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use onefold_block::clock::{ManualClock, SystemClock};
 use onefold_block::device::MemoryDevice;
@@ -133,6 +135,8 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
         roots: &[PathBuf::new()],
         wants: &|_, _| true,
         threads: 1,
+        pace: &Pace::unlimited(),
+        stable_for: Duration::ZERO,
         progress: &|_| ControlFlow::Continue(()),
     };
     let scanned = scan(&state, &mut files, &options)?;
@@ -144,6 +148,7 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
         is_dry_run: false,
         shard_entries_max: SHARD_ENTRIES_MAX,
         clock: &SystemClock,
+        pace: &Pace::unlimited(),
         progress: &|_| ControlFlow::Continue(()),
     };
     let passed = pass(&state, &mut files, &options)?;

@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::simulated::{Faults, Host, Simulation, SimulationOptions, seeds};
@@ -20,6 +22,8 @@ pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
         wants: &|_, _| true,
         // A coroutine does not leave its thread.
         threads: 0,
+        stable_for: Duration::ZERO,
+        pace: &Pace::unlimited(),
         progress: &|_| ControlFlow::Continue(()),
     };
     scan(&state, &mut files, &options)?;
@@ -28,6 +32,7 @@ pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: 4096,
+        pace: &Pace::unlimited(),
         is_dry_run: false,
         // Few, so that shards are split all the time.
         shard_entries_max: 12,

@@ -7,6 +7,7 @@ mod asking;
 mod engine;
 mod monitor;
 mod stand_in;
+mod watches;
 
 use std::cell::Cell;
 use std::io;

@@ -1,8 +1,11 @@
 //! Doors that tell write monitors of what is written through their host, beside scans and passes.
 
+use onefold_block::clock::ManualClock;
+use onefold_share::pace::Pace;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use onefold_block::{Clock, Substrate};
 use onefold_share::monitor::{Hashing, Monitor, MonitorError, MonitorPolicy};
@@ -43,6 +46,8 @@ fn scan_all<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(),
         wants: &|_, _| true,
         // A coroutine does not leave its thread.
         threads: 0,
+        pace: &Pace::unlimited(),
+        stable_for: Duration::ZERO,
         progress: &|_| ControlFlow::Continue(()),
     };
     scan(state, files, &options)?;
@@ -57,7 +62,8 @@ fn pass_all<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(),
         min_run_bytes: 4096,
         is_dry_run: false,
         shard_entries_max: 12,
-        clock: &onefold_block::clock::ManualClock::default(),
+        clock: &ManualClock::default(),
+        pace: &Pace::unlimited(),
         progress: &|_| ControlFlow::Continue(()),
     };
     pass(state, files, &options)?;
@@ -118,7 +124,7 @@ fn watch_for_a_while(host: &Host<'_>, hashing: Hashing) -> Result<(), Failed> {
         {
             monitor.lend(&state, || pass_all(&state, &mut files))??;
         }
-        host.clock.sleep(std::time::Duration::from_millis(host.random.below(500)));
+        host.clock.sleep(Duration::from_millis(host.random.below(500)));
     }
     while let Some(monitor) = monitors.pop() {
         monitors.push(monitor);

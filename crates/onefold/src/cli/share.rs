@@ -1,10 +1,13 @@
 //! Arguments of `onefold share`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use glob::Pattern;
+use onefold_share::watch::Window;
 
+use super::values::parse_duration;
 use crate::size::ByteSize;
 
 /// What to do with plain image files.
@@ -16,6 +19,12 @@ pub(crate) enum ShareCommand {
     /// did not change since they were last read are not read again. What is known is kept in `.onefold` in the root of
     /// the file system, and may be deleted at any time.
     Run(ShareRunArgs),
+    /// Do so again and again as files change, when the machine has time, until it is told to stop
+    ///
+    /// Stays in the foreground, for a service manager, and prints a line for each time that it shared. Images that a process
+    /// of this host has open for writing are kept for this host: others leave them to it. SIGTERM ends it within a second or
+    /// so.
+    Watch(ShareWatchArgs),
     /// Show what is known of a file system's images, what is pending, and who works on it
     ///
     /// Only looks: nothing is made or changed, and whoever is at work is not in its way.
@@ -93,6 +102,63 @@ pub(crate) struct ShareCloneArgs {
     pub(crate) force: bool,
 }
 
+/// What limits `share run` and `share watch`.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct LimitArgs {
+    /// Read at most so many bytes of images in a second, and have at most so many shared; without it, as fast as it goes
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) io_limit: Option<ByteSize>,
+    /// Use at most so much processor time, in percent of one core
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) cpu_limit: Option<u32>,
+    /// How long one call of the file system should take at most: whoever writes to a file that it shares waits meanwhile
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) max_stall: u64,
+}
+
+/// Arguments of `share watch`.
+#[derive(Args, Debug)]
+pub(crate) struct ShareWatchArgs {
+    /// Image files, and folders with all that is in them; on one file system (XFS or Btrfs)
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Only files whose path or name matches a pattern, such as `*.raw`; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) include: Vec<Pattern>,
+    /// No files, and no folders, whose path or name matches a pattern; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<Pattern>,
+    /// Time between two looks at what has changed, and at which images are open
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
+    pub(crate) interval: Duration,
+    /// Read and share only between these times of day, such as 22:00-06:00; may be given several times
+    #[arg(long, value_name = "HH:MM-HH:MM")]
+    pub(crate) window: Vec<Window>,
+    /// Begin nothing while the load of the machine, averaged over a minute, is above
+    #[arg(long, value_name = "LOAD")]
+    pub(crate) max_load: Option<f64>,
+    /// Leave files alone whose content has changed less long ago
+    #[arg(long, value_name = "AGE", default_value = "0s", value_parser = parse_duration)]
+    pub(crate) stable_for: Duration,
+    /// Share once the blocks that were read and wait are so much of the index, in percent: sharing goes through all of it
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) batch: u32,
+    /// Or once they have waited for so long
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
+    pub(crate) max_wait: Duration,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    /// Leave shorter runs of equal blocks alone: they save less and cost a file more seeks when it is read in sequence
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    pub(crate) min_run: ByteSize,
+    /// Upper limit of memory for sorting; what does not fit goes into temporary files
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub(crate) memory: ByteSize,
+    /// Where temporary files go; without it $TMPDIR, or /var/tmp
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) temporary: Option<PathBuf>,
+}
+
 /// Arguments of `share run`.
 #[derive(Args, Debug)]
 pub(crate) struct ShareRunArgs {
@@ -111,6 +177,8 @@ pub(crate) struct ShareRunArgs {
     /// Say what would be shared, and share nothing; what is read is kept for the next run
     #[arg(long)]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
     /// Upper limit of memory for sorting; what does not fit goes into temporary files
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,

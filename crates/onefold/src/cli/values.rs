@@ -146,7 +146,7 @@ pub(crate) enum OutputFormat {
     Qcow2,
 }
 
-/// Parses a time such as `5s`, `250ms` or `2min`; a plain number is seconds.
+/// Parses a time such as `5s`, `250ms`, `2min` or `1h`; a plain number is seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let number_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);
@@ -155,7 +155,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         "ms" => Ok(Duration::from_millis(number)),
         "" | "s" => Ok(Duration::from_secs(number)),
         "m" | "min" => number.checked_mul(60).map(Duration::from_secs).ok_or_else(|| "too long a time".to_owned()),
-        other => Err(format!("unknown unit of time `{other}`: use ms, s or min")),
+        "h" => number.checked_mul(3600).map(Duration::from_secs).ok_or_else(|| "too long a time".to_owned()),
+        other => Err(format!("unknown unit of time `{other}`: use ms, s, min or h")),
     }
 }
 
@@ -169,11 +170,12 @@ mod tests {
         assert_eq!(parse_duration("5s"), Ok(Duration::from_secs(5)));
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_duration("2min"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
     }
 
     #[test]
     fn what_is_no_time_is_refused() {
-        for text in ["", "s", "-5", "5h", "5.5s", "18446744073709551616", "18446744073709551615m"] {
+        for text in ["", "s", "-5", "5d", "5.5s", "18446744073709551616", "18446744073709551615m"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }

@@ -19,7 +19,7 @@ pub(crate) use table::Table;
 pub(crate) struct Report {
     /// For people; without a newline at its end. May be empty.
     pub(crate) text: String,
-    /// For machines: an object.
+    /// For machines: an object; null where all was printed already.
     pub(crate) json: Value,
     /// How the command ends.
     pub(crate) exit: Exit,
@@ -34,10 +34,10 @@ impl Report {
     /// Prints the result.
     pub(crate) fn print(&self, as_json: bool) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        if as_json {
-            writeln!(out, "{:#}", self.json)?;
-        } else if !self.text.is_empty() {
-            writeln!(out, "{}", self.text)?;
+        match as_json {
+            true if !self.json.is_null() => writeln!(out, "{:#}", self.json)?,
+            false if !self.text.is_empty() => writeln!(out, "{}", self.text)?,
+            _ => {}
         }
         out.flush()
     }

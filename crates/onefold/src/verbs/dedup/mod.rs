@@ -6,10 +6,12 @@
 mod places;
 mod result;
 
+use onefold_share::pace::Pace;
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 use std::time::Instant;
 
 use onefold_block::clock::SystemClock;
@@ -137,6 +139,8 @@ impl Run<'_> {
             roots: &[PathBuf::new()],
             wants,
             threads: thread::available_parallelism().map_or(1, usize::from),
+            pace: &Pace::unlimited(),
+            stable_for: Duration::ZERO,
             progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
         };
         let scanned = scan(&state, &mut files, &options);
@@ -153,6 +157,7 @@ impl Run<'_> {
             is_dry_run: false,
             shard_entries_max: SHARD_ENTRIES_MAX,
             clock: &SystemClock,
+            pace: &Pace::unlimited(),
             progress: &|at| match at {
                 PassProgress::Planned { targets } => {
                     all.set(targets);

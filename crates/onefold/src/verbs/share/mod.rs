@@ -3,12 +3,14 @@
 mod clone;
 mod explain;
 mod index;
+mod limits;
 mod open;
 mod opt_out;
 mod result;
 mod root;
 mod run;
 mod status;
+mod watch;
 
 use crate::cli::Talk;
 use crate::cli::share::ShareCommand;
@@ -25,5 +27,6 @@ pub(crate) fn run(command: ShareCommand, talk: Talk) -> Outcome<Report> {
         ShareCommand::Exclude(arguments) => opt_out::run(&arguments, opt_out::Choice::Exclude),
         ShareCommand::Include(arguments) => opt_out::run(&arguments, opt_out::Choice::Include),
         ShareCommand::Clone(arguments) => clone::run(&arguments),
+        ShareCommand::Watch(arguments) => watch::run(&arguments, talk),
     }
 }

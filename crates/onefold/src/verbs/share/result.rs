@@ -115,7 +115,7 @@ impl Findings {
         }
         let elsewhere = self.passed.logs_elsewhere;
         if elsewhere > 0 {
-            lines.push(format!("{} left to those that have the files open on other hosts", files(elsewhere)));
+            lines.push(format!("{} left to a watch, a door or another host that has them", files(elsewhere)));
         }
         lines
     }
@@ -178,6 +178,6 @@ fn told(path: &std::path::Path, why: &dyn std::fmt::Display) -> Value {
     json!({ "path": path.display().to_string(), "why": why.to_string() })
 }
 
-fn files(count: u64) -> String {
+pub(super) fn files(count: u64) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use glob::Pattern;
 use onefold_block::Substrate;
@@ -12,6 +12,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::{ListedKind, SubstrateKind};
 use onefold_share::linux::LinuxSubstrate;
+use onefold_share::pace::{Pace, ProcessCpu, Wish};
 use onefold_share::pass::{PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::state::files::Files;
@@ -19,6 +20,7 @@ use onefold_share::state::{Notice, State, StateError};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::limits::{check_memory, limits};
 use super::result::{Findings, Space};
 use super::root::{Located, locate};
 use crate::cli::Talk;
@@ -29,34 +31,31 @@ use crate::memory;
 use crate::output::Report;
 use crate::progress::Meter;
 
-/// The least `--memory`: below it, buffers would be most of it.
-const MEMORY_BYTES_MIN: u64 = 64 << 20;
-/// What the process takes besides rows: buffers, maps, the program itself.
-const OVERHEAD_BYTES: u64 = 48 << 20;
 /// What the kernel is asked about at once. Both files are locked meanwhile: a millisecond, once both are read.
-const CALL_BYTES: u64 = 1 << 20;
+pub(super) const CALL_BYTES: u64 = 1 << 20;
 
 pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
-    const CANNOT: &str = "cannot share blocks";
-    if arguments.memory.0 < MEMORY_BYTES_MIN {
-        return Err(Failure::usage(CANNOT).because_of("--memory is less than 64M"));
-    }
+    let memory_bytes = check_memory(arguments.memory)?;
+    let limits = limits(arguments.limits)?;
     let started = Instant::now();
     let interrupt = Interrupt::watch();
     raise_open_files();
     let Located { root, paths } = locate(&arguments.paths)?;
-    let substrate = LinuxSubstrate::open(&root, Path::new("")).map_err(|error| Failure::new(CANNOT).because(&error))?;
-    refuse_ocfs2(&substrate)?;
+    let substrate = open_substrate(&root)?;
     let notices = RefCell::new(Vec::new());
     let take_notice = |notice: Notice| notices.borrow_mut().push(notice);
     let state = State::open(&substrate, &SystemRandom, &take_notice).map_err(|error| state_failure(&error))?;
     let free_before = free_bytes(&substrate, &root);
 
     let meter = Meter::new("reading", talk.quiet, interrupt.clone());
+    let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
+    let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish);
     let scan_options = ScanOptions {
         roots: &paths,
         wants: &|path, kind| wants(path, kind, &arguments.include, &arguments.exclude),
         threads: thread::available_parallelism().map_or(1, usize::from),
+        stable_for: Duration::ZERO,
+        pace: &pace,
         progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
     };
     let mut files = Files::load(&state).map_err(|error| state_failure(&error))?;
@@ -64,13 +63,14 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     meter.finish();
     let scanned = scanned.map_err(|error| state_failure(&error))?;
 
-    let meter = Meter::new("sharing", talk.quiet, interrupt);
+    let meter = Meter::new("sharing", talk.quiet, interrupt.clone());
     let all = Cell::new(0);
     let pass_options = PassOptions {
-        temporary_folder: &temporary_folder(arguments),
-        memory_bytes: usize::try_from(arguments.memory.0 - OVERHEAD_BYTES).unwrap_or(usize::MAX),
+        temporary_folder: &temporary_folder(arguments.temporary.as_ref()),
+        memory_bytes,
         call_bytes: CALL_BYTES,
         min_run_bytes: arguments.min_run.0,
+        pace: &pace,
         is_dry_run: arguments.dry_run,
         shard_entries_max: SHARD_ENTRIES_MAX,
         clock: &SystemClock,
@@ -103,6 +103,14 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report { text: result.text(), json: result.json(), exit })
 }
 
+/// Opens the file system, if blocks can be shared on it.
+pub(super) fn open_substrate(root: &Path) -> Outcome<LinuxSubstrate> {
+    let substrate = LinuxSubstrate::open(root, Path::new(""))
+        .map_err(|error| Failure::new("cannot share blocks").because(&error))?;
+    refuse_ocfs2(&substrate)?;
+    Ok(substrate)
+}
+
 /// OCFS2 shares in two steps, between which a block reads as zeros: docs/decisions/0011-sharing.md.
 fn refuse_ocfs2(substrate: &LinuxSubstrate) -> Outcome<()> {
     if substrate.abilities().kind != SubstrateKind::Ocfs2 {
@@ -114,7 +122,7 @@ fn refuse_ocfs2(substrate: &LinuxSubstrate) -> Outcome<()> {
 }
 
 /// Tells whether a file or folder is to be looked at. Folders are asked about by `--exclude` only.
-fn wants(path: &Path, kind: ListedKind, include: &[Pattern], exclude: &[Pattern]) -> bool {
+pub(super) fn wants(path: &Path, kind: ListedKind, include: &[Pattern], exclude: &[Pattern]) -> bool {
     let matches = |pattern: &Pattern| {
         pattern.matches_path(path) || path.file_name().is_some_and(|name| pattern.matches_path(name.as_ref()))
     };
@@ -130,19 +138,19 @@ fn free_bytes(substrate: &LinuxSubstrate, root: &Path) -> Option<u64> {
     substrate.room().ok().map(|room| room.free)
 }
 
-fn temporary_folder(arguments: &ShareRunArgs) -> PathBuf {
-    let named = arguments.temporary.clone().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
+pub(super) fn temporary_folder(named: Option<&PathBuf>) -> PathBuf {
+    let named = named.cloned().or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
     named.unwrap_or_else(|| PathBuf::from("/var/tmp"))
 }
 
 /// Allows as many open files as the system does: each image that is worked on has its lock open.
-fn raise_open_files() {
+pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     // Where it cannot be raised, a run with very many images fails with the system's own words.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-fn state_failure(error: &StateError) -> Failure {
+pub(super) fn state_failure(error: &StateError) -> Failure {
     match error {
         StateError::Interrupted => interrupted(),
         StateError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {

@@ -1,0 +1,33 @@
+//! A token bucket that keeps one number: when all that was taken is paid for.
+
+use std::cell::Cell;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// How much may be taken at once after a pause: what the rate gives in this time. Covers sleeps that last too long.
+pub const BURST: Duration = Duration::from_millis(100);
+
+/// What is taken costs time; who takes waits until the last one was paid for.
+#[derive(Debug, Default)]
+pub(super) struct Bucket {
+    paid_at: Cell<Duration>,
+}
+
+impl Bucket {
+    /// Returns from when on more may be taken.
+    pub(super) fn paid_at(&self) -> Duration {
+        self.paid_at.get()
+    }
+
+    /// Takes what costs so much time.
+    pub(super) fn take(&self, now: Duration, cost: Duration) {
+        let from = self.paid_at.get().max(now.saturating_sub(BURST));
+        self.paid_at.set(from.saturating_add(cost));
+    }
+}
+
+/// Returns how long so many bytes take at a rate.
+pub(super) fn time_of(bytes: u64, per_second: NonZeroU64) -> Duration {
+    let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(per_second.get());
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+}

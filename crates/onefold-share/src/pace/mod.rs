@@ -1,0 +1,226 @@
+//! Limits on how hard scan and pass work: bytes a second, processor time, and how long a single call keeps files locked.
+//!
+//! The scan and the pass ask before each read and each call of the file system. Nobody else sleeps, and nobody else decides
+//! how much is asked for at once. Without limits nothing is measured and nothing waits.
+//!
+//! **What holds.** In any stretch of time, reads are at most its length and [`BURST`] at the rate, and one request; so are
+//! clones and shares. Processor time is measured and paid for afterwards: after a phase that asks nobody for a while, more is
+//! waited for. The size of calls follows how long they took, so that the ceiling of a stall is what calls keep to as a
+//! rule; the kernel has no way to end one that takes longer.
+//!
+//! **What is not counted**: Onefold's own records (logs, index, temporary files), which are read and written in sequence.
+
+mod bucket;
+mod call_size;
+mod cpu;
+
+use std::cell::Cell;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use onefold_block::Clock;
+use onefold_block::clock::SystemClock;
+
+use self::bucket::Bucket;
+use self::call_size::CallSize;
+use crate::pass::PassError;
+use crate::state::StateError;
+
+pub use self::bucket::BURST;
+pub use self::cpu::{CpuTime, ProcessCpu};
+
+/// The longest sleep in one: who wants the work to stop is heard afterwards.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// Steps that do not read and do not call between two looks at whether to go on.
+const STEPS_BETWEEN_LOOKS: u32 = 64;
+
+/// How hard scan and pass may work. The default is without limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of images that are read in a second.
+    pub read_bytes_per_second: Option<NonZeroU64>,
+    /// Bytes that the file system is asked to clone or to share in a second.
+    pub share_bytes_per_second: Option<NonZeroU64>,
+    /// Processor time of all threads, in percent of one core.
+    pub cpu_percent: Option<NonZeroU32>,
+    /// How long one call that clones or shares should take at most: its files are locked meanwhile.
+    pub stall_max: Option<Duration>,
+}
+
+/// Whether whoever started the work wants it to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// It goes on.
+    GoOn,
+    /// It ends before the next file is read, or the next range shared.
+    StopSoon,
+    /// It ends at once; what was read of a file is lost.
+    StopNow,
+}
+
+/// The work was told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("interrupted")]
+pub struct Stopped;
+
+impl From<Stopped> for StateError {
+    fn from(_: Stopped) -> StateError {
+        StateError::Interrupted
+    }
+}
+
+impl From<Stopped> for PassError {
+    fn from(stopped: Stopped) -> PassError {
+        PassError::State(stopped.into())
+    }
+}
+
+/// A call of the file system that locks files while it works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    /// Clones a range into an arena file.
+    Clone,
+    /// Compares and shares.
+    Share,
+}
+
+/// Keeps work within its limits. One for all that is to be limited together.
+pub struct Pace<'a> {
+    limits: Limits,
+    clock: &'a dyn Clock,
+    cpu: &'a dyn CpuTime,
+    wish: &'a dyn Fn() -> Wish,
+    reads: Bucket,
+    shares: Bucket,
+    work: Bucket,
+    /// Processor time when it was looked at last.
+    cpu_seen: Cell<Duration>,
+    clones_at_once: CallSize,
+    shares_at_once: CallSize,
+    steps: Cell<u32>,
+}
+
+impl<'a> Pace<'a> {
+    /// Returns a pace that waits on a clock, and ends waiting where `wish` says that the work should stop. `wish` is asked
+    /// often, and should be cheap.
+    #[must_use]
+    pub fn new(limits: Limits, clock: &'a dyn Clock, cpu: &'a dyn CpuTime, wish: &'a dyn Fn() -> Wish) -> Pace<'a> {
+        Pace {
+            limits,
+            clock,
+            cpu,
+            wish,
+            reads: Bucket::default(),
+            shares: Bucket::default(),
+            work: Bucket::default(),
+            cpu_seen: Cell::new(if limits.cpu_percent.is_some() { cpu.used() } else { Duration::ZERO }),
+            clones_at_once: CallSize::default(),
+            shares_at_once: CallSize::default(),
+            steps: Cell::new(0),
+        }
+    }
+
+    /// Returns a pace without limits, which never tells anybody to stop.
+    #[must_use]
+    pub fn unlimited() -> Pace<'static> {
+        Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &|| Wish::GoOn)
+    }
+
+    /// Waits until so many bytes of an image may be read.
+    pub fn read(&self, bytes: u64) {
+        self.pay_for_work();
+        if let Some(rate) = self.limits.read_bytes_per_second {
+            self.take(&self.reads, bucket::time_of(bytes, rate));
+        }
+    }
+
+    /// Returns how much the next call may be asked to do, at most `most`: whole blocks, one at least.
+    #[must_use]
+    pub fn call_bytes(&self, kind: CallKind, most: u64) -> u64 {
+        if self.limits.stall_max.is_some() { self.size(kind).bytes(most) } else { most }
+    }
+
+    /// Makes a call once it may be made, and learns from how long it took.
+    pub fn call<R>(&self, kind: CallKind, bytes: u64, call: impl FnOnce() -> R) -> R {
+        self.pay_for_work();
+        if let Some(rate) = self.limits.share_bytes_per_second {
+            self.take(&self.shares, bucket::time_of(bytes, rate));
+        }
+        let Some(ceiling) = self.limits.stall_max else { return call() };
+        let began = self.clock.monotonic();
+        let result = call();
+        self.size(kind).learn(bytes, self.clock.monotonic().saturating_sub(began), ceiling);
+        result
+    }
+
+    /// A step in the middle of a file.
+    ///
+    /// # Errors
+    /// When the work is to end at once.
+    pub fn go_on(&self) -> Result<(), Stopped> {
+        if self.look() == Wish::StopNow { Err(Stopped) } else { Ok(()) }
+    }
+
+    /// A step before which work may well end: between two files, or two ranges.
+    ///
+    /// # Errors
+    /// When the work is to end.
+    pub fn boundary(&self) -> Result<(), Stopped> {
+        if self.look() == Wish::GoOn { Ok(()) } else { Err(Stopped) }
+    }
+
+    /// Asks whether to go on, if it is long ago that somebody did; then work that only computes is paid for, too.
+    fn look(&self) -> Wish {
+        let left = self.steps.get();
+        if left > 0 {
+            self.steps.set(left - 1);
+            return Wish::GoOn;
+        }
+        self.pay();
+        let wish = (self.wish)();
+        if wish == Wish::GoOn {
+            self.steps.set(STEPS_BETWEEN_LOOKS);
+        }
+        wish
+    }
+
+    /// Waits for the processor time that was used. Reads and calls take long: the next step asks whether to go on.
+    fn pay_for_work(&self) {
+        self.steps.set(0);
+        self.pay();
+    }
+
+    fn pay(&self) {
+        let Some(percent) = self.limits.cpu_percent else { return };
+        let used = self.cpu.used();
+        let since = used.saturating_sub(self.cpu_seen.replace(used));
+        self.work.take(self.clock.monotonic(), since.saturating_mul(100) / percent.get());
+        self.wait_for(&self.work);
+    }
+
+    fn take(&self, bucket: &Bucket, cost: Duration) {
+        self.wait_for(bucket);
+        bucket.take(self.clock.monotonic(), cost);
+    }
+
+    /// Sleeps until what was taken is paid for, or the work is to end at once.
+    fn wait_for(&self, bucket: &Bucket) {
+        loop {
+            let left = bucket.paid_at().saturating_sub(self.clock.monotonic());
+            if left.is_zero() || (self.wish)() == Wish::StopNow {
+                return;
+            }
+            self.clock.sleep(left.min(SLEEP_MAX));
+        }
+    }
+
+    fn size(&self, kind: CallKind) -> &CallSize {
+        match kind {
+            CallKind::Clone => &self.clones_at_once,
+            CallKind::Share => &self.shares_at_once,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

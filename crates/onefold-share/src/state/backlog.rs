@@ -1,0 +1,89 @@
+//! How much waits for a pass, measured by the lengths of files: nothing is read.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use onefold_block::Substrate;
+use onefold_block::substrate::Access;
+
+use super::{State, StateError};
+use crate::format::Digest;
+
+const LOGS: &str = "logs";
+const REQUESTS: &str = "requests";
+const SHARDS: &str = "shards";
+/// Of the shorter kind of entry: a digest and an arena slot.
+const ENTRY_BYTES: u64 = Digest::BYTES as u64 + 5;
+
+/// What waits for a pass, beside what the index holds. About right: logs and shards have headers, too, and runs of single
+/// blocks take up to half as much again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Write logs and merge requests that wait.
+    pub logs: u64,
+    /// Blocks that they tell of.
+    pub blocks: u64,
+    /// Entries of the index.
+    pub index_entries: u64,
+}
+
+impl Backlog {
+    /// Tells whether so much waits that a pass is worth while: it reads and writes the whole index.
+    #[must_use]
+    pub fn is_worthwhile(&self, percent: u32) -> bool {
+        self.logs > 0 && u128::from(self.blocks) * 100 >= u128::from(self.index_entries) * u128::from(percent)
+    }
+}
+
+impl<S: Substrate> State<'_, S> {
+    /// Returns what waits for a pass, without the logs of these names.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn backlog(&self, without: &BTreeSet<String>) -> Result<Backlog, StateError> {
+        let mut backlog = Backlog::default();
+        for folder in [LOGS, REQUESTS] {
+            for name in self.names(folder)?.iter().filter(|name| !without.contains(*name)) {
+                backlog.logs += 1;
+                backlog.blocks += self.length_of(folder, name)? / Digest::BYTES as u64;
+            }
+        }
+        for name in self.names(SHARDS)? {
+            backlog.index_entries += self.length_of(SHARDS, &name)? / ENTRY_BYTES;
+        }
+        Ok(backlog)
+    }
+
+    /// Returns the names of all logs and merge requests.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn log_names(&self) -> Result<BTreeSet<String>, StateError> {
+        Ok(self.names(LOGS)?.into_iter().chain(self.names(REQUESTS)?).collect())
+    }
+
+    /// Returns the length of a file; zero where it is gone meanwhile.
+    fn length_of(&self, folder: &str, name: &str) -> Result<u64, StateError> {
+        let path = Self::path(folder, name);
+        match self.substrate().open(&path, Access::Read).and_then(|file| self.substrate().stat(&file)) {
+            Ok(stat) => Ok(stat.length),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(StateError::at(&path)(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_waits_until_the_backlog_is_a_fraction_of_the_index() {
+        let backlog = |logs, blocks, index_entries| Backlog { logs, blocks, index_entries };
+        assert!(!backlog(1, 49, 1000).is_worthwhile(5));
+        assert!(backlog(1, 50, 1000).is_worthwhile(5));
+        assert!(backlog(1, 1, 0).is_worthwhile(5), "with no index, anything is worth while");
+        assert!(!backlog(0, 0, 0).is_worthwhile(0), "without a log there is nothing to do");
+        assert!(backlog(1, u64::MAX, u64::MAX).is_worthwhile(100));
+    }
+}

@@ -1,0 +1,64 @@
+//! Whether the watch may work at the moment: windows, load, and whether it was told to stop.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use onefold_block::Clock;
+
+use super::{Machine, WatchOptions, Windows};
+use crate::format::watch::WatchPhase;
+use crate::pace::Wish;
+
+/// Between two looks at the time of day while it works.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(super) struct Gate<'a> {
+    clock: &'a dyn Clock,
+    machine: &'a dyn Machine,
+    windows: &'a Windows,
+    load_max: Option<f64>,
+    stop: &'a dyn Fn() -> bool,
+    /// When somebody looked at the time of day last, and whether it was in a window.
+    seen: Cell<Option<(Duration, bool)>>,
+}
+
+impl<'a> Gate<'a> {
+    pub(super) fn new(
+        clock: &'a dyn Clock,
+        machine: &'a dyn Machine,
+        options: &'a WatchOptions<'_>,
+        stop: &'a dyn Fn() -> bool,
+    ) -> Gate<'a> {
+        Gate { clock, machine, windows: &options.windows, load_max: options.load_max, stop, seen: Cell::new(None) }
+    }
+
+    /// Returns what is waited for before work may begin, if anything. Its own work raises the load, so that once it has begun
+    /// only the end of a window ends it.
+    pub(super) fn closed(&self) -> Option<WatchPhase> {
+        if !self.windows.contain(self.machine.time_of_day()) {
+            return Some(WatchPhase::OutsideWindows);
+        }
+        let is_too_high = self.load_max.is_some_and(|max| self.machine.load().is_some_and(|load| load > max));
+        is_too_high.then_some(WatchPhase::LoadTooHigh)
+    }
+
+    /// Tells whether work that has begun goes on. Cheap.
+    pub(super) fn wish(&self) -> Wish {
+        if (self.stop)() {
+            return Wish::StopNow;
+        }
+        if self.windows.are_always() {
+            return Wish::GoOn;
+        }
+        let now = self.clock.monotonic();
+        let is_within = match self.seen.get() {
+            Some((at, is_within)) if now.saturating_sub(at) < LOOK_INTERVAL => is_within,
+            _ => {
+                let is_within = self.windows.contain(self.machine.time_of_day());
+                self.seen.set(Some((now, is_within)));
+                is_within
+            }
+        };
+        if is_within { Wish::GoOn } else { Wish::StopSoon }
+    }
+}

@@ -1,0 +1,359 @@
+//! The watch: scans and passes again and again, when it may, and keeps the images that are in use on its host for itself.
+//!
+//! Each round: the locks of images that a process of this host has open for writing are taken and kept, so that other hosts
+//! leave them to it; then, if the time and the load of the machine allow, files are scanned, and a pass is made once enough
+//! waits for it. What goes wrong is told, and tried again in the next round: a daemon outlives what passes.
+//!
+//! All that it knows of the machine comes through [`Machine`], clock, randomness and substrate.
+
+mod gate;
+mod own;
+mod window;
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onefold_block::substrate::{FileHandle, ListedKind};
+use onefold_block::{Clock, Random, Substrate};
+
+use self::gate::Gate;
+use self::own::Owner;
+use crate::format::watch::{WatchPhase, WatchStatus};
+use crate::pace::{CpuTime, Limits, Pace};
+use crate::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, pass};
+use crate::scan::{ScanOptions, Scanned, scan};
+use crate::state::files::Files;
+use crate::state::watches::WatchFile;
+use crate::state::{Notice, State, StateError};
+
+pub use self::window::{MinuteOfDay, Window, WindowError, Windows};
+
+/// The longest sleep in one: who wants the watch to end is heard afterwards.
+const SLEEP_MAX: Duration = Duration::from_millis(200);
+
+/// The machine that a watch runs on.
+pub trait Machine {
+    /// Returns how many processes run or wait for a disk, averaged over a minute; none where the machine does not tell.
+    fn load(&self) -> Option<f64>;
+
+    /// Returns the time of day, as clocks on the wall show it.
+    fn time_of_day(&self) -> MinuteOfDay;
+
+    /// Returns the name of the host, for people.
+    fn name(&self) -> String;
+
+    /// Finds out which of some images processes of this machine have open for writing, but for this process.
+    ///
+    /// # Errors
+    /// When the machine does not tell.
+    fn open_for_writing(&self, images: &[&Path]) -> std::io::Result<OpenImages>;
+}
+
+/// Images that are open for writing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenImages {
+    /// The images.
+    pub handles: BTreeSet<FileHandle>,
+    /// Processes whose open files this one may not see.
+    pub unseen_processes: u64,
+}
+
+/// All that a watch reaches the world through.
+pub struct Surroundings<'a, S: Substrate> {
+    /// The file system.
+    pub substrate: &'a S,
+    /// The time that passes.
+    pub clock: &'a dyn Clock,
+    /// For names and keys.
+    pub random: &'a dyn Random,
+    /// Processor time of this process.
+    pub cpu: &'a dyn CpuTime,
+    /// The machine.
+    pub machine: &'a dyn Machine,
+    /// Tells whether the watch should end. Asked often.
+    pub stop: &'a dyn Fn() -> bool,
+    /// Told what a user may want to know.
+    pub notices: &'a dyn Fn(Notice),
+}
+
+/// What a watch does, and when.
+pub struct WatchOptions<'a> {
+    /// Files and folders below the root of the file system.
+    pub roots: &'a [PathBuf],
+    /// Tells whether a file, or a folder with all in it, is looked at.
+    pub wants: &'a dyn Fn(&Path, ListedKind) -> bool,
+    /// Threads that compute digests.
+    pub threads: usize,
+    /// For what does not fit into memory.
+    pub temporary_folder: &'a Path,
+    /// Memory for sorting, in bytes.
+    pub memory_bytes: usize,
+    /// The longest range that the file system is asked about at once, in bytes.
+    pub call_bytes: u64,
+    /// Shorter runs are left alone, in bytes.
+    pub min_run_bytes: u64,
+    /// How hard it works.
+    pub limits: Limits,
+    /// Between two rounds.
+    pub interval: Duration,
+    /// When it may scan and share.
+    pub windows: Windows,
+    /// It begins nothing while the load of the machine is above.
+    pub load_max: Option<f64>,
+    /// Files whose content changed less long ago are left for another time.
+    pub stable_for: Duration,
+    /// A pass waits until so much of the index, in percent, waits in logs.
+    pub batch_percent: u32,
+    /// Or until logs have waited for so long.
+    pub wait_max: Duration,
+}
+
+/// What a watch tells whoever started it.
+#[derive(Debug)]
+pub enum WatchEvent<'a> {
+    /// The state folder is open: others see that it runs.
+    Began,
+    /// A pass came to its end.
+    Passed {
+        /// What was scanned since the one before.
+        scanned: &'a Scanned,
+        /// What it did.
+        passed: &'a Passed,
+        /// How long scan and pass took.
+        elapsed: Duration,
+    },
+    /// The window ended in the middle of the work. It goes on in the next one.
+    LeftOff,
+    /// The open files of so many processes cannot be seen: their images are left to any host. Told once.
+    Unseen(u64),
+    /// Something went wrong. It is tried again; the same is not told twice in a row.
+    Failed(&'a PassError),
+}
+
+/// Watches until it is told to stop.
+///
+/// # Errors
+/// When the state folder cannot be opened at first. What fails later is told, and tried again.
+pub fn watch<S: Substrate>(
+    surroundings: &Surroundings<'_, S>,
+    options: &WatchOptions<'_>,
+    tell: &mut dyn FnMut(WatchEvent<'_>),
+) -> Result<(), StateError> {
+    let gate = Gate::new(surroundings.clock, surroundings.machine, options, surroundings.stop);
+    let wish = || gate.wish();
+    let pace = Pace::new(options.limits, surroundings.clock, surroundings.cpu, &wish);
+    let status = WatchStatus {
+        process: std::process::id(),
+        host: surroundings.machine.name(),
+        interval_seconds: u32::try_from(options.interval.as_secs()).unwrap_or(u32::MAX),
+        ..WatchStatus::default()
+    };
+    let mut watcher = Watcher {
+        surroundings,
+        options,
+        gate: &gate,
+        pace: &pace,
+        tell,
+        status,
+        scanned: Scanned::default(),
+        scan_time: Duration::ZERO,
+        waiting_since: None,
+        left: BTreeSet::new(),
+        left_since: Duration::ZERO,
+        is_begun: false,
+        is_unseen_told: false,
+    };
+    let mut is_first = true;
+    while !(surroundings.stop)() {
+        let opened = State::open(surroundings.substrate, surroundings.random, surroundings.notices);
+        let worked = match opened {
+            Err(error) if is_first => return Err(error),
+            opened => opened.map_err(PassError::from).and_then(|state| watcher.work(&state)),
+        };
+        is_first = false;
+        if let Err(error) = worked {
+            watcher.tell_failure(&error);
+            watcher.rest();
+        }
+    }
+    Ok(())
+}
+
+struct Watcher<'a, S: Substrate> {
+    surroundings: &'a Surroundings<'a, S>,
+    options: &'a WatchOptions<'a>,
+    gate: &'a Gate<'a>,
+    pace: &'a Pace<'a>,
+    tell: &'a mut dyn FnMut(WatchEvent<'_>),
+    status: WatchStatus,
+    /// All scans since the last pass, and how long they took.
+    scanned: Scanned,
+    scan_time: Duration,
+    /// Since when there have been logs that wait.
+    waiting_since: Option<Duration>,
+    /// Logs that a pass has left, because others have their files, and since when they are not counted.
+    left: BTreeSet<String>,
+    left_since: Duration,
+    is_begun: bool,
+    is_unseen_told: bool,
+}
+
+impl<S: Substrate> Watcher<'_, S> {
+    /// Works on one state folder until it is told to stop, or the folder is no more what it was.
+    fn work(&mut self, state: &State<'_, S>) -> Result<(), PassError> {
+        let mut file = state.begin_watch()?;
+        if !std::mem::replace(&mut self.is_begun, true) {
+            (self.tell)(WatchEvent::Began);
+        }
+        let worked = self.work_with(state, &mut file);
+        file.end();
+        worked
+    }
+
+    fn work_with(&mut self, state: &State<'_, S>, file: &mut WatchFile<'_, S>) -> Result<(), PassError> {
+        let mut owner = Owner::default();
+        while !(self.surroundings.stop)() && state.is_current()? {
+            match self.round(state, &mut owner, file) {
+                Ok(()) => self.status.trouble = None,
+                Err(PassError::State(StateError::Interrupted)) if (self.surroundings.stop)() => return Ok(()),
+                Err(PassError::State(StateError::Interrupted)) => (self.tell)(WatchEvent::LeftOff),
+                Err(error) => return Err(error),
+            }
+            self.say(file, self.gate.closed().unwrap_or(WatchPhase::Waiting))?;
+            self.rest();
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, state: &State<'_, S>, owner: &mut Owner, file: &mut WatchFile<'_, S>) -> Result<(), PassError> {
+        let mut files = Files::load(state)?;
+        self.own(state, owner, &files)?;
+        if self.gate.closed().is_some() {
+            return Ok(());
+        }
+        self.say(file, WatchPhase::Scanning)?;
+        let began = self.surroundings.clock.monotonic();
+        let known = files.iter().count();
+        let scanned = self.scan(state, &mut files)?;
+        if files.iter().count() > known {
+            self.own(state, owner, &files)?;
+        }
+        self.scan_time += self.surroundings.clock.monotonic().saturating_sub(began);
+        self.add_scan(&scanned);
+        if !self.is_pass_due(state)? || self.gate.closed().is_some() {
+            return Ok(());
+        }
+        self.say(file, WatchPhase::Sharing)?;
+        // Scanning took its time, and other hosts have found files meanwhile: of one that is not known, a pass takes the log
+        // for left over.
+        self.pass(state, &mut Files::load(state)?)
+    }
+
+    fn scan(&self, state: &State<'_, S>, files: &mut Files) -> Result<Scanned, StateError> {
+        let options = ScanOptions {
+            roots: self.options.roots,
+            wants: self.options.wants,
+            threads: self.options.threads,
+            stable_for: self.options.stable_for,
+            pace: self.pace,
+            progress: &|_| ControlFlow::Continue(()),
+        };
+        scan(state, files, &options)
+    }
+
+    fn pass(&mut self, state: &State<'_, S>, files: &mut Files) -> Result<(), PassError> {
+        let clock = self.surroundings.clock;
+        let began = clock.monotonic();
+        let before = state.log_names()?;
+        let options = PassOptions {
+            temporary_folder: self.options.temporary_folder,
+            memory_bytes: self.options.memory_bytes,
+            call_bytes: self.options.call_bytes,
+            min_run_bytes: self.options.min_run_bytes,
+            pace: self.pace,
+            is_dry_run: false,
+            shard_entries_max: SHARD_ENTRIES_MAX,
+            clock,
+            progress: &|_| ControlFlow::Continue(()),
+        };
+        let passed = pass(state, files, &options)?;
+        let elapsed = clock.monotonic().saturating_sub(began) + std::mem::take(&mut self.scan_time);
+        let after = state.log_names()?;
+        self.left = before.intersection(&after).cloned().collect();
+        self.left_since = clock.monotonic();
+        self.waiting_since = None;
+        self.status.waiting_blocks = 0;
+        self.status.passes += 1;
+        self.status.last_pass = clock.now().seconds;
+        self.status.shared_bytes += passed.shared.now;
+        self.status.freed_bytes += passed.shared.freed;
+        let scanned = std::mem::take(&mut self.scanned);
+        (self.tell)(WatchEvent::Passed { scanned: &scanned, passed: &passed, elapsed });
+        Ok(())
+    }
+
+    /// Tells whether enough waits for a pass, or has waited for long enough.
+    fn is_pass_due(&mut self, state: &State<'_, S>) -> Result<bool, StateError> {
+        let now = self.surroundings.clock.monotonic();
+        if now.saturating_sub(self.left_since) >= self.options.wait_max {
+            // Their files may be free by now.
+            self.left.clear();
+            self.left_since = now;
+        }
+        let backlog = state.backlog(&self.left)?;
+        self.status.waiting_blocks = backlog.blocks;
+        if backlog.logs == 0 {
+            self.waiting_since = None;
+            return Ok(false);
+        }
+        let since = *self.waiting_since.get_or_insert(now);
+        Ok(backlog.is_worthwhile(self.options.batch_percent) || now.saturating_sub(since) >= self.options.wait_max)
+    }
+
+    fn own(&mut self, state: &State<'_, S>, owner: &mut Owner, files: &Files) -> Result<(), StateError> {
+        let unseen = owner.own(state, files, self.surroundings.machine, self.options)?;
+        self.status.owned = owner.count();
+        if unseen > 0 && !self.is_unseen_told {
+            self.is_unseen_told = true;
+            (self.tell)(WatchEvent::Unseen(unseen));
+        }
+        Ok(())
+    }
+
+    fn add_scan(&mut self, scanned: &Scanned) {
+        let before = std::mem::replace(&mut self.scanned, *scanned);
+        self.scanned.read_bytes += before.read_bytes;
+        self.scanned.logged_blocks += before.logged_blocks;
+    }
+
+    fn say(&mut self, file: &mut WatchFile<'_, S>, phase: WatchPhase) -> Result<(), StateError> {
+        self.status.phase = phase;
+        self.status.updated = self.surroundings.clock.now().seconds;
+        file.say(&self.status)
+    }
+
+    fn tell_failure(&mut self, error: &PassError) {
+        let trouble = Some(error.to_string());
+        if self.status.trouble != trouble {
+            (self.tell)(WatchEvent::Failed(error));
+            self.status.trouble = trouble;
+        }
+    }
+
+    /// Sleeps until the next round, or the next window, or until it is told to stop.
+    fn rest(&self) {
+        let clock = self.surroundings.clock;
+        let opens_in = self.options.windows.opens_in(self.surroundings.machine.time_of_day());
+        let opens_in = opens_in.filter(|time| !time.is_zero()).unwrap_or(Duration::MAX);
+        let ends = clock.monotonic() + self.options.interval.min(opens_in);
+        while !(self.surroundings.stop)() {
+            let left = ends.saturating_sub(clock.monotonic());
+            if left.is_zero() {
+                return;
+            }
+            clock.sleep(left.min(SLEEP_MAX));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Images that are open on this host are this host's: other hosts leave them, or ask it.
+//!
+//! What a hypervisor locks on its images says nothing to other hosts. So the watch takes the lock of each image that a
+//! process has open for writing, and keeps it until none has. Until it has noticed, others may share in the image;
+//! that is as safe as anything, and only costs both hosts the way to each other's locks.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use onefold_block::Substrate;
+use onefold_block::substrate::{FileHandle, ListedKind};
+
+use super::{Machine, WatchOptions};
+use crate::state::files::Files;
+use crate::state::locks::Subject;
+use crate::state::{State, StateError};
+
+/// The images whose locks are kept.
+#[derive(Debug, Default)]
+pub(super) struct Owner {
+    kept: BTreeSet<FileHandle>,
+}
+
+impl Owner {
+    pub(super) fn count(&self) -> u64 {
+        self.kept.len() as u64
+    }
+
+    /// Takes the locks of images that are open, and lets go of the others. Returns how many processes could not be looked at.
+    pub(super) fn own<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        files: &Files,
+        machine: &dyn Machine,
+        options: &WatchOptions<'_>,
+    ) -> Result<u64, StateError> {
+        let images: Vec<&Path> = files.iter().map(|mark| &*mark.path).filter(|path| is_wanted(path, options)).collect();
+        let open = machine.open_for_writing(&images).map_err(StateError::at(Path::new("/proc")))?;
+        self.kept.retain(|handle| {
+            let is_open = open.handles.contains(handle);
+            if !is_open {
+                state.let_go(&Subject::File(handle.clone()));
+            }
+            is_open
+        });
+        for handle in open.handles {
+            // Who has it now may have it for the time of a pass only: it is tried again.
+            if !self.kept.contains(&handle) && state.keep(&Subject::File(handle.clone()))? {
+                self.kept.insert(handle);
+            }
+        }
+        Ok(open.unseen_processes)
+    }
+}
+
+/// Tells whether a scan would come to a file.
+fn is_wanted(path: &Path, options: &WatchOptions<'_>) -> bool {
+    options.roots.iter().any(|root| {
+        let Ok(below) = path.strip_prefix(root) else { return false };
+        let (mut at, parts) = (root.clone(), below.components().count());
+        below.components().enumerate().all(|(number, part)| {
+            at.push(part);
+            (options.wants)(&at, if number + 1 == parts { ListedKind::File } else { ListedKind::Folder })
+        })
+    })
+}

@@ -1,0 +1,198 @@
+//! Times of day at which a watch may work, by the clock on the wall: where it is put forward or back, windows go with it, and
+//! the one that it falls into is an hour shorter or longer.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+const MINUTES_A_DAY: u16 = 24 * 60;
+
+/// A minute of a day, from midnight on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MinuteOfDay(u16);
+
+impl MinuteOfDay {
+    /// Returns the minute of an hour and a minute; none where there is no such time.
+    #[must_use]
+    pub fn new(hour: u16, minute: u16) -> Option<MinuteOfDay> {
+        (hour < 24 && minute < 60).then_some(MinuteOfDay(hour * 60 + minute))
+    }
+}
+
+impl fmt::Display for MinuteOfDay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02}:{:02}", self.0 / 60, self.0 % 60)
+    }
+}
+
+/// A stretch of each day, which may go over midnight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    from: u16,
+    /// The first minute that is not in it any more; that of midnight is the day's last and one.
+    to: u16,
+}
+
+/// Why a text is no window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WindowError {
+    /// It is not two times.
+    #[error("expected two times of day, such as 22:00-06:00")]
+    NotAWindow,
+    /// It ends when it begins.
+    #[error("it ends when it begins; 00:00-24:00 is the whole day")]
+    Empty,
+}
+
+impl FromStr for Window {
+    type Err = WindowError;
+
+    fn from_str(text: &str) -> Result<Window, WindowError> {
+        let (from, to) = text.split_once('-').ok_or(WindowError::NotAWindow)?;
+        let (from, to) = (minute(from.trim())?, minute(to.trim())?);
+        if from == MINUTES_A_DAY {
+            return Err(WindowError::NotAWindow);
+        }
+        if from == to {
+            return Err(WindowError::Empty);
+        }
+        // What ends at 00:00 ends with its day.
+        Ok(Window { from, to: if to == 0 { MINUTES_A_DAY } else { to } })
+    }
+}
+
+/// Returns the minute that a text names; 24:00 is the end of the day.
+fn minute(text: &str) -> Result<u16, WindowError> {
+    let is_number = |part: &str| (1..=2).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    let (hour, minute) = text.split_once(':').ok_or(WindowError::NotAWindow)?;
+    if !is_number(hour) || minute.len() != 2 || !is_number(minute) {
+        return Err(WindowError::NotAWindow);
+    }
+    match (hour.parse(), minute.parse()) {
+        (Ok(24), Ok(0)) => Ok(MINUTES_A_DAY),
+        (Ok(hour), Ok(minute)) => MinuteOfDay::new(hour, minute).map(|at| at.0).ok_or(WindowError::NotAWindow),
+        _ => Err(WindowError::NotAWindow),
+    }
+}
+
+impl Window {
+    fn contains(self, at: MinuteOfDay) -> bool {
+        if self.from < self.to { self.from <= at.0 && at.0 < self.to } else { at.0 >= self.from || at.0 < self.to }
+    }
+
+    /// Returns how many minutes after `at` it begins, less than a day.
+    fn minutes_until(self, at: MinuteOfDay) -> u16 {
+        (self.from + MINUTES_A_DAY - at.0) % MINUTES_A_DAY
+    }
+}
+
+/// All windows; none of them is always.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Windows(pub Vec<Window>);
+
+impl Windows {
+    /// Tells whether every time is in them.
+    #[must_use]
+    pub fn are_always(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Tells whether a time is in one of them.
+    #[must_use]
+    pub fn contain(&self, at: MinuteOfDay) -> bool {
+        self.are_always() || self.0.iter().any(|window| window.contains(at))
+    }
+
+    /// Returns how long it is until one of them begins: up to a minute less, as that of `at` has begun already. Zero
+    /// where one is open; none where every time is in them.
+    #[must_use]
+    pub fn opens_in(&self, at: MinuteOfDay) -> Option<Duration> {
+        if self.contain(at) {
+            return (!self.are_always()).then_some(Duration::ZERO);
+        }
+        let minutes = self.0.iter().map(|window| window.minutes_until(at)).min()?;
+        Some(Duration::from_secs(u64::from(minutes) * 60))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> MinuteOfDay {
+        MinuteOfDay(minute(text).unwrap())
+    }
+
+    fn windows(texts: &[&str]) -> Windows {
+        Windows(texts.iter().map(|text| text.parse().unwrap()).collect())
+    }
+
+    /// Every minute of the day against a walk along the window, minute by minute.
+    #[test]
+    fn each_minute_is_in_a_window_or_not() {
+        for (text, length) in [
+            ("09:00-17:00", 480),
+            ("22:00-06:00", 480),
+            ("23:59-00:01", 2),
+            ("00:00-24:00", 1440),
+            ("00:00-00:01", 1),
+            ("23:59-00:00", 1),
+            ("23:59-24:00", 1),
+            ("12:01-12:00", 1439),
+        ] {
+            let window: Window = text.parse().unwrap();
+            let from = minute(text.split_once('-').unwrap().0).unwrap();
+            let inside: Vec<u16> = (from..from + length).map(|minute| minute % MINUTES_A_DAY).collect();
+            for minute in 0..MINUTES_A_DAY {
+                assert_eq!(window.contains(MinuteOfDay(minute)), inside.contains(&minute), "{text} at {minute}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_next_window_is_the_nearest_one_over_midnight_too() {
+        let windows = windows(&["01:30-02:00", "12:00-13:00"]);
+        for (time, minutes) in [("00:00", 90), ("02:00", 600), ("11:59", 1), ("13:00", 750), ("23:59", 91)] {
+            assert_eq!(windows.opens_in(at(time)), Some(Duration::from_secs(minutes * 60)), "{time}");
+        }
+        for time in ["01:30", "01:59", "12:00"] {
+            assert!(windows.contain(at(time)));
+            assert_eq!(windows.opens_in(at(time)), Some(Duration::ZERO), "{time}");
+        }
+        assert!(!windows.contain(at("02:00")));
+    }
+
+    #[test]
+    fn without_windows_it_is_always_time() {
+        let always = Windows::default();
+        assert!(always.contain(at("00:00")) && always.contain(at("23:59")));
+        assert_eq!(always.opens_in(at("12:00")), None);
+    }
+
+    #[test]
+    fn what_is_no_window_is_refused() {
+        for text in [
+            "",
+            "-",
+            "22:00",
+            "22-6",
+            "22:00-",
+            "-06:00",
+            "22:00-06:60",
+            "25:00-06:00",
+            "24:00-06:00",
+            "24:01-06:00",
+            "22:0-06:00",
+            "+2:00-06:00",
+            "22:00-06:00-07:00",
+            "022:00-06:00",
+            "é2:00-06:00",
+        ] {
+            assert_eq!(text.parse::<Window>(), Err(WindowError::NotAWindow), "{text}");
+        }
+        for text in ["06:00-06:00", "00:00-00:00", "0:00-00:00"] {
+            assert_eq!(text.parse::<Window>(), Err(WindowError::Empty), "{text}");
+        }
+        assert_eq!("9:30 - 17:00".parse::<Window>(), "09:30-17:00".parse());
+    }
+}

@@ -1,0 +1,447 @@
+//! Watches: one alone, round by round, on a machine that a test makes up; and many, on hosts that crash and are suspended.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onefold_block::random::SeededRandom;
+use onefold_block::substrate::{Access, FileHandle, ListedKind};
+use onefold_block::{BLOCK_BYTES_U64, Clock, Random, Substrate};
+use onefold_share::format::watch::{WatchPhase, WatchStatus};
+use onefold_share::pace::{CpuTime, Limits, Pace};
+use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions, seeds};
+use onefold_share::state::State;
+use onefold_share::state::files::Files;
+use onefold_share::state::locks::Subject;
+use onefold_share::watch::{Machine, MinuteOfDay, OpenImages, Surroundings, WatchEvent, WatchOptions, Windows, watch};
+
+use super::{simulate_all_with, total};
+
+const INTERVAL: Duration = Duration::from_secs(60);
+const WATCHER: HostNo = HostNo(0);
+const OTHER: HostNo = HostNo(1);
+
+/// A process that takes no processor time.
+struct NoCpu;
+
+impl CpuTime for NoCpu {
+    fn used(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// What happens at the beginning of a round.
+type Script<'a> = &'a dyn Fn(u32, &Scripted<'_>);
+
+/// A machine whose every property the test sets; at the beginning of each round it lets the test do something.
+struct Scripted<'a> {
+    host: &'a Host<'static>,
+    script: Script<'a>,
+    round: Cell<u32>,
+    began: Cell<Option<Duration>>,
+    load: Cell<f64>,
+    hour: &'a Cell<u16>,
+    open: RefCell<Vec<&'static str>>,
+    is_stopped: Cell<bool>,
+}
+
+impl Machine for Scripted<'_> {
+    fn load(&self) -> Option<f64> {
+        Some(self.load.get())
+    }
+
+    fn time_of_day(&self) -> MinuteOfDay {
+        MinuteOfDay::new(self.hour.get(), 30).unwrap()
+    }
+
+    fn name(&self) -> String {
+        "here".to_owned()
+    }
+
+    fn open_for_writing(&self, images: &[&Path]) -> io::Result<OpenImages> {
+        // A round may ask twice.
+        let now = self.host.clock.monotonic();
+        if self.began.get().is_none_or(|began| now >= began + INTERVAL / 2) {
+            self.began.set(Some(now));
+            self.round.set(self.round.get() + 1);
+            (self.script)(self.round.get(), self);
+        }
+        let is_open = |path: &&&Path| self.open.borrow().iter().any(|open| Path::new(open) == **path);
+        let handles = images.iter().filter(is_open).map(|path| handle(self.host, path)).collect();
+        Ok(OpenImages { handles, unseen_processes: 3 })
+    }
+}
+
+fn handle(host: &Host<'_>, path: &Path) -> FileHandle {
+    let file = host.substrate.open(path, Access::Read).unwrap();
+    host.substrate.stat(&file).unwrap().handle
+}
+
+/// What a watch told, in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Heard {
+    Began,
+    /// In which round, and how many blocks were shared.
+    Shared(u32, u64),
+    LeftOff(u32),
+    Unseen(u64),
+    Failed(u32),
+}
+
+/// What a test may change of a watch.
+struct How<'a> {
+    windows: &'a [&'a str],
+    load_max: Option<f64>,
+    stable_for: Duration,
+    batch_percent: u32,
+    wait_max: Duration,
+    wants: &'a dyn Fn(&Path, ListedKind) -> bool,
+}
+
+const USUAL: How<'static> = How {
+    windows: &[],
+    load_max: None,
+    stable_for: Duration::ZERO,
+    batch_percent: 0,
+    wait_max: Duration::from_secs(3600),
+    wants: &|_, _| true,
+};
+
+/// Makes a file system for two hosts, without images.
+fn ground() -> SimulatedFileSystem {
+    SimulatedFileSystem::new(&SimulationOptions { hosts: 2, images: 0, ..SimulationOptions::default() })
+}
+
+/// Watches until the script says that it is enough. Returns all that was told.
+fn run(host: &Host<'static>, how: &How<'_>, script: Script<'_>) -> Vec<Heard> {
+    run_at(host, how, &Cell::new(12), script)
+}
+
+/// The same, at an hour of the day that others set, too.
+fn run_at(host: &Host<'static>, how: &How<'_>, hour: &Cell<u16>, script: Script<'_>) -> Vec<Heard> {
+    let machine = Scripted {
+        host,
+        script,
+        round: Cell::new(0),
+        began: Cell::new(None),
+        load: Cell::new(0.0),
+        hour,
+        open: RefCell::new(Vec::new()),
+        is_stopped: Cell::new(false),
+    };
+    let surroundings = Surroundings {
+        substrate: &host.substrate,
+        clock: &*host.clock,
+        random: &*host.random,
+        cpu: &NoCpu,
+        machine: &machine,
+        stop: &|| machine.is_stopped.get() || machine.round.get() > 100,
+        notices: &|_| {},
+    };
+    let options = options(how);
+    let mut heard = Vec::new();
+    watch(&surroundings, &options, &mut |event| {
+        let round = machine.round.get();
+        heard.push(match event {
+            WatchEvent::Began => Heard::Began,
+            WatchEvent::Passed { passed, .. } => Heard::Shared(round, passed.shared.now / BLOCK_BYTES_U64),
+            WatchEvent::LeftOff => Heard::LeftOff(round),
+            WatchEvent::Unseen(count) => Heard::Unseen(count),
+            WatchEvent::Failed(_) => Heard::Failed(round),
+        });
+    })
+    .unwrap();
+    assert!(machine.round.get() <= 100, "the script did not end: {heard:?}");
+    heard
+}
+
+fn options<'a>(how: &'a How<'a>) -> WatchOptions<'a> {
+    static ROOTS: [PathBuf; 1] = [PathBuf::new()];
+    WatchOptions {
+        roots: &ROOTS,
+        wants: how.wants,
+        threads: 0,
+        temporary_folder: Path::new("/var/tmp"),
+        memory_bytes: 1 << 20,
+        call_bytes: 1 << 20,
+        min_run_bytes: BLOCK_BYTES_U64,
+        limits: Limits { stall_max: Some(Duration::from_millis(20)), ..Limits::default() },
+        interval: INTERVAL,
+        windows: Windows(how.windows.iter().map(|window| window.parse().unwrap()).collect()),
+        load_max: how.load_max,
+        stable_for: how.stable_for,
+        batch_percent: how.batch_percent,
+        wait_max: how.wait_max,
+    }
+}
+
+/// Writes blocks that are equal for equal seeds, as the watching host's guests do.
+fn write(ground: &SimulatedFileSystem, path: &str, at: u64, seed: u64, blocks: u64) {
+    let mut bytes = vec![0; usize::try_from(blocks * BLOCK_BYTES_U64).unwrap()];
+    SeededRandom::new(seed).fill(&mut bytes).unwrap();
+    ground.write_image(WATCHER, path, at * BLOCK_BYTES_U64, &bytes).unwrap();
+}
+
+/// Returns what the other host sees of all watches, and whether they run.
+fn seen(ground: &SimulatedFileSystem) -> Vec<(WatchStatus, bool)> {
+    let host = ground.mount(OTHER);
+    let state = State::open(&host.substrate, &*host.random, &|_| {}).unwrap();
+    state.watches().unwrap().into_iter().map(|seen| (seen.status, seen.is_running)).collect()
+}
+
+/// Tells whether the other host can take the lock of an image.
+fn is_free(ground: &SimulatedFileSystem, path: &str) -> bool {
+    let host = ground.mount(OTHER);
+    let state = State::open(&host.substrate, &*host.random, &|_| {}).unwrap();
+    state.try_lock(&Subject::File(handle(&host, Path::new(path)))).unwrap().is_some()
+}
+
+#[test]
+fn what_appears_is_shared_once_enough_of_it_waits_or_for_long_enough() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    let how = How { batch_percent: 50, wait_max: 5 * INTERVAL, ..USUAL };
+    let heard = run(&host, &how, &|round, machine| match round {
+        1 => write(&ground, "images/one", 0, 1, 40),
+        2 => write(&ground, "images/two", 0, 1, 40),
+        // A block beside forty entries is not worth a pass: it waits from the next round on.
+        4 => write(&ground, "images/zoo", 0, 1, 1),
+        13 => machine.is_stopped.set(true),
+        _ => {}
+    });
+    let passes: Vec<_> = heard.iter().filter(|heard| matches!(heard, Heard::Shared(..))).collect();
+    assert_eq!(heard[..2], [Heard::Began, Heard::Unseen(3)], "{heard:?}");
+    assert_eq!(passes[..2], [&Heard::Shared(1, 0), &Heard::Shared(2, 40)], "{heard:?}");
+    // Who changed a moment before it was read is read once more.
+    assert!(matches!(passes[2..], [Heard::Shared(3, 0), Heard::Shared(9, 1)]), "{heard:?}");
+    ground.check().unwrap();
+}
+
+#[test]
+fn outside_its_windows_and_under_load_it_reads_nothing_and_says_why() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    let how = How { windows: &["22:00-06:00"], load_max: Some(2.0), ..USUAL };
+    let said = RefCell::new(Vec::new());
+    let heard = run(&host, &how, &|round, machine| {
+        if round > 1 {
+            let seen = seen(&ground);
+            assert!(seen.len() == 1 && seen[0].1, "{seen:?}");
+            assert_eq!((seen[0].0.host.as_str(), seen[0].0.interval_seconds), ("here", 60));
+            said.borrow_mut().push((seen[0].0.phase, seen[0].0.passes));
+        }
+        match round {
+            1 => (0..2).for_each(|image| write(&ground, ["images/one", "images/two"][image], 0, 1, 10)),
+            3 => (machine.hour.set(23), machine.load.set(2.5)).0,
+            4 => machine.load.set(2.0),
+            5 => machine.is_stopped.set(true),
+            _ => {}
+        }
+    });
+    assert_eq!(heard, [Heard::Began, Heard::Unseen(3), Heard::Shared(4, 10)]);
+    let (outside, load) = ((WatchPhase::OutsideWindows, 0), (WatchPhase::LoadTooHigh, 0));
+    assert_eq!(said.into_inner(), [outside, outside, load, (WatchPhase::Waiting, 1)]);
+    assert_eq!(seen(&ground), [], "it has ended, and says nothing any more");
+}
+
+#[test]
+fn the_end_of_a_window_ends_the_work_and_the_next_window_takes_it_up() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    for image in ["images/one", "images/two", "images/zoo"] {
+        write(&ground, image, 0, 1, 10);
+    }
+    // The folder is listed while the window ends: no file is read any more.
+    let hour = Cell::new(23);
+    let wants = |path: &Path, _: ListedKind| {
+        if path == Path::new("images/two") && hour.get() == 23 {
+            hour.set(6);
+            host.clock.sleep(Duration::from_secs(2));
+        }
+        true
+    };
+    let how = How { windows: &["22:00-06:00"], wants: &wants, ..USUAL };
+    let heard = run_at(&host, &how, &hour, &|round, machine| match round {
+        3 => hour.set(22),
+        4 => machine.is_stopped.set(true),
+        _ => {}
+    });
+    assert_eq!(heard, [Heard::Began, Heard::Unseen(3), Heard::LeftOff(1), Heard::Shared(3, 20)]);
+    ground.check().unwrap();
+}
+
+#[test]
+fn images_that_are_open_here_are_kept_from_others_and_shared_all_the_same() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    let how = How { wants: &|path, _| path != Path::new("images/unwanted"), ..USUAL };
+    let heard = run(&host, &how, &|round, machine| match round {
+        1 => {
+            for image in ["images/one", "images/two", "images/unwanted"] {
+                write(&ground, image, 0, 1, 10);
+            }
+            *machine.open.borrow_mut() = vec!["images/one", "images/unwanted"];
+        }
+        2 => {
+            assert!(!is_free(&ground, "images/one") && is_free(&ground, "images/two"));
+            assert!(is_free(&ground, "images/unwanted"));
+            assert_eq!(seen(&ground)[0].0.owned, 1);
+            // Another host's scan passes over it, and leaves this host's lock alone.
+            let other = ground.mount(OTHER);
+            let state = State::open(&other.substrate, &*other.random, &|_| {}).unwrap();
+            let options = ScanOptions {
+                roots: &[PathBuf::new()],
+                wants: &|_, _| true,
+                threads: 0,
+                stable_for: Duration::ZERO,
+                pace: &Pace::unlimited(),
+                progress: &|_| ControlFlow::Continue(()),
+            };
+            write(&ground, "images/one", 3, 2, 1);
+            write(&ground, "images/two", 7, 2, 1);
+            let scanned = scan(&state, &mut Files::load(&state).unwrap(), &options).unwrap();
+            assert_eq!(scanned.passed_over, 1, "{scanned:?}");
+            *machine.open.borrow_mut() = vec!["images/one", "images/two"];
+        }
+        3 => {
+            assert!(!is_free(&ground, "images/one") && !is_free(&ground, "images/two"));
+            *machine.open.borrow_mut() = vec!["images/two"];
+        }
+        4 => {
+            assert!(is_free(&ground, "images/one") && !is_free(&ground, "images/two"));
+            machine.is_stopped.set(true);
+        }
+        _ => {}
+    });
+    // The first pass found both equal; the second one the block that was written to both, and what the other host has read.
+    assert_eq!(heard[2..4], [Heard::Shared(1, 10), Heard::Shared(2, 11)], "{heard:?}");
+    assert!(is_free(&ground, "images/two"), "with the watch, its locks go");
+    ground.check().unwrap();
+}
+
+#[test]
+fn a_state_folder_that_is_deleted_is_made_anew_with_its_locks() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    let heard = run(&host, &USUAL, &|round, machine| match round {
+        1 => {
+            write(&ground, "images/one", 0, 1, 10);
+            write(&ground, "images/two", 0, 1, 10);
+            *machine.open.borrow_mut() = vec!["images/one"];
+        }
+        3 => {
+            let substrate = &ground.mount(OTHER).substrate;
+            for folder in substrate.list(Path::new(".onefold")).unwrap() {
+                let folder = Path::new(".onefold").join(folder.name);
+                for file in substrate.list(&folder).unwrap_or_default() {
+                    substrate.remove(&folder.join(file.name)).unwrap();
+                }
+                let _ = substrate.remove(&folder);
+            }
+        }
+        6 => {
+            assert!(!is_free(&ground, "images/one"), "the lock is that of the new folder");
+            machine.is_stopped.set(true);
+        }
+        _ => {}
+    });
+    // In the new one nothing is known: all is read again, and found shared.
+    assert!(heard.iter().any(|heard| matches!(heard, Heard::Shared(3..=5, 0))), "{heard:?}");
+    ground.check().unwrap();
+}
+
+#[test]
+fn files_that_change_are_left_until_they_are_stable() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    let how = How { stable_for: 3 * INTERVAL, ..USUAL };
+    let heard = run(&host, &how, &|round, machine| {
+        if round == 1 {
+            write(&ground, "images/one", 0, 1, 10);
+        }
+        if round <= 4 {
+            write(&ground, "images/two", 0, u64::from(round / 4), 10);
+        }
+        machine.is_stopped.set(round == 12);
+    });
+    let passes: Vec<_> = heard.iter().filter(|heard| matches!(heard, Heard::Shared(..))).collect();
+    assert!(matches!(passes[..], [Heard::Shared(4 | 5, 0), Heard::Shared(7 | 8, 10)]), "{heard:?}");
+}
+
+/// A machine that has some images open, others each time.
+struct Fickle<'a, 'run> {
+    host: &'a Host<'run>,
+}
+
+impl Machine for Fickle<'_, '_> {
+    fn load(&self) -> Option<f64> {
+        Some(self.host.random.below(3) as f64)
+    }
+
+    fn time_of_day(&self) -> MinuteOfDay {
+        let seconds = self.host.clock.now().seconds.unsigned_abs();
+        let part = |unit: u64, count: u64| u16::try_from(seconds / unit % count).unwrap();
+        MinuteOfDay::new(part(3600, 24), part(60, 60)).unwrap()
+    }
+
+    fn name(&self) -> String {
+        self.host.no.to_string()
+    }
+
+    fn open_for_writing(&self, images: &[&Path]) -> io::Result<OpenImages> {
+        let mut handles = BTreeSet::new();
+        for path in images.iter().filter(|_| self.host.random.below(3) == 0) {
+            let opened = self.host.substrate.open(path, Access::Read);
+            if let Ok(stat) = opened.and_then(|file| self.host.substrate.stat(&file)) {
+                handles.insert(stat.handle);
+            }
+        }
+        Ok(OpenImages { handles, unseen_processes: 0 })
+    }
+}
+
+/// Watches for a few minutes, sometimes in windows of a minute each.
+fn watch_for_a_while(host: &Host<'_>) {
+    let ends = host.clock.monotonic() + Duration::from_secs(host.random.below(400));
+    let surroundings = Surroundings {
+        substrate: &host.substrate,
+        clock: &*host.clock,
+        random: &*host.random,
+        cpu: &NoCpu,
+        machine: &Fickle { host },
+        stop: &|| host.clock.monotonic() >= ends,
+        notices: &|_| {},
+    };
+    let minutes: Vec<String> =
+        (0..720).map(|at| format!("{:02}:{:02}-{:02}:{:02}", at / 30, at % 30 * 2, at / 30, at % 30 * 2 + 1)).collect();
+    let minutes: Vec<&str> = minutes.iter().map(String::as_str).collect();
+    let how = How {
+        windows: if host.random.below(2) == 0 { &minutes } else { &[] },
+        load_max: Some(1.0),
+        batch_percent: u32::try_from(host.random.below(10)).expect("below ten"),
+        ..USUAL
+    };
+    let options = WatchOptions { interval: Duration::from_secs(5), ..options(&how) };
+    drop(watch(&surroundings, &options, &mut |_| {}));
+}
+
+#[test]
+fn images_read_as_written_while_hosts_watch() {
+    let hosts = |seed: u64| 1 + u32::try_from(seed % 5).expect("below 5");
+    let outcomes = simulate_all_with(
+        seeds(5200, 20),
+        |seed| SimulationOptions::drawn(seed, hosts(seed), 10_000),
+        watch_for_a_while,
+    );
+    if outcomes.len() >= 20 {
+        let shares = total(&outcomes, |counters| counters.shares);
+        println!("{shares} shares");
+        assert!(shares > 100, "hardly any shares: {shares}");
+    }
+}

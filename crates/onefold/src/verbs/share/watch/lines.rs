@@ -1,0 +1,146 @@
+//! What a watch prints: one line for each thing that happened.
+
+use std::path::Path;
+use std::time::Duration;
+
+use onefold_block::substrate::SubstrateKind;
+use onefold_share::pass::{Passed, Trouble};
+use onefold_share::scan::Scanned;
+use onefold_share::state::Notice;
+use onefold_share::watch::WatchEvent;
+use serde_json::{Value, json};
+
+use super::super::result::files;
+use crate::progress::duration;
+use crate::size::human;
+
+/// A line, for people and for machines.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) text: String,
+    pub(super) json: Value,
+    pub(super) is_trouble: bool,
+}
+
+impl Line {
+    pub(super) fn notice(notice: &Notice) -> Line {
+        Line::trouble("notice", notice.to_string())
+    }
+
+    pub(super) fn event(event: &WatchEvent<'_>, root: &Path, kind: SubstrateKind) -> Line {
+        match event {
+            WatchEvent::Began => Line {
+                text: format!("watching images on {kind} at {}", root.display()),
+                json: json!({ "event": "began", "root": root.display().to_string(), "file_system": kind.to_string() }),
+                is_trouble: false,
+            },
+            WatchEvent::Passed { scanned, passed, elapsed } => passed_line(scanned, passed, *elapsed, kind),
+            WatchEvent::LeftOff => Line {
+                text: "the window has ended: the rest is left for the next one".to_owned(),
+                json: json!({ "event": "left_off" }),
+                is_trouble: false,
+            },
+            WatchEvent::Unseen(count) => Line::trouble(
+                "unseen",
+                format!("processes that do not show what they have open: {count}; their images are left to any host"),
+            ),
+            WatchEvent::Failed(error) => Line::trouble("failed", format!("cannot share blocks: {error}; trying again")),
+        }
+    }
+
+    fn trouble(event: &str, text: String) -> Line {
+        Line { json: json!({ "event": event, "why": text }), text, is_trouble: true }
+    }
+}
+
+fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration, kind: SubstrateKind) -> Line {
+    let shared = &passed.shared;
+    // The maps of Btrfs do not tell: an extent comes free as a whole.
+    let freed = (kind != SubstrateKind::Btrfs).then_some(shared.freed);
+    let mut text = format!("shared {}", human(shared.now));
+    if let Some(freed) = freed {
+        text.push_str(&format!(", freed {}", human(freed)));
+    }
+    text.push_str(&format!("; read {} in {}", human(scanned.read_bytes), files(scanned.files)));
+    for (count, what) in [
+        (scanned.unsettled, "changed too short a time ago"),
+        (scanned.passed_over + passed.logs_elsewhere, "left to others that have them"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("; {} {what}", files(count)));
+        }
+    }
+    if let Some(trouble) = trouble_text(&passed.trouble) {
+        text.push_str(&format!("; {trouble}"));
+    }
+    text.push_str(&format!("; {}", duration(elapsed.as_secs())));
+    let json = json!({
+        "event": "passed",
+        "files": scanned.files,
+        "unsettled_files": scanned.unsettled,
+        "passed_over_files": scanned.passed_over,
+        "logs_elsewhere": passed.logs_elsewhere,
+        "read_bytes": scanned.read_bytes,
+        "shared_bytes": shared.now,
+        "shared_before_bytes": shared.before,
+        "freed_bytes": freed,
+        "refused_bytes": shared.refused,
+        "differed_bytes": shared.differed,
+        "trouble": trouble_text(&passed.trouble),
+        "seconds": elapsed.as_secs_f64(),
+    });
+    Line { text, json, is_trouble: false }
+}
+
+/// Returns what went wrong with files: the first of them, and how many more.
+fn trouble_text(trouble: &Trouble) -> Option<String> {
+    if trouble.is_full {
+        return Some("the file system is full: sharing needs a little room for its own records".to_owned());
+    }
+    let refused = trouble.refused.iter().map(|(path, why)| (path, why.to_string()));
+    let failed = trouble.failed.iter().map(|(path, why)| (path, why.to_string()));
+    let mut not_shared = refused.chain(failed);
+    let (path, why) = not_shared.next()?;
+    let more = match not_shared.count() {
+        0 => String::new(),
+        more => format!(", and {more} more are not"),
+    };
+    Some(format!("`{}` is not shared: {why}{more}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_block::substrate::Refusal;
+
+    fn line(passed: &Passed, kind: SubstrateKind) -> Line {
+        let scanned = Scanned { files: 12, unsettled: 1, passed_over: 2, read_bytes: 3 << 20, ..Scanned::default() };
+        passed_line(&scanned, passed, Duration::from_secs(61), kind)
+    }
+
+    #[test]
+    fn a_pass_is_one_line() {
+        let mut passed = Passed::default();
+        (passed.shared.now, passed.shared.freed) = (2 << 20, 1 << 20);
+        let told = line(&passed, SubstrateKind::Xfs);
+        assert_eq!(
+            told.text,
+            "shared 2.00 MiB, freed 1.00 MiB; read 3.00 MiB in 12 files; 1 file changed too short a time ago; 2 files left \
+             to others that have them; 1 min 1 s"
+        );
+        assert_eq!(told.json["freed_bytes"], 1 << 20);
+        let told = line(&passed, SubstrateKind::Btrfs);
+        assert!(!told.text.contains("freed") && told.json["freed_bytes"].is_null(), "{told:?}");
+    }
+
+    #[test]
+    fn trouble_names_one_file_and_counts_the_others() {
+        let mut passed = Passed::default();
+        passed.trouble.refused.insert("a.raw".into(), Refusal::Immutable);
+        passed.trouble.refused.insert("b.raw".into(), Refusal::Swap);
+        passed.trouble.failed.insert("c.raw".into(), std::io::Error::other("the disk is gone"));
+        let told = line(&passed, SubstrateKind::Xfs);
+        assert!(told.text.contains("`a.raw` is not shared: it is immutable, and 2 more are not; 1 min"), "{told:?}");
+        assert!(!told.text.contains('\n'));
+    }
+}

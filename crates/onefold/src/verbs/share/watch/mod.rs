@@ -1,0 +1,113 @@
+//! `onefold share watch`
+
+mod lines;
+
+use std::io::{self, Write};
+use std::thread;
+use std::time::Duration;
+
+use onefold_block::Substrate;
+use onefold_block::clock::SystemClock;
+use onefold_block::random::SystemRandom;
+use onefold_share::linux::LinuxMachine;
+use onefold_share::pace::ProcessCpu;
+use onefold_share::state::Notice;
+use onefold_share::watch::{Surroundings, WatchEvent, WatchOptions, Windows, watch};
+use sd_notify::NotifyState;
+use serde_json::Value;
+
+use self::lines::Line;
+use super::limits::{check_memory, limits};
+use super::root::{Located, locate};
+use super::run::{CALL_BYTES, open_substrate, raise_open_files, state_failure, temporary_folder, wants};
+use crate::cli::Talk;
+use crate::cli::share::ShareWatchArgs;
+use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::output::Report;
+
+/// The least `--interval`: each look lists all folders and asks all processes.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
+    if arguments.interval < INTERVAL_MIN {
+        return Err(Failure::usage("cannot share blocks").because_of("--interval is less than 100ms"));
+    }
+    if arguments.max_load.is_some_and(|load| load.is_nan() || load < 0.0) {
+        return Err(Failure::usage("cannot share blocks").because_of("--max-load is no load"));
+    }
+    let memory_bytes = check_memory(arguments.memory)?;
+    let limits = limits(arguments.limits)?;
+    let interrupt = Interrupt::watch();
+    raise_open_files();
+    let Located { root, paths } = locate(&arguments.paths)?;
+    let substrate = open_substrate(&root)?;
+    let options = WatchOptions {
+        roots: &paths,
+        wants: &|path, kind| wants(path, kind, &arguments.include, &arguments.exclude),
+        threads: threads(arguments.limits.cpu_limit),
+        temporary_folder: &temporary_folder(arguments.temporary.as_ref()),
+        memory_bytes,
+        call_bytes: CALL_BYTES,
+        min_run_bytes: arguments.min_run.0,
+        limits,
+        interval: arguments.interval,
+        windows: Windows(arguments.window.clone()),
+        load_max: arguments.max_load,
+        stable_for: arguments.stable_for,
+        batch_percent: arguments.batch,
+        wait_max: arguments.max_wait,
+    };
+    let surroundings = Surroundings {
+        substrate: &substrate,
+        clock: &SystemClock,
+        random: &SystemRandom,
+        cpu: &ProcessCpu,
+        machine: &LinuxMachine::new(&substrate),
+        stop: &|| interrupt.is_asked(),
+        notices: &|notice: Notice| print(&Line::notice(&notice), talk),
+    };
+    watch(&surroundings, &options, &mut |event| {
+        if matches!(event, WatchEvent::Began) {
+            // Without a service manager, nobody listens.
+            let _ = sd_notify::notify(&[NotifyState::Ready]);
+        }
+        print(&Line::event(&event, &root, substrate.abilities().kind), talk);
+    })
+    .map_err(|error| state_failure(&error))?;
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    Ok(Report::done("", Value::Null))
+}
+
+/// Returns how many threads compute digests: no more than may work at once.
+fn threads(cpu_limit: Option<u32>) -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let wanted = cpu_limit.map_or(cores, |percent| usize::try_from(percent.div_ceil(100)).unwrap_or(cores));
+    cores.min(wanted)
+}
+
+/// Prints a line. Whoever does not read it any more does not end the watch.
+fn print(line: &Line, talk: Talk) {
+    let _ = if talk.json {
+        writeln!(io::stdout().lock(), "{}", line.json)
+    } else if line.is_trouble {
+        writeln!(io::stderr().lock(), "{}", line.text)
+    } else {
+        writeln!(io::stdout().lock(), "{}", line.text)
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_limit_leaves_as_many_threads_as_it_has_use_for() {
+        let cores = thread::available_parallelism().unwrap().get();
+        assert_eq!(threads(None), cores);
+        assert_eq!(threads(Some(1)), 1);
+        assert_eq!(threads(Some(100)), 1);
+        assert_eq!(threads(Some(101)), cores.min(2));
+        assert_eq!(threads(Some(100_000)), cores);
+    }
+}
