@@ -171,26 +171,47 @@ complete -c onefold -n "__fish_onefold_using_subcommand analyze" -l shifts -d 'A
 complete -c onefold -n "__fish_onefold_using_subcommand analyze" -l json -d 'Print the result as one JSON document'
 complete -c onefold -n "__fish_onefold_using_subcommand analyze" -s q -l quiet -d 'Show no progress'
 complete -c onefold -n "__fish_onefold_using_subcommand analyze" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run status index explain exclude include clone help" -l json -d 'Print the result as one JSON document'
-complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run status index explain exclude include clone help" -s q -l quiet -d 'Show no progress'
-complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run status index explain exclude include clone help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run status index explain exclude include clone help" -f -a "run" -d 'Find equal blocks of image files and have the file system share them, once'
-complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run status index explain exclude include clone help" -f -a "status" -d 'Show what is known of a file system\'s images, what is pending, and who works on it'
-complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run status index explain exclude include clone help" -f -a "index" -d 'Show what the index of a file system holds'
-complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run status index explain exclude include clone help" -f -a "explain" -d 'Say where a block of a file lies, who shares it, and why or why not'
-complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run status index explain exclude include clone help" -f -a "exclude" -d 'Keep files from being shared'
-complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run status index explain exclude include clone help" -f -a "include" -d 'Take back `exclude`'
-complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run status index explain exclude include clone help" -f -a "clone" -d 'Make a clone of an image that the next run need not read'
-complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run status index explain exclude include clone help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -f -a "run" -d 'Find equal blocks of image files and have the file system share them, once'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -f -a "watch" -d 'Do so again and again as files change, when the machine has time, until it is told to stop'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -f -a "status" -d 'Show what is known of a file system\'s images, what is pending, and who works on it'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -f -a "index" -d 'Show what the index of a file system holds'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -f -a "explain" -d 'Say where a block of a file lies, who shares it, and why or why not'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -f -a "exclude" -d 'Keep files from being shared'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -f -a "include" -d 'Take back `exclude`'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -f -a "clone" -d 'Make a clone of an image that the next run need not read'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_seen_subcommand_from run watch status index explain exclude include clone help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l include -d 'Only files whose path or name matches a pattern, such as `*.raw`; may be given several times' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l exclude -d 'No files, and no folders, whose path or name matches a pattern; may be given several times' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l min-run -d 'Leave shorter runs of equal blocks alone: they save less and cost a file more seeks when it is read in sequence' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l io-limit -d 'Read at most so many bytes of images in a second, and have at most so many shared; without it, as fast as it goes' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l cpu-limit -d 'Use at most so much processor time, in percent of one core' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l max-stall -d 'How long one call of the file system should take at most: whoever writes to a file that it shares waits meanwhile' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l memory -d 'Upper limit of memory for sorting; what does not fit goes into temporary files' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l temporary -d 'Where temporary files go; without it $TMPDIR, or /var/tmp' -r -F
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l dry-run -d 'Say what would be shared, and share nothing; what is read is kept for the next run'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l json -d 'Print the result as one JSON document'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Show no progress'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l include -d 'Only files whose path or name matches a pattern, such as `*.raw`; may be given several times' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l exclude -d 'No files, and no folders, whose path or name matches a pattern; may be given several times' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l interval -d 'Time between two looks at what has changed, and at which images are open' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l window -d 'Read and share only between these times of day, such as 22:00-06:00; may be given several times' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l max-load -d 'Begin nothing while the load of the machine, averaged over a minute, is above' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l stable-for -d 'Leave files alone whose content has changed less long ago' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l batch -d 'Share once the blocks that were read and wait are so much of the index, in percent: sharing goes through all of it' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l max-wait -d 'Or once they have waited for so long' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l io-limit -d 'Read at most so many bytes of images in a second, and have at most so many shared; without it, as fast as it goes' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l cpu-limit -d 'Use at most so much processor time, in percent of one core' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l max-stall -d 'How long one call of the file system should take at most: whoever writes to a file that it shares waits meanwhile' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l min-run -d 'Leave shorter runs of equal blocks alone: they save less and cost a file more seeks when it is read in sequence' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l memory -d 'Upper limit of memory for sorting; what does not fit goes into temporary files' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l temporary -d 'Where temporary files go; without it $TMPDIR, or /var/tmp' -r -F
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l json -d 'Print the result as one JSON document'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -s q -l quiet -d 'Show no progress'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from status" -l json -d 'Print the result as one JSON document'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from status" -s q -l quiet -d 'Show no progress'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -212,6 +233,7 @@ complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_s
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from clone" -s q -l quiet -d 'Show no progress'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from clone" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from help" -f -a "run" -d 'Find equal blocks of image files and have the file system share them, once'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from help" -f -a "watch" -d 'Do so again and again as files change, when the machine has time, until it is told to stop'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show what is known of a file system\'s images, what is pending, and who works on it'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from help" -f -a "index" -d 'Show what the index of a file system holds'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from help" -f -a "explain" -d 'Say where a block of a file lies, who shares it, and why or why not'
@@ -244,6 +266,7 @@ complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_su
 complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "export" -d 'Copy a file of a pool out as a disk image'
 complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "clone" -d 'Make instant copies of a file inside a pool'
 complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from share" -f -a "run" -d 'Find equal blocks of image files and have the file system share them, once'
+complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from share" -f -a "watch" -d 'Do so again and again as files change, when the machine has time, until it is told to stop'
 complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from share" -f -a "status" -d 'Show what is known of a file system\'s images, what is pending, and who works on it'
 complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from share" -f -a "index" -d 'Show what the index of a file system holds'
 complete -c onefold -n "__fish_onefold_using_subcommand help; and __fish_seen_subcommand_from share" -f -a "explain" -d 'Say where a block of a file lies, who shares it, and why or why not'

@@ -178,7 +178,7 @@ mod tests {
             names.iter().filter_map(|name| LogName::parse(LogKind::Log, (*name).to_owned())).collect();
         logs.sort();
         let sorted: Vec<&str> = logs.iter().map(|log| log.name.as_str()).collect();
-        assert_eq!(sorted, ["7.ffff.9", names[0], names[1], names[3]]);
+        assert_eq!(sorted, ["7.0", "7.ffff.9", names[0], names[1], names[3]]);
         assert_eq!(LogName::parse(LogKind::Log, "x.1.2.3".to_owned()), None);
     }
 }

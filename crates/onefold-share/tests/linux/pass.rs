@@ -536,6 +536,7 @@ fn a_request_waits_until_its_file_can_be_had() {
         for name in ["a", "b"] {
             ground.file(name, &content);
         }
+        std::thread::sleep(Duration::from_millis(50));
         let place = || {
             let file = ground.open("guest", Access::Read);
             ground.map(&file).0[0].place
