@@ -12,6 +12,7 @@ use crate::format::shard::EntryCounts;
 use crate::opt_out::OptOuts;
 use crate::state::ask::{Stored, Waiting};
 use crate::state::files::Files;
+use crate::state::watches::SeenWatch;
 use crate::state::{State, StateError};
 
 /// All of it.
@@ -29,6 +30,8 @@ pub struct Status {
     pub arena: ArenaCounts,
     /// Locks that are held; none where the file system does not tell.
     pub locks: Option<Vec<LockHeld>>,
+    /// What watches say of themselves, on whichever host.
+    pub watches: Vec<SeenWatch>,
     /// Files that hosts left half written, and the next run removes; none where that cannot be told.
     pub left_over: Option<u64>,
 }
@@ -107,6 +110,7 @@ pub fn status<S: Substrate>(state: &State<'_, S>) -> Result<Status, StateError> 
         index: state.index_stored()?,
         arena: count_slots(state)?,
         locks,
+        watches: state.watches()?,
         left_over: work.map(|work| work.left_over),
     })
 }
@@ -137,8 +141,9 @@ impl Standing {
 fn count_files<S: Substrate>(state: &State<'_, S>, files: &Files) -> FileCounts {
     let mut counts = FileCounts::default();
     let opt_outs = OptOuts::new(state.substrate());
-    // A file may have two numbers, of which one is used.
-    for mark in files.iter().filter(|mark| files.of(&mark.handle).is_some_and(|used| used.number == mark.number)) {
+    // A file may have two numbers, of which one is used. One that is gone may have left its number.
+    let is_used = |mark: &&Mark| files.first_number(mark.number) == mark.number && !mark.is_forgotten();
+    for mark in files.iter().filter(is_used) {
         counts.known += 1;
         let looked = || -> io::Result<Option<(Stamp, bool)>> {
             let file = state.substrate().open(&mark.path, Access::Read)?;
@@ -167,9 +172,12 @@ fn count_files<S: Substrate>(state: &State<'_, S>, files: &Files) -> FileCounts 
 }
 
 /// Tells whether there is no such file, but perhaps something else of its name.
-fn is_gone(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidInput, NotADirectory, NotFound};
-    matches!(error.kind(), NotFound | NotADirectory | InvalidInput)
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{CrossesDevices, InvalidInput, IsADirectory, NotADirectory, NotFound};
+    let kind = error.kind();
+    // A symbolic link has no kind of its own yet.
+    matches!(kind, NotFound | NotADirectory | IsADirectory | InvalidInput | CrossesDevices)
+        || error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
 }
 
 fn count_slots<S: Substrate>(state: &State<'_, S>) -> Result<ArenaCounts, StateError> {

@@ -11,6 +11,7 @@ use crate::opt_out::OptOuts;
 use crate::state::files::Files;
 use crate::state::locks::{Held, Subject};
 use crate::state::{State, StateError};
+use crate::status::is_gone;
 
 /// All files that a pass has come across. The locks that it has taken are held until it ends.
 pub(super) struct Images<'a, 'b, S: Substrate> {
@@ -126,8 +127,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(self.known.get_mut(&number).expect("it was put there"))
     }
 
-    /// Returns how many blocks a file has; none where it is gone or opted out. One that cannot be looked at is taken for there: what that
-    /// costs is told when it is to be read.
+    /// Returns how many blocks a file has; none where it is gone or opted out. One that cannot be looked at is taken for
+    /// there: what that costs is told when it is to be read.
     fn look(&self, number: FileNo) -> Option<u64> {
         let there = self.open(number, Access::Read).and_then(|file| {
             let stat = self.state.substrate().stat(&file)?;
@@ -136,7 +137,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         });
         match there {
             Ok(blocks) => blocks,
-            Err(error) => (error.kind() != io::ErrorKind::NotFound).then_some(u64::MAX),
+            Err(error) => (!is_gone(&error)).then_some(u64::MAX),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! `onefold share status`
 
 use onefold_block::BLOCK_BYTES_U64;
+use onefold_share::format::watch::{WatchPhase, WatchStatus};
+use onefold_share::state::watches::SeenWatch;
 use onefold_share::status::{LockHeld, LockSubject, Status, status};
 use serde_json::{Value, json};
 
@@ -35,7 +37,7 @@ pub(super) fn nothing_known(root: &str) -> String {
 }
 
 fn text(found: &Status) -> String {
-    let Status { files, waiting, entries, index, arena, locks, left_over } = found;
+    let Status { files, waiting, entries, index, arena, locks, watches, left_over } = found;
     let mut table = Table::new(["", "number", "bytes"]);
     let mut row = |name: &str, count: u64, bytes: Option<u64>| {
         table.row([name.to_owned(), grouped(count), bytes.map(human).unwrap_or_default()]);
@@ -80,6 +82,7 @@ fn text(found: &Status) -> String {
         Some(locks) if locks.is_empty() => lines.push("nobody on this host works on it now".to_owned()),
         Some(locks) => lines.extend(lock_lines(locks)),
     }
+    lines.extend(watches.iter().map(watch_line));
     if let Some(left_over @ 1..) = left_over {
         let files = noun(*left_over, "file");
         lines.push(format!("{left_over} {files} of runs that were cut off; the next one removes them"));
@@ -104,13 +107,68 @@ fn lock_line(lock: &LockHeld) -> String {
     }
 }
 
+fn watch_line(watch: &SeenWatch) -> String {
+    let WatchStatus { process, host, passes, shared_bytes, owned, trouble, .. } = &watch.status;
+    let does = if watch.is_running { phase(watch.status.phase) } else { "has ended without a word" };
+    let mut line = format!(
+        "`share watch` on {host} (process {process}) {does}; {} in {} {} so far, {} {} kept for its host",
+        human(*shared_bytes),
+        grouped(*passes),
+        if *passes == 1 { "pass" } else { "passes" },
+        grouped(*owned),
+        noun(*owned, "image"),
+    );
+    if let Some(trouble) = trouble {
+        line.push_str(&format!("; last went wrong: {trouble}"));
+    }
+    line
+}
+
+/// Says what a watch does.
+fn phase(phase: WatchPhase) -> &'static str {
+    match phase {
+        WatchPhase::Waiting => "waits for files to change",
+        WatchPhase::OutsideWindows => "waits for its window",
+        WatchPhase::LoadTooHigh => "waits for the load to fall",
+        WatchPhase::Scanning => "reads what has changed",
+        WatchPhase::Sharing => "shares",
+    }
+}
+
+fn watch_json(watch: &SeenWatch) -> Value {
+    let WatchStatus { process, host, phase, interval_seconds, updated, owned, waiting_blocks, .. } = &watch.status;
+    let WatchStatus { passes, last_pass, shared_bytes, freed_bytes, trouble, .. } = &watch.status;
+    let phase = match phase {
+        WatchPhase::Waiting => "waiting",
+        WatchPhase::OutsideWindows => "outside-windows",
+        WatchPhase::LoadTooHigh => "load-too-high",
+        WatchPhase::Scanning => "scanning",
+        WatchPhase::Sharing => "sharing",
+    };
+    json!({
+        "host": host,
+        "process": process,
+        "running": watch.is_running,
+        "phase": phase,
+        "interval_seconds": interval_seconds,
+        "updated": updated,
+        "images_kept": owned,
+        "waiting_blocks": waiting_blocks,
+        "passes": passes,
+        "last_pass": (*last_pass != 0).then_some(last_pass),
+        "shared_bytes": shared_bytes,
+        "freed_bytes": freed_bytes,
+        "trouble": trouble,
+    })
+}
+
 /// Returns a noun for so many.
 pub(super) fn noun(count: u64, one: &str) -> String {
     if count == 1 { one.to_owned() } else { format!("{one}s") }
 }
 
 fn json(found: &Status) -> Value {
-    let Status { files, waiting, entries, index, arena, locks, left_over } = found;
+    let Status { files, waiting, entries, index, arena, locks, watches, left_over } = found;
     let all = entries.map(|entries| entries.unique + entries.shared);
     json!({
         "files": {
@@ -138,6 +196,7 @@ fn json(found: &Status) -> Value {
         },
         "arena": { "files": arena.files, "slots": arena.slots, "unneeded_slots": arena.unneeded },
         "locks": locks.as_ref().map(|locks| locks.iter().map(lock_json).collect::<Vec<_>>()),
+        "watches": watches.iter().map(watch_json).collect::<Vec<_>>(),
         "left_over_files": left_over,
     })
 }
@@ -176,6 +235,19 @@ mod tests {
                 held(LockSubject::Image(PathBuf::from("vm/a.raw")), Some(42)),
                 held(LockSubject::Other("index".to_owned()), None),
             ]),
+            watches: vec![SeenWatch {
+                status: WatchStatus {
+                    process: 7,
+                    host: "alpha".to_owned(),
+                    phase: WatchPhase::OutsideWindows,
+                    passes: 2,
+                    shared_bytes: 3 << 30,
+                    owned: 1,
+                    trouble: Some("no space".to_owned()),
+                    ..WatchStatus::default()
+                },
+                is_running: true,
+            }],
             left_over: Some(1),
         }
     }
@@ -190,6 +262,8 @@ mod tests {
             "process 42 has `vm/a.raw`",
             "somebody has the lock `index`",
             "1 file of runs that were cut off",
+            "`share watch` on alpha (process 7) waits for its window; 3.00 GiB in 2 passes so far, 1 image kept for its host; \
+             last went wrong: no space",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
@@ -202,6 +276,8 @@ mod tests {
         assert_eq!(json["index"]["bytes_per_entry"], 20.0);
         assert_eq!(json["waiting"]["blocks"], 1234);
         assert_eq!(json["locks"][0]["image"], "vm/a.raw");
+        assert_eq!(json["watches"][0]["phase"], "outside-windows");
+        assert_eq!(json["watches"][0]["last_pass"], Value::Null);
         assert_eq!(super::json(&Status { entries: None, ..found() })["index"]["unique_entries"], Value::Null);
     }
 }
