@@ -504,6 +504,8 @@ fn shards_that_split_share_what_one_shares() {
             let name = format!("image-{round}");
             ground.file(&name, &own);
             expected.push((name, own));
+            // Whoever changed a moment ago is read again.
+            ground.settled_room();
             let found = try_run(&ground.substrate, how, &|| {}).unwrap();
             let (counts, bytes) = found.passed.index.unwrap();
             assert_eq!(counts.all(), 2000 + 200 * (round + 1), "{found:?}");
