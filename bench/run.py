@@ -14,6 +14,7 @@ sys.dont_write_bytecode = True
 
 from lib import launch, report, settings, workplace  # noqa: E402
 from lib.launch import REPOSITORY, SPARE_BYTES  # noqa: E402
+from lib.profile import Profiler  # noqa: E402
 from lib.rows import ROWS  # noqa: E402
 from lib.runner import Bench, Run  # noqa: E402
 from lib.system import BenchError  # noqa: E402
@@ -29,8 +30,9 @@ def parse():
     parser.add_argument("--only", metavar="ROW", action="append", choices=names, help="only this row; may come again")
     launch.add_arguments(parser, minutes=3, record="last.json")
     parser.add_argument("--image", type=Path, help="a disk image to import (default: one of bench/corpus/cache)")
+    parser.add_argument("--profile", type=Path, metavar="FOLDER", help="where `perf` writes what the time goes to")
     arguments = parser.parse_args()
-    launch.check_arguments(parser, arguments, parts=["only"])
+    launch.check_arguments(parser, arguments, parts=["only", "profile"])
     return arguments
 
 
@@ -43,7 +45,7 @@ def measure(arguments):
     needed_bytes = 2 * chosen.device_bytes + chosen.import_image_bytes + SPARE_BYTES
     with workplace.taken(folder, needed_bytes) as work:
         run = Run(launch.facts("bench/run.py", chosen.mode, work, onefold) | sizes(chosen), chosen)
-        bench = Bench(work, onefold, chosen)
+        bench = Bench(work, onefold, chosen, arguments.profile and Profiler(arguments.profile.absolute()))
         launch.measure_rows(bench, rows, run, arguments.json or folder / "last.json")
     return launch.show(run, arguments, report.SIDE_BY_SIDE)
 

@@ -77,10 +77,11 @@ class Measuring(ABC):
 class Bench(Measuring):
     """Two mounted sides in one folder."""
 
-    def __init__(self, folder, onefold, settings):
+    def __init__(self, folder, onefold, settings, profiler=None):
         self.folder = folder
         self.settings = settings
         self.sides = [PoolSide(folder, onefold, settings.memory), Ext4Side(folder)]
+        self.profiler = profiler
 
     def open(self):
         say(f"making two disks of {self.settings.device_bytes >> 20} MiB in {self.folder}")
@@ -96,14 +97,17 @@ class Bench(Measuring):
 
     def measure(self, row):
         results = {line.key: Measured(line) for line in row.lines}
-        clock = RowClock(row, self.settings)
         sides = [side for side in self.sides if side.name in row.sides]
+        if self.profiler is not None:
+            self.profiler.row = row.name
+        clock = RowClock(row, self.settings)
         for side in sides:
             if row.uses_original:
                 side.have_original(self.settings.file_bytes)
             else:
                 side.drop_original()
             row.prepare(side, self.settings)
+            side.profiler = self.profiler
         for round_no in range(row.rounds(self.settings)):
             clock.begin_round()
             # Who goes first changes from round to round, in case going first matters.
@@ -115,10 +119,13 @@ class Bench(Measuring):
             if clock.is_up():
                 break
         for side in sides:
+            side.profiler = None
             row.finish(side, self.settings)
         return list(results.values())
 
     def start_anew(self):
+        for side in self.sides:
+            side.profiler = None
         self.close()
         self._format()
 

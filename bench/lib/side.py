@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from . import cgroup, device, system
@@ -49,6 +49,8 @@ class Side(ABC):
         self.mountpoint.mkdir(exist_ok=True)
         # The loop device on the device's file, where the file system goes through one.
         self.loop = None
+        # Records where the time of what is measured goes, where that is wanted.
+        self.profiler = None
         # Options of `pool mount` for as long as a row wants them, in place of the run's own.
         self.options = {}
         # The control group that everything runs in, where a row wants one.
@@ -197,7 +199,8 @@ class Side(ABC):
         """Measures what goes on inside: a Cost whose client is still to be filled in."""
         cost = Cost()
         counters, server, machine = self.counters(), self.server_cpu_seconds(), system.machine_cpu_seconds()
-        yield cost
+        with self.profiler.around(self.name) if self.profiler else nullcontext():
+            yield cost
         cost.server_seconds = self.server_cpu_seconds() - server
         cost.machine_seconds = system.machine_cpu_seconds() - machine
         if counters is not None:
