@@ -120,6 +120,14 @@ pub struct Passed {
 
 /// What went wrong with files, and how often. The pass goes on.
 #[derive(Debug, Default)]
+impl Passed {
+    /// Tells whether there was something to do, for this host or another one.
+    #[must_use]
+    pub fn has_found_work(&self) -> bool {
+        self.logs > 0 || self.logs_elsewhere > 0 || self.index.is_some()
+    }
+}
+
 pub struct Trouble {
     /// Files that the file system refuses, and why.
     pub refused: BTreeMap<PathBuf, Refusal>,
