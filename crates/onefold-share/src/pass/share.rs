@@ -263,14 +263,18 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             let part = run.part(at, (at_once / BLOCK_BYTES_U64).min(run.count - at));
             at += part.count;
             if let Err(why) = self.share_part(part) {
-                self.shared.refused += (run.count - at + part.count) * BLOCK_BYTES_U64;
                 let is_for_good = matches!(why, ShareError::Refused(_));
+                let is_for_all = is_for_good || matches!(why, ShareError::Full);
+                let left = if is_for_all { run.count - at } else { 0 };
+                self.shared.refused += (part.count + left) * BLOCK_BYTES_U64;
                 self.trouble.note(run.file, self.images.path(run.file), why);
                 if is_for_good {
                     // The same answer would come for each of its blocks.
                     self.file = Some((run.file, None));
                 }
-                return Ok(());
+                if is_for_all {
+                    return Ok(());
+                }
             }
         }
         Ok(())
