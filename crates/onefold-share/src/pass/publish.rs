@@ -93,6 +93,7 @@ pub(super) fn publish<S: Substrate>(
             ahead.push_back(next);
             if locked >= ahead.len() {
                 clock.sleep(LOCK_PAUSE);
+                news.pace.waited();
                 locked = 0;
             }
             continue;
