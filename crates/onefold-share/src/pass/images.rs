@@ -102,6 +102,17 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.get(number).map(|mark| mark.path.clone()).unwrap_or_default()
     }
 
+    /// Takes note that a file must be read again. To be done before what was known of it goes: who dies in between has lost
+    /// nothing.
+    pub(super) fn forget_scan(&mut self, number: FileNo) -> Result<(), StateError> {
+        self.files.forget_scan(self.state, number)
+    }
+
+    /// Takes note that all files must be read again.
+    pub(super) fn forget_scans(&mut self) -> Result<(), StateError> {
+        self.files.forget_scans(self.state)
+    }
+
     /// Returns all files that are known, not there, and nobody else's.
     pub(super) fn gone(&mut self) -> Result<Vec<FileNo>, StateError> {
         let marks = self.files.iter().filter(|mark| !mark.is_forgotten());

@@ -202,11 +202,12 @@ pub fn pass<S: Substrate>(
             // What lay there is found again, but only by reading everything.
             files.forget_scans(state)?;
             return Err(PassError::Index { prefix, why });
+            state.take_loss();
         }
         result => result?,
     };
-    for number in &passed.trouble.again {
-        files.forget_scan(state, *number)?;
+    if state.take_loss() {
+        files.forget_scans(state)?;
     }
     for number in unnamed {
         files.forget(state, number)?;
@@ -254,6 +255,9 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let shards = state.open_shards(Prefix::WHOLE)?;
         let generations: Vec<(Prefix, u64, u64)> =
             shards.iter().map(|shard| (shard.prefix, shard.generation, shard.bytes)).collect();
+        if state.take_loss() {
+            self.images.forget_scans()?;
+        }
         // After the shards, so that whatever these name is there to be seen.
         let arenas = Arenas::look(state, self.options.pace)?;
         let mut named = SlotSet::default();

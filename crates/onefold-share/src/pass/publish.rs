@@ -131,7 +131,12 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
     /// Publishes the news of some digests. Returns false where another host was first.
     fn publish_within(&mut self, within: Prefix) -> Result<bool, PassError> {
         // It may have been split, or be a part of a whole again, since the plan was made.
-        for shard in self.state.open_shards(within)? {
+        let shards = self.state.open_shards(within)?;
+        if self.state.take_loss() {
+            // A new generation would hide that the others of its entries are gone.
+            return Err(PassError::Index { prefix: within, why: FormatError::Damaged("it was dropped") });
+        }
+        for shard in shards {
             let narrower = if within.covers(shard.prefix) { shard.prefix } else { within };
             if !self.publish_shard(shard, narrower)? {
                 return Ok(false);
