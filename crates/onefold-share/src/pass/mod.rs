@@ -20,6 +20,8 @@ mod requests;
 mod rows;
 mod share;
 pub(crate) mod slots;
+#[cfg(test)]
+mod tests;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,8 +120,6 @@ pub struct Passed {
     pub trouble: Trouble,
 }
 
-/// What went wrong with files, and how often. The pass goes on.
-#[derive(Debug, Default)]
 impl Passed {
     /// Tells whether there was something to do, for this host or another one.
     #[must_use]
@@ -128,6 +128,8 @@ impl Passed {
     }
 }
 
+/// What went wrong with files, and how often. The pass goes on.
+#[derive(Debug, Default)]
 pub struct Trouble {
     /// Files that the file system refuses, and why.
     pub refused: BTreeMap<PathBuf, Refusal>,
@@ -200,9 +202,9 @@ pub fn pass<S: Substrate>(
     let unnamed = match result {
         Err(PassError::Index { prefix, why }) => {
             // What lay there is found again, but only by reading everything.
+            state.take_loss();
             files.forget_scans(state)?;
             return Err(PassError::Index { prefix, why });
-            state.take_loss();
         }
         result => result?,
     };
@@ -253,11 +255,11 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             state.be_present()?;
         }
         let shards = state.open_shards(Prefix::WHOLE)?;
-        let generations: Vec<(Prefix, u64, u64)> =
-            shards.iter().map(|shard| (shard.prefix, shard.generation, shard.bytes)).collect();
         if state.take_loss() {
             self.images.forget_scans()?;
         }
+        let generations: Vec<(Prefix, u64, u64)> =
+            shards.iter().map(|shard| (shard.prefix, shard.generation, shard.bytes)).collect();
         // After the shards, so that whatever these name is there to be seen.
         let arenas = Arenas::look(state, self.options.pace)?;
         let mut named = SlotSet::default();
@@ -315,6 +317,9 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         requests::write(state, again.merged(vec![again_batch.finish()])?)?;
         if !is_all_there {
             return Ok(Vec::new());
+        }
+        for number in &self.passed.trouble.again {
+            self.images.forget_scan(*number)?;
         }
         for log in &causes.logs {
             state.remove_log(log)?;
@@ -438,6 +443,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             }
             // Nobody else reads the file now, so that what is known of its name is the latest.
             if !self.images.is_there(log.file)? {
+                // It may come back as it was, under another name of its folder, or in again.
+                self.images.forget_scan(log.file)?;
                 self.state.remove_log(&log)?;
                 continue;
             }
@@ -459,9 +466,11 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             match read {
                 Ok(()) => done.push(log),
                 Err(LogError::Each(error)) => return Err(error),
+                // Another host had the file until a moment ago, and has taken the log in.
+                Err(LogError::Log(FormatError::Io(why))) if why.kind() == io::ErrorKind::NotFound => continue,
                 // What was read of it counts; the rest is found when the file is read again.
                 Err(LogError::Log(why)) => {
-                    self.passed.trouble.again.insert(file);
+                    self.images.forget_scan(file)?;
                     self.state.refuse_log(&log, why)?;
                 }
             }
