@@ -199,7 +199,7 @@ pub fn pass<S: Substrate>(
     let result = pass.run();
     let Pass { passed, images, .. } = pass;
     drop(images);
-    let unnamed = match result {
+    match result {
         Err(PassError::Index { prefix, why }) => {
             // What lay there is found again, but only by reading everything.
             state.take_loss();
@@ -207,12 +207,9 @@ pub fn pass<S: Substrate>(
             return Err(PassError::Index { prefix, why });
         }
         result => result?,
-    };
+    }
     if state.take_loss() {
         files.forget_scans(state)?;
-    }
-    for number in unnamed {
-        files.forget(state, number)?;
     }
     state.leave();
     Ok(passed)
@@ -231,13 +228,12 @@ struct Causes {
     logs: Vec<LogName>,
     /// Hosts that died, and may have left slots that nobody names.
     dead: Vec<HostNo>,
-    /// Files that are known and gone.
+    /// Files that are known and gone, or have gone a short while ago.
     gone: Vec<FileNo>,
 }
 
 impl<'b, S: Substrate> Pass<'_, 'b, S> {
-    /// Returns the files that no entry names any more.
-    fn run(&mut self) -> Result<Vec<FileNo>, PassError> {
+    fn run(&mut self) -> Result<(), PassError> {
         let state = self.state;
         let folder = self.options.temporary_folder;
         // Read, sorted, sorted again: three sorts are never at their most at once, two may be.
@@ -249,11 +245,13 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let logs = self.read_logs(&mut seen_batch, &mut targets_batch, &mut written)?;
         let causes = Causes { logs, dead, gone: self.images.gone()? };
         if causes.logs.is_empty() && causes.dead.is_empty() && causes.gone.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         if !self.options.is_dry_run {
             state.be_present()?;
         }
+        // Before the maps are looked at.
+        let now = if causes.gone.is_empty() { None } else { Some(state.now()?) };
         let shards = state.open_shards(Prefix::WHOLE)?;
         if state.take_loss() {
             self.images.forget_scans()?;
@@ -282,7 +280,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             return Err(StateError::Interrupted.into());
         }
         if self.options.is_dry_run {
-            return Ok(Vec::new());
+            return Ok(());
         }
 
         let mut arena = ArenaWriter::new(state);
@@ -316,7 +314,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         // The logs are there until these are: between the two nothing is lost.
         requests::write(state, again.merged(vec![again_batch.finish()])?)?;
         if !is_all_there {
-            return Ok(Vec::new());
+            return Ok(());
         }
         for number in &self.passed.trouble.again {
             self.images.forget_scan(*number)?;
@@ -335,7 +333,10 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             (counts, bytes + shard.bytes)
         });
         self.passed.index = Some(totals);
-        Ok(causes.gone)
+        for (number, now) in causes.gone.into_iter().filter_map(|number| Some((number, now?))) {
+            self.images.let_go(number, now)?;
+        }
+        Ok(())
     }
 
     /// Empties the slots that no entry names.

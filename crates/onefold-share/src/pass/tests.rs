@@ -293,3 +293,24 @@ fn waiting_for_a_shard_ends_when_the_user_wants_it() {
     assert!(matches!(passed, Err(PassError::State(StateError::Interrupted))), "{passed:?}");
     assert!(clock.monotonic() <= Duration::from_millis(1100), "{:?}", clock.monotonic());
 }
+
+/// What a file system drops in the background is not to be seen at once: passes look again for a while, then no more.
+#[test]
+fn deleted_files_are_looked_after_for_a_while() {
+    let ground = Ground::new();
+    for path in ["one", "two"] {
+        ground.write(path, 1, 5);
+    }
+    ground.run();
+    ["one", "two"].iter().for_each(|path| ground.host.substrate.remove(Path::new(path)).unwrap());
+    let has_looked = || ground.run().index.is_some();
+    assert!(has_looked() && has_looked());
+    ground.file_system.pass(Duration::from_secs(61));
+    assert!(has_looked() && !has_looked());
+    // Numbers are given out once.
+    let state = ground.state();
+    assert_eq!(unread(&state), [("".into(), true)].into());
+    let files = Files::load(&state).unwrap();
+    let counted = crate::references::count(&state, &files).unwrap().unwrap();
+    assert_eq!(counted.unmapped, 0);
+}

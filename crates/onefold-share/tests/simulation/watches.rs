@@ -246,7 +246,8 @@ fn what_deleted_files_shared_comes_free_though_nothing_else_happens() {
     });
     assert_eq!(slots(), 0, "{heard:?}");
     let passes = heard.iter().filter(|heard| matches!(heard, Heard::Shared(..))).count();
-    assert!(passes <= 3, "{heard:?}");
+    // Once more for what a file system drops in the background.
+    assert!(passes <= 4, "{heard:?}");
     ground.check().unwrap();
 }
 
