@@ -143,6 +143,8 @@ pub struct Trouble {
     pub changed: u64,
     /// Files of which something was left undone that may succeed another time: they are read again then.
     again: BTreeSet<FileNo>,
+    /// Slots that differ from blocks that were to share with them: they may hold something else than their entries say.
+    suspects: SlotSet,
 }
 
 impl Trouble {
@@ -305,6 +307,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let news = News {
             changes: &changes,
             seen: &seen,
+            suspects: &self.passed.trouble.suspects,
             entries_max: self.options.shard_entries_max,
             folder,
             pace: self.options.pace,

@@ -121,6 +121,17 @@ impl Run {
     }
 }
 
+impl Trouble {
+    /// Takes note of blocks that differ from what they were to share with: either may have changed.
+    fn note_differing(&mut self, run: &Run) {
+        self.again.insert(run.file);
+        if let Source::Slot(first) = run.source {
+            let slots = (first.number()..first.number() + run.count).filter_map(Slot::from_number);
+            slots.for_each(|slot| self.suspects.insert(slot));
+        }
+    }
+}
+
 /// A file and its map.
 type Mapped<S> = (<S as Substrate>::File, Extents);
 
@@ -317,7 +328,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             at += count;
             if !is_equal {
                 self.shared.differed += length;
-                self.trouble.again.insert(part.file);
+                self.trouble.note_differing(&part.part(from / BLOCK_BYTES_U64, count));
                 continue;
             }
             let before = Self::unshared_bytes(substrate, file, map, offset + from, length);
@@ -331,7 +342,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
                 }
                 Compared::Differ => {
                     self.shared.differed += length;
-                    self.trouble.again.insert(part.file);
+                    self.trouble.note_differing(&part.part(from / BLOCK_BYTES_U64, count));
                 }
             }
         }

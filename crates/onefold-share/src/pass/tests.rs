@@ -28,11 +28,11 @@ struct Ground {
 
 impl Ground {
     fn new() -> Ground {
-        Ground::with(SimulationOptions::default())
+        Ground::with(&SimulationOptions::default())
     }
 
-    fn with(options: SimulationOptions) -> Ground {
-        let options = SimulationOptions { images: 0, total_blocks: 1 << 16, image_blocks_max: 64, ..options };
+    fn with(options: &SimulationOptions) -> Ground {
+        let options = SimulationOptions { images: 0, total_blocks: 1 << 16, image_blocks_max: 64, ..options.clone() };
         let file_system = SimulatedFileSystem::new(&options);
         let host = file_system.observe();
         Ground { file_system, host }
@@ -263,7 +263,7 @@ fn a_log_that_others_have_taken_in_is_no_trouble() {
 #[test]
 fn what_is_busy_does_not_keep_the_rest_of_a_run_from_being_shared() {
     let faults = Faults { busy: 200_000, ..Faults::none() };
-    let ground = Ground::with(SimulationOptions { hosts: 1, faults, ..SimulationOptions::default() });
+    let ground = Ground::with(&SimulationOptions { hosts: 1, faults, ..SimulationOptions::default() });
     ground.write("a", 1, 64);
     ground.write("b", 1, 64);
     let host = ground.file_system.mount(HostNo(0));
@@ -313,4 +313,32 @@ fn deleted_files_are_looked_after_for_a_while() {
     let files = Files::load(&state).unwrap();
     let counted = crate::references::count(&state, &files).unwrap().unwrap();
     assert_eq!(counted.unmapped, 0);
+}
+
+/// A slot that holds something else than its entry says, as a host that had lost its lock may leave one: its entry goes, and
+/// the content gets another slot.
+#[test]
+fn an_entry_whose_slot_holds_something_else_goes() {
+    let ground = Ground::new();
+    for path in ["one", "two"] {
+        ground.write(path, 1, 1);
+    }
+    ground.run();
+    let [arena] = &ground.names("arena")[..] else { panic!("one arena file") };
+    let file = ground.host.substrate.open(arena, Access::Write).unwrap();
+    ground.host.substrate.write_at(&file, 0, &[7; 4096]).unwrap();
+    // Somebody shares with what is there now.
+    let other = ground.host.substrate.create(Path::new("other")).unwrap();
+    ground.host.substrate.set_len(&other, K).unwrap();
+    let at = |file| onefold_block::substrate::At { file, offset: 0 };
+    ground.host.substrate.clone_range(at(&file), at(&other), K).unwrap();
+    drop((file, other));
+    for path in ["three", "four"] {
+        ground.write(path, 1, 1);
+    }
+    let first = ground.run().shared;
+    assert_eq!((first.now, first.differed), (0, 2 * K));
+    let second = ground.run().shared;
+    assert_eq!((second.now, second.differed), (K, 0));
+    ground.file_system.check().unwrap();
 }
