@@ -8,6 +8,7 @@ use onefold_block::{BLOCK_BYTES_U64, Substrate};
 
 use crate::extents::Extents;
 use crate::format::Slot;
+use crate::format::mark::Mark;
 use crate::places::Places;
 use crate::state::files::Files;
 use crate::state::{State, StateError};
@@ -53,7 +54,8 @@ pub fn count<S: Substrate>(state: &State<'_, S>, files: &Files) -> Result<Option
     }
     let slots: Vec<MappedExtent> = extents.iter().map(|(_, extent)| *extent).collect();
     let places = Places::new(extents);
-    for mark in files.iter().filter(|mark| files.of(&mark.handle).is_some_and(|used| used.number == mark.number)) {
+    let is_used = |mark: &&Mark| files.first_number(mark.number) == mark.number && !mark.is_forgotten();
+    for mark in files.iter().filter(is_used) {
         let counted = each_extent(substrate, mark, |extent| {
             for (_, at) in places.within(extent) {
                 let slot = at / BLOCK_BYTES_U64;
@@ -78,11 +80,7 @@ pub fn count<S: Substrate>(state: &State<'_, S>, files: &Files) -> Result<Option
 }
 
 /// Hands on the extents of a file that is where its mark says.
-fn each_extent<S: Substrate>(
-    substrate: &S,
-    mark: &crate::format::mark::Mark,
-    mut each: impl FnMut(&MappedExtent),
-) -> io::Result<()> {
+fn each_extent<S: Substrate>(substrate: &S, mark: &Mark, mut each: impl FnMut(&MappedExtent)) -> io::Result<()> {
     let file = substrate.open(&mark.path, Access::Read)?;
     if substrate.stat(&file)?.handle != mark.handle {
         return Ok(());

@@ -279,7 +279,7 @@ fn is_stable(stat: &FileStat, now: Timestamp, stable_for: Duration) -> bool {
         || nanoseconds(now) - nanoseconds(changed) >= i128::try_from(stable_for.as_nanos()).unwrap_or(i128::MAX)
 }
 
-fn nanoseconds(time: Timestamp) -> i128 {
+pub(crate) fn nanoseconds(time: Timestamp) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }
 

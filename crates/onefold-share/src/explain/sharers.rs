@@ -7,6 +7,7 @@ use onefold_block::substrate::{Access, FileHandle, MappedExtent};
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 
 use crate::extents::Extents;
+use crate::format::mark::Mark;
 use crate::format::{FileBlock, Slot};
 use crate::state::files::Files;
 use crate::state::{State, StateError};
@@ -49,7 +50,8 @@ pub(super) fn find<S: Substrate>(
 ) -> Result<Sharers, StateError> {
     let substrate = state.substrate();
     let mut sharers = Sharers::default();
-    for mark in files.iter().filter(|mark| files.of(&mark.handle).is_some_and(|used| used.number == mark.number)) {
+    let is_used = |mark: &&Mark| files.first_number(mark.number) == mark.number && !mark.is_forgotten();
+    for mark in files.iter().filter(is_used) {
         let mapped = || -> io::Result<Vec<u64>> {
             let file = substrate.open(&mark.path, Access::Read)?;
             if substrate.stat(&file)?.handle != mark.handle {

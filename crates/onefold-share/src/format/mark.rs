@@ -12,6 +12,8 @@
 //! | 34..36 | handle     | length of the file's handle, at most 132                         |
 //! | 36..38 | path       | length of its path, at most 4096                                 |
 //! | 38..   |            | the handle, and the path below the root                          |
+//!
+//! A file that is gone has no path. Its times, if it has any, are when that was seen; passes look after it once more then.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -63,6 +65,12 @@ impl Mark {
     #[must_use]
     pub fn is_forgotten(&self) -> bool {
         self.path.as_os_str().is_empty()
+    }
+
+    /// Returns since when the file is known to be gone, as long as what it shared has to be looked after.
+    #[must_use]
+    pub fn gone_since(&self) -> Option<Timestamp> {
+        self.scanned.filter(|_| self.is_forgotten()).map(|stamp| stamp.modified)
     }
 
     /// Tells whether the mark can be written: paths longer than the kernel takes are not.

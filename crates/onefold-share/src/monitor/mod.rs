@@ -65,8 +65,15 @@ pub struct Monitor<S: Substrate> {
     due: Condvar,
     /// The order of the last log. Held while one is written: they come one after the other.
     log: Mutex<LogOrder>,
-    /// The image's lock; none while it is lent, or when another host took it meanwhile.
-    lock: Mutex<Option<Held<S>>>,
+    lock: Mutex<ImageLock<S>>,
+}
+
+/// The image's lock.
+struct ImageLock<S: Substrate> {
+    /// None while it is lent, or when another host took it meanwhile.
+    held: Option<Held<S>>,
+    /// How often it is lent at the moment. As long as it is, nobody takes it back.
+    lent: u32,
 }
 
 /// What was known of the image when it was opened.
@@ -202,7 +209,7 @@ impl<S: Substrate> Monitor<S> {
             told: Mutex::new(told),
             due: Condvar::new(),
             log: Mutex::new(LogOrder::default()),
-            lock: Mutex::new(Some(lock)),
+            lock: Mutex::new(ImageLock { held: Some(lock), lent: 0 }),
         })
     }
 
@@ -397,8 +404,12 @@ impl<S: Substrate> Monitor<S> {
     /// # Errors
     /// Those of the state folder, when the lock is taken back.
     pub fn lend<T>(&self, state: &State<'_, S>, work: impl FnOnce() -> T) -> Result<T, StateError> {
-        *self.lock.lock() = None;
+        {
+            let mut lock = self.lock.lock();
+            (lock.held, lock.lent) = (None, lock.lent + 1);
+        }
         let result = work();
+        self.lock.lock().lent -= 1;
         self.take_back(state)?;
         Ok(result)
     }
@@ -451,8 +462,8 @@ impl<S: Substrate> Monitor<S> {
     /// Takes the image's lock again, if it was lent and nobody has it.
     fn take_back(&self, state: &State<'_, S>) -> Result<(), StateError> {
         let mut lock = self.lock.lock();
-        if lock.is_none() {
-            *lock = state.try_lock(&Subject::File(self.handle.clone()))?;
+        if lock.held.is_none() && lock.lent == 0 {
+            lock.held = state.try_lock(&Subject::File(self.handle.clone()))?;
         }
         Ok(())
     }

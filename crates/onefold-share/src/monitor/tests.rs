@@ -340,6 +340,23 @@ fn an_image_is_the_monitors_until_it_is_lent_or_closed() {
     assert_eq!(scan_all(&state, &mut files).passed_over, 0);
 }
 
+/// Threads that work for the monitor do not take the image's lock from who has it lent.
+#[test]
+fn what_is_lent_stays_lent_whatever_ticks() {
+    let ground = Ground::new();
+    ground.create(&block(1));
+    let state = ground.state();
+    let mut files = Files::load(&state).unwrap();
+    let monitor = ground.monitor(&state, &mut files, in_band());
+    let free = || state.try_lock(&Subject::File(monitor.handle().clone())).unwrap().is_some();
+    let lent = || {
+        monitor.tick(&state).unwrap();
+        free()
+    };
+    assert!(monitor.lend(&state, lent).unwrap() && !free());
+    assert!(monitor.lend(&state, || monitor.lend(&state, lent).unwrap() && lent()).unwrap() && !free());
+}
+
 /// What has to hold for an image to count as scanned when it is closed.
 #[test]
 fn an_image_is_known_only_if_all_was_told() {

@@ -169,6 +169,11 @@ impl<'a> Pace<'a> {
         if self.look() == Wish::GoOn { Ok(()) } else { Err(Stopped) }
     }
 
+    /// Somebody has waited: the next step asks whether to go on.
+    pub fn waited(&self) {
+        self.steps.set(0);
+    }
+
     /// Asks whether to go on, if it is long ago that somebody did; then work that only computes is paid for, too.
     fn look(&self) -> Wish {
         let left = self.steps.get();

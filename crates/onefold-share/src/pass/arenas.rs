@@ -30,14 +30,14 @@ impl Arenas {
 
     /// Looks at an arena file.
     pub(super) fn look_at<S: Substrate>(&mut self, state: &State<'_, S>, number: u32) -> Result<(), PassError> {
-        let tells = state.substrate().abilities().tells_last_reference;
         let Some(file) = state.open_arena(number, Access::Read)? else { return Ok(()) };
         let extents = Extents::load(state.substrate(), &file)?;
         for extent in extents.iter().filter(|extent| !extent.is_unwritten) {
             let (first, end) = (extent.offset / BLOCK_BYTES_U64, extent.end().div_ceil(BLOCK_BYTES_U64));
             for slot in (first..end).map_while(|index| Slot::new(number, index)) {
                 self.filled.insert(slot);
-                if extent.is_shared || !tells {
+                // A map may go on saying so once the others are gone; where it does not, nobody is left.
+                if extent.is_shared {
                     self.wanted.insert(slot);
                 }
             }

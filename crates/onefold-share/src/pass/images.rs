@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use onefold_block::substrate::Access;
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
@@ -102,9 +102,25 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.get(number).map(|mark| mark.path.clone()).unwrap_or_default()
     }
 
-    /// Returns all files that are known, not there, and nobody else's.
+    /// Takes note that a file must be read again. To be done before what was known of it goes: who dies in between has lost
+    /// nothing.
+    pub(super) fn forget_scan(&mut self, number: FileNo) -> Result<(), StateError> {
+        self.files.forget_scan(self.state, number)
+    }
+
+    /// Takes note that all files must be read again.
+    pub(super) fn forget_scans(&mut self) -> Result<(), StateError> {
+        self.files.forget_scans(self.state)
+    }
+
+    /// Takes note that no entry names a file any more that is gone, for a pass that began at `now`.
+    pub(super) fn let_go(&mut self, number: FileNo, now: Timestamp) -> Result<(), StateError> {
+        self.files.let_go(self.state, number, now)
+    }
+
+    /// Returns all files that are known, not there, and nobody else's; and those whose going is a short while ago.
     pub(super) fn gone(&mut self) -> Result<Vec<FileNo>, StateError> {
-        let marks = self.files.iter().filter(|mark| !mark.is_forgotten());
+        let marks = self.files.iter().filter(|mark| !mark.is_forgotten() || mark.gone_since().is_some());
         let numbers: Vec<FileNo> = marks.map(|mark| mark.number).collect();
         let mut gone = Vec::new();
         for number in numbers {

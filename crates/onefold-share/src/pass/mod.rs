@@ -20,6 +20,8 @@ mod requests;
 mod rows;
 mod share;
 pub(crate) mod slots;
+#[cfg(test)]
+mod tests;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,6 +120,14 @@ pub struct Passed {
     pub trouble: Trouble,
 }
 
+impl Passed {
+    /// Tells whether there was something to do, for this host or another one.
+    #[must_use]
+    pub fn has_found_work(&self) -> bool {
+        self.logs > 0 || self.logs_elsewhere > 0 || self.index.is_some()
+    }
+}
+
 /// What went wrong with files, and how often. The pass goes on.
 #[derive(Debug, Default)]
 pub struct Trouble {
@@ -133,6 +143,8 @@ pub struct Trouble {
     pub changed: u64,
     /// Files of which something was left undone that may succeed another time: they are read again then.
     again: BTreeSet<FileNo>,
+    /// Slots that differ from blocks that were to share with them: they may hold something else than their entries say.
+    suspects: SlotSet,
 }
 
 impl Trouble {
@@ -189,19 +201,17 @@ pub fn pass<S: Substrate>(
     let result = pass.run();
     let Pass { passed, images, .. } = pass;
     drop(images);
-    let unnamed = match result {
+    match result {
         Err(PassError::Index { prefix, why }) => {
             // What lay there is found again, but only by reading everything.
+            state.take_loss();
             files.forget_scans(state)?;
             return Err(PassError::Index { prefix, why });
         }
         result => result?,
-    };
-    for number in &passed.trouble.again {
-        files.forget_scan(state, *number)?;
     }
-    for number in unnamed {
-        files.forget(state, number)?;
+    if state.take_loss() {
+        files.forget_scans(state)?;
     }
     state.leave();
     Ok(passed)
@@ -220,13 +230,12 @@ struct Causes {
     logs: Vec<LogName>,
     /// Hosts that died, and may have left slots that nobody names.
     dead: Vec<HostNo>,
-    /// Files that are known and gone.
+    /// Files that are known and gone, or have gone a short while ago.
     gone: Vec<FileNo>,
 }
 
 impl<'b, S: Substrate> Pass<'_, 'b, S> {
-    /// Returns the files that no entry names any more.
-    fn run(&mut self) -> Result<Vec<FileNo>, PassError> {
+    fn run(&mut self) -> Result<(), PassError> {
         let state = self.state;
         let folder = self.options.temporary_folder;
         // Read, sorted, sorted again: three sorts are never at their most at once, two may be.
@@ -238,12 +247,17 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let logs = self.read_logs(&mut seen_batch, &mut targets_batch, &mut written)?;
         let causes = Causes { logs, dead, gone: self.images.gone()? };
         if causes.logs.is_empty() && causes.dead.is_empty() && causes.gone.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         if !self.options.is_dry_run {
             state.be_present()?;
         }
+        // Before the maps are looked at.
+        let now = if causes.gone.is_empty() { None } else { Some(state.now()?) };
         let shards = state.open_shards(Prefix::WHOLE)?;
+        if state.take_loss() {
+            self.images.forget_scans()?;
+        }
         let generations: Vec<(Prefix, u64, u64)> =
             shards.iter().map(|shard| (shard.prefix, shard.generation, shard.bytes)).collect();
         // After the shards, so that whatever these name is there to be seen.
@@ -268,7 +282,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             return Err(StateError::Interrupted.into());
         }
         if self.options.is_dry_run {
-            return Ok(Vec::new());
+            return Ok(());
         }
 
         let mut arena = ArenaWriter::new(state);
@@ -293,6 +307,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let news = News {
             changes: &changes,
             seen: &seen,
+            suspects: &self.passed.trouble.suspects,
             entries_max: self.options.shard_entries_max,
             folder,
             pace: self.options.pace,
@@ -302,7 +317,10 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         // The logs are there until these are: between the two nothing is lost.
         requests::write(state, again.merged(vec![again_batch.finish()])?)?;
         if !is_all_there {
-            return Ok(Vec::new());
+            return Ok(());
+        }
+        for number in &self.passed.trouble.again {
+            self.images.forget_scan(*number)?;
         }
         for log in &causes.logs {
             state.remove_log(log)?;
@@ -318,7 +336,10 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             (counts, bytes + shard.bytes)
         });
         self.passed.index = Some(totals);
-        Ok(causes.gone)
+        for (number, now) in causes.gone.into_iter().filter_map(|number| Some((number, now?))) {
+            self.images.let_go(number, now)?;
+        }
+        Ok(())
     }
 
     /// Empties the slots that no entry names.
@@ -426,6 +447,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             }
             // Nobody else reads the file now, so that what is known of its name is the latest.
             if !self.images.is_there(log.file)? {
+                // It may come back as it was, under another name of its folder, or in again.
+                self.images.forget_scan(log.file)?;
                 self.state.remove_log(&log)?;
                 continue;
             }
@@ -447,9 +470,11 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             match read {
                 Ok(()) => done.push(log),
                 Err(LogError::Each(error)) => return Err(error),
+                // Another host had the file until a moment ago, and has taken the log in.
+                Err(LogError::Log(FormatError::Io(why))) if why.kind() == io::ErrorKind::NotFound => continue,
                 // What was read of it counts; the rest is found when the file is read again.
                 Err(LogError::Log(why)) => {
-                    self.passed.trouble.again.insert(file);
+                    self.images.forget_scan(file)?;
                     self.state.refuse_log(&log, why)?;
                 }
             }

@@ -12,7 +12,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use onefold_block::{Clock, Substrate};
+use onefold_block::substrate::Access;
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, Substrate};
 use onefold_sort::{Batch, OrderedWriter, Row, Spool, SpoolReader};
 
 use super::PassError;
@@ -56,6 +57,8 @@ pub(super) struct News<'a> {
     pub(super) changes: &'a Spool,
     /// All places that were seen, in order of the digests.
     pub(super) seen: &'a Spool,
+    /// Slots of which the entries are looked after.
+    pub(super) suspects: &'a SlotSet,
     /// A shard with more entries is split.
     pub(super) entries_max: u64,
     /// For what does not fit into memory.
@@ -93,6 +96,7 @@ pub(super) fn publish<S: Substrate>(
             ahead.push_back(next);
             if locked >= ahead.len() {
                 clock.sleep(LOCK_PAUSE);
+                news.pace.waited();
                 locked = 0;
             }
             continue;
@@ -130,7 +134,12 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
     /// Publishes the news of some digests. Returns false where another host was first.
     fn publish_within(&mut self, within: Prefix) -> Result<bool, PassError> {
         // It may have been split, or be a part of a whole again, since the plan was made.
-        for shard in self.state.open_shards(within)? {
+        let shards = self.state.open_shards(within)?;
+        if self.state.take_loss() {
+            // A new generation would hide that the others of its entries are gone.
+            return Err(PassError::Index { prefix: within, why: FormatError::Damaged("it was dropped") });
+        }
+        for shard in shards {
             let narrower = if within.covers(shard.prefix) { shard.prefix } else { within };
             if !self.publish_shard(shard, narrower)? {
                 return Ok(false);
@@ -155,6 +164,8 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
             changes: Stream { rows: self.news.changes.read(changes.start, changes.end).peekable() },
             seen: Stream { rows: self.news.seen.read(seen.start, seen.end).peekable() },
             named: &mut *self.named,
+            suspects: self.news.suspects,
+            arena: None,
             looked_at: BTreeSet::new(),
             arenas: Arenas::default(),
             again: OrderedWriter::new(self.news.folder, AGAIN_BYTES),
@@ -223,6 +234,9 @@ struct Merge<'a, 'b, S: Substrate> {
     changes: Stream<'a>,
     seen: Stream<'a>,
     named: &'a mut SlotSet,
+    suspects: &'a SlotSet,
+    /// The arena file that a suspect was read from last.
+    arena: Option<(u32, S::File)>,
     /// Arena files that were looked at since this began.
     looked_at: BTreeSet<u32>,
     arenas: Arenas,
@@ -286,7 +300,12 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
                     }
                 }
                 Step::Put(place) => put = Some(place),
-                Step::Agree(place) => is_apart |= before != Some(place),
+                Step::Agree(place) if before == Some(place) => {
+                    if self.holds_something_else(place, digest) {
+                        (after, is_apart) = (None, true);
+                    }
+                }
+                Step::Agree(_) => is_apart = true,
             }
         }
         match (after, put) {
@@ -326,6 +345,23 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
             return Err(io::ErrorKind::Interrupted.into());
         }
         Ok(self.arenas.wanted.contains(slot))
+    }
+
+    /// Tells whether a slot that is under suspicion is known to hold something else than its entry says, as one may that was
+    /// filled by a host that had lost its lock. Nobody could ever share with it.
+    fn holds_something_else(&mut self, place: Place, digest: Digest) -> bool {
+        let Place::Shared(slot) = place else { return false };
+        if !self.suspects.contains(slot) {
+            return false;
+        }
+        if self.arena.as_ref().is_none_or(|(number, _)| *number != slot.arena()) {
+            let opened = self.state.open_arena(slot.arena(), Access::Read);
+            self.arena = opened.ok().flatten().map(|file| (slot.arena(), file));
+        }
+        let Some((_, file)) = &self.arena else { return false };
+        let mut bytes = [0; BLOCK_BYTES];
+        let read = self.state.substrate().read_at(file, slot.index() * BLOCK_BYTES_U64, &mut bytes);
+        read.is_ok_and(|count| count == BLOCK_BYTES) && Digest::of(self.state.key().fingerprint(&bytes)) != digest
     }
 
     fn look_again(&mut self, place: Candidate) -> io::Result<()> {

@@ -121,6 +121,17 @@ impl Run {
     }
 }
 
+impl Trouble {
+    /// Takes note of blocks that differ from what they were to share with: either may have changed.
+    fn note_differing(&mut self, run: &Run) {
+        self.again.insert(run.file);
+        if let Source::Slot(first) = run.source {
+            let slots = (first.number()..first.number() + run.count).filter_map(Slot::from_number);
+            slots.for_each(|slot| self.suspects.insert(slot));
+        }
+    }
+}
+
 /// A file and its map.
 type Mapped<S> = (<S as Substrate>::File, Extents);
 
@@ -263,14 +274,18 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             let part = run.part(at, (at_once / BLOCK_BYTES_U64).min(run.count - at));
             at += part.count;
             if let Err(why) = self.share_part(part) {
-                self.shared.refused += (run.count - at + part.count) * BLOCK_BYTES_U64;
                 let is_for_good = matches!(why, ShareError::Refused(_));
+                let is_for_all = is_for_good || matches!(why, ShareError::Full);
+                let left = if is_for_all { run.count - at } else { 0 };
+                self.shared.refused += (part.count + left) * BLOCK_BYTES_U64;
                 self.trouble.note(run.file, self.images.path(run.file), why);
                 if is_for_good {
                     // The same answer would come for each of its blocks.
                     self.file = Some((run.file, None));
                 }
-                return Ok(());
+                if is_for_all {
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -313,7 +328,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             at += count;
             if !is_equal {
                 self.shared.differed += length;
-                self.trouble.again.insert(part.file);
+                self.trouble.note_differing(&part.part(from / BLOCK_BYTES_U64, count));
                 continue;
             }
             let before = Self::unshared_bytes(substrate, file, map, offset + from, length);
@@ -327,7 +342,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
                 }
                 Compared::Differ => {
                     self.shared.differed += length;
-                    self.trouble.again.insert(part.file);
+                    self.trouble.note_differing(&part.part(from / BLOCK_BYTES_U64, count));
                 }
             }
         }

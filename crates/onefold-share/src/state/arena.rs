@@ -119,12 +119,14 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
             let path = arena_path::<S>(number);
             let file = match state.substrate().open(&path, Access::Write) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    let file = state.substrate().create(&path).map_err(StateError::at(&path))?;
-                    state.substrate().set_len(&file, FILE_BYTES).map_err(StateError::at(&path))?;
-                    file
+                    state.substrate().create(&path).map_err(StateError::at(&path))?
                 }
                 opened => opened.map_err(StateError::at(&path))?,
             };
+            // Who made it may have died before it had its length.
+            if state.substrate().stat(&file).map_err(StateError::at(&path))?.length < FILE_BYTES {
+                state.substrate().set_len(&file, FILE_BYTES).map_err(StateError::at(&path))?;
+            }
             let extents = Extents::load(state.substrate(), &file).map_err(StateError::at(&path))?;
             let next = extents.end().div_ceil(BLOCK_BYTES_U64);
             if next < Slot::IN_FILE {

@@ -3,17 +3,22 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use onefold_block::Substrate;
 use onefold_block::substrate::{Access, FileHandle};
+use onefold_block::{Substrate, Timestamp};
 
 use super::{State, StateError};
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileNo, FormatError};
+use crate::scan::nanoseconds;
 
 const FOLDER: &str = "files";
 /// Numbers that are tried for a new file while other hosts take numbers, too.
 const TRIES: u32 = 10_000;
+/// So long after a file is gone, file systems have dropped what it referred to: XFS does so in the background, and until then
+/// its maps tell blocks as shared that only the arena has. Chosen by reasoning, not by measurement.
+const GONE_SETTLED: Duration = Duration::from_secs(60);
 
 /// All marks.
 #[derive(Debug, Default)]
@@ -106,6 +111,27 @@ impl Files {
         Err(StateError::Restless)
     }
 
+    /// Takes note that a file is gone and that no entry names it, for a pass that began at `now`. It is forgotten only by one
+    /// that begins some time after the first: what only the arena has left of its blocks can be told by then.
+    ///
+    /// # Errors
+    /// As [`Files::note`].
+    pub fn let_go<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        number: FileNo,
+        now: Timestamp,
+    ) -> Result<(), StateError> {
+        match self.get(number).and_then(Mark::gone_since) {
+            None => {
+                let gone = Stamp { length: 0, modified: now, changed: now };
+                self.note(state, number, Path::new(""), Some(gone))
+            }
+            Some(since) if nanoseconds(now).abs_diff(nanoseconds(since)) < GONE_SETTLED.as_nanos() => Ok(()),
+            Some(_) => self.forget(state, number),
+        }
+    }
+
     /// Forgets a file that is gone and that nothing refers to any more. The highest number is kept without a path, for none
     /// is given out twice.
     ///
@@ -172,7 +198,9 @@ impl Files {
     pub fn forget_scan<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<(), StateError> {
         // Another host may have noted something since.
         self.reload(state, number)?;
-        let Some(path) = self.by_number.get(&number).map(|mark| mark.path.clone()) else { return Ok(()) };
+        // Of one that is gone nothing is read.
+        let there = self.by_number.get(&number).filter(|mark| !mark.is_forgotten());
+        let Some(path) = there.map(|mark| mark.path.clone()) else { return Ok(()) };
         self.note(state, number, &path, None)
     }
 

@@ -43,7 +43,13 @@ impl<S: Substrate> State<'_, S> {
     pub fn be_present(&self) -> Result<(), StateError> {
         let mut presence = self.presence.lock();
         if presence.is_none() {
-            *presence = Some(self.new_scratch(|| presence_name(self.host()))?.1);
+            let (_, mut scratch) = self.new_scratch(|| self.next_scratch())?;
+            // It gets its name with its lock: who saw it without would take this host for dead.
+            let path = Self::path(SCRATCH, presence_name(self.host()));
+            let named = self.substrate().rename(&scratch.path, &path).map_err(StateError::at(&path));
+            named.inspect_err(|_| self.discard(&scratch))?;
+            scratch.path = path;
+            *presence = Some(scratch);
         }
         Ok(())
     }
@@ -77,8 +83,10 @@ impl<S: Substrate> State<'_, S> {
     /// Those of the device.
     pub fn dead_hosts(&self) -> Result<Vec<HostNo>, StateError> {
         let mut dead = Vec::new();
-        for host in self.names(SCRATCH)?.iter().filter_map(|name| HostNo::parse(name.strip_suffix(PRESENCE)?)) {
-            if !self.is_present(host)? {
+        for name in self.names(SCRATCH)? {
+            let Some(host) = name.strip_suffix(PRESENCE).and_then(HostNo::parse) else { continue };
+            // One that is written in another way is not ours: nobody would ever see to its being gone.
+            if presence_name(host) == name && !self.is_present(host)? {
                 dead.push(host);
             }
         }

@@ -94,23 +94,30 @@ impl<S: Substrate> State<'_, S> {
     ) -> Result<Logged, StateError> {
         let folder = Self::path(folder(kind), "");
         let mut logged = Logged { order: after, ..Logged::default() };
-        let Some(first) = notes().map_err(StateError::at(&folder))? else { return Ok(logged) };
+        // Its time is taken before the first note: what is told of is read for it, and who sees a later write meanwhile has
+        // the last word.
         let scratch = self.write_scratch(|log| {
             let time = self.substrate().stat(&log)?.modified;
             let seconds = u64::try_from(time.seconds).unwrap_or(0);
             let time = seconds.saturating_mul(1_000_000_000).saturating_add(u64::from(time.nanoseconds));
             // A clock that was set back does not make the newer log the older one, of one host.
             let last = self.last_log.fetch_max(time, Ordering::Relaxed).max(after.0);
-            logged.order = LogOrder(time.max(last.saturating_add(1)));
-            self.last_log.fetch_max(logged.order.0, Ordering::Relaxed);
+            let order = LogOrder(time.max(last.saturating_add(1)));
+            self.last_log.fetch_max(order.0, Ordering::Relaxed);
+            let Some(first) = notes()? else { return Ok(()) };
             let mut writer = LogWriter::new(self.substrate(), log, kind, self.identity().uuid, file);
             writer.push(first)?;
             while let Some(note) = notes()? {
                 writer.push(note)?;
             }
             (logged.blocks, logged.bytes) = writer.finish()?;
+            logged.order = order;
             Ok(())
         })?;
+        if logged.blocks == 0 {
+            self.discard(&scratch);
+            return Ok(logged);
+        }
         let name = format!("{file}.{:016x}.{}.{}", logged.order.0, self.host(), self.next_name());
         self.publish(&scratch, &folder.join(name))?;
         Ok(logged)
@@ -168,7 +175,34 @@ fn log_path<S: Substrate>(log: &LogName) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::format::FileBlock;
+    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+
+    /// Who reads a file for its log reads what was there then: what is logged of later writes meanwhile is newer.
+    #[test]
+    fn a_log_is_as_old_as_its_first_note() {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
+        let host = file_system.observe();
+        let [state, other] = [(); 2].map(|()| State::open(&host.substrate, &*host.random, &|_| {}).unwrap());
+        let note = || Note::Changed { first: FileBlock(0), count: 1 };
+        let write = |state: &State<'_, _>, notes: &mut dyn FnMut() -> io::Result<Option<Note>>| {
+            state.write_log(LogKind::Log, FileNo(1), LogOrder::default(), notes).unwrap()
+        };
+        let mut left = vec![note()];
+        let logged = write(&state, &mut || {
+            file_system.pass(Duration::from_secs(1));
+            let mut left_of_other = vec![note()];
+            write(&other, &mut || Ok(left_of_other.pop()));
+            Ok(left.pop())
+        });
+        let orders: Vec<LogOrder> = state.logs().unwrap().iter().map(|log| log.order).collect();
+        assert!(orders.len() == 3 && orders[0] == logged.order && orders[0] < orders[1], "{orders:?}");
+        assert_eq!(write(&state, &mut || Ok(None)), Logged::default());
+        assert_eq!(state.logs().unwrap().len(), 3);
+    }
 
     #[test]
     fn logs_of_a_file_come_in_the_order_of_their_writing() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use onefold_block::substrate::HeldLock;
 use onefold_block::{FingerprintKey, Substrate};
@@ -50,10 +50,18 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Those of the device; `Newer`.
     pub fn look(substrate: &'a S, notices: &'a dyn Fn(Notice)) -> Result<Option<State<'a, S>>, StateError> {
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
-        let (next_name, useless) = (AtomicU64::new(0), Some(Useless::default()));
-        let (last_log, presence, kept) = (AtomicU64::new(0), Presence::new(None), Kept::default());
-        let host = HostNo(0);
-        let mut state = State { substrate, identity, host, next_name, last_log, presence, kept, notices, useless };
+        let mut state = State {
+            substrate,
+            identity,
+            host: HostNo(0),
+            next_name: AtomicU64::new(0),
+            presence: Presence::new(None),
+            last_log: AtomicU64::new(0),
+            kept: Kept::default(),
+            has_lost_entries: AtomicBool::new(false),
+            notices,
+            useless: Some(Useless::default()),
+        };
         let Some(identity) = state.read_identity()? else { return Ok(None) };
         state.identity = identity;
         Ok(Some(state))

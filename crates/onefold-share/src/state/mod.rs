@@ -18,7 +18,7 @@ pub mod watches;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onefold_block::substrate::{Access, Listed, ListedKind};
 use onefold_block::{FingerprintKey, Random, Substrate, Timestamp};
@@ -47,6 +47,8 @@ pub struct State<'a, S: Substrate> {
     /// The order of the last log that was written through this.
     last_log: AtomicU64,
     kept: locks::Kept<S>,
+    /// Whether a part of the index was dropped since somebody asked.
+    has_lost_entries: AtomicBool,
     notices: &'a dyn Fn(Notice),
     /// Only where nothing is to be changed: what was of no use, and is taken for gone.
     useless: Option<Useless>,
@@ -174,9 +176,18 @@ impl<'a, S: Substrate> State<'a, S> {
         random.fill(&mut host).map_err(StateError::at(root))?;
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let (host, next_name) = (HostNo(u64::from_le_bytes(host)), AtomicU64::new(0));
-        let (last_log, presence, kept) = (AtomicU64::new(0), Presence::new(None), locks::Kept::default());
-        let mut state =
-            State { substrate, identity, host, next_name, last_log, presence, kept, notices, useless: None };
+        let mut state = State {
+            substrate,
+            identity,
+            host,
+            next_name,
+            presence: Presence::new(None),
+            last_log: AtomicU64::new(0),
+            kept: locks::Kept::default(),
+            has_lost_entries: AtomicBool::new(false),
+            notices,
+            useless: None,
+        };
         for _ in 0..TRIES {
             if let Some(identity) = state.read_identity()? {
                 state.identity = identity;

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use onefold_block::Substrate;
 use onefold_block::substrate::Access;
@@ -102,9 +103,12 @@ struct Finder<'s, 'a, S: Substrate> {
     found: Vec<Shard<'a, S>>,
 }
 
-/// Something has changed since the names were listed.
+/// Why the shards have to be looked for anew, or cannot be found.
 enum Stop {
+    /// Something has changed since the names were listed.
     Changed,
+    /// A file was of no use, and is gone.
+    Dropped,
     Failed(StateError),
 }
 
@@ -152,7 +156,8 @@ impl<'a, S: Substrate> Finder<'_, 'a, S> {
             Err(why) => why,
         };
         self.state.refuse(path, why).map_err(Stop::Failed)?;
-        Err(Stop::Changed)
+        self.state.has_lost_entries.store(true, Ordering::Relaxed);
+        Err(Stop::Dropped)
     }
 }
 
@@ -163,15 +168,24 @@ impl<'a, S: Substrate> State<'a, S> {
     /// # Errors
     /// Those of the device; `Newer`, as a later version's index must not be written anew by this one.
     pub fn open_shards(&self, within: Prefix) -> Result<Vec<Shard<'a, S>>, StateError> {
-        for _ in 0..super::TRIES {
+        let mut tries = 0;
+        while tries < super::TRIES {
             let mut finder = Finder { state: self, generations: self.generations()?, within, found: Vec::new() };
             match finder.find(Prefix::WHOLE, None) {
                 Ok(()) => return Ok(finder.found),
-                Err(Stop::Changed) => {}
+                Err(Stop::Changed) => tries += 1,
+                // There is one less of them each time, however many they were.
+                Err(Stop::Dropped) => {}
                 Err(Stop::Failed(error)) => return Err(error),
             }
         }
         Err(StateError::Restless)
+    }
+
+    /// Tells whether a part of the index was dropped since this was asked last. What it held is found again only by reading
+    /// all files, which who publishes a new generation has to see to: from then on the index looks as if it were whole.
+    pub(crate) fn take_loss(&self) -> bool {
+        self.has_lost_entries.swap(false, Ordering::Relaxed)
     }
 
     /// Drops the file of a shard that turned out to be damaged while it was read.
@@ -248,8 +262,10 @@ impl<'a, S: Substrate> State<'a, S> {
         let mut generations = Generations::default();
         for name in self.names(FOLDER)? {
             let Some((prefix, number)) = name.split_once('.') else { continue };
-            if let (Some(prefix), Ok(number)) = (Prefix::parse(prefix), number.parse()) {
-                generations.by_prefix.entry(prefix).or_default().push(number);
+            let Ok(generation) = number.parse::<u64>() else { continue };
+            // A number that is written in another way is not ours: there is no such file under the name that it should have.
+            if let Some(prefix) = Prefix::parse(prefix).filter(|_| generation.to_string() == number) {
+                generations.by_prefix.entry(prefix).or_default().push(generation);
             }
         }
         Ok(generations)

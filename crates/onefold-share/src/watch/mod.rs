@@ -162,6 +162,7 @@ pub fn watch<S: Substrate>(
         waiting_since: None,
         left: BTreeSet::new(),
         left_since: Duration::ZERO,
+        passed_at: surroundings.clock.monotonic(),
         is_begun: false,
         is_unseen_told: false,
     };
@@ -196,6 +197,8 @@ struct Watcher<'a, S: Substrate> {
     /// Logs that a pass has left, because others have their files, and since when they are not counted.
     left: BTreeSet<String>,
     left_since: Duration,
+    /// When the last pass ended, or this began.
+    passed_at: Duration,
     is_begun: bool,
     is_unseen_told: bool,
 }
@@ -283,8 +286,12 @@ impl<S: Substrate> Watcher<'_, S> {
         let after = state.log_names()?;
         self.left = before.intersection(&after).cloned().collect();
         self.left_since = clock.monotonic();
+        self.passed_at = self.left_since;
         self.waiting_since = None;
         self.status.waiting_blocks = 0;
+        if !passed.has_found_work() {
+            return Ok(());
+        }
         self.status.passes += 1;
         self.status.last_pass = clock.now().seconds;
         self.status.shared_bytes += passed.shared.now;
@@ -306,7 +313,8 @@ impl<S: Substrate> Watcher<'_, S> {
         self.status.waiting_blocks = backlog.blocks;
         if backlog.logs == 0 {
             self.waiting_since = None;
-            return Ok(false);
+            // Files that were deleted, and hosts that died, leave no logs: a pass looks whether there are any.
+            return Ok(now.saturating_sub(self.passed_at) >= self.options.wait_max);
         }
         let since = *self.waiting_since.get_or_insert(now);
         Ok(backlog.is_worthwhile(self.options.batch_percent) || now.saturating_sub(since) >= self.options.wait_max)

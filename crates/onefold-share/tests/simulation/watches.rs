@@ -223,6 +223,34 @@ fn what_appears_is_shared_once_enough_of_it_waits_or_for_long_enough() {
     ground.check().unwrap();
 }
 
+/// Files that are deleted leave no logs. What only the arena has left of them goes nevertheless, and nobody is told of passes
+/// that found nothing to do.
+#[test]
+fn what_deleted_files_shared_comes_free_though_nothing_else_happens() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    let how = How { wait_max: 5 * INTERVAL, ..USUAL };
+    let paths = ["one", "two"].map(Path::new);
+    let slots = || host.substrate.list(Path::new(".onefold/arena")).unwrap().len();
+    let heard = run(&host, &how, &|round, machine| match round {
+        1 => paths.iter().for_each(|path| {
+            let file = host.substrate.create(path).unwrap();
+            host.substrate.write_at(&file, 0, &[1; 4096]).unwrap();
+        }),
+        4 => {
+            assert_eq!(slots(), 1);
+            paths.iter().for_each(|path| host.substrate.remove(path).unwrap());
+        }
+        30 => machine.is_stopped.set(true),
+        _ => {}
+    });
+    assert_eq!(slots(), 0, "{heard:?}");
+    let passes = heard.iter().filter(|heard| matches!(heard, Heard::Shared(..))).count();
+    // Once more for what a file system drops in the background.
+    assert!(passes <= 4, "{heard:?}");
+    ground.check().unwrap();
+}
+
 #[test]
 fn outside_its_windows_and_under_load_it_reads_nothing_and_says_why() {
     let ground = ground();

@@ -6,7 +6,6 @@
 mod places;
 mod result;
 
-use onefold_share::pace::Pace;
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::ListedKind;
 use onefold_pool::{Dedup, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError, PoolSubstrate};
+use onefold_share::pace::{Limits, Pace, ProcessCpu, Wish};
 use onefold_share::pass::{PassError, PassOptions, PassProgress, Passed, SHARD_ENTRIES_MAX, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::files::Files;
@@ -135,11 +135,13 @@ impl Run<'_> {
         let state = State::open(substrate, &SystemRandom, notices).map_err(|error| of_state(&error))?;
         let mut files = Files::load(&state).map_err(|error| of_state(&error))?;
         let meter = Meter::new("reading", self.talk.quiet, self.interrupt.clone());
+        let wish = || if self.interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
+        let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish);
         let options = ScanOptions {
             roots: &[PathBuf::new()],
             wants,
             threads: thread::available_parallelism().map_or(1, usize::from),
-            pace: &Pace::unlimited(),
+            pace: &pace,
             stable_for: Duration::ZERO,
             progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
         };
@@ -157,7 +159,7 @@ impl Run<'_> {
             is_dry_run: false,
             shard_entries_max: SHARD_ENTRIES_MAX,
             clock: &SystemClock,
-            pace: &Pace::unlimited(),
+            pace: &pace,
             progress: &|at| match at {
                 PassProgress::Planned { targets } => {
                     all.set(targets);

@@ -1,0 +1,344 @@
+//! Passes that are disturbed: nothing that was known is lost for good.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use onefold_block::clock::ManualClock;
+use onefold_block::random::{Random, SeededRandom};
+use onefold_block::substrate::Access;
+
+use super::*;
+use crate::opt_out;
+use crate::pace::{Limits, ProcessCpu, Wish};
+use crate::scan::{ScanOptions, Scanned, scan};
+use crate::simulated::{Faults, Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
+use crate::state::Notice;
+use crate::state::locks::Subject;
+
+const K: u64 = BLOCK_BYTES_U64;
+
+type Sim = SimulatedSubstrate<'static>;
+
+/// A file system without images, and a host that no fault hits.
+struct Ground {
+    file_system: SimulatedFileSystem,
+    host: Host<'static>,
+}
+
+impl Ground {
+    fn new() -> Ground {
+        Ground::with(&SimulationOptions::default())
+    }
+
+    fn with(options: &SimulationOptions) -> Ground {
+        let options = SimulationOptions { images: 0, total_blocks: 1 << 16, image_blocks_max: 64, ..options.clone() };
+        let file_system = SimulatedFileSystem::new(&options);
+        let host = file_system.observe();
+        Ground { file_system, host }
+    }
+
+    fn state(&self) -> State<'_, Sim> {
+        State::open(&self.host.substrate, &*self.host.random, &|_| {}).unwrap()
+    }
+
+    /// Writes blocks that are equal for equal seeds, and has so much time pass that later changes are seen to be later.
+    fn write(&self, path: &str, seed: u64, blocks: u64) {
+        let path = Path::new(path);
+        let substrate = &self.host.substrate;
+        let file = substrate.open(path, Access::Write).or_else(|_| substrate.create(path)).unwrap();
+        let mut bytes = vec![0; usize::try_from(blocks * K).unwrap()];
+        SeededRandom::new(seed).fill(&mut bytes).unwrap();
+        substrate.write_at(&file, 0, &bytes).unwrap();
+        self.file_system.pass(Duration::from_secs(1));
+    }
+
+    fn names(&self, folder: &str) -> Vec<PathBuf> {
+        let folder = Path::new(crate::state::FOLDER).join(folder);
+        let listed = self.host.substrate.list(&folder).unwrap();
+        listed.into_iter().map(|listed| folder.join(listed.name)).collect()
+    }
+
+    fn create(&self, path: &str) -> <Sim as Substrate>::File {
+        self.host.substrate.create(&Path::new(crate::state::FOLDER).join(path)).unwrap()
+    }
+
+    /// Scans and passes.
+    fn run(&self) -> Passed {
+        let state = self.state();
+        let mut files = Files::load(&state).unwrap();
+        scan_all(&state, &mut files);
+        USUAL.pass(&state, &mut files).unwrap()
+    }
+}
+
+fn scan_all(state: &State<'_, Sim>, files: &mut Files) -> Scanned {
+    let options = ScanOptions {
+        roots: &[PathBuf::new()],
+        wants: &|_, _| true,
+        threads: 0,
+        pace: &Pace::unlimited(),
+        stable_for: Duration::ZERO,
+        progress: &|_| ControlFlow::Continue(()),
+    };
+    scan(state, files, &options).unwrap()
+}
+
+/// What a test may change of a pass.
+#[derive(Clone, Copy)]
+struct How<'a> {
+    call_bytes: u64,
+    is_dry_run: bool,
+    clock: Option<&'a ManualClock>,
+    wish: &'a dyn Fn() -> Wish,
+    progress: &'a dyn Fn(PassProgress) -> ControlFlow<()>,
+}
+
+const USUAL: How<'static> = How {
+    call_bytes: 1 << 20,
+    is_dry_run: false,
+    clock: None,
+    wish: &|| Wish::GoOn,
+    progress: &|_| ControlFlow::Continue(()),
+};
+
+impl How<'_> {
+    fn pass(&self, state: &State<'_, Sim>, files: &mut Files) -> Result<Passed, PassError> {
+        let own_clock = ManualClock::default();
+        let clock = self.clock.unwrap_or(&own_clock);
+        let options = PassOptions {
+            temporary_folder: Path::new("/var/tmp"),
+            memory_bytes: 1 << 20,
+            call_bytes: self.call_bytes,
+            min_run_bytes: K,
+            is_dry_run: self.is_dry_run,
+            shard_entries_max: 12,
+            clock,
+            pace: &Pace::new(Limits::default(), clock, &ProcessCpu, self.wish),
+            progress: self.progress,
+        };
+        pass(state, files, &options)
+    }
+}
+
+/// Returns which files have to be read again, by their paths.
+fn unread(state: &State<'_, Sim>) -> BTreeMap<PathBuf, bool> {
+    let files = Files::load(state).unwrap();
+    files.iter().map(|mark| (mark.path.clone(), mark.scanned.is_none())).collect()
+}
+
+/// A shard of which the first bytes are gone is dropped by whoever opens it. What it held is found again, also where that
+/// pass has published other entries before.
+#[test]
+fn what_a_dropped_shard_held_is_found_again() {
+    for is_publishing in [false, true] {
+        let ground = Ground::new();
+        ground.write("one", 1, 10);
+        ground.run();
+        let state = ground.state();
+        let mut files = Files::load(&state).unwrap();
+        ground.write("other", 2, 3);
+        scan_all(&state, &mut files);
+        let spoil = || {
+            let [shard] = &ground.names("shards")[..] else { panic!("one shard") };
+            let file = ground.host.substrate.open(shard, Access::Write).unwrap();
+            ground.host.substrate.write_at(&file, 0, b"nonsense").unwrap();
+        };
+        if is_publishing {
+            // The plan is made by then, and nothing is published.
+            let progress = |at| {
+                if matches!(at, PassProgress::Planned { .. }) {
+                    spoil();
+                }
+                ControlFlow::Continue(())
+            };
+            let passed = How { progress: &progress, ..USUAL }.pass(&state, &mut files);
+            assert!(matches!(passed, Err(PassError::Index { .. })), "{passed:?}");
+        } else {
+            spoil();
+            USUAL.pass(&state, &mut files).unwrap();
+        }
+        drop(state);
+        ground.write("two", 1, 10);
+        let shared = ground.run().shared.now + ground.run().shared.now;
+        assert_eq!(shared, 10 * K, "publishing: {is_publishing}");
+    }
+}
+
+/// An index of another state folder may have any number of shards.
+#[test]
+fn many_shards_of_no_use_are_dropped_at_once() {
+    let ground = Ground::new();
+    ground.write("one", 1, 64);
+    ground.run();
+    for number in 0..40_u32 {
+        ground.create(&format!("shards/{number:012b}.1"));
+    }
+    let state = ground.state();
+    let shards = state.open_shards(Prefix::WHOLE).unwrap();
+    assert!(state.take_loss() && !state.take_loss());
+    assert!(!shards.is_empty() && ground.names("shards").len() < 40);
+}
+
+#[test]
+fn names_that_nobody_writes_are_passed_over() {
+    let ground = Ground::new();
+    ground.write("one", 1, 5);
+    ground.run();
+    for name in ["shards/whole.007", "shards/whole.+9", "shards/0.01", "scratch/1.host", "scratch/+2.host"] {
+        ground.create(name);
+    }
+    let state = ground.state();
+    assert_eq!(state.dead_hosts().unwrap(), []);
+    assert_eq!(state.open_shards(Prefix::WHOLE).unwrap().len(), 1);
+    assert_eq!(state.count_entries().unwrap().unique, 5);
+}
+
+/// Who is killed, or fails, once the logs are gone has noted before what has to be read again.
+#[test]
+fn what_was_left_undone_is_noted_before_the_logs_go() {
+    let ground = Ground::new();
+    ground.write("a", 1, 4);
+    ground.write("b", 1, 4);
+    let state = ground.state();
+    // An arena file with a block that no entry names, whose lock is none; and a newer one, which is filled.
+    let unnamed = ground.create("arena/5");
+    ground.host.substrate.write_at(&unnamed, 0, &[1; 4096]).unwrap();
+    ground.create("arena/6");
+    ground.host.substrate.create_dir(&Path::new(crate::state::FOLDER).join("locks/arena.5")).unwrap();
+    let mut files = Files::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    let progress = |at| {
+        if matches!(at, PassProgress::Planned { .. }) {
+            ground.write("b", 2, 1);
+        }
+        ControlFlow::Continue(())
+    };
+    let passed = How { progress: &progress, ..USUAL }.pass(&state, &mut files);
+    assert!(matches!(passed, Err(PassError::State(StateError::Io { .. }))), "{passed:?}");
+    assert_eq!(ground.names("logs").len(), 0);
+    assert_eq!(unread(&state), [("a".into(), false), ("b".into(), true)].into());
+}
+
+/// A log of a file that is not there for a while goes; the file is read once it is back, though none of its times tell.
+#[test]
+fn a_file_that_comes_back_as_it_was_is_read() {
+    let ground = Ground::new();
+    // Where there is no index, all that is in no log is read anyway.
+    ground.write("zero", 9, 1);
+    ground.run();
+    ground.host.substrate.create_dir(Path::new("folder")).unwrap();
+    ground.write("folder/one", 1, 5);
+    let state = ground.state();
+    let mut files = Files::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    opt_out::exclude(&ground.host.substrate, Path::new("folder")).unwrap();
+    How { is_dry_run: true, ..USUAL }.pass(&state, &mut files).unwrap();
+    opt_out::include(&ground.host.substrate, Path::new("folder")).unwrap();
+    drop(state);
+    ground.write("two", 1, 5);
+    assert_eq!(ground.run().shared.now, 5 * K);
+}
+
+/// Another host has a file until its log is taken in, and lets go of it before this one looks.
+#[test]
+fn a_log_that_others_have_taken_in_is_no_trouble() {
+    let ground = Ground::new();
+    ground.write("one", 1, 5);
+    let notices = Cell::new(0);
+    let notice = |_: Notice| notices.set(notices.get() + 1);
+    let state = State::open(&ground.host.substrate, &*ground.host.random, &notice).unwrap();
+    let mut files = Files::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    let wish = || {
+        ground.names("logs").iter().for_each(|log| ground.host.substrate.remove(log).unwrap());
+        Wish::GoOn
+    };
+    let passed = How { wish: &wish, ..USUAL }.pass(&state, &mut files).unwrap();
+    assert_eq!((passed.logs, notices.get()), (0, 0));
+    assert_eq!(unread(&state), [("one".into(), false)].into());
+}
+
+/// One call that fails says nothing of the next range.
+#[test]
+fn what_is_busy_does_not_keep_the_rest_of_a_run_from_being_shared() {
+    let faults = Faults { busy: 200_000, ..Faults::none() };
+    let ground = Ground::with(&SimulationOptions { hosts: 1, faults, ..SimulationOptions::default() });
+    ground.write("a", 1, 64);
+    ground.write("b", 1, 64);
+    let host = ground.file_system.mount(HostNo(0));
+    let state = State::open(&host.substrate, &*host.random, &|_| {}).unwrap();
+    let mut files = Files::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    let passed = How { call_bytes: K, ..USUAL }.pass(&state, &mut files).unwrap();
+    let (shared, refused) = (passed.shared.now / K, passed.shared.refused / K);
+    assert!(refused > 0 && shared > 32 && shared + refused == 64, "{shared} shared, {refused} not: {passed:?}");
+    // What was left is read again.
+    let again = unread(&state);
+    assert!(again.values().any(|is_unread| *is_unread), "{again:?}");
+}
+
+/// Somebody has the index: who is told to stop meanwhile does not wait for it.
+#[test]
+fn waiting_for_a_shard_ends_when_the_user_wants_it() {
+    let ground = Ground::new();
+    ground.write("one", 1, 5);
+    let (state, other) = (ground.state(), ground.state());
+    let _held = other.try_lock(&Subject::Shard(Prefix::WHOLE)).unwrap().unwrap();
+    let mut files = Files::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    let clock = ManualClock::default();
+    let wish = || if clock.monotonic() >= Duration::from_secs(1) { Wish::StopNow } else { Wish::GoOn };
+    let passed = How { clock: Some(&clock), wish: &wish, ..USUAL }.pass(&state, &mut files);
+    assert!(matches!(passed, Err(PassError::State(StateError::Interrupted))), "{passed:?}");
+    assert!(clock.monotonic() <= Duration::from_millis(1100), "{:?}", clock.monotonic());
+}
+
+/// What a file system drops in the background is not to be seen at once: passes look again for a while, then no more.
+#[test]
+fn deleted_files_are_looked_after_for_a_while() {
+    let ground = Ground::new();
+    for path in ["one", "two"] {
+        ground.write(path, 1, 5);
+    }
+    ground.run();
+    ["one", "two"].iter().for_each(|path| ground.host.substrate.remove(Path::new(path)).unwrap());
+    let has_looked = || ground.run().index.is_some();
+    assert!(has_looked() && has_looked());
+    ground.file_system.pass(Duration::from_secs(61));
+    assert!(has_looked() && !has_looked());
+    // Numbers are given out once.
+    let state = ground.state();
+    assert_eq!(unread(&state), [("".into(), true)].into());
+    let files = Files::load(&state).unwrap();
+    let counted = crate::references::count(&state, &files).unwrap().unwrap();
+    assert_eq!(counted.unmapped, 0);
+}
+
+/// A slot that holds something else than its entry says, as a host that had lost its lock may leave one: its entry goes, and
+/// the content gets another slot.
+#[test]
+fn an_entry_whose_slot_holds_something_else_goes() {
+    let ground = Ground::new();
+    for path in ["one", "two"] {
+        ground.write(path, 1, 1);
+    }
+    ground.run();
+    let [arena] = &ground.names("arena")[..] else { panic!("one arena file") };
+    let file = ground.host.substrate.open(arena, Access::Write).unwrap();
+    ground.host.substrate.write_at(&file, 0, &[7; 4096]).unwrap();
+    // Somebody shares with what is there now.
+    let other = ground.host.substrate.create(Path::new("other")).unwrap();
+    ground.host.substrate.set_len(&other, K).unwrap();
+    let at = |file| onefold_block::substrate::At { file, offset: 0 };
+    ground.host.substrate.clone_range(at(&file), at(&other), K).unwrap();
+    drop((file, other));
+    for path in ["three", "four"] {
+        ground.write(path, 1, 1);
+    }
+    let first = ground.run().shared;
+    assert_eq!((first.now, first.differed), (0, 2 * K));
+    let second = ground.run().shared;
+    assert_eq!((second.now, second.differed), (K, 0));
+    ground.file_system.check().unwrap();
+}
