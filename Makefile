@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash posix races sim soak kill fuzz bench bench-paper bench-scale bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix races sim soak kill fuzz bench bench-paper bench-scale bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,11 @@ crash: ## Tries a seeded million of crash images. ONEFOLD_SEED=n for other ones.
 	@scripts/install-deps.sh build
 	@source scripts/lib.sh && use_rust_toolchain && \
 	  ONEFOLD_CRASH_IMAGES=$${ONEFOLD_CRASH_IMAGES:-1000000} cargo test --locked -p onefold-pool --test crash -- --nocapture
+
+damage: ## Damages pools in every way, twenty times as often as `make test`, and checks and repairs them. ONEFOLD_EFFORT=n.
+	@scripts/install-deps.sh build
+	@source scripts/lib.sh && use_rust_toolchain && \
+	  ONEFOLD_EFFORT=$${ONEFOLD_EFFORT:-20} cargo test --locked -p onefold-pool --test check -- --nocapture
 
 races: ## Explores 20,000 orders of threads in each of a dozen scenarios. ONEFOLD_SEED=n for other ones.
 	@scripts/install-deps.sh build

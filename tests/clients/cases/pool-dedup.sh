@@ -9,6 +9,14 @@ mkdir "$mnt/images"
 cp "$dir/one.raw" "$dir/shifted.raw" "$mnt/images"
 cp "$dir/one.raw" "$mnt/other.raw"
 fails_with 'umount' "$ONEFOLD" pool dedup "$mnt"
+# What a user has by the name of the records stays.
+mkdir -p "$mnt/.onefold"
+echo precious >"$mnt/.onefold/notes"
+unmount_pool
+fails_with 'rename' "$ONEFOLD" pool dedup "$pool"
+mount_pool
+[[ $(<"$mnt/.onefold/notes") == precious ]] || fail "a user's file is gone"
+rm -r "$mnt/.onefold"
 unmount_pool
 
 offline_number() {

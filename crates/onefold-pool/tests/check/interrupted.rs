@@ -12,12 +12,12 @@ use onefold_pool::{FileKind, NoProgress};
 
 use super::common::*;
 use super::history::make_history;
-use super::shared::number_from;
 use super::shared::observe::{self, Tree};
+use super::shared::tries;
 use super::structures::{BITMAPS, Damage, JOURNAL_SLOTS, STORE_FIRST, Structure, Structures, damaged};
 
 /// Crash images of each damaged pool.
-const IMAGES: usize = 30;
+const IMAGES: u64 = 12;
 
 /// What can be seen, without names: what a cut repair has put to `/lost+found` may be put there again.
 fn contents(device: &MemoryImage) -> BTreeSet<String> {
@@ -80,7 +80,7 @@ fn broken() -> Vec<(String, MemoryImage)> {
 
 #[test]
 fn a_repair_that_is_cut_anywhere_keeps_as_much_as_one_that_is_not() {
-    let images = number_from("ONEFOLD_REPAIR_CUTS").map_or(IMAGES, |number| number as usize);
+    let images = tries(IMAGES) as usize;
     let (mut cut_count, mut pool_count) = (0, 0);
     for (name, image) in broken() {
         let device = Arc::new(RecordingDevice::new(image));

@@ -12,10 +12,11 @@ use onefold_pool::{Durability, FileKind, Ino, NoProgress};
 use super::common::*;
 use super::history::{History, by_inode, changed, make_history};
 use super::shared::observe::{self, Tree, View};
+use super::shared::tries;
 use super::structures::{DAMAGES, Damage, Structure, Structures, damaged};
 
 /// Blocks of one kind that are damaged; the others are like them.
-const BLOCKS_PER_KIND: usize = 7;
+const BLOCKS_PER_KIND: u64 = 4;
 
 /// One cell of the matrix.
 struct Case<'h> {
@@ -181,7 +182,7 @@ fn run_matrix(history: &History, log: &'static str) -> BTreeMap<(Structure, Dama
     }
     let mut counts = BTreeMap::new();
     for (structure, blocks) in &by_kind {
-        let step = blocks.len().div_ceil(BLOCKS_PER_KIND);
+        let step = blocks.len().div_ceil(tries(BLOCKS_PER_KIND) as usize);
         for &at in blocks.iter().step_by(step) {
             for damage in DAMAGES {
                 let target = (*structure, at);

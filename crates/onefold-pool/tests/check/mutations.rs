@@ -8,6 +8,7 @@ use onefold_pool::check::check;
 use onefold_pool::format::header::BlockKind;
 
 use super::common::*;
+use super::shared::tries;
 
 const KINDS: [BlockKind; 8] = [
     BlockKind::Superblock,
@@ -31,7 +32,7 @@ fn mutated_pools_with_right_checksums_never_stop_a_check() {
     let sample = sample();
     let targets = targets(&sample);
     let random = SeededRandom::new(9);
-    for _ in 0..2000 {
+    for _ in 0..tries(800) {
         let device = MemoryDevice::from(sample.image());
         for _ in 0..=random.below(3) {
             let of_kind = &targets[random.below(KINDS.len() as u64) as usize];
@@ -54,7 +55,7 @@ fn mutated_pools_with_wrong_checksums_are_never_clean() {
     let sample = sample();
     let targets = targets(&sample);
     let random = SeededRandom::new(10);
-    for _ in 0..1000 {
+    for _ in 0..tries(400) {
         let device = MemoryDevice::from(sample.image());
         let of_kind = &targets[random.below(KINDS.len() as u64) as usize];
         let at = of_kind[random.below(of_kind.len() as u64) as usize];
@@ -74,7 +75,7 @@ fn a_mutated_journal_never_stops_a_check() {
     pool.commit().unwrap();
     let left = device.image();
     let random = SeededRandom::new(11);
-    for _ in 0..500 {
+    for _ in 0..tries(200) {
         let device = MemoryDevice::from(left.clone());
         for _ in 0..=random.below(3) {
             flip(&device, BlockNo(200 + random.below(60)), random.below(4096) as usize);

@@ -12,6 +12,7 @@ use onefold_pool::format::header::BlockKind;
 use onefold_pool::{Durability, FileKind, Ino, NoProgress, Result};
 
 use super::common::*;
+use super::shared::tries;
 
 fn repaired(device: &Arc<MemoryDevice>) -> Result<CheckReport> {
     let seam: Arc<dyn BlockDevice> = device.clone();
@@ -168,7 +169,7 @@ fn mutated_pools_are_mended() {
         let targets = kinds.map(|kind| blocks_of_kind(&base.image(), kind));
         (base, targets)
     });
-    for round in 0..300 {
+    for round in 0..tries(120) as usize {
         let (base, targets) = &bases[round % bases.len()];
         let device = Arc::new(MemoryDevice::from(base.image()));
         for _ in 0..=random.below(3) {

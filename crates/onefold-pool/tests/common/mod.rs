@@ -27,6 +27,11 @@ pub fn number_from(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|| panic!("{variable} is not a number: {text}")))
 }
 
+/// How often a test tries what it draws from its seed: `usual`, times `ONEFOLD_EFFORT` in runs that may take long.
+pub fn tries(usual: u64) -> u64 {
+    usual * number_from("ONEFOLD_EFFORT").unwrap_or(1)
+}
+
 /// A clock and a randomness that replay.
 pub fn environment() -> Environment {
     Environment { clock: Arc::new(ManualClock::starting_at(1000)), random: Arc::new(SeededRandom::new(1)) }

@@ -34,6 +34,12 @@ pub const FOLDER: &str = ".onefold";
 const IDENTITY: &str = "identity";
 const SCRATCH: &str = "scratch";
 const SUBFOLDERS: [&str; 8] = ["arena", "files", "locks", "logs", "requests", SCRATCH, "shards", watches::FOLDER];
+
+/// Tells whether a name in [`FOLDER`] is one that a state folder has. What is called otherwise is somebody else's.
+#[must_use]
+pub fn is_name(name: &[u8]) -> bool {
+    name == IDENTITY.as_bytes() || SUBFOLDERS.iter().any(|known| name == known.as_bytes())
+}
 /// Times that something is tried which others may thwart that come at the same moment.
 const TRIES: usize = 10;
 

@@ -23,7 +23,7 @@ use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::files::Files;
 use onefold_share::state::{Notice, State, StateError};
 
-use self::places::{Place, attr_at, places, remove_state};
+use self::places::{Place, attr_at, not_ours, places, remove_state};
 use self::result::Findings;
 use crate::cli::Talk;
 use crate::cli::pool::DedupArgs;
@@ -74,6 +74,13 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
     };
     let mut findings = Findings::new(&path);
     let places = places(&pool).map_err(|error| of_pool(&error))?;
+    for place in &places {
+        if let Some(found) = not_ours(&pool, place).map_err(|error| of_pool(&error))? {
+            return Err(Failure::new(cannot())
+                .because_of(format!("`/{}` is where its records would lie, and none of them", found.display()))
+                .hint("mount the pool and rename it"));
+        }
+    }
     // What a run left that was killed.
     remove_all_state(&pool, &places).map_err(|error| of_pool(&error))?;
     let before = stored_bytes(&pool).map_err(|error| of_pool(&error))?;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use onefold_pool::{Attr, FileKind, Ino, Pool, PoolError};
-use onefold_share::state::FOLDER;
+use onefold_share::state::{self, FOLDER};
 
 /// A folder whose sharing domain is another one than that of the folder above.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,30 @@ pub(super) fn attr_at(pool: &Pool, place: &Place, path: &Path) -> Result<Attr, P
         pool.release(attr.ino, 1);
     }
     Ok(attr)
+}
+
+/// Returns the path of something in a place that is called as the engine's records are, and is not the engine's: users may
+/// have imported a tree with such a name, and what they have is not removed.
+pub(super) fn not_ours(pool: &Pool, place: &Place) -> Result<Option<PathBuf>, PoolError> {
+    let path = place.path.join(FOLDER);
+    let found = match pool.lookup(place.folder, FOLDER.as_bytes()) {
+        Ok(found) => found,
+        Err(PoolError::NotFound) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    pool.release(found.ino, 1);
+    if found.kind != FileKind::Directory {
+        return Ok(Some(path));
+    }
+    let mut other = None;
+    pool.read_directory(found.ino, 2, &mut |entry| {
+        if state::is_name(&entry.name) {
+            return ControlFlow::Continue(());
+        }
+        other = Some(path.join(OsString::from_vec(entry.name.clone())));
+        ControlFlow::Break(())
+    })?;
+    Ok(other)
 }
 
 /// Removes the engine's records from a place, if there are any.
@@ -133,8 +157,26 @@ mod tests {
         let root = places(&pool).unwrap().remove(0);
         remove_state(&pool, &root).unwrap();
         let other = folder(&pool, Ino::ROOT, "other");
-        folder(&pool, folder(&pool, folder(&pool, Ino::ROOT, FOLDER), "below"), "more");
+        let records = folder(&pool, Ino::ROOT, FOLDER);
+        folder(&pool, folder(&pool, records, "logs"), "more");
+        assert_eq!(not_ours(&pool, &root).unwrap(), None);
         remove_state(&pool, &root).unwrap();
         assert_eq!(folders_in(&pool, Ino::ROOT).unwrap(), [(OsString::from("other"), other)]);
+    }
+
+    #[test]
+    fn what_only_has_the_name_of_the_records_is_told_apart() {
+        let pool = new_pool();
+        let root = places(&pool).unwrap().remove(0);
+        assert_eq!(not_ours(&pool, &root).unwrap(), None);
+        let records = folder(&pool, Ino::ROOT, FOLDER);
+        folder(&pool, records, "arena");
+        folder(&pool, records, "photos");
+        assert_eq!(not_ours(&pool, &root).unwrap(), Some(Path::new(FOLDER).join("photos")));
+        remove_state(&pool, &root).unwrap();
+        let new = NewFile { kind: FileKind::Regular, mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let made = pool.create_file(Ino::ROOT, FOLDER.as_bytes(), &new).unwrap();
+        pool.release(made.ino, 1);
+        assert_eq!(not_ours(&pool, &root).unwrap(), Some(PathBuf::from(FOLDER)));
     }
 }
