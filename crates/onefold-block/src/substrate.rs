@@ -185,6 +185,30 @@ pub trait Substrate {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Returns in which whole extents the data of a file lies from an offset on, in order; only of use where
+    /// [`Abilities::frees_whole_extents`]. At most as many as the substrate likes to give at once; ask again from the end of
+    /// the last. Empty when there is nothing from the offset on. What is stored in another way (compressed, within
+    /// metadata, not yet written back) is left out.
+    ///
+    /// A hint like [`Substrate::extents`].
+    ///
+    /// # Errors
+    /// `Unsupported`, or `PermissionDenied`, where it cannot be told; those of the device.
+    fn slices(&self, file: &Self::File, from: u64) -> io::Result<Vec<Slice>> {
+        let _ = (file, from);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Returns who refers to any part of a whole extent, on this file system: each slice that lies in it once, in no order.
+    /// Empty where there is no such extent any more. A hint.
+    ///
+    /// # Errors
+    /// As [`Substrate::slices`]; `InvalidInput` where there are more than can be told.
+    fn references(&self, extent: WholeExtent) -> io::Result<Vec<Reference>> {
+        let _ = extent;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Returns how much room there is.
     ///
     /// # Errors
@@ -361,6 +385,47 @@ impl MappedExtent {
     pub fn end(&self) -> u64 {
         self.offset + self.length
     }
+}
+
+/// A run of blocks whose room comes free when none of them is referred to any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WholeExtent {
+    /// Place of its first byte on the device.
+    pub place: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// A run of a file's data and the whole extent in which it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// In which extent.
+    pub extent: WholeExtent,
+    /// Offset in the extent, in bytes.
+    pub within: u64,
+    /// Whether it is set aside and reads as zeros.
+    pub is_unwritten: bool,
+}
+
+impl Slice {
+    /// Offset in the file of the first byte behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.length)
+    }
+}
+
+/// Somebody who refers to a part of a whole extent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Which file; none where it has no handle any more, and stands for nothing that could be opened.
+    pub handle: Option<FileHandle>,
+    /// Where in it the slice begins, in bytes.
+    pub offset: u64,
 }
 
 /// What comparing showed.

@@ -26,14 +26,15 @@ mod probe;
 mod share;
 mod stat;
 mod sys;
+mod whole;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Refusal, Room, ShareError,
-    Substrate, SubstrateKind,
+    Abilities, Access, At, Compared, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Reference, Refusal, Room,
+    ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
@@ -256,6 +257,24 @@ impl Substrate for LinuxSubstrate {
     /// that has the same inode number is taken for one.
     fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
         locks::held(&self.root, folder)
+    }
+
+    /// Returns slices on Btrfs, to who has `CAP_SYS_ADMIN`.
+    fn slices(&self, file: &LinuxFile, from: u64) -> io::Result<Vec<Slice>> {
+        match self.abilities.kind {
+            SubstrateKind::Btrfs => whole::slices(file, from),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Returns references on Btrfs, to who has `CAP_SYS_ADMIN`, also those of snapshots and of files that are deleted and
+    /// still open.
+    fn references(&self, extent: WholeExtent) -> io::Result<Vec<Reference>> {
+        match self.abilities.kind {
+            // The root itself is open for names only.
+            SubstrateKind::Btrfs => whole::references(&self.root.open_folder(Path::new(""))?, extent),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Returns how much room there is for who is not root. On Btrfs it is only about right: what is not yet set aside

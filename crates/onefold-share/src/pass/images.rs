@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use onefold_block::substrate::Access;
+use onefold_block::substrate::{Access, FileHandle};
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 
 use crate::format::{FileBlock, FileNo};
@@ -41,6 +41,11 @@ enum Owner<S: Substrate> {
 impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     pub(super) fn new(state: &'a State<'b, S>, files: &'a mut Files) -> Images<'a, 'b, S> {
         Images { state, files, known: BTreeMap::new(), opt_outs: OptOuts::new(state.substrate()) }
+    }
+
+    /// Returns the number of a file, if it is known.
+    pub(super) fn number_of(&self, handle: &FileHandle) -> Option<FileNo> {
+        self.files.of(handle).map(|mark| mark.number)
     }
 
     /// Tells whether a file is there.

@@ -5,6 +5,7 @@
 //! 1. `plan`: index and logs side by side; says what is to be done and changes nothing. No lock is held on the index.
 //! 2. `promote`: blocks that are at several places are cloned into arena slots, and the slots read.
 //! 3. `share`: the other places share with the slots. The kernel compares.
+//!    Where room comes free by whole extents only, `pinned` moves away what keeps those that lost blocks.
 //! 4. `requests`: who has the other places that this host may not touch is told of them.
 //! 5. `publish`: new generations of the shards. Only now do entries name the slots; a pass that ended before leaves slots
 //!    that nobody names, which a later one empties.
@@ -13,6 +14,7 @@
 mod arenas;
 mod images;
 mod join;
+mod pinned;
 mod plan;
 mod promote;
 mod publish;
@@ -71,6 +73,8 @@ pub struct PassOptions<'a> {
     pub call_bytes: u64,
     /// Shorter runs are left alone, in bytes: they cost a file more seeks than they save room.
     pub min_run_bytes: u64,
+    /// What it does beside sharing, so that room really comes free.
+    pub space: SpaceOptions,
     /// How hard it works.
     pub pace: &'a Pace<'a>,
     /// Ends after the plan.
@@ -81,6 +85,20 @@ pub struct PassOptions<'a> {
     pub clock: &'a dyn Clock,
     /// Told how far the pass is; `Break` ends it.
     pub progress: &'a dyn Fn(PassProgress) -> ControlFlow<()>,
+}
+
+/// What a pass does so that room really comes free, and stays free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceOptions {
+    /// Where room comes free only by whole extents (Btrfs): what is left of an extent that lost blocks is copied if it is at
+    /// most so much of it, in percent. With 50, at least as much comes free as is written. 0 never copies.
+    pub rewrite_percent: u32,
+}
+
+impl Default for SpaceOptions {
+    fn default() -> SpaceOptions {
+        SpaceOptions { rewrite_percent: 50 }
+    }
 }
 
 /// How far a pass is.
@@ -278,7 +296,12 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         self.promote(&mut arena, waiting, &mut targets_batch, &mut entered_batch, part / 4)?;
         arena.sync()?;
         let targets = targets.merged(vec![targets_batch.finish()])?;
-        self.passed.shared = share::share(state, &self.images, targets, self.options, &mut self.passed.trouble)?;
+        let losses = Sorter::new(folder);
+        let mut losses_batch = losses.batch(part / 8);
+        let trouble = &mut self.passed.trouble;
+        self.passed.shared = share::share(state, &self.images, targets, &mut losses_batch, self.options, trouble)?;
+        let losses = losses.merged(vec![losses_batch.finish()])?;
+        pinned::release(state, &mut self.images, losses, self.options, &mut self.passed.shared, trouble)?;
 
         requests::write(state, requests.merged(vec![requests_batch.finish()])?)?;
         let entered = entered.merged(vec![entered_batch.finish()])?;

@@ -7,16 +7,18 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use onefold_block::substrate::{Access, At, Compared, ShareError};
+use onefold_block::substrate::{Access, At, Compared, ShareError, Slice};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
-use onefold_sort::Merge;
+use onefold_sort::{Batch, Merge};
 
 use super::images::Images;
+use super::pinned::Loss;
 use super::rows::{Source, Target};
 use super::{PassError, PassOptions, PassProgress, Trouble};
 use crate::extents::Extents;
 use crate::format::{FileNo, Slot};
 use crate::pace::{CallKind, Stopped};
+use crate::slices::Slices;
 use crate::state::{State, StateError};
 
 /// Maps of arena files that are kept at once, at most: 6 MiB each where every slot lies by itself.
@@ -29,8 +31,15 @@ pub struct Shared {
     pub now: u64,
     /// Shared already.
     pub before: u64,
-    /// Of what was shared now: nobody else referred to the blocks that it had, for all that the map told.
+    /// What came free by it, for all that maps told: of what was shared now, what nobody else referred to; or, where room
+    /// comes free by whole extents, the extents that nobody refers to any more, less what was copied for it.
     pub freed: u64,
+    /// Of what was shared now: its extents are still there, because something else of them is referred to.
+    pub pinned: u64,
+    /// Of what was shared now: whether it came free could not be told.
+    pub untold: u64,
+    /// Copied, so that extents came free.
+    pub rewritten: u64,
     /// Of what was shared now: zeros, which are holes now.
     pub zeros: u64,
     /// Not shared because it was overwritten since it was read.
@@ -46,6 +55,7 @@ pub(super) fn share<S: Substrate>(
     state: &State<'_, S>,
     images: &Images<'_, '_, S>,
     targets: Merge,
+    losses: &mut Batch<'_>,
     options: &PassOptions<'_>,
     trouble: &mut Trouble,
 ) -> Result<Shared, PassError> {
@@ -56,12 +66,14 @@ pub(super) fn share<S: Substrate>(
         state,
         images,
         options,
+        losses,
         trouble,
         call_blocks,
         zeros,
         arenas: BTreeMap::new(),
         file: None,
         shared: Shared::default(),
+        slices: Slices::default(),
         buffers: [Vec::new(), Vec::new()],
     };
     let mut run: Option<Run> = None;
@@ -124,10 +136,12 @@ impl Run {
 /// A file and its map.
 type Mapped<S> = (<S as Substrate>::File, Extents);
 
-struct Sharer<'a, 'b, S: Substrate> {
+struct Sharer<'a, 'b, 'l, S: Substrate> {
     state: &'a State<'b, S>,
     images: &'a Images<'a, 'b, S>,
     options: &'a PassOptions<'a>,
+    /// Blocks that were taken from whole extents.
+    losses: &'a mut Batch<'l>,
     trouble: &'a mut Trouble,
     call_blocks: u64,
     /// A file that is one hole.
@@ -136,6 +150,8 @@ struct Sharer<'a, 'b, S: Substrate> {
     /// The file whose targets are on; nothing of it where it cannot be opened, or shares nothing.
     file: Option<(FileNo, Option<Mapped<S>>)>,
     shared: Shared,
+    /// In which whole extents the data of that file lies, where that counts.
+    slices: Slices,
     /// What is at the source and at the target.
     buffers: [Vec<u8>; 2],
 }
@@ -147,7 +163,7 @@ enum Stretch {
     Apart(u64),
 }
 
-impl<S: Substrate> Sharer<'_, '_, S> {
+impl<S: Substrate> Sharer<'_, '_, '_, S> {
     fn share_run(&mut self, run: Run) -> Result<(), PassError> {
         if self.file.as_ref().is_none_or(|(number, _)| *number != run.file) {
             self.leave_file();
@@ -155,6 +171,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             let opened =
                 opened.map_err(|why| self.trouble.note(run.file, self.images.path(run.file), ShareError::Io(why)));
             self.file = Some((run.file, opened.ok().map(|file| (file, Extents::new()))));
+            self.slices = Slices::default();
         }
         if let Source::Slot(slot) = run.source {
             self.load_arena(slot.arena())?;
@@ -316,13 +333,20 @@ impl<S: Substrate> Sharer<'_, '_, S> {
                 self.trouble.again.insert(part.file);
                 continue;
             }
-            let before = Self::unshared_bytes(substrate, file, map, offset + from, length);
+            let is_whole = substrate.abilities().frees_whole_extents;
+            let before = if is_whole { 0 } else { Self::unshared_bytes(substrate, file, map, offset + from, length) };
+            let range = (offset + from, offset + from + length);
+            let lost = if is_whole { Self::losses(substrate, file, &mut self.slices, range) } else { Ok(Vec::new()) };
             let source = At { file: source, offset: source_offset + from };
             let into = At { file, offset: offset + from };
             match self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))? {
                 Compared::Shared => {
                     self.shared.now += length;
                     self.shared.freed += before;
+                    match lost {
+                        Ok(lost) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,
+                        Err(_) => self.shared.untold += length,
+                    }
                     self.shared.zeros += if part.source == Source::Zeros { length } else { 0 };
                 }
                 Compared::Differ => {
@@ -332,6 +356,13 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             }
         }
         Ok(())
+    }
+
+    /// Returns what a range has of whole extents.
+    fn losses(substrate: &S, file: &S::File, slices: &mut Slices, (from, to): (u64, u64)) -> io::Result<Vec<Loss>> {
+        let slices = slices.within(substrate, file, from, to)?.iter();
+        let loss = |slice: &Slice| Loss { extent: slice.extent, bytes: slice.end().min(to) - slice.offset.max(from) };
+        Ok(slices.map(loss).collect())
     }
 
     /// Returns how many bytes of a range nobody else refers to, as the map tells.

@@ -22,7 +22,7 @@ use self::gate::Gate;
 use self::own::Owner;
 use crate::format::watch::{WatchPhase, WatchStatus};
 use crate::pace::{CpuTime, Limits, Pace};
-use crate::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, pass};
+use crate::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use crate::scan::{ScanOptions, Scanned, scan};
 use crate::state::files::Files;
 use crate::state::watches::WatchFile;
@@ -94,6 +94,8 @@ pub struct WatchOptions<'a> {
     pub call_bytes: u64,
     /// Shorter runs are left alone, in bytes.
     pub min_run_bytes: u64,
+    /// What it does beside sharing, so that room really comes free.
+    pub space: SpaceOptions,
     /// How hard it works.
     pub limits: Limits,
     /// Between two rounds.
@@ -272,6 +274,7 @@ impl<S: Substrate> Watcher<'_, S> {
             memory_bytes: self.options.memory_bytes,
             call_bytes: self.options.call_bytes,
             min_run_bytes: self.options.min_run_bytes,
+            space: self.options.space,
             pace: self.pace,
             is_dry_run: false,
             shard_entries_max: SHARD_ENTRIES_MAX,

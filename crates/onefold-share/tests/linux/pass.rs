@@ -15,7 +15,7 @@ use onefold_block::substrate::{Access, SubstrateKind};
 use onefold_block::{BLOCK_BYTES, Substrate};
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassError, PassOptions, Passed, pass};
+use onefold_share::pass::{PassError, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::files::Files;
 use onefold_share::state::locks::Subject;
@@ -38,10 +38,16 @@ pub(crate) struct How {
     pub(crate) min_run_bytes: u64,
     pub(crate) is_dry_run: bool,
     pub(crate) shard_entries_max: u64,
+    pub(crate) space: SpaceOptions,
 }
 
-pub(crate) const USUAL: How =
-    How { memory_bytes: 32 << 20, min_run_bytes: K, is_dry_run: false, shard_entries_max: 1 << 24 };
+pub(crate) const USUAL: How = How {
+    memory_bytes: 32 << 20,
+    min_run_bytes: K,
+    is_dry_run: false,
+    shard_entries_max: 1 << 24,
+    space: SpaceOptions { rewrite_percent: 50 },
+};
 
 pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<Run, PassError> {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
@@ -64,6 +70,7 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
         memory_bytes: how.memory_bytes,
         call_bytes: MIB,
         min_run_bytes: how.min_run_bytes,
+        space: how.space,
         pace: &Pace::unlimited(),
         is_dry_run: how.is_dry_run,
         shard_entries_max: how.shard_entries_max,
@@ -79,7 +86,7 @@ pub(crate) fn run(ground: &Ground) -> Run {
 }
 
 /// Returns the blocks in another order, no two of them neighbours as before.
-fn shuffled(blocks: &[u8], seed: u64) -> Vec<u8> {
+pub(crate) fn shuffled(blocks: &[u8], seed: u64) -> Vec<u8> {
     let random = SeededRandom::new(seed);
     let mut order: Vec<&[u8]> = blocks.chunks(BLOCK_BYTES).collect();
     for at in (1..order.len()).rev() {

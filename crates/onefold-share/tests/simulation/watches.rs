@@ -14,6 +14,7 @@ use onefold_block::substrate::{Access, FileHandle, ListedKind};
 use onefold_block::{BLOCK_BYTES_U64, Clock, Random, Substrate};
 use onefold_share::format::watch::{WatchPhase, WatchStatus};
 use onefold_share::pace::{CpuTime, Limits, Pace};
+use onefold_share::pass::SpaceOptions;
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions, seeds};
 use onefold_share::state::State;
@@ -171,6 +172,7 @@ fn options<'a>(how: &'a How<'a>) -> WatchOptions<'a> {
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: BLOCK_BYTES_U64,
+        space: SpaceOptions::default(),
         limits: Limits { stall_max: Some(Duration::from_millis(20)), ..Limits::default() },
         interval: INTERVAL,
         windows: Windows(how.windows.iter().map(|window| window.parse().unwrap()).collect()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::substrate::SubstrateKind;
-use onefold_share::pass::Passed;
+use onefold_share::pass::{Passed, Shared};
 use onefold_share::scan::Scanned;
 use onefold_share::state::Notice;
 use serde_json::{Value, json};
@@ -51,9 +51,10 @@ impl Findings {
         trouble.is_full || !trouble.failed.is_empty() || !self.notices.is_empty()
     }
 
-    /// Returns how many bytes came free, as maps tell. Those of Btrfs do not: an extent comes free as a whole.
+    /// Returns how many bytes came free, as maps tell. Those of Btrfs do to root only.
     fn freed(&self) -> Option<u64> {
-        (self.kind != SubstrateKind::Btrfs).then_some(self.passed.shared.freed)
+        let Shared { freed, untold, .. } = self.passed.shared;
+        (untold == 0).then_some(freed)
     }
 
     /// Returns the result for people.
@@ -74,6 +75,12 @@ impl Findings {
             row("shared before", shared.before, String::new());
             if let Some(freed) = self.freed() {
                 row("freed, by the maps of the files", freed, String::new());
+            }
+            if shared.rewritten > 0 {
+                row("copied, so that old extents came free", shared.rewritten, String::new());
+            }
+            if shared.pinned > 0 {
+                row("not freed: other blocks of the same extents are in use", shared.pinned, String::new());
             }
         }
         for (name, bytes) in [
@@ -148,6 +155,8 @@ impl Findings {
                 "now_bytes": shared.now,
                 "before_bytes": shared.before,
                 "freed_bytes": self.freed(),
+                "pinned_bytes": shared.pinned,
+                "rewritten_bytes": shared.rewritten,
                 "zero_bytes": shared.zeros,
                 "differed_bytes": shared.differed,
                 "too_short_bytes": shared.too_short,
