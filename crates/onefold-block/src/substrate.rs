@@ -156,6 +156,17 @@ pub trait Substrate {
         Ok(None)
     }
 
+    /// Has the file system set aside no more than is written where it copies shared blocks of this file on a write, if it
+    /// can be told so and nobody has told it anything else. Returns whether that is new; then the time of the last change
+    /// is, too, but not that of the content.
+    ///
+    /// # Errors
+    /// Those of the device; `PermissionDenied`.
+    fn keep_copies_small(&self, file: &Self::File) -> io::Result<bool> {
+        let _ = file;
+        Ok(false)
+    }
+
     /// Returns an extended attribute of a file or folder (`user.NAME`); none where it has none of that name, or the file
     /// system has none at all.
     ///

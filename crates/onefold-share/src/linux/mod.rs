@@ -67,27 +67,6 @@ impl LinuxSubstrate {
         Ok(LinuxSubstrate { root: opened, abilities })
     }
 
-    /// Has XFS set aside one block at a time for copies on write into this file. As it comes, it sets aside 32 around
-    /// each small write into shared blocks, and gives them back after five minutes: sharing would first cost space.
-    /// Takes the owner or root, not a descriptor for writing. Nothing happens on other file systems.
-    ///
-    /// # Errors
-    /// Those of `FS_IOC_FSSETXATTR`: the caller is neither owner nor root; the file is immutable.
-    pub fn keep_small_cow(&self, file: &LinuxFile) -> io::Result<()> {
-        if self.abilities.kind != SubstrateKind::Xfs {
-            return Ok(());
-        }
-        let mut attributes = sys::attributes(file)?;
-        let block_bytes = u32::try_from(BLOCK_BYTES).expect("a block is small");
-        // Setting it changes the time of the file's last change, so that a scan would look at the file again.
-        if attributes.flags & sys::HAS_COW_EXTENT_BYTES != 0 && attributes.cow_extent_bytes == block_bytes {
-            return Ok(());
-        }
-        attributes.flags |= sys::HAS_COW_EXTENT_BYTES;
-        attributes.cow_extent_bytes = block_bytes;
-        Ok(sys::set_attributes(file, attributes)?)
-    }
-
     /// Opens for reading only what could not be opened for writing, if the kernel lets the caller share into it
     /// nevertheless: it asks for no more than the owner or root. So read-only snapshots of Btrfs are reached, and files
     /// that are append-only or without the right to write; immutable ones open as well, and are refused when shared
@@ -257,6 +236,24 @@ impl Substrate for LinuxSubstrate {
     /// that has the same inode number is taken for one.
     fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
         locks::held(&self.root, folder)
+    }
+
+    /// Has XFS set aside one block at a time for copies on write into this file (`FS_XFLAG_COWEXTSIZE`). As it comes, it sets
+    /// aside 32 around each small write into shared blocks, and gives them back after five minutes: sharing would first
+    /// cost space. A size that somebody has set stays. Takes the owner or root, not a descriptor for writing. Nothing
+    /// happens on other file systems.
+    fn keep_copies_small(&self, file: &LinuxFile) -> io::Result<bool> {
+        if self.abilities.kind != SubstrateKind::Xfs {
+            return Ok(false);
+        }
+        let mut attributes = sys::attributes(file)?;
+        if attributes.flags & sys::HAS_COW_EXTENT_BYTES != 0 {
+            return Ok(false);
+        }
+        attributes.flags |= sys::HAS_COW_EXTENT_BYTES;
+        attributes.cow_extent_bytes = u32::try_from(BLOCK_BYTES).expect("a block is small");
+        sys::set_attributes(file, attributes)?;
+        Ok(true)
     }
 
     /// Returns slices on Btrfs, to who has `CAP_SYS_ADMIN`.

@@ -30,14 +30,15 @@ impl Arenas {
 
     /// Looks at an arena file.
     pub(super) fn look_at<S: Substrate>(&mut self, state: &State<'_, S>, number: u32) -> Result<(), PassError> {
-        let tells = state.substrate().abilities().tells_last_reference;
         let Some(file) = state.open_arena(number, Access::Read)? else { return Ok(()) };
         let extents = Extents::load(state.substrate(), &file)?;
         for extent in extents.iter().filter(|extent| !extent.is_unwritten) {
             let (first, end) = (extent.offset / BLOCK_BYTES_U64, extent.end().div_ceil(BLOCK_BYTES_U64));
             for slot in (first..end).map_while(|index| Slot::new(number, index)) {
                 self.filled.insert(slot);
-                if extent.is_shared || !tells {
+                // Where maps do not tell all, they take too much for shared, never too little: on Btrfs what lies in one
+                // extent is shared if any of it is, and as long as any of it is nothing of it could come free.
+                if extent.is_shared {
                     self.wanted.insert(slot);
                 }
             }

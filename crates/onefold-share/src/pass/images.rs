@@ -6,6 +6,7 @@ use std::io;
 use onefold_block::substrate::{Access, FileHandle};
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 
+use crate::format::mark::Stamp;
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
 use crate::state::files::Files;
@@ -100,6 +101,11 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(file)
+    }
+
+    /// Notes that only what is said about a file has changed, as [`Files::restamp`].
+    pub(super) fn restamp(&mut self, number: FileNo, before: Stamp, after: Stamp) -> Result<(), StateError> {
+        self.files.restamp(self.state, number, before, after)
     }
 
     /// Returns the path of a file, for messages.

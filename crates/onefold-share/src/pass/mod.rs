@@ -12,6 +12,7 @@
 //! 6. The logs go. Whoever takes them in twice finds all of it shared already.
 
 mod arenas;
+mod copies;
 mod images;
 mod join;
 mod pinned;
@@ -93,11 +94,14 @@ pub struct SpaceOptions {
     /// Where room comes free only by whole extents (Btrfs): what is left of an extent that lost blocks is copied if it is at
     /// most so much of it, in percent. With 50, at least as much comes free as is written. 0 never copies.
     pub rewrite_percent: u32,
+    /// Where a small write into shared blocks has room set aside around it (XFS): files that share are told to do without
+    /// ([`Substrate::keep_copies_small`]).
+    pub keeps_copies_small: bool,
 }
 
 impl Default for SpaceOptions {
     fn default() -> SpaceOptions {
-        SpaceOptions { rewrite_percent: 50 }
+        SpaceOptions { rewrite_percent: 50, keeps_copies_small: true }
     }
 }
 
@@ -293,15 +297,20 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let entered = Sorter::new(folder);
         let mut entered_batch = entered.batch(part / 4);
         let waiting = Waiting { candidates: candidates.merged(vec![candidates_batch.finish()])?, others };
-        self.promote(&mut arena, waiting, &mut targets_batch, &mut entered_batch, part / 4)?;
+        let mut touched = BTreeSet::new();
+        self.promote(&mut arena, waiting, &mut targets_batch, &mut entered_batch, (&mut touched, part / 4))?;
         arena.sync()?;
         let targets = targets.merged(vec![targets_batch.finish()])?;
         let losses = Sorter::new(folder);
         let mut losses_batch = losses.batch(part / 8);
         let trouble = &mut self.passed.trouble;
-        self.passed.shared = share::share(state, &self.images, targets, &mut losses_batch, self.options, trouble)?;
+        self.passed.shared =
+            share::share(state, &self.images, targets, &mut losses_batch, self.options, (&mut touched, &mut *trouble))?;
         let losses = losses.merged(vec![losses_batch.finish()])?;
         pinned::release(state, &mut self.images, losses, self.options, &mut self.passed.shared, trouble)?;
+        if self.options.space.keeps_copies_small {
+            copies::keep_small(state, &mut self.images, &touched)?;
+        }
 
         requests::write(state, requests.merged(vec![requests_batch.finish()])?)?;
         let entered = entered.merged(vec![entered_batch.finish()])?;
@@ -392,7 +401,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         mut waiting: Waiting,
         targets: &mut Batch<'_>,
         changes: &mut Batch<'_>,
-        memory_bytes: usize,
+        (touched, memory_bytes): (&mut BTreeSet<FileNo>, usize),
     ) -> Result<(), PassError> {
         let folder = self.options.temporary_folder;
         let trouble = &mut self.passed.trouble;
@@ -400,7 +409,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             let promoted = Sorter::new(folder);
             let mut promoted_batch = promoted.batch(memory_bytes);
             let pace = self.options.pace;
-            promote::promote(self.state, &self.images, arena, waiting.candidates, &mut promoted_batch, trouble, pace)?;
+            let noted = (&mut *touched, &mut *trouble);
+            promote::promote(self.state, &self.images, arena, waiting.candidates, &mut promoted_batch, noted, pace)?;
             let promoted = promoted.merged(vec![promoted_batch.finish()])?;
             let next = Sorter::new(folder);
             let mut next_batch = next.batch(memory_bytes);

@@ -4,7 +4,7 @@
 //! alone, as the kernel would compare them in full; both ranges are read first, as it reads page by page with both files
 //! locked; and where they differ is found then, without locks, so that it is asked only about what is equal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use onefold_block::substrate::{Access, At, Compared, ShareError, Slice};
@@ -57,7 +57,7 @@ pub(super) fn share<S: Substrate>(
     targets: Merge,
     losses: &mut Batch<'_>,
     options: &PassOptions<'_>,
-    trouble: &mut Trouble,
+    (touched, trouble): (&mut BTreeSet<FileNo>, &mut Trouble),
 ) -> Result<Shared, PassError> {
     let call_bytes = options.call_bytes.min(state.substrate().abilities().share_bytes_max);
     let call_blocks = (call_bytes / BLOCK_BYTES_U64).max(1);
@@ -67,6 +67,7 @@ pub(super) fn share<S: Substrate>(
         images,
         options,
         losses,
+        touched,
         trouble,
         call_blocks,
         zeros,
@@ -142,6 +143,8 @@ struct Sharer<'a, 'b, 'l, S: Substrate> {
     options: &'a PassOptions<'a>,
     /// Blocks that were taken from whole extents.
     losses: &'a mut Batch<'l>,
+    /// Files that share something since now.
+    touched: &'a mut BTreeSet<FileNo>,
     trouble: &'a mut Trouble,
     call_blocks: u64,
     /// A file that is one hole.
@@ -342,6 +345,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             match self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))? {
                 Compared::Shared => {
                     self.shared.now += length;
+                    self.touched.insert(part.file);
                     self.shared.freed += before;
                     match lost {
                         Ok(lost) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,

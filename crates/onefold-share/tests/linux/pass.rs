@@ -46,7 +46,7 @@ pub(crate) const USUAL: How = How {
     min_run_bytes: K,
     is_dry_run: false,
     shard_entries_max: 1 << 24,
-    space: SpaceOptions { rewrite_percent: 50 },
+    space: SpaceOptions { rewrite_percent: 50, keeps_copies_small: true },
 };
 
 pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) -> Result<Run, PassError> {
@@ -297,7 +297,7 @@ fn names_change_nothing_and_hard_links_are_one_file() {
 
 #[test]
 fn slots_of_deleted_images_come_free() {
-    on(XFS, |ground| {
+    on_each(|ground| {
         let before = ground.settled_room();
         let content = random_blocks(15, 4096);
         ground.file("a", &content);

@@ -1,17 +1,18 @@
 //! Whether room really comes free, and stays free.
 
+use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::random::SeededRandom;
-use onefold_block::substrate::Substrate;
+use onefold_block::substrate::{Access, Substrate, SubstrateKind};
 use onefold_share::pass::{Shared, SpaceOptions};
 use onefold_share::state::State;
 use onefold_share::state::locks::Subject;
 
-use crate::ground::{BTRFS, Ground, K, MIB, Recipe, on, random_blocks, run as run_program};
-use crate::pass::{How, USUAL, shuffled, try_run};
+use crate::ground::{BTRFS, Ground, K, MIB, Recipe, XFS, on, on_each, random_blocks, run as run_program};
+use crate::pass::{How, USUAL, run, shuffled, try_run};
 
 const MANY_BLOCKS: usize = 6 << 8;
 
@@ -21,7 +22,7 @@ const LARGE_BTRFS: Recipe = Recipe { device_bytes: 640 * MIB, ..BTRFS };
 /// Shares, and returns what came of it, and by how much the free room grew.
 fn rewriting_among(ground: &Ground, percent: u32, between: &dyn Fn()) -> (Shared, u64) {
     let before = ground.settled_room();
-    let how = How { space: SpaceOptions { rewrite_percent: percent }, ..USUAL };
+    let how = How { space: SpaceOptions { rewrite_percent: percent, ..USUAL.space }, ..USUAL };
     let shared = try_run(&ground.substrate, how, between).unwrap().passed.shared;
     (shared, ground.settled_room().saturating_sub(before))
 }
@@ -94,7 +95,7 @@ fn blocks_that_others_share_are_moved_with_all_who_do() {
         assert_eq!(found.now, 3 * quarter as u64 * K, "{found:?}");
         assert!(found.rewritten >= 2 * quarter as u64 * K, "{found:?}");
         assert!(found.pinned == 0 && gained * 100 > found.now * 93, "{gained} of {found:?}");
-        let [b, c] = ["b", "c"].map(|name| ground.open(name, onefold_block::substrate::Access::Read));
+        let [b, c] = ["b", "c"].map(|name| ground.open(name, Access::Read));
         for block in 0..quarter as u64 {
             let places = (ground.offset_of(&b, 2 * quarter as u64 + block), ground.offset_of(&c, block));
             assert!(places.0.is_some() && places.0 == places.1, "block {block}: {places:?}");
@@ -146,7 +147,7 @@ fn extents_that_would_stay_are_left_as_they_are() {
         // Somebody shares with its blocks by hand, and has it from then on.
         let clone = ground.root.join("clone");
         run_program("cp", ["--reflink=always", &path_of(ground, "b"), clone.to_str().unwrap()]).unwrap();
-        let file = door.open(Path::new("clone"), onefold_block::substrate::Access::Read).unwrap();
+        let file = door.open(Path::new("clone"), Access::Read).unwrap();
         let held = state.try_lock(&Subject::File(door.stat(&file).unwrap().handle)).unwrap().unwrap();
         ground.file("a", &common);
         let (found, _) = rewriting(ground, 50);
@@ -190,7 +191,7 @@ fn guests_write_while_extents_are_moved() {
         let is_over = std::sync::atomic::AtomicBool::new(false);
         let written = std::thread::scope(|scope| {
             let guest = scope.spawn(|| {
-                let file = std::fs::OpenOptions::new().write(true).open(ground.root.join("b")).unwrap();
+                let file = OpenOptions::new().write(true).open(ground.root.join("b")).unwrap();
                 let (random, mut written) = (SeededRandom::new(3), Vec::new());
                 while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
                     let (block, content) = (random.below(MANY_BLOCKS as u64), random_blocks(random.below(50), 1));
@@ -211,5 +212,46 @@ fn guests_write_while_extents_are_moved() {
             expected[block as usize * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(&content);
         }
         assert!(ground.content("a") == common && ground.content("b") == expected);
+    });
+}
+
+/// Small writes into shared blocks took sixteen times their room, and the next scan is not to read for what was done about it.
+#[test]
+fn files_that_share_are_copied_from_in_small_pieces() {
+    on_each(|ground| {
+        let content = random_blocks(1, 16 << 8);
+        for name in ["a", "b", "told"] {
+            ground.file(name, &content);
+        }
+        let told = path_of(ground, "told");
+        if ground.kind() == SubstrateKind::Xfs {
+            run_program("xfs_io", ["-c", "cowextsize 65536", &told]).unwrap();
+        }
+        ground.settled_room();
+        assert_eq!(run(ground).passed.shared.now, 2 * (16 << 8) * K);
+        let again = run(ground);
+        assert_eq!((again.scanned.read_bytes, again.scanned.unchanged), (0, 3), "{again:?}");
+        let file = OpenOptions::new().write(true).open(ground.root.join("a")).unwrap();
+        let before = ground.settled_room();
+        for start in (0..16 * MIB).step_by(256 << 10) {
+            file.write_all_at(&[1; BLOCK_BYTES], start).unwrap();
+        }
+        file.sync_all().unwrap();
+        let taken = before.saturating_sub(ground.substrate.room().unwrap().free);
+        assert!(taken <= 64 * K * 4, "{taken} bytes");
+        // What somebody had set is as it was.
+        if ground.kind() == SubstrateKind::Xfs {
+            let output = std::process::Command::new("xfs_io").args(["-c", "cowextsize", &told]).output().unwrap();
+            assert!(String::from_utf8_lossy(&output.stdout).contains("[65536]"), "{output:?}");
+        }
+    });
+    on(XFS, |ground| {
+        let content = random_blocks(2, 64);
+        ground.file("a", &content);
+        ground.file("b", &content);
+        let space = SpaceOptions { keeps_copies_small: false, ..USUAL.space };
+        try_run(&ground.substrate, How { space, ..USUAL }, &|| {}).unwrap();
+        let file = ground.open("a", Access::Read);
+        assert!(ground.substrate.keep_copies_small(&file).unwrap(), "nobody did so");
     });
 }

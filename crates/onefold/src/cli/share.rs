@@ -122,6 +122,9 @@ pub(crate) struct SpaceArgs {
     /// On Btrfs, copy what keeps an old extent of which blocks were shared, if it is at most so much of it; 0 never does
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) rewrite: u32,
+    /// On XFS, leave it as it is that a small write into a shared block has 128 KiB set aside around it for minutes
+    #[arg(long)]
+    pub(crate) no_small_copies: bool,
 }
 
 /// Arguments of `share watch`.

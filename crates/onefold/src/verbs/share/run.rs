@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
 
 /// Returns what a pass does so that room comes free.
 pub(super) fn space(arguments: SpaceArgs) -> SpaceOptions {
-    SpaceOptions { rewrite_percent: arguments.rewrite }
+    SpaceOptions { rewrite_percent: arguments.rewrite, keeps_copies_small: !arguments.no_small_copies }
 }
 
 /// Opens the file system, if blocks can be shared on it.
