@@ -225,6 +225,15 @@ pub trait Substrate {
     /// # Errors
     /// Those of the device.
     fn room(&self) -> io::Result<Room>;
+
+    /// Returns how much room is left for what the file system notes about files, in bytes: each piece of a file that lies by
+    /// itself takes a record. As much as is free, where that is one room.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn room_for_records(&self) -> io::Result<u64> {
+        self.room().map(|room| room.free)
+    }
 }
 
 /// What a file system can do.

@@ -23,6 +23,7 @@ mod machine;
 mod map;
 mod names;
 mod probe;
+mod records;
 mod share;
 mod stat;
 mod sys;
@@ -281,6 +282,15 @@ impl Substrate for LinuxSubstrate {
         let host = rustix::fs::fstatvfs(self.root.folder())?;
         let bytes = |blocks: u64| blocks.saturating_mul(host.f_frsize);
         Ok(Room { total: bytes(host.f_blocks), free: bytes(host.f_bavail) })
+    }
+
+    /// Returns what is left for metadata on Btrfs, which may be used up while there is room for data; elsewhere what is free.
+    fn room_for_records(&self) -> io::Result<u64> {
+        let free = self.room()?.free;
+        match self.abilities.kind {
+            SubstrateKind::Btrfs => Ok(records::left(&sys::space_infos(self.root.open_folder(Path::new(""))?)?, free)),
+            _ => Ok(free),
+        }
     }
 }
 

@@ -257,6 +257,43 @@ fn items_of(buffer: &[u8], count: u32, object: u64, kind: u8) -> Vec<TreeItem> {
     items
 }
 
+/// `struct btrfs_ioctl_space_info`: what Btrfs has set aside for a kind of content, and how much of it is used.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SpaceInfo {
+    /// `BTRFS_BLOCK_GROUP_*`.
+    pub(super) flags: u64,
+    pub(super) total: u64,
+    pub(super) used: u64,
+}
+
+/// Kinds that are told at most. There are four, or twice as many while a file system is converted.
+const SPACE_INFOS_MAX: usize = 32;
+
+/// `struct btrfs_ioctl_space_args` with room behind it.
+#[repr(C)]
+struct SpaceInfos {
+    capacity: u64,
+    count: u64,
+    infos: [SpaceInfo; SPACE_INFOS_MAX],
+}
+
+const SPACE_HEADER_BYTES: usize = 16;
+const BTRFS_IOC_SPACE_INFO: Opcode = opcode::read_write::<[u8; SPACE_HEADER_BYTES]>(0x94, 20);
+const _: () = assert!(offset_of!(SpaceInfos, infos) == SPACE_HEADER_BYTES && size_of::<SpaceInfo>() == 24);
+
+/// Returns what Btrfs has set aside for which kind of content.
+pub(super) fn space_infos(file: impl AsFd) -> Result<Vec<SpaceInfo>, Errno> {
+    let infos = [SpaceInfo::default(); SPACE_INFOS_MAX];
+    let mut spaces = SpaceInfos { capacity: SPACE_INFOS_MAX as u64, count: 0, infos };
+    // SAFETY: the opcode takes a header that says for how many kinds there is room behind it: as many as `spaces` has.
+    let call = unsafe { Updater::<BTRFS_IOC_SPACE_INFO, SpaceInfos>::new(&mut spaces) };
+    // SAFETY: as above; the kernel writes to `spaces` only, during the call, and any bytes are valid there.
+    unsafe { ioctl(file, call) }?;
+    let count = usize::try_from(spaces.count).unwrap_or(SPACE_INFOS_MAX).min(SPACE_INFOS_MAX);
+    Ok(spaces.infos[..count].to_vec())
+}
+
 /// `struct btrfs_ioctl_logical_ino_args`.
 #[repr(C)]
 struct LogicalInodes {

@@ -20,6 +20,7 @@ mod plan;
 mod promote;
 mod publish;
 mod requests;
+mod room;
 mod rows;
 mod share;
 pub(crate) mod slots;
@@ -38,6 +39,7 @@ use self::arenas::Arenas;
 use self::images::Images;
 use self::plan::{Plan, Sinks, Sources, plan};
 use self::publish::{Known, KnownShards, News};
+use self::room::RecordsRoom;
 use self::rows::{Seen, Source, Target};
 use self::slots::SlotSet;
 use self::written::WrittenRanges;
@@ -55,6 +57,7 @@ use crate::state::shards::Shard;
 use crate::state::{State, StateError};
 
 pub use self::plan::PlanCounts;
+use self::share::Noted;
 pub use self::share::Shared;
 
 /// As many places of a content are tried as candidates. Whoever is overwritten that fast is left for another time.
@@ -151,6 +154,8 @@ pub struct Trouble {
     pub busy: BTreeMap<PathBuf, u64>,
     /// The file system is full: nothing more was tried.
     pub is_full: bool,
+    /// Nothing more was tried, before the file system was full: so many bytes were left for its own records.
+    pub records_left: Option<u64>,
     /// Blocks that were overwritten between their reading and their sharing.
     pub changed: u64,
     /// Files of which something was left undone that may succeed another time: they are read again then.
@@ -158,6 +163,16 @@ pub struct Trouble {
 }
 
 impl Trouble {
+    /// Ends all sharing where too little is left for records; tells whether it does.
+    fn is_short_of_records<S: Substrate>(&mut self, room: &mut RecordsRoom, substrate: &S) -> bool {
+        if !self.is_full
+            && let Some(left) = room.lacks(substrate)
+        {
+            (self.is_full, self.records_left) = (true, Some(left));
+        }
+        self.is_full
+    }
+
     fn note(&mut self, file: FileNo, path: PathBuf, why: ShareError) {
         if !matches!(why, ShareError::Refused(_)) {
             self.again.insert(file);
@@ -297,19 +312,19 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let entered = Sorter::new(folder);
         let mut entered_batch = entered.batch(part / 4);
         let waiting = Waiting { candidates: candidates.merged(vec![candidates_batch.finish()])?, others };
-        let mut touched = BTreeSet::new();
-        self.promote(&mut arena, waiting, &mut targets_batch, &mut entered_batch, (&mut touched, part / 4))?;
+        let mut noted = Noted::default();
+        self.promote(&mut arena, waiting, &mut targets_batch, &mut entered_batch, (&mut noted.touched, part / 4))?;
         arena.sync()?;
         let targets = targets.merged(vec![targets_batch.finish()])?;
         let losses = Sorter::new(folder);
         let mut losses_batch = losses.batch(part / 8);
         let trouble = &mut self.passed.trouble;
         self.passed.shared =
-            share::share(state, &self.images, targets, &mut losses_batch, self.options, (&mut touched, &mut *trouble))?;
+            share::share(state, &self.images, targets, &mut losses_batch, self.options, (&mut noted, &mut *trouble))?;
         let losses = losses.merged(vec![losses_batch.finish()])?;
         pinned::release(state, &mut self.images, losses, self.options, &mut self.passed.shared, trouble)?;
         if self.options.space.keeps_copies_small {
-            copies::keep_small(state, &mut self.images, &touched)?;
+            copies::keep_small(state, &mut self.images, &noted.touched)?;
         }
 
         requests::write(state, requests.merged(vec![requests_batch.finish()])?)?;
@@ -325,6 +340,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let news = News {
             changes: &changes,
             seen: &seen,
+            suspects: &noted.suspects,
             entries_max: self.options.shard_entries_max,
             folder,
             pace: self.options.pace,

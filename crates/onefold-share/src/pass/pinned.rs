@@ -106,6 +106,7 @@ pub(super) fn release<S: Substrate>(
     shared: &mut Shared,
     trouble: &mut Trouble,
 ) -> Result<(), PassError> {
+    let has_room = !trouble.is_full;
     let mut releaser = Releaser {
         state,
         images,
@@ -117,7 +118,7 @@ pub(super) fn release<S: Substrate>(
         batch: Vec::new(),
         batch_bytes: 0,
         moved: BTreeSet::new(),
-        has_room: true,
+        has_room,
     };
     let mut losses = losses.map(|row| row.map(Loss::of)).peekable();
     while let Some(loss) = losses.next() {

@@ -11,6 +11,7 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, FingerprintKey, Substrate};
 use onefold_sort::{Batch, Merge};
 
 use super::images::Images;
+use super::room::RecordsRoom;
 use super::rows::{Candidate, Promoted};
 use super::{PassError, Trouble};
 use crate::format::{Digest, FileNo, Slot};
@@ -31,8 +32,18 @@ pub(super) fn promote<'b, S: Substrate>(
     (touched, trouble): (&mut BTreeSet<FileNo>, &mut Trouble),
     pace: &Pace<'_>,
 ) -> Result<(), PassError> {
-    let mut promoter =
-        Promoter { state, images, key: state.key(), arena, promoted, trouble, pace, file: None, touched };
+    let mut promoter = Promoter {
+        state,
+        images,
+        key: state.key(),
+        arena,
+        promoted,
+        trouble,
+        pace,
+        file: None,
+        touched,
+        room: RecordsRoom::new(state.substrate()),
+    };
     let mut run: Vec<Candidate> = Vec::new();
     for row in candidates {
         let candidate = Candidate::of(row?);
@@ -60,6 +71,7 @@ struct Promoter<'a, 'b, 'c, 'd, S: Substrate> {
     file: Option<(FileNo, Option<S::File>)>,
     /// Files of which blocks were put into slots.
     touched: &'a mut BTreeSet<FileNo>,
+    room: RecordsRoom,
 }
 
 impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
@@ -75,6 +87,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         let mut left = run;
         while let Some(next) = left.first() {
             self.pace.boundary()?;
+            self.trouble.is_short_of_records(&mut self.room, self.state.substrate());
             let slots = match &self.file {
                 Some((_, Some(file))) if !self.trouble.is_full => {
                     let source = At { file, offset: next.block.0 * BLOCK_BYTES_U64 };

@@ -12,7 +12,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use onefold_block::{Clock, Substrate};
+use onefold_block::substrate::Access;
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, Substrate};
 use onefold_sort::{Batch, OrderedWriter, Row, Spool, SpoolReader};
 
 use super::PassError;
@@ -56,6 +57,8 @@ pub(super) struct News<'a> {
     pub(super) changes: &'a Spool,
     /// All places that were seen, in order of the digests.
     pub(super) seen: &'a Spool,
+    /// Slots that may not hold what they should.
+    pub(super) suspects: &'a SlotSet,
     /// A shard with more entries is split.
     pub(super) entries_max: u64,
     /// For what does not fit into memory.
@@ -152,6 +155,7 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
         let mut merge = Merge {
             state: self.state,
             pace: self.news.pace,
+            suspects: self.news.suspects,
             changes: Stream { rows: self.news.changes.read(changes.start, changes.end).peekable() },
             seen: Stream { rows: self.news.seen.read(seen.start, seen.end).peekable() },
             named: &mut *self.named,
@@ -220,6 +224,7 @@ impl Stream<'_> {
 struct Merge<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     pace: &'a Pace<'a>,
+    suspects: &'a SlotSet,
     changes: Stream<'a>,
     seen: Stream<'a>,
     named: &'a mut SlotSet,
@@ -286,6 +291,10 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
                     }
                 }
                 Step::Put(place) => put = Some(place),
+                Step::Agree(place) if before == Some(place) && self.is_wrong(digest, place)? => {
+                    // What was seen is looked at again, and put into a slot anew.
+                    (after, is_apart) = (None, true);
+                }
                 Step::Agree(place) => is_apart |= before != Some(place),
             }
         }
@@ -314,6 +323,24 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
             }
         }
         Ok(after)
+    }
+
+    /// Tells whether a slot that something differed from holds another content than its entry says: the arena file was
+    /// damaged, or somebody wrote to it. It is emptied then, like all that no entry names.
+    fn is_wrong(&mut self, digest: Digest, place: Place) -> io::Result<bool> {
+        let Place::Shared(slot) = place else { return Ok(false) };
+        if !self.suspects.contains(slot) {
+            return Ok(false);
+        }
+        let Ok(Some(file)) = self.state.open_arena(slot.arena(), Access::Read) else { return Ok(false) };
+        let mut block = vec![0; BLOCK_BYTES];
+        self.pace.read(BLOCK_BYTES_U64);
+        let count = self.state.substrate().read_at(&file, slot.index() * BLOCK_BYTES_U64, &mut block)?;
+        let is_wrong = count < BLOCK_BYTES || Digest::of(self.state.key().fingerprint(&block)) != digest;
+        if is_wrong {
+            self.named.remove(slot);
+        }
+        Ok(is_wrong)
     }
 
     /// Tells whether somebody refers to a slot again that only the arena had when the plan was made.

@@ -13,7 +13,9 @@ use onefold_sort::{Batch, Merge};
 
 use super::images::Images;
 use super::pinned::Loss;
+use super::room::RecordsRoom;
 use super::rows::{Source, Target};
+use super::slots::SlotSet;
 use super::{PassError, PassOptions, PassProgress, Trouble};
 use crate::extents::Extents;
 use crate::format::{FileNo, Slot};
@@ -50,6 +52,15 @@ pub struct Shared {
     pub refused: u64,
 }
 
+/// What later steps want to know.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// Files of which something is shared since now.
+    pub(super) touched: BTreeSet<FileNo>,
+    /// Slots that did not hold what was to share with them: either that was overwritten, or the slot is wrong.
+    pub(super) suspects: SlotSet,
+}
+
 /// Has all targets share with their sources.
 pub(super) fn share<S: Substrate>(
     state: &State<'_, S>,
@@ -57,7 +68,7 @@ pub(super) fn share<S: Substrate>(
     targets: Merge,
     losses: &mut Batch<'_>,
     options: &PassOptions<'_>,
-    (touched, trouble): (&mut BTreeSet<FileNo>, &mut Trouble),
+    (noted, trouble): (&mut Noted, &mut Trouble),
 ) -> Result<Shared, PassError> {
     let call_bytes = options.call_bytes.min(state.substrate().abilities().share_bytes_max);
     let call_blocks = (call_bytes / BLOCK_BYTES_U64).max(1);
@@ -67,7 +78,7 @@ pub(super) fn share<S: Substrate>(
         images,
         options,
         losses,
-        touched,
+        noted,
         trouble,
         call_blocks,
         zeros,
@@ -75,6 +86,7 @@ pub(super) fn share<S: Substrate>(
         file: None,
         shared: Shared::default(),
         slices: Slices::default(),
+        room: RecordsRoom::new(state.substrate()),
         buffers: [Vec::new(), Vec::new()],
     };
     let mut run: Option<Run> = None;
@@ -97,6 +109,16 @@ pub(super) fn share<S: Substrate>(
     }
     sharer.leave_file();
     Ok(sharer.shared)
+}
+
+/// Takes note of blocks that are not as their source.
+fn note_differing(shared: &mut Shared, trouble: &mut Trouble, noted: &mut Noted, part: Run) {
+    shared.differed += part.count * BLOCK_BYTES_U64;
+    trouble.again.insert(part.file);
+    if let Source::Slot(first) = part.source {
+        let slots = (first.number()..first.number() + part.count).filter_map(Slot::from_number);
+        slots.for_each(|slot| noted.suspects.insert(slot));
+    }
 }
 
 /// Consecutive blocks that are to share with consecutive slots, or to become a hole.
@@ -143,8 +165,7 @@ struct Sharer<'a, 'b, 'l, S: Substrate> {
     options: &'a PassOptions<'a>,
     /// Blocks that were taken from whole extents.
     losses: &'a mut Batch<'l>,
-    /// Files that share something since now.
-    touched: &'a mut BTreeSet<FileNo>,
+    noted: &'a mut Noted,
     trouble: &'a mut Trouble,
     call_blocks: u64,
     /// A file that is one hole.
@@ -155,6 +176,7 @@ struct Sharer<'a, 'b, 'l, S: Substrate> {
     shared: Shared,
     /// In which whole extents the data of that file lies, where that counts.
     slices: Slices,
+    room: RecordsRoom,
     /// What is at the source and at the target.
     buffers: [Vec<u8>; 2],
 }
@@ -297,7 +319,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     fn share_part(&mut self, part: Run) -> Result<(), ShareError> {
-        if self.trouble.is_full {
+        if self.trouble.is_short_of_records(&mut self.room, self.state.substrate()) {
             return Err(ShareError::Full);
         }
         let substrate = self.state.substrate();
@@ -332,8 +354,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             let (from, length) = (at * BLOCK_BYTES_U64, count * BLOCK_BYTES_U64);
             at += count;
             if !is_equal {
-                self.shared.differed += length;
-                self.trouble.again.insert(part.file);
+                note_differing(&mut self.shared, self.trouble, self.noted, part.part(at - count, count));
                 continue;
             }
             let is_whole = substrate.abilities().frees_whole_extents;
@@ -345,7 +366,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             match self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))? {
                 Compared::Shared => {
                     self.shared.now += length;
-                    self.touched.insert(part.file);
+                    self.noted.touched.insert(part.file);
                     self.shared.freed += before;
                     match lost {
                         Ok(lost) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,
@@ -354,8 +375,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                     self.shared.zeros += if part.source == Source::Zeros { length } else { 0 };
                 }
                 Compared::Differ => {
-                    self.shared.differed += length;
-                    self.trouble.again.insert(part.file);
+                    note_differing(&mut self.shared, self.trouble, self.noted, part.part(at - count, count))
                 }
             }
         }

@@ -322,6 +322,51 @@ fn slots_of_deleted_images_come_free() {
     });
 }
 
+/// Somebody wrote to the arena: slots that hold other contents than the index says were tried again and again, in vain.
+#[test]
+fn slots_that_hold_something_else_are_dropped_and_their_contents_shared_anew() {
+    on_each(|ground| {
+        let content = random_blocks(60, 200);
+        for name in ["a", "b"] {
+            ground.file(name, &content);
+        }
+        ground.settled_room();
+        run(ground);
+        let arena = files_below(&ground.root.join(FOLDER).join("arena")).remove(0);
+        let file = OpenOptions::new().write(true).open(&arena).unwrap();
+        let damaged = 3;
+        for slot in [7, 8, 150] {
+            file.write_all_at(&random_blocks(61 + slot, 1), slot * K).unwrap();
+        }
+        file.sync_all().unwrap();
+        ground.file("c", &content);
+        ground.settled_room();
+        let found = run(ground);
+        assert_eq!(
+            (found.passed.shared.now, found.passed.shared.differed),
+            ((200 - damaged) * K, damaged * K),
+            "{found:?}"
+        );
+        assert_eq!(found.passed.swept_slots, damaged, "{found:?}");
+        let found = run(ground);
+        assert_eq!(found.passed.shared.differed, 0, "{found:?}");
+        // Of the three files only the last was read since: it is where the contents are known to be.
+        assert_eq!(found.passed.planned.new, damaged, "{found:?}");
+        ground.file("d", &content);
+        ground.settled_room();
+        let found = run(ground);
+        assert_eq!((found.passed.shared.now, found.passed.shared.differed), (200 * K, 0), "{found:?}");
+        assert_eq!(found.passed.planned.promoted, damaged, "{found:?}");
+        let place = |name: &str, block| ground.offset_of(&ground.open(name, Access::Read), block);
+        for block in [6, 7, 8, 150, 151] {
+            assert_eq!(place("c", block), place("d", block), "block {block}");
+        }
+        for name in ["a", "b", "c", "d"] {
+            assert!(ground.content(name) == content, "{name}");
+        }
+    });
+}
+
 #[test]
 fn short_runs_are_left_alone_where_the_user_wants_it() {
     on(XFS, |ground| {

@@ -7,7 +7,7 @@ use std::path::Path;
 use onefold_block::BLOCK_BYTES;
 use onefold_block::random::SeededRandom;
 use onefold_block::substrate::{Access, Substrate, SubstrateKind};
-use onefold_share::pass::{Shared, SpaceOptions};
+use onefold_share::pass::{Passed, Shared, SpaceOptions};
 use onefold_share::state::State;
 use onefold_share::state::locks::Subject;
 
@@ -253,5 +253,64 @@ fn files_that_share_are_copied_from_in_small_pieces() {
         try_run(&ground.substrate, How { space, ..USUAL }, &|| {}).unwrap();
         let file = ground.open("a", Access::Read);
         assert!(ground.substrate.keep_copies_small(&file).unwrap(), "nobody did so");
+    });
+}
+
+/// Fills a file system until so little is left for its own records that a pass leaves it alone.
+fn use_up_records(ground: &Ground) {
+    std::fs::create_dir(ground.root.join("small")).unwrap();
+    // None of these is an image.
+    ground.substrate.set_attribute(Path::new("small"), "user.onefold.share", Some(b"off")).unwrap();
+    let left = || {
+        rustix::fs::syncfs(std::fs::File::open(&ground.root).unwrap()).unwrap();
+        ground.substrate.room_for_records().unwrap()
+    };
+    let is_btrfs = ground.kind() == SubstrateKind::Btrfs;
+    let goes_on = || if is_btrfs { ground.substrate.room().unwrap().free > 20 * MIB } else { left() > 7 * MIB / 2 };
+    for number in 0.. {
+        // On Btrfs until nothing can become room for records that is not.
+        if !goes_on() {
+            break;
+        }
+        // Each by itself: XFS sets aside for a long one what may be appended, and takes it back later.
+        std::fs::write(ground.root.join(format!("small/filler-{number}")), random_blocks(number, 256)).unwrap();
+        if number.is_multiple_of(16) {
+            left();
+        }
+    }
+    // Files so small that they lie among the records of Btrfs.
+    for number in (0..).take_while(|number| number % 512 > 0 || left() > 7 * MIB / 2) {
+        std::fs::write(ground.root.join(format!("small/{number}")), &random_blocks(number, 1)[..1900]).unwrap();
+    }
+}
+
+/// Before the file system is full a pass ends, and says how much is left; guests go on writing.
+#[test]
+fn a_pass_ends_before_room_for_records_does() {
+    on_each(|ground| {
+        let content = random_blocks(1, 8 << 8);
+        let mut guest_content = shuffled(&content, 2);
+        ground.file("a", &content);
+        ground.file("guest", &guest_content);
+        use_up_records(ground);
+        let guest = OpenOptions::new().write(true).open(ground.root.join("guest")).unwrap();
+        let left = ground.substrate.room_for_records().unwrap();
+        assert!(left < 4 * MIB, "{left} bytes on {}", ground.kind());
+        let Passed { trouble, shared, .. } = run(ground).passed;
+        assert!(trouble.is_full && trouble.records_left.is_some_and(|left| left < 4 * MIB), "{trouble:?}");
+        assert_eq!(shared.now, 0, "{shared:?}");
+        for block in (0..200).map(|block| block * 7) {
+            let written = random_blocks(block as u64, 1);
+            guest.write_all_at(&written, block as u64 * K).unwrap();
+            guest_content[block * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(&written);
+        }
+        guest.sync_all().unwrap();
+        assert!(ground.content("a") == content && ground.content("guest") == guest_content);
+        std::fs::remove_dir_all(ground.root.join("small")).unwrap();
+        ground.settled_room();
+        let found = run(ground).passed;
+        assert_eq!(found.shared.now, ((8 << 8) - 200) * K, "{found:?}");
+        assert!(found.trouble.records_left.is_none());
+        assert!(ground.content("a") == content && ground.content("guest") == guest_content);
     });
 }

@@ -226,6 +226,33 @@ fn what_appears_is_shared_once_enough_of_it_waits_or_for_long_enough() {
 }
 
 #[test]
+fn images_that_are_gone_are_worth_a_pass_and_their_slots_come_free() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    let slots = RefCell::new(Vec::new());
+    let heard = run(&host, &USUAL, &|round, machine| {
+        if round > 2 {
+            let host = ground.mount(OTHER);
+            let state = State::open(&host.substrate, &*host.random, &|_| {}).unwrap();
+            slots.borrow_mut().push(onefold_share::status::status(&state).unwrap().arena.slots);
+        }
+        match round {
+            1 => ["images/one", "images/two", "images/zoo"].iter().for_each(|image| write(&ground, image, 0, 1, 40)),
+            6 => ["images/one", "images/two"].iter().for_each(|image| ground.remove_image(WATCHER, image).unwrap()),
+            9 => ground.remove_image(WATCHER, "images/zoo").unwrap(),
+            14 => machine.is_stopped.set(true),
+            _ => {}
+        }
+    });
+    let slots = slots.into_inner();
+    assert!(slots[1..4].iter().all(|slots| *slots == 40), "{slots:?}");
+    assert_eq!(slots.last(), Some(&0), "{slots:?} {heard:?}");
+    let late: Vec<_> = heard.iter().filter(|heard| matches!(heard, Heard::Shared(round, _) if *round > 6)).collect();
+    assert!((1..=2).contains(&late.len()), "once for each time, and not again: {heard:?}");
+    ground.check().unwrap();
+}
+
+#[test]
 fn outside_its_windows_and_under_load_it_reads_nothing_and_says_why() {
     let ground = ground();
     let host = ground.mount(WATCHER);

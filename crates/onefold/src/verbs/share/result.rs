@@ -117,7 +117,14 @@ impl Findings {
             lines.truncate(NAMED_MAX);
             lines.push(format!("and {left} more; `--json` has them all"));
         }
-        if trouble.is_full {
+        if let Some(left) = trouble.records_left {
+            lines.push(format!(
+                "sharing was stopped: the file system has {} left for its own records, and machines that write need some, \
+                 too; make room{}, and run it again",
+                human(left),
+                if self.kind == SubstrateKind::Btrfs { " (btrfs balance start -dusage=50)" } else { "" }
+            ));
+        } else if trouble.is_full {
             lines.push("the file system is full: sharing needs a little room for its own records".to_owned());
         }
         let elsewhere = self.passed.logs_elsewhere;
@@ -171,6 +178,7 @@ impl Findings {
             })),
             "trouble": {
                 "full": trouble.is_full,
+                "records_left_bytes": trouble.records_left,
                 "changed_blocks": trouble.changed,
                 "refused": trouble.refused.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),
                 "failed": trouble.failed.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),

@@ -94,6 +94,9 @@ fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration) -> Line {
 
 /// Returns what went wrong with files: the first of them, and how many more.
 fn trouble_text(trouble: &Trouble) -> Option<String> {
+    if let Some(left) = trouble.records_left {
+        return Some(format!("sharing was stopped: the file system has {} left for its own records", human(left)));
+    }
     if trouble.is_full {
         return Some("the file system is full: sharing needs a little room for its own records".to_owned());
     }
