@@ -156,6 +156,17 @@ pub trait Substrate {
         Ok(None)
     }
 
+    /// Has the file system set aside no more than is written where it copies shared blocks of this file on a write, if it
+    /// can be told so and nobody has told it anything else. Returns whether that is new; then the time of the last change
+    /// is, too, but not that of the content.
+    ///
+    /// # Errors
+    /// Those of the device; `PermissionDenied`.
+    fn keep_copies_small(&self, file: &Self::File) -> io::Result<bool> {
+        let _ = file;
+        Ok(false)
+    }
+
     /// Returns an extended attribute of a file or folder (`user.NAME`); none where it has none of that name, or the file
     /// system has none at all.
     ///
@@ -185,11 +196,44 @@ pub trait Substrate {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Returns in which whole extents the data of a file lies from an offset on, in order; only of use where
+    /// [`Abilities::frees_whole_extents`]. At most as many as the substrate likes to give at once; ask again from the end of
+    /// the last. Empty when there is nothing from the offset on. What is stored in another way (compressed, within
+    /// metadata, not yet written back) is left out.
+    ///
+    /// A hint like [`Substrate::extents`].
+    ///
+    /// # Errors
+    /// `Unsupported`, or `PermissionDenied`, where it cannot be told; those of the device.
+    fn slices(&self, file: &Self::File, from: u64) -> io::Result<Vec<Slice>> {
+        let _ = (file, from);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Returns who refers to any part of a whole extent, on this file system: each slice that lies in it once, in no order.
+    /// Empty where there is no such extent any more. A hint.
+    ///
+    /// # Errors
+    /// As [`Substrate::slices`]; `InvalidInput` where there are more than can be told.
+    fn references(&self, extent: WholeExtent) -> io::Result<Vec<Reference>> {
+        let _ = extent;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Returns how much room there is.
     ///
     /// # Errors
     /// Those of the device.
     fn room(&self) -> io::Result<Room>;
+
+    /// Returns how much room is left for what the file system notes about files, in bytes: each piece of a file that lies by
+    /// itself takes a record. As much as is free, where that is one room.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn room_for_records(&self) -> io::Result<u64> {
+        self.room().map(|room| room.free)
+    }
 }
 
 /// What a file system can do.
@@ -361,6 +405,47 @@ impl MappedExtent {
     pub fn end(&self) -> u64 {
         self.offset + self.length
     }
+}
+
+/// A run of blocks whose room comes free when none of them is referred to any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WholeExtent {
+    /// Place of its first byte on the device.
+    pub place: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// A run of a file's data and the whole extent in which it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// In which extent.
+    pub extent: WholeExtent,
+    /// Offset in the extent, in bytes.
+    pub within: u64,
+    /// Whether it is set aside and reads as zeros.
+    pub is_unwritten: bool,
+}
+
+impl Slice {
+    /// Offset in the file of the first byte behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.length)
+    }
+}
+
+/// Somebody who refers to a part of a whole extent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Which file; none where it has no handle any more, and stands for nothing that could be opened.
+    pub handle: Option<FileHandle>,
+    /// Where in it the slice begins, in bytes.
+    pub offset: u64,
 }
 
 /// What comparing showed.

@@ -20,6 +20,7 @@ pub mod references;
 pub mod scan;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+mod slices;
 pub mod state;
 pub mod status;
 pub mod watch;

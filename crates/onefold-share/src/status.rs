@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use onefold_block::substrate::Access;
+use onefold_block::substrate::{Abilities, Access};
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 
 use crate::extents::Extents;
@@ -62,7 +62,8 @@ pub struct ArenaCounts {
     pub files: u64,
     /// Slots that hold a block.
     pub slots: u64,
-    /// Of them: nobody else refers to the block. None where the file system does not tell.
+    /// Of them: nobody else refers to the block, or, where room comes free by whole extents, to any of its extent. None
+    /// where the file system does not tell.
     pub unneeded: Option<u64>,
 }
 
@@ -193,7 +194,8 @@ fn count_slots<S: Substrate>(state: &State<'_, S>) -> Result<ArenaCounts, StateE
             unneeded += if extent.is_shared { 0 } else { slots };
         }
     }
-    counts.unneeded = state.substrate().abilities().tells_last_reference.then_some(unneeded);
+    let Abilities { tells_last_reference, frees_whole_extents, .. } = state.substrate().abilities();
+    counts.unneeded = (*tells_last_reference || *frees_whole_extents).then_some(unneeded);
     Ok(counts)
 }
 

@@ -11,7 +11,7 @@ use onefold_block::substrate::{Access, ListedKind};
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 use onefold_share::monitor::{Monitor, MonitorPolicy};
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassOptions, pass};
+use onefold_share::pass::{PassOptions, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
 use onefold_share::state::files::Files;
@@ -88,6 +88,7 @@ fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: BLOCK_BYTES_U64,
+        space: SpaceOptions::default(),
         is_dry_run: choices.below(16) == 15,
         shard_entries_max: 12,
         clock: &ManualClock::default(),

@@ -23,17 +23,19 @@ mod machine;
 mod map;
 mod names;
 mod probe;
+mod records;
 mod share;
 mod stat;
 mod sys;
+mod whole;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Refusal, Room, ShareError,
-    Substrate, SubstrateKind,
+    Abilities, Access, At, Compared, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Reference, Refusal, Room,
+    ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
@@ -64,27 +66,6 @@ impl LinuxSubstrate {
         let opened = opened.map_err(|errno| ProbeError::Root { path: root.to_owned(), source: errno.into() })?;
         let abilities = probe::probe(&opened, root, scratch)?;
         Ok(LinuxSubstrate { root: opened, abilities })
-    }
-
-    /// Has XFS set aside one block at a time for copies on write into this file. As it comes, it sets aside 32 around
-    /// each small write into shared blocks, and gives them back after five minutes: sharing would first cost space.
-    /// Takes the owner or root, not a descriptor for writing. Nothing happens on other file systems.
-    ///
-    /// # Errors
-    /// Those of `FS_IOC_FSSETXATTR`: the caller is neither owner nor root; the file is immutable.
-    pub fn keep_small_cow(&self, file: &LinuxFile) -> io::Result<()> {
-        if self.abilities.kind != SubstrateKind::Xfs {
-            return Ok(());
-        }
-        let mut attributes = sys::attributes(file)?;
-        let block_bytes = u32::try_from(BLOCK_BYTES).expect("a block is small");
-        // Setting it changes the time of the file's last change, so that a scan would look at the file again.
-        if attributes.flags & sys::HAS_COW_EXTENT_BYTES != 0 && attributes.cow_extent_bytes == block_bytes {
-            return Ok(());
-        }
-        attributes.flags |= sys::HAS_COW_EXTENT_BYTES;
-        attributes.cow_extent_bytes = block_bytes;
-        Ok(sys::set_attributes(file, attributes)?)
     }
 
     /// Opens for reading only what could not be opened for writing, if the kernel lets the caller share into it
@@ -258,6 +239,42 @@ impl Substrate for LinuxSubstrate {
         locks::held(&self.root, folder)
     }
 
+    /// Has XFS set aside one block at a time for copies on write into this file (`FS_XFLAG_COWEXTSIZE`). As it comes, it sets
+    /// aside 32 around each small write into shared blocks, and gives them back after five minutes: sharing would first
+    /// cost space. A size that somebody has set stays. Takes the owner or root, not a descriptor for writing. Nothing
+    /// happens on other file systems.
+    fn keep_copies_small(&self, file: &LinuxFile) -> io::Result<bool> {
+        if self.abilities.kind != SubstrateKind::Xfs {
+            return Ok(false);
+        }
+        let mut attributes = sys::attributes(file)?;
+        if attributes.flags & sys::HAS_COW_EXTENT_BYTES != 0 {
+            return Ok(false);
+        }
+        attributes.flags |= sys::HAS_COW_EXTENT_BYTES;
+        attributes.cow_extent_bytes = u32::try_from(BLOCK_BYTES).expect("a block is small");
+        sys::set_attributes(file, attributes)?;
+        Ok(true)
+    }
+
+    /// Returns slices on Btrfs, to who has `CAP_SYS_ADMIN`.
+    fn slices(&self, file: &LinuxFile, from: u64) -> io::Result<Vec<Slice>> {
+        match self.abilities.kind {
+            SubstrateKind::Btrfs => whole::slices(file, from),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Returns references on Btrfs, to who has `CAP_SYS_ADMIN`, also those of snapshots and of files that are deleted and
+    /// still open.
+    fn references(&self, extent: WholeExtent) -> io::Result<Vec<Reference>> {
+        match self.abilities.kind {
+            // The root itself is open for names only.
+            SubstrateKind::Btrfs => whole::references(&self.root.open_folder(Path::new(""))?, extent),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Returns how much room there is for who is not root. On Btrfs it is only about right: what is not yet set aside
     /// for data or for metadata counts as if it all became data, and the last of it may be refused long before it is
     /// used up.
@@ -265,6 +282,15 @@ impl Substrate for LinuxSubstrate {
         let host = rustix::fs::fstatvfs(self.root.folder())?;
         let bytes = |blocks: u64| blocks.saturating_mul(host.f_frsize);
         Ok(Room { total: bytes(host.f_blocks), free: bytes(host.f_bavail) })
+    }
+
+    /// Returns what is left for metadata on Btrfs, which may be used up while there is room for data; elsewhere what is free.
+    fn room_for_records(&self) -> io::Result<u64> {
+        let free = self.room()?.free;
+        match self.abilities.kind {
+            SubstrateKind::Btrfs => Ok(records::left(&sys::space_infos(self.root.open_folder(Path::new(""))?)?, free)),
+            _ => Ok(free),
+        }
     }
 }
 

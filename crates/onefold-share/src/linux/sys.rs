@@ -7,6 +7,7 @@
 
 use std::io;
 use std::mem::{offset_of, size_of};
+use std::ops::RangeInclusive;
 
 use onefold_block::substrate::At;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -180,6 +181,180 @@ pub(super) fn set_attributes(file: impl AsFd, attributes: Attributes) -> Result<
     let call = unsafe { Setter::<FS_IOC_FSSETXATTR, Attributes>::new(attributes) };
     // SAFETY: as above; no memory of this process is changed.
     unsafe { ioctl(file, call) }
+}
+
+/// `struct btrfs_ioctl_search_args_v2` with room for what is found behind it.
+#[repr(C)]
+struct TreeSearch {
+    tree: u64,
+    objects: [u64; 2],
+    offsets: [u64; 2],
+    transactions: [u64; 2],
+    kinds: [u32; 2],
+    item_count: u32,
+    reserved1: u32,
+    reserved2: [u64; 4],
+    buffer_bytes: u64,
+    buffer: [u8; TREE_BUFFER_BYTES],
+}
+
+const TREE_SEARCH_HEADER_BYTES: usize = 112;
+/// About six hundred items of a file's map.
+const TREE_BUFFER_BYTES: usize = 48 << 10;
+const _: () = assert!(offset_of!(TreeSearch, buffer) == TREE_SEARCH_HEADER_BYTES);
+
+const BTRFS_IOC_TREE_SEARCH_V2: Opcode = opcode::read_write::<[u8; TREE_SEARCH_HEADER_BYTES]>(0x94, 17);
+
+/// An item of a tree of Btrfs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TreeItem {
+    /// The last part of its key.
+    pub(super) offset: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Returns the first items of an object of Btrfs that are of one kind, within offsets: of the tree of this number, or
+/// with none of the subvolume in which the file is.
+pub(super) fn tree_items(
+    file: impl AsFd,
+    tree: Option<u64>,
+    (object, kind): (u64, u8),
+    offsets: RangeInclusive<u64>,
+) -> Result<Vec<TreeItem>, Errno> {
+    let mut search = Box::new(TreeSearch {
+        tree: tree.unwrap_or(0),
+        objects: [object; 2],
+        offsets: [*offsets.start(), *offsets.end()],
+        transactions: [0, u64::MAX],
+        kinds: [kind.into(); 2],
+        item_count: u32::MAX,
+        reserved1: 0,
+        reserved2: [0; 4],
+        buffer_bytes: TREE_BUFFER_BYTES as u64,
+        buffer: [0; TREE_BUFFER_BYTES],
+    });
+    // SAFETY: the opcode takes a header that says how many bytes there are behind it: as many as `search` has.
+    let call = unsafe { Updater::<BTRFS_IOC_TREE_SEARCH_V2, TreeSearch>::new(&mut search) };
+    // SAFETY: as above; the kernel writes to `search` only, during the call, and any bytes are valid there.
+    unsafe { ioctl(file, call) }?;
+    Ok(items_of(&search.buffer, search.item_count, object, kind))
+}
+
+/// Takes apart what the kernel has found: a header of 32 bytes and the item's bytes, again and again.
+fn items_of(buffer: &[u8], count: u32, object: u64, kind: u8) -> Vec<TreeItem> {
+    let (mut items, mut rest) = (Vec::new(), buffer);
+    for _ in 0..count {
+        let Some((header, behind)) = rest.split_first_chunk::<32>() else { break };
+        let long = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let short = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+        let length = usize::try_from(short(28)).unwrap_or(usize::MAX);
+        let Some((bytes, next)) = behind.split_at_checked(length) else { break };
+        if long(8) == object && short(24) == u32::from(kind) {
+            items.push(TreeItem { offset: long(16), bytes: bytes.to_vec() });
+        }
+        rest = next;
+    }
+    items
+}
+
+/// `struct btrfs_ioctl_space_info`: what Btrfs has set aside for a kind of content, and how much of it is used.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SpaceInfo {
+    /// `BTRFS_BLOCK_GROUP_*`.
+    pub(super) flags: u64,
+    pub(super) total: u64,
+    pub(super) used: u64,
+}
+
+/// Kinds that are told at most. There are four, or twice as many while a file system is converted.
+const SPACE_INFOS_MAX: usize = 32;
+
+/// `struct btrfs_ioctl_space_args` with room behind it.
+#[repr(C)]
+struct SpaceInfos {
+    capacity: u64,
+    count: u64,
+    infos: [SpaceInfo; SPACE_INFOS_MAX],
+}
+
+const SPACE_HEADER_BYTES: usize = 16;
+const BTRFS_IOC_SPACE_INFO: Opcode = opcode::read_write::<[u8; SPACE_HEADER_BYTES]>(0x94, 20);
+const _: () = assert!(offset_of!(SpaceInfos, infos) == SPACE_HEADER_BYTES && size_of::<SpaceInfo>() == 24);
+
+/// Returns what Btrfs has set aside for which kind of content.
+pub(super) fn space_infos(file: impl AsFd) -> Result<Vec<SpaceInfo>, Errno> {
+    let infos = [SpaceInfo::default(); SPACE_INFOS_MAX];
+    let mut spaces = SpaceInfos { capacity: SPACE_INFOS_MAX as u64, count: 0, infos };
+    // SAFETY: the opcode takes a header that says for how many kinds there is room behind it: as many as `spaces` has.
+    let call = unsafe { Updater::<BTRFS_IOC_SPACE_INFO, SpaceInfos>::new(&mut spaces) };
+    // SAFETY: as above; the kernel writes to `spaces` only, during the call, and any bytes are valid there.
+    unsafe { ioctl(file, call) }?;
+    let count = usize::try_from(spaces.count).unwrap_or(SPACE_INFOS_MAX).min(SPACE_INFOS_MAX);
+    Ok(spaces.infos[..count].to_vec())
+}
+
+/// `struct btrfs_ioctl_logical_ino_args`.
+#[repr(C)]
+struct LogicalInodes {
+    place: u64,
+    buffer_bytes: u64,
+    reserved: [u64; 3],
+    flags: u64,
+    buffer: u64,
+}
+
+const BTRFS_IOC_LOGICAL_INO_V2: Opcode = opcode::read_write::<LogicalInodes>(0x94, 59);
+const _: () = assert!(size_of::<LogicalInodes>() == 56);
+
+/// Also where other parts of the extent are referred to.
+const IGNORE_OFFSET: u64 = 1;
+/// References that are told at most, of three numbers each.
+pub(super) const REFERENCES_MAX: usize = 2048;
+
+/// `struct btrfs_data_container` with room behind it.
+#[repr(C)]
+struct FoundInodes {
+    bytes_left: u32,
+    bytes_missing: u32,
+    /// Numbers that were found, three for each reference.
+    count: u32,
+    missed: u32,
+    numbers: [[u64; 3]; REFERENCES_MAX],
+}
+
+/// Who refers to an extent of Btrfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct InodeReference {
+    pub(super) inode: u64,
+    /// Where in the file the item of its map begins, in bytes.
+    pub(super) offset: u64,
+    /// The subvolume's tree.
+    pub(super) tree: u64,
+}
+
+/// Returns all references to an extent of Btrfs. `OVERFLOW` where there are too many.
+pub(super) fn references(file: impl AsFd, place: u64) -> Result<Vec<InodeReference>, Errno> {
+    let numbers = [[0; 3]; REFERENCES_MAX];
+    let mut found = Box::new(FoundInodes { bytes_left: 0, bytes_missing: 0, count: 0, missed: 0, numbers });
+    let buffer: *mut FoundInodes = &raw mut *found;
+    let mut call = LogicalInodes {
+        place,
+        buffer_bytes: size_of::<FoundInodes>() as u64,
+        reserved: [0; 3],
+        flags: IGNORE_OFFSET,
+        buffer: buffer.expose_provenance() as u64,
+    };
+    // SAFETY: the opcode takes one `btrfs_ioctl_logical_ino_args`, which is what `call` is; it names `found` and its size.
+    let call = unsafe { Updater::<BTRFS_IOC_LOGICAL_INO_V2, LogicalInodes>::new(&mut call) };
+    // SAFETY: as above; the kernel writes to `call` and to `found` only, during the call, and both outlive it.
+    unsafe { ioctl(file, call) }?;
+    if found.missed > 0 || found.bytes_missing > 0 {
+        return Err(Errno::OVERFLOW);
+    }
+    let count = usize::try_from(found.count / 3).unwrap_or(REFERENCES_MAX).min(REFERENCES_MAX);
+    let references = found.numbers[..count].iter();
+    Ok(references.map(|&[inode, offset, tree]| InodeReference { inode, offset, tree }).collect())
 }
 
 /// The longest handle there is (`MAX_HANDLE_SZ`), in bytes.

@@ -9,7 +9,7 @@ use onefold_block::zero::is_zero;
 
 use super::*;
 use crate::format::entry::Place;
-use crate::pass::{PassOptions, Passed, pass};
+use crate::pass::{PassOptions, Passed, SpaceOptions, pass};
 use crate::scan::{ScanOptions, Scanned, scan};
 use crate::simulated::{Host, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 
@@ -71,6 +71,7 @@ fn pass_all(state: &State<'_, Sim>, files: &mut Files) -> Passed {
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: K,
+        space: SpaceOptions::default(),
         is_dry_run: false,
         shard_entries_max: 12,
         clock: &ManualClock::default(),

@@ -36,7 +36,8 @@ impl Arenas {
             let (first, end) = (extent.offset / BLOCK_BYTES_U64, extent.end().div_ceil(BLOCK_BYTES_U64));
             for slot in (first..end).map_while(|index| Slot::new(number, index)) {
                 self.filled.insert(slot);
-                // A map may go on saying so once the others are gone; where it does not, nobody is left.
+                // Where maps do not tell all, they take too much for shared, never too little: on Btrfs what lies in one
+                // extent is shared if any of it is, and as long as any of it is nothing of it could come free.
                 if extent.is_shared {
                     self.wanted.insert(slot);
                 }

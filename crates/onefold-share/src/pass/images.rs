@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use onefold_block::substrate::Access;
+use onefold_block::substrate::{Access, FileHandle};
 use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 
+use crate::format::mark::Stamp;
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
 use crate::state::files::Files;
@@ -41,6 +42,11 @@ enum Owner<S: Substrate> {
 impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     pub(super) fn new(state: &'a State<'b, S>, files: &'a mut Files) -> Images<'a, 'b, S> {
         Images { state, files, known: BTreeMap::new(), opt_outs: OptOuts::new(state.substrate()) }
+    }
+
+    /// Returns the number of a file, if it is known.
+    pub(super) fn number_of(&self, handle: &FileHandle) -> Option<FileNo> {
+        self.files.of(handle).map(|mark| mark.number)
     }
 
     /// Tells whether a file is there.
@@ -95,6 +101,11 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(file)
+    }
+
+    /// Notes that only what is said about a file has changed, as [`Files::restamp`].
+    pub(super) fn restamp(&mut self, number: FileNo, before: Stamp, after: Stamp) -> Result<(), StateError> {
+        self.files.restamp(self.state, number, before, after)
     }
 
     /// Returns the path of a file, for messages.

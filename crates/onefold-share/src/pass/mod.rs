@@ -5,18 +5,22 @@
 //! 1. `plan`: index and logs side by side; says what is to be done and changes nothing. No lock is held on the index.
 //! 2. `promote`: blocks that are at several places are cloned into arena slots, and the slots read.
 //! 3. `share`: the other places share with the slots. The kernel compares.
+//!    Where room comes free by whole extents only, `pinned` moves away what keeps those that lost blocks.
 //! 4. `requests`: who has the other places that this host may not touch is told of them.
 //! 5. `publish`: new generations of the shards. Only now do entries name the slots; a pass that ended before leaves slots
 //!    that nobody names, which a later one empties.
 //! 6. The logs go. Whoever takes them in twice finds all of it shared already.
 
 mod arenas;
+mod copies;
 mod images;
 mod join;
+mod pinned;
 mod plan;
 mod promote;
 mod publish;
 mod requests;
+mod room;
 mod rows;
 mod share;
 pub(crate) mod slots;
@@ -37,6 +41,7 @@ use self::arenas::Arenas;
 use self::images::Images;
 use self::plan::{Plan, Sinks, Sources, plan};
 use self::publish::{Known, KnownShards, News};
+use self::room::RecordsRoom;
 use self::rows::{Seen, Source, Target};
 use self::slots::SlotSet;
 use self::written::WrittenRanges;
@@ -54,6 +59,7 @@ use crate::state::shards::Shard;
 use crate::state::{State, StateError};
 
 pub use self::plan::PlanCounts;
+use self::share::Noted;
 pub use self::share::Shared;
 
 /// As many places of a content are tried as candidates. Whoever is overwritten that fast is left for another time.
@@ -73,6 +79,8 @@ pub struct PassOptions<'a> {
     pub call_bytes: u64,
     /// Shorter runs are left alone, in bytes: they cost a file more seeks than they save room.
     pub min_run_bytes: u64,
+    /// What it does beside sharing, so that room really comes free.
+    pub space: SpaceOptions,
     /// How hard it works.
     pub pace: &'a Pace<'a>,
     /// Ends after the plan.
@@ -83,6 +91,23 @@ pub struct PassOptions<'a> {
     pub clock: &'a dyn Clock,
     /// Told how far the pass is; `Break` ends it.
     pub progress: &'a dyn Fn(PassProgress) -> ControlFlow<()>,
+}
+
+/// What a pass does so that room really comes free, and stays free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceOptions {
+    /// Where room comes free only by whole extents (Btrfs): what is left of an extent that lost blocks is copied if it is at
+    /// most so much of it, in percent. With 50, at least as much comes free as is written. 0 never copies.
+    pub rewrite_percent: u32,
+    /// Where a small write into shared blocks has room set aside around it (XFS): files that share are told to do without
+    /// ([`Substrate::keep_copies_small`]).
+    pub keeps_copies_small: bool,
+}
+
+impl Default for SpaceOptions {
+    fn default() -> SpaceOptions {
+        SpaceOptions { rewrite_percent: 50, keeps_copies_small: true }
+    }
 }
 
 /// How far a pass is.
@@ -139,15 +164,25 @@ pub struct Trouble {
     pub busy: BTreeMap<PathBuf, u64>,
     /// The file system is full: nothing more was tried.
     pub is_full: bool,
+    /// Nothing more was tried, before the file system was full: so many bytes were left for its own records.
+    pub records_left: Option<u64>,
     /// Blocks that were overwritten between their reading and their sharing.
     pub changed: u64,
     /// Files of which something was left undone that may succeed another time: they are read again then.
     again: BTreeSet<FileNo>,
-    /// Slots that differ from blocks that were to share with them: they may hold something else than their entries say.
-    suspects: SlotSet,
 }
 
 impl Trouble {
+    /// Ends all sharing where too little is left for records; tells whether it does.
+    fn is_short_of_records<S: Substrate>(&mut self, room: &mut RecordsRoom, substrate: &S) -> bool {
+        if !self.is_full
+            && let Some(left) = room.lacks(substrate)
+        {
+            (self.is_full, self.records_left) = (true, Some(left));
+        }
+        self.is_full
+    }
+
     fn note(&mut self, file: FileNo, path: PathBuf, why: ShareError) {
         if !matches!(why, ShareError::Refused(_)) {
             self.again.insert(file);
@@ -289,10 +324,20 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let entered = Sorter::new(folder);
         let mut entered_batch = entered.batch(part / 4);
         let waiting = Waiting { candidates: candidates.merged(vec![candidates_batch.finish()])?, others };
-        self.promote(&mut arena, waiting, &mut targets_batch, &mut entered_batch, part / 4)?;
+        let mut noted = Noted::default();
+        self.promote(&mut arena, waiting, &mut targets_batch, &mut entered_batch, (&mut noted.touched, part / 4))?;
         arena.sync()?;
         let targets = targets.merged(vec![targets_batch.finish()])?;
-        self.passed.shared = share::share(state, &self.images, targets, self.options, &mut self.passed.trouble)?;
+        let losses = Sorter::new(folder);
+        let mut losses_batch = losses.batch(part / 8);
+        let trouble = &mut self.passed.trouble;
+        self.passed.shared =
+            share::share(state, &self.images, targets, &mut losses_batch, self.options, (&mut noted, &mut *trouble))?;
+        let losses = losses.merged(vec![losses_batch.finish()])?;
+        pinned::release(state, &mut self.images, losses, self.options, &mut self.passed.shared, trouble)?;
+        if self.options.space.keeps_copies_small {
+            copies::keep_small(state, &mut self.images, &noted.touched)?;
+        }
 
         requests::write(state, requests.merged(vec![requests_batch.finish()])?)?;
         let entered = entered.merged(vec![entered_batch.finish()])?;
@@ -307,7 +352,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let news = News {
             changes: &changes,
             seen: &seen,
-            suspects: &self.passed.trouble.suspects,
+            suspects: &noted.suspects,
             entries_max: self.options.shard_entries_max,
             folder,
             pace: self.options.pace,
@@ -390,7 +435,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         mut waiting: Waiting,
         targets: &mut Batch<'_>,
         changes: &mut Batch<'_>,
-        memory_bytes: usize,
+        (touched, memory_bytes): (&mut BTreeSet<FileNo>, usize),
     ) -> Result<(), PassError> {
         let folder = self.options.temporary_folder;
         let trouble = &mut self.passed.trouble;
@@ -398,7 +443,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             let promoted = Sorter::new(folder);
             let mut promoted_batch = promoted.batch(memory_bytes);
             let pace = self.options.pace;
-            promote::promote(self.state, &self.images, arena, waiting.candidates, &mut promoted_batch, trouble, pace)?;
+            let noted = (&mut *touched, &mut *trouble);
+            promote::promote(self.state, &self.images, arena, waiting.candidates, &mut promoted_batch, noted, pace)?;
             let promoted = promoted.merged(vec![promoted_batch.finish()])?;
             let next = Sorter::new(folder);
             let mut next_batch = next.batch(memory_bytes);

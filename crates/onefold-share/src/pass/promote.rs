@@ -3,6 +3,7 @@
 //! First the clone, then the look: whoever read the block first and cloned it afterwards could put in what was written in
 //! between. A slot is written to by nobody, so what is read from it stays.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use onefold_block::substrate::{Access, At, ShareError};
@@ -10,6 +11,7 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, FingerprintKey, Substrate};
 use onefold_sort::{Batch, Merge};
 
 use super::images::Images;
+use super::room::RecordsRoom;
 use super::rows::{Candidate, Promoted};
 use super::{PassError, Trouble};
 use crate::format::{Digest, FileNo, Slot};
@@ -27,10 +29,21 @@ pub(super) fn promote<'b, S: Substrate>(
     arena: &mut ArenaWriter<'_, 'b, S>,
     candidates: Merge,
     promoted: &mut Batch<'_>,
-    trouble: &mut Trouble,
+    (touched, trouble): (&mut BTreeSet<FileNo>, &mut Trouble),
     pace: &Pace<'_>,
 ) -> Result<(), PassError> {
-    let mut promoter = Promoter { state, images, key: state.key(), arena, promoted, trouble, pace, file: None };
+    let mut promoter = Promoter {
+        state,
+        images,
+        key: state.key(),
+        arena,
+        promoted,
+        trouble,
+        pace,
+        file: None,
+        touched,
+        room: RecordsRoom::new(state.substrate()),
+    };
     let mut run: Vec<Candidate> = Vec::new();
     for row in candidates {
         let candidate = Candidate::of(row?);
@@ -56,6 +69,9 @@ struct Promoter<'a, 'b, 'c, 'd, S: Substrate> {
     pace: &'a Pace<'a>,
     /// The file whose candidates are on; none where it cannot be opened.
     file: Option<(FileNo, Option<S::File>)>,
+    /// Files of which blocks were put into slots.
+    touched: &'a mut BTreeSet<FileNo>,
+    room: RecordsRoom,
 }
 
 impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
@@ -71,6 +87,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         let mut left = run;
         while let Some(next) = left.first() {
             self.pace.boundary()?;
+            self.trouble.is_short_of_records(&mut self.room, self.state.substrate());
             let slots = match &self.file {
                 Some((_, Some(file))) if !self.trouble.is_full => {
                     let source = At { file, offset: next.block.0 * BLOCK_BYTES_U64 };
@@ -92,6 +109,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             let (done, rest) = left.split_at(usize::try_from(slots.count).expect("at most a run"));
             self.look(done, slots.first)?;
             left = rest;
+            self.touched.insert(first.file);
         }
         Ok(())
     }

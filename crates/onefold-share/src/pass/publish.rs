@@ -57,7 +57,7 @@ pub(super) struct News<'a> {
     pub(super) changes: &'a Spool,
     /// All places that were seen, in order of the digests.
     pub(super) seen: &'a Spool,
-    /// Slots of which the entries are looked after.
+    /// Slots that may not hold what they should.
     pub(super) suspects: &'a SlotSet,
     /// A shard with more entries is split.
     pub(super) entries_max: u64,
@@ -302,6 +302,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
                 Step::Put(place) => put = Some(place),
                 Step::Agree(place) if before == Some(place) => {
                     if self.holds_something_else(place, digest) {
+                        // What was seen is looked at again, and put into a slot anew.
                         (after, is_apart) = (None, true);
                     }
                 }
@@ -347,8 +348,8 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         Ok(self.arenas.wanted.contains(slot))
     }
 
-    /// Tells whether a slot that is under suspicion is known to hold something else than its entry says, as one may that was
-    /// filled by a host that had lost its lock. Nobody could ever share with it.
+    /// Tells whether a slot that something differed from is known to hold another content than its entry says: a host that
+    /// had lost its lock has filled it, or the arena file was damaged. Nobody could ever share with it.
     fn holds_something_else(&mut self, place: Place, digest: Digest) -> bool {
         let Place::Shared(slot) = place else { return false };
         if !self.suspects.contains(slot) {
@@ -360,8 +361,16 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         }
         let Some((_, file)) = &self.arena else { return false };
         let mut bytes = [0; BLOCK_BYTES];
+        self.pace.read(BLOCK_BYTES_U64);
+        // What cannot be read is not known to be wrong.
         let read = self.state.substrate().read_at(file, slot.index() * BLOCK_BYTES_U64, &mut bytes);
-        read.is_ok_and(|count| count == BLOCK_BYTES) && Digest::of(self.state.key().fingerprint(&bytes)) != digest
+        let is_wrong =
+            read.is_ok_and(|count| count < BLOCK_BYTES || Digest::of(self.state.key().fingerprint(&bytes)) != digest);
+        if is_wrong {
+            // It is emptied, like all that no entry names.
+            self.named.remove(slot);
+        }
+        is_wrong
     }
 
     fn look_again(&mut self, place: Candidate) -> io::Result<()> {

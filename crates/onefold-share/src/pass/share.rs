@@ -4,19 +4,23 @@
 //! alone, as the kernel would compare them in full; both ranges are read first, as it reads page by page with both files
 //! locked; and where they differ is found then, without locks, so that it is asked only about what is equal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use onefold_block::substrate::{Access, At, Compared, ShareError};
+use onefold_block::substrate::{Access, At, Compared, ShareError, Slice};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
-use onefold_sort::Merge;
+use onefold_sort::{Batch, Merge};
 
 use super::images::Images;
+use super::pinned::Loss;
+use super::room::RecordsRoom;
 use super::rows::{Source, Target};
+use super::slots::SlotSet;
 use super::{PassError, PassOptions, PassProgress, Trouble};
 use crate::extents::Extents;
 use crate::format::{FileNo, Slot};
 use crate::pace::{CallKind, Stopped};
+use crate::slices::Slices;
 use crate::state::{State, StateError};
 
 /// Maps of arena files that are kept at once, at most: 6 MiB each where every slot lies by itself.
@@ -29,8 +33,15 @@ pub struct Shared {
     pub now: u64,
     /// Shared already.
     pub before: u64,
-    /// Of what was shared now: nobody else referred to the blocks that it had, for all that the map told.
+    /// What came free by it, for all that maps told: of what was shared now, what nobody else referred to; or, where room
+    /// comes free by whole extents, the extents that nobody refers to any more, less what was copied for it.
     pub freed: u64,
+    /// Of what was shared now: its extents are still there, because something else of them is referred to.
+    pub pinned: u64,
+    /// Of what was shared now: whether it came free could not be told.
+    pub untold: u64,
+    /// Copied, so that extents came free.
+    pub rewritten: u64,
     /// Of what was shared now: zeros, which are holes now.
     pub zeros: u64,
     /// Not shared because it was overwritten since it was read.
@@ -41,13 +52,23 @@ pub struct Shared {
     pub refused: u64,
 }
 
+/// What later steps want to know.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    /// Files of which something is shared since now.
+    pub(super) touched: BTreeSet<FileNo>,
+    /// Slots that did not hold what was to share with them: either that was overwritten, or the slot is wrong.
+    pub(super) suspects: SlotSet,
+}
+
 /// Has all targets share with their sources.
 pub(super) fn share<S: Substrate>(
     state: &State<'_, S>,
     images: &Images<'_, '_, S>,
     targets: Merge,
+    losses: &mut Batch<'_>,
     options: &PassOptions<'_>,
-    trouble: &mut Trouble,
+    (noted, trouble): (&mut Noted, &mut Trouble),
 ) -> Result<Shared, PassError> {
     let call_bytes = options.call_bytes.min(state.substrate().abilities().share_bytes_max);
     let call_blocks = (call_bytes / BLOCK_BYTES_U64).max(1);
@@ -56,12 +77,16 @@ pub(super) fn share<S: Substrate>(
         state,
         images,
         options,
+        losses,
+        noted,
         trouble,
         call_blocks,
         zeros,
         arenas: BTreeMap::new(),
         file: None,
         shared: Shared::default(),
+        slices: Slices::default(),
+        room: RecordsRoom::new(state.substrate()),
         buffers: [Vec::new(), Vec::new()],
     };
     let mut run: Option<Run> = None;
@@ -84,6 +109,16 @@ pub(super) fn share<S: Substrate>(
     }
     sharer.leave_file();
     Ok(sharer.shared)
+}
+
+/// Takes note of blocks that are not as their source.
+fn note_differing(shared: &mut Shared, trouble: &mut Trouble, noted: &mut Noted, part: Run) {
+    shared.differed += part.count * BLOCK_BYTES_U64;
+    trouble.again.insert(part.file);
+    if let Source::Slot(first) = part.source {
+        let slots = (first.number()..first.number() + part.count).filter_map(Slot::from_number);
+        slots.for_each(|slot| noted.suspects.insert(slot));
+    }
 }
 
 /// Consecutive blocks that are to share with consecutive slots, or to become a hole.
@@ -121,24 +156,16 @@ impl Run {
     }
 }
 
-impl Trouble {
-    /// Takes note of blocks that differ from what they were to share with: either may have changed.
-    fn note_differing(&mut self, run: &Run) {
-        self.again.insert(run.file);
-        if let Source::Slot(first) = run.source {
-            let slots = (first.number()..first.number() + run.count).filter_map(Slot::from_number);
-            slots.for_each(|slot| self.suspects.insert(slot));
-        }
-    }
-}
-
 /// A file and its map.
 type Mapped<S> = (<S as Substrate>::File, Extents);
 
-struct Sharer<'a, 'b, S: Substrate> {
+struct Sharer<'a, 'b, 'l, S: Substrate> {
     state: &'a State<'b, S>,
     images: &'a Images<'a, 'b, S>,
     options: &'a PassOptions<'a>,
+    /// Blocks that were taken from whole extents.
+    losses: &'a mut Batch<'l>,
+    noted: &'a mut Noted,
     trouble: &'a mut Trouble,
     call_blocks: u64,
     /// A file that is one hole.
@@ -147,6 +174,9 @@ struct Sharer<'a, 'b, S: Substrate> {
     /// The file whose targets are on; nothing of it where it cannot be opened, or shares nothing.
     file: Option<(FileNo, Option<Mapped<S>>)>,
     shared: Shared,
+    /// In which whole extents the data of that file lies, where that counts.
+    slices: Slices,
+    room: RecordsRoom,
     /// What is at the source and at the target.
     buffers: [Vec<u8>; 2],
 }
@@ -158,7 +188,7 @@ enum Stretch {
     Apart(u64),
 }
 
-impl<S: Substrate> Sharer<'_, '_, S> {
+impl<S: Substrate> Sharer<'_, '_, '_, S> {
     fn share_run(&mut self, run: Run) -> Result<(), PassError> {
         if self.file.as_ref().is_none_or(|(number, _)| *number != run.file) {
             self.leave_file();
@@ -166,6 +196,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             let opened =
                 opened.map_err(|why| self.trouble.note(run.file, self.images.path(run.file), ShareError::Io(why)));
             self.file = Some((run.file, opened.ok().map(|file| (file, Extents::new()))));
+            self.slices = Slices::default();
         }
         if let Source::Slot(slot) = run.source {
             self.load_arena(slot.arena())?;
@@ -292,7 +323,7 @@ impl<S: Substrate> Sharer<'_, '_, S> {
     }
 
     fn share_part(&mut self, part: Run) -> Result<(), ShareError> {
-        if self.trouble.is_full {
+        if self.trouble.is_short_of_records(&mut self.room, self.state.substrate()) {
             return Err(ShareError::Full);
         }
         let substrate = self.state.substrate();
@@ -327,26 +358,39 @@ impl<S: Substrate> Sharer<'_, '_, S> {
             let (from, length) = (at * BLOCK_BYTES_U64, count * BLOCK_BYTES_U64);
             at += count;
             if !is_equal {
-                self.shared.differed += length;
-                self.trouble.note_differing(&part.part(from / BLOCK_BYTES_U64, count));
+                note_differing(&mut self.shared, self.trouble, self.noted, part.part(at - count, count));
                 continue;
             }
-            let before = Self::unshared_bytes(substrate, file, map, offset + from, length);
+            let is_whole = substrate.abilities().frees_whole_extents;
+            let before = if is_whole { 0 } else { Self::unshared_bytes(substrate, file, map, offset + from, length) };
+            let range = (offset + from, offset + from + length);
+            let lost = if is_whole { Self::losses(substrate, file, &mut self.slices, range) } else { Ok(Vec::new()) };
             let source = At { file: source, offset: source_offset + from };
             let into = At { file, offset: offset + from };
             match self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))? {
                 Compared::Shared => {
                     self.shared.now += length;
+                    self.noted.touched.insert(part.file);
                     self.shared.freed += before;
+                    match lost {
+                        Ok(lost) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,
+                        Err(_) => self.shared.untold += length,
+                    }
                     self.shared.zeros += if part.source == Source::Zeros { length } else { 0 };
                 }
                 Compared::Differ => {
-                    self.shared.differed += length;
-                    self.trouble.note_differing(&part.part(from / BLOCK_BYTES_U64, count));
+                    note_differing(&mut self.shared, self.trouble, self.noted, part.part(at - count, count))
                 }
             }
         }
         Ok(())
+    }
+
+    /// Returns what a range has of whole extents.
+    fn losses(substrate: &S, file: &S::File, slices: &mut Slices, (from, to): (u64, u64)) -> io::Result<Vec<Loss>> {
+        let slices = slices.within(substrate, file, from, to)?.iter();
+        let loss = |slice: &Slice| Loss { extent: slice.extent, bytes: slice.end().min(to) - slice.offset.max(from) };
+        Ok(slices.map(loss).collect())
     }
 
     /// Returns how many bytes of a range nobody else refers to, as the map tells.

@@ -24,6 +24,13 @@ impl SlotSet {
         self.files.get(&slot.arena()).is_some_and(|words| words[word] & bit != 0)
     }
 
+    pub(crate) fn remove(&mut self, slot: Slot) {
+        let (word, bit) = place(slot);
+        if let Some(words) = self.files.get_mut(&slot.arena()) {
+            words[word] &= !bit;
+        }
+    }
+
     /// Tells whether it has a slot of this arena file that `other` has not.
     pub(super) fn has_more(&self, arena: u32, other: &SlotSet) -> bool {
         let Some(words) = self.files.get(&arena) else { return false };
@@ -53,6 +60,9 @@ mod tests {
         assert!(set.has_more(0, &more) && set.has_more(7, &more) && !set.has_more(1, &more));
         slots[..3].iter().for_each(|slot| more.insert(*slot));
         assert!(!set.has_more(0, &more) && set.has_more(7, &more) && !more.has_more(0, &set));
+        more.remove(slots[1]);
+        more.remove(Slot::new(9, 0).unwrap());
+        assert!(more.contains(slots[0]) && !more.contains(slots[1]) && set.has_more(0, &more));
         for other in [(0, 1), (0, 65), (7, 0), (1, 0)] {
             assert!(!set.contains(Slot::new(other.0, other.1).unwrap()));
         }

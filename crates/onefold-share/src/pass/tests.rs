@@ -111,6 +111,7 @@ impl How<'_> {
             memory_bytes: 1 << 20,
             call_bytes: self.call_bytes,
             min_run_bytes: K,
+            space: SpaceOptions::default(),
             is_dry_run: self.is_dry_run,
             shard_entries_max: 12,
             clock,

@@ -133,6 +133,17 @@ impl SimulatedFileSystem {
         result
     }
 
+    /// Removes an image, through a host.
+    ///
+    /// # Errors
+    /// As those of the trait.
+    pub fn remove_image(&self, host: HostNo, path: impl AsRef<Path>) -> std::io::Result<()> {
+        let mut world = self.world_mut();
+        let result = world.remove(Actor::Writer(host), path.as_ref());
+        world.verify(Allowed::Content);
+        result
+    }
+
     /// Makes all that is there durable.
     pub fn sync_all(&self) {
         let mut world = self.world_mut();

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_block::substrate::{Compared, MappedExtent, Refusal, ShareError};
+use onefold_block::substrate::{Compared, MappedExtent, Reference, Refusal, ShareError, Slice, WholeExtent};
 use rustix::io::Errno;
 
 use super::blocks::PhysicalNo;
@@ -12,6 +12,9 @@ use super::files::FileNo;
 use super::host::HostNo;
 use super::options::Mistake;
 use super::world::{Actor, World};
+
+/// Blocks of an extent that is said to come free as a whole.
+const EXTENT_BLOCKS: u64 = 4;
 
 /// Two ranges of whole blocks.
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +149,33 @@ impl World {
             extents.push(MappedExtent { offset, place, length: BLOCK_BYTES_U64, is_shared, is_unwritten });
         }
         extents
+    }
+
+    /// Returns in which whole extents the data of a file lies: a slice for each block.
+    ///
+    /// Blocks come free one by one here; that they do so in fours is only said. What hosts do about it is the same.
+    pub(super) fn slices(&self, no: FileNo, from: u64) -> impl Iterator<Item = Slice> {
+        let file = self.files.get(no);
+        file.map.iter_from(from / BLOCK_BYTES_U64).map(|(index, &block)| {
+            let (place, within) = (u64::from(block.0) / EXTENT_BLOCKS, u64::from(block.0) % EXTENT_BLOCKS);
+            let length = EXTENT_BLOCKS * BLOCK_BYTES_U64;
+            Slice {
+                offset: index * BLOCK_BYTES_U64,
+                length: BLOCK_BYTES_U64,
+                extent: WholeExtent { place: place * length, length },
+                within: within * BLOCK_BYTES_U64,
+                is_unwritten: Rc::ptr_eq(self.blocks.content(block), &self.unwritten),
+            }
+        })
+    }
+
+    /// Returns which slices of all files lie in an extent.
+    pub(super) fn references(&self, extent: WholeExtent) -> Vec<Reference> {
+        let of = |no: FileNo| {
+            let slices = self.slices(no, 0).filter(move |slice| slice.extent == extent);
+            slices.map(move |slice| Reference { handle: Some(self.handle(no)), offset: slice.offset })
+        };
+        self.files.all().flat_map(|(no, _)| of(no)).collect()
     }
 
     fn is_told_shared(&self, block: PhysicalNo) -> bool {

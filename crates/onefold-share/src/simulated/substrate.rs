@@ -4,7 +4,8 @@ use std::io;
 use std::path::Path;
 
 use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, MappedExtent, Refusal, Room, ShareError,
+    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, MappedExtent, Reference, Refusal, Room,
+    ShareError, Slice, WholeExtent,
 };
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 use rustix::io::Errno;
@@ -363,6 +364,30 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
 
     fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
         self.call_names(|| format!("locks in {}", folder.display()), false, |world, _| world.held_locks(folder))
+    }
+
+    fn slices(&self, file: &SimulatedFile<'run>, from: u64) -> io::Result<Vec<Slice>> {
+        self.call_file(file, "slices", |world, host| {
+            io_fault(world, host)?;
+            if !world.options.habits.frees_whole_extents {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            let is_short = world.fails(host, |faults| faults.short_map);
+            let most = world.options.habits.extents_max as usize;
+            let most = if is_short { 1 + world.dice.index(most) } else { most };
+            Ok(world.slices(file.no, from).take(most).collect())
+        })
+    }
+
+    fn references(&self, extent: WholeExtent) -> io::Result<Vec<Reference>> {
+        self.call(
+            Allowed::Content,
+            |_| format!("references to the extent at {}", extent.place),
+            |world, host| {
+                io_fault(world, host)?;
+                Ok(world.references(extent))
+            },
+        )
     }
 
     fn room(&self) -> io::Result<Room> {

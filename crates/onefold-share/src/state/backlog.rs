@@ -25,13 +25,29 @@ pub struct Backlog {
     pub blocks: u64,
     /// Entries of the index.
     pub index_entries: u64,
+    /// Images that are known and gone: what was shared with them may come free.
+    pub gone: u64,
 }
 
 impl Backlog {
+    /// Tells whether there is nothing for a pass to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.logs == 0 && self.gone == 0
+    }
+
+    /// Takes in images that are gone, by how many blocks they had.
+    pub(crate) fn add_gone(&mut self, blocks: impl Iterator<Item = u64>) {
+        for blocks in blocks {
+            self.gone += 1;
+            self.blocks += blocks;
+        }
+    }
+
     /// Tells whether so much waits that a pass is worth while: it reads and writes the whole index.
     #[must_use]
     pub fn is_worthwhile(&self, percent: u32) -> bool {
-        self.logs > 0 && u128::from(self.blocks) * 100 >= u128::from(self.index_entries) * u128::from(percent)
+        !self.is_empty() && u128::from(self.blocks) * 100 >= u128::from(self.index_entries) * u128::from(percent)
     }
 }
 
@@ -79,10 +95,14 @@ mod tests {
 
     #[test]
     fn a_pass_waits_until_the_backlog_is_a_fraction_of_the_index() {
-        let backlog = |logs, blocks, index_entries| Backlog { logs, blocks, index_entries };
+        let backlog = |logs, blocks, index_entries| Backlog { logs, blocks, index_entries, gone: 0 };
         assert!(!backlog(1, 49, 1000).is_worthwhile(5));
         assert!(backlog(1, 50, 1000).is_worthwhile(5));
         assert!(backlog(1, 1, 0).is_worthwhile(5), "with no index, anything is worth while");
+        let mut gone = backlog(0, 0, 1000);
+        gone.add_gone([20, 30].into_iter());
+        assert_eq!((gone.gone, gone.blocks), (2, 50));
+        assert!(gone.is_worthwhile(5) && !gone.is_worthwhile(6));
         assert!(!backlog(0, 0, 0).is_worthwhile(0), "without a log there is nothing to do");
         assert!(backlog(1, u64::MAX, u64::MAX).is_worthwhile(100));
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onefold_block::substrate::{Access, FileHandle};
-use onefold_block::{Substrate, Timestamp};
+use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 
 use super::{State, StateError};
 use crate::format::mark::{Mark, Stamp};
@@ -67,6 +67,40 @@ impl Files {
     /// Returns all marks, by number.
     pub fn iter(&self) -> impl Iterator<Item = &Mark> {
         self.by_number.values()
+    }
+
+    /// Returns the files that are not where they were, or not at all any more, and how many blocks they had when they were
+    /// read. A look at each name, nothing more.
+    pub(crate) fn gone<S: Substrate>(&self, state: &State<'_, S>) -> BTreeMap<FileNo, u64> {
+        let is_gone = |mark: &&Mark| {
+            let there = state.substrate().open(&mark.path, Access::Read).and_then(|file| state.substrate().stat(&file));
+            match there {
+                Ok(stat) => stat.handle != mark.handle,
+                Err(error) => crate::status::is_gone(&error),
+            }
+        };
+        let gone = self.iter().filter(|mark| !mark.is_forgotten()).filter(is_gone);
+        gone.map(|mark| (mark.number, mark.scanned.map_or(0, |stamp| stamp.length / BLOCK_BYTES_U64))).collect()
+    }
+
+    /// Notes that a file whose content did not change has other times by what was set about it. Nothing happens where it
+    /// was not as its mark says, or its content changed meanwhile.
+    ///
+    /// # Errors
+    /// As [`Files::note`].
+    pub(crate) fn restamp<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        number: FileNo,
+        before: Stamp,
+        after: Stamp,
+    ) -> Result<(), StateError> {
+        let is_same = (before.length, before.modified) == (after.length, after.modified);
+        let path = match self.by_number.get(&number) {
+            Some(mark) if is_same && mark.scanned == Some(before) => mark.path.clone(),
+            _ => return Ok(()),
+        };
+        self.note(state, number, &path, Some(after))
     }
 
     /// Returns a file's number, and gives it one if it has none.

@@ -401,6 +401,13 @@ impl<S: Substrate> State<'_, S> {
         stat.map(|stat| stat.modified)
     }
 
+    /// Returns an empty file that has no name, and goes when it is closed.
+    pub(crate) fn nameless(&self) -> Result<S::File, StateError> {
+        let (file, scratch) = self.new_scratch(|| self.next_scratch())?;
+        self.remove(&scratch.path)?;
+        Ok(file)
+    }
+
     /// Returns a file that is one hole of `length` bytes, to share zeros with. It has no name.
     pub(crate) fn zeros(&self, length: u64) -> Result<S::File, StateError> {
         let (file, scratch) = self.new_scratch(|| self.next_scratch())?;

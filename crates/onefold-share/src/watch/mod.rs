@@ -10,7 +10,7 @@ mod gate;
 mod own;
 mod window;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,9 +20,10 @@ use onefold_block::{Clock, Random, Substrate};
 
 use self::gate::Gate;
 use self::own::Owner;
+use crate::format::FileNo;
 use crate::format::watch::{WatchPhase, WatchStatus};
 use crate::pace::{CpuTime, Limits, Pace};
-use crate::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, pass};
+use crate::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use crate::scan::{ScanOptions, Scanned, scan};
 use crate::state::files::Files;
 use crate::state::watches::WatchFile;
@@ -94,6 +95,8 @@ pub struct WatchOptions<'a> {
     pub call_bytes: u64,
     /// Shorter runs are left alone, in bytes.
     pub min_run_bytes: u64,
+    /// What it does beside sharing, so that room really comes free.
+    pub space: SpaceOptions,
     /// How hard it works.
     pub limits: Limits,
     /// Between two rounds.
@@ -163,6 +166,8 @@ pub fn watch<S: Substrate>(
         left: BTreeSet::new(),
         left_since: Duration::ZERO,
         passed_at: surroundings.clock.monotonic(),
+        gone: BTreeMap::new(),
+        left_gone: BTreeSet::new(),
         is_begun: false,
         is_unseen_told: false,
     };
@@ -199,6 +204,11 @@ struct Watcher<'a, S: Substrate> {
     left_since: Duration,
     /// When the last pass ended, or this began.
     passed_at: Duration,
+    /// Known images that were gone at the last look, by how many blocks they had. One round later their blocks have been
+    /// let go of by the file system, too, and who is only being renamed is there again.
+    gone: BTreeMap<FileNo, u64>,
+    /// Those that a pass has left: they are somebody else's.
+    left_gone: BTreeSet<FileNo>,
     is_begun: bool,
     is_unseen_told: bool,
 }
@@ -245,7 +255,7 @@ impl<S: Substrate> Watcher<'_, S> {
         }
         self.scan_time += self.surroundings.clock.monotonic().saturating_sub(began);
         self.add_scan(&scanned);
-        if !self.is_pass_due(state)? || self.gate.closed().is_some() {
+        if !self.is_pass_due(state, &files)? || self.gate.closed().is_some() {
             return Ok(());
         }
         self.say(file, WatchPhase::Sharing)?;
@@ -275,6 +285,7 @@ impl<S: Substrate> Watcher<'_, S> {
             memory_bytes: self.options.memory_bytes,
             call_bytes: self.options.call_bytes,
             min_run_bytes: self.options.min_run_bytes,
+            space: self.options.space,
             pace: self.pace,
             is_dry_run: false,
             shard_entries_max: SHARD_ENTRIES_MAX,
@@ -285,6 +296,7 @@ impl<S: Substrate> Watcher<'_, S> {
         let elapsed = clock.monotonic().saturating_sub(began) + std::mem::take(&mut self.scan_time);
         let after = state.log_names()?;
         self.left = before.intersection(&after).cloned().collect();
+        self.left_gone = files.gone(state).into_keys().collect();
         self.left_since = clock.monotonic();
         self.passed_at = self.left_since;
         self.waiting_since = None;
@@ -302,16 +314,21 @@ impl<S: Substrate> Watcher<'_, S> {
     }
 
     /// Tells whether enough waits for a pass, or has waited for long enough.
-    fn is_pass_due(&mut self, state: &State<'_, S>) -> Result<bool, StateError> {
+    fn is_pass_due(&mut self, state: &State<'_, S>, files: &Files) -> Result<bool, StateError> {
         let now = self.surroundings.clock.monotonic();
         if now.saturating_sub(self.left_since) >= self.options.wait_max {
             // Their files may be free by now.
             self.left.clear();
+            self.left_gone.clear();
             self.left_since = now;
         }
-        let backlog = state.backlog(&self.left)?;
+        let mut backlog = state.backlog(&self.left)?;
+        let gone = files.gone(state);
+        let still = gone.iter().filter(|(number, _)| self.gone.contains_key(number));
+        backlog.add_gone(still.filter(|(number, _)| !self.left_gone.contains(number)).map(|(_, blocks)| *blocks));
+        self.gone = gone;
         self.status.waiting_blocks = backlog.blocks;
-        if backlog.logs == 0 {
+        if backlog.is_empty() {
             self.waiting_since = None;
             // Files that were deleted, and hosts that died, leave no logs: a pass looks whether there are any.
             return Ok(now.saturating_sub(self.passed_at) >= self.options.wait_max);

@@ -120,20 +120,19 @@ fn status_counts_what_is_there_and_changes_nothing() {
 }
 
 #[test]
-fn slots_that_only_the_arena_refers_to_are_told_where_the_file_system_tells() {
+fn slots_that_only_the_arena_refers_to_are_told() {
     on_each(|ground| {
         let content = random_blocks(5, 40);
         ground.file("a", &content);
         ground.file("b", &content);
         run(ground);
-        let tells = onefold_block::Substrate::abilities(&ground.substrate).tells_last_reference;
-        assert_eq!(ask(ground).arena.unneeded, tells.then_some(0));
+        assert_eq!(ask(ground).arena.unneeded, Some(0));
         for name in ["a", "b"] {
             fs::remove_file(ground.root.join(name)).unwrap();
         }
         ground.settled_room();
         let unneeded = || ask(ground).arena.unneeded;
-        assert!(crate::ground::soon(|| unneeded() == tells.then_some(40)), "{:?}", unneeded());
+        assert!(crate::ground::soon(|| unneeded() == Some(40)), "{:?}", unneeded());
     });
 }
 

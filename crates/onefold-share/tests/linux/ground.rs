@@ -174,6 +174,13 @@ impl Ground {
         self.substrate.extents(file, block * K).unwrap().first().filter(|extent| extent.offset == block * K)?.place
     }
 
+    /// Returns where on the device a block lies, in whichever extent.
+    pub(crate) fn offset_of(&self, file: &LinuxFile, block: u64) -> Option<u64> {
+        let extents = self.substrate.extents(file, block * K).unwrap();
+        let extent = extents.iter().find(|extent| (extent.offset..extent.end()).contains(&(block * K)))?;
+        Some(extent.place? + (block * K - extent.offset))
+    }
+
     /// Returns the room once everything that was freed is free: that is done behind the back of who freed it.
     pub(crate) fn settled_room(&self) -> u64 {
         let settle = || {

@@ -21,4 +21,5 @@ mod probe;
 mod races;
 mod refusals;
 mod share;
+mod space;
 mod stat;

@@ -15,7 +15,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::monitor::{Hashing, Monitor, MonitorPolicy};
-use onefold_share::pass::{PassOptions, Passed, pass};
+use onefold_share::pass::{PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::files::Files;
 use onefold_share::state::{Notice, State, StateError};
@@ -55,6 +55,7 @@ fn pass_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Passed {
         memory_bytes: 32 << 20,
         call_bytes: MIB,
         min_run_bytes: K,
+        space: SpaceOptions::default(),
         is_dry_run: false,
         shard_entries_max: 12,
         clock: &ManualClock::default(),

@@ -277,7 +277,7 @@ fn owners_share_into_files_they_may_not_write_and_strangers_do_not() {
             let file = ground.open("read-only", Access::Write);
             assert!(!file.is_writable());
             assert_eq!(ground.share((&source, 0), (&file, 0), 4).unwrap(), Compared::Shared);
-            ground.substrate.keep_small_cow(&file).unwrap();
+            ground.substrate.keep_copies_small(&file).unwrap();
         });
         assert_eq!(ground.content("read-only"), content);
         assert!(matches!(ground.kind(), SubstrateKind::Xfs | SubstrateKind::Btrfs));

@@ -5,8 +5,10 @@ use std::path::Path;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::substrate::{Access, At, Compared, Refusal, ShareError, Substrate};
+use onefold_share::pass::Trouble;
 
 use crate::ground::{BTRFS, Ground, K, MIB, XFS, on, on_each, random_blocks, run, skip};
+use crate::pass;
 
 fn refusal(outcome: Result<Compared, ShareError>) -> Refusal {
     match outcome {
@@ -143,5 +145,99 @@ fn files_of_two_file_systems_are_apart() {
             let other = other_ground.file("other", &content);
             assert_eq!(refusal(ground.share((&one, 0), (&other, 0), 1)), Refusal::Apart);
         });
+    });
+}
+
+/// Returns what is said of a file.
+fn word(trouble: &Trouble, name: &str) -> Option<String> {
+    trouble.refused.get(Path::new(name)).map(ToString::to_string)
+}
+
+#[test]
+fn a_pass_shares_around_immutable_files_and_says_which() {
+    on_each(|ground| {
+        let content = random_blocks(20, 64);
+        for name in ["a", "fixed", "z"] {
+            ground.file(name, &content);
+        }
+        run("chattr", ["+i", &path(ground, "fixed")]).unwrap();
+        let found = pass::run(ground).passed;
+        assert_eq!((found.shared.now, found.shared.refused), (64 * K, 64 * K), "{found:?}");
+        assert_eq!(word(&found.trouble, "fixed").unwrap(), "it is immutable");
+        assert_eq!(found.trouble.refused.len(), 1);
+        run("chattr", ["-i", &path(ground, "fixed")]).unwrap();
+        assert!(["a", "fixed", "z"].iter().all(|name| ground.content(name) == content));
+    });
+}
+
+#[test]
+fn a_pass_shares_around_swap_files_and_says_which() {
+    on_each(|ground| {
+        // Swap space of Btrfs is overwritten in place, and was so before it held anything.
+        std::fs::write(ground.root.join("swap"), b"").unwrap();
+        if ground.kind() == onefold_block::substrate::SubstrateKind::Btrfs {
+            run("chattr", ["+C", &path(ground, "swap")]).unwrap();
+        }
+        let content = random_blocks(21, 256);
+        std::fs::write(ground.root.join("swap"), &content).unwrap();
+        std::fs::set_permissions(ground.root.join("swap"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .unwrap();
+        run("mkswap", [&path(ground, "swap")]).unwrap();
+        let swap_content = std::fs::read(ground.root.join("swap")).unwrap();
+        for name in ["a", "z"] {
+            ground.file(name, &content);
+        }
+        rustix::fs::syncfs(std::fs::File::open(&ground.root).unwrap()).unwrap();
+        if let Err(error) = run("swapon", ["-p", "0", &path(ground, "swap")]) {
+            skip::<()>(&error);
+            return;
+        }
+        let on = Swap(path(ground, "swap"));
+        let found = pass::run(ground).passed;
+        assert_eq!(found.shared.now, 256 * K, "{found:?}");
+        let said = found.trouble.refused.values().chain([]).map(ToString::to_string).collect::<Vec<_>>();
+        let failed = found.trouble.failed.values().map(ToString::to_string).collect::<Vec<_>>();
+        assert!(said.iter().chain(&failed).any(|word| word.contains("swap") || word.contains("in place")), "{found:?}");
+        drop(on);
+        assert!(ground.content("a") == content && ground.content("z") == content);
+        assert!(ground.content("swap")[4096..] == swap_content[4096..]);
+    });
+}
+
+#[test]
+fn a_pass_shares_around_files_overwritten_in_place_and_says_which() {
+    on(BTRFS, |ground| {
+        std::fs::create_dir(ground.root.join("in-place")).unwrap();
+        run("chattr", ["+C", &path(ground, "in-place")]).unwrap();
+        let content = random_blocks(22, 64);
+        for name in ["a", "in-place/b", "z"] {
+            ground.file(name, &content);
+        }
+        let found = pass::run(ground).passed;
+        assert_eq!((found.shared.now, found.shared.refused), (64 * K, 64 * K), "{found:?}");
+        assert!(word(&found.trouble, "in-place/b").unwrap().contains("in place"), "{found:?}");
+        assert!(["a", "in-place/b", "z"].iter().all(|name| ground.content(name) == content));
+        // Nothing changed, and nothing is tried again.
+        ground.settled_room();
+        pass::run(ground);
+        let found = pass::run(ground);
+        assert_eq!((found.scanned.read_bytes, found.passed.shared.refused), (0, 0), "{found:?}");
+    });
+}
+
+#[test]
+fn a_pass_shares_into_read_only_snapshots() {
+    on(BTRFS, |ground| {
+        let content = random_blocks(23, 64);
+        run("btrfs", ["subvolume", "create", &path(ground, "sub")]).unwrap();
+        ground.file("sub/file", &content);
+        run("btrfs", ["subvolume", "snapshot", "-r", &path(ground, "sub"), &path(ground, "snapshot")]).unwrap();
+        ground.file("copy", &content);
+        let found = pass::run(ground).passed;
+        assert!(found.trouble.refused.is_empty() && found.trouble.failed.is_empty(), "{found:?}");
+        let places =
+            ["sub/file", "snapshot/file", "copy"].map(|name| ground.offset_of(&ground.open(name, Access::Read), 5));
+        assert!(places.iter().all(|place| place.is_some() && *place == places[0]), "{places:?}");
+        assert!(["sub/file", "snapshot/file", "copy"].iter().all(|name| ground.content(name) == content));
     });
 }

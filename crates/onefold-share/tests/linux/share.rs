@@ -175,9 +175,9 @@ fn taken_by_small_writes(ground: &Ground, name: &str, is_kept_small: bool) -> u6
     let (one, other) = (ground.file(&format!("{name}.one"), &content), ground.file(&format!("{name}.other"), &content));
     assert_eq!(ground.share((&one, 0), (&other, 0), 16 << 8).unwrap(), Compared::Shared);
     if is_kept_small {
-        ground.substrate.keep_small_cow(&other).unwrap();
+        assert_eq!(ground.substrate.keep_copies_small(&other).unwrap(), ground.kind() == SubstrateKind::Xfs);
         let changed = ground.substrate.stat(&other).unwrap().changed;
-        ground.substrate.keep_small_cow(&other).unwrap();
+        assert!(!ground.substrate.keep_copies_small(&other).unwrap());
         assert_eq!(ground.substrate.stat(&other).unwrap().changed, changed, "said once, it is not said again");
     }
     let before = ground.settled_room();

@@ -17,7 +17,7 @@ use onefold_pool::{
     CreateOptions, Durability, Environment, FileKind, Ino, NewFile, NoProgress, OpenOptions, Pool, PoolSubstrate,
     TestLimits,
 };
-use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, pass};
+use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::files::Files;
 use onefold_share::state::{FOLDER, State};
@@ -145,6 +145,7 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
         memory_bytes: 8 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: K,
+        space: SpaceOptions::default(),
         is_dry_run: false,
         shard_entries_max: SHARD_ENTRIES_MAX,
         clock: &SystemClock,

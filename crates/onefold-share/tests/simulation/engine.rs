@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassError, PassOptions, Passed, pass};
+use onefold_share::pass::{PassError, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::simulated::{Faults, Host, Simulation, SimulationOptions, seeds};
 use onefold_share::state::State;
@@ -32,6 +32,7 @@ pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: 4096,
+        space: SpaceOptions::default(),
         pace: &Pace::unlimited(),
         is_dry_run: false,
         // Few, so that shards are split all the time.

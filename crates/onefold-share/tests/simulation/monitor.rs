@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use onefold_block::{Clock, Substrate};
 use onefold_share::monitor::{Hashing, Monitor, MonitorError, MonitorPolicy};
-use onefold_share::pass::{PassError, PassOptions, pass};
+use onefold_share::pass::{PassError, PassOptions, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::simulated::{
     Faults, Host, SeenKind, SeenWrite, SimulatedSubstrate, Simulation, SimulationOptions, seeds,
@@ -60,6 +60,7 @@ fn pass_all<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(),
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: 4096,
+        space: SpaceOptions::default(),
         is_dry_run: false,
         shard_entries_max: 12,
         clock: &ManualClock::default(),

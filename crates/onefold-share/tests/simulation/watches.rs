@@ -14,6 +14,7 @@ use onefold_block::substrate::{Access, FileHandle, ListedKind};
 use onefold_block::{BLOCK_BYTES_U64, Clock, Random, Substrate};
 use onefold_share::format::watch::{WatchPhase, WatchStatus};
 use onefold_share::pace::{CpuTime, Limits, Pace};
+use onefold_share::pass::SpaceOptions;
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions, seeds};
 use onefold_share::state::State;
@@ -171,6 +172,7 @@ fn options<'a>(how: &'a How<'a>) -> WatchOptions<'a> {
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: BLOCK_BYTES_U64,
+        space: SpaceOptions::default(),
         limits: Limits { stall_max: Some(Duration::from_millis(20)), ..Limits::default() },
         interval: INTERVAL,
         windows: Windows(how.windows.iter().map(|window| window.parse().unwrap()).collect()),
@@ -248,6 +250,33 @@ fn what_deleted_files_shared_comes_free_though_nothing_else_happens() {
     let passes = heard.iter().filter(|heard| matches!(heard, Heard::Shared(..))).count();
     // Once more for what a file system drops in the background.
     assert!(passes <= 4, "{heard:?}");
+    ground.check().unwrap();
+}
+
+#[test]
+fn images_that_are_gone_are_worth_a_pass_and_their_slots_come_free() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    let slots = RefCell::new(Vec::new());
+    let heard = run(&host, &USUAL, &|round, machine| {
+        if round > 2 {
+            let host = ground.mount(OTHER);
+            let state = State::open(&host.substrate, &*host.random, &|_| {}).unwrap();
+            slots.borrow_mut().push(onefold_share::status::status(&state).unwrap().arena.slots);
+        }
+        match round {
+            1 => ["images/one", "images/two", "images/zoo"].iter().for_each(|image| write(&ground, image, 0, 1, 40)),
+            6 => ["images/one", "images/two"].iter().for_each(|image| ground.remove_image(WATCHER, image).unwrap()),
+            9 => ground.remove_image(WATCHER, "images/zoo").unwrap(),
+            14 => machine.is_stopped.set(true),
+            _ => {}
+        }
+    });
+    let slots = slots.into_inner();
+    assert!(slots[1..4].iter().all(|slots| *slots == 40), "{slots:?}");
+    assert_eq!(slots.last(), Some(&0), "{slots:?} {heard:?}");
+    let late: Vec<_> = heard.iter().filter(|heard| matches!(heard, Heard::Shared(round, _) if *round > 6)).collect();
+    assert!((1..=2).contains(&late.len()), "once for each time, and not again: {heard:?}");
     ground.check().unwrap();
 }
 

@@ -116,6 +116,17 @@ pub(crate) struct LimitArgs {
     pub(crate) max_stall: u64,
 }
 
+/// What `share run` and `share watch` do so that room really comes free.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct SpaceArgs {
+    /// On Btrfs, copy what keeps an old extent of which blocks were shared, if it is at most so much of it; 0 never does
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) rewrite: u32,
+    /// On XFS, leave it as it is that a small write into a shared block has 128 KiB set aside around it for minutes
+    #[arg(long)]
+    pub(crate) no_small_copies: bool,
+}
+
 /// Arguments of `share watch`.
 #[derive(Args, Debug)]
 pub(crate) struct ShareWatchArgs {
@@ -151,6 +162,8 @@ pub(crate) struct ShareWatchArgs {
     /// Leave shorter runs of equal blocks alone: they save less and cost a file more seeks when it is read in sequence
     #[arg(long, value_name = "SIZE", default_value = "4K")]
     pub(crate) min_run: ByteSize,
+    #[command(flatten)]
+    pub(crate) space: SpaceArgs,
     /// Upper limit of memory for sorting; what does not fit goes into temporary files
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
@@ -174,6 +187,8 @@ pub(crate) struct ShareRunArgs {
     /// Leave shorter runs of equal blocks alone: they save less and cost a file more seeks when it is read in sequence
     #[arg(long, value_name = "SIZE", default_value = "4K")]
     pub(crate) min_run: ByteSize,
+    #[command(flatten)]
+    pub(crate) space: SpaceArgs,
     /// Say what would be shared, and share nothing; what is read is kept for the next run
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -18,7 +18,7 @@ use onefold_block::random::SystemRandom;
 use onefold_block::substrate::ListedKind;
 use onefold_pool::{Dedup, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError, PoolSubstrate};
 use onefold_share::pace::{Limits, Pace, ProcessCpu, Wish};
-use onefold_share::pass::{PassError, PassOptions, PassProgress, Passed, SHARD_ENTRIES_MAX, pass};
+use onefold_share::pass::{PassError, PassOptions, PassProgress, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::files::Files;
 use onefold_share::state::{Notice, State, StateError};
@@ -163,6 +163,7 @@ impl Run<'_> {
             memory_bytes: self.sorting_bytes,
             call_bytes: CALL_BYTES,
             min_run_bytes: MIN_RUN_BYTES,
+            space: SpaceOptions::default(),
             is_dry_run: false,
             shard_entries_max: SHARD_ENTRIES_MAX,
             clock: &SystemClock,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::substrate::SubstrateKind;
-use onefold_share::pass::Passed;
+use onefold_share::pass::{Passed, Shared};
 use onefold_share::scan::Scanned;
 use onefold_share::state::Notice;
 use serde_json::{Value, json};
@@ -51,9 +51,10 @@ impl Findings {
         trouble.is_full || !trouble.failed.is_empty() || !self.notices.is_empty()
     }
 
-    /// Returns how many bytes came free, as maps tell. Those of Btrfs do not: an extent comes free as a whole.
+    /// Returns how many bytes came free, as maps tell. Those of Btrfs do to root only.
     fn freed(&self) -> Option<u64> {
-        (self.kind != SubstrateKind::Btrfs).then_some(self.passed.shared.freed)
+        let Shared { freed, untold, .. } = self.passed.shared;
+        (untold == 0).then_some(freed)
     }
 
     /// Returns the result for people.
@@ -74,6 +75,12 @@ impl Findings {
             row("shared before", shared.before, String::new());
             if let Some(freed) = self.freed() {
                 row("freed, by the maps of the files", freed, String::new());
+            }
+            if shared.rewritten > 0 {
+                row("copied, so that old extents came free", shared.rewritten, String::new());
+            }
+            if shared.pinned > 0 {
+                row("not freed: other blocks of the same extents are in use", shared.pinned, String::new());
             }
         }
         for (name, bytes) in [
@@ -110,7 +117,14 @@ impl Findings {
             lines.truncate(NAMED_MAX);
             lines.push(format!("and {left} more; `--json` has them all"));
         }
-        if trouble.is_full {
+        if let Some(left) = trouble.records_left {
+            lines.push(format!(
+                "sharing was stopped: the file system has {} left for its own records, and machines that write need some, \
+                 too; make room{}, and run it again",
+                human(left),
+                if self.kind == SubstrateKind::Btrfs { " (btrfs balance start -dusage=50)" } else { "" }
+            ));
+        } else if trouble.is_full {
             lines.push("the file system is full: sharing needs a little room for its own records".to_owned());
         }
         let elsewhere = self.passed.logs_elsewhere;
@@ -148,6 +162,8 @@ impl Findings {
                 "now_bytes": shared.now,
                 "before_bytes": shared.before,
                 "freed_bytes": self.freed(),
+                "pinned_bytes": shared.pinned,
+                "rewritten_bytes": shared.rewritten,
                 "zero_bytes": shared.zeros,
                 "differed_bytes": shared.differed,
                 "too_short_bytes": shared.too_short,
@@ -162,6 +178,7 @@ impl Findings {
             })),
             "trouble": {
                 "full": trouble.is_full,
+                "records_left_bytes": trouble.records_left,
                 "changed_blocks": trouble.changed,
                 "refused": trouble.refused.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),
                 "failed": trouble.failed.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),

@@ -13,7 +13,7 @@ use onefold_block::random::SystemRandom;
 use onefold_block::substrate::{ListedKind, SubstrateKind};
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::pace::{Pace, ProcessCpu, Wish};
-use onefold_share::pass::{PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, pass};
+use onefold_share::pass::{PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::state::files::Files;
 use onefold_share::state::{Notice, State, StateError};
@@ -24,7 +24,7 @@ use super::limits::{check_memory, limits};
 use super::result::{Findings, Space};
 use super::root::{Located, locate};
 use crate::cli::Talk;
-use crate::cli::share::ShareRunArgs;
+use crate::cli::share::{ShareRunArgs, SpaceArgs};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::memory;
@@ -70,6 +70,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         memory_bytes,
         call_bytes: CALL_BYTES,
         min_run_bytes: arguments.min_run.0,
+        space: space(arguments.space),
         pace: &pace,
         is_dry_run: arguments.dry_run,
         shard_entries_max: SHARD_ENTRIES_MAX,
@@ -101,6 +102,11 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     };
     let exit = if result.has_failures() { Exit::Failed } else { Exit::Done };
     Ok(Report { text: result.text(), json: result.json(), exit })
+}
+
+/// Returns what a pass does so that room comes free.
+pub(super) fn space(arguments: SpaceArgs) -> SpaceOptions {
+    SpaceOptions { rewrite_percent: arguments.rewrite, keeps_copies_small: !arguments.no_small_copies }
 }
 
 /// Opens the file system, if blocks can be shared on it.

@@ -34,7 +34,7 @@ impl Line {
                 json: json!({ "event": "began", "root": root.display().to_string(), "file_system": kind.to_string() }),
                 is_trouble: false,
             },
-            WatchEvent::Passed { scanned, passed, elapsed } => passed_line(scanned, passed, *elapsed, kind),
+            WatchEvent::Passed { scanned, passed, elapsed } => passed_line(scanned, passed, *elapsed),
             WatchEvent::LeftOff => Line {
                 text: "the window has ended: the rest is left for the next one".to_owned(),
                 json: json!({ "event": "left_off" }),
@@ -53,10 +53,10 @@ impl Line {
     }
 }
 
-fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration, kind: SubstrateKind) -> Line {
+fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration) -> Line {
     let shared = &passed.shared;
-    // The maps of Btrfs do not tell: an extent comes free as a whole.
-    let freed = (kind != SubstrateKind::Btrfs).then_some(shared.freed);
+    // The maps of Btrfs tell it to root only.
+    let freed = (shared.untold == 0).then_some(shared.freed);
     let mut text = format!("shared {}", human(shared.now));
     if let Some(freed) = freed {
         text.push_str(&format!(", freed {}", human(freed)));
@@ -94,6 +94,9 @@ fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration, kind: Subs
 
 /// Returns what went wrong with files: the first of them, and how many more.
 fn trouble_text(trouble: &Trouble) -> Option<String> {
+    if let Some(left) = trouble.records_left {
+        return Some(format!("sharing was stopped: the file system has {} left for its own records", human(left)));
+    }
     if trouble.is_full {
         return Some("the file system is full: sharing needs a little room for its own records".to_owned());
     }
@@ -113,23 +116,24 @@ mod tests {
     use super::*;
     use onefold_block::substrate::Refusal;
 
-    fn line(passed: &Passed, kind: SubstrateKind) -> Line {
+    fn line(passed: &Passed) -> Line {
         let scanned = Scanned { files: 12, unsettled: 1, passed_over: 2, read_bytes: 3 << 20, ..Scanned::default() };
-        passed_line(&scanned, passed, Duration::from_secs(61), kind)
+        passed_line(&scanned, passed, Duration::from_secs(61))
     }
 
     #[test]
     fn a_pass_is_one_line() {
         let mut passed = Passed::default();
         (passed.shared.now, passed.shared.freed) = (2 << 20, 1 << 20);
-        let told = line(&passed, SubstrateKind::Xfs);
+        let told = line(&passed);
         assert_eq!(
             told.text,
             "shared 2.00 MiB, freed 1.00 MiB; read 3.00 MiB in 12 files; 1 file changed too short a time ago; 2 files left \
              to others that have them; 1 min 1 s"
         );
         assert_eq!(told.json["freed_bytes"], 1 << 20);
-        let told = line(&passed, SubstrateKind::Btrfs);
+        passed.shared.untold = 4096;
+        let told = line(&passed);
         assert!(!told.text.contains("freed") && told.json["freed_bytes"].is_null(), "{told:?}");
     }
 
@@ -139,7 +143,7 @@ mod tests {
         passed.trouble.refused.insert("a.raw".into(), Refusal::Immutable);
         passed.trouble.refused.insert("b.raw".into(), Refusal::Swap);
         passed.trouble.failed.insert("c.raw".into(), std::io::Error::other("the disk is gone"));
-        let told = line(&passed, SubstrateKind::Xfs);
+        let told = line(&passed);
         assert!(told.text.contains("`a.raw` is not shared: it is immutable, and 2 more are not; 1 min"), "{told:?}");
         assert!(!told.text.contains('\n'));
     }

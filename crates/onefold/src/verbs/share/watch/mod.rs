@@ -19,7 +19,7 @@ use serde_json::Value;
 use self::lines::Line;
 use super::limits::{check_memory, limits};
 use super::root::{Located, locate};
-use super::run::{CALL_BYTES, open_substrate, raise_open_files, state_failure, temporary_folder, wants};
+use super::run::{CALL_BYTES, open_substrate, raise_open_files, space, state_failure, temporary_folder, wants};
 use crate::cli::Talk;
 use crate::cli::share::ShareWatchArgs;
 use crate::failure::{Failure, Outcome};
@@ -50,6 +50,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
         memory_bytes,
         call_bytes: CALL_BYTES,
         min_run_bytes: arguments.min_run.0,
+        space: space(arguments.space),
         limits,
         interval: arguments.interval,
         windows: Windows(arguments.window.clone()),
