@@ -186,11 +186,13 @@ complete -c onefold -n "__fish_onefold_using_subcommand share; and not __fish_se
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l include -d 'Only files whose path or name matches a pattern, such as `*.raw`; may be given several times' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l exclude -d 'No files, and no folders, whose path or name matches a pattern; may be given several times' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l min-run -d 'Leave shorter runs of equal blocks alone: they save less and cost a file more seeks when it is read in sequence' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l rewrite -d 'On Btrfs, copy what keeps an old extent of which blocks were shared, if it is at most so much of it; 0 never does' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l io-limit -d 'Read at most so many bytes of images in a second, and have at most so many shared; without it, as fast as it goes' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l cpu-limit -d 'Use at most so much processor time, in percent of one core' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l max-stall -d 'How long one call of the file system should take at most: whoever writes to a file that it shares waits meanwhile' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l memory -d 'Upper limit of memory for sorting; what does not fit goes into temporary files' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l temporary -d 'Where temporary files go; without it $TMPDIR, or /var/tmp' -r -F
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l no-small-copies -d 'On XFS, leave it as it is that a small write into a shared block has 128 KiB set aside around it for minutes'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l dry-run -d 'Say what would be shared, and share nothing; what is read is kept for the next run'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -l json -d 'Print the result as one JSON document'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Show no progress'
@@ -207,8 +209,10 @@ complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_s
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l cpu-limit -d 'Use at most so much processor time, in percent of one core' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l max-stall -d 'How long one call of the file system should take at most: whoever writes to a file that it shares waits meanwhile' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l min-run -d 'Leave shorter runs of equal blocks alone: they save less and cost a file more seeks when it is read in sequence' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l rewrite -d 'On Btrfs, copy what keeps an old extent of which blocks were shared, if it is at most so much of it; 0 never does' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l memory -d 'Upper limit of memory for sorting; what does not fit goes into temporary files' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l temporary -d 'Where temporary files go; without it $TMPDIR, or /var/tmp' -r -F
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l no-small-copies -d 'On XFS, leave it as it is that a small write into a shared block has 128 KiB set aside around it for minutes'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l json -d 'Print the result as one JSON document'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -s q -l quiet -d 'Show no progress'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -s h -l help -d 'Print help (see more with \'--help\')'
