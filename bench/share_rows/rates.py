@@ -22,9 +22,9 @@ class RateRow(ShareRow):
 
     def make_lines(self, settings):
         what = f"sharing on {self.where}, {self.how}"
-        yield ShareLine(
-            self.name, what, "MB/s", goal="0.8x / 1.0x", beside="bare calls", paper=self.paper
-        )  # fmt: skip
+        yield ShareLine(self.name, what, "MB/s", goal="0.8x / 1.0x", beside="bare calls", paper=self.paper)
+        title = "with putting the first places of all contents into the arena"
+        yield ShareLine(f"{self.name}-arena", title, "MB/s", goal="report", beside="bare calls")
         title = "the whole pass, which also finds, indexes and remembers them"
         yield ShareLine(f"{self.name}-pass", title, "MB/s", goal="report", beside="bare calls")
 
@@ -55,7 +55,8 @@ class RateRow(ShareRow):
     def _share(self, ground, settings, length):
         done = ground.share()
         ground.shared_or_raise(done.told, length, self.name)
-        yield self.name, ONEFOLD, Sample(length / MB / done.seconds_of("promote", "share"), more=done.told)
+        yield self.name, ONEFOLD, Sample(length / MB / done.seconds_of("share"), more=done.told)
+        yield f"{self.name}-arena", ONEFOLD, Sample(length / MB / done.seconds_of("promote", "share"))
         rate = length / MB / done.told["seconds"]
         yield f"{self.name}-pass", ONEFOLD, Sample(rate, done.cost, Work.moved(length))
 
@@ -63,6 +64,7 @@ class RateRow(ShareRow):
         told, cost = ground.calls(SOURCE, TARGET, self.pairs(settings))
         rate = told["bytes"] / MB / told["seconds"]
         yield self.name, OTHER, Sample(rate, more=told)
+        yield f"{self.name}-arena", OTHER, Sample(rate)
         yield f"{self.name}-pass", OTHER, Sample(rate, cost, Work.moved(length))
 
 
