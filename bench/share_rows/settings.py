@@ -40,7 +40,7 @@ class Settings:
 FULL = Settings(
     mode="full",
     rounds=3,
-    row_seconds=60,
+    row_seconds=40,
     device_bytes=12 * GIB,
     shuffled_bytes=256 * MIB,
     runs_bytes=1 * GIB,
