@@ -38,9 +38,9 @@ class Sizes(unittest.TestCase):
                 self.assertLess(3 * length, chosen.device_bytes, chosen.mode)
                 self.assertEqual(length % (2 * CHUNK_BYTES), 0)
             self.assertLess(2 * sets.stored_bytes(chosen), chosen.device_bytes)
-            self.assertLess(3 * chosen.images_bytes_max, chosen.device_bytes)
-            # The index and the shards that are written anew, of 22 bytes each at most.
-            self.assertLess(22 * chosen.index_entries * 3 // 2, chosen.device_bytes)
+            self.assertLess(2 * chosen.images_bytes_max, chosen.device_bytes)
+            # The index, and a part of it that is copied or written anew.
+            self.assertLess(22 * chosen.index_entries + index.COPY_BYTES_MAX // 2, chosen.device_bytes)
 
     def test_a_third_of_the_file_that_is_read_is_whole_chunks(self):
         for chosen in SIZES:
@@ -50,13 +50,13 @@ class Sizes(unittest.TestCase):
         self.assertEqual(settings.FULL.index_entries * BLOCK_BYTES, 1 << 40)
         self.assertEqual([index.amount(1 << 28), index.amount(1 << 23), index.amount(1)], ["1 TiB", "32 GiB", "4 KiB"])
 
-    def test_images_are_taken_by_name_as_long_as_they_fit(self):
+    def test_the_demos_images_come_first_and_others_as_long_as_they_fit(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name in ("b.raw", "a.raw", "c.raw"):
+            for name in ("b.raw", "a.raw", "debian-12-web.raw"):
                 (Path(folder) / name).write_bytes(b"x" * BLOCK_BYTES)
             stored = (Path(folder) / "a.raw").stat().st_blocks * 512
             found = settings.find_images(Path(folder), 2 * stored)
-        self.assertEqual([image.name for image in found], ["a.raw", "b.raw"])
+        self.assertEqual([image.name for image in found], ["debian-12-web.raw", "a.raw"])
 
 
 class Rows(unittest.TestCase):

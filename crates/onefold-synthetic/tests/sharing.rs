@@ -26,8 +26,8 @@ fn mounted() -> (SimulatedFileSystem, Host<'static>) {
 
 /// Does what `share run` does.
 fn run(host: &Host<'_>) -> (Scanned, Passed) {
-    let state = State::open(&host.substrate, &*host.random, &|notice| panic!("{notice}")).unwrap();
-    let mut files = Files::load(&state).unwrap();
+    let state = State::open(&host.substrate, &*host.random, &|notice| panic!("{notice}")).expect("the state opens");
+    let mut files = Files::load(&state).expect("marks are read");
     let pace = Pace::unlimited();
     let options = ScanOptions {
         roots: &[PathBuf::new()],
@@ -37,7 +37,7 @@ fn run(host: &Host<'_>) -> (Scanned, Passed) {
         pace: &pace,
         progress: &|_| ControlFlow::Continue(()),
     };
-    let scanned = scan(&state, &mut files, &options).unwrap();
+    let scanned = scan(&state, &mut files, &options).expect("the scan ends");
     let options = PassOptions {
         temporary_folder: &std::env::temp_dir(),
         memory_bytes: 1 << 20,
@@ -49,7 +49,7 @@ fn run(host: &Host<'_>) -> (Scanned, Passed) {
         clock: &ManualClock::default(),
         progress: &|_| ControlFlow::Continue(()),
     };
-    (scanned, pass(&state, &mut files, &options).unwrap())
+    (scanned, pass(&state, &mut files, &options).expect("the pass ends"))
 }
 
 #[test]
