@@ -5,12 +5,12 @@ from .guests import GuestRow
 from .index import IndexRow
 from .rates import CopyRow, ShuffledRow, SplitRow
 from .reads import ReadRow
-from .sets import SetRow
+from .sets import CopiesRow, SetRow
 
 BOTH = (XFS, BTRFS)
 # Each part has a table of its own: classes of rows, and the file systems that each is for.
 PARTS = {
-    "speed": ((ShuffledRow, BOTH), (CopyRow, BOTH), (SplitRow, BOTH), (SetRow, BOTH)),
+    "speed": ((ShuffledRow, BOTH), (CopyRow, BOTH), (SplitRow, BOTH), (SetRow, BOTH), (CopiesRow, BOTH)),
     "costs": ((IndexRow, (XFS,)), (GuestRow, BOTH), (ReadRow, BOTH)),
 }
 

@@ -87,9 +87,9 @@ class Ground:
             file.flush()
             os.fsync(file.fileno())
 
-    def copy(self, image):
+    def copy(self, image, name=None):
         """Copies an image without the blocks of it that are zero."""
-        system.run("cp", "--sparse=always", "--reflink=never", image, self.path(image.name))
+        system.run("cp", "--sparse=always", "--reflink=never", image, self.path(name or image.name))
 
     def warm(self, *names):
         """Has files in the page cache."""
