@@ -15,7 +15,8 @@ XFS, BTRFS = "xfs", "btrfs"
 NAMES = {XFS: "XFS", BTRFS: "Btrfs"}
 # Without discards, which would take blocks from the disk's file and have later writes pay for them.
 MKFS = {
-    XFS: ("mkfs.xfs", "-f", "-q", "-K", "-m", "reflink=1"),
+    # Sectors of 4 KiB, as the file below has them: what is shorter it writes one request after the other.
+    XFS: ("mkfs.xfs", "-f", "-q", "-K", "-s", "size=4096", "-m", "reflink=1"),
     BTRFS: ("mkfs.btrfs", "-f", "-q", "--nodiscard"),
 }
 # What `share run` keeps.
