@@ -44,7 +44,8 @@ test,demo,bench,corpus  python3                 python3
 test,bench              fio                     fio
 test,bench,corpus       xfsprogs                mkfs.xfs
 test,bench,corpus       mount                   losetup
-test,corpus             btrfs-progs             mkfs.btrfs
+test,bench,corpus       btrfs-progs             mkfs.btrfs
+test,bench              duperemove              duperemove
 test                    procps                  ps
 test                    rsync                   rsync
 test                    git                     git

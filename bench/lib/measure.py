@@ -93,18 +93,18 @@ class Measured:
     def spread(self, side):
         return Spread.of(sample.value for sample in self.samples.get(side, []))
 
-    def ratio(self):
-        """Returns how many times better the pool is than ext4, from the pairs of each round.
+    def ratio(self, one="pool", other="ext4"):
+        """Returns how many times better one side is than the other, from the pairs of each round.
 
         Pairs, because both sides of a round saw the same disk; its speed drifts from minute to minute.
         """
         if not self.line.has_ratio:
             return None
-        pairs = zip(self.samples.get("pool", []), self.samples.get("ext4", []))
-        return Spread.of(self._ratio(pool.value, ext4.value) for pool, ext4 in pairs)
+        pairs = zip(self.samples.get(one, []), self.samples.get(other, []))
+        return Spread.of(self._ratio(sample.value, others.value) for sample, others in pairs)
 
-    def _ratio(self, pool, ext4):
-        better, worse = (pool, ext4) if self.line.higher_is_better else (ext4, pool)
+    def _ratio(self, one, other):
+        better, worse = (one, other) if self.line.higher_is_better else (other, one)
         return better / worse if worse else float("inf")
 
     def cpu_seconds(self, side):

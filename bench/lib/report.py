@@ -19,11 +19,14 @@ class Form:
     script: str
     # Between "what" and "repeat with": heads, and what stands below for a Measured. The first is that of the figure.
     columns: tuple
+    # Which of its tables, where it has several.
+    part: str = ""
 
     @property
     def begin(self):
         """Returns the line of a document after which the program's table stands."""
-        return f"{ANY_BEGIN}written by {self.script} --update -->"
+        words = [self.script, *(["--part", self.part] if self.part else []), "--update"]
+        return f"{ANY_BEGIN}written by {' '.join(words)} -->"
 
     def head(self):
         heads = ["what", *(head for head, _ in self.columns), "repeat with"]

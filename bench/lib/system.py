@@ -32,8 +32,8 @@ class Finished:
     cpu_seconds: float
 
 
-def run(*command, timeout=COMMAND_SECONDS_MAX, group=None):
-    """Runs a program to its end, in a control group where one is given.
+def run(*command, timeout=COMMAND_SECONDS_MAX, group=None, text=None):
+    """Runs a program to its end, in a control group where one is given, with a text on its standard input.
 
     Raises BenchError, with the program's own words, where it fails, is missing or does not end.
     """
@@ -41,13 +41,13 @@ def run(*command, timeout=COMMAND_SECONDS_MAX, group=None):
     cpu, started = children_cpu_seconds(), time.perf_counter()
     try:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            preexec_fn=group and group.join,
+            command, stdin=subprocess.DEVNULL if text is None else subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, preexec_fn=group and group.join,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise BenchError(f"cannot run {command[0]}: {getattr(error, 'strerror', None) or error}") from error
     try:
-        out, err = process.communicate(timeout=timeout)
+        out, err = process.communicate(text, timeout=timeout)
     except BaseException as reason:
         end(process)
         if isinstance(reason, subprocess.TimeoutExpired):

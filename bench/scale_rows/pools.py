@@ -61,7 +61,7 @@ class DescribedPool(PoolSide):
     def format(self):
         """Makes it as a clean unmount leaves it, with a saved filter."""
         blocks, free = self.plan.blocks, self.plan.free_bytes // BLOCK_BYTES
-        words = (f"--blocks={blocks}", f"--free-blocks={free}", f"--saved-filter={self.plan.memory_mib}")
+        words = ("pool", f"--blocks={blocks}", f"--free-blocks={free}", f"--saved-filter={self.plan.memory_mib}")
         system.run(self._synthetic, *words, self.device)
 
     def serve(self):

@@ -8,8 +8,12 @@
 //! The pool, its files and their names are made by the pool itself; then, while it is closed, this crate writes file
 //! maps, bitmaps and stores beside them, and brings inodes and counters up to date. It knows where things lie from the
 //! modules of the format alone. No part of the product uses it.
+//!
+//! Beside pools: [`index`] makes a sharing index of as many blocks, and [`calls`] has the kernel share and does nothing else.
 
+pub mod calls;
 mod groups;
+pub mod index;
 mod map;
 mod names;
 mod places;

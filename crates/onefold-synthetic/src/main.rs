@@ -1,22 +1,43 @@
-//! `onefold-synthetic`: makes a pool that describes very many blocks without their data, in a sparse file.
+//! `onefold-synthetic`: what the benchmarks need beside the product.
 
+use std::error::Error;
 use std::fs::OpenOptions;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::device::{FileDevice, OpenMode};
-use onefold_block::{BlockDevice, BlockNo};
+use onefold_block::substrate::Access;
+use onefold_block::{BlockDevice, BlockNo, Substrate};
 use onefold_pool::Environment;
+use onefold_share::linux::LinuxSubstrate;
+use onefold_synthetic::calls::{read_pairs, share_pairs};
+use onefold_synthetic::index::{IndexPlan, make_index};
 use onefold_synthetic::{Plan, SyntheticError, describe, save_filter};
 
-/// Makes a pool that describes very many distinct blocks without their data, to measure what size costs.
-///
-/// `onefold pool check` finds it clean; `check --data` and `scrub` find every block that is described damaged.
+/// Makes what benchmarks measure size with: metadata of very many blocks whose data is nowhere.
 #[derive(Debug, Parser)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a pool that describes very many distinct blocks without their data
+    ///
+    /// `onefold pool check` finds it clean; `check --data` and `scrub` find every block that is described damaged.
+    Pool(PoolArgs),
+    /// Make a sharing index of very many blocks, and a log of new ones for the next `onefold share run` on PATH/new
+    Index(IndexArgs),
+    /// Have the kernel share pairs of ranges, told on standard input: SOURCE TARGET COUNT in each line, in blocks of 4 KiB
+    Calls(CallsArgs),
+}
+
+#[derive(Args, Debug)]
+struct PoolArgs {
     /// The sparse file to make; what is there is lost
     file: PathBuf,
     /// Distinct blocks of 4 KiB to describe; 268435456 are 1 TiB
@@ -33,12 +54,42 @@ struct Arguments {
     saved_filter: Option<u64>,
 }
 
+#[derive(Args, Debug)]
+struct IndexArgs {
+    /// The root of an empty file system that can share blocks
+    root: PathBuf,
+    /// Entries of the index; 268435456 are those of 1 TiB
+    #[arg(long)]
+    entries: u64,
+    /// Blocks that the log tells of, none of which is in the index
+    #[arg(long)]
+    news: u64,
+}
+
+#[derive(Args, Debug)]
+struct CallsArgs {
+    /// The root of the file system
+    root: PathBuf,
+    /// A file, named from the root
+    source: PathBuf,
+    /// A file whose blocks are given up for those of the source
+    target: PathBuf,
+    /// Bytes of one call, at most
+    #[arg(long, default_value_t = 1 << 20)]
+    call_bytes: u64,
+}
+
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let done = match Arguments::parse().command {
+        Command::Pool(arguments) => pool(&arguments).map_err(Into::into),
+        Command::Index(arguments) => index(&arguments),
+        Command::Calls(arguments) => calls(&arguments),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
-            let mut cause = std::error::Error::source(&error);
+            let mut cause = error.source();
             while let Some(error) = cause {
                 eprintln!("  cause: {error}");
                 cause = error.source();
@@ -48,7 +99,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), SyntheticError> {
+fn pool(arguments: &PoolArgs) -> Result<(), SyntheticError> {
     let plan = Plan { blocks: arguments.blocks, files: arguments.files, free_blocks: arguments.free_blocks };
     let file_error = |source| SyntheticError::Io { action: "make a file for", block: BlockNo(0), source };
     let file = OpenOptions::new().write(true).create(true).truncate(true).open(&arguments.file).map_err(file_error)?;
@@ -62,4 +113,31 @@ fn run(arguments: &Arguments) -> Result<(), SyntheticError> {
     }
     eprintln!("{} data blocks and {} map nodes in {} block groups", made.data_blocks, made.map_nodes, made.groups);
     Ok(())
+}
+
+fn index(arguments: &IndexArgs) -> Result<(), Box<dyn Error>> {
+    let substrate = open(&arguments.root)?;
+    let bytes = make_index(&substrate, IndexPlan { entries: arguments.entries, news: arguments.news })?;
+    println!(r#"{{ "entries": {}, "bytes": {bytes} }}"#, arguments.entries);
+    Ok(())
+}
+
+fn calls(arguments: &CallsArgs) -> Result<(), Box<dyn Error>> {
+    let substrate = open(&arguments.root)?;
+    let pairs = read_pairs(std::io::stdin().lock())?;
+    let source = substrate.open(&arguments.source, Access::Read)?;
+    let target = substrate.open(&arguments.target, Access::Write)?;
+    let called = share_pairs(&substrate, &source, &target, &pairs, arguments.call_bytes)?;
+    println!(
+        r#"{{ "calls": {}, "bytes": {}, "seconds": {}, "longest_seconds": {} }}"#,
+        called.calls,
+        called.bytes,
+        called.time.as_secs_f64(),
+        called.longest.as_secs_f64(),
+    );
+    Ok(())
+}
+
+fn open(root: &Path) -> Result<LinuxSubstrate, Box<dyn Error>> {
+    Ok(LinuxSubstrate::open(root, Path::new(""))?)
 }

@@ -32,6 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use onefold_block::substrate::{Refusal, ShareError};
 use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate};
@@ -125,6 +126,21 @@ pub enum PassProgress {
     },
 }
 
+/// How long the parts of a pass took. What a pass does at its ends is in none of them: it empties slots, and removes logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassTimes {
+    /// Reading the logs and sorting what they tell.
+    pub logs: Duration,
+    /// Going through the index.
+    pub plan: Duration,
+    /// Putting blocks into the arena.
+    pub promote: Duration,
+    /// Sharing with the arena.
+    pub share: Duration,
+    /// Bringing the index up to date.
+    pub publish: Duration,
+}
+
 /// What a pass did.
 #[derive(Debug, Default)]
 pub struct Passed {
@@ -141,6 +157,8 @@ pub struct Passed {
     pub index: Option<(EntryCounts, u64)>,
     /// Slots that were emptied.
     pub swept_slots: u64,
+    /// How long it took; nothing for parts that it did not come to.
+    pub times: PassTimes,
     /// What went wrong, with files.
     pub trouble: Trouble,
 }
@@ -273,6 +291,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
     fn run(&mut self) -> Result<(), PassError> {
         let state = self.state;
         let folder = self.options.temporary_folder;
+        let mut watch = StopWatch::start(self.options.clock);
         // Read, sorted, sorted again: three sorts are never at their most at once, two may be.
         let part = self.options.memory_bytes / 4;
         let [seen, targets, candidates, requests] = [(); 4].map(|()| Sorter::new(folder));
@@ -299,6 +318,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let arenas = Arenas::look(state, self.options.pace)?;
         let mut named = SlotSet::default();
         let seen = spool(seen.merged(vec![seen_batch.finish()])?, folder, part / 8)?;
+        self.passed.times.logs = watch.lap();
         let mut candidates_batch = candidates.batch(part / 2);
         let mut requests_batch = requests.batch(part / 8);
         let sources = Sources { state, shards, seen: &seen, written: &written, arenas: &arenas };
@@ -312,6 +332,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         };
         let Plan { changes, others, counts, entries } = plan(&mut self.images, sources, sinks, self.options.pace)?;
         self.passed.planned = counts;
+        self.passed.times.plan = watch.lap();
         let targets_bytes = counts.targets * BLOCK_BYTES_U64;
         if (self.options.progress)(PassProgress::Planned { targets: targets_bytes }).is_break() {
             return Err(StateError::Interrupted.into());
@@ -327,6 +348,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let mut noted = Noted::default();
         self.promote(&mut arena, waiting, &mut targets_batch, &mut entered_batch, (&mut noted.touched, part / 4))?;
         arena.sync()?;
+        self.passed.times.promote = watch.lap();
         let targets = targets.merged(vec![targets_batch.finish()])?;
         let losses = Sorter::new(folder);
         let mut losses_batch = losses.batch(part / 8);
@@ -338,6 +360,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         if self.options.space.keeps_copies_small {
             copies::keep_small(state, &mut self.images, &noted.touched)?;
         }
+        self.passed.times.share = watch.lap();
 
         requests::write(state, requests.merged(vec![requests_batch.finish()])?)?;
         let entered = entered.merged(vec![entered_batch.finish()])?;
@@ -361,6 +384,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let is_all_there = publish::publish(state, clock, &news, &mut known, &mut named, &mut again_batch)?;
         // The logs are there until these are: between the two nothing is lost.
         requests::write(state, again.merged(vec![again_batch.finish()])?)?;
+        self.passed.times.publish = watch.lap();
         if !is_all_there {
             return Ok(());
         }
@@ -528,6 +552,24 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             self.passed.logs += 1;
         }
         Ok(done)
+    }
+}
+
+/// Measures what follows on each other.
+struct StopWatch<'a> {
+    clock: &'a dyn Clock,
+    since: Duration,
+}
+
+impl StopWatch<'_> {
+    fn start(clock: &dyn Clock) -> StopWatch<'_> {
+        StopWatch { clock, since: clock.monotonic() }
+    }
+
+    /// Returns the time since the last look.
+    fn lap(&mut self) -> Duration {
+        let now = self.clock.monotonic();
+        now.saturating_sub(std::mem::replace(&mut self.since, now))
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) struct Findings {
     pub(crate) passed: Passed,
     pub(crate) space: Space,
     pub(crate) notices: Vec<Notice>,
+    pub(crate) scan_time: Duration,
     pub(crate) elapsed: Duration,
     pub(crate) memory_peak_bytes: Option<u64>,
 }
@@ -138,6 +139,7 @@ impl Findings {
     pub(crate) fn json(&self) -> Value {
         let (scanned, passed) = (&self.scanned, &self.passed);
         let (shared, planned, trouble) = (&passed.shared, &passed.planned, &passed.trouble);
+        let times = &passed.times;
         json!({
             "root": self.root.display().to_string(),
             "file_system": self.kind.to_string(),
@@ -186,6 +188,14 @@ impl Findings {
                 "notices": self.notices.iter().map(Notice::to_string).collect::<Vec<_>>(),
             },
             "seconds": self.elapsed.as_secs_f64(),
+            "seconds_of": {
+                "scan": self.scan_time.as_secs_f64(),
+                "logs": times.logs.as_secs_f64(),
+                "plan": times.plan.as_secs_f64(),
+                "promote": times.promote.as_secs_f64(),
+                "share": times.share.as_secs_f64(),
+                "publish": times.publish.as_secs_f64(),
+            },
             "memory_peak_bytes": self.memory_peak_bytes,
         })
     }

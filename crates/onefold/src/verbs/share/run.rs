@@ -59,9 +59,11 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
     };
     let mut files = Files::load(&state).map_err(|error| state_failure(&error))?;
+    let scan_started = Instant::now();
     let scanned = scan(&state, &mut files, &scan_options);
     meter.finish();
     let scanned = scanned.map_err(|error| state_failure(&error))?;
+    let scan_time = scan_started.elapsed();
 
     let meter = Meter::new("sharing", talk.quiet, interrupt.clone());
     let all = Cell::new(0);
@@ -97,6 +99,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         passed,
         space,
         notices,
+        scan_time,
         elapsed: started.elapsed(),
         memory_peak_bytes: memory::peak_bytes(),
     };

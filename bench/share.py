@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Measures the sharing of blocks between plain files, on XFS and Btrfs, beside the kernel's calls and duperemove.
+
+Needs root (mounts, loop devices, caches), fio, duperemove, xfsprogs, btrfs-progs and release builds of onefold and
+onefold-synthetic. See bench/README.md.
+"""
+
+import argparse
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+# No folders of compiled modules in the source tree.
+sys.dont_write_bytecode = True
+
+from lib import launch, report, workplace  # noqa: E402
+from lib.launch import REPOSITORY, SPARE_BYTES  # noqa: E402
+from lib.runner import Run, say  # noqa: E402
+from lib.system import BenchError, run as run_command  # noqa: E402
+from share_rows import PARTS, rows, settings  # noqa: E402
+from share_rows.ground import Programs  # noqa: E402
+from share_rows.row import ONEFOLD, OTHER, ShareBench  # noqa: E402
+
+MIB = 1 << 20
+
+
+def beside(result):
+    """Returns the other side's figure, and whose it is."""
+    figure = report.figure_of(OTHER)(result)
+    return f"{figure}, {result.line.beside}" if figure else ""
+
+
+def better(result):
+    return report.with_unit(result.ratio(ONEFOLD, OTHER), "x")
+
+
+COLUMNS = (
+    ("Onefold", report.figure_of(ONEFOLD)),
+    ("beside it", beside),
+    ("Onefold better by", better),
+    ("at least / aim", report.goal),
+    ("DeDe's paper", lambda result: result.line.paper),
+    ("CPU of Onefold", report.cpu_of(ONEFOLD)),
+    ("CPU beside it", report.cpu_of(OTHER)),
+)
+FORMS = {part: report.Form("bench/share.py", COLUMNS, part) for part in PARTS}
+
+
+def parse():
+    known = {part: rows(part, settings.FULL) for part in PARTS}
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        epilog="\n\n".join(f"--part {part}, {launch.list_of_rows(known[part])}" for part in PARTS),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = [row.name for part in known.values() for row in part]
+    parser.add_argument("--part", choices=PARTS, help="only the rows of this table")
+    parser.add_argument("--only", metavar="ROW", action="append", choices=names, help="only this row; may come again")
+    launch.add_arguments(parser, minutes=5, record="share-PART.json")
+    parser.add_argument("--images", type=Path, nargs="+", metavar="IMAGE", help="the set, in place of bench/corpus/cache")
+    arguments = parser.parse_args()
+    launch.check_arguments(parser, arguments, parts=["only"])
+    return arguments
+
+
+def measure(arguments):
+    chosen = choose(arguments)
+    programs = find_programs()
+    launch.ensure_able()
+    folder = arguments.dir.absolute()
+    runs = {}
+    with workplace.taken(folder, chosen.device_bytes + SPARE_BYTES) as work:
+        for part in [arguments.part] if arguments.part else PARTS:
+            wanted = [row for row in rows(part, chosen) if not arguments.only or row.name in arguments.only]
+            if not wanted:
+                continue
+            facts = launch.facts("bench/share.py", chosen.mode, work, programs.onefold) | tools() | sizes(chosen)
+            runs[part] = Run(facts, chosen)
+            bench = ShareBench(work, programs, chosen)
+            launch.measure_rows(bench, wanted, runs[part], arguments.json or folder / f"share-{part}.json")
+    failed = []
+    for part, run in runs.items():
+        try:
+            launch.show(run, arguments, FORMS[part])
+        except BenchError as error:
+            failed.append(str(error))
+    if failed:
+        raise BenchError("; ".join(failed))
+    return launch.DONE
+
+
+def choose(arguments):
+    """Returns the sizes to measure with."""
+    chosen = launch.choose(arguments, settings)
+    images = arguments.images
+    if images is None:
+        images = settings.find_images(corpus(), chosen.images_bytes_max)
+    for image in images:
+        if not image.is_file():
+            raise BenchError(f"there is no image {image}")
+    images = tuple(image.absolute() for image in images)
+    return replace(chosen, images=images, rounds=arguments.rounds or chosen.rounds)
+
+
+def corpus():
+    return Path(os.environ.get("ONEFOLD_IMAGES") or REPOSITORY / "bench" / "corpus" / "cache")
+
+
+def find_programs():
+    onefold = launch.find_onefold()
+    synthetic = Path(os.environ.get("ONEFOLD_SYNTHETIC") or onefold.with_name("onefold-synthetic"))
+    return Programs(onefold, launch.executable(synthetic, "ONEFOLD_SYNTHETIC"))
+
+
+def tools():
+    """Returns the versions of what else is measured or measured with."""
+    found = []
+    for command in (("duperemove", "--version"), ("mkfs.xfs", "-V"), ("mkfs.btrfs", "--version")):
+        try:
+            found.append(run_command(*command).text.strip())
+        except BenchError as error:
+            say(f"warning: {error}")
+    return {"beside it": ", ".join(found)}
+
+
+def sizes(chosen):
+    images = ", ".join(f"`{image.name}`" for image in chosen.images)
+    made = f"{chosen.images_made} made-up ones of {chosen.image_bytes // MIB} MiB"
+    return {
+        "sizes": f"a file system of {chosen.device_bytes // MIB} MiB for each row, files of "
+        f"{chosen.shuffled_bytes // MIB} MiB in shuffled order, {chosen.runs_bytes // MIB} MiB in one run, "
+        f"{chosen.guest_bytes // MIB} MiB beside a guest, {chosen.read_bytes // MIB} MiB to be read, an index of "
+        f"{chosen.index_entries} entries, up to {chosen.rounds} rounds",
+        "images": images or made,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(launch.run_program(parse, measure))

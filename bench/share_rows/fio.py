@@ -1,0 +1,63 @@
+"""fio on one file of the ground, with one request at a time."""
+
+import json
+import signal
+import subprocess
+
+from lib.system import BenchError, end, run
+
+# A fio that is told to end does so after the request in flight, and reads back what it still has to verify.
+END_SECONDS_MAX = 60
+
+
+def words(path, length, seed, **options):
+    """Returns the command: 4 KiB, O_DIRECT, one request at a time, within a file that is there."""
+    given = {
+        "name": "guest", "filename": path, "size": length, "bs": 4096, "direct": 1, "ioengine": "psync",
+        "randrepeat": 0, "randseed": seed, "allow_file_create": 0, "output-format": "json",
+    } | options  # fmt: skip
+    return ["fio", *(f"--{name}={value}" for name, value in given.items())]
+
+
+def for_seconds(path, length, seed, seconds, **options):
+    """Returns what fio tells of its job, which works for so long."""
+    return job_of(run(*words(path, length, seed, time_based=1, runtime=seconds, **options)).text)
+
+
+class Beside:
+    """fio working beside what goes on inside; `job` is what it tells of that afterwards."""
+
+    def __init__(self, path, length, seed, **options):
+        # Whatever is inside takes less.
+        self._words = words(path, length, seed, time_based=1, runtime=3600, **options)
+        self._process = None
+        self.job = None
+
+    def __enter__(self):
+        null, pipe = subprocess.DEVNULL, subprocess.PIPE
+        self._process = subprocess.Popen(list(map(str, self._words)), stdin=null, stdout=pipe, stderr=null, text=True)
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            end(self._process)
+            return
+        self._process.send_signal(signal.SIGINT)
+        try:
+            out, _ = self._process.communicate(timeout=END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            end(self._process)
+            raise BenchError("fio did not end") from None
+        self.job = job_of(out)
+
+
+def job_of(text):
+    """Returns the only job of fio's JSON. Raises BenchError where it met an error: what it read was not what it wrote."""
+    # It may say first that it was interrupted.
+    start = text.find("{")
+    if start < 0:
+        raise BenchError(f"fio has told nothing: {text.strip()}")
+    (job,) = json.loads(text[start:])["jobs"]
+    if job["error"]:
+        raise BenchError(f"fio has met error {job['error']}")
+    return job

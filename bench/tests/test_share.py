@@ -1,0 +1,230 @@
+"""The rows about sharing, without a file system to measure."""
+
+import json
+import tempfile
+import unittest
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import paths  # it makes the next imports possible
+import share  # noqa: I001
+from lib import report
+from lib.data import BLOCK_BYTES, CHUNK_BYTES, UniqueData
+from lib.measure import Cost, Measured, NotMeasured, Sample
+from lib.runner import Run
+from lib.system import BenchError
+from share_rows import PARTS, fio, index, rates, reads, rows, sets, settings
+from share_rows.ground import XFS, Ground, Pass
+from share_rows.row import ONEFOLD, OTHER, ShareBench, ShareLine, ShareRow
+
+SIZES = (settings.FULL, settings.QUICK, settings.TINY)
+GIB = 1 << 30
+
+
+def blocks_of(data, length):
+    """Returns the blocks of a stream, one after the other."""
+    for number in range(length // CHUNK_BYTES):
+        chunk = bytes(data.chunk(number))
+        yield from (chunk[at : at + BLOCK_BYTES] for at in range(0, CHUNK_BYTES, BLOCK_BYTES))
+
+
+class Sizes(unittest.TestCase):
+    def test_what_is_written_fits_the_disk(self):
+        # XFS takes no smaller one than 300 MiB.
+        for chosen in SIZES:
+            self.assertGreaterEqual(chosen.device_bytes, 320 << 20)
+            for length in (chosen.shuffled_bytes, chosen.runs_bytes, chosen.guest_bytes, chosen.read_bytes):
+                self.assertLess(3 * length, chosen.device_bytes, chosen.mode)
+                self.assertEqual(length % (2 * CHUNK_BYTES), 0)
+            self.assertLess(2 * sets.stored_bytes(chosen), chosen.device_bytes)
+            self.assertLess(2 * chosen.images_bytes_max, chosen.device_bytes)
+            # The index, and a part of it that is copied or written anew.
+            index_bytes = 22 * chosen.index_entries
+            self.assertLess(index_bytes + min(index_bytes, index.COPY_BYTES_MAX), chosen.device_bytes)
+
+    def test_a_third_of_the_file_that_is_read_is_whole_chunks(self):
+        for chosen in SIZES:
+            self.assertEqual(chosen.read_bytes % (3 * CHUNK_BYTES), 0)
+
+    def test_a_full_run_has_an_index_of_a_tebibyte(self):
+        self.assertEqual(settings.FULL.index_entries * BLOCK_BYTES, 1 << 40)
+        self.assertEqual([index.amount(1 << 28), index.amount(1 << 23), index.amount(1)], ["1 TiB", "32 GiB", "4 KiB"])
+
+    def test_the_demos_images_come_first_and_others_as_long_as_they_fit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("b.raw", "a.raw", "debian-12-web.raw"):
+                (Path(folder) / name).write_bytes(b"x" * BLOCK_BYTES)
+            stored = (Path(folder) / "a.raw").stat().st_blocks * 512
+            found = settings.find_images(Path(folder), 2 * stored)
+        self.assertEqual([image.name for image in found], ["debian-12-web.raw", "a.raw"])
+
+
+class Rows(unittest.TestCase):
+    def test_names_of_rows_and_keys_of_lines_are_told_apart(self):
+        for chosen in SIZES:
+            every = [row for part in PARTS for row in rows(part, chosen)]
+            keys = [line.key for row in every for line in row.lines]
+            names = [row.name for row in every]
+            self.assertEqual((len(set(names)), len(set(keys))), (len(names), len(keys)))
+
+    def test_lines_of_both_file_systems_say_which_they_are_of(self):
+        for row in rows("speed", settings.FULL) + rows("costs", settings.FULL):
+            if row.base != "index":
+                self.assertIn(row.where, row.lines[0].title)
+
+    def test_the_rate_of_freeing_is_none_where_records_took_more_than_was_freed(self):
+        row = sets.SetRow(settings.TINY, XFS)
+        samples = list(row._freed("4k", OTHER, -(5 << 20), Cost(2.0)))
+        self.assertEqual([sample.value for _, _, sample in samples], [-5.0, 0.0])
+
+    def test_a_row_for_another_file_system_needs_its_program(self):
+        row = sets.SetRow(settings.TINY, XFS)
+        with mock.patch("share_rows.sets.shutil.which", lambda _: None):
+            self.assertEqual(row.why_not(settings.TINY), "there is no duperemove")
+        with mock.patch("share_rows.row.system.run", side_effect=BenchError("cannot run mkfs.xfs")):
+            row = rates.CopyRow(settings.TINY, XFS)
+            self.assertEqual(row.why_not(settings.TINY), "cannot run mkfs.xfs")
+
+
+class Data(unittest.TestCase):
+    def test_the_pairs_of_the_shuffled_file_are_equal_blocks(self):
+        chosen = replace(settings.TINY, shuffled_bytes=2 * CHUNK_BYTES)
+        row = rates.ShuffledRow(chosen, XFS)
+        source = list(blocks_of(UniqueData(3), chosen.shuffled_bytes))
+        target = list(blocks_of(row.data(chosen, 3), chosen.shuffled_bytes))
+        pairs = row.pairs(chosen)
+        self.assertEqual([target[to] for _, to, _ in pairs], [source[start] for start, _, _ in pairs])
+        self.assertEqual(sorted(to for _, to, _ in pairs), list(range(len(target))))
+        # Hardly any two neighbours are still neighbours.
+        starts = [start for start, _, _ in pairs]
+        self.assertLess(sum(one + 1 == other for one, other in zip(starts, starts[1:])), len(pairs) // 20)
+
+    def test_every_second_block_of_the_interleaved_file_is_the_other_ones(self):
+        length = 2 * CHUNK_BYTES
+        found = list(blocks_of(rates.InterleavedData(3, 4), length))
+        self.assertEqual(found[::2], list(blocks_of(UniqueData(3), length // 2)))
+        self.assertEqual(found[1::2], list(blocks_of(UniqueData(4), length // 2)))
+
+    def test_the_file_that_is_read_has_the_blocks_of_the_other_one_in_runs_of_three_lengths(self):
+        stream_blocks = 2 * CHUNK_BYTES // BLOCK_BYTES
+        seeds, length = (3, 4, 5), 6 * CHUNK_BYTES
+        source = list(blocks_of(reads.StreamsData(seeds, stream_blocks), length))
+        target = list(blocks_of(reads.RunsData(seeds, stream_blocks), length))
+        place = {block: number for number, block in enumerate(source)}
+        places = [place[block] for block in target]
+        self.assertEqual(sorted(places), list(range(len(source))))
+        for part, run_blocks in enumerate(reads.RUN_BLOCKS):
+            those = places[part * stream_blocks : (part + 1) * stream_blocks]
+            broken = sum(one + 1 != other for one, other in zip(those, those[1:]))
+            self.assertLess(broken, stream_blocks // run_blocks)
+            self.assertGreaterEqual(broken, stream_blocks // run_blocks * 9 // 10 - 1)
+
+
+class Told(unittest.TestCase):
+    def ground(self, told):
+        ground = Ground(Path("/nowhere"), mock.Mock(), XFS)
+        ground.timed = mock.Mock(return_value=(mock.Mock(text=json.dumps(told), seconds=2.0), Cost(1.0)))
+        return ground
+
+    def test_a_pass_with_trouble_is_a_failure_but_not_where_a_guest_wrote(self):
+        quiet = {"trouble": {"full": False, "busy": [], "changed_blocks": 7}, "seconds_of": {"plan": 1.0, "share": 2.0}}
+        done = self.ground(quiet).share()
+        self.assertEqual((done.seconds, done.seconds_of("plan", "share")), (2.0, 3.0))
+        with self.assertRaisesRegex(BenchError, "busy"):
+            self.ground({"trouble": {"busy": ["a"]}}).share()
+
+    def test_a_rate_of_less_work_is_a_failure(self):
+        ground = Ground(Path("/nowhere"), mock.Mock(), XFS)
+        told = {"shared": {"now_bytes": 98 * BLOCK_BYTES, "before_bytes": 0}}
+        with self.assertRaisesRegex(BenchError, "98 of 100 blocks"):
+            ground.shared_or_raise(told, 100 * BLOCK_BYTES, "row")
+        told["shared"]["before_bytes"] = BLOCK_BYTES
+        ground.shared_or_raise(told, 100 * BLOCK_BYTES, "row")
+
+    def test_what_fio_says_before_its_account_is_passed_over_and_its_errors_are_not(self):
+        self.assertEqual(fio.job_of('fio: terminating\n{"jobs": [{"error": 0}]}')["error"], 0)
+        for text in ('{"jobs": [{"error": 84}]}', "", "fio: no"):
+            with self.assertRaises(BenchError):
+                fio.job_of(text)
+
+    def test_a_merge_that_read_files_is_a_failure(self):
+        row = index.IndexRow(settings.TINY, XFS)
+        told = {"index": {}, "scanned": {"read_bytes": 1}, "planned": {"new": settings.TINY.index_news}}
+        ground = mock.Mock()
+        ground.share.return_value = Pass(told, 1.0, Cost())
+        with mock.patch.object(index, "system", BenchError=BenchError), mock.patch.object(row, "_copy"):
+            with self.assertRaisesRegex(BenchError, "something else"):
+                list(row.measure(ground, settings.TINY, 0))
+
+
+class FakeRow(ShareRow):
+    base = "fake"
+
+    def __init__(self, fails=False):
+        super().__init__(settings.TINY, XFS)
+        self._fails = fails
+
+    def make_lines(self, settings):
+        yield ShareLine("fake-xfs", "a line", "MB/s", goal="0.8x", beside="bare calls", paper="2.6 MB/s")
+
+    def missing(self, settings):
+        return None
+
+    def measure(self, ground, settings, round_no):
+        if self._fails:
+            raise BenchError("as it was told")
+        yield "fake-xfs", ONEFOLD, Sample(8.0)
+        yield "fake-xfs", OTHER, Sample(10.0)
+
+
+class Bench(unittest.TestCase):
+    def run_rows(self, *wanted):
+        run = Run({}, settings.TINY)
+        with mock.patch("share_rows.row.Ground") as made, mock.patch("lib.runner.say"):
+            ShareBench(Path("/nowhere"), None, settings.TINY).measure_all(wanted, run)
+        return run, made.return_value
+
+    def test_a_line_says_what_stands_beside_it_and_the_paper_has(self):
+        run, ground = self.run_rows(FakeRow())
+        self.assertIn(
+            "| a line | 8.00 MB/s (8.00-8.00) | 10.0 MB/s (10.0-10.0), bare calls | 0.800x (0.800-0.800) | 0.8x | "
+            "2.6 MB/s |  |  | `bench/share.py --only fake-xfs` |",
+            report.markdown(run, share.FORMS["speed"]),
+        )
+        ground.close.assert_called_once()
+
+    def test_the_file_system_of_a_row_that_fails_goes(self):
+        run, ground = self.run_rows(FakeRow(fails=True))
+        self.assertEqual(run.failed(), ["fake-xfs"])
+        ground.close.assert_called_once()
+
+    def test_every_line_of_the_table_has_all_columns(self):
+        for part, form in share.FORMS.items():
+            every = rows(part, settings.FULL)
+            run = Run({}, settings.FULL, [(row, NotMeasured("failed", "why it did")) for row in every])
+            lines = [line for line in report.markdown(run, form).splitlines() if line.startswith("|")]
+            self.assertEqual({line.count("|") for line in lines}, {10})
+
+    def test_a_side_that_did_nothing_is_infinitely_worse(self):
+        result = Measured(ShareLine("key", "title", "MiB/s"))
+        result.add(ONEFOLD, Sample(3.0))
+        result.add(OTHER, Sample(0.0))
+        self.assertEqual(result.ratio(ONEFOLD, OTHER).median, float("inf"))
+
+
+class Document(unittest.TestCase):
+    def test_the_committed_document_takes_both_tables_between_their_own_markers(self):
+        committed = paths.BENCH.parent / "docs" / "benchmarks.md"
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "benchmarks.md"
+            copy.write_text(committed.read_text(encoding="utf-8"), encoding="utf-8")
+            for part, form in share.FORMS.items():
+                report.update(copy, f"of {part}", form.begin)
+            text = copy.read_text(encoding="utf-8")
+        for part, form in share.FORMS.items():
+            self.assertIn(f"{form.begin}\nof {part}\n{report.END}\n", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,104 @@
+//! What is made for sharing is what the engine takes for its own, and the bare calls share.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onefold_block::clock::ManualClock;
+use onefold_block::substrate::Access;
+use onefold_block::{BLOCK_BYTES, Substrate};
+use onefold_share::pace::Pace;
+use onefold_share::pass::{PassOptions, Passed, SpaceOptions, pass};
+use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::simulated::{Host, SimulatedFileSystem, SimulationOptions};
+use onefold_share::state::State;
+use onefold_share::state::files::Files;
+use onefold_synthetic::calls::{CallsError, Pair, read_pairs, share_pairs};
+use onefold_synthetic::index::{IndexError, IndexPlan, make_index};
+
+/// A file system without images, and who has it mounted.
+fn mounted() -> (SimulatedFileSystem, Host<'static>) {
+    let options = SimulationOptions { images: 0, total_blocks: 1 << 16, ..SimulationOptions::default() };
+    let file_system = SimulatedFileSystem::new(&options);
+    let host = file_system.observe();
+    (file_system, host)
+}
+
+/// Does what `share run` does.
+fn run(host: &Host<'_>) -> (Scanned, Passed) {
+    let state = State::open(&host.substrate, &*host.random, &|notice| panic!("{notice}")).expect("the state opens");
+    let mut files = Files::load(&state).expect("marks are read");
+    let pace = Pace::unlimited();
+    let options = ScanOptions {
+        roots: &[PathBuf::new()],
+        wants: &|_, _| true,
+        threads: 0,
+        stable_for: Duration::ZERO,
+        pace: &pace,
+        progress: &|_| ControlFlow::Continue(()),
+    };
+    let scanned = scan(&state, &mut files, &options).expect("the scan ends");
+    let options = PassOptions {
+        temporary_folder: &std::env::temp_dir(),
+        memory_bytes: 1 << 20,
+        call_bytes: 1 << 20,
+        min_run_bytes: BLOCK_BYTES as u64,
+        space: SpaceOptions::default(),
+        pace: &pace,
+        is_dry_run: false,
+        shard_entries_max: 1 << 24,
+        clock: &ManualClock::default(),
+        progress: &|_| ControlFlow::Continue(()),
+    };
+    (scanned, pass(&state, &mut files, &options).expect("the pass ends"))
+}
+
+#[test]
+fn a_made_index_is_merged_with_its_news_and_nothing_is_read_for_it() {
+    for (entries, news) in [(1, 1), (1000, 50), (65_537, 3)] {
+        let (_file_system, host) = mounted();
+        make_index(&host.substrate, IndexPlan { entries, news }).unwrap();
+        let (scanned, passed) = run(&host);
+        assert_eq!((scanned.files, scanned.unchanged, scanned.read_bytes), (2, 2, 0));
+        assert_eq!((passed.planned.new, passed.planned.stale, passed.planned.promoted), (news, 0, 0));
+        let (counts, _) = passed.index.unwrap();
+        assert_eq!((counts.unique, counts.shared), (entries + news, 0));
+    }
+}
+
+#[test]
+fn an_index_is_not_made_over_another_one() {
+    let (_file_system, host) = mounted();
+    let plan = IndexPlan { entries: 10, news: 1 };
+    make_index(&host.substrate, plan).unwrap();
+    assert!(matches!(make_index(&host.substrate, plan), Err(IndexError::Taken)));
+    assert!(matches!(make_index(&host.substrate, IndexPlan { entries: 0, ..plan }), Err(IndexError::Plan { .. })));
+}
+
+#[test]
+fn pairs_are_shared_in_calls_of_bounded_size_and_unequal_ones_are_told() {
+    let (_file_system, host) = mounted();
+    let substrate = &host.substrate;
+    let file = |name: &str, blocks: &[u8]| {
+        let file = substrate.create(Path::new(name)).unwrap();
+        let bytes: Vec<u8> = blocks.iter().flat_map(|byte| [*byte; BLOCK_BYTES]).collect();
+        substrate.write_at(&file, 0, &bytes).unwrap();
+        substrate.sync(&file).unwrap();
+        substrate.open(Path::new(name), Access::Write).unwrap()
+    };
+    let (source, target) = (file("source", &[1, 2, 3, 4, 5]), file("target", &[9, 3, 4, 5, 1]));
+    let pairs = read_pairs(&b"2 1 3\n0 4 1\n"[..]).unwrap();
+    assert_eq!(pairs, [Pair { source: 2, target: 1, count: 3 }, Pair { source: 0, target: 4, count: 1 }]);
+    let called = share_pairs(substrate, &source, &target, &pairs, 2 * BLOCK_BYTES as u64).unwrap();
+    assert_eq!((called.calls, called.bytes), (3, 4 * BLOCK_BYTES as u64));
+    let wrong = [Pair { source: 0, target: 0, count: 1 }];
+    assert!(matches!(share_pairs(substrate, &source, &target, &wrong, 4096), Err(CallsError::Differ(0))));
+}
+
+#[test]
+fn lines_that_tell_no_pair_are_refused() {
+    for text in ["1 2", "1 2 0", "1 2 3 4", "a 2 3", ""] {
+        let lines = format!("0 0 1\n{text}\n");
+        assert!(matches!(read_pairs(lines.as_bytes()), Err(CallsError::Line { line: 2, .. })), "{text}");
+    }
+}
