@@ -208,7 +208,7 @@ fn run_matrix(history: &History, log: &'static str) -> BTreeMap<(Structure, Dama
 #[test]
 fn every_damage_of_every_structure_is_told_and_mended_without_a_journal_to_help() {
     let counts = run_matrix(&make_history().without_log(), "journal forgotten");
-    assert!(counts.values().map(|(tried, _)| tried).sum::<u32>() > 150);
+    assert!(counts.values().map(|(tried, _)| tried).sum::<u32>() > 100);
 }
 
 #[test]

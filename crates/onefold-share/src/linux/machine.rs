@@ -67,8 +67,9 @@ impl Machine for LinuxMachine<'_> {
             match look_at(&process.path(), &images, &mut open.handles) {
                 // It has ended.
                 Err(error) if is_gone(&error) => {}
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open.unseen_processes += 1,
-                looked => looked?,
+                // Whatever one process has open must not hide the images of all others.
+                Err(_) => open.unseen_processes += 1,
+                Ok(()) => {}
             }
         }
         Ok(open)

@@ -343,3 +343,45 @@ fn an_entry_whose_slot_holds_something_else_goes() {
     assert_eq!((second.now, second.differed), (K, 0));
     ground.file_system.check().unwrap();
 }
+
+/// A file of the highest number that is full, as a damaged state folder may have: the next one got no number, and no pass
+/// shared anything new any more.
+#[test]
+fn a_full_arena_file_of_the_highest_number_is_not_the_end() {
+    let ground = Ground::new();
+    ground.write("other", 9, 1);
+    ground.run();
+    let substrate = &ground.host.substrate;
+    let highest = (1 << 21) - 1;
+    assert!(crate::format::Slot::new(highest, 0).is_some() && crate::format::Slot::new(highest + 1, 0).is_none());
+    let path: PathBuf = [crate::state::FOLDER, "arena", &highest.to_string()].iter().collect();
+    let file = substrate.create(&path).unwrap();
+    substrate.write_at(&file, (crate::format::Slot::IN_FILE - 1) * K, &[7; 4096]).unwrap();
+    drop(file);
+    for path in ["one", "two"] {
+        ground.write(path, 1, 5);
+    }
+    assert_eq!(ground.run().shared.now, 5 * K);
+}
+
+/// Whoever cuts an image short while others are read makes no pass fail.
+#[test]
+fn images_that_are_cut_short_meanwhile_are_no_failure() {
+    let ground = Ground::new();
+    for path in ["one", "two"] {
+        ground.write(path, 1, 8);
+    }
+    let state = ground.state();
+    let mut files = Files::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    for path in ["one", "two"] {
+        let file = ground.host.substrate.open(Path::new(path), Access::Write).unwrap();
+        ground.host.substrate.set_len(&file, 2 * K).unwrap();
+    }
+    let passed = USUAL.pass(&state, &mut files).unwrap();
+    assert!(passed.trouble.failed.is_empty(), "{passed:?}");
+    assert!(passed.trouble.changed > 0, "{passed:?}");
+    drop(state);
+    // What is left is read again, and shared.
+    assert_eq!(ground.run().shared.now, 2 * K);
+}

@@ -110,11 +110,12 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
         numbers.sort_unstable();
         // The newest ones may have room; other hosts may be filling some of them.
         let newer = numbers.last().map_or(0, |newest| newest + 1);
-        let with_room = numbers.into_iter().rev().take(LOOKED_AT_MAX);
-        for number in with_room.chain(newer..newer.saturating_add(TRIES)) {
-            if Slot::new(number, 0).is_none() {
-                break;
-            }
+        let with_room = numbers.iter().copied().rev().take(LOOKED_AT_MAX);
+        // Once the highest number is taken, those of files that have gone.
+        let unused = (newer..newer.saturating_add(TRIES))
+            .take_while(|number| Slot::new(*number, 0).is_some())
+            .chain((0..newer).filter(|number| numbers.binary_search(number).is_err()).take(TRIES as usize));
+        for number in with_room.chain(unused) {
             let Some(lock) = state.try_lock(&Subject::Arena(number))? else { continue };
             let path = arena_path::<S>(number);
             let file = match state.substrate().open(&path, Access::Write) {

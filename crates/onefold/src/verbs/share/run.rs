@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish);
     let scan_options = ScanOptions {
         roots: &paths,
-        wants: &|path, kind| wants(path, kind, &arguments.include, &arguments.exclude),
+        wants: &|path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude),
         threads: thread::available_parallelism().map_or(1, usize::from),
         stable_for: Duration::ZERO,
         pace: &pace,
@@ -130,10 +130,13 @@ fn refuse_ocfs2(substrate: &LinuxSubstrate) -> Outcome<()> {
         .hint("use XFS or Btrfs, or a pool"))
 }
 
-/// Tells whether a file or folder is to be looked at. Folders are asked about by `--exclude` only.
-pub(super) fn wants(path: &Path, kind: ListedKind, include: &[Pattern], exclude: &[Pattern]) -> bool {
+/// Tells whether a file or folder, by its path below the file system's root, is to be looked at. Folders are asked about by
+/// `--exclude` only. Patterns may be of the whole path, too, as users write them.
+pub(super) fn wants(root: &Path, path: &Path, kind: ListedKind, include: &[Pattern], exclude: &[Pattern]) -> bool {
+    let whole = root.join(path);
     let matches = |pattern: &Pattern| {
-        pattern.matches_path(path) || path.file_name().is_some_and(|name| pattern.matches_path(name.as_ref()))
+        let mut names = [path, &whole].into_iter().chain(path.file_name().map(Path::new));
+        names.any(|name| pattern.matches_path(name))
     };
     let is_included = kind == ListedKind::Folder || include.is_empty() || include.iter().any(matches);
     is_included && !exclude.iter().any(matches)
@@ -184,10 +187,32 @@ fn pass_failure(error: &PassError) -> Failure {
             .hint("name a directory with more room with --temporary, or give more --memory"),
         PassError::Index { .. } => Failure::new("cannot share blocks")
             .because(error)
-            .hint("it was dropped; run the command again, and blocks are found as their files change"),
+            .hint("it was dropped; run the command again, which reads all images anew"),
     }
 }
 
 fn interrupted() -> Failure {
     Failure::interrupted("sharing").hint("every file has the content that it had; what was read or shared is kept")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_of_names_of_paths_below_the_root_and_of_whole_paths() {
+        let is_wanted = |path: &str, kind, include: &[&str], exclude: &[&str]| {
+            let [include, exclude] = [include, exclude]
+                .map(|patterns| patterns.iter().map(|one| Pattern::new(one).unwrap()).collect::<Vec<_>>());
+            wants(Path::new("/srv/vm"), Path::new(path), kind, &include, &exclude)
+        };
+        for pattern in ["*.raw", "images/*.raw", "/srv/vm/images/*.raw", "/srv/*.raw"] {
+            assert!(is_wanted("images/a.raw", ListedKind::File, &[pattern], &[]), "{pattern}");
+            assert!(!is_wanted("images/a.raw", ListedKind::File, &[], &[pattern]), "{pattern}");
+            assert!(!is_wanted("images/a.img", ListedKind::File, &[pattern], &[]), "{pattern}");
+        }
+        assert!(!is_wanted("images/a.raw", ListedKind::File, &["/images/*.raw"], &[]));
+        assert!(is_wanted("images", ListedKind::Folder, &["*.raw"], &[]));
+        assert!(!is_wanted("images", ListedKind::Folder, &[], &["/srv/vm/images"]));
+    }
 }

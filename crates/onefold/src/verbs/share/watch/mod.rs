@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     let substrate = open_substrate(&root)?;
     let options = WatchOptions {
         roots: &paths,
-        wants: &|path, kind| wants(path, kind, &arguments.include, &arguments.exclude),
+        wants: &|path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude),
         threads: threads(arguments.limits.cpu_limit),
         temporary_folder: &temporary_folder(arguments.temporary.as_ref()),
         memory_bytes,
