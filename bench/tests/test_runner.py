@@ -54,6 +54,7 @@ class Rounds(unittest.TestCase):
         self.bench = Bench.__new__(Bench)
         self.bench.sides = [FakeSide("pool"), FakeSide("ext4")]
         self.bench.settings = replace(settings.TINY, rounds=5, row_seconds=60)
+        self.bench.profiler = None
 
     def run_rows(self, *rows):
         run = Run({}, self.bench.settings)
