@@ -17,7 +17,7 @@ MODES = {"usual": (), "stall": ("--max-stall", "5"), "limited": ("--io-limit", "
 VERIFY = {"rw": "randwrite", "verify": "crc32c", "verify_backlog": 32, "verify_fatal": 1}
 MILLISECOND = 1e6
 # By then fio writes.
-START_SECONDS = 0.5
+START_SECONDS = 2.0
 
 
 class GuestRow(ShareRow):
@@ -54,7 +54,8 @@ class GuestRow(ShareRow):
                 yield f"{self.name}-{mode}-median", side, Sample(median)
             if not beside.job["write"]["total_ios"]:
                 raise system.BenchError(f"{self.name}: the pass had ended before fio wrote")
-            if done.told["shared"]["now_bytes"] < length / 4:
+            # A tiny file is overwritten before the pass has read it.
+            if settings.mode != "tiny" and done.told["shared"]["now_bytes"] < length / 4:
                 raise system.BenchError(f"{self.name}: hardly anything was shared: {done.told['shared']}")
             yield f"{self.name}-{mode}-pass", ONEFOLD, Sample(done.seconds, more=done.told)
             ground.close()
