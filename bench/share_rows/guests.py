@@ -14,7 +14,9 @@ SOURCE, GUEST = "a-source", "b-guest"
 # Options of the pass, by the end of the lines' keys.
 MODES = {"usual": (), "stall": ("--max-stall", "5"), "limited": ("--io-limit", "64M")}
 # It reads back each few blocks that it wrote.
-VERIFY = {"rw": "randwrite", "verify": "crc32c", "verify_backlog": 32, "verify_fatal": 1}
+VERIFY = {
+    "rw": "randwrite", "verify": "crc32c", "verify_backlog": 32, "verify_fatal": 1, "verify_state_save": 0,
+}  # fmt: skip
 MILLISECOND = 1e6
 # By then fio writes.
 START_SECONDS = 2.0
