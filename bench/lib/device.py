@@ -1,12 +1,18 @@
 """The files that stand for disks: fully allocated, equal on both sides."""
 
+import errno
 import os
+import time
 
 from . import cgroup, system
 from .data import CHUNK_BYTES, UniqueData
 
 # Data of the benchmarks never has this seed, so nothing is a duplicate of what the disk held before.
 FILLING_SEED = 0
+
+# A mount namespace that was made while a disk was mounted has it mounted, too, until that namespace goes.
+ELSEWHERE_SECONDS_MAX = 120
+ELSEWHERE_POLL_SECONDS = 0.02
 
 
 def allocate(path, size_bytes):
@@ -44,8 +50,32 @@ def attach_loop(path):
     return system.run("losetup", "--direct-io=on", "--show", "--find", path).text.strip()
 
 
+def wait_until_unused(loop):
+    """Waits until no file system is mounted from a loop device, in whatever mount namespace.
+
+    One that is still there somewhere goes on writing, and below a new file system on the same file that destroys it.
+
+    Raises BenchError where it stays mounted for ELSEWHERE_SECONDS_MAX.
+    """
+    started = time.monotonic()
+    while True:
+        try:
+            # Who mounts a device has it for himself, as who opens it so.
+            return os.close(os.open(loop, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise system.BenchError(f"cannot open {loop}: {error.strerror}") from error
+        if time.monotonic() - started > ELSEWHERE_SECONDS_MAX:
+            raise system.BenchError(f"{loop} is still mounted elsewhere: look into /proc/*/mountinfo")
+        time.sleep(ELSEWHERE_POLL_SECONDS)
+
+
 def detach_loops(path):
-    """Takes away every loop device on a file."""
+    """Takes away every loop device on a file, once nothing is mounted from it.
+
+    Raises BenchError as `wait_until_unused` does.
+    """
     for line in system.run("losetup", "--noheadings", "--output", "NAME", "--associated", path).text.split():
+        wait_until_unused(line)
         cgroup.full_speed(line)
         system.run("losetup", "--detach", line)

@@ -330,6 +330,8 @@ class Ext4Side(Side):
 
     def unmount(self):
         system.run("umount", self.mountpoint)
+        # A mount while another namespace still has it mounted would only be one more of the same file system.
+        device.wait_until_unused(self.loop)
 
     def disk_read_bytes(self):
         return system.disk_read_bytes(self.loop)

@@ -122,7 +122,7 @@ class PlainSide(Ext4Side):
 
     def take_away_crashed(self):
         """Takes away the mount that `crash` left, which no program may use any more."""
-        system.run("umount", self.mountpoint)
+        self.unmount()
 
     def check(self):
         """Raises BenchError where the unmounted file system is damaged."""

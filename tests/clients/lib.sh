@@ -62,6 +62,21 @@ is_mounted_or_ended() {
     is_mounted "$mnt" || ! kill -0 "$1" 2>/dev/null
 }
 
+# Runs the case anew, in a mount namespace of its own: $in_namespace says there that it is so.
+run_in_namespace() {
+    in_namespace=yes exec unshare --mount --propagation private bash "$tools/../lib.sh" "$case_file" "$dir"
+}
+
+# leave_others FOLDER: in a new mount namespace, takes away what others have mounted outside of the folder, below where
+# tests work. It would stay mounted here when they unmount it, and keep its disk and its daemon.
+leave_others() {
+    local mountpoint
+    while read -r mountpoint; do
+        umount -i --lazy "$mountpoint" 2>/dev/null || true
+    done < <(awk -v below="${CARGO_TARGET_DIR:-$repo/target}/" -v own="$1/" \
+        'index($2, below) == 1 && index($2, own) != 1 { print $2 }' /proc/self/mounts | tac)
+}
+
 # create_pool SIZE [FLAG...]
 create_pool() {
     local size=$1
@@ -145,5 +160,6 @@ attach_loop() {
 }
 
 [[ $EUID == 0 && -w /dev/fuse ]] || skip "mounting needs root and /dev/fuse"
+[[ -z ${in_namespace-} ]] || leave_others "$dir"
 # shellcheck source=/dev/null
 source "$case_file"

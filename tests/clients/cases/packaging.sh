@@ -2,9 +2,7 @@
 needs unshare systemd-escape
 
 # mount(8) looks for helpers in /sbin alone: a mount namespace gives this case one of its own.
-if [[ -z ${has_namespace-} ]]; then
-    has_namespace=yes exec unshare --mount --propagation private bash "$tools/../lib.sh" "$case_file" "$dir"
-fi
+[[ -n ${in_namespace-} ]] || run_in_namespace
 sbin=$(readlink -f /sbin)
 mkdir "$dir/sbin" "$dir/host-sbin" "$mnt"
 mount --bind "$sbin" "$dir/host-sbin"

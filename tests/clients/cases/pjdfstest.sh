@@ -25,9 +25,11 @@ allow_remount = REMOUNT
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 END
     shift
+    export -f leave_others
     # In a mount namespace of its own the pool has a short path, as sockets need.
     # shellcheck disable=SC2016 # The inner shell expands it.
-    RUST_BACKTRACE=0 unshare --mount --propagation private sh -ec '
+    RUST_BACKTRACE=0 unshare --mount --propagation private bash -ec '
+        leave_others "$(dirname "$1")"
         mount --bind "$1" /mnt
         other=$2 settings=$3
         shift 3

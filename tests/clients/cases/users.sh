@@ -5,7 +5,7 @@ if [[ -z ${in_namespace-} ]]; then
     # Machines without udev have a /dev/fuse for root alone: here users get one of their own, and nobody else does.
     mknod "$dir/fuse" c 10 229
     chmod 666 "$dir/fuse"
-    in_namespace=yes exec unshare --mount --propagation private bash "$tools/../lib.sh" "$case_file" "$dir"
+    run_in_namespace
 fi
 mount --bind "$dir/fuse" /dev/fuse
 # A socket's path has 107 bytes at most, and $dir may lie deep. A folder in memory ends with the name space.
