@@ -14,6 +14,8 @@ def words(path, length, seed, **options):
     """Returns the command: 4 KiB, O_DIRECT, one request at a time, within a file that is there."""
     given = {
         "name": "guest", "filename": path, "size": length, "bs": 4096, "direct": 1, "ioengine": "psync",
+        # A job that is a process outlives a fio that is killed, and works on.
+        "thread": 1,
         "randrepeat": 0, "randseed": seed, "allow_file_create": 0, "output-format": "json",
     } | options  # fmt: skip
     return ["fio", *(f"--{name}={value}" for name, value in given.items())]
@@ -41,6 +43,7 @@ class Beside:
     def __exit__(self, kind, *_):
         if kind is not None:
             end(self._process)
+            self._process.stdout.close()
             return
         self._process.send_signal(signal.SIGINT)
         try:

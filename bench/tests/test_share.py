@@ -1,7 +1,11 @@
 """The rows about sharing, without a file system to measure."""
 
+import contextlib
 import json
+import os
+import shutil
 import tempfile
+import time
 import unittest
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +125,17 @@ class Data(unittest.TestCase):
             self.assertGreaterEqual(broken, stream_blocks // run_blocks * 9 // 10 - 1)
 
 
+def users_of(path):
+    """Returns the processes that have a file open."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        # Processes end while they are looked at, and some are not ours.
+        with contextlib.suppress(OSError):
+            if os.readlink(link) == str(path):
+                found.append(link)
+    return found
+
+
 class Told(unittest.TestCase):
     def ground(self, told):
         ground = Ground(Path("/nowhere"), mock.Mock(), XFS)
@@ -147,6 +162,19 @@ class Told(unittest.TestCase):
         for text in ('{"jobs": [{"error": 84}]}', "", "fio: no"):
             with self.assertRaises(BenchError):
                 fio.job_of(text)
+
+    @unittest.skipUnless(shutil.which("fio"), "needs fio")
+    def test_nothing_of_fio_stays_where_what_it_stands_beside_fails(self):
+        # Its job went on for an hour, on the file system of a row that had failed.
+        with tempfile.TemporaryDirectory() as folder:
+            guest = Path(folder) / "guest"
+            guest.write_bytes(bytes(1 << 20))
+            with self.assertRaisesRegex(BenchError, "the pass failed"):
+                with fio.Beside(guest, 1 << 20, 1, rw="randwrite", direct=0):
+                    time.sleep(1)
+                    self.assertTrue(users_of(guest))
+                    raise BenchError("the pass failed")
+            self.assertEqual(users_of(guest), [])
 
     def test_a_merge_that_read_files_is_a_failure(self):
         row = index.IndexRow(settings.TINY, XFS)
