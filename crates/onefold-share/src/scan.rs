@@ -3,7 +3,7 @@
 //! A file that has its length and times as they were is not opened for reading. A changed one is read where it has data,
 //! once; holes and blocks that are only set aside cost nothing.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -145,8 +145,8 @@ fn find<S: Substrate>(
     options: &ScanOptions<'_>,
     scanned: &mut Scanned,
 ) -> Result<(Vec<Found>, BTreeSet<FileHandle>), StateError> {
-    let mut found = Vec::new();
-    let (mut handles, mut opted_out) = (BTreeSet::new(), BTreeSet::new());
+    let mut found: BTreeMap<FileHandle, Found> = BTreeMap::new();
+    let mut opted_out = BTreeSet::new();
     let opt_outs = OptOuts::new(state.substrate());
     // Folders that are still to be listed, and files that were named.
     let mut ahead: Vec<(PathBuf, Option<ListedKind>)> = options.roots.iter().map(|root| (root.clone(), None)).collect();
@@ -176,11 +176,9 @@ fn find<S: Substrate>(
         match outcome {
             Ok((stat, _)) if stat.length < BLOCK_BYTES_U64 || !Mark::is_path_kept(&path) => {}
             Ok((stat, true)) => drop(opted_out.insert(stat.handle)),
-            Ok((stat, false)) => {
-                if handles.insert(stat.handle.clone()) {
-                    found.push(Found { path, stat });
-                }
-            }
+            // Of several names always the same one: marks have it, and are written anew where it is another.
+            Ok((stat, false)) if found.get(&stat.handle).is_some_and(|found| found.path < path) => {}
+            Ok((stat, false)) => drop(found.insert(stat.handle.clone(), Found { path, stat })),
             // It was removed since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound && kind.is_some() => {}
             Err(why) => {
@@ -189,8 +187,9 @@ fn find<S: Substrate>(
             }
         }
     }
+    opted_out.retain(|handle| !found.contains_key(handle));
+    let mut found: Vec<Found> = found.into_values().collect();
     found.sort_by(|one, other| one.path.cmp(&other.path));
-    opted_out.retain(|handle| !handles.contains(handle));
     Ok((found, opted_out))
 }
 
@@ -212,7 +211,13 @@ fn scan_file<S: Substrate>(
     let number = files.number(state, &stat.handle, path)?;
     if is_unchanged(files, stat) {
         scanned.unchanged += 1;
-        files.note(state, number, path, Some(Stamp::of(stat)))?;
+        if files.get(number).is_some_and(|mark| mark.path != path) {
+            match state.try_lock(&Subject::File(stat.handle.clone()))? {
+                Some(_lock) => files.note_path(state, number, path)?,
+                // Who has it may be about to write its mark. This host finds it there all the same.
+                None => files.see_at(number, path),
+            }
+        }
         return Ok(Looked::Done);
     }
     let Some(_lock) = state.try_lock(&Subject::File(stat.handle.clone()))? else { return Ok(Looked::Busy) };

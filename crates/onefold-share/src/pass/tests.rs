@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onefold_block::clock::ManualClock;
 use onefold_block::random::{Random, SeededRandom};
-use onefold_block::substrate::Access;
+use onefold_block::substrate::{Access, ListedKind};
 
 use super::*;
 use crate::opt_out;
@@ -73,9 +73,13 @@ impl Ground {
 }
 
 fn scan_all(state: &State<'_, Sim>, files: &mut Files) -> Scanned {
+    scan_those(state, files, &|_, _| true)
+}
+
+fn scan_those(state: &State<'_, Sim>, files: &mut Files, wants: &dyn Fn(&Path, ListedKind) -> bool) -> Scanned {
     let options = ScanOptions {
         roots: &[PathBuf::new()],
-        wants: &|_, _| true,
+        wants,
         threads: 0,
         pace: &Pace::unlimited(),
         stable_for: Duration::ZERO,
@@ -362,4 +366,71 @@ fn a_full_arena_file_of_the_highest_number_is_not_the_end() {
         ground.write(path, 1, 5);
     }
     assert_eq!(ground.run().shared.now, 5 * K);
+}
+
+/// A file with two names, of which only the second has been seen.
+fn with_two_names() -> Ground {
+    let ground = Ground::new();
+    ground.write("b", 1, 3);
+    ground.host.substrate.link(Path::new("b"), Path::new("a")).unwrap();
+    ground.file_system.pass(Duration::from_secs(1));
+    let state = ground.state();
+    scan_those(&state, &mut Files::load(&state).unwrap(), &|path, _| path != Path::new("a"));
+    assert_eq!(unread(&state), [("b".into(), false)].into());
+    drop(state);
+    ground
+}
+
+/// A host that found a file by another name noted that name, and with it the times of the last reading: that another host had
+/// asked for the file to be read again was lost.
+#[test]
+fn what_another_host_has_noted_outlives_a_new_name() {
+    let ground = with_two_names();
+    let state = ground.state();
+    let mut files = Files::load(&state).unwrap();
+    let number = files.iter().next().unwrap().number;
+    // Another host's pass has found a block of it overwritten.
+    Files::load(&state).unwrap().forget_scan(&state, number).unwrap();
+    assert_eq!(scan_all(&state, &mut files).unchanged, 1);
+    assert_eq!(unread(&state), [("a".into(), true)].into());
+    // So has one that only saw that its times were set.
+    let file = ground.host.substrate.open(Path::new("a"), Access::Read).unwrap();
+    let stamp = crate::format::mark::Stamp::of(&ground.host.substrate.stat(&file).unwrap());
+    files.note(&state, number, Path::new("a"), Some(stamp)).unwrap();
+    Files::load(&state).unwrap().forget_scan(&state, number).unwrap();
+    files.restamp(&state, number, stamp, stamp).unwrap();
+    assert_eq!(unread(&state), [("a".into(), true)].into());
+}
+
+/// Who has a file is about to write its mark; meanwhile another name is known to who saw it, and noted later.
+#[test]
+fn a_new_name_of_a_file_that_another_host_has_is_noted_later() {
+    let ground = with_two_names();
+    let state = ground.state();
+    let mut files = Files::load(&state).unwrap();
+    let mark = files.iter().next().unwrap().clone();
+    {
+        let other = ground.state();
+        let _lock = other.try_lock(&Subject::File(mark.handle.clone())).unwrap().unwrap();
+        scan_all(&state, &mut files);
+        assert_eq!(files.get(mark.number).unwrap().path, Path::new("a"));
+        assert_eq!(unread(&state), [("b".into(), false)].into());
+    }
+    scan_all(&state, &mut Files::load(&state).unwrap());
+    assert_eq!(unread(&state), [("a".into(), false)].into());
+}
+
+/// Of a file with several names it is always the same one, so that no mark is written for nothing.
+#[test]
+fn of_several_names_the_first_one_counts() {
+    let ground = Ground::new();
+    ground.write("m", 1, 3);
+    for name in ["a/b", "z", "b", "c/a"] {
+        let folder = Path::new(name).parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder.into_iter().for_each(|folder| ground.host.substrate.create_dir(folder).unwrap());
+        ground.host.substrate.link(Path::new("m"), Path::new(name)).unwrap();
+    }
+    ground.file_system.pass(Duration::from_secs(1));
+    ground.run();
+    assert_eq!(unread(&ground.state()), [("a/b".into(), false)].into());
 }

@@ -96,7 +96,7 @@ impl Files {
         after: Stamp,
     ) -> Result<(), StateError> {
         let is_same = (before.length, before.modified) == (after.length, after.modified);
-        let path = match self.by_number.get(&number) {
+        let path = match self.reload(state, number)? {
             Some(mark) if is_same && mark.scanned == Some(before) => mark.path.clone(),
             _ => return Ok(()),
         };
@@ -205,6 +205,33 @@ impl Files {
         state.replace(&scratch, &mark_path::<S>(number))?;
         self.insert(mark);
         Ok(())
+    }
+
+    /// Takes note of where a file is now, for as long as this host remembers.
+    pub(crate) fn see_at(&mut self, number: FileNo, path: &Path) {
+        if let Some(mark) = self.by_number.get_mut(&number) {
+            mark.path = path.to_owned();
+        }
+    }
+
+    /// Notes where a file is now; the caller has its lock. What it was like when it was read last stays as the latest mark
+    /// says: another host may have noted since that it must be read again.
+    ///
+    /// # Errors
+    /// As [`Files::note`].
+    pub(crate) fn note_path<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        number: FileNo,
+        path: &Path,
+    ) -> Result<(), StateError> {
+        match self.reload(state, number)? {
+            Some(mark) if !mark.is_forgotten() => {
+                let scanned = mark.scanned;
+                self.note(state, number, path, scanned)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads a file's mark again: others may have written it since. What is of no use is as if it were not there.
