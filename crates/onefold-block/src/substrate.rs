@@ -80,6 +80,12 @@ pub trait Substrate {
     /// Those of the device.
     fn read_at(&self, file: &Self::File, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
+    /// Asks for a range to be brought into memory, and does not wait for it. Whoever reads it soon waits for less, and
+    /// nothing else depends on it.
+    fn prefetch(&self, file: &Self::File, offset: u64, length: u64) {
+        let _ = (file, offset, length);
+    }
+
     /// Writes all of `from`. Nothing is durable before [`Substrate::sync`].
     ///
     /// # Errors

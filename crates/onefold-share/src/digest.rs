@@ -101,7 +101,7 @@ impl<'scope> Digester<'scope> {
         self.pending.len() < (self.workers.len() * PIECES_PER_THREAD).max(1)
     }
 
-    /// Returns a buffer for a piece.
+    /// Returns a buffer for a piece, with anything in it.
     #[must_use]
     pub fn buffer(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
@@ -136,8 +136,8 @@ impl<'scope> Digester<'scope> {
     }
 
     /// Gives a buffer back.
-    pub fn give_back(&mut self, mut bytes: Vec<u8>) {
-        bytes.clear();
+    pub fn give_back(&mut self, bytes: Vec<u8>) {
+        // As it is: to fill a new one with zeros would take as long as to digest a part of it.
         self.spare.push(bytes);
     }
 }

@@ -28,6 +28,9 @@ use crate::state::{self, Notice, State, StateError};
 /// Read between two looks at the progress.
 const PROGRESS_BYTES: u64 = 64 * PIECE_BYTES as u64;
 
+/// The disk is asked for so much ahead of what is read, as far as the data goes on at one place.
+const AHEAD_BYTES: u64 = 4 * PIECE_BYTES as u64;
+
 /// After such a time the next change of a file has another time than the last one.
 pub(crate) const TICK: Duration = Duration::from_millis(20);
 
@@ -345,6 +348,8 @@ struct Blocks<'a, S: Substrate> {
     /// Where the next piece is looked for; the file's last whole block ends at `end`.
     offset: u64,
     end: u64,
+    /// Up to where the disk was asked for data.
+    prefetched: u64,
     /// The piece whose blocks are being returned, and the next of them.
     piece: Option<(crate::digest::Piece, usize)>,
     read_bytes: u64,
@@ -362,7 +367,19 @@ impl<'a, S: Substrate> Blocks<'a, S> {
     ) -> Blocks<'a, S> {
         let end = length / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
         let map = Some(Extents::new());
-        Blocks { substrate, pace, file, map, digester, offset: 0, end, piece: None, read_bytes: 0, failed: None }
+        Blocks {
+            substrate,
+            pace,
+            file,
+            map,
+            digester,
+            offset: 0,
+            end,
+            prefetched: 0,
+            piece: None,
+            read_bytes: 0,
+            failed: None,
+        }
     }
 
     fn next(&mut self) -> Option<Written> {
@@ -384,13 +401,23 @@ impl<'a, S: Substrate> Blocks<'a, S> {
     /// Reads the next piece with data, and has it digested. Returns false at the end of the file.
     fn read_piece(&mut self) -> bool {
         while self.offset < self.end {
-            let data = self.data_from(self.offset);
-            let (from, to) = (data.0.min(self.end), data.1.min(self.end));
-            let to = to.min(from + PIECE_BYTES as u64);
-            self.offset = to;
-            if from >= to {
+            let (from, to) = self.data_from(self.offset);
+            self.offset = to.min(self.end);
+            if from >= self.offset {
                 continue;
             }
+            // A shared file lies in many small parts, which are read as one where no hole is between them.
+            let most = self.end.min(from + PIECE_BYTES as u64);
+            let mut to = to.min(most);
+            while to < most {
+                let (start, end) = self.data_from(to);
+                if start != to || start == end {
+                    break;
+                }
+                to = end.min(most);
+            }
+            self.offset = to;
+            self.prefetch();
             let mut bytes = self.digester.buffer();
             bytes.resize(usize::try_from(to - from).expect("at most a piece"), 0);
             self.pace.read(to - from);
@@ -410,6 +437,17 @@ impl<'a, S: Substrate> Blocks<'a, S> {
             }
         }
         false
+    }
+
+    /// Has the disk read on while this piece is digested.
+    fn prefetch(&mut self) {
+        let (from, to) = self.data_from(self.offset);
+        let to = to.min(self.end).min(self.offset + AHEAD_BYTES);
+        let from = from.max(self.prefetched);
+        if from < to {
+            self.substrate.prefetch(self.file, from, to - from);
+            self.prefetched = to;
+        }
     }
 
     /// Returns where the next data is, in whole blocks; all of the rest where the file system has no maps.

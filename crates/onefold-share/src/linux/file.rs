@@ -1,11 +1,12 @@
 //! An open file.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::{Errno, retry_on_intr};
 
 /// What can be done through a descriptor.
@@ -52,6 +53,11 @@ impl LinuxFile {
             }
         }
         Ok(done)
+    }
+
+    pub(super) fn prefetch(&self, offset: u64, length: u64) {
+        // Where the kernel will not, the reading takes longer.
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(length), Advice::WillNeed);
     }
 
     pub(super) fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {

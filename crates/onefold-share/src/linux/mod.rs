@@ -157,6 +157,10 @@ impl Substrate for LinuxSubstrate {
         file.read_at(offset, into)
     }
 
+    fn prefetch(&self, file: &LinuxFile, offset: u64, length: u64) {
+        file.prefetch(offset, length);
+    }
+
     fn write_at(&self, file: &LinuxFile, offset: u64, from: &[u8]) -> io::Result<()> {
         file.write_at(offset, from)
     }

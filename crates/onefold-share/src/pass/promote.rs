@@ -2,8 +2,11 @@
 //!
 //! First the clone, then the look: whoever read the block first and cloned it afterwards could put in what was written in
 //! between. A slot is written to by nobody, so what is read from it stays.
+//!
+//! What the images have in memory, the slots have not. So the looks come some clones later, and the disk reads many slots at
+//! once meanwhile.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
 use onefold_block::substrate::{Access, At, ShareError};
@@ -21,6 +24,8 @@ use crate::state::arena::ArenaWriter;
 
 /// Blocks that are cloned at once: files stay locked for the time of a call.
 const RUN_BLOCKS: u64 = 256;
+/// Blocks that are cloned and not looked at yet, at most, but for the last run.
+const AHEAD_BLOCKS: usize = 2048;
 
 /// Puts all candidates into the arena and writes down what became of each.
 pub(super) fn promote<'b, S: Substrate>(
@@ -43,6 +48,9 @@ pub(super) fn promote<'b, S: Substrate>(
         file: None,
         touched,
         room: RecordsRoom::new(state.substrate()),
+        ahead: VecDeque::new(),
+        ahead_blocks: 0,
+        bytes: Vec::new(),
     };
     let mut run: Vec<Candidate> = Vec::new();
     for row in candidates {
@@ -56,7 +64,8 @@ pub(super) fn promote<'b, S: Substrate>(
         }
         run.push(candidate);
     }
-    promoter.put(&run)
+    promoter.put(&run)?;
+    promoter.look_until(0)
 }
 
 struct Promoter<'a, 'b, 'c, 'd, S: Substrate> {
@@ -72,6 +81,11 @@ struct Promoter<'a, 'b, 'c, 'd, S: Substrate> {
     /// Files of which blocks were put into slots.
     touched: &'a mut BTreeSet<FileNo>,
     room: RecordsRoom,
+    /// What was cloned and is to be looked at, with the first slot of each run.
+    ahead: VecDeque<(Vec<Candidate>, Slot)>,
+    ahead_blocks: usize,
+    /// What is in the slots.
+    bytes: Vec<u8>,
 }
 
 impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
@@ -107,19 +121,41 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
                 }
             };
             let (done, rest) = left.split_at(usize::try_from(slots.count).expect("at most a run"));
-            self.look(done, slots.first)?;
+            self.look_later(done, slots.first)?;
             left = rest;
             self.touched.insert(first.file);
         }
         Ok(())
     }
 
+    fn look_later(&mut self, run: &[Candidate], first: Slot) -> Result<(), PassError> {
+        if let Some(file) = self.arena.file(first.arena()) {
+            let length = run.len() as u64 * BLOCK_BYTES_U64;
+            self.state.substrate().prefetch(file, first.index() * BLOCK_BYTES_U64, length);
+        }
+        self.ahead_blocks += run.len();
+        self.ahead.push_back((run.to_vec(), first));
+        self.look_until(AHEAD_BLOCKS)
+    }
+
+    /// Looks at slots until no more than so many are left.
+    fn look_until(&mut self, blocks: usize) -> Result<(), PassError> {
+        while self.ahead_blocks > blocks
+            && let Some((run, first)) = self.ahead.pop_front()
+        {
+            self.ahead_blocks -= run.len();
+            self.look(&run, first)?;
+        }
+        Ok(())
+    }
+
     /// Reads slots and writes down which of them hold what they should.
     fn look(&mut self, run: &[Candidate], first: Slot) -> Result<(), PassError> {
-        let mut bytes = vec![0; run.len() * BLOCK_BYTES];
+        let bytes = &mut self.bytes;
+        bytes.resize(run.len() * BLOCK_BYTES, 0);
         self.pace.read(bytes.len() as u64);
         let count = match self.arena.file(first.arena()) {
-            Some(file) => self.state.substrate().read_at(file, first.index() * BLOCK_BYTES_U64, &mut bytes),
+            Some(file) => self.state.substrate().read_at(file, first.index() * BLOCK_BYTES_U64, bytes),
             None => Err(io::ErrorKind::NotFound.into()),
         };
         let count = count.unwrap_or_else(|why| {
