@@ -114,8 +114,14 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             let slots = match slots {
                 Ok(slots) => slots,
                 Err(why) => {
-                    if matches!(self.file, Some((_, Some(_)))) {
-                        self.trouble.note(next.file, self.images.path(next.file), why);
+                    match &self.file {
+                        // Who was cut short since it was read has changed, which is no failure.
+                        Some((_, Some(file))) if matches!(why, ShareError::Io(_)) && self.ends_within(file, left) => {
+                            self.trouble.changed += left.len() as u64;
+                            self.trouble.again.insert(next.file);
+                        }
+                        Some((_, Some(_))) => self.trouble.note(next.file, self.images.path(next.file), why),
+                        _ => {}
                     }
                     return self.give_up(left);
                 }
@@ -147,6 +153,12 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             self.look(&run, first)?;
         }
         Ok(())
+    }
+
+    /// Tells whether a file ends before the last of these blocks does.
+    fn ends_within(&self, file: &S::File, run: &[Candidate]) -> bool {
+        let end = run.last().map_or(0, |last| (last.block.0 + 1) * BLOCK_BYTES_U64);
+        self.state.substrate().stat(file).is_ok_and(|stat| stat.length < end)
     }
 
     /// Reads slots and writes down which of them hold what they should.

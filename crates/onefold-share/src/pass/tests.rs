@@ -434,3 +434,25 @@ fn of_several_names_the_first_one_counts() {
     ground.run();
     assert_eq!(unread(&ground.state()), [("a/b".into(), false)].into());
 }
+
+/// Whoever cuts an image short while others are read makes no pass fail.
+#[test]
+fn images_that_are_cut_short_meanwhile_are_no_failure() {
+    let ground = Ground::new();
+    for path in ["one", "two"] {
+        ground.write(path, 1, 8);
+    }
+    let state = ground.state();
+    let mut files = Files::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    for path in ["one", "two"] {
+        let file = ground.host.substrate.open(Path::new(path), Access::Write).unwrap();
+        ground.host.substrate.set_len(&file, 2 * K).unwrap();
+    }
+    let passed = USUAL.pass(&state, &mut files).unwrap();
+    assert!(passed.trouble.failed.is_empty(), "{passed:?}");
+    assert!(passed.trouble.changed > 0, "{passed:?}");
+    drop(state);
+    // What is left is read again, and shared.
+    assert_eq!(ground.run().shared.now, 2 * K);
+}
