@@ -7,11 +7,14 @@
 //! share with the copy: by compare-and-share, like everything else. Whoever writes meanwhile differs, and has given up his
 //! reference by that. Then the file goes, and the extent with it.
 //!
-//! The order of steps: the arena first, as a slot that stays behind would leave its block there twice; then the images. An
-//! image that could not be moved is read again by the next scan, and finds its slots.
+//! The order of steps: the arena first, as a slot that stays behind would leave its block there twice; then the images. One
+//! host at a time does so, from asking who refers to the extent until all are moved. Hosts go on sharing images with slots
+//! meanwhile: so it is asked once more afterwards, and who refers to the extent still is read again by the next scan, and
+//! finds the slot. So is an image that could not be moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::time::Duration;
 
 use onefold_block::substrate::{Access, At, Compared, FileHandle, Reference, ShareError, Slice, WholeExtent};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
@@ -22,12 +25,17 @@ use super::share::Shared;
 use super::{PassError, PassOptions, Trouble};
 use crate::format::FileNo;
 use crate::pace::CallKind;
+use crate::state::locks::{Held, Subject};
 use crate::state::{State, StateError};
 
 /// What is copied before it is made durable once, in bytes: so much more room is taken for a moment.
 const BATCH_BYTES: u64 = 32 << 20;
-/// Extents that are worked on at once.
+/// Extents that are asked about, and worked on, while this host alone does so.
 const BATCH_EXTENTS: usize = 1024;
+/// How long a pass waits before it looks again whether another host still moves slots, and how often it looks. Then it
+/// leaves extents as they are.
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
+const LOCK_TRIES: u32 = 600;
 /// Files that are kept open.
 const OPEN_MAX: usize = 64;
 /// Of all room, the part that is left free whatever is copied.
@@ -106,7 +114,7 @@ pub(super) fn release<S: Substrate>(
     shared: &mut Shared,
     trouble: &mut Trouble,
 ) -> Result<(), PassError> {
-    let has_room = !trouble.is_full;
+    let trouble_is_full = trouble.is_full;
     let mut releaser = Releaser {
         state,
         images,
@@ -115,10 +123,12 @@ pub(super) fn release<S: Substrate>(
         trouble,
         arenas: None,
         open: BTreeMap::new(),
+        held: None,
+        looked_at: 0,
         batch: Vec::new(),
         batch_bytes: 0,
         moved: BTreeSet::new(),
-        has_room,
+        may_move: !trouble_is_full && options.space.rewrite_percent > 0,
     };
     let mut losses = losses.map(|row| row.map(Loss::of)).peekable();
     while let Some(loss) = losses.next() {
@@ -144,15 +154,47 @@ struct Releaser<'a, 'b, 'i, 'c, S: Substrate> {
     arenas: Option<BTreeMap<FileHandle, u32>>,
     /// Files and how many whole blocks they have, in bytes.
     open: BTreeMap<Holder, (S::File, u64)>,
+    /// That no other host moves slots, while this one looks for what to move.
+    held: Option<Held<S>>,
+    /// Extents that were asked about meanwhile.
+    looked_at: usize,
     batch: Vec<Remainder>,
     batch_bytes: u64,
     /// Who shares with copies now.
     moved: BTreeSet<Holder>,
-    has_room: bool,
+    /// Whether anything is to be moved, there is room for it, and other hosts let this one.
+    may_move: bool,
 }
 
 impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
     fn see_to(&mut self, loss: Loss) -> Result<(), PassError> {
+        if self.may_move && self.held.is_none() {
+            self.held = self.lock()?;
+            self.may_move = self.held.is_some();
+        }
+        self.looked_at += 1;
+        self.look_at(loss)?;
+        if self.batch_bytes >= BATCH_BYTES || self.looked_at == BATCH_EXTENTS {
+            self.rewrite()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until no other host moves slots. None where that takes too long.
+    fn lock(&self) -> Result<Option<Held<S>>, PassError> {
+        for _ in 0..LOCK_TRIES {
+            let held = self.state.try_lock(&Subject::Moves)?;
+            if held.is_some() {
+                return Ok(held);
+            }
+            self.options.clock.sleep(LOCK_PAUSE);
+            self.options.pace.waited();
+            self.options.pace.boundary()?;
+        }
+        Ok(None)
+    }
+
+    fn look_at(&mut self, loss: Loss) -> Result<(), PassError> {
         let references = match self.state.substrate().references(loss.extent) {
             Ok(references) => references,
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -168,18 +210,11 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
             self.shared.freed += loss.extent.length;
             return Ok(());
         }
-        let percent = self.options.space.rewrite_percent;
-        if percent == 0 || !self.has_room {
-            self.shared.pinned += loss.bytes;
-            return Ok(());
-        }
-        match self.look(loss, &references)? {
+        let remainder = if self.may_move { self.remainder(loss, &references)? } else { None };
+        match remainder {
             Some(remainder) => {
                 self.batch_bytes += remainder.bytes();
                 self.batch.push(remainder);
-                if self.batch_bytes >= BATCH_BYTES || self.batch.len() == BATCH_EXTENTS {
-                    self.rewrite()?;
-                }
             }
             None => self.shared.pinned += loss.bytes,
         }
@@ -187,7 +222,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
     }
 
     /// Returns what is left of an extent, if all of it can be moved and is little enough.
-    fn look(&mut self, loss: Loss, references: &[Reference]) -> Result<Option<Remainder>, PassError> {
+    fn remainder(&mut self, loss: Loss, references: &[Reference]) -> Result<Option<Remainder>, PassError> {
         let mut by_file: BTreeMap<&FileHandle, Vec<u64>> = BTreeMap::new();
         for reference in references {
             let Some(handle) = &reference.handle else { return Ok(None) };
@@ -260,16 +295,24 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         self.open.get(&holder)
     }
 
-    /// Copies what is left of the extents of the batch, and has everybody share with the copies.
+    /// Copies what is left of the extents of the batch, and has everybody share with the copies. Other hosts may then.
     fn rewrite(&mut self) -> Result<(), PassError> {
+        let held = self.held.take();
+        self.looked_at = 0;
+        let rewritten = self.rewrite_batch();
+        drop(held);
+        rewritten
+    }
+
+    fn rewrite_batch(&mut self) -> Result<(), PassError> {
         let mut batch = std::mem::take(&mut self.batch);
         let bytes = std::mem::take(&mut self.batch_bytes);
         if batch.is_empty() {
             return Ok(());
         }
         let substrate = self.state.substrate();
-        self.has_room &= substrate.room().is_ok_and(|room| room.free >= 2 * bytes + room.total / ROOM_LEFT_PART);
-        let copies = if self.has_room { self.copy(&mut batch)? } else { None };
+        self.may_move &= substrate.room().is_ok_and(|room| room.free >= 2 * bytes + room.total / ROOM_LEFT_PART);
+        let copies = if self.may_move { self.copy(&mut batch)? } else { None };
         let Some(copies) = copies else {
             self.shared.pinned += batch.iter().map(|remainder| remainder.loss.bytes).sum::<u64>();
             return Ok(());
@@ -278,7 +321,11 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
             self.shared.rewritten += remainder.bytes();
             for part in &remainder.parts {
                 self.options.pace.go_on()?;
-                let moved = self.move_part(&copies, remainder, *part);
+                let moved = match part.holder {
+                    // Who was suspended for so long that others could take the lock may find it moved.
+                    Holder::Arena(_) if !self.is_still_there(remainder, *part) => Err(ShareError::Busy),
+                    _ => self.move_part(&copies, remainder, *part),
+                };
                 if let Err(why) = moved {
                     match part.holder {
                         // Other slots may have been moved already: whoever shares with them looks for them again.
@@ -296,11 +343,26 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
             match substrate.references(remainder.loss.extent) {
                 Ok(references) if references.is_empty() => {
                     self.shared.freed += remainder.loss.extent.length.saturating_sub(remainder.bytes());
+                    continue;
                 }
-                _ => self.shared.pinned += remainder.loss.bytes,
+                Ok(references) => {
+                    let handles = references.iter().filter_map(|reference| reference.handle.as_ref());
+                    self.trouble.again.extend(handles.filter_map(|handle| self.images.number_of(handle)));
+                }
+                // Nobody knows who does; those of whom it was known have been moved.
+                Err(_) => {}
             }
+            self.shared.pinned += remainder.loss.bytes;
         }
         Ok(())
+    }
+
+    /// Tells whether a part of a file still refers to the extent.
+    fn is_still_there(&mut self, remainder: &Remainder, part: Part) -> bool {
+        let substrate = self.state.substrate();
+        let Some((file, _)) = self.file(part.holder) else { return false };
+        let Ok(slices) = substrate.slices(file, part.offset) else { return false };
+        slices.first().is_some_and(|slice| slice.offset == part.offset && slice.extent == remainder.loss.extent)
     }
 
     /// Copies what is left of extents into a file without a name, and makes it durable. None where there is no room.
@@ -357,7 +419,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
 
     /// Nothing more is copied.
     fn out_of_room<T>(&mut self) -> Option<T> {
-        self.has_room = false;
+        self.may_move = false;
         None
     }
 

@@ -22,6 +22,9 @@ pub enum Subject {
     Shard(Prefix),
     /// An arena file.
     Arena(u32),
+    /// What is left of whole extents: slots are moved from one place to another by who has this. Of two hosts that move one
+    /// slot, each with the images that it may share in, the first would leave its images behind.
+    Moves,
 }
 
 impl Subject {
@@ -30,6 +33,7 @@ impl Subject {
             Subject::File(handle) => format!("file.{handle}"),
             Subject::Shard(prefix) => format!("shard.{prefix}"),
             Subject::Arena(number) => format!("arena.{number}"),
+            Subject::Moves => "moves".to_owned(),
         }
     }
 }
