@@ -22,7 +22,6 @@ use crate::opt_out::OptOuts;
 use crate::pace::Pace;
 use crate::state::files::Files;
 use crate::state::locks::Subject;
-use crate::state::logs::LogOrder;
 use crate::state::{self, Notice, State, StateError};
 
 /// Read between two looks at the progress.
@@ -319,7 +318,7 @@ fn read_into_log<S: Substrate>(
         let mut blocks = Blocks::new(state.substrate(), options.pace, file, length, digester);
         let (done_before, read_before) = (progress.done_bytes, progress.read_bytes);
         let mut told = 0;
-        let logged = state.write_log(LogKind::Log, number, LogOrder::default(), &mut || {
+        let logged = state.write_log(LogKind::Log, number, state.last_log_of(number)?, &mut || {
             options.pace.go_on().map_err(|_| io::ErrorKind::Interrupted)?;
             let written = blocks.next().map(Note::Written);
             if blocks.read_bytes >= told + PROGRESS_BYTES {

@@ -208,7 +208,7 @@ impl<S: Substrate> Monitor<S> {
             opened,
             told: Mutex::new(told),
             due: Condvar::new(),
-            log: Mutex::new(LogOrder::default()),
+            log: Mutex::new(state.last_log_of(number)?),
             lock: Mutex::new(ImageLock { held: Some(lock), lent: 0 }),
         })
     }

@@ -102,34 +102,36 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         while let Some(next) = left.first() {
             self.pace.boundary()?;
             self.trouble.is_short_of_records(&mut self.room, self.state.substrate());
-            let slots = match &self.file {
-                Some((_, Some(file))) if !self.trouble.is_full => {
-                    let source = At { file, offset: next.block.0 * BLOCK_BYTES_U64 };
-                    let at_once = self.pace.call_bytes(CallKind::Clone, left.len() as u64 * BLOCK_BYTES_U64);
-                    let (arena, blocks) = (&mut self.arena, at_once / BLOCK_BYTES_U64);
-                    self.pace.call(CallKind::Clone, at_once, || arena.put(source, blocks))?
+            let Some((_, Some(file))) = &self.file else { return self.give_up(left) };
+            if self.trouble.is_full {
+                return self.give_up(left);
+            }
+            let source = At { file, offset: next.block.0 * BLOCK_BYTES_U64 };
+            let at_once = self.pace.call_bytes(CallKind::Clone, left.len() as u64 * BLOCK_BYTES_U64);
+            let (arena, blocks) = (&mut self.arena, at_once / BLOCK_BYTES_U64);
+            match self.pace.call(CallKind::Clone, at_once, || arena.put(source, blocks))? {
+                Ok(slots) => {
+                    let (done, rest) = left.split_at(usize::try_from(slots.count).expect("at most a run"));
+                    self.look_later(done, slots.first)?;
+                    left = rest;
+                    self.touched.insert(first.file);
                 }
-                _ => Err(ShareError::Full),
-            };
-            let slots = match slots {
-                Ok(slots) => slots,
                 Err(why) => {
-                    match &self.file {
-                        // Who was cut short since it was read has changed, which is no failure.
-                        Some((_, Some(file))) if matches!(why, ShareError::Io(_)) && self.ends_within(file, left) => {
-                            self.trouble.changed += left.len() as u64;
-                            self.trouble.again.insert(next.file);
-                        }
-                        Some((_, Some(_))) => self.trouble.note(next.file, self.images.path(next.file), why),
-                        _ => {}
+                    // Who is busy, or cannot be read, is so in this range, and perhaps not in the next one.
+                    let is_for_all = matches!(why, ShareError::Refused(_) | ShareError::Full);
+                    let blocks = usize::try_from(blocks).expect("at most a run");
+                    let (failed, rest) = left.split_at(if is_for_all { left.len() } else { blocks });
+                    // Who was cut short since it was read has changed, which is no failure.
+                    if matches!(why, ShareError::Io(_)) && self.ends_within(file, failed) {
+                        self.trouble.changed += failed.len() as u64;
+                        self.trouble.again.insert(next.file);
+                    } else {
+                        self.trouble.note(next.file, self.images.path(next.file), why);
                     }
-                    return self.give_up(left);
+                    self.give_up(failed)?;
+                    left = rest;
                 }
-            };
-            let (done, rest) = left.split_at(usize::try_from(slots.count).expect("at most a run"));
-            self.look_later(done, slots.first)?;
-            left = rest;
-            self.touched.insert(first.file);
+            }
         }
         Ok(())
     }

@@ -2,8 +2,9 @@
 //! of that host's.
 //!
 //! Of two logs that tell of one block, the later one is believed. Later is whichever the file system took for later when it
-//! was written, and of one host's whichever came later. Where clocks mislead, a block is found out of date when it is
-//! compared, and that costs savings.
+//! was written, and of one host's whichever came later. A host whose clock is ahead would be believed for as long as its log
+//! is there: so whoever has a file's lock writes its log after all that there are ([`State::last_log_of`]). Where clocks
+//! mislead nevertheless, a block is found out of date when it is compared, and that costs savings.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -123,6 +124,18 @@ impl<S: Substrate> State<'_, S> {
         Ok(logged)
     }
 
+    /// Returns when the last of the logs of a file was written, as far as there are any: for the next log to come after it.
+    /// The caller has the file's lock, so that no other host writes one.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn last_log_of(&self, file: FileNo) -> Result<LogOrder, StateError> {
+        let of_file = format!("{file}.");
+        let names = self.names(folder(LogKind::Log))?.into_iter().filter(|name| name.starts_with(&of_file));
+        let orders = names.filter_map(|name| Some(LogName::parse(LogKind::Log, name)?.order));
+        Ok(orders.max().unwrap_or_default())
+    }
+
     /// Returns the logs and the merge requests that there are, by file; first the logs, the oldest first.
     ///
     /// # Errors
@@ -202,6 +215,24 @@ mod tests {
         assert!(orders.len() == 3 && orders[0] == logged.order && orders[0] < orders[1], "{orders:?}");
         assert_eq!(write(&state, &mut || Ok(None)), Logged::default());
         assert_eq!(state.logs().unwrap().len(), 3);
+    }
+
+    /// A host whose clock was ahead was believed for an hour, whatever came later.
+    #[test]
+    fn a_log_comes_after_those_of_a_host_whose_clock_is_ahead() {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
+        let host = file_system.observe();
+        let [state, other] = [(); 2].map(|()| State::open(&host.substrate, &*host.random, &|_| {}).unwrap());
+        let write = |state: &State<'_, _>, file, after| {
+            let mut left = vec![Note::Changed { first: FileBlock(0), count: 1 }];
+            state.write_log(LogKind::Log, FileNo(file), after, &mut || Ok(left.pop())).unwrap().order
+        };
+        let ahead = LogOrder(u64::MAX / 2);
+        let one = write(&state, 1, ahead);
+        assert!(one > ahead);
+        assert_eq!(other.last_log_of(FileNo(11)).unwrap(), LogOrder::default());
+        assert_eq!(other.last_log_of(FileNo(1)).unwrap(), one);
+        assert!(write(&other, 1, other.last_log_of(FileNo(1)).unwrap()) > one);
     }
 
     #[test]
