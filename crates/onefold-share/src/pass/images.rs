@@ -65,13 +65,20 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     }
 
     /// Returns the number that stands for a file that has several.
-    pub(super) fn first_number(&self, number: FileNo) -> FileNo {
-        self.files.first_number(number)
+    pub(super) fn first_number(&mut self, number: FileNo) -> Result<FileNo, StateError> {
+        loop {
+            let first = self.files.first_number(number);
+            let is_asked_for = self.known.get(&first).is_some_and(|image| !matches!(image.owner, Owner::Unknown));
+            // Another host may have forgotten the first one since: under that number the file would not be found.
+            if first == number || is_asked_for || self.files.reload(self.state, first)?.is_some() {
+                return Ok(first);
+            }
+        }
     }
 
     /// Tells whether a file is this host's to share in, and makes it so where nobody has it.
     pub(super) fn own(&mut self, number: FileNo) -> Result<bool, StateError> {
-        let number = self.first_number(number);
+        let number = self.first_number(number)?;
         if matches!(self.image(number)?.owner, Owner::Unknown) {
             let lock = match self.files.get(number) {
                 Some(mark) => Some(self.state.try_lock(&Subject::File(mark.handle.clone()))?),

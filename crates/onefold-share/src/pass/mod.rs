@@ -522,7 +522,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                 self.state.remove_log(&log)?;
                 continue;
             }
-            let file = self.images.first_number(log.file);
+            let file = self.images.first_number(log.file)?;
             let read = self.state.read_log(&log, |note| -> Result<(), PassError> {
                 self.options.pace.boundary()?;
                 let told = match (log.kind, note) {

@@ -466,3 +466,28 @@ fn images_that_are_cut_short_meanwhile_are_no_failure() {
     // What is left is read again, and shared.
     assert_eq!(ground.run().shared.now, 2 * K);
 }
+
+/// A file was gone for another host, which has forgotten it, and found it again under another name: with another number. Who
+/// still knew the first one took in its log under that, found nothing there, and dropped what it told.
+#[test]
+fn a_file_that_another_host_has_given_a_new_number_is_shared() {
+    let ground = Ground::new();
+    for (path, seed) in [("one", 1), ("two", 2)] {
+        ground.write(path, seed, 3);
+    }
+    ground.run();
+    let state = ground.state();
+    let mut files = Files::load(&state).unwrap();
+    let number = files.iter().find(|mark| mark.path == Path::new("one")).unwrap().number;
+    let mut others = Files::load(&state).unwrap();
+    others.forget(&state, number).unwrap();
+    ground.host.substrate.rename(Path::new("one"), Path::new("renamed")).unwrap();
+    ground.write("three", 1, 3);
+    scan_all(&state, &mut others);
+    for number in others.iter().map(|mark| mark.number).collect::<Vec<_>>() {
+        files.reload(&state, number).unwrap();
+    }
+    assert_eq!(files.first_number(FileNo(3)), number, "the two numbers of the file");
+    assert_eq!(USUAL.pass(&state, &mut files).unwrap().shared.now, 3 * K);
+    assert_eq!(files.first_number(FileNo(3)), FileNo(3));
+}

@@ -176,11 +176,7 @@ impl Files {
             return self.note(state, number, Path::new(""), None);
         }
         state.remove(&mark_path::<S>(number))?;
-        if let Some(mark) = self.by_number.remove(&number)
-            && self.by_handle.get(&mark.handle) == Some(&number)
-        {
-            self.by_handle.remove(&mark.handle);
-        }
+        self.remove(number);
         Ok(())
     }
 
@@ -234,7 +230,8 @@ impl Files {
         }
     }
 
-    /// Reads a file's mark again: others may have written it since. What is of no use is as if it were not there.
+    /// Reads a file's mark again: others may have written it since, or removed it. What is of no use is as if it were not
+    /// there.
     ///
     /// # Errors
     /// Those of the device.
@@ -242,11 +239,12 @@ impl Files {
         let path = mark_path::<S>(number);
         match read(state, &path, &number.to_string()) {
             Ok(Some(mark)) => self.insert(mark),
-            Ok(None) => return Ok(None),
+            // Whoever found it gone has forgotten it; found again by another name, it has another number.
+            Ok(None) => self.remove(number),
             Err(FormatError::Io(source)) => return Err(StateError::Io { path, source }),
             Err(why) => {
                 state.refuse(path, why)?;
-                return Ok(None);
+                self.remove(number);
             }
         }
         Ok(self.get(number))
@@ -272,6 +270,16 @@ impl Files {
     pub fn forget_scans<S: Substrate>(&mut self, state: &State<'_, S>) -> Result<(), StateError> {
         let numbers: Vec<FileNo> = self.by_number.keys().copied().collect();
         numbers.into_iter().try_for_each(|number| self.forget_scan(state, number))
+    }
+
+    fn remove(&mut self, number: FileNo) {
+        let Some(mark) = self.by_number.remove(&number) else { return };
+        if self.by_handle.get(&mark.handle) == Some(&number) {
+            self.by_handle.remove(&mark.handle);
+            if let Some(other) = self.by_number.values().find(|other| other.handle == mark.handle) {
+                self.by_handle.insert(mark.handle, other.number);
+            }
+        }
     }
 
     fn insert(&mut self, mark: Mark) {
