@@ -49,6 +49,14 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.of(handle).map(|mark| mark.number)
     }
 
+    /// As [`Images::number_of`]; also where another host has given the number since the marks were read.
+    pub(super) fn latest_number_of(&mut self, handle: &FileHandle) -> Result<Option<FileNo>, StateError> {
+        if self.number_of(handle).is_none() {
+            self.files.load_new(self.state)?;
+        }
+        Ok(self.number_of(handle))
+    }
+
     /// Tells whether a file is there.
     pub(super) fn is_there(&mut self, number: FileNo) -> Result<bool, StateError> {
         Ok(self.image(number)?.blocks.is_some())

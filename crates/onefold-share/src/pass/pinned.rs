@@ -346,8 +346,12 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                     continue;
                 }
                 Ok(references) => {
-                    let handles = references.iter().filter_map(|reference| reference.handle.as_ref());
-                    self.trouble.again.extend(handles.filter_map(|handle| self.images.number_of(handle)));
+                    let handles: BTreeSet<FileHandle> = references.into_iter().filter_map(|one| one.handle).collect();
+                    let is_image =
+                        |handle: &FileHandle| !self.arenas.as_ref().is_some_and(|all| all.contains_key(handle));
+                    for handle in handles.into_iter().filter(is_image) {
+                        self.trouble.again.extend(self.images.latest_number_of(&handle)?);
+                    }
                 }
                 // Nobody knows who does; those of whom it was known have been moved.
                 Err(_) => {}

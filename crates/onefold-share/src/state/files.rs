@@ -34,15 +34,27 @@ impl Files {
     /// Those of the device.
     pub fn load<S: Substrate>(state: &State<'_, S>) -> Result<Files, StateError> {
         let mut files = Files::default();
+        files.load_new(state)?;
+        Ok(files)
+    }
+
+    /// Reads the marks of files that got a number since.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn load_new<S: Substrate>(&mut self, state: &State<'_, S>) -> Result<(), StateError> {
         for name in state.names(FOLDER)? {
+            if name.parse().is_ok_and(|number| self.by_number.contains_key(&FileNo(number))) {
+                continue;
+            }
             let path = State::<S>::path(FOLDER, &name);
             match read(state, &path, &name) {
-                Ok(Some(mark)) => files.insert(mark),
+                Ok(Some(mark)) => self.insert(mark),
                 Ok(None) => {}
                 Err(why) => state.refuse(path, why)?,
             }
         }
-        Ok(files)
+        Ok(())
     }
 
     /// Returns what is known of a file.
