@@ -40,6 +40,9 @@ suites=$(scripts/install-deps.sh --list suites | paste -sd' ')
 [[ -z $suites ]] || say "building with cargo, beside the Rust tests: $suites"
 do_beside scripts/install-deps.sh suites
 
+# What only later builds gain by is not made. Builds with it stay beside these.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+
 # The program as the Rust tests have it: optimised nearly as a release, and it notices every overflow.
 target=${CARGO_TARGET_DIR:-$PWD/target}
 export ONEFOLD=$target/debug/onefold
