@@ -104,6 +104,8 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             self.trouble.is_short_of_records(&mut self.room, self.state.substrate());
             let Some((_, Some(file))) = &self.file else { return self.give_up(left) };
             if self.trouble.is_full {
+                // It is read again, once there is room.
+                self.trouble.note(next.file, self.images.path(next.file), ShareError::Full);
                 return self.give_up(left);
             }
             let source = At { file, offset: next.block.0 * BLOCK_BYTES_U64 };
