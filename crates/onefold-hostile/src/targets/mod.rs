@@ -30,7 +30,7 @@ pub struct Target {
 
 /// All targets.
 pub const TARGETS: [Target; 14] = [
-    Target { name: "fixed", run: fixed::run, seeded_count: 60_000 },
+    Target { name: "fixed", run: fixed::run, seeded_count: 30_000 },
     Target { name: "geometry", run: geometry::run, seeded_count: 60_000 },
     Target { name: "items", run: items::run, seeded_count: 60_000 },
     Target { name: "journal", run: journal::run, seeded_count: 60_000 },
@@ -40,8 +40,8 @@ pub const TARGETS: [Target; 14] = [
     Target { name: "command_line", run: command_line::run, seeded_count: 60_000 },
     Target { name: "partitions", run: partitions::run, seeded_count: 60_000 },
     Target { name: "verbs", run: verbs::run, seeded_count: 600 },
-    Target { name: "pool", run: pool::run_blocks, seeded_count: 2_000 },
-    Target { name: "replay", run: pool::run_journal, seeded_count: 1_000 },
+    Target { name: "pool", run: pool::run_blocks, seeded_count: 1_000 },
+    Target { name: "replay", run: pool::run_journal, seeded_count: 500 },
     Target { name: "share_records", run: share_records::run, seeded_count: 20_000 },
     Target { name: "share_state", run: share_state::run, seeded_count: 500 },
 ];

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use onefold_block::random::{Random, SeededRandom};
 use serde_json::Value;
 
 /// Ends of the program, as the command reference lists them.
@@ -112,16 +113,11 @@ impl Folder {
     pub(crate) fn noise(&self, name: &str, size_mib: u64) -> PathBuf {
         let path = self.path(name);
         let file = File::create(&path).unwrap();
-        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        // Of a crate that is optimised, as this one is not: it is gigabytes in all.
+        let random = SeededRandom::new(0x2545_f491_4f6c_dd1d);
+        let mut piece = vec![0; 1 << 20];
         for mib in 0..size_mib {
-            let piece: Vec<u8> = (0..1 << 17)
-                .flat_map(|_| {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    state.to_le_bytes()
-                })
-                .collect();
+            random.fill(&mut piece).unwrap();
             file.write_all_at(&piece, mib << 20).unwrap();
         }
         path
