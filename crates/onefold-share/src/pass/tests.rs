@@ -270,7 +270,7 @@ fn what_is_busy_does_not_keep_the_rest_of_a_run_from_being_shared() {
     let faults = Faults { busy: 200_000, ..Faults::none() };
     let mut with_busy_ranges = 0;
     for seed in 0..16 {
-        let options = SimulationOptions { hosts: 1, seed, faults: faults.clone(), ..SimulationOptions::default() };
+        let options = SimulationOptions { hosts: 1, seed, faults, ..SimulationOptions::default() };
         let ground = Ground::with(&options);
         ground.write("a", 1, 64);
         ground.write("b", 1, 64);
