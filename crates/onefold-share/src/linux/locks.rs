@@ -14,13 +14,16 @@ use rustix::fs::{AtFlags, Dir, StatxFlags};
 use super::names::Root;
 use super::path_of;
 
+/// As often the list is read at most, where it changes all the time.
+const READS: u32 = 8;
+
 /// A file, as the list names it: device and inode number.
 type Locked = (u32, u32, u64);
 
 /// Returns which files of a folder are locked.
 pub(super) fn held(root: &Root, folder: &Path) -> io::Result<Vec<HeldLock>> {
     let device = device_of(root.folder())?;
-    let locks = parse_locks(&std::fs::read_to_string("/proc/locks")?);
+    let locks = locks(|| std::fs::read_to_string("/proc/locks"))?;
     let mut held = Vec::new();
     for entry in Dir::read_from(root.open_folder(folder)?)? {
         let entry = entry?;
@@ -30,6 +33,21 @@ pub(super) fn held(root: &Root, folder: &Path) -> io::Result<Vec<HeldLock>> {
     }
     held.sort();
     Ok(held)
+}
+
+/// Reads the list until it is the same twice. The kernel gives it page by page, and where a lock of an earlier page has gone
+/// meanwhile, leaves out one of the next; so what any reading has counts.
+fn locks(mut read: impl FnMut() -> io::Result<String>) -> io::Result<HashMap<Locked, Option<u32>>> {
+    let (mut locks, mut last) = (HashMap::new(), None);
+    for _ in 0..READS {
+        let text = read()?;
+        locks.extend(parse_locks(&text));
+        if last.as_ref() == Some(&text) {
+            break;
+        }
+        last = Some(text);
+    }
+    Ok(locks)
 }
 
 /// Returns the device of the file system that a folder is on.
@@ -80,6 +98,22 @@ mod tests {
         );
         let expected = [((0xfd, 0x0a, 5678), Some(4711)), ((0, 0x2b, 9), None)];
         assert_eq!(locks, expected.into());
+    }
+
+    #[test]
+    fn a_lock_that_a_reading_leaves_out_is_in_the_next() {
+        let line = |inode: u64| format!("1: FLOCK  ADVISORY  WRITE 7 fd:0a:{inode} 0 EOF\n");
+        let mut readings = [line(1), line(1) + &line(2), line(1) + &line(2), line(3)].into_iter();
+        let found = locks(|| Ok(readings.next().unwrap())).unwrap();
+        assert_eq!(found, [((0xfd, 0x0a, 1), Some(7)), ((0xfd, 0x0a, 2), Some(7))].into());
+        // Where it is never the same twice, that is the end of it, too.
+        let mut number = 0;
+        let ever_new = || {
+            number += 1;
+            Ok(line(number))
+        };
+        assert_eq!(locks(ever_new).unwrap().len(), READS as usize);
+        assert!(locks(|| Err(io::ErrorKind::PermissionDenied.into())).is_err());
     }
 
     #[test]
