@@ -210,7 +210,7 @@ fn scan_file<S: Substrate>(
     scanned: &mut Scanned,
     progress: &mut ScanProgress,
 ) -> Result<Looked, StateError> {
-    let mut number = files.number(state, &stat.handle, path)?;
+    let number = files.number(state, &stat.handle, path)?;
     if is_unchanged(files, stat) {
         scanned.unchanged += 1;
         if files.get(number).is_some_and(|mark| mark.path != path) {
@@ -233,9 +233,7 @@ fn scan_file<S: Substrate>(
     };
     // Another host may have read it a moment ago.
     let stamp = Stamp::of(&stat);
-    if files.reload(state, number)?.is_none() {
-        number = files.number(state, &stat.handle, path)?;
-    }
+    let number = files.latest_number(state, &stat.handle, path)?;
     if is_unchanged(files, &stat) {
         scanned.unchanged += 1;
         return Ok(Looked::Done);

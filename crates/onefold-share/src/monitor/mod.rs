@@ -178,20 +178,13 @@ impl<S: Substrate> Monitor<S> {
         let failed = |source| MonitorError::File { path: path.to_owned(), source };
         let file = state.substrate().open(path, Access::Read).map_err(failed)?;
         let handle = state.substrate().stat(&file).map_err(failed)?.handle;
-        let mut number = files.number(state, &handle, path)?;
         let Some(lock) = state.try_lock(&Subject::File(handle.clone()))? else {
             return Err(MonitorError::Elsewhere { path: path.to_owned() });
         };
         // As it is now that nobody else works on it.
         let stat = state.substrate().stat(&file).map_err(failed)?;
-        let scanned = match files.reload(state, number)? {
-            Some(mark) => mark.scanned,
-            // Another host has forgotten it under that number.
-            None => {
-                number = files.number(state, &handle, path)?;
-                files.get(number).and_then(|mark| mark.scanned)
-            }
-        };
+        let number = files.latest_number(state, &handle, path)?;
+        let scanned = files.get(number).and_then(|mark| mark.scanned);
         let opened = Opened { scanned, is_current: scanned == Some(Stamp::of(&stat)) };
         let now = clock.monotonic();
         let told = Told {

@@ -14,13 +14,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::time::Duration;
 
 use onefold_block::substrate::{Access, At, Compared, FileHandle, Reference, ShareError, Slice, WholeExtent};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
 use onefold_sort::{Merge, Row};
 
 use super::images::Images;
+use super::publish::{LOCK_PAUSE, LOCK_TRIES};
 use super::share::Shared;
 use super::{PassError, PassOptions, Trouble};
 use crate::format::FileNo;
@@ -32,10 +32,6 @@ use crate::state::{State, StateError};
 const BATCH_BYTES: u64 = 32 << 20;
 /// Extents that are asked about, and worked on, while this host alone does so.
 const BATCH_EXTENTS: usize = 1024;
-/// How long a pass waits before it looks again whether another host still moves slots, and how often it looks. Then it
-/// leaves extents as they are.
-const LOCK_PAUSE: Duration = Duration::from_millis(100);
-const LOCK_TRIES: u32 = 600;
 /// Files that are kept open.
 const OPEN_MAX: usize = 64;
 /// Of all room, the part that is left free whatever is copied.
@@ -114,7 +110,7 @@ pub(super) fn release<S: Substrate>(
     shared: &mut Shared,
     trouble: &mut Trouble,
 ) -> Result<(), PassError> {
-    let trouble_is_full = trouble.is_full;
+    let may_move = !trouble.is_full && options.space.rewrite_percent > 0;
     let mut releaser = Releaser {
         state,
         images,
@@ -128,7 +124,7 @@ pub(super) fn release<S: Substrate>(
         batch: Vec::new(),
         batch_bytes: 0,
         moved: BTreeSet::new(),
-        may_move: !trouble_is_full && options.space.rewrite_percent > 0,
+        may_move,
     };
     let mut losses = losses.map(|row| row.map(Loss::of)).peekable();
     while let Some(loss) = losses.next() {
@@ -180,7 +176,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         Ok(())
     }
 
-    /// Waits until no other host moves slots. None where that takes too long.
+    /// Waits until no other host moves slots. None where that takes too long: then extents are left as they are.
     fn lock(&self) -> Result<Option<Held<S>>, PassError> {
         for _ in 0..LOCK_TRIES {
             let held = self.state.try_lock(&Subject::Moves)?;

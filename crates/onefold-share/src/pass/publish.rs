@@ -29,11 +29,11 @@ use crate::state::locks::Subject;
 use crate::state::shards::{Published, Shard};
 use crate::state::{State, StateError};
 
-/// How long a pass waits before it looks again for a shard that others work on.
-const LOCK_PAUSE: Duration = Duration::from_millis(100);
-/// As often it looks. Whoever has not let go by then is suspended, or dead and not known to be: the name of the next
-/// generation is taken once, whoever has the lock.
-const LOCK_TRIES: u32 = 600;
+/// How long a pass waits before it looks again for what others work on.
+pub(super) const LOCK_PAUSE: Duration = Duration::from_millis(100);
+/// As often it looks. Whoever has not let go by then is suspended, or dead and not known to be: the name of a
+/// shard's next generation is taken once, whoever has the lock.
+pub(super) const LOCK_TRIES: u32 = 600;
 /// As often a shard is written for the others to be first. Then the logs are left for another time.
 const PUBLISH_TRIES: u32 = 20;
 

@@ -157,6 +157,21 @@ impl Files {
         Err(StateError::Restless)
     }
 
+    /// As [`Files::number`], with the latest mark of it, for who has the file's lock now. Another host may have forgotten the
+    /// number that is known here.
+    ///
+    /// # Errors
+    /// As [`Files::number`].
+    pub(crate) fn latest_number<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        handle: &FileHandle,
+        path: &Path,
+    ) -> Result<FileNo, StateError> {
+        let number = self.number(state, handle, path)?;
+        if self.reload(state, number)?.is_some() { Ok(number) } else { self.number(state, handle, path) }
+    }
+
     /// Takes note that a file is gone and that no entry names it, for a pass that began at `now`. It is forgotten only by one
     /// that begins some time after the first: what only the arena has left of its blocks can be told by then.
     ///
