@@ -40,12 +40,7 @@ impl SeededRandom {
 
     /// Returns the next 64 bits.
     pub fn next_u64(&self) -> u64 {
-        let mut state = self.state.lock();
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = *state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        next(&mut self.state.lock())
     }
 
     /// Returns a number below `bound`, or 0 when `bound` is 0.
@@ -56,9 +51,18 @@ impl SeededRandom {
 
 impl Random for SeededRandom {
     fn fill(&self, into: &mut [u8]) -> std::io::Result<()> {
+        let mut state = self.state.lock();
         for piece in into.chunks_mut(8) {
-            piece.copy_from_slice(&self.next_u64().to_le_bytes()[..piece.len()]);
+            piece.copy_from_slice(&next(&mut state).to_le_bytes()[..piece.len()]);
         }
         Ok(())
     }
+}
+
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::observe::{check_clean, check_sums, seen};
-use common::{Dice, behind, environment, letter, open, quiet, regular, write_as_doors_do};
+use common::{Dice, behind, environment, letter, letters, open, quiet, regular, write_as_doors_do};
 use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
 use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 use onefold_pool::{CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, Reading, SetAttr};
@@ -33,10 +33,6 @@ fn accept(pool: &Pool, ino: Ino, block: u64, bytes: &[u8]) -> Result<(), PoolErr
     write_as_doors_do(pool, ino, block * BLOCK, bytes, Durability::Later)
 }
 
-fn letters(first: u64, count: u64) -> Vec<u8> {
-    (first..first + count).flat_map(letter).collect()
-}
-
 fn read(pool: &Pool, ino: Ino, block: u64, count: u64) -> Vec<u8> {
     let mut bytes = vec![0xaa; usize::try_from(count * BLOCK).expect("small")];
     let got = pool.read(ino, block * BLOCK, &mut bytes).expect("reads");
@@ -53,25 +49,25 @@ fn with_workers() -> OpenOptions {
 fn what_was_accepted_is_seen_by_every_verb() {
     let pool = new_pool(&Arc::new(MemoryDevice::new(16_384)), &behind());
     let ino = create(&pool, "a");
-    accept(&pool, ino, 3, &letters(1, 2)).expect("accepted");
+    accept(&pool, ino, 3, &letters(1..3)).expect("accepted");
     assert_eq!(pool.stat().expect("adds up").activity.blocks_written, 2, "a number of the pool");
-    accept(&pool, ino, 5, &letters(3, 1)).expect("accepted");
+    accept(&pool, ino, 5, &letters([3])).expect("accepted");
     assert_eq!(pool.attr(ino).expect("is there").size_bytes, 6 * BLOCK);
-    accept(&pool, ino, 6, &letters(4, 1)).expect("accepted");
+    accept(&pool, ino, 6, &letters([4])).expect("accepted");
     assert_eq!(pool.lookup(Ino::ROOT, b"a").expect("is there").size_bytes, 7 * BLOCK);
     pool.release(ino, 1);
-    accept(&pool, ino, 7, &letters(5, 1)).expect("accepted");
-    assert_eq!(read(&pool, ino, 0, 20)[3 * 4096..], letters(1, 5)[..]);
-    accept(&pool, ino, 8, &letters(6, 1)).expect("accepted");
+    accept(&pool, ino, 7, &letters([5])).expect("accepted");
+    assert_eq!(read(&pool, ino, 0, 20)[3 * 4096..], letters(1..6)[..]);
+    accept(&pool, ino, 8, &letters([6])).expect("accepted");
     assert_eq!(pool.seek(ino, 8 * BLOCK, onefold_pool::SeekTarget::Data).expect("data"), 8 * BLOCK);
-    accept(&pool, ino, 9, &letters(7, 1)).expect("accepted");
+    accept(&pool, ino, 9, &letters([7])).expect("accepted");
     let copy = create(&pool, "copy");
     pool.clone_file(ino, copy).expect("clones");
-    assert_eq!(read(&pool, copy, 9, 1), letters(7, 1));
-    accept(&pool, ino, 10, &letters(8, 1)).expect("accepted");
+    assert_eq!(read(&pool, copy, 9, 1), letters([7]));
+    accept(&pool, ino, 10, &letters([8])).expect("accepted");
     pool.set_attr(ino, &SetAttr { size_bytes: Some(11 * BLOCK - 1), ..SetAttr::default() }).expect("truncates");
-    assert_eq!(read(&pool, ino, 10, 1), letters(8, 1)[..4095]);
-    accept(&pool, ino, 20, &letters(9, 1)).expect("accepted");
+    assert_eq!(read(&pool, ino, 10, 1), letters([8])[..4095]);
+    accept(&pool, ino, 20, &letters([9])).expect("accepted");
     pool.unlink(Ino::ROOT, b"a").expect("unlinks");
     pool.close().expect("closes");
 }
@@ -80,8 +76,8 @@ fn what_was_accepted_is_seen_by_every_verb() {
 fn reads_together_are_what_they_are_one_by_one() {
     let pool = new_pool(&Arc::new(MemoryDevice::new(16_384)), &behind());
     let (one, two) = (create(&pool, "one"), create(&pool, "two"));
-    accept(&pool, one, 0, &letters(1, 40)).expect("accepted");
-    accept(&pool, one, 600, &letters(50, 3)).expect("accepted");
+    accept(&pool, one, 0, &letters(1..41)).expect("accepted");
+    accept(&pool, one, 600, &letters(50..53)).expect("accepted");
     pool.write(two, 5, b"not much", Durability::Later).expect("writes");
     let places = [(one, 0, 4096), (one, 4096, 8192), (one, 590 * BLOCK, 20 * 4096), (one, 39 * BLOCK, 65_536)];
     let odd = [(two, 0, 4096), (two, 3, 7), (one, 602 * BLOCK, 8192), (one, 700 * BLOCK, 4096), (two, 4096, 0)];
@@ -121,7 +117,7 @@ fn work(pool: &Pool, thread: u64, rounds: u64) {
         match dice.below(10) {
             0..7 => {
                 let numbers: Vec<u64> = (0..count).map(|_| dice.below(50)).collect();
-                let bytes: Vec<u8> = numbers.iter().flat_map(|number| letter(*number)).collect();
+                let bytes = letters(numbers.iter().copied());
                 accept(pool, own, first, &bytes).expect("accepted");
                 for (place, number) in (usize::try_from(first).expect("small")..).zip(numbers) {
                     holds[place] = number;
@@ -180,10 +176,12 @@ fn whatever_was_accepted_by_a_pool_that_fills_up_is_there() {
                     let pool = &pool;
                     scope.spawn(move || {
                         let ino = create(pool, &format!("f{thread}"));
+                        let mine = (thread + 1) * 100_000;
                         let mut accepted = 0;
                         for piece in [200, 16, 1] {
                             loop {
-                                match accept(pool, ino, accepted, &letters((thread + 1) * 100_000 + accepted, piece)) {
+                                let first = mine + accepted;
+                                match accept(pool, ino, accepted, &letters(first..first + piece)) {
                                     Ok(()) => accepted += piece,
                                     Err(PoolError::NoSpace) => break,
                                     Err(error) => panic!("after {accepted} blocks: {error}"),
@@ -219,9 +217,9 @@ fn a_device_that_fails_under_an_accepted_write_stops_the_pool() {
         let ino = create(&pool, "a");
         pool.fsync(ino).expect("is durable");
         device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::Io);
-        accept(&pool, ino, 0, &letters(1, 3)).expect("accepted");
+        accept(&pool, ino, 0, &letters(1..4)).expect("accepted");
         assert!(matches!(pool.fsync(ino), Err(PoolError::Stopped { .. })));
-        assert!(matches!(accept(&pool, ino, 9, &letters(1, 1)), Err(PoolError::Stopped { .. })));
+        assert!(matches!(accept(&pool, ino, 9, &letters([1])), Err(PoolError::Stopped { .. })));
         assert!(read(&pool, ino, 0, 3).is_empty(), "nothing of it has happened");
         device.heal();
         drop(pool);
@@ -235,25 +233,27 @@ fn a_host_that_fills_up_under_an_accepted_write_is_told_by_the_next_fsync_once()
     let device = Arc::new(ThinDevice::new(MemoryDevice::new(65_536), 60_000));
     let pool = new_pool(&device, &behind());
     let ino = create(&pool, "a");
-    accept(&pool, ino, 0, &letters(1, 3)).expect("accepted");
+    accept(&pool, ino, 0, &letters(1..4)).expect("accepted");
     pool.fsync(ino).expect("is durable");
     // More than the blocks that were written for metadata, which have their room.
     for piece in 0..4 {
-        accept(&pool, ino, piece * 250, &letters(100 + piece * 250, 250)).expect("accepted while there was room");
+        accept(&pool, ino, piece * 250, &letters(100 + piece * 250..100 + piece * 250 + 250))
+            .expect("accepted while there was room");
     }
     device.set_room(0);
     assert!(matches!(pool.fsync(ino), Err(PoolError::NoSpace)));
     pool.fsync(ino).expect("told once, and the pool lives");
-    let new: Vec<bool> =
-        (0..4).map(|piece| read(&pool, ino, piece * 250, 250) == letters(100 + piece * 250, 250)).collect();
+    let new: Vec<bool> = (0..4)
+        .map(|piece| read(&pool, ino, piece * 250, 250) == letters(100 + piece * 250..100 + piece * 250 + 250))
+        .collect();
     assert!(new.contains(&false), "{new:?}");
     if !new[0] {
-        assert!(read(&pool, ino, 0, 3) == letters(1, 3), "as if it had never been");
+        assert!(read(&pool, ino, 0, 3) == letters(1..4), "as if it had never been");
     }
     device.set_room(60_000);
-    accept(&pool, ino, 1, &letters(100, 2)).expect("accepted");
+    accept(&pool, ino, 1, &letters(100..102)).expect("accepted");
     pool.fsync(ino).expect("is durable");
-    assert_eq!(read(&pool, ino, 1, 2), letters(100, 2));
+    assert_eq!(read(&pool, ino, 1, 2), letters(100..102));
     pool.close().expect("closes");
 }
 
@@ -264,7 +264,7 @@ fn a_sparse_pool_on_a_host_with_little_room_answers_when_it_knows() {
     let ino = create(&pool, "a");
     device.set_room(700);
     let mut accepted = 0;
-    while let Ok(()) = accept(&pool, ino, accepted, &letters(1000 + accepted, 20)) {
+    while let Ok(()) = accept(&pool, ino, accepted, &letters(1000 + accepted..1000 + accepted + 20)) {
         accepted += 20;
     }
     assert!((500..1000).contains(&accepted), "{accepted}");
@@ -280,15 +280,15 @@ fn what_is_durable_includes_all_that_was_accepted_before() {
     let pool = new_pool(&device, &behind());
     let (one, two) = (create(&pool, "one"), create(&pool, "two"));
     for block in 0..30 {
-        accept(&pool, one, block, &letters(1 + block, 1)).expect("accepted");
+        accept(&pool, one, block, &letters([1 + block])).expect("accepted");
     }
     pool.fsync(two).expect("is durable");
-    accept(&pool, one, 30, &letters(31, 1)).expect("accepted, and lost");
+    accept(&pool, one, 30, &letters([31])).expect("accepted, and lost");
     // Dropped with a write that nobody has begun: as if the power were cut.
     drop(pool);
     let device: Arc<dyn BlockDevice> = device;
     let pool = open(&device, &quiet());
-    assert!(read(&pool, one, 0, 40) == letters(1, 30));
+    assert!(read(&pool, one, 0, 40) == letters(1..31));
 }
 
 /// How a block begins that is held up on its way to the device.
@@ -385,7 +385,7 @@ fn nothing_becomes_durable_before_what_was_accepted_earlier() {
     accept(&pool, first, 0, &marked).expect("accepted");
     // Scattered, so that the small journal is full of map leaves soon, and a worker has to commit by itself.
     for place in 0..400 {
-        accept(&pool, later, place * 509, &letters(100 + place, 1)).expect("accepted");
+        accept(&pool, later, place * 509, &letters([100 + place])).expect("accepted");
     }
     std::thread::scope(|scope| {
         // They help with the rest.
@@ -400,6 +400,6 @@ fn nothing_becomes_durable_before_what_was_accepted_earlier() {
         assert_eq!(durable, 0);
     });
     pool.fsync(later).expect("is durable");
-    assert!(read(&pool, first, 0, 1) == marked && read(&pool, later, 399 * 509, 1) == letters(499, 1));
+    assert!(read(&pool, first, 0, 1) == marked && read(&pool, later, 399 * 509, 1) == letters([499]));
     pool.close().expect("closes");
 }

@@ -29,7 +29,7 @@ use tally::{Failure, Tally};
 use workloads::{WORKLOADS, Workload};
 
 /// Images tried when nothing else is asked for.
-const IMAGES: u64 = 22_000;
+const IMAGES: u64 = 20_500;
 /// Rounds of all workloads in which they are tried, each with another seed.
 const ROUNDS: u64 = 2;
 /// Images of one round at most: a million takes more seeds, too.

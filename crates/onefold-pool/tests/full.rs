@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::observe::{check_clean, check_sums, seen};
-use common::{environment, letter, new_file, open, quiet, regular};
+use common::{environment, letters, new_file, open, quiet, regular};
 use onefold_block::BlockDevice;
 use onefold_block::device::MemoryDevice;
 use onefold_pool::{AllocateMode, CreateOptions, Durability, FileKind, Ino, OpenOptions, Pool, PoolError, SetAttr};
@@ -28,7 +28,7 @@ fn create(pool: &Pool, name: &str) -> Ino {
 
 /// Blocks that nobody else has, from a number on.
 fn blocks_from(first: u64, count: u64) -> Vec<u8> {
-    (first..first + count).flat_map(|number| letter(1_000 + number)).collect()
+    letters(1_000 + first..1_000 + first + count)
 }
 
 /// Writes distinct blocks until there is no space. Returns how many there are.

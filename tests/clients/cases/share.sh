@@ -45,7 +45,7 @@ for kind in xfs btrfs; do
 
     # Killed again and again: whatever it had done stays done, and nothing that it left stands in the way.
     killed=0
-    for pause in 0.05 0.1 0.2 0.3; do
+    for pause in 0.05 0.2; do
         "$ONEFOLD" share run --quiet "$images" >"$dir/out" 2>"$dir/err" &
         sharer=$!
         sleep "$pause"
@@ -73,7 +73,7 @@ for kind in xfs btrfs; do
 
     # Beside a machine that writes and verifies, with blocks that are often equal.
     fio --name=guest --filename="$images/guest.raw" --size=16m --rw=randwrite --bs=4k --direct=1 --ioengine=libaio \
-        --iodepth=4 --dedupe_percentage=70 --verify=crc32c --verify_backlog=512 --verify_state_save=0 --time_based --runtime=3 \
+        --iodepth=4 --dedupe_percentage=70 --verify=crc32c --verify_backlog=512 --verify_state_save=0 --time_based --runtime=2 \
         --output="$dir/fio" &
     guest=$!
     runs=0

@@ -39,9 +39,9 @@ pub const TARGETS: [Target; 14] = [
     Target { name: "control", run: control::run, seeded_count: 60_000 },
     Target { name: "command_line", run: command_line::run, seeded_count: 60_000 },
     Target { name: "partitions", run: partitions::run, seeded_count: 60_000 },
-    Target { name: "verbs", run: verbs::run, seeded_count: 600 },
-    Target { name: "pool", run: pool::run_blocks, seeded_count: 1_000 },
-    Target { name: "replay", run: pool::run_journal, seeded_count: 500 },
+    Target { name: "verbs", run: verbs::run, seeded_count: 400 },
+    Target { name: "pool", run: pool::run_blocks, seeded_count: 700 },
+    Target { name: "replay", run: pool::run_journal, seeded_count: 400 },
     Target { name: "share_records", run: share_records::run, seeded_count: 20_000 },
-    Target { name: "share_state", run: share_state::run, seeded_count: 500 },
+    Target { name: "share_state", run: share_state::run, seeded_count: 300 },
 ];

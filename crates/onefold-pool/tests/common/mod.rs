@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, Random};
 use onefold_pool::{Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, PoolError, Workers};
 
 /// Seed of a test run: `ONEFOLD_SEED`, or the one that the test names.
@@ -140,12 +140,18 @@ impl Dice {
 pub fn letter(number: u64) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];
     if number > 0 {
-        let random = SeededRandom::new(number);
-        for piece in block.chunks_exact_mut(8) {
-            piece.copy_from_slice(&random.next_u64().to_le_bytes());
-        }
+        SeededRandom::new(number).fill(&mut block).expect("cannot fail");
     }
     block
+}
+
+/// The blocks of some numbers, one behind the other.
+pub fn letters(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for number in numbers {
+        bytes.extend_from_slice(&letter(number));
+    }
+    bytes
 }
 
 /// Bytes put together from blocks of the alphabet, each below `letters`; zeros are as common as each other letter.

@@ -10,7 +10,7 @@ use onefold_pool::{Durability, Ino, OpenOptions, Pool, PoolError};
 use crate::common::bench::Recorded;
 use crate::common::history::{History, Steps, mark};
 use crate::common::observe::{Tree, seen};
-use crate::common::{Dice, letter, regular};
+use crate::common::{Dice, letters, regular};
 use crate::recover::{Recovered, recover, settle};
 use crate::tally::Failure;
 
@@ -121,6 +121,6 @@ fn go_on(pool: &Pool, device: &RecordingDevice, tree: Tree, level: u64, dice: &D
 }
 
 fn write(pool: &Pool, ino: Ino, dice: &Dice) -> onefold_pool::Result<()> {
-    let bytes: Vec<u8> = (0..1 + dice.below(30)).flat_map(|_| letter(dice.below(500))).collect();
+    let bytes = letters((0..1 + dice.below(30)).map(|_| dice.below(500)));
     pool.write(ino, dice.below(600) * 4096, &bytes, Durability::Later)
 }

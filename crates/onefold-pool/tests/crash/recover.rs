@@ -8,7 +8,7 @@ use onefold_pool::{Durability, Ino, OpenOptions, Pool, PoolError};
 
 use crate::common::bench::count;
 use crate::common::observe::{Tree, check_clean, check_sums, difference, seen};
-use crate::common::{environment, letter, regular};
+use crate::common::{environment, letters, regular};
 
 /// A pool that was recovered.
 pub(crate) struct Recovered {
@@ -77,7 +77,7 @@ pub(crate) fn use_again(
     close: bool,
 ) -> Result<(), String> {
     let told = |error: PoolError| format!("used again: {error}");
-    let bytes: Vec<u8> = (0..20).flat_map(|number| letter(number * 3)).collect();
+    let bytes = letters((0..20).map(|number| number * 3));
     let used = match pool.create_file(Ino::ROOT, b"after", &regular()) {
         Err(PoolError::NoSpace) => None,
         other => Some(other.map_err(told)?.ino),

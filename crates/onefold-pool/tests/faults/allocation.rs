@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::common::observe::check_clean;
 use crate::common::reference::{ROOT, Reference};
-use crate::common::{environment, letter, open, quiet, regular};
+use crate::common::{environment, letter, letters, open, quiet, regular};
 use crate::trial::{BLOCK, Step, Trial, WORKLOAD, new_pool, reopens_to};
 
 /// How often an allocation is refused.
@@ -167,7 +167,8 @@ fn nearly_full_group() -> &'static (MemoryImage, Reference) {
         reference.node_mut(filler.0).xattrs.insert(b"user.unread".to_vec(), Vec::new());
         let pieces = 788;
         for piece in 0..pieces {
-            let bytes: Vec<u8> = (0..40).flat_map(|number| letter(1_000_000 + piece * 40 + number)).collect();
+            let first = 1_000_000 + piece * 40;
+            let bytes = letters(first..first + 40);
             pool.write(filler, piece * 40 * BLOCK, &bytes, Durability::Later).expect("writes");
         }
         reference.truncate(filler.0, pieces * 40 * BLOCK).expect("a length");

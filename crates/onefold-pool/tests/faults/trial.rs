@@ -12,7 +12,7 @@ use onefold_pool::{
 
 use crate::common::observe::{Tree, check_clean, check_sums, difference, expected, seen};
 use crate::common::reference::{ROOT, Reference};
-use crate::common::{Dice, environment, letter, new_file, open, quiet, regular, text};
+use crate::common::{Dice, environment, letters, new_file, open, quiet, regular, text};
 
 pub(crate) const BLOCK: u64 = 4096;
 /// Blocks of the pool when it is made; the device has twice as many, for it to grow.
@@ -184,7 +184,7 @@ impl Trial {
                 self.reference = reference;
             }
             Step::Import(name, first, count) => {
-                let bytes: Vec<u8> = (first..first + count).flat_map(|number| letter(100_000 + number)).collect();
+                let bytes = letters(100_000 + first..100_000 + first + count);
                 pool.write(ino(name), first * BLOCK, &bytes, Later)?;
                 self.reference.write(ino(name).0, first * BLOCK, &bytes).expect("a sound write");
             }

@@ -9,7 +9,7 @@ use onefold_pool::{Dedup, Durability, Ino, PoolError, XattrMode};
 use super::{BLOCK, LEAF, SMALL};
 use crate::common::bench::{Bench, Recorded, new_pool};
 use crate::common::reference::{ROOT, Reference};
-use crate::common::{behind, letter, open, quiet, regular};
+use crate::common::{behind, letters, open, quiet, regular};
 
 /// Huge files go, and reclaim is cut half way, again and again.
 pub(super) fn delete(seed: u64) -> Recorded {
@@ -66,7 +66,7 @@ pub(super) fn share(seed: u64) -> Recorded {
     options.test_limits.filter_bytes_max = 0;
     let mut bench = Bench::on(new_pool(SMALL, 1 << 20), Reference::new(Dedup::On), options, seed);
     let blocks = LEAF + 60;
-    let content: Vec<u8> = (0..blocks).flat_map(|number| letter(1 + number)).collect();
+    let content = letters(1..=blocks);
     let files = ["one", "other", "third"].map(|name| {
         let file = bench.create(name);
         bench.write_bytes(file, 0, &content, Durability::Later);
@@ -123,7 +123,8 @@ fn fill(image: MemoryImage, blocks_left: u64) -> (MemoryImage, Reference) {
     let mut written = 0;
     while pool.fs_stat().blocks_available > blocks_left {
         let piece = (pool.fs_stat().blocks_available - blocks_left).min(40);
-        let bytes: Vec<u8> = (0..piece).flat_map(|number| letter(1_000_000 + written + number)).collect();
+        let first = 1_000_000 + written;
+        let bytes = letters(first..first + piece);
         match pool.write(filler, written * BLOCK, &bytes, Durability::Later) {
             Ok(()) => written += piece,
             Err(PoolError::NoSpace) => break,

@@ -268,10 +268,13 @@ fn measured(regions: usize, share: f64, seeds: u8, narrowed: f64) -> Vec<String>
 }
 
 #[test]
-fn ranges_hold_the_truth_as_often_as_they_say() {
-    for (regions, share, seeds) in [(4096, 0.04, 40), (1024, 0.1, 40)] {
-        assert_eq!(measured(regions, share, seeds, 1.0), Vec::<String>::new());
-    }
+fn ranges_of_many_regions_hold_the_truth_as_often_as_they_say() {
+    assert_eq!(measured(4096, 0.04, 40, 1.0), Vec::<String>::new());
+}
+
+#[test]
+fn ranges_of_few_regions_hold_the_truth_as_often_as_they_say() {
+    assert_eq!(measured(1024, 0.1, 40, 1.0), Vec::<String>::new());
 }
 
 #[test]
