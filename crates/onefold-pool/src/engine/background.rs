@@ -5,6 +5,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,20 @@ pub(crate) struct Wake {
     /// Signalled when there is something to do, and at the end. Only the idle worker waits for it: others would wake in
     /// vain at each file that is removed.
     hurried: Condvar,
+    /// The running transaction is large enough to be committed before its time.
+    is_commit_wanted: AtomicBool,
+    /// Signalled when it has become so, and at the end. Only who keeps the time waits for it.
+    commit_wanted: Condvar,
+}
+
+/// What ended the wait for the next commit.
+enum Due {
+    /// Nothing: it may be its time.
+    Time,
+    /// The transaction has grown.
+    Early,
+    /// It is time to end.
+    End,
 }
 
 impl Wake {
@@ -57,6 +72,28 @@ impl Wake {
         if *ending { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
+    /// Waits up to `time`, unless a commit is wanted before.
+    fn wait_for_commit(&self, time: Duration) -> Due {
+        let mut ending = self.ending.lock();
+        if !*ending && !self.is_commit_wanted.load(Ordering::Acquire) {
+            self.commit_wanted.wait_for(&mut ending, time);
+        }
+        match (*ending, self.is_commit_wanted.swap(false, Ordering::AcqRel)) {
+            (true, _) => Due::End,
+            (false, true) => Due::Early,
+            (false, false) => Due::Time,
+        }
+    }
+
+    /// Has the running transaction committed beside the work that goes on. Without threads nobody hears it.
+    pub(crate) fn want_commit(&self) {
+        if !self.is_commit_wanted.swap(true, Ordering::AcqRel) {
+            // Who has looked and not begun to wait is let begin.
+            drop(self.ending.lock());
+            self.commit_wanted.notify_one();
+        }
+    }
+
     fn is_ending(&self) -> bool {
         *self.ending.lock()
     }
@@ -66,6 +103,7 @@ impl Wake {
         *self.ending.lock() = true;
         self.ended.notify_all();
         self.hurried.notify_all();
+        self.commit_wanted.notify_all();
     }
 
     /// Tells the worker that there is something to do.
@@ -133,15 +171,28 @@ pub(crate) fn give_beats(pulse: &Pulse, wake: &Wake, lost: impl Fn(&PoolError)) 
     }
 }
 
-/// Commits at each interval, and tidies up. A failure stops the pool, which says so to everybody who asks.
+/// Commits at each interval, and tidies up; and whenever the running transaction has grown, so that those who made it grow
+/// need not wait for the log. A failure stops the pool, which says so to everybody who asks.
 fn commit_timer(engine: &Engine) {
     let interval = Duration::from_millis(u64::from(engine.options.commit_interval_ms.max(10)));
     let mut seen = engine.meta().running.sequence;
-    at_each(interval, &engine.wake, || match commit_or_tidy(engine, &mut seen) {
-        // The backing file may have room again the next time.
-        Err(PoolError::NoSpace) => Ok(()),
-        done => done,
-    });
+    let mut next = Instant::now() + interval;
+    loop {
+        let done = match engine.wake.wait_for_commit(next.saturating_duration_since(Instant::now())) {
+            Due::End => return,
+            Due::Early => engine.commit(),
+            Due::Time if Instant::now() < next => continue,
+            Due::Time => {
+                next = Instant::now() + interval;
+                commit_or_tidy(engine, &mut seen)
+            }
+        };
+        match done {
+            // The backing file may have room again the next time.
+            Ok(()) | Err(PoolError::NoSpace) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// Commits what is running, and empties the journal when nothing has happened since the last time: an idle pool then has

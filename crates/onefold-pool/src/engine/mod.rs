@@ -191,7 +191,14 @@ impl Engine {
             let mut op = Op::new(&mut meta, privilege);
             let (error, faults) = match change(&mut op) {
                 Ok(value) => match op.finish() {
-                    Ok(()) => return Ok(value),
+                    Ok(()) => {
+                        let wants_commit = meta.running.wants_commit_soon();
+                        drop(meta);
+                        if wants_commit {
+                            self.wake.want_commit();
+                        }
+                        return Ok(value);
+                    }
                     Err(error) => (error, Vec::new()),
                 },
                 Err(error) => {

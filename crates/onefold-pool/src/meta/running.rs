@@ -62,7 +62,7 @@ impl Running {
 
     /// Tells whether the transaction has grown to half of what makes others commit it.
     pub(crate) fn wants_commit_soon(&self) -> bool {
-        self.bytes_bound > self.log_bytes / 8 || self.worst_bytes() > self.log_bytes / 4
+        self.bytes_bound > self.commit_bytes / 2 || self.worst_bytes() > self.commit_bytes
     }
 
     /// Tells whether the transaction could no longer be committed: the operation that made it so must be taken back.
