@@ -11,6 +11,7 @@ mod clones;
 mod cut;
 mod facts;
 mod ground;
+mod leases;
 mod machine;
 mod maps;
 mod monitor;
