@@ -561,7 +561,9 @@ impl fmt::Display for Refusal {
             Refusal::Immutable => "it is immutable",
             Refusal::Swap => "it is in use as swap space",
             Refusal::NoCopyOnWrite => "it is overwritten in place (nodatacow), the other file is not",
-            Refusal::Apart => "the file system cannot share blocks between these two files",
+            Refusal::Apart => {
+                "the file system cannot share blocks between these two files; on OCFS2, because one was cloned by other means"
+            }
             Refusal::NotPermitted => "it may not be written by who runs this",
             Refusal::SwitchedOff => "sharing is switched off for it",
         })

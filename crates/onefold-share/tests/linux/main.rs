@@ -24,3 +24,4 @@ mod refusals;
 mod share;
 mod space;
 mod stat;
+mod two_steps;
