@@ -303,3 +303,19 @@ fn what_a_share_that_failed_has_punched_is_filled_at_once() {
         }
     });
 }
+
+/// Who has an image open could punch a hole in it while it is declared, and read zeros where the host dies.
+#[test]
+fn an_image_that_somebody_has_open_is_left_alone() {
+    on(XFS, |ground| {
+        let contents = images(ground);
+        let opened = ground.open("other", Access::Read);
+        let host = TwoSteps::new(&ground.substrate, u32::MAX);
+        let passed = scan_and_pass(&host).unwrap();
+        assert!(passed.trouble.busy.keys().eq([Path::new("other")]) && passed.shared.now <= 3 * K, "{passed:?}");
+        drop(opened);
+        let passed = scan_and_pass(&host).unwrap();
+        assert!(passed.shared.now >= 59 * K && passed.trouble.busy.is_empty(), "{passed:?}");
+        assert!(are_whole(ground, &contents));
+    });
+}

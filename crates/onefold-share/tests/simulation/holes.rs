@@ -1,7 +1,7 @@
 //! The engine on a file system that shares in two steps: a crash leaves holes in images, each of which an intent names until
 //! somebody has filled it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -43,8 +43,8 @@ fn word(image: &MendedImage) -> &'static str {
 /// Mends from outside; returns what became of each image.
 fn mend_as_observer(simulation: &Simulation, doubtful: Doubtful) -> Vec<&'static str> {
     let observer = simulation.file_system().observe();
-    let state = State::open(&observer.substrate, &*observer.random, &|_| {}).unwrap();
-    mend(&state, doubtful).unwrap().images.iter().map(word).collect()
+    let state = State::open(&observer.substrate, &*observer.random, &|_| {}).expect("no fault hits who looks on");
+    mend(&state, doubtful).expect("as above").images.iter().map(word).collect()
 }
 
 /// Options under which hosts come to share, and die at it: few images that change slowly, few faults, many crashes.
@@ -70,7 +70,7 @@ fn run_all(
     steps: u64,
     calm_steps: u64,
 ) -> (Vec<Outcome>, BTreeMap<&'static str, u64>) {
-    let tally = Tally::default();
+    let (tally, hosts) = (Tally::default(), Cell::new(0));
     let run = |options: &SimulationOptions| {
         let tally = Rc::clone(&tally);
         let mut simulation = Simulation::new(options, move |host| drop(mend_scan_and_pass(host, &tally)));
@@ -84,6 +84,7 @@ fn run_all(
     let outcomes: Vec<Outcome> = seeds
         .map(|seed| {
             let options = options(seed, steps);
+            hosts.set(hosts.get() + u64::from(options.hosts));
             run(&options).unwrap_or_else(|failure| {
                 // The same again, this time with the steps told.
                 let told = run(&SimulationOptions { tells_steps: true, ..options.clone() });
@@ -92,7 +93,11 @@ fn run_all(
         })
         .collect();
     let holes = total(&outcomes, |counters| counters.holes_left);
-    println!("{} simulations, {holes} holes left by shares; images: {:?}", outcomes.len(), tally.borrow());
+    let [steps, shares] = [total(&outcomes, |counters| counters.steps), total(&outcomes, |counters| counters.shares)];
+    let (count, hosts) = (outcomes.len(), hosts.get());
+    // `make sim` adds these up.
+    println!("{count} simulations, {steps} steps, {hosts} hosts, {shares} shares");
+    println!("{holes} holes left by shares; images: {:?}", tally.borrow());
     let tally = tally.borrow().clone();
     (outcomes, tally)
 }
@@ -146,19 +151,18 @@ fn a_host_may_crash_at_every_call_and_so_may_who_mends() {
         holes += simulation.file_system().counters().holes_left;
         simulation.calm();
         run(&mut simulation, 3000);
-        // Locks of the dead run out, and who is at work lets go.
+        // Locks of the dead run out, and who is at work lets go. In the end each image is whole, or in doubt.
         let mut is_in_doubt = None;
         for _ in 0..50 {
             let became = mend_as_observer(&simulation, Doubtful::Keep);
-            if !became.contains(&"busy") {
-                is_in_doubt = Some(!became.iter().all(|word| ["filled", "whole", "gone"].contains(word)));
+            let is_doubt = became.iter().any(|word| ["changed", "differing"].contains(word));
+            if !became.contains(&"busy") && (is_doubt || simulation.file_system().holes_left() == 0) {
+                is_in_doubt = Some(is_doubt);
                 break;
             }
             run(&mut simulation, 500);
         }
-        let is_in_doubt = is_in_doubt.unwrap_or_else(|| panic!("crash after {calls} calls: always busy"));
-        assert!(is_in_doubt || simulation.file_system().holes_left() == 0, "crash after {calls} calls: {tally:?}");
-        doubts += u64::from(is_in_doubt);
+        doubts += u64::from(is_in_doubt.unwrap_or_else(|| panic!("crash after {calls} calls: holes stay: {tally:?}")));
         mend_as_observer(&simulation, Doubtful::Fill);
         assert_eq!(simulation.file_system().holes_left(), 0, "crash after {calls} calls: {tally:?}");
         filled += tally.borrow().get("filled").copied().unwrap_or(0);
