@@ -4,8 +4,14 @@
 //! with reflinks implements them, and so do a pool and a simulated file system that any number of hosts have mounted.
 //!
 //! **What may be relied on.** [`Substrate::share`] compares and shares in one step: whatever is written meanwhile, by
-//! anybody on any host, and whoever dies at it, no file ever reads other bytes for it. A file system that cannot promise
-//! this much ([`SubstrateKind::Ocfs2`]) is not shared on. Everything else here only says where it is worth to ask.
+//! anybody on any host, and whoever dies at it, no file ever reads other bytes for it. Everything else here only says where
+//! it is worth to ask.
+//!
+//! One that [shares in two steps](Abilities::shares_in_two_steps) promises less ([`SubstrateKind::Ocfs2`]): it compares,
+//! makes the range a hole, and refers to the source's blocks after that. Who looks while the host lives sees neither step
+//! alone. But where the host dies between the two, or before [`Substrate::sync_shares`], or the call fails, the range may be
+//! a hole in the end. So on such a one `share` is only called for a range that a durable note names, by who has
+//! [exclusive use](Substrate::try_exclusive) of the file.
 //!
 //! Paths are relative to the root that the substrate was opened at, never leave it, and no symbolic link is followed.
 //! Offsets and lengths are in bytes.
@@ -31,6 +37,15 @@ pub trait Substrate {
     /// Those of `openat2(2)`: `NotFound`; `PermissionDenied`; `CrossesDevices` where the path leads to another file
     /// system; `FilesystemLoop` where it has a symbolic link; `InvalidInput` where it is no regular file.
     fn open(&self, path: &Path, access: Access) -> io::Result<Self::File>;
+
+    /// Opens a regular file by what stands for it, whatever its names.
+    ///
+    /// # Errors
+    /// `Unsupported`, or `PermissionDenied`, where that cannot be done; `NotFound` where there is no such file any more.
+    fn open_handle(&self, handle: &FileHandle, access: Access) -> io::Result<Self::File> {
+        let _ = (handle, access);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Creates a file that only its owner may read, and opens it for writing.
     ///
@@ -98,7 +113,8 @@ pub trait Substrate {
     /// No space; those of the device.
     fn set_len(&self, file: &Self::File, length: u64) -> io::Result<()>;
 
-    /// Makes a file's content and length durable. A name given to it afterwards never leads to less.
+    /// Makes a file's content, length and times durable, and the name that it was created with, if it was created so. A name
+    /// given to it afterwards never leads to less.
     ///
     /// # Errors
     /// Those of the device; what was written before may be lost then.
@@ -130,12 +146,51 @@ pub trait Substrate {
     /// As [`ShareError`] says. Nothing was changed then, or the first part of the range was shared.
     fn share(&self, source: At<'_, Self::File>, into: At<'_, Self::File>, length: u64) -> Result<Compared, ShareError>;
 
+    /// Makes all that was shared into a file durable.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn sync_shares(&self, file: &Self::File) -> io::Result<()> {
+        self.sync(file)
+    }
+
+    /// Takes a file for this opening alone, unless anybody else on this host has it open. Returns whether it was taken. Who
+    /// opens it on this host from then on waits, until [`Substrate::leave_exclusive`] or the file is dropped, or for as long
+    /// as the system lets him wait. Says nothing of other hosts.
+    ///
+    /// # Errors
+    /// Where it cannot be told. `PermissionDenied` where the file cannot be written to.
+    fn try_exclusive(&self, file: &Self::File) -> io::Result<bool> {
+        let _ = file;
+        Ok(true)
+    }
+
+    /// Tells whether somebody waits to open a file that was taken, or may have opened it meanwhile: it should be left soon.
+    fn is_exclusive_wanted(&self, file: &Self::File) -> bool {
+        let _ = file;
+        false
+    }
+
+    /// Gives up what [`Substrate::try_exclusive`] took.
+    fn leave_exclusive(&self, file: &Self::File) {
+        let _ = file;
+    }
+
     /// Makes a range refer to the blocks of another one, whatever it held before. Rules as in [`Substrate::share`].
-    /// Only for files that sharing made itself: it does not look at what it replaces.
+    /// Only for files that sharing made itself, and for holes that a share has left: it does not look at what it replaces.
     ///
     /// # Errors
     /// As [`ShareError`] says.
     fn clone_range(&self, source: At<'_, Self::File>, into: At<'_, Self::File>, length: u64) -> Result<(), ShareError>;
+
+    /// Sets when a file's content changed last: for who has put back what was in it then.
+    ///
+    /// # Errors
+    /// `Unsupported`; `PermissionDenied`; those of the device.
+    fn set_modified(&self, file: &Self::File, modified: Timestamp) -> io::Result<()> {
+        let _ = (file, modified);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Makes a range a hole. Only for files that sharing made itself.
     ///
@@ -257,6 +312,8 @@ pub struct Abilities {
     pub frees_whole_extents: bool,
     /// Whether other hosts may have the file system mounted.
     pub is_clustered: bool,
+    /// Whether a share may leave a hole where its host dies at it.
+    pub shares_in_two_steps: bool,
 }
 
 /// Kinds of file systems that differ in how they share.
@@ -504,7 +561,9 @@ impl fmt::Display for Refusal {
             Refusal::Immutable => "it is immutable",
             Refusal::Swap => "it is in use as swap space",
             Refusal::NoCopyOnWrite => "it is overwritten in place (nodatacow), the other file is not",
-            Refusal::Apart => "the file system cannot share blocks between these two files",
+            Refusal::Apart => {
+                "the file system cannot share blocks between these two files; on OCFS2, because one was cloned by other means"
+            }
             Refusal::NotPermitted => "it may not be written by who runs this",
             Refusal::SwitchedOff => "sharing is switched off for it",
         })

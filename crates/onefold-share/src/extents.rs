@@ -26,6 +26,8 @@ pub struct Placed {
     pub length: u64,
     /// Whether there is data here that was written.
     pub is_data: bool,
+    /// Whether nothing is here, not even set aside.
+    pub is_hole: bool,
     /// Whether others refer to it.
     pub is_shared: bool,
 }
@@ -78,12 +80,13 @@ impl Extents {
                 place: extent.place.map(|place| place + (offset - extent.offset)),
                 length: extent.end() - offset,
                 is_data: !extent.is_unwritten,
+                is_hole: false,
                 is_shared: extent.is_shared,
             },
             other => {
                 let end = other.map_or(self.to, |extent| extent.offset);
                 let length = end.saturating_sub(offset).max(1);
-                Placed { place: None, length, is_data: false, is_shared: false }
+                Placed { place: None, length, is_data: false, is_hole: true, is_shared: false }
             }
         }
     }

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod extents;
 pub mod format;
 pub mod linux;
+pub mod mend;
 pub mod monitor;
 pub mod opt_out;
 pub mod pace;

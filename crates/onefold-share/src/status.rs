@@ -9,6 +9,7 @@ use onefold_block::{BLOCK_BYTES_U64, Substrate};
 use crate::extents::Extents;
 use crate::format::mark::{Mark, Stamp};
 use crate::format::shard::EntryCounts;
+use crate::mend::{Declared, declared};
 use crate::opt_out::OptOuts;
 use crate::state::ask::{Stored, Waiting};
 use crate::state::files::Files;
@@ -34,6 +35,8 @@ pub struct Status {
     pub watches: Vec<SeenWatch>,
     /// Files that hosts left half written, and the next run removes; none where that cannot be told.
     pub left_over: Option<u64>,
+    /// What hosts share at the moment, where they declare that, or have died at.
+    pub declared: Vec<Declared>,
 }
 
 /// How many image files are as what. The first is the sum of the others but the bytes.
@@ -113,6 +116,7 @@ pub fn status<S: Substrate>(state: &State<'_, S>) -> Result<Status, StateError> 
         locks,
         watches: state.watches()?,
         left_over: work.map(|work| work.left_over),
+        declared: declared(state)?,
     })
 }
 

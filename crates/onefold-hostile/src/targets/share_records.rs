@@ -1,4 +1,5 @@
-//! Decoders of the files of sharing's state folder: identity, marks, write logs, shards of the index and their entries.
+//! Decoders of the files of sharing's state folder: identity, marks, write logs, shards of the index and their entries,
+//! intents.
 
 use std::path::{Path, PathBuf};
 
@@ -6,6 +7,7 @@ use onefold_block::substrate::{Access, FileHandle};
 use onefold_block::{Substrate, Timestamp};
 use onefold_share::format::entry::{Entry, Place};
 use onefold_share::format::identity::Identity;
+use onefold_share::format::intent::{self, Intent, IntentRun};
 use onefold_share::format::log::{LogKind, LogWriter, Note, Written, read_log};
 use onefold_share::format::mark::{Mark, Stamp};
 use onefold_share::format::shard::{ShardReader, ShardWriter};
@@ -60,11 +62,12 @@ pub(super) fn run(bytes: &[u8]) {
         static DESK: Desk = Desk::new();
     }
     let mut choices = Choices::new(bytes);
-    DESK.with(|desk| match choices.below(5) {
+    DESK.with(|desk| match choices.below(6) {
         0 => identity(&mut choices, desk),
         1 => mark(&mut choices, desk),
         2 => log(&mut choices, desk),
         3 => shard(&mut choices, desk),
+        4 => intent(&mut choices, desk),
         _ => entries(choices.take_rest()),
     });
 }
@@ -178,6 +181,34 @@ fn shard(choices: &mut Choices<'_>, desk: &Desk) {
         assert_eq!(reader.next_entry().expect("just written"), Some(entry));
     }
     assert_eq!(reader.next_entry().expect("just written"), None);
+}
+
+fn intent(choices: &mut Choices<'_>, desk: &Desk) {
+    let run = |at: u32| IntentRun {
+        first: FileBlock(u64::from(at) * 9),
+        slot: Slot::new(at, 5).expect("a slot"),
+        count: 1 + at,
+        checksum: at,
+    };
+    let sound = Intent {
+        number: FILE,
+        handle: FileHandle::new(&[5; 16]).expect("a short one"),
+        path: PathBuf::from("vm/disk.raw"),
+        modified: Timestamp { seconds: 1_790_000_000, nanoseconds: 999_999_999 },
+        runs: (0..5).map(run).collect(),
+    };
+    let write = |intent: Option<&Intent>, file| {
+        intent::write(intent, &desk.substrate, file, UUID).expect("there is room");
+    };
+    let bytes = damaged(choices, desk, |file| write(Some(&sound), file));
+    if let Ok(found) = intent::read(&desk.substrate, &desk.holding(&bytes), &UUID) {
+        for run in found.iter().flat_map(|intent| &intent.runs) {
+            assert_eq!(run.slots().count() as u64, u64::from(run.count), "{run:?}");
+            assert!(run.first.0 + u64::from(run.count) <= FileBlock::LIMIT, "{run:?}");
+        }
+        let again = desk.written(|file| write(found.as_ref(), file));
+        assert_eq!(intent::read(&desk.substrate, &desk.holding(&again), &UUID).ok(), Some(found));
+    }
 }
 
 fn entries(mut bytes: &[u8]) {

@@ -49,6 +49,7 @@ impl<'a> PoolSubstrate<'a> {
             tells_last_reference: true,
             frees_whole_extents: false,
             is_clustered: false,
+            shares_in_two_steps: false,
         };
         Ok(PoolSubstrate { pool, root, abilities })
     }

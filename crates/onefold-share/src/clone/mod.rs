@@ -111,6 +111,9 @@ pub enum CloneError {
         /// Its path.
         path: PathBuf,
     },
+    /// A host may have left holes in the source, which were the clone's too, and nobody knew of those.
+    #[error("a host that shared in it has died, or shares in it now: it may have holes that are to be mended")]
+    Unmended,
     /// The source bears the target's name.
     #[error("source and target are one file")]
     Same,
@@ -144,6 +147,14 @@ pub fn clone<S: Substrate>(
     let from = substrate.open(source, Access::Read).map_err(of_source)?;
     let before = substrate.stat(&from).map_err(of_source)?;
     check_target(substrate, target, &before, options.existing)?;
+    if let Some(state) = state.filter(|_| substrate.abilities().shares_in_two_steps) {
+        if state.is_declared(&before.handle).map_err(|error| of_source(io::Error::other(error)))? {
+            return Err(CloneError::Unmended);
+        }
+        // A clone of an image that is in no tree of references would make one, apart from all others. Where it cannot be
+        // taken into the common one, the two share with each other alone.
+        let _ = state.take_into_tree(&from);
+    }
     let scratch = scratch_path(target, options.random).map_err(of_target)?;
     let clone = substrate.create_clone(&from, &scratch)?;
     let unnamed = Unnamed { substrate, path: Some(scratch.clone()) };

@@ -182,7 +182,7 @@ fn settled_place<S: Substrate>(substrate: &S, file: &S::File, at: u64) -> io::Re
         let Placed { place, is_data, is_shared, .. } = match Extents::new().at(substrate, file, at) {
             // A file system without maps.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                Placed { place: None, length: BLOCK_BYTES_U64, is_data: true, is_shared: false }
+                Placed { place: None, length: BLOCK_BYTES_U64, is_data: true, is_hole: false, is_shared: false }
             }
             placed => placed?,
         };

@@ -5,6 +5,7 @@
 
 pub mod entry;
 pub mod identity;
+pub mod intent;
 pub mod log;
 pub mod mark;
 pub mod prefix;

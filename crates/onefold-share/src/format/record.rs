@@ -57,6 +57,8 @@ pub enum RecordKind {
     Request,
     /// What a watch does, in `watches/`.
     Watch,
+    /// What a host is about to share, in `intents/`.
+    Intent,
 }
 
 impl RecordKind {
@@ -68,13 +70,15 @@ impl RecordKind {
             RecordKind::Shard => 4,
             RecordKind::Request => 5,
             RecordKind::Watch => 6,
+            RecordKind::Intent => 7,
         }
     }
 
     /// The newest version of its format.
     const fn version(self) -> u16 {
         match self {
-            RecordKind::Identity | RecordKind::Mark | RecordKind::Shard | RecordKind::Watch => 1,
+            RecordKind::Identity | RecordKind::Mark | RecordKind::Shard => 1,
+            RecordKind::Watch | RecordKind::Intent => 1,
             RecordKind::Log | RecordKind::Request => 2,
         }
     }
@@ -295,6 +299,36 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
         Ok(bytes)
     }
 }
+
+/// Returns what a file that has one frame is about, and the payload. What is behind the frame is left over from a longer one.
+///
+/// # Errors
+/// As [`FormatError`] says.
+pub(crate) fn only_frame<'a>(
+    bytes: &'a [u8],
+    kind: RecordKind,
+    identity: &[u8; 16],
+) -> Result<(u64, &'a [u8]), FormatError> {
+    const CUT: FormatError = FormatError::Damaged("it ends too early");
+    let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(CUT)?;
+    let header = RecordHeader::decode(header, kind)?;
+    if header.identity != *identity {
+        return Err(FormatError::Foreign);
+    }
+    let ([a, b, c, d, e, f, g, h], rest) = rest.split_first_chunk::<FRAME_HEADER_BYTES>().ok_or(CUT)?;
+    let (length, expected) = (u32::from_le_bytes([*a, *b, *c, *d]), u32::from_le_bytes([*e, *f, *g, *h]));
+    let payload = rest.get(..usize::try_from(length & !LAST).unwrap_or(usize::MAX)).ok_or(CUT)?;
+    if length & LAST == 0 || payload.len() > PAYLOAD_BYTES_MAX {
+        return Err(FormatError::Damaged("it has more than one frame"));
+    }
+    if checksum(0, payload) != expected {
+        return Err(FormatError::Damaged("a frame's checksum is wrong"));
+    }
+    Ok((header.subject, payload))
+}
+
+/// Most bytes of a file that has one frame.
+pub(crate) const ONLY_FRAME_BYTES_MAX: usize = HEADER_BYTES + FRAME_HEADER_BYTES + PAYLOAD_BYTES_MAX;
 
 fn checksum(number: u64, payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), payload)

@@ -4,10 +4,13 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 
+use onefold_block::Timestamp;
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::{Errno, retry_on_intr};
+
+use super::sys;
 
 /// What can be done through a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +96,36 @@ impl LinuxFile {
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// Makes all of the file system durable.
+    pub(super) fn sync_all(&self) -> io::Result<()> {
+        rustix::fs::syncfs(&self.file).map_err(|errno| full(errno.into()))
+    }
+
+    /// Takes the file for this opening alone: a write lease.
+    pub(super) fn try_exclusive(&self) -> io::Result<bool> {
+        self.check_writable()?;
+        match sys::take_lease(&self.file) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    pub(super) fn is_exclusive_wanted(&self) -> bool {
+        !sys::has_lease(&self.file)
+    }
+
+    pub(super) fn leave_exclusive(&self) {
+        // What cannot be ended now ends when the file is closed.
+        let _ = sys::end_lease(&self.file);
+    }
+
+    pub(super) fn set_modified(&self, modified: Timestamp) -> io::Result<()> {
+        let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let modified = Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanoseconds.into() };
+        Ok(rustix::fs::futimens(&self.file, &Timestamps { last_access: omitted, last_modification: modified })?)
     }
 
     fn check_writable(&self) -> io::Result<()> {

@@ -32,11 +32,11 @@ mod whole;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_block::BLOCK_BYTES;
 use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Reference, Refusal, Room,
-    ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
+    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Reference,
+    Refusal, Room, ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
 };
+use onefold_block::{BLOCK_BYTES, Timestamp};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -103,6 +103,15 @@ impl Substrate for LinuxSubstrate {
                 },
             },
         }
+    }
+
+    /// Opens a regular file by its handle, for who has `CAP_DAC_READ_SEARCH`.
+    fn open_handle(&self, handle: &FileHandle, access: Access) -> io::Result<LinuxFile> {
+        let (flags, opened) = match access {
+            Access::Read => (OFlags::RDONLY, Opened::ReadOnly),
+            Access::Write => (OFlags::RDWR, Opened::ReadWrite),
+        };
+        Ok(LinuxFile::new(self.root.open_handle(&stat::decode(handle)?, flags)?, opened))
     }
 
     fn create(&self, path: &Path) -> io::Result<LinuxFile> {
@@ -212,6 +221,29 @@ impl Substrate for LinuxSubstrate {
     /// As [`LinuxSubstrate::share`].
     fn clone_range(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<(), ShareError> {
         share::clone_range(source, into, length)
+    }
+
+    /// Makes the whole file system durable where it shares in two steps: what `fsync` covers of a share there is not known.
+    fn sync_shares(&self, file: &LinuxFile) -> io::Result<()> {
+        if self.abilities.shares_in_two_steps { file.sync_all() } else { file.sync() }
+    }
+
+    /// Takes a write lease (`F_SETLEASE`): who opens the file waits in the kernel until it is left, or for
+    /// `lease-break-time`, 45 seconds as a rule. Takes the owner of the file or `CAP_LEASE`.
+    fn try_exclusive(&self, file: &LinuxFile) -> io::Result<bool> {
+        file.try_exclusive()
+    }
+
+    fn is_exclusive_wanted(&self, file: &LinuxFile) -> bool {
+        file.is_exclusive_wanted()
+    }
+
+    fn leave_exclusive(&self, file: &LinuxFile) {
+        file.leave_exclusive();
+    }
+
+    fn set_modified(&self, file: &LinuxFile, modified: Timestamp) -> io::Result<()> {
+        file.set_modified(modified)
     }
 
     fn punch(&self, file: &LinuxFile, offset: u64, length: u64) -> io::Result<()> {

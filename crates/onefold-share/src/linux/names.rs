@@ -8,9 +8,11 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Component, Path};
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::{Errno, retry_on_intr};
+
+use super::sys::{self, RawHandle};
 
 /// The folder beneath which all names are.
 #[derive(Debug)]
@@ -47,6 +49,19 @@ impl Root {
         // O_NONBLOCK is without meaning for regular files, but for one thing: a lease that the owner has taken is not
         // waited for, the call fails with EAGAIN.
         let file = quietly(access | OFlags::NONBLOCK, |flags| self.open_beneath(path, flags, Mode::empty()))?;
+        check_regular(&file)?;
+        Ok(file)
+    }
+
+    /// Opens a regular file by its handle. `NotFound` where there is none any more.
+    pub(super) fn open_handle(&self, handle: &RawHandle, access: OFlags) -> io::Result<OwnedFd> {
+        // What is open for names only stands for no mount.
+        let mount = self.open_folder(Path::new(""))?;
+        let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match retry_on_intr(|| sys::open_by_handle(mount.as_fd(), handle, flags)) {
+            Err(Errno::STALE) => return Err(io::ErrorKind::NotFound.into()),
+            opened => opened?,
+        };
         check_regular(&file)?;
         Ok(file)
     }

@@ -286,6 +286,7 @@ fn abilities(kind: SubstrateKind) -> Abilities {
         tells_last_reference: kind == SubstrateKind::Xfs,
         frees_whole_extents: kind == SubstrateKind::Btrfs,
         is_clustered: kind == SubstrateKind::Ocfs2,
+        shares_in_two_steps: kind == SubstrateKind::Ocfs2,
     }
 }
 

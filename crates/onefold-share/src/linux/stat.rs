@@ -46,6 +46,15 @@ fn encode(handle: &RawHandle) -> FileHandle {
     FileHandle::new(&bytes).expect("the kernel's longest handle fits with its type")
 }
 
+/// Returns the kernel's handle of one; `Unsupported` where it is one that was made up here.
+pub(super) fn decode(handle: &FileHandle) -> io::Result<RawHandle> {
+    let (kind, bytes) = handle.as_bytes().split_first_chunk().ok_or(io::ErrorKind::InvalidInput)?;
+    match i32::from_le_bytes(*kind) {
+        MADE_UP => Err(io::ErrorKind::Unsupported.into()),
+        kind => RawHandle::new(kind, bytes).ok_or_else(|| io::ErrorKind::InvalidInput.into()),
+    }
+}
+
 /// Device, inode number and time of birth: two files never have all three in common, even if the number is given out
 /// again. The device's number may be another one after a restart. None where the file system does not tell births.
 fn made_up(stat: &Statx) -> Option<FileHandle> {

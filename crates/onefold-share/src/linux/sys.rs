@@ -1,5 +1,5 @@
-//! The calls that have no safe wrapper: comparing and sharing, cloning, maps of extents, XFS attributes, handles, the
-//! clock on the wall.
+//! The calls that have no safe wrapper: comparing and sharing, cloning, maps of extents, XFS attributes, handles, leases,
+//! the clock on the wall.
 //!
 //! All unsafe code of the crate is here. Every structure is the kernel's, field by field; its layout is asserted.
 
@@ -10,7 +10,8 @@ use std::mem::{offset_of, size_of};
 use std::ops::RangeInclusive;
 
 use onefold_block::substrate::At;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 
@@ -390,6 +391,56 @@ pub(super) fn file_handle(file: BorrowedFd<'_>) -> Result<RawHandle, Errno> {
     // them outlive the call.
     let outcome = unsafe { libc::syscall(number, file, name, handle_at, mount_at, libc::AT_EMPTY_PATH) };
     if outcome == 0 { Ok(handle) } else { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) }
+}
+
+impl RawHandle {
+    /// Returns the handle with this type and these bytes, if they are not too many.
+    pub(super) fn new(kind: i32, bytes: &[u8]) -> Option<RawHandle> {
+        let mut handle = RawHandle { byte_count: u32::try_from(bytes.len()).ok()?, kind, bytes: [0; HANDLE_BYTES_MAX] };
+        handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(handle)
+    }
+}
+
+/// Opens a file by its handle, on the file system on which `mount` is open.
+pub(super) fn open_by_handle(mount: BorrowedFd<'_>, handle: &RawHandle, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let (number, mount, handle) = (libc::SYS_open_by_handle_at, mount.as_raw_fd(), std::ptr::from_ref(handle));
+    // SAFETY: `handle` has as many bytes as it says, and outlives the call, which only reads it.
+    let opened = unsafe { libc::syscall(number, mount, handle, flags.bits()) };
+    match i32::try_from(opened) {
+        // SAFETY: the kernel has just opened it, for this call alone.
+        Ok(file) if file >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(file) }),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+/// `F_SETSIG`: which signal tells that a lease is to end.
+const SET_SIGNAL: libc::c_int = 10;
+
+/// Takes a write lease: nobody else has the file open until somebody waits for it.
+pub(super) fn take_lease(file: impl AsFd) -> Result<(), Errno> {
+    // The usual signal would end the process; this one does nothing. Whether the lease is to end is asked.
+    fcntl(file.as_fd(), SET_SIGNAL, libc::SIGURG)?;
+    fcntl(file.as_fd(), libc::F_SETLEASE, libc::F_WRLCK).map(drop)
+}
+
+/// Tells whether a file is under a write lease that nobody waits for the end of.
+pub(super) fn has_lease(file: impl AsFd) -> bool {
+    fcntl(file.as_fd(), libc::F_GETLEASE, 0) == Ok(libc::F_WRLCK)
+}
+
+/// Ends a lease.
+pub(super) fn end_lease(file: impl AsFd) -> Result<(), Errno> {
+    fcntl(file.as_fd(), libc::F_SETLEASE, libc::F_UNLCK).map(drop)
+}
+
+/// `fcntl` with a number.
+fn fcntl(file: BorrowedFd<'_>, command: libc::c_int, argument: libc::c_int) -> Result<libc::c_int, Errno> {
+    // SAFETY: the commands above take a number, and change nothing in memory.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
+        -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        answer => Ok(answer),
+    }
 }
 
 /// Returns the hour and the minute of the day where this machine is; none where the system cannot tell.

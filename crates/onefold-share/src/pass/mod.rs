@@ -4,7 +4,7 @@
 //!
 //! 1. `plan`: index and logs side by side; says what is to be done and changes nothing. No lock is held on the index.
 //! 2. `promote`: blocks that are at several places are cloned into arena slots, and the slots read.
-//! 3. `share`: the other places share with the slots. The kernel compares.
+//! 3. `share`: the other places share with the slots. The kernel compares. Where a share may leave a hole, it is declared.
 //!    Where room comes free by whole extents only, `pinned` moves away what keeps those that lost blocks.
 //! 4. `requests`: who has the other places that this host may not touch is told of them.
 //! 5. `publish`: new generations of the shards. Only now do entries name the slots; a pass that ended before leaves slots
@@ -231,6 +231,15 @@ pub enum PassError {
         /// Why.
         why: FormatError,
     },
+    /// A share was cut short, and what it took away could not be put back at once, or not be made durable. What is needed
+    /// for it is kept.
+    #[error("`{}` may read zeros in some places now: {why}", path.display())]
+    Unmended {
+        /// The image.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
 }
 
 impl PassError {
@@ -397,8 +406,12 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let filled: BTreeSet<u32> = arena.numbers().collect();
         drop(arena);
         self.sweep(&filled, &arenas, &known, &mut named)?;
+        let declared = state.intent_paths()?;
         for host in &causes.dead {
-            state.forget_host(*host)?;
+            // As long as holes wait to be filled, the host has left something.
+            if !declared.iter().any(|path| host.has_named(path)) {
+                state.forget_host(*host)?;
+            }
         }
         let totals = known.values().fold((EntryCounts::default(), 0), |(mut counts, bytes), shard| {
             counts += shard.counts;
@@ -445,6 +458,11 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                     Err(why) => return Err(PassError::damaged(self.state, &shard, why)?),
                 }
             }
+        }
+        // What is declared is all that is left of what was in the holes of a host that died.
+        match self.state.each_declared_slot(|slot| named.insert(slot)) {
+            Err(StateError::Damaged { .. } | StateError::Newer { .. }) => return Ok(()),
+            read => read?,
         }
         for lock in &locks {
             self.passed.swept_slots += self.state.sweep_arena(lock, |slot| named.contains(slot))?;

@@ -3,6 +3,10 @@
 //! What the kernel's call is bad at is done before it: ranges that lie at one place already are seen in the maps and left
 //! alone, as the kernel would compare them in full; both ranges are read first, as it reads page by page with both files
 //! locked; and where they differ is found then, without locks, so that it is asked only about what is equal.
+//!
+//! Where a share may leave a hole, what is equal is gathered, and shared by `declared`.
+
+mod declared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,6 +15,7 @@ use onefold_block::substrate::{Access, At, Compared, ShareError, Slice};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
 use onefold_sort::{Batch, Merge};
 
+use self::declared::Declaring;
 use super::images::Images;
 use super::pinned::Loss;
 use super::room::RecordsRoom;
@@ -19,7 +24,7 @@ use super::slots::SlotSet;
 use super::{PassError, PassOptions, PassProgress, Trouble};
 use crate::extents::Extents;
 use crate::format::{FileNo, Slot};
-use crate::pace::{CallKind, Stopped};
+use crate::pace::CallKind;
 use crate::slices::Slices;
 use crate::state::{State, StateError};
 
@@ -87,6 +92,7 @@ pub(super) fn share<S: Substrate>(
         shared: Shared::default(),
         slices: Slices::default(),
         room: RecordsRoom::new(state.substrate()),
+        declaring: state.substrate().abilities().shares_in_two_steps.then(Declaring::default),
         buffers: [Vec::new(), Vec::new()],
     };
     let mut run: Option<Run> = None;
@@ -107,7 +113,7 @@ pub(super) fn share<S: Substrate>(
     if let Some(run) = run {
         sharer.share_run(run)?;
     }
-    sharer.leave_file();
+    sharer.leave_file()?;
     Ok(sharer.shared)
 }
 
@@ -177,6 +183,8 @@ struct Sharer<'a, 'b, 'l, S: Substrate> {
     /// In which whole extents the data of that file lies, where that counts.
     slices: Slices,
     room: RecordsRoom,
+    /// What waits to be shared, where that is only done after it is declared.
+    declaring: Option<Declaring<'b, S>>,
     /// What is at the source and at the target.
     buffers: [Vec<u8>; 2],
 }
@@ -191,10 +199,10 @@ enum Stretch {
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
     fn share_run(&mut self, run: Run) -> Result<(), PassError> {
         if self.file.as_ref().is_none_or(|(number, _)| *number != run.file) {
-            self.leave_file();
-            let opened = self.images.open(run.file, Access::Write);
-            let opened =
-                opened.map_err(|why| self.trouble.note(run.file, self.images.path(run.file), ShareError::Io(why)));
+            self.leave_file()?;
+            let opened = self.images.open(run.file, Access::Write).map_err(ShareError::Io);
+            let opened = opened.and_then(|file| if self.is_left(&file)? { Err(ShareError::Busy) } else { Ok(file) });
+            let opened = opened.map_err(|why| self.trouble.note(run.file, self.images.path(run.file), why));
             self.file = Some((run.file, opened.ok().map(|file| (file, Extents::new()))));
             self.slices = Slices::default();
         }
@@ -240,11 +248,25 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Makes what a file shares durable before the index says so: lost, it would be shared no more.
-    fn leave_file(&mut self) {
-        let Some((number, Some((file, _)))) = self.file.take() else { return };
+    fn leave_file(&mut self) -> Result<(), PassError> {
+        self.share_gathered()?;
+        let Some((number, Some((file, _)))) = self.file.take() else { return Ok(()) };
         if let Err(why) = self.state.substrate().sync(&file) {
             self.trouble.note(number, self.images.path(number), ShareError::Io(why));
         }
+        Ok(())
+    }
+
+    /// Tells whether a host has left an image with holes, perhaps, that are not mended yet. Sharing would make holes of its own,
+    /// of zeros, without another time: they would be filled with what was there before. This host has the owner's lock, so
+    /// that nobody else declares anything of the image now.
+    fn is_left(&self, file: &S::File) -> io::Result<bool> {
+        let substrate = self.state.substrate();
+        if !substrate.abilities().shares_in_two_steps {
+            return Ok(false);
+        }
+        let handle = substrate.stat(file)?.handle;
+        self.state.is_declared(&handle).map_err(io::Error::other)
     }
 
     fn load_arena(&mut self, number: u32) -> Result<(), PassError> {
@@ -252,6 +274,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             return Ok(());
         }
         if self.arenas.len() == ARENAS_MAX {
+            // What was gathered may be of them.
+            self.share_gathered()?;
             self.arenas.clear();
         }
         if let Some(file) = self.state.open_arena(number, Access::Read)? {
@@ -297,20 +321,32 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Shares a run of which nothing is shared yet, in calls of bounded size.
-    fn share_stretch(&mut self, run: Run) -> Result<(), Stopped> {
+    fn share_stretch(&mut self, run: Run) -> Result<(), PassError> {
         let mut at = 0;
         while at < run.count {
             self.options.pace.boundary()?;
             let at_once = self.options.pace.call_bytes(CallKind::Share, self.call_blocks * BLOCK_BYTES_U64);
             let part = run.part(at, (at_once / BLOCK_BYTES_U64).min(run.count - at));
             at += part.count;
-            if let Err(why) = self.share_part(part) {
+            let shared = match self.file.take() {
+                Some((number, Some(mut mapped))) => {
+                    let shared = self.share_part(&mut mapped, part);
+                    self.file = Some((number, Some(mapped)));
+                    shared
+                }
+                none => {
+                    self.file = none;
+                    Ok(())
+                }
+            };
+            if let Err(why) = shared {
                 let is_for_good = matches!(why, ShareError::Refused(_));
                 let is_for_all = is_for_good || matches!(why, ShareError::Full);
                 let left = if is_for_all { run.count - at } else { 0 };
                 self.shared.refused += (part.count + left) * BLOCK_BYTES_U64;
                 self.trouble.note(run.file, self.images.path(run.file), why);
                 if is_for_good {
+                    self.share_gathered()?;
                     // The same answer would come for each of its blocks.
                     self.file = Some((run.file, None));
                 }
@@ -318,28 +354,37 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                     return Ok(());
                 }
             }
+            if self.declaring.as_ref().is_some_and(Declaring::is_full) {
+                self.share_gathered()?;
+            }
         }
         Ok(())
     }
 
-    fn share_part(&mut self, part: Run) -> Result<(), ShareError> {
+    fn share_part(&mut self, mapped: &mut Mapped<S>, part: Run) -> Result<(), ShareError> {
         if self.trouble.is_short_of_records(&mut self.room, self.state.substrate()) {
             return Err(ShareError::Full);
         }
-        let substrate = self.state.substrate();
-        let Some((_, Some((file, map)))) = &mut self.file else { return Ok(()) };
-        let length = part.count * BLOCK_BYTES_U64;
-        let (source, source_offset) = match part.source {
-            Source::Zeros => (&self.zeros, 0),
-            Source::Slot(slot) => {
-                let (file, _) = &self.arenas[&slot.arena()];
-                (file, slot.index() * BLOCK_BYTES_U64)
+        for (part, is_equal) in self.compare(&mapped.0, part)? {
+            match &mut self.declaring {
+                _ if !is_equal => note_differing(&mut self.shared, self.trouble, self.noted, part),
+                Some(declaring) if part.source != Source::Zeros => declaring.gather(part),
+                // What is zero may well become a hole.
+                _ => self.ask(mapped, part)?,
             }
-        };
-        let offset = part.first * BLOCK_BYTES_U64;
-        let [theirs, ours] = &mut self.buffers;
+        }
+        Ok(())
+    }
+
+    /// Reads what is to share, and returns its parts, and which of them are equal.
+    fn compare(&mut self, file: &S::File, part: Run) -> io::Result<Vec<(Run, bool)>> {
+        let substrate = self.state.substrate();
+        let length = part.count * BLOCK_BYTES_U64;
+        let [mut theirs, mut ours] = std::mem::take(&mut self.buffers);
+        let (source, source_offset) = self.source(part.source);
         let bytes = usize::try_from(length).expect("at most a call");
-        for (buffer, file, offset) in [(&mut *theirs, source, source_offset), (&mut *ours, &*file, offset)] {
+        let offset = part.first * BLOCK_BYTES_U64;
+        for (buffer, file, offset) in [(&mut theirs, source, source_offset), (&mut ours, file, offset)] {
             buffer.resize(bytes, 0);
             self.options.pace.read(length);
             let count = substrate.read_at(file, offset, buffer)?;
@@ -351,37 +396,47 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             let range = from..from + BLOCK_BYTES;
             theirs.get(range.clone()).is_some_and(|block| Some(block) == ours.get(range))
         };
-        let mut at = 0;
+        let (mut parts, mut at) = (Vec::new(), 0);
         while at < part.count {
             let is_equal = equal(at);
             let count = (at..part.count).take_while(|block| equal(*block) == is_equal).count() as u64;
-            let (from, length) = (at * BLOCK_BYTES_U64, count * BLOCK_BYTES_U64);
+            parts.push((part.part(at, count), is_equal));
             at += count;
-            if !is_equal {
-                note_differing(&mut self.shared, self.trouble, self.noted, part.part(at - count, count));
-                continue;
-            }
-            let is_whole = substrate.abilities().frees_whole_extents;
-            let before = if is_whole { 0 } else { Self::unshared_bytes(substrate, file, map, offset + from, length) };
-            let range = (offset + from, offset + from + length);
-            let lost = if is_whole { Self::losses(substrate, file, &mut self.slices, range) } else { Ok(Vec::new()) };
-            let source = At { file: source, offset: source_offset + from };
-            let into = At { file, offset: offset + from };
-            match self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))? {
-                Compared::Shared => {
-                    self.shared.now += length;
-                    self.noted.touched.insert(part.file);
-                    self.shared.freed += before;
-                    match lost {
-                        Ok(lost) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,
-                        Err(_) => self.shared.untold += length,
-                    }
-                    self.shared.zeros += if part.source == Source::Zeros { length } else { 0 };
+        }
+        self.buffers = [theirs, ours];
+        Ok(parts)
+    }
+
+    /// Returns the file that a source is in, and where; the arena file has been loaded.
+    fn source(&self, source: Source) -> (&S::File, u64) {
+        match source {
+            Source::Zeros => (&self.zeros, 0),
+            Source::Slot(slot) => (&self.arenas[&slot.arena()].0, slot.index() * BLOCK_BYTES_U64),
+        }
+    }
+
+    /// Has the file system share what was found equal.
+    fn ask(&mut self, (file, map): &mut Mapped<S>, part: Run) -> Result<(), ShareError> {
+        let substrate = self.state.substrate();
+        let (offset, length) = (part.first * BLOCK_BYTES_U64, part.count * BLOCK_BYTES_U64);
+        let is_whole = substrate.abilities().frees_whole_extents;
+        let before = if is_whole { 0 } else { Self::unshared_bytes(substrate, file, map, offset, length) };
+        let range = (offset, offset + length);
+        let lost = if is_whole { Self::losses(substrate, file, &mut self.slices, range) } else { Ok(Vec::new()) };
+        let (source, source_offset) = self.source(part.source);
+        let (source, into) = (At { file: source, offset: source_offset }, At { file: &*file, offset });
+        match self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))? {
+            Compared::Shared => {
+                self.shared.now += length;
+                self.noted.touched.insert(part.file);
+                self.shared.freed += before;
+                match lost {
+                    Ok(lost) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,
+                    Err(_) => self.shared.untold += length,
                 }
-                Compared::Differ => {
-                    note_differing(&mut self.shared, self.trouble, self.noted, part.part(at - count, count))
-                }
+                self.shared.zeros += if part.source == Source::Zeros { length } else { 0 };
             }
+            Compared::Differ => note_differing(&mut self.shared, self.trouble, self.noted, part),
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The invariants.
 //!
-//! 1. Every file reads exactly as its reference copy, and every name of an image leads to it.
+//! 1. Every file reads exactly as its reference copy, and every name of an image leads to it. But where a share has left a
+//!    hole, an intent names it, and the slot that it names holds what is to be there.
 //! 2. Every block's count is the number of places that refer to it.
 //! 3. Free blocks and used ones add up to all.
 //! 4. A call that was to change only sharing changed no content.
@@ -112,6 +113,13 @@ impl World {
             }
         }
         let problem = changes.iter().find_map(|change| self.problem(change, allowed));
+        let is_state = |change: &Change| match change {
+            Change::Mapped { file, .. } | Change::Length(file) => {
+                self.files.find(*file).is_none_or(|file| !file.is_image)
+            }
+            Change::Filled { .. } | Change::Named(..) => true,
+        };
+        let problem = problem.or_else(|| if changes.iter().any(is_state) { self.lost_hole() } else { None });
         changes.clear();
         self.changes = changes;
         let problem = problem.or_else(|| {
@@ -131,7 +139,7 @@ impl World {
                 blocks.into_iter().flatten().find_map(|block| self.count_problem(block)).or_else(|| {
                     self.files.find(*file)?;
                     let is_changed = !reads_same(content.as_ref(), self.content_at(*file, *index));
-                    if allowed == Allowed::Sharing && is_changed {
+                    if allowed == Allowed::Sharing && is_changed && !self.left.contains(&(*file, *index)) {
                         return Some(format!("sharing changed {}, block {index}", self.names.path_of(*file)));
                     }
                     self.content_problem(*file, *index)
@@ -165,7 +173,8 @@ impl World {
 
     fn content_problem(&self, file: FileNo, index: u64) -> Option<String> {
         let is_right = reads_same(self.content_at(file, index), self.reference.get(file, index));
-        (!is_right).then(|| format!("{}, block {index}, differs from its reference copy", self.names.path_of(file)))
+        (!is_right && !self.can_be_filled(file, index))
+            .then(|| format!("{}, block {index}, differs from its reference copy", self.names.path_of(file)))
     }
 
     fn name_problem(&self, folder: FolderNo, name: &Name) -> Option<String> {

@@ -20,6 +20,11 @@ pub(super) fn timestamp(ns: u64) -> Timestamp {
     }
 }
 
+/// Returns a time of day as nanoseconds; of one before 1970 none.
+pub(super) fn nanoseconds_of(time: Timestamp) -> u64 {
+    u64::try_from(time.seconds).unwrap_or(0).saturating_mul(1_000_000_000) + u64::from(time.nanoseconds)
+}
+
 /// The clock of one incarnation of a host.
 ///
 /// A sleep only notes until when: the host is let go on at its next call of the file system, and what it does before that

@@ -47,10 +47,14 @@ impl World {
         let mut done = 0;
         for (index, within, count) in pieces(offset, bytes.len()) {
             let piece = &bytes[done..done + count];
+            let was_left = self.left.contains(&(no, index));
             let content = merged(self.content_at(no, index).filter(|_| count < BLOCK_BYTES), within, piece);
             self.put_block(actor, no, index, Some(content.clone()))?;
             self.lengthen(actor, no, offset + (done + count) as u64);
-            if self.is_followed(actor, no) {
+            if self.is_followed(actor, no) && was_left {
+                // Who writes into a block that nobody has filled yet has lost the rest of it.
+                self.reference.set(no, index, Some(content));
+            } else if self.is_followed(actor, no) {
                 self.reference.write(no, index, within, piece, &content);
             }
             done += count;
@@ -96,6 +100,12 @@ impl World {
         self.change_length(actor, no, length);
         if self.is_followed(actor, no) {
             self.reference.set_length(no, length);
+            for index in length / BLOCK_BYTES_U64..before.div_ceil(BLOCK_BYTES_U64) {
+                // What is left of a block that nobody has filled is zeros for good.
+                if self.forget_hole(no, index) {
+                    self.reference.set(no, index, None);
+                }
+            }
         }
         Ok(())
     }
@@ -132,7 +142,8 @@ impl World {
         for index in mapped {
             self.write_block(actor, no, index, None)?;
         }
-        Ok(())
+        let left: Vec<u64> = self.left.range((no, whole.start)..(no, whole.end)).map(|(_, index)| *index).collect();
+        left.into_iter().try_for_each(|index| self.write_block(actor, no, index, None))
     }
 
     /// Makes a block of a file hold something: in place where nobody else refers to it and the file system does so.
@@ -146,6 +157,10 @@ impl World {
         self.take_over(actor.host(), no);
         self.mark_unsynced(actor.host(), no);
         self.note_durable(no, index);
+        let was_left = self.forget_hole(no, index);
+        if was_left && !self.is_followed(actor, no) {
+            self.files.get_mut(no).unsynced.filled.insert(index);
+        }
         self.replace_block(no, index, content)?;
         self.touch(actor.host(), no);
         Ok(())

@@ -67,6 +67,7 @@ impl World {
         let file = self.files.get_mut(no);
         let durable = file.unsynced.blocks.entry(index);
         durable.or_insert_with(|| file.map.get(index).map(|block| self.blocks.content(*block).clone()));
+        file.unsynced.shared.remove(&index);
     }
 
     /// Makes all of a file durable.
@@ -87,6 +88,8 @@ impl World {
             let in_range: Vec<u64> = blocks.range(first..first + count).map(|(index, _)| *index).collect();
             in_range.iter().for_each(|index| drop(blocks.remove(index)));
         }
+        let filled = &mut self.files.get_mut(no).unsynced.filled;
+        filled.retain(|index| !(first..first + count).contains(index));
     }
 
     /// Syncs a file for a host, and its names where the file system does so.
@@ -94,6 +97,12 @@ impl World {
         self.make_durable(no);
         if self.options.habits.syncs_names_with_data {
             self.settle_first_names(host, usize::MAX);
+        } else if self.shares_in_two_steps() {
+            // The name that it was created with. Where nothing rests on that, names are lost more often than they need be.
+            let is_named = |change: &NameChange| change.after == Some(Entry::File(no));
+            let names = &self.machine(host).unsynced_names;
+            let last = names.iter().rposition(|names| names.changes.iter().any(is_named));
+            self.settle_first_names(host, last.map_or(0, |last| last + 1));
         }
     }
 
@@ -108,12 +117,21 @@ impl World {
         while let Some(no) = self.machine_mut(host).unsynced.pop_first() {
             // Making room for older bytes may make names durable, and free what nothing leads to: not this one.
             self.files.get_mut(no).opens += 1;
+            let filled = self.files.get(no).unsynced.filled.clone();
+            self.files.get_mut(no).unsynced.blocks.retain(|index, _| !filled.contains(index));
+            self.lose_shares(no);
             let Unsynced { blocks, length, modified, .. } = std::mem::take(&mut self.files.get_mut(no).unsynced);
             if let Some(length) = length.filter(|_| self.dice.one_in(2)) {
                 self.lose_length(no, length);
             }
+            // A hole that was punched is durable with its time, or not at all, where that is what tells it from one that a
+            // share has left.
+            let changed: Vec<u64> =
+                if self.shares_in_two_steps() { blocks.keys().copied().collect() } else { Vec::new() };
+            let is_hole = |world: &World| changed.iter().any(|index| world.content_at(no, *index).is_none());
+            let was_hole = is_hole(self);
             self.lose_blocks(no, blocks);
-            let is_older = self.dice.one_in(2);
+            let is_older = self.dice.one_in(2) && !was_hole && !is_hole(self);
             let file = self.files.get_mut(no);
             if is_older {
                 file.modified = modified;

@@ -174,6 +174,12 @@ impl SimulatedFileSystem {
         self.world().counters
     }
 
+    /// Returns how many blocks of images are holes now that a share has left.
+    #[must_use]
+    pub fn holes_left(&self) -> usize {
+        self.world().left.len()
+    }
+
     /// Returns what the images hold and take.
     #[must_use]
     pub fn census(&self) -> Census {

@@ -1,6 +1,6 @@
 //! Files: a length, times, and which block of the device each of their blocks is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use onefold_block::substrate::{MappedExtent, Refusal};
@@ -8,6 +8,7 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 
 use super::blocks::PhysicalNo;
 use super::content::Content;
+use super::holes::Exclusive;
 use super::host::HostNo;
 use super::locks::Lock;
 use super::sparse::Sparse;
@@ -48,6 +49,10 @@ pub(super) struct File {
     pub(super) attributes: Attributes,
     pub(super) unsynced: Unsynced,
     pub(super) lock: Option<Lock>,
+    /// Through which host a writer has it open, where that is a matter.
+    pub(super) in_use: Option<HostNo>,
+    /// Who has it for itself, on its host.
+    pub(super) exclusive: Option<Exclusive>,
     /// An earlier answer about where its data lies, and from which offset on.
     pub(super) told: Option<(u64, Rc<[MappedExtent]>)>,
 }
@@ -71,6 +76,10 @@ pub(super) struct Unsynced {
     pub(super) by: Option<HostNo>,
     /// The durable content of blocks that were changed since.
     pub(super) blocks: BTreeMap<u64, Option<Content>>,
+    /// Blocks that were shared in two steps, of which the second may be lost.
+    pub(super) shared: BTreeSet<u64>,
+    /// Holes of such that were filled.
+    pub(super) filled: BTreeSet<u64>,
     /// The durable length, if the present one is not.
     pub(super) length: Option<u64>,
     /// When the durable content was changed last.

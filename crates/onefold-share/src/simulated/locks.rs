@@ -17,10 +17,19 @@ pub(super) struct Lock {
     expires: Option<u64>,
 }
 
+impl Lock {
+    pub(super) fn has_expired(&self, now: u64) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+}
+
 impl World {
     /// Takes a file's lock, unless somebody has it who was heard of lately.
     pub(super) fn try_lock(&mut self, host: HostNo, open: OpenNo, no: FileNo) -> bool {
         let now = self.time.load(Ordering::Relaxed);
+        if self.is_owned_elsewhere(host, no) {
+            return false;
+        }
         match self.files.get(no).lock {
             Some(lock) if lock.host == host && lock.open == open => return true,
             Some(lock) if lock.expires.is_none_or(|expires| now < expires) => return false,

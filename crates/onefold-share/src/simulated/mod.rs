@@ -36,6 +36,7 @@
 //! | `blocks`, `files`, `sparse`, `data` | blocks of the device and their counts, files, reading and writing |
 //! | `names`, `namespace` | folders, and what changes them |
 //! | `sharing` | compare and share, clone, map |
+//! | `holes` | sharing in two steps, and what a crash leaves between them |
 //! | `facts` | attributes, who has locks, clones of files |
 //! | `durability`, `locks` | what a crash takes, and when locks expire |
 //! | `writers` | whoever uses the images |
@@ -54,6 +55,7 @@ mod durability;
 mod facts;
 mod file_system;
 mod files;
+mod holes;
 mod host;
 mod locks;
 mod mount;

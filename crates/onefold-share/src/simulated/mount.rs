@@ -41,6 +41,7 @@ impl Mount {
             tells_last_reference: habits.tells_last_reference,
             frees_whole_extents: habits.frees_whole_extents,
             is_clustered: borrowed.options.hosts > 1,
+            shares_in_two_steps: habits.shares_in_two_steps,
         };
         let incarnation = borrowed.machine(host).incarnation;
         Mount { world: Rc::clone(world), host, incarnation, clock, abilities, dead_calls: Cell::new(0) }

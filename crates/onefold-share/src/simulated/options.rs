@@ -29,6 +29,9 @@ pub struct SimulationOptions {
     pub sets_times_back: bool,
     /// How often a host crashes, in a million steps.
     pub crashes_per_million: u32,
+    /// How many of a hundred steps after which something that a host shared in two steps, or filled, is not durable are its
+    /// last.
+    pub crash_at_share_percent: u32,
     /// How often a host is suspended and does not know it, in a million steps.
     pub stalls_per_million: u32,
     /// How often the time of day of a host is set, by up to an hour, in a million steps.
@@ -80,6 +83,7 @@ impl Default for SimulationOptions {
             refuses_files: true,
             sets_times_back: true,
             crashes_per_million: 0,
+            crash_at_share_percent: 0,
             stalls_per_million: 0,
             clock_jumps_per_million: 0,
             burst_percent: 50,
@@ -136,11 +140,32 @@ impl SimulationOptions {
                 tells_last_reference: up_to(2) > 0,
                 loss_changes_times: up_to(1) == 0,
                 frees_whole_extents: up_to(3) == 0,
+                shares_in_two_steps: false,
                 share_blocks_max: [1, 16, 256][up_to(2) as usize],
                 extents_max: 1 + up_to(40),
             },
             ..SimulationOptions::default()
         }
+    }
+
+    /// As [`SimulationOptions::drawn`], on a file system that shares in two steps.
+    ///
+    /// Whoever the others think dead is dead there: it is reset. So no host is suspended for that long. Maps are looked at
+    /// under the file's lock, and are of the moment; times are what a crash leaves of them, and no others.
+    #[must_use]
+    pub fn drawn_in_two_steps(seed: u64, hosts: u32, steps: u64) -> SimulationOptions {
+        let options = SimulationOptions::drawn(seed, hosts, steps).in_two_steps();
+        SimulationOptions { crash_at_share_percent: 10, ..options }
+    }
+
+    /// Returns the options for a file system that shares in two steps.
+    #[must_use]
+    pub fn in_two_steps(mut self) -> SimulationOptions {
+        self.habits.shares_in_two_steps = true;
+        (self.habits.loss_changes_times, self.habits.frees_whole_extents) = (false, false);
+        self.stall_time_max = self.lock_timeout / 2;
+        self.faults.stale_map = 0;
+        self
     }
 }
 
@@ -204,6 +229,9 @@ pub struct Habits {
     /// Whether the file system says of itself that blocks come free only as whole extents (Btrfs). Here they come free one
     /// by one all the same: what is tried is the engine's way of working then, not what it saves.
     pub frees_whole_extents: bool,
+    /// Whether a share may leave a hole where its host crashes before it is durable (OCFS2). Writers open images then, and
+    /// keep them open for a while.
+    pub shares_in_two_steps: bool,
     /// The longest range that one call shares, in blocks.
     pub share_blocks_max: u32,
     /// How many extents one call gives at most.
@@ -218,6 +246,7 @@ impl Default for Habits {
             tells_last_reference: true,
             loss_changes_times: false,
             frees_whole_extents: false,
+            shares_in_two_steps: false,
             share_blocks_max: 256,
             extents_max: 32,
         }

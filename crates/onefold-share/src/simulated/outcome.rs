@@ -37,6 +37,8 @@ pub struct Counters {
     pub refusals: u64,
     /// Blocks that sharing freed.
     pub blocks_freed_by_sharing: u64,
+    /// Blocks of images that shares left as holes.
+    pub holes_left: u64,
     /// Looks at all invariants of all files.
     pub full_checks: u64,
 }

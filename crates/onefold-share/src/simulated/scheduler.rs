@@ -123,9 +123,9 @@ impl Simulation {
     pub fn calm(&mut self) {
         self.options.writer_percent = 0;
         (self.options.crashes_per_million, self.options.stalls_per_million) = (0, 0);
-        self.options.clock_jumps_per_million = 0;
+        (self.options.clock_jumps_per_million, self.options.crash_at_share_percent) = (0, 0);
         self.file_system.world_mut().options.faults = Faults::none();
-        self.file_system.world_mut().files.all_mut().for_each(|file| file.refusal = None);
+        self.file_system.world_mut().files.all_mut().for_each(|file| (file.refusal, file.in_use) = (None, None));
         for host in (0..self.options.hosts).map(HostNo) {
             let is_stalled = self.file_system.world().machine(host).is_stalled;
             let is_down = self.slot(host).coroutine.is_none();
@@ -218,6 +218,7 @@ impl Simulation {
             self.file_system.let_writers_write();
         } else if let Some(host) = self.choose() {
             self.resume(host);
+            self.crash_at_share(host);
         } else if let Some(Reverse((at, _, _))) = self.waiting.peek() {
             let passed = at.saturating_sub(self.now());
             self.file_system.world().pass(passed);
@@ -248,6 +249,14 @@ impl Simulation {
             self.file_system.world().machine(host).skew_ns.store(skew, Ordering::Relaxed);
         }
         true
+    }
+
+    /// Crashes a host where it may be in the middle of a share, now and then.
+    fn crash_at_share(&mut self, host: HostNo) {
+        let percent = u64::from(self.options.crash_at_share_percent);
+        if percent > 0 && self.file_system.world().is_sharing(host) && self.dice.below(100) < percent {
+            self.crash(host);
+        }
     }
 
     /// Chooses the host whose call is made: often the one that made the last one.

@@ -99,8 +99,14 @@ impl World {
             let block = self.files.get(source).block(from);
             self.remap(into, to, block);
         }
+        self.note_shared(host, Ranges { count, ..ranges });
         self.counters.blocks_freed_by_sharing += u64::from(used.saturating_sub(self.blocks.used()));
         if stop_after.is_some() {
+            self.leave_rest(ranges, count);
+            if self.shares_in_two_steps() && self.dice.one_in(2) {
+                // As kernels do that have shared a part.
+                return Ok(Compared::Shared);
+            }
             return Err(ShareError::Io(Errno::IO.into()));
         }
         self.counters.shares += 1;
@@ -115,10 +121,15 @@ impl World {
         self.mark_unsynced(actor.host(), into);
         for (from, to) in ranges.pairs() {
             self.note_durable(into, to);
+            if self.forget_hole(into, to) && !self.is_followed(actor, into) {
+                self.files.get_mut(into).unsynced.filled.insert(to);
+            }
             let block = self.files.get(source).block(from);
             self.remap(into, to, block);
             if self.is_followed(actor, into) {
-                let content = self.reference.get(source, from).cloned();
+                // Of a hole that a share has left, a clone has the hole.
+                let is_left = self.left.contains(&(source, from));
+                let content = self.reference.get(source, from).filter(|_| !is_left).cloned();
                 self.reference.set(into, to, content);
             }
         }

@@ -7,11 +7,11 @@ use onefold_block::substrate::{
     Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, MappedExtent, Reference, Refusal, Room,
     ShareError, Slice, WholeExtent,
 };
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 use rustix::io::Errno;
 
 use super::checks::Allowed;
-use super::clock::timestamp;
+use super::clock::{nanoseconds_of, timestamp};
 use super::files::FileNo;
 use super::host::HostNo;
 use super::mount::{SimulatedFile, SimulatedSubstrate};
@@ -130,6 +130,26 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
             false,
             |world, _| {
                 let no = world.find_file(path)?;
+                if access == Access::Write && world.files.get(no).refusal == Some(Refusal::Immutable) {
+                    return Err(Errno::PERM.into());
+                }
+                Ok(self.opened(world, no, access))
+            },
+        )
+    }
+
+    fn open_handle(&self, handle: &FileHandle, access: Access) -> io::Result<SimulatedFile<'run>> {
+        self.call(
+            Allowed::Content,
+            |_| format!("open file {handle}"),
+            |world, host| {
+                io_fault(world, host)?;
+                let found = world.files.all().find(|(no, file)| file.names > 0 && world.handle(*no) == *handle);
+                let Some(no) = found.map(|(no, _)| no) else {
+                    // Who is told that a file is gone is told so for good.
+                    world.settle_all_names();
+                    return Err(Errno::NOENT.into());
+                };
                 if access == Access::Write && world.files.get(no).refusal == Some(Refusal::Immutable) {
                     return Err(Errno::PERM.into());
                 }
@@ -315,6 +335,41 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
             let count = if fails { world.dice.below(ranges.count) } else { ranges.count };
             world.clone_range(Actor::Engine(host), Ranges { count, ..ranges });
             if fails { Err(ShareError::Io(Errno::IO.into())) } else { Ok(()) }
+        })
+    }
+
+    fn try_exclusive(&self, file: &SimulatedFile<'run>) -> io::Result<bool> {
+        self.call_file(file, "take for itself", |world, host| {
+            io_fault(world, host)?;
+            Ok(world.try_exclusive(host, file.open, file.no))
+        })
+    }
+
+    fn is_exclusive_wanted(&self, file: &SimulatedFile<'run>) -> bool {
+        let asked = self.call_file(file, "ask who wants", |world, _| {
+            let exclusive = world.files.get(file.no).exclusive;
+            Ok(exclusive.is_none_or(|exclusive| exclusive.open != file.open || exclusive.is_wanted))
+        });
+        asked.unwrap_or(true)
+    }
+
+    fn leave_exclusive(&self, file: &SimulatedFile<'run>) {
+        // Who has crashed has left it.
+        let _ = self.call_file(file, "leave", |world, _| {
+            world.files.get_mut(file.no).exclusive.take_if(|exclusive| exclusive.open == file.open);
+            Ok(())
+        });
+    }
+
+    fn set_modified(&self, file: &SimulatedFile<'run>, modified: Timestamp) -> io::Result<()> {
+        self.call_file(file, "set the time of", |world, host| {
+            io_fault(world, host)?;
+            world.take_over(host, file.no);
+            world.mark_unsynced(host, file.no);
+            let changed = world.file_time(host);
+            let file = world.files.get_mut(file.no);
+            (file.modified, file.changed) = (nanoseconds_of(modified), changed);
+            Ok(())
         })
     }
 

@@ -1,6 +1,6 @@
 //! The file system itself: one for all hosts, changed by one call at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,6 +58,8 @@ pub(super) struct World {
     pub(super) unwritten: Content,
     pub(super) reference: Reference,
     pub(super) checker: Checker,
+    /// Blocks of images that a share has left as holes, as long as nobody has written or filled them.
+    pub(super) left: BTreeSet<(FileNo, u64)>,
     /// What the present step changed.
     pub(super) changes: Vec<Change>,
     pub(super) counters: Counters,
@@ -79,6 +81,7 @@ impl World {
             unwritten: Rc::new([0; BLOCK_BYTES]),
             reference: Reference::default(),
             checker: Checker::default(),
+            left: BTreeSet::new(),
             changes: Vec::new(),
             counters: Counters::default(),
             violation: None,
@@ -136,6 +139,9 @@ impl World {
         if before == after {
             return;
         }
+        if after.is_some() {
+            self.forget_hole(no, index);
+        }
         let content = before.map(|block| self.blocks.content(block).clone());
         if let Some(block) = after {
             let is_forgotten = self.options.mistake == Some(Mistake::CountNotRaised) && self.blocks.count(block) > 0;
@@ -172,7 +178,9 @@ impl World {
     pub(super) fn close(&mut self, host: HostNo, open: OpenNo) {
         if let Some(no) = self.machine_mut(host).opens.remove(&open) {
             self.unlock(host, open, no);
-            self.files.get_mut(no).opens -= 1;
+            let file = self.files.get_mut(no);
+            file.exclusive.take_if(|exclusive| exclusive.open == open);
+            file.opens -= 1;
             self.reap(no);
         }
     }
@@ -191,6 +199,7 @@ impl World {
             self.machine_mut(host).unsynced.remove(&no);
         }
         self.drop_lock(no);
+        self.left.retain(|(left, _)| *left != no);
         self.reference.remove(no);
         self.files.remove(no);
     }
@@ -201,6 +210,7 @@ impl World {
         self.fall_silent(host);
         self.lose_names(host);
         self.lose_data(host);
+        self.leave_all(host);
         let machine = self.machine_mut(host);
         (machine.is_up, machine.is_stalled) = (false, false);
         machine.incarnation += 1;

@@ -82,6 +82,9 @@ impl Writers {
         let Some(image) = self.draw_image() else { return };
         let Some(host) = self.home(world, image.no) else { return };
         let writer = Actor::Writer(host);
+        if world.shares_in_two_steps() && !self.uses(world, host, image.no) {
+            return;
+        }
         if world.files.get(image.no).refusal == Some(Refusal::Immutable) {
             if self.dice.one_in(4) {
                 world.files.get_mut(image.no).refusal = None;
@@ -130,6 +133,26 @@ impl Writers {
         let home = others.find_map(|host| u32::try_from(host).ok().map(HostNo).filter(|host| is_heard(*host)))?;
         self.homes.insert(no, home);
         Some(home)
+    }
+
+    /// Tells whether a writer has an image open through a host. One that has not opens it, if it can: rarely where a share
+    /// has left a hole, for who starts machines has images mended before.
+    fn uses(&mut self, world: &mut World, host: HostNo, no: FileNo) -> bool {
+        match world.files.get(no).in_use {
+            Some(user) if user == host => {
+                let closes = self.dice.one_in(16);
+                if closes {
+                    world.files.get_mut(no).in_use = None;
+                }
+                !closes
+            }
+            Some(user) => {
+                self.homes.insert(no, user);
+                false
+            }
+            None if world.has_holes_left(no) && !self.dice.one_in(16) => false,
+            None => world.open_for_writer(host, no),
+        }
     }
 
     fn draw_content(&mut self) -> Content {
@@ -292,6 +315,10 @@ impl Writers {
 
     /// Makes a clone, as `cp --reflink` does.
     fn clone_image(&mut self, world: &mut World, writer: Actor, image: &Image) {
+        if world.has_holes_left(image.no) {
+            // They would be the clone's, too, and nobody knew of them.
+            return;
+        }
         let (folder, name) = self.draw_name(world);
         let Ok(no) = world.create_file(writer, folder, &name) else { return };
         let count = world.files.get(image.no).length / BLOCK_BYTES_U64;

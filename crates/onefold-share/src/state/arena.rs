@@ -39,7 +39,7 @@ struct Filling<S: Substrate> {
 /// The lock of an arena file.
 pub struct ArenaLock<S: Substrate> {
     number: u32,
-    _held: Held<S>,
+    _held: [Option<Held<S>>; 2],
 }
 
 /// Consecutive slots.
@@ -126,6 +126,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
             };
             // Who made it may have died before it had its length.
             if state.substrate().stat(&file).map_err(StateError::at(&path))?.length < FILE_BYTES {
+                state.join_tree(&file, 0)?;
                 state.substrate().set_len(&file, FILE_BYTES).map_err(StateError::at(&path))?;
             }
             let extents = Extents::load(state.substrate(), &file).map_err(StateError::at(&path))?;
@@ -168,7 +169,15 @@ impl<S: Substrate> State<'_, S> {
     /// # Errors
     /// Those of the device.
     pub fn lock_arena(&self, number: u32) -> Result<Option<ArenaLock<S>>, StateError> {
-        Ok(self.try_lock(&Subject::Arena(number))?.map(|held| ArenaLock { number, _held: held }))
+        let Some(held) = self.try_lock(&Subject::Arena(number))? else { return Ok(None) };
+        let sweep = if self.substrate().abilities().shares_in_two_steps {
+            // Who has just declared what it shares with these slots looks whether it is free.
+            let Some(sweep) = self.try_lock(&Subject::Sweep(number))? else { return Ok(None) };
+            Some(sweep)
+        } else {
+            None
+        };
+        Ok(Some(ArenaLock { number, _held: [Some(held), sweep] }))
     }
 
     /// Removes an arena file that is empty, or empties the slots that `is_named` denies: whoever calls this knows of all

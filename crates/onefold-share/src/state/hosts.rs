@@ -3,8 +3,10 @@
 //! Who finds the lock free, or no file, takes the host for dead and does what it has left undone. A host that comes back
 //! does work twice at worst. A dead host's file stays until somebody has looked after all that it may have left behind.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 use onefold_block::Substrate;
 use onefold_block::substrate::Access;
@@ -23,6 +25,13 @@ impl HostNo {
     #[must_use]
     pub fn parse(text: &str) -> Option<HostNo> {
         u64::from_str_radix(text, 16).ok().map(HostNo)
+    }
+
+    /// Tells whether a file is one of this host's, `HOST.NUMBER`.
+    #[must_use]
+    pub fn has_named(self, path: &Path) -> bool {
+        let name = path.file_name().and_then(OsStr::to_str);
+        name.and_then(|name| name.split_once('.')).is_some_and(|(host, _)| HostNo::parse(host) == Some(self))
     }
 }
 
@@ -46,8 +55,7 @@ impl<S: Substrate> State<'_, S> {
             let (_, mut scratch) = self.new_scratch(|| self.next_scratch())?;
             // It gets its name with its lock: who saw it without would take this host for dead.
             let path = Self::path(SCRATCH, presence_name(self.host()));
-            let named = self.substrate().rename(&scratch.path, &path).map_err(StateError::at(&path));
-            named.inspect_err(|_| self.discard(&scratch))?;
+            self.replace(&scratch, &path).inspect_err(|_| self.discard(&scratch))?;
             scratch.path = path;
             *presence = Some(scratch);
         }

@@ -22,6 +22,8 @@ pub enum Subject {
     Shard(Prefix),
     /// An arena file.
     Arena(u32),
+    /// The slots of an arena file that are emptied: by who has this, and [`Subject::Arena`].
+    Sweep(u32),
     /// What is left of whole extents: slots are moved from one place to another by who has this. Of two hosts that move one
     /// slot, each with the images that it may share in, the first would leave its images behind.
     Moves,
@@ -33,6 +35,7 @@ impl Subject {
             Subject::File(handle) => format!("file.{handle}"),
             Subject::Shard(prefix) => format!("shard.{prefix}"),
             Subject::Arena(number) => format!("arena.{number}"),
+            Subject::Sweep(number) => format!("sweep.{number}"),
             Subject::Moves => "moves".to_owned(),
         }
     }

@@ -9,10 +9,12 @@ pub mod ask;
 pub mod backlog;
 pub mod files;
 pub mod hosts;
+pub mod intents;
 pub mod locks;
 pub mod logs;
 pub mod look;
 pub mod shards;
+mod tree;
 pub mod watches;
 
 use std::fmt;
@@ -38,8 +40,10 @@ const SUBFOLDERS: [&str; 8] = ["arena", "files", "locks", "logs", "requests", SC
 /// Tells whether a name in [`FOLDER`] is one that a state folder has. What is called otherwise is somebody else's.
 #[must_use]
 pub fn is_name(name: &[u8]) -> bool {
-    name == IDENTITY.as_bytes() || SUBFOLDERS.iter().any(|known| name == known.as_bytes())
+    let others = [IDENTITY, tree::TREE, intents::FOLDER];
+    SUBFOLDERS.iter().chain(&others).any(|known| name == known.as_bytes())
 }
+
 /// Times that something is tried which others may thwart that come at the same moment.
 const TRIES: usize = 10;
 
@@ -170,7 +174,9 @@ impl<'a, S: Substrate> State<'a, S> {
         notices: &'a dyn Fn(Notice),
     ) -> Result<State<'a, S>, StateError> {
         let root = Path::new(FOLDER);
-        for folder in std::iter::once(root.to_owned()).chain(SUBFOLDERS.map(|name| root.join(name))) {
+        let intents = substrate.abilities().shares_in_two_steps.then_some(intents::FOLDER);
+        let subfolders = SUBFOLDERS.into_iter().chain(intents).map(|name| root.join(name));
+        for folder in std::iter::once(root.to_owned()).chain(subfolders) {
             match substrate.create_dir(&folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(StateError::at(&folder)(error));
@@ -274,7 +280,15 @@ impl<'a, S: Substrate> State<'a, S> {
 
     /// Gives a file its name, in place of what has it.
     pub(crate) fn replace(&self, scratch: &Scratch<S>, name: &Path) -> Result<(), StateError> {
-        self.substrate.rename(&scratch.path, name).map_err(StateError::at(name))
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.substrate.rename(&scratch.path, name) {
+                // Another host gives the same name at this moment.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && tries < TRIES => {}
+                renamed => return renamed.map_err(StateError::at(name)),
+            }
+        }
     }
 
     /// Removes a file of the state folder; one that is gone already is none.
@@ -408,10 +422,11 @@ impl<S: Substrate> State<'_, S> {
         Ok(file)
     }
 
-    /// Returns a file that is one hole of `length` bytes, to share zeros with. It has no name.
+    /// Returns a file that is one hole of `length` bytes, to share zeros with, and perhaps a block behind it. It has no name.
     pub(crate) fn zeros(&self, length: u64) -> Result<S::File, StateError> {
         let (file, scratch) = self.new_scratch(|| self.next_scratch())?;
         let made = self.substrate.set_len(&file, length).map_err(StateError::at(&scratch.path));
+        let made = made.and_then(|()| self.join_tree(&file, length));
         self.remove(&scratch.path)?;
         made.map(|()| file)
     }

@@ -22,6 +22,7 @@ use self::gate::Gate;
 use self::own::Owner;
 use crate::format::FileNo;
 use crate::format::watch::{WatchPhase, WatchStatus};
+use crate::mend::{Doubtful, Mended, mend};
 use crate::pace::{CpuTime, Limits, Pace};
 use crate::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use crate::scan::{ScanOptions, Scanned, scan};
@@ -127,6 +128,8 @@ pub enum WatchEvent<'a> {
         /// How long scan and pass took.
         elapsed: Duration,
     },
+    /// Images that other hosts have left with holes were mended, or cannot be yet. The same is not told twice in a row.
+    Mended(&'a Mended),
     /// The window ended in the middle of the work. It goes on in the next one.
     LeftOff,
     /// The open files of so many processes cannot be seen: their images are left to any host. Told once.
@@ -168,6 +171,7 @@ pub fn watch<S: Substrate>(
         passed_at: surroundings.clock.monotonic(),
         gone: BTreeMap::new(),
         left_gone: BTreeSet::new(),
+        waiting_images: Vec::new(),
         is_begun: false,
         is_unseen_told: false,
     };
@@ -209,6 +213,8 @@ struct Watcher<'a, S: Substrate> {
     gone: BTreeMap<FileNo, u64>,
     /// Those that a pass has left: they are somebody else's.
     left_gone: BTreeSet<FileNo>,
+    /// Images that could not be mended at the last look.
+    waiting_images: Vec<PathBuf>,
     is_begun: bool,
     is_unseen_told: bool,
 }
@@ -241,6 +247,8 @@ impl<S: Substrate> Watcher<'_, S> {
     }
 
     fn round(&mut self, state: &State<'_, S>, owner: &mut Owner, file: &mut WatchFile<'_, S>) -> Result<(), PassError> {
+        // Whatever else may wait: who uses an image with holes finds zeros.
+        self.mend(state)?;
         let mut files = Files::load(state)?;
         self.own(state, owner, &files)?;
         if self.gate.closed().is_some() {
@@ -262,6 +270,17 @@ impl<S: Substrate> Watcher<'_, S> {
         // Scanning took its time, and other hosts have found files meanwhile: of one that is not known, a pass takes the log
         // for left over.
         self.pass(state, &mut Files::load(state)?)
+    }
+
+    fn mend(&mut self, state: &State<'_, S>) -> Result<(), StateError> {
+        let mended = mend(state, Doubtful::Keep)?;
+        let waiting: Vec<PathBuf> = mended.waiting().map(|image| image.path.clone()).collect();
+        let is_news = mended.images.len() > waiting.len() || waiting != self.waiting_images;
+        self.waiting_images = waiting;
+        if is_news {
+            (self.tell)(WatchEvent::Mended(&mended));
+        }
+        Ok(())
     }
 
     fn scan(&self, state: &State<'_, S>, files: &mut Files) -> Result<Scanned, StateError> {

@@ -5,6 +5,7 @@
 
 mod asking;
 mod engine;
+mod holes;
 mod monitor;
 mod stand_in;
 mod watches;

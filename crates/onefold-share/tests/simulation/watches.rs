@@ -154,6 +154,7 @@ fn run_at(host: &Host<'static>, how: &How<'_>, hour: &Cell<u16>, script: Script<
             WatchEvent::Passed { passed, .. } => Heard::Shared(round, passed.shared.now / BLOCK_BYTES_U64),
             WatchEvent::LeftOff => Heard::LeftOff(round),
             WatchEvent::Unseen(count) => Heard::Unseen(count),
+            WatchEvent::Mended(_) => unreachable!("this file system shares in one step"),
             WatchEvent::Failed(_) => Heard::Failed(round),
         });
     })

@@ -25,6 +25,12 @@ pub(crate) enum ShareCommand {
     /// of this host has open for writing are kept for this host: others leave them to it. SIGTERM ends it within a second or
     /// so.
     Watch(ShareWatchArgs),
+    /// Fill the holes that a host has left in images where it died while it shared (OCFS2)
+    ///
+    /// `run` and `watch` do so themselves when they begin. A script that starts the machines of a host that died elsewhere
+    /// calls this before. Images to which somebody has written since, and those that are open, are told of and left: the
+    /// command fails then. Where there is nothing to be done, it is done at once.
+    Mend(ShareMendArgs),
     /// Show what is known of a file system's images, what is pending, and who works on it
     ///
     /// Only looks: nothing is made or changed, and whoever is at work is not in its way.
@@ -56,6 +62,27 @@ pub(crate) struct ShareLookArgs {
     /// A file or folder on the file system
     #[arg(value_name = "PATH", default_value = ".")]
     pub(crate) path: PathBuf,
+}
+
+/// Arguments of `share mend`.
+#[derive(Args, Debug)]
+pub(crate) struct ShareMendArgs {
+    /// A file or folder on the file system
+    #[arg(value_name = "PATH", default_value = ".")]
+    pub(crate) path: PathBuf,
+    /// Fill holes also in images to which somebody has written since: what was zeroed or discarded there meanwhile may come
+    /// back. Images of which nothing can be put back any more are not told of again
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// What `share run` and `share watch` are allowed on OCFS2.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ConsentArgs {
+    /// Share on OCFS2, too: a host that dies while it shares leaves holes there, in images that nobody on it had open, until
+    /// any host has mended them (`share mend`). Images that are open on the host are left alone
+    #[arg(long)]
+    pub(crate) accept_mending: bool,
 }
 
 /// Arguments of `share index`.
@@ -130,7 +157,7 @@ pub(crate) struct SpaceArgs {
 /// Arguments of `share watch`.
 #[derive(Args, Debug)]
 pub(crate) struct ShareWatchArgs {
-    /// Image files, and folders with all that is in them; on one file system (XFS or Btrfs)
+    /// Image files, and folders with all that is in them; on one file system (XFS, Btrfs or OCFS2 with reflinks)
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// Only files whose path or name matches a pattern, such as `*.raw`; may be given several times
@@ -157,6 +184,8 @@ pub(crate) struct ShareWatchArgs {
     /// Or once they have waited for so long
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     pub(crate) max_wait: Duration,
+    #[command(flatten)]
+    pub(crate) consent: ConsentArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
     /// Leave shorter runs of equal blocks alone: they save less and cost a file more seeks when it is read in sequence
@@ -192,6 +221,8 @@ pub(crate) struct ShareRunArgs {
     /// Say what would be shared, and share nothing; what is read is kept for the next run
     #[arg(long)]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) consent: ConsentArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
     /// Upper limit of memory for sorting; what does not fit goes into temporary files

@@ -183,7 +183,7 @@ impl Run<'_> {
             PassError::Io(_) => self
                 .failure(&error, false)
                 .hint("name a directory with more room with --temporary, or give more --memory"),
-            PassError::Index { .. } => self.failure(&error, false),
+            PassError::Index { .. } | PassError::Unmended { .. } => self.failure(&error, false),
         })?;
         Ok((scanned, passed))
     }

@@ -91,6 +91,7 @@ fn temporary_folder() -> PathBuf {
 fn failure(cannot: &str, error: &CloneError) -> Failure {
     match error {
         CloneError::Exists { .. } => Failure::new(cannot).because(error).hint("--force puts the clone in its place"),
+        CloneError::Unmended => Failure::new(cannot).because(error).hint("run `onefold share mend`, and try again"),
         CloneError::Source { why, .. } | CloneError::Target { why, .. } => Failure::of_io(cannot, why),
         CloneError::Clone(ShareError::Io(why)) => Failure::of_io(cannot, why),
         CloneError::Clone(_) | CloneError::Same => Failure::new(cannot).because(error),

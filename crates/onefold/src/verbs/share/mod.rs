@@ -4,6 +4,7 @@ mod clone;
 mod explain;
 mod index;
 mod limits;
+mod mend;
 mod open;
 mod opt_out;
 mod result;
@@ -21,6 +22,7 @@ use crate::output::Report;
 pub(crate) fn run(command: ShareCommand, talk: Talk) -> Outcome<Report> {
     match command {
         ShareCommand::Run(arguments) => run::run(&arguments, talk),
+        ShareCommand::Mend(arguments) => mend::run(&arguments),
         ShareCommand::Status(arguments) => status::run(&arguments),
         ShareCommand::Index(arguments) => index::run(&arguments, talk),
         ShareCommand::Explain(arguments) => explain::run(&arguments),

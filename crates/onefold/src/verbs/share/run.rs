@@ -10,8 +10,9 @@ use glob::Pattern;
 use onefold_block::Substrate;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_block::substrate::{ListedKind, SubstrateKind};
+use onefold_block::substrate::ListedKind;
 use onefold_share::linux::LinuxSubstrate;
+use onefold_share::mend::{Doubtful, Mended, mend};
 use onefold_share::pace::{Pace, ProcessCpu, Wish};
 use onefold_share::pass::{PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
@@ -21,10 +22,11 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::limits::{check_memory, limits};
+use super::open::append;
 use super::result::{Findings, Space};
 use super::root::{Located, locate};
 use crate::cli::Talk;
-use crate::cli::share::{ShareRunArgs, SpaceArgs};
+use crate::cli::share::{ConsentArgs, ShareRunArgs, SpaceArgs};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::memory;
@@ -41,10 +43,15 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let interrupt = Interrupt::watch();
     raise_open_files();
     let Located { root, paths } = locate(&arguments.paths)?;
-    let substrate = open_substrate(&root)?;
+    // Who shares nothing leaves no holes.
+    let consent = ConsentArgs { accept_mending: arguments.consent.accept_mending || arguments.dry_run };
+    let substrate = open_substrate(&root, consent)?;
     let notices = RefCell::new(Vec::new());
     let take_notice = |notice: Notice| notices.borrow_mut().push(notice);
     let state = State::open(&substrate, &SystemRandom, &take_notice).map_err(|error| state_failure(&error))?;
+    // What is read of an image that was not mended is not what it holds.
+    let mended = if arguments.dry_run { Ok(Mended::default()) } else { mend(&state, Doubtful::Keep) };
+    let mended = mended.map_err(|error| state_failure(&error))?;
     let free_before = free_bytes(&substrate, &root);
 
     let meter = Meter::new("reading", talk.quiet, interrupt.clone());
@@ -103,8 +110,12 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         elapsed: started.elapsed(),
         memory_peak_bytes: memory::peak_bytes(),
     };
-    let exit = if result.has_failures() { Exit::Failed } else { Exit::Done };
-    Ok(Report { text: result.text(), json: result.json(), exit })
+    let has_failed = result.has_failures() || mended.waiting().next().is_some();
+    let exit = if has_failed { Exit::Failed } else { Exit::Done };
+    let (mut text, mut json) = (result.text(), result.json());
+    append(&mut text, &super::mend::lines(&mended));
+    json["mended"] = super::mend::json(&mended);
+    Ok(Report { text, json, exit })
 }
 
 /// Returns what a pass does so that room comes free.
@@ -113,21 +124,26 @@ pub(super) fn space(arguments: SpaceArgs) -> SpaceOptions {
 }
 
 /// Opens the file system, if blocks can be shared on it.
-pub(super) fn open_substrate(root: &Path) -> Outcome<LinuxSubstrate> {
+pub(super) fn open_substrate(root: &Path, consent: ConsentArgs) -> Outcome<LinuxSubstrate> {
     let substrate = LinuxSubstrate::open(root, Path::new(""))
         .map_err(|error| Failure::new("cannot share blocks").because(&error))?;
-    refuse_ocfs2(&substrate)?;
+    if substrate.abilities().shares_in_two_steps && !consent.accept_mending {
+        return Err(without_consent());
+    }
     Ok(substrate)
 }
 
 /// OCFS2 shares in two steps, between which a block reads as zeros: docs/decisions/0011-sharing.md.
-fn refuse_ocfs2(substrate: &LinuxSubstrate) -> Outcome<()> {
-    if substrate.abilities().kind != SubstrateKind::Ocfs2 {
-        return Ok(());
-    }
-    Err(Failure::new("cannot share blocks")
-        .because_of("on OCFS2, a host that dies while it shares a block can leave zeros in its place")
-        .hint("use XFS or Btrfs, or a pool"))
+fn without_consent() -> Failure {
+    Failure::new("cannot share blocks")
+        .because_of(
+            "on OCFS2, a host that dies while it shares leaves holes in images, until `onefold share mend` has filled them \
+             on any host",
+        )
+        .hint(
+            "give --accept-mending if nothing uses the images of a host that died before they are mended; or use XFS or \
+             Btrfs, or a pool",
+        )
 }
 
 /// Tells whether a file or folder, by its path below the file system's root, is to be looked at. Folders are asked about by
@@ -182,6 +198,9 @@ pub(super) fn state_failure(error: &StateError) -> Failure {
 fn pass_failure(error: &PassError) -> Failure {
     match error {
         PassError::State(error) => state_failure(error),
+        PassError::Unmended { .. } => Failure::new("cannot share blocks")
+            .because(error)
+            .hint("look at the disk, keep the image from being used, and run `onefold share mend`"),
         PassError::Io(_) => Failure::new("cannot share blocks")
             .because(error)
             .hint("name a directory with more room with --temporary, or give more --memory"),
@@ -198,6 +217,13 @@ fn interrupted() -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_not_agreed_to_holes_is_told_of_them() {
+        let message = without_consent().to_string();
+        assert!(["OCFS2", "leaves holes", "share mend", "--accept-mending"].iter().all(|part| message.contains(part)));
+        assert!(!message.contains("  on"), "{message}");
+    }
 
     #[test]
     fn patterns_are_of_names_of_paths_below_the_root_and_of_whole_paths() {

@@ -2,6 +2,7 @@
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_share::format::watch::{WatchPhase, WatchStatus};
+use onefold_share::mend::Declared;
 use onefold_share::state::watches::SeenWatch;
 use onefold_share::status::{LockHeld, LockSubject, Status, status};
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ pub(super) fn nothing_known(root: &str) -> String {
 }
 
 fn text(found: &Status) -> String {
-    let Status { files, waiting, entries, index, arena, locks, watches, left_over } = found;
+    let Status { files, waiting, entries, index, arena, locks, watches, left_over, declared } = found;
     let mut table = Table::new(["", "number", "bytes"]);
     let mut row = |name: &str, count: u64, bytes: Option<u64>| {
         table.row([name.to_owned(), grouped(count), bytes.map(human).unwrap_or_default()]);
@@ -83,6 +84,7 @@ fn text(found: &Status) -> String {
         Some(locks) => lines.extend(lock_lines(locks)),
     }
     lines.extend(watches.iter().map(watch_line));
+    lines.extend(declared.iter().map(declared_line));
     if let Some(left_over @ 1..) = left_over {
         let files = noun(*left_over, "file");
         lines.push(format!("{left_over} {files} of runs that were cut off; the next one removes them"));
@@ -105,6 +107,15 @@ fn lock_line(lock: &LockHeld) -> String {
         LockSubject::Image(path) => format!("{who} has `{}`", path.display()),
         LockSubject::Other(name) => format!("{who} has the lock `{name}`"),
     }
+}
+
+/// Who only looks does not tell a host that shares from one that has died at it.
+fn declared_line(declared: &Declared) -> String {
+    format!(
+        "{} of `{}` are just being shared, or wait for `onefold share mend`",
+        human(declared.bytes),
+        declared.path.display()
+    )
 }
 
 fn watch_line(watch: &SeenWatch) -> String {
@@ -168,7 +179,8 @@ pub(super) fn noun(count: u64, one: &str) -> String {
 }
 
 fn json(found: &Status) -> Value {
-    let Status { files, waiting, entries, index, arena, locks, watches, left_over } = found;
+    let Status { files, waiting, entries, index, arena, locks, watches, left_over, declared } = found;
+    let declared_json = |one: &Declared| json!({ "image": one.path.display().to_string(), "bytes": one.bytes });
     let all = entries.map(|entries| entries.unique + entries.shared);
     json!({
         "files": {
@@ -198,6 +210,7 @@ fn json(found: &Status) -> Value {
         "locks": locks.as_ref().map(|locks| locks.iter().map(lock_json).collect::<Vec<_>>()),
         "watches": watches.iter().map(watch_json).collect::<Vec<_>>(),
         "left_over_files": left_over,
+        "declared": declared.iter().map(declared_json).collect::<Vec<_>>(),
     })
 }
 
@@ -249,6 +262,7 @@ mod tests {
                 is_running: true,
             }],
             left_over: Some(1),
+            declared: vec![Declared { path: PathBuf::from("vm/b.raw"), bytes: 8192 }],
         }
     }
 
@@ -262,6 +276,7 @@ mod tests {
             "process 42 has `vm/a.raw`",
             "somebody has the lock `index`",
             "1 file of runs that were cut off",
+            "8.00 KiB of `vm/b.raw` are just being shared, or wait for `onefold share mend`",
             "`share watch` on alpha (process 7) waits for its window; 3.00 GiB in 2 passes so far, 1 image kept for its host; \
              last went wrong: no space",
         ] {

@@ -10,6 +10,7 @@ use onefold_share::state::Notice;
 use onefold_share::watch::WatchEvent;
 use serde_json::{Value, json};
 
+use super::super::mend;
 use super::super::result::files;
 use crate::progress::duration;
 use crate::size::human;
@@ -35,6 +36,11 @@ impl Line {
                 is_trouble: false,
             },
             WatchEvent::Passed { scanned, passed, elapsed } => passed_line(scanned, passed, *elapsed),
+            WatchEvent::Mended(mended) => Line {
+                text: mend::lines(mended).join("; "),
+                json: json!({ "event": "mended", "images": mend::json(mended) }),
+                is_trouble: mended.waiting().next().is_some(),
+            },
             WatchEvent::LeftOff => Line {
                 text: "the window has ended: the rest is left for the next one".to_owned(),
                 json: json!({ "event": "left_off" }),

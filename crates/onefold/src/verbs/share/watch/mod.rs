@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     let interrupt = Interrupt::watch();
     raise_open_files();
     let Located { root, paths } = locate(&arguments.paths)?;
-    let substrate = open_substrate(&root)?;
+    let substrate = open_substrate(&root, arguments.consent)?;
     let options = WatchOptions {
         roots: &paths,
         wants: &|path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude),

@@ -1,0 +1,210 @@
+//! Filling the holes of a run from the slots that it was to share with.
+
+use std::io;
+use std::ops::Range;
+
+use onefold_block::substrate::{Access, At};
+use onefold_block::zero::is_zero;
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate, Timestamp};
+
+use crate::extents::Extents;
+use crate::format::intent::IntentRun;
+use crate::state::{State, StateError};
+
+/// Blocks that are looked at at once.
+const PIECE_BLOCKS: u64 = 256;
+
+/// An image of which a share may have left a part as holes. Its user has exclusive use of it.
+pub(crate) struct Holed<'a, S: Substrate> {
+    pub(crate) file: &'a S::File,
+    /// Its length in bytes.
+    pub(crate) length: u64,
+    /// When its content changed last: filling leaves that as it was.
+    pub(crate) modified: Timestamp,
+}
+
+/// What came of a run, in blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Filled {
+    /// Holes that were filled.
+    pub(crate) filled: u64,
+    /// Blocks that are no holes, and hold something else than the slots.
+    pub(crate) differing: u64,
+}
+
+/// Why a run could not be filled.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FillError {
+    /// What was to be put back is nowhere any more.
+    #[error("the arena does not hold any more what was there")]
+    Lost,
+    /// The device.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl FillError {
+    fn of(error: StateError) -> FillError {
+        match error {
+            StateError::Io { source, .. } => FillError::Io(source),
+            other => FillError::Io(io::Error::other(other)),
+        }
+    }
+}
+
+/// Tells whether a part of a run is a hole, as the map says.
+pub(crate) fn has_hole<S: Substrate>(
+    substrate: &S,
+    file: &S::File,
+    map: &mut Extents,
+    run: &IntentRun,
+) -> io::Result<bool> {
+    let (mut at, end) = (run.first.0 * BLOCK_BYTES_U64, (run.first.0 + u64::from(run.count)) * BLOCK_BYTES_U64);
+    while at < end {
+        let placed = map.at(substrate, file, at)?;
+        if placed.is_hole {
+            return Ok(true);
+        }
+        at += placed.length;
+    }
+    Ok(false)
+}
+
+/// Fills the holes of a run. What is set aside and unwritten is none: that is somebody's wish.
+pub(crate) fn fill<S: Substrate>(
+    state: &State<'_, S>,
+    image: &Holed<'_, S>,
+    run: &IntentRun,
+) -> Result<Filled, FillError> {
+    let arena = state.open_arena(run.slot.arena(), Access::Read).map_err(FillError::of)?.ok_or(FillError::Lost)?;
+    let mut filler = Filler {
+        substrate: state.substrate(),
+        image,
+        arena,
+        run,
+        map: Extents::new(),
+        filled: Filled::default(),
+        ours: Vec::new(),
+        theirs: Vec::new(),
+    };
+    filler.check_slots()?;
+    // What is behind the end of the file was cut off by its owner.
+    let within = (image.length / BLOCK_BYTES_U64).saturating_sub(run.first.0).min(run.count.into());
+    let mut at = 0;
+    while at < within {
+        let piece = at..within.min(at + PIECE_BLOCKS);
+        at = piece.end;
+        filler.fill_piece(piece)?;
+    }
+    Ok(filler.filled)
+}
+
+struct Filler<'a, S: Substrate> {
+    substrate: &'a S,
+    image: &'a Holed<'a, S>,
+    arena: S::File,
+    run: &'a IntentRun,
+    map: Extents,
+    filled: Filled,
+    /// What is in the image, and in the slots.
+    ours: Vec<u8>,
+    theirs: Vec<u8>,
+}
+
+/// Places of a block of a piece in a buffer.
+fn block(index: usize) -> Range<usize> {
+    index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES
+}
+
+impl<S: Substrate> Filler<'_, S> {
+    /// Makes sure that the slots hold what the image did.
+    fn check_slots(&mut self) -> Result<(), FillError> {
+        let (mut checksum, mut at) = (0, 0);
+        while at < u64::from(self.run.count) {
+            let piece = at..u64::from(self.run.count).min(at + PIECE_BLOCKS);
+            at = piece.end;
+            self.read_slots(piece)?;
+            checksum = crc32c::crc32c_append(checksum, &self.theirs);
+        }
+        if checksum == self.run.checksum { Ok(()) } else { Err(FillError::Lost) }
+    }
+
+    fn read_slots(&mut self, piece: Range<u64>) -> io::Result<()> {
+        self.theirs.resize(bytes(&piece), 0);
+        let count = self.substrate.read_at(&self.arena, self.slot_offset(piece.start), &mut self.theirs)?;
+        self.theirs.truncate(count);
+        Ok(())
+    }
+
+    fn read_image(&mut self, piece: Range<u64>) -> io::Result<()> {
+        self.ours.resize(bytes(&piece), 0);
+        let count = self.substrate.read_at(self.image.file, self.image_offset(piece.start), &mut self.ours)?;
+        if count < self.ours.len() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    }
+
+    fn slot_offset(&self, at: u64) -> u64 {
+        (self.run.slot.index() + at) * BLOCK_BYTES_U64
+    }
+
+    fn image_offset(&self, at: u64) -> u64 {
+        (self.run.first.0 + at) * BLOCK_BYTES_U64
+    }
+
+    fn fill_piece(&mut self, piece: Range<u64>) -> Result<(), FillError> {
+        self.read_slots(piece.clone())?;
+        self.read_image(piece.clone())?;
+        if self.ours == self.theirs {
+            return Ok(());
+        }
+        // Consecutive holes at once.
+        let mut holes: Option<Range<u64>> = None;
+        for (index, at) in piece.enumerate() {
+            let (ours, theirs) = (&self.ours[block(index)], &self.theirs[block(index)]);
+            let is_hole = ours != theirs
+                && is_zero(ours)
+                && self.map.at(self.substrate, self.image.file, self.image_offset(at))?.is_hole;
+            self.filled.differing += u64::from(ours != theirs && !is_hole);
+            match (&mut holes, is_hole) {
+                (Some(holes), true) => holes.end = at + 1,
+                (None, true) => holes = Some(at..at + 1),
+                (Some(_), false) => holes.take().map_or(Ok(()), |holes| self.fill_holes(holes))?,
+                (None, false) => {}
+            }
+        }
+        holes.map_or(Ok(()), |holes| self.fill_holes(holes))
+    }
+
+    fn fill_holes(&mut self, holes: Range<u64>) -> Result<(), FillError> {
+        let most = (self.substrate.abilities().share_bytes_max / BLOCK_BYTES_U64).max(1);
+        let mut at = holes.start;
+        while at < holes.end {
+            let part = at..holes.end.min(at + most);
+            at = part.end;
+            let (from, into) = (self.slot_offset(part.start), self.image_offset(part.start));
+            let mut slots = vec![0; bytes(&part)];
+            if self.substrate.read_at(&self.arena, from, &mut slots)? < slots.len() {
+                return Err(FillError::Lost);
+            }
+            let source = At { file: &self.arena, offset: from };
+            let target = At { file: self.image.file, offset: into };
+            if self.substrate.clone_range(source, target, slots.len() as u64).is_err() {
+                // Its own blocks will do.
+                self.substrate.write_at(self.image.file, into, &slots)?;
+            }
+            // Who dies before this leaves a time that speaks of a writer: then nobody goes on by himself. Where the time
+            // cannot be set, that is all that comes of it.
+            let _ = self.substrate.set_modified(self.image.file, self.image.modified);
+            let mut found = vec![0; slots.len()];
+            let count = self.substrate.read_at(self.image.file, into, &mut found)?;
+            if count < found.len() || found != slots {
+                return Err(FillError::Io(io::Error::other("it does not hold what was put back")));
+            }
+            self.filled.filled += part.end - part.start;
+        }
+        Ok(())
+    }
+}
+
+fn bytes(blocks: &Range<u64>) -> usize {
+    usize::try_from((blocks.end - blocks.start) * BLOCK_BYTES_U64).expect("at most a piece")
+}

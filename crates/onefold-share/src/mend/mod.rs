@@ -1,0 +1,257 @@
+//! Mending: what hosts that died in the middle of a share have left as holes is filled again.
+//!
+//! Only where a share may leave some ([`Abilities::shares_in_two_steps`](onefold_block::substrate::Abilities)). What was
+//! about to be shared is declared before, with the slots that hold the same bytes (`state::intents`). The order of steps,
+//! each of which may be the last one that a host does:
+//!
+//! 1. The dead host's intent is locked, the image's owner lock taken, and exclusive use of the image: nobody fills it twice,
+//!    or changes it meanwhile.
+//! 2. Where the content changed last when the intent says, nobody has written since, and a hole is what the share left.
+//!    Otherwise it may be somebody's wish: that is told, and left.
+//! 3. Holes are filled from the slots, the time of the content is set back, and what is read is compared.
+//! 4. That is made durable, and then the intent retired.
+//!
+//! Who dies at it leaves the intent. Who comes next finds fewer holes.
+
+mod fill;
+
+use std::io;
+use std::path::PathBuf;
+
+use onefold_block::substrate::Access;
+use onefold_block::{BLOCK_BYTES_U64, Substrate};
+
+pub(crate) use self::fill::{FillError, Filled, Holed, fill, has_hole};
+use crate::format::FormatError;
+use crate::format::intent::Intent;
+use crate::state::intents::LeftIntent;
+use crate::state::locks::Subject;
+use crate::state::{Notice, State, StateError};
+
+/// What is done about images to which somebody may have written since their host died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubtful {
+    /// They are told of, and left.
+    Keep,
+    /// Their holes are filled, too, and they are never told of again.
+    Fill,
+}
+
+/// What mending came to.
+#[derive(Debug, Default)]
+pub struct Mended {
+    /// All images that dead hosts were about to share in.
+    pub images: Vec<MendedImage>,
+}
+
+impl Mended {
+    /// Returns the images that may have holes still.
+    pub fn waiting(&self) -> impl Iterator<Item = &MendedImage> {
+        self.images.iter().filter(|image| image.became.is_waiting())
+    }
+}
+
+/// An image that a dead host was about to share in.
+#[derive(Debug)]
+pub struct MendedImage {
+    /// Where it was then, below the root of the file system.
+    pub path: PathBuf,
+    /// Which bytes were about to be shared: offsets and lengths.
+    pub ranges: Vec<(u64, u64)>,
+    /// Holes that were filled, in bytes.
+    pub filled: u64,
+    /// What became of it.
+    pub became: Became,
+}
+
+/// What became of an image.
+#[derive(Debug)]
+pub enum Became {
+    /// It holds what it did.
+    Whole,
+    /// It is no more.
+    Gone,
+    /// Somebody has it open, or another host works on it. It is left for another time.
+    Busy,
+    /// Somebody has changed it since. It is left until somebody says that it is to be filled.
+    Changed,
+    /// Somebody has changed it since, though not its time. As above.
+    Differing,
+    /// The arena does not hold any more what was there.
+    Lost,
+    /// Something failed. It is left for another time.
+    Failed(io::Error),
+}
+
+impl Became {
+    /// Tells whether it may have holes still.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !matches!(self, Became::Whole | Became::Gone)
+    }
+}
+
+/// Mends what hosts that died have left, as far as it can be. Quick where there is nothing to be done.
+///
+/// # Errors
+/// Those of the device, where they are of the state folder; `Newer`.
+pub fn mend<S: Substrate>(state: &State<'_, S>, doubtful: Doubtful) -> Result<Mended, StateError> {
+    let mut mended = Mended::default();
+    if !state.substrate().abilities().shares_in_two_steps {
+        return Ok(mended);
+    }
+    for path in state.intent_paths()? {
+        let Some(left) = state.take_intent(&path)? else { continue };
+        mended.images.extend(mend_left(state, left, doubtful)?);
+    }
+    Ok(mended)
+}
+
+/// Deals with what a dead host has declared. None where that was nothing.
+fn mend_left<S: Substrate>(
+    state: &State<'_, S>,
+    left: LeftIntent<S>,
+    doubtful: Doubtful,
+) -> Result<Option<MendedImage>, StateError> {
+    let intent = match &left.intent {
+        Ok(Some(intent)) => intent.clone(),
+        Ok(None) => return state.retire_intent(left).map(|()| None),
+        Err(_) => return refuse(state, left).map(|()| None),
+    };
+    let ranges = intent.runs.iter();
+    let ranges = ranges.map(|run| (run.first.0 * BLOCK_BYTES_U64, u64::from(run.count) * BLOCK_BYTES_U64)).collect();
+    let mut image = MendedImage { path: intent.path.clone(), ranges, filled: 0, became: Became::Busy };
+    // Held until the intent is retired.
+    let lock = state.try_lock(&Subject::File(intent.handle.clone()))?;
+    if lock.is_none() {
+        return Ok(Some(image));
+    }
+    let file = match open(state, &intent) {
+        Ok(file) => file,
+        Err(error) => {
+            image.became = became_of(error);
+            if let Became::Gone = image.became {
+                state.retire_intent(left)?;
+            }
+            return Ok(Some(image));
+        }
+    };
+    match state.substrate().try_exclusive(&file) {
+        Ok(true) => {}
+        Ok(false) => return Ok(Some(image)),
+        Err(error) => {
+            image.became = Became::Failed(error);
+            return Ok(Some(image));
+        }
+    }
+    image.became = mend_image(state, &file, &intent, doubtful, &mut image.filled);
+    let is_done = !image.became.is_waiting();
+    // What is lost stays lost, and need not be told of for ever.
+    let is_settled = matches!(image.became, Became::Changed | Became::Differing | Became::Lost);
+    if is_done || (is_settled && doubtful == Doubtful::Fill) {
+        state.retire_intent(left)?;
+    }
+    state.substrate().leave_exclusive(&file);
+    Ok(Some(image))
+}
+
+/// Fills the holes of an image that its user has for himself.
+fn mend_image<S: Substrate>(
+    state: &State<'_, S>,
+    file: &S::File,
+    intent: &Intent,
+    doubtful: Doubtful,
+    filled: &mut u64,
+) -> Became {
+    let substrate = state.substrate();
+    let stat = match substrate.stat(file) {
+        Ok(stat) => stat,
+        Err(error) => return Became::Failed(error),
+    };
+    if stat.handle != intent.handle {
+        return Became::Failed(io::ErrorKind::NotFound.into());
+    }
+    if stat.modified != intent.modified && doubtful == Doubtful::Keep {
+        return Became::Changed;
+    }
+    let holed = Holed { file, length: stat.length, modified: stat.modified };
+    let (mut became, mut differing) = (Became::Whole, 0);
+    for run in &intent.runs {
+        match fill(state, &holed, run) {
+            Ok(of_run) => {
+                *filled += of_run.filled * BLOCK_BYTES_U64;
+                differing += of_run.differing;
+            }
+            Err(FillError::Lost) => became = Became::Lost,
+            Err(FillError::Io(error)) => return Became::Failed(error),
+        }
+    }
+    if let Err(error) = substrate.sync_shares(file) {
+        return Became::Failed(error);
+    }
+    match became {
+        Became::Whole if differing > 0 => Became::Differing,
+        became => became,
+    }
+}
+
+/// Opens an image by what stands for it, or by its name where that cannot be done.
+fn open<S: Substrate>(state: &State<'_, S>, intent: &Intent) -> io::Result<S::File> {
+    let substrate = state.substrate();
+    let by_handle = match substrate.open_handle(&intent.handle, Access::Write) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => error,
+        opened => return opened,
+    };
+    // It may have been renamed: then whoever may open it by its handle is waited for.
+    let cannot = || io::Error::new(by_handle.kind(), format!("it cannot be opened: {by_handle}"));
+    let file = substrate.open(&intent.path, Access::Write).map_err(|_| cannot())?;
+    if substrate.stat(&file)?.handle == intent.handle { Ok(file) } else { Err(cannot()) }
+}
+
+fn became_of(error: io::Error) -> Became {
+    match error.kind() {
+        io::ErrorKind::NotFound => Became::Gone,
+        io::ErrorKind::WouldBlock => Became::Busy,
+        _ => Became::Failed(error),
+    }
+}
+
+/// Deals with an intent that cannot be read. Damaged it is where its host died while it wrote it: then it had not begun to
+/// share, or was done.
+fn refuse<S: Substrate>(state: &State<'_, S>, left: LeftIntent<S>) -> Result<(), StateError> {
+    let LeftIntent { path, intent, .. } = left;
+    match intent {
+        Err(FormatError::Io(source)) => Err(StateError::Io { path, source }),
+        Err(why @ FormatError::Damaged(_)) => state.refuse(path, why),
+        Err(why) => {
+            state.notice(Notice::LeftAlone { path, why });
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// What is declared of an image, as who only looks sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// The image.
+    pub path: PathBuf,
+    /// How many bytes of it.
+    pub bytes: u64,
+}
+
+/// Returns what is declared at the moment: by hosts that share, or that have died at it.
+///
+/// # Errors
+/// Those of the device; `Newer`.
+pub fn declared<S: Substrate>(state: &State<'_, S>) -> Result<Vec<Declared>, StateError> {
+    let intents = match state.intents() {
+        Err(StateError::Damaged { path, why }) => {
+            state.notice(Notice::LeftAlone { path, why });
+            Vec::new()
+        }
+        intents => intents?,
+    };
+    let bytes = |intent: &Intent| intent.runs.iter().map(|run| u64::from(run.count) * BLOCK_BYTES_U64).sum();
+    Ok(intents.iter().map(|intent| Declared { path: intent.path.clone(), bytes: bytes(intent) }).collect())
+}

@@ -1,0 +1,243 @@
+//! Sharing where a share may leave a hole: what is about to be shared is declared first.
+//!
+//! The runs of one file are gathered, up to a bound. Then, in this order:
+//!
+//! 1. Exclusive use of the file is taken. Who punches a hole of his own while the intent is declared would have it filled.
+//! 2. What was written to the file before is made durable, with the time of it: that is what tells, after a death, whether
+//!    somebody has written since.
+//! 3. What is to be shared is compared once more: a hole that somebody made before this is none of ours.
+//! 4. The intent is made durable. A death before has changed nothing.
+//! 5. Arena files of which slots are being emptied at the moment are left out. Who empties some later sees the intent.
+//! 6. The file system is asked, run by run, until somebody wants the file.
+//! 7. Holes that there are now are filled: a share that failed has left them, or one that says that it did not.
+//! 8. All of it is made durable, and the intent retired after that: until then a death may leave holes.
+//! 9. Exclusive use is given up.
+//!
+//! Where 7 or 8 fails, the intent stays, and the pass ends: `mend` does the rest.
+
+use std::io;
+
+use onefold_block::substrate::ShareError;
+use onefold_block::zero::is_zero;
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+
+use super::{Mapped, Run, Sharer, Source, note_differing};
+use crate::extents::Extents;
+use crate::format::intent::{Intent, IntentRun, RUNS_MAX};
+use crate::format::{FileBlock, FileNo};
+use crate::mend::{FillError, Filled, Holed, fill, has_hole};
+use crate::pass::PassError;
+use crate::state::intents::IntentFile;
+
+/// What is declared at once, in bytes: whoever wants to open the file waits for a part of it at worst.
+const BYTES_MAX: u64 = 32 << 20;
+
+/// What is gathered of a file.
+pub(super) struct Declaring<'a, S: Substrate> {
+    gathered: Vec<Run>,
+    bytes: u64,
+    /// Made when it is needed first.
+    intents: Option<IntentFile<'a, S>>,
+}
+
+impl<S: Substrate> Default for Declaring<'_, S> {
+    fn default() -> Self {
+        Declaring { gathered: Vec::new(), bytes: 0, intents: None }
+    }
+}
+
+impl<S: Substrate> Declaring<'_, S> {
+    pub(super) fn gather(&mut self, run: Run) {
+        self.bytes += run.count * BLOCK_BYTES_U64;
+        self.gathered.push(run);
+    }
+
+    /// Tells whether it is time to share. Each run may turn out to be two or three.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= BYTES_MAX || self.gathered.len() >= RUNS_MAX / 2
+    }
+}
+
+impl<S: Substrate> Sharer<'_, '_, '_, S> {
+    /// Shares what was gathered of the file that is on.
+    pub(super) fn share_gathered(&mut self) -> Result<(), PassError> {
+        let Some(declaring) = &mut self.declaring else { return Ok(()) };
+        let gathered = std::mem::take(&mut declaring.gathered);
+        declaring.bytes = 0;
+        if gathered.is_empty() {
+            return Ok(());
+        }
+        let Some((number, Some(mut mapped))) = self.file.take() else { return Ok(()) };
+        let substrate = self.state.substrate();
+        let mut is_refused = false;
+        let done = match substrate.try_exclusive(&mapped.0) {
+            Ok(true) => {
+                let done = self.share_exclusively(number, &mut mapped, &gathered, &mut is_refused);
+                substrate.leave_exclusive(&mapped.0);
+                done
+            }
+            Ok(false) => {
+                self.leave_out(gathered.iter(), ShareError::Busy);
+                Ok(())
+            }
+            Err(why) => {
+                self.leave_out(gathered.iter(), ShareError::Io(why));
+                Ok(())
+            }
+        };
+        // What is refused for one run is for the others.
+        self.file = Some((number, (!is_refused).then_some(mapped)));
+        done
+    }
+
+    fn share_exclusively(
+        &mut self,
+        number: FileNo,
+        mapped: &mut Mapped<S>,
+        gathered: &[Run],
+        is_refused: &mut bool,
+    ) -> Result<(), PassError> {
+        let substrate = self.state.substrate();
+        let stat = match substrate.sync(&mapped.0).and_then(|()| substrate.stat(&mapped.0)) {
+            Ok(stat) => stat,
+            Err(why) => {
+                self.leave_out(gathered.iter(), ShareError::Io(why));
+                return Ok(());
+            }
+        };
+        let runs = self.equal_runs(&mapped.0, gathered);
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let path = self.images.path(number);
+        let (handle, modified) = (stat.handle, stat.modified);
+        let declared = runs.iter().map(|(_, declared)| *declared).collect();
+        let intent = Intent { number, handle, path: Intent::kept_path(&path), modified, runs: declared };
+        let declaring = self.declaring.as_mut().expect("something was gathered in it");
+        let intents = match &mut declaring.intents {
+            Some(intents) => intents,
+            none => none.insert(self.state.begin_intents()?),
+        };
+        if let Err(error) = intents.declare(&intent) {
+            declaring.intents = None;
+            return Err(error.into());
+        }
+        let asked = self.ask_declared(mapped, &runs, is_refused)?;
+        let holed = Holed { file: &mapped.0, length: stat.length, modified };
+        let settled = self.fill_holes(&holed, &intent.runs[..asked]).and_then(|()| substrate.sync_shares(&mapped.0));
+        let intents = self.declaring.as_mut().and_then(|declaring| declaring.intents.as_mut());
+        settled.map_err(|why| PassError::Unmended { path, why })?;
+        intents.map_or(Ok(()), IntentFile::retire)?;
+        Ok(())
+    }
+
+    /// Compares what was gathered once more, now that nobody else can change it, and returns what is equal.
+    fn equal_runs(&mut self, file: &S::File, gathered: &[Run]) -> Vec<(Run, IntentRun)> {
+        let mut runs = Vec::new();
+        for (index, part) in gathered.iter().enumerate() {
+            if self.state.substrate().is_exclusive_wanted(file) || runs.len() >= RUNS_MAX {
+                self.leave_out(gathered[index..].iter(), ShareError::Busy);
+                break;
+            }
+            let compared = match self.compare(file, *part) {
+                Ok(compared) => compared,
+                Err(why) => {
+                    self.leave_out(std::iter::once(part), ShareError::Io(why));
+                    continue;
+                }
+            };
+            for (run, is_equal) in compared {
+                let declared = if is_equal { self.declared(part, run) } else { None };
+                match declared {
+                    Some(_) if runs.len() == RUNS_MAX => self.leave_out(std::iter::once(&run), ShareError::Busy),
+                    Some(declared) => runs.push((run, declared)),
+                    None => note_differing(&mut self.shared, self.trouble, self.noted, run),
+                }
+            }
+        }
+        runs
+    }
+
+    /// Returns how a part of what was just compared is declared. None where a block of it is zero: no slot should hold one, and
+    /// a hole would not be told from it.
+    fn declared(&self, compared: &Run, run: Run) -> Option<IntentRun> {
+        let Source::Slot(slot) = run.source else { return None };
+        let from = usize::try_from(run.first - compared.first).expect("within a call") * BLOCK_BYTES;
+        let bytes = self.buffers[0].get(from..from + usize::try_from(run.count).ok()? * BLOCK_BYTES)?;
+        if bytes.chunks(BLOCK_BYTES).any(is_zero) {
+            return None;
+        }
+        let count = u32::try_from(run.count).ok()?;
+        Some(IntentRun { first: FileBlock(run.first), slot, count, checksum: crc32c::crc32c(bytes) })
+    }
+
+    /// Has the file system share what is declared. Returns of how many of the runs something may have been shared.
+    fn ask_declared(
+        &mut self,
+        mapped: &mut Mapped<S>,
+        runs: &[(Run, IntentRun)],
+        is_refused: &mut bool,
+    ) -> Result<usize, PassError> {
+        let mut looked_at = std::collections::BTreeMap::new();
+        for (index, (run, declared)) in runs.iter().enumerate() {
+            let rest = || runs[index..].iter().map(|(run, _)| run);
+            if self.state.substrate().is_exclusive_wanted(&mapped.0) {
+                self.leave_out(rest(), ShareError::Busy);
+                return Ok(index);
+            }
+            let arena = declared.slot.arena();
+            let is_swept = match looked_at.get(&arena) {
+                Some(is_swept) => *is_swept,
+                None => {
+                    let is_swept = self.state.is_swept(arena)?;
+                    looked_at.insert(arena, is_swept);
+                    is_swept
+                }
+            };
+            if is_swept {
+                self.leave_out(std::iter::once(run), ShareError::Busy);
+                continue;
+            }
+            if let Err(why) = self.ask(mapped, *run) {
+                *is_refused = matches!(why, ShareError::Refused(_));
+                let is_for_all = *is_refused || matches!(why, ShareError::Full);
+                self.leave_out(std::iter::once(run), why);
+                if is_for_all {
+                    let left = runs[index + 1..].iter().map(|(run, _)| run.count * BLOCK_BYTES_U64);
+                    self.shared.refused += left.sum::<u64>();
+                    return Ok(index + 1);
+                }
+            }
+        }
+        Ok(runs.len())
+    }
+
+    /// Fills what shares have left as holes, whatever they said.
+    fn fill_holes(&mut self, holed: &Holed<'_, S>, runs: &[IntentRun]) -> io::Result<()> {
+        let mut map = Extents::new();
+        for run in runs {
+            if !has_hole(self.state.substrate(), holed.file, &mut map, run)? {
+                continue;
+            }
+            match fill(self.state, holed, run) {
+                // What differs was written on another host, and is no hole.
+                Ok(Filled { .. }) => {}
+                Err(FillError::Io(why)) => return Err(why),
+                Err(why @ FillError::Lost) => return Err(io::Error::other(why)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that runs are left for another time.
+    fn leave_out<'r>(&mut self, runs: impl Iterator<Item = &'r Run>, why: ShareError) {
+        let mut file = None;
+        for run in runs {
+            self.shared.refused += run.count * BLOCK_BYTES_U64;
+            file = Some(run.file);
+        }
+        if let Some(file) = file {
+            self.trouble.note(file, self.images.path(file), why);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Intents, as files: what hosts are about to share where a share may be cut short and leave a hole. Of use only where that is
+//! so ([`Abilities::shares_in_two_steps`](onefold_block::substrate::Abilities)).
+//!
+//! A pass has one, locked as long as its host lives, and writes into it in place. Who finds the lock free fills the holes
+//! (`mend`). The slots that an intent names are all that is left of what was in a hole:
+//!
+//! 1. Who shares declares first, and then makes sure that nobody empties slots of these arena files at the moment, by
+//!    taking the lock for it ([`State::is_swept`]).
+//! 2. Who empties slots takes that lock first, and then reads all intents.
+//!
+//! So either the one sees the other's lock, or the other one sees the intent.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_block::Substrate;
+use onefold_block::substrate::{Access, FileHandle};
+
+use super::locks::Subject;
+use super::{State, StateError, TRIES};
+use crate::format::intent::{self, Intent};
+use crate::format::{FormatError, Slot};
+
+pub(super) const FOLDER: &str = "intents";
+
+/// The file in which a pass declares what it is about to share.
+pub(crate) struct IntentFile<'a, S: Substrate> {
+    substrate: &'a S,
+    identity: [u8; 16],
+    path: PathBuf,
+    /// None after a write that failed.
+    file: Option<S::File>,
+    is_declared: bool,
+    _lock: S::File,
+}
+
+/// The file of a host that is dead, locked.
+pub(crate) struct LeftIntent<S: Substrate> {
+    pub(crate) path: PathBuf,
+    /// What it says; none where nothing is declared.
+    pub(crate) intent: Result<Option<Intent>, FormatError>,
+    lock: S::File,
+}
+
+impl<'a, S: Substrate> State<'a, S> {
+    /// Makes a file for intents, in which nothing is declared.
+    ///
+    /// # Errors
+    /// No space; those of the device.
+    pub(crate) fn begin_intents(&self) -> Result<IntentFile<'a, S>, StateError> {
+        for _ in 0..TRIES {
+            let path = Self::path(FOLDER, format!("{}.{}", self.host(), self.next_name()));
+            let file = self.substrate().create(&path).map_err(StateError::at(&path))?;
+            // Before it has its lock, somebody may take it for left over. Then another one is made.
+            let Ok(lock) = self.substrate().open(&path, Access::Write) else { continue };
+            if self.substrate().try_lock(&lock).map_err(StateError::at(&path))?
+                && self.substrate().open(&path, Access::Read).is_ok()
+            {
+                let (substrate, identity) = (self.substrate(), self.identity().uuid);
+                return Ok(IntentFile { substrate, identity, path, file: Some(file), is_declared: false, _lock: lock });
+            }
+        }
+        Err(StateError::Restless)
+    }
+
+    /// Returns all that is declared, by whomever.
+    ///
+    /// # Errors
+    /// Those of the device; `Damaged` where an intent cannot be read: what it names is not known then.
+    pub(crate) fn intents(&self) -> Result<Vec<Intent>, StateError> {
+        let mut intents = Vec::new();
+        for name in self.intent_names()? {
+            intents.extend(self.read_intent(&Self::path(FOLDER, name))?);
+        }
+        Ok(intents)
+    }
+
+    /// Returns the paths of all files of intents.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn intent_paths(&self) -> Result<Vec<PathBuf>, StateError> {
+        Ok(self.intent_names()?.into_iter().map(|name| Self::path(FOLDER, name)).collect())
+    }
+
+    /// Takes a file of intents, if its host is dead.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn take_intent(&self, path: &Path) -> Result<Option<LeftIntent<S>>, StateError> {
+        let substrate = self.substrate();
+        let lock = match substrate.open(path, Access::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(StateError::at(path))?,
+        };
+        // Whoever was first has removed it; what its file says still may not hold any more.
+        if !substrate.try_lock(&lock).map_err(StateError::at(path))? || substrate.open(path, Access::Read).is_err() {
+            return Ok(None);
+        }
+        let intent = intent::read(substrate, &lock, &self.identity().uuid);
+        Ok(Some(LeftIntent { path: path.to_owned(), intent, lock }))
+    }
+
+    /// Takes note that nothing of an intent is left to be done.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn retire_intent(&self, left: LeftIntent<S>) -> Result<(), StateError> {
+        let LeftIntent { path, lock, intent } = left;
+        // The name may come back after a crash. What it says then must be true.
+        if !matches!(intent, Ok(None)) {
+            intent::write(None, self.substrate(), lock, self.identity().uuid).map_err(StateError::at(&path))?;
+        }
+        self.remove(&path)
+    }
+
+    /// Tells whether slots of an arena file are being emptied. Where not, whoever empties some from now on sees all that was
+    /// declared before this.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn is_swept(&self, arena: u32) -> Result<bool, StateError> {
+        Ok(self.try_lock(&Subject::Sweep(arena))?.is_none())
+    }
+
+    /// Tells whether something of an image is declared: a host shares it, or has left it with holes, perhaps.
+    ///
+    /// # Errors
+    /// As [`State::intents`].
+    pub(crate) fn is_declared(&self, handle: &FileHandle) -> Result<bool, StateError> {
+        Ok(self.intents()?.iter().any(|intent| intent.handle == *handle))
+    }
+
+    /// Hands on the slots that must be kept for holes to be filled from them.
+    ///
+    /// # Errors
+    /// As [`State::intents`].
+    pub(crate) fn each_declared_slot(&self, mut each: impl FnMut(Slot)) -> Result<(), StateError> {
+        self.intents()?.iter().flat_map(|intent| &intent.runs).for_each(|run| run.slots().for_each(&mut each));
+        Ok(())
+    }
+
+    fn intent_names(&self) -> Result<Vec<String>, StateError> {
+        match self.names(FOLDER) {
+            // It is made where it is of use.
+            Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            names => names,
+        }
+    }
+
+    fn read_intent(&self, path: &Path) -> Result<Option<Intent>, StateError> {
+        let mut tries = 0;
+        loop {
+            let file = match self.substrate().open(path, Access::Read) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                opened => opened.map_err(StateError::at(path))?,
+            };
+            tries += 1;
+            match intent::read(self.substrate(), &file, &self.identity().uuid) {
+                Ok(intent) => return Ok(intent),
+                // It may be written at this moment: then it is whole a moment later.
+                Err(FormatError::Damaged(_)) if tries < TRIES => {}
+                Err(FormatError::Io(source)) => return Err(StateError::Io { path: path.to_owned(), source }),
+                Err(FormatError::Foreign) => return Ok(None),
+                Err(why @ FormatError::Newer { .. }) => return Err(StateError::Newer { path: path.to_owned(), why }),
+                Err(why @ FormatError::Damaged(_)) => return Err(StateError::Damaged { path: path.to_owned(), why }),
+            }
+        }
+    }
+}
+
+impl<S: Substrate> IntentFile<'_, S> {
+    /// Declares what is about to be shared. Durable on return.
+    ///
+    /// # Errors
+    /// No space; those of the device. Whatever of it can be read then, nothing of it was shared.
+    pub(crate) fn declare(&mut self, intent: &Intent) -> Result<(), StateError> {
+        self.write(Some(intent))?;
+        self.is_declared = true;
+        Ok(())
+    }
+
+    /// Declares that all of it is done, and durable.
+    ///
+    /// # Errors
+    /// Those of the device. It is still declared then.
+    pub(crate) fn retire(&mut self) -> Result<(), StateError> {
+        // What cannot be written can perhaps be removed.
+        self.write(None).or_else(|error| self.substrate.remove(&self.path).map_err(|_| error))?;
+        self.is_declared = false;
+        Ok(())
+    }
+
+    fn write(&mut self, intent: Option<&Intent>) -> Result<(), StateError> {
+        let at = || StateError::at(&self.path);
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => self.substrate.open(&self.path, Access::Write).map_err(at())?,
+        };
+        self.file = Some(intent::write(intent, self.substrate, file, self.identity).map_err(at())?);
+        Ok(())
+    }
+}
+
+impl<S: Substrate> Drop for IntentFile<'_, S> {
+    fn drop(&mut self) {
+        // What is declared still is for others to look after. A panic is no time for calls; they remove what is of no use.
+        if !self.is_declared && !std::thread::panicking() {
+            let _ = self.substrate.remove(&self.path);
+        }
+    }
+}

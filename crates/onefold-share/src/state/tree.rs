@@ -1,0 +1,93 @@
+//! One tree of references for all that sharing makes.
+//!
+//! OCFS2 keeps the counts of shared blocks in trees. A file gets into one with the first block that it shares, stays in it,
+//! and shares with no file of another one. If arena files had got into the trees of the images that came first, images of
+//! different trees could never share. So a fixed file has a block, the seed, and whatever sharing makes refers to that block
+//! before anything else. Images are taken into its tree by the first slot, unless somebody has cloned them before by other
+//! means: these are apart for good, and told as such.
+
+use std::io;
+use std::path::PathBuf;
+
+use onefold_block::substrate::{Access, At, ShareError};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+
+use super::{State, StateError, TRIES};
+
+pub(super) const TREE: &str = "tree";
+/// What the seed holds: nothing that an image does.
+const SEED: &[u8; 16] = b"onefold: a seed\n";
+
+impl<S: Substrate> State<'_, S> {
+    /// Takes a file that sharing made into the common tree, where that is a matter. The block at `offset`, which becomes as
+    /// long as the file if that was shorter, is the seed from then on.
+    pub(crate) fn join_tree(&self, file: &S::File, offset: u64) -> Result<(), StateError> {
+        let substrate = self.substrate();
+        if !substrate.abilities().shares_in_two_steps {
+            return Ok(());
+        }
+        let path = Self::tree_path();
+        let seed = self.seed()?;
+        if substrate.stat(file).map_err(StateError::at(&path))?.length < offset + BLOCK_BYTES_U64 {
+            substrate.set_len(file, offset + BLOCK_BYTES_U64).map_err(StateError::at(&path))?;
+        }
+        let source = At { file: &seed, offset: 0 };
+        self.clone_seed(source, At { file, offset })
+    }
+
+    /// Takes an image into the common tree, if it is in none, before it is cloned as a whole: that would make it one of its own.
+    /// Images that cannot be taken in, or are too short, are left as they are.
+    pub(crate) fn take_into_tree(&self, image: &S::File) -> Result<(), StateError> {
+        let substrate = self.substrate();
+        if !substrate.abilities().shares_in_two_steps {
+            return Ok(());
+        }
+        let scratch = self.nameless()?;
+        self.join_tree(&scratch, 0)?;
+        match substrate.clone_range(At { file: image, offset: 0 }, At { file: &scratch, offset: 0 }, BLOCK_BYTES_U64) {
+            Err(ShareError::Full) => Err(StateError::at(&Self::tree_path())(io::ErrorKind::StorageFull.into())),
+            _ => Ok(()),
+        }
+    }
+
+    fn clone_seed(&self, source: At<'_, S::File>, into: At<'_, S::File>) -> Result<(), StateError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.substrate().clone_range(source, into, BLOCK_BYTES_U64) {
+                Ok(()) => return Ok(()),
+                Err(ShareError::Busy) if tries < TRIES => {}
+                Err(ShareError::Io(why)) => return Err(StateError::at(&Self::tree_path())(why)),
+                Err(ShareError::Full) => {
+                    return Err(StateError::at(&Self::tree_path())(io::ErrorKind::StorageFull.into()));
+                }
+                Err(why @ (ShareError::Busy | ShareError::Refused(_))) => {
+                    return Err(StateError::at(&Self::tree_path())(io::Error::other(why)));
+                }
+            }
+        }
+    }
+
+    /// Opens the seed's file, and makes it where there is none. Of two hosts that make one, the first has made it.
+    fn seed(&self) -> Result<S::File, StateError> {
+        let path = Self::tree_path();
+        for _ in 0..TRIES {
+            match self.substrate().open(&path, Access::Read) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => return opened.map_err(StateError::at(&path)),
+            }
+            let mut block = [0; BLOCK_BYTES];
+            block[..SEED.len()].copy_from_slice(SEED);
+            let scratch = self.write_scratch(|file| {
+                self.substrate().write_at(&file, 0, &block)?;
+                self.substrate().sync(&file)
+            })?;
+            self.publish(&scratch, &path)?;
+        }
+        Err(StateError::Restless)
+    }
+
+    fn tree_path() -> PathBuf {
+        Self::path("", TREE)
+    }
+}

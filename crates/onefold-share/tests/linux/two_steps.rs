@@ -1,0 +1,321 @@
+//! Sharing in two steps, end to end on a real file system: one that does so like OCFS2 is made of XFS, which does not. A
+//! share punches first; the host may die there.
+
+use std::cell::Cell;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onefold_block::clock::SystemClock;
+use onefold_block::random::SystemRandom;
+use onefold_block::substrate::{
+    Abilities, Access, At, Compared, FileHandle, FileStat, Listed, MappedExtent, Room, ShareError, Substrate,
+};
+use onefold_block::{BLOCK_BYTES, Timestamp};
+use onefold_share::linux::{LinuxFile, LinuxSubstrate};
+use onefold_share::mend::{Became, Doubtful, Mended, mend};
+use onefold_share::pace::Pace;
+use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
+use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::state::State;
+use onefold_share::state::files::Files;
+
+use super::ground::{Ground, K, XFS, on, random_blocks};
+
+/// A host on XFS that shares as on OCFS2.
+struct TwoSteps<'a> {
+    inner: &'a LinuxSubstrate,
+    abilities: Abilities,
+    /// So many shares come to their end, and in the middle of the next one the host dies.
+    shares_left: Cell<u32>,
+    /// What the share says in whose middle something went wrong, where the host does not die.
+    outcome: Option<Result<(), io::ErrorKind>>,
+    is_dead: Cell<bool>,
+}
+
+impl<'a> TwoSteps<'a> {
+    fn new(inner: &'a LinuxSubstrate, shares_left: u32) -> TwoSteps<'a> {
+        let abilities = Abilities { shares_in_two_steps: true, ..inner.abilities().clone() };
+        TwoSteps { inner, abilities, shares_left: Cell::new(shares_left), outcome: None, is_dead: Cell::new(false) }
+    }
+
+    /// The dead do nothing.
+    fn alive(&self) -> io::Result<&'a LinuxSubstrate> {
+        if self.is_dead.get() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(self.inner) }
+    }
+}
+
+impl Substrate for TwoSteps<'_> {
+    type File = LinuxFile;
+
+    fn abilities(&self) -> &Abilities {
+        &self.abilities
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<LinuxFile> {
+        self.alive()?.open(path, access)
+    }
+
+    fn open_handle(&self, handle: &FileHandle, access: Access) -> io::Result<LinuxFile> {
+        self.alive()?.open_handle(handle, access)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<LinuxFile> {
+        self.alive()?.create(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.alive()?.create_dir(path)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.alive()?.link(from, to)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.alive()?.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.alive()?.remove(path)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        self.alive()?.list(folder)
+    }
+
+    fn stat(&self, file: &LinuxFile) -> io::Result<FileStat> {
+        self.alive()?.stat(file)
+    }
+
+    fn read_at(&self, file: &LinuxFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.alive()?.read_at(file, offset, into)
+    }
+
+    fn write_at(&self, file: &LinuxFile, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.alive()?.write_at(file, offset, from)
+    }
+
+    fn set_len(&self, file: &LinuxFile, length: u64) -> io::Result<()> {
+        self.alive()?.set_len(file, length)
+    }
+
+    fn sync(&self, file: &LinuxFile) -> io::Result<()> {
+        self.alive()?.sync(file)
+    }
+
+    fn try_lock(&self, file: &LinuxFile) -> io::Result<bool> {
+        self.alive()?.try_lock(file)
+    }
+
+    fn try_exclusive(&self, file: &LinuxFile) -> io::Result<bool> {
+        self.alive()?.try_exclusive(file)
+    }
+
+    fn is_exclusive_wanted(&self, file: &LinuxFile) -> bool {
+        self.inner.is_exclusive_wanted(file)
+    }
+
+    fn leave_exclusive(&self, file: &LinuxFile) {
+        self.inner.leave_exclusive(file);
+    }
+
+    fn extents(&self, file: &LinuxFile, from: u64) -> io::Result<Vec<MappedExtent>> {
+        self.alive()?.extents(file, from)
+    }
+
+    fn share(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<Compared, ShareError> {
+        let inner = self.alive()?;
+        let [ours, theirs] = [source, into].map(|at| {
+            let mut bytes = vec![0; usize::try_from(length).unwrap()];
+            inner.read_at(at.file, at.offset, &mut bytes).map(|_| bytes)
+        });
+        if ours? != theirs? {
+            return Ok(Compared::Differ);
+        }
+        let modified = inner.stat(into.file)?.modified;
+        inner.punch(into.file, into.offset, length)?;
+        inner.set_modified(into.file, modified)?;
+        inner.sync(into.file)?;
+        if self.shares_left.get() == 0 {
+            return match self.outcome {
+                Some(Ok(())) => Ok(Compared::Shared),
+                Some(Err(kind)) => Err(ShareError::Io(kind.into())),
+                None => {
+                    self.is_dead.set(true);
+                    Err(ShareError::Io(io::ErrorKind::NotConnected.into()))
+                }
+            };
+        }
+        self.shares_left.set(self.shares_left.get() - 1);
+        inner.clone_range(source, into, length)?;
+        inner.set_modified(into.file, modified)?;
+        Ok(Compared::Shared)
+    }
+
+    fn clone_range(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<(), ShareError> {
+        self.alive()?.clone_range(source, into, length)
+    }
+
+    fn set_modified(&self, file: &LinuxFile, modified: Timestamp) -> io::Result<()> {
+        self.alive()?.set_modified(file, modified)
+    }
+
+    fn punch(&self, file: &LinuxFile, offset: u64, length: u64) -> io::Result<()> {
+        self.alive()?.punch(file, offset, length)
+    }
+
+    fn room(&self) -> io::Result<Room> {
+        self.alive()?.room()
+    }
+}
+
+fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
+    let state = State::open(substrate, &SystemRandom, &|_| {})?;
+    let mut files = Files::load(&state)?;
+    let pace = Pace::unlimited();
+    let options = ScanOptions {
+        roots: &[PathBuf::new()],
+        wants: &|_, _| true,
+        threads: 1,
+        stable_for: Duration::ZERO,
+        pace: &pace,
+        progress: &|_| ControlFlow::Continue(()),
+    };
+    scan(&state, &mut files, &options)?;
+    let options = PassOptions {
+        temporary_folder: Path::new("/var/tmp"),
+        memory_bytes: 16 << 20,
+        call_bytes: 4 * K,
+        min_run_bytes: K,
+        space: SpaceOptions::default(),
+        pace: &pace,
+        is_dry_run: false,
+        shard_entries_max: SHARD_ENTRIES_MAX,
+        clock: &SystemClock,
+        progress: &|_| ControlFlow::Continue(()),
+    };
+    pass(&state, &mut files, &options)
+}
+
+fn mended(substrate: &LinuxSubstrate, doubtful: Doubtful) -> Mended {
+    let host = TwoSteps::new(substrate, u32::MAX);
+    let state = State::open(&host, &SystemRandom, &|_| {}).unwrap();
+    mend(&state, doubtful).unwrap()
+}
+
+/// Makes two images that are equal but for a few blocks; returns what is in them.
+fn images(ground: &Ground) -> [Vec<u8>; 2] {
+    let one = random_blocks(1, 64);
+    let mut other = one.clone();
+    other[20 * BLOCK_BYTES..22 * BLOCK_BYTES].fill(7);
+    other[40 * BLOCK_BYTES..43 * BLOCK_BYTES].fill(0);
+    for (name, content) in [("one", &one), ("other", &other)] {
+        drop(ground.file(name, content));
+    }
+    [one, other]
+}
+
+/// What is left of the images after the host died in the middle of a share.
+fn die(ground: &Ground, shares: u32) {
+    let host = TwoSteps::new(&ground.substrate, shares);
+    assert!(scan_and_pass(&host).is_err() && host.is_dead.get(), "after {shares} shares");
+}
+
+fn are_whole(ground: &Ground, contents: &[Vec<u8>; 2]) -> bool {
+    ["one", "other"].iter().zip(contents).all(|(name, content)| ground.content(name) == *content)
+}
+
+#[test]
+fn what_a_host_that_died_has_punched_is_put_back() {
+    on(XFS, |ground| {
+        let contents = images(ground);
+        // The first share of all is of zeros, which leaves nothing that was not there before.
+        for shares in [1, 1, 7] {
+            die(ground, shares);
+            assert!(!are_whole(ground, &contents), "the share has left a hole");
+            // Whoever is in the way is waited for.
+            let opened = ground.open("other", Access::Read);
+            let busy = mended(&ground.substrate, Doubtful::Keep);
+            assert!(matches!(busy.images[..], [ref image] if matches!(image.became, Became::Busy)), "{busy:?}");
+            drop(opened);
+            let before = ground.substrate.stat(&ground.open("other", Access::Read)).unwrap();
+            let done = mended(&ground.substrate, Doubtful::Keep);
+            let [image] = &done.images[..] else { panic!("{done:?}") };
+            assert!(matches!(image.became, Became::Whole) && image.filled > 0, "{done:?}");
+            assert_eq!(image.path, Path::new("other"));
+            assert!(are_whole(ground, &contents));
+            let after = ground.substrate.stat(&ground.open("other", Access::Read)).unwrap();
+            assert_eq!((before.modified, before.length), (after.modified, after.length));
+            assert!(mended(&ground.substrate, Doubtful::Keep).images.is_empty());
+        }
+        let host = TwoSteps::new(&ground.substrate, u32::MAX);
+        let passed = scan_and_pass(&host).unwrap();
+        assert!(passed.shared.now + passed.shared.before >= 59 * K && passed.trouble.busy.is_empty(), "{passed:?}");
+        assert!(are_whole(ground, &contents));
+        let left = std::fs::read_dir(ground.root.join(".onefold/intents")).unwrap().count();
+        assert_eq!(left, 0, "nothing is declared any more");
+    });
+}
+
+#[test]
+fn what_somebody_wrote_since_is_left_until_he_says_so() {
+    on(XFS, |ground| {
+        let contents = images(ground);
+        die(ground, 2);
+        let file = ground.open("other", Access::Write);
+        ground.substrate.write_at(&file, 63 * K, &[9; 10]).unwrap();
+        drop(file);
+        let with_holes = ground.content("other");
+        let kept = mended(&ground.substrate, Doubtful::Keep);
+        assert!(matches!(kept.images[..], [ref image] if matches!(image.became, Became::Changed)), "{kept:?}");
+        assert!(ground.content("other") == with_holes);
+        // Nothing is shared in it meanwhile.
+        let passed = scan_and_pass(&TwoSteps::new(&ground.substrate, u32::MAX)).unwrap();
+        assert!(passed.trouble.busy.keys().any(|path| path == Path::new("other")), "{passed:?}");
+        let filled = mended(&ground.substrate, Doubtful::Fill);
+        assert!(matches!(filled.images[..], [ref image] if image.filled > 0), "{filled:?}");
+        assert!(mended(&ground.substrate, Doubtful::Keep).images.is_empty(), "it is not told of again");
+        let mut expected = contents[1].clone();
+        expected[63 * BLOCK_BYTES..63 * BLOCK_BYTES + 10].fill(9);
+        assert!(ground.content("other") == expected);
+    });
+}
+
+/// A call that fails in the middle, or says that it did not, leaves a hole that is filled before anybody can see it.
+#[test]
+fn what_a_share_that_failed_has_punched_is_filled_at_once() {
+    on(XFS, |ground| {
+        let contents = images(ground);
+        for outcome in [Ok(()), Err(io::ErrorKind::StorageFull), Err(io::ErrorKind::Other)] {
+            let mut host = TwoSteps::new(&ground.substrate, 3);
+            host.outcome = Some(outcome);
+            let passed = scan_and_pass(&host).unwrap();
+            assert!(are_whole(ground, &contents), "{outcome:?}: {passed:?}");
+            assert!(mended(&ground.substrate, Doubtful::Keep).images.is_empty());
+            for name in ["one", "other"] {
+                // So that all of it is tried again.
+                let content = ground.content(name);
+                ground.substrate.remove(Path::new(name)).unwrap();
+                drop(ground.file(name, &content));
+            }
+        }
+    });
+}
+
+/// Who has an image open could punch a hole in it while it is declared, and read zeros where the host dies.
+#[test]
+fn an_image_that_somebody_has_open_is_left_alone() {
+    on(XFS, |ground| {
+        let contents = images(ground);
+        let opened = ground.open("other", Access::Read);
+        let host = TwoSteps::new(&ground.substrate, u32::MAX);
+        let passed = scan_and_pass(&host).unwrap();
+        assert!(passed.trouble.busy.keys().eq([Path::new("other")]) && passed.shared.now <= 3 * K, "{passed:?}");
+        drop(opened);
+        let passed = scan_and_pass(&host).unwrap();
+        assert!(passed.shared.now >= 59 * K && passed.trouble.busy.is_empty(), "{passed:?}");
+        assert!(are_whole(ground, &contents));
+    });
+}

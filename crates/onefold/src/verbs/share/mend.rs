@@ -1,0 +1,152 @@
+//! `onefold share mend`, and what `run` and `watch` say of mending.
+
+use onefold_block::random::SystemRandom;
+use onefold_share::mend::{Became, Doubtful, Mended, MendedImage, mend};
+use onefold_share::state::State;
+use serde_json::{Value, json};
+
+use super::open::{Ground, append, state_failure};
+use super::status::noun;
+use crate::cli::share::ShareMendArgs;
+use crate::failure::{Exit, Outcome};
+use crate::output::Report;
+use crate::size::human;
+
+/// Ranges that are named in the text; all of them are in the JSON.
+const RANGES_MAX: usize = 4;
+
+pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
+    const CANNOT: &str = "cannot mend images";
+    let ground = Ground::open(CANNOT, std::slice::from_ref(&arguments.path))?;
+    let doubtful = if arguments.force { Doubtful::Fill } else { Doubtful::Keep };
+    // Where nobody has shared there is nothing to be mended, and no state folder to be made for it.
+    let (is_known, _) = ground.look(CANNOT, |state| Ok(state.is_some()))?;
+    let notices = std::cell::RefCell::new(Vec::new());
+    let take = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
+    let mended = if is_known {
+        State::open(&ground.substrate, &SystemRandom, &take).and_then(|state| mend(&state, doubtful))
+    } else {
+        Ok(Mended::default())
+    };
+    let mended = mended.map_err(|error| state_failure(CANNOT, &error))?;
+    let mut text = lines(&mended).join("\n");
+    if text.is_empty() {
+        text = "nothing waits to be mended".to_owned();
+    }
+    let notices = notices.take();
+    append(&mut text, &notices);
+    let json = json!({ "root": ground.root.display().to_string(), "images": json(&mended), "notices": notices });
+    let is_waiting = mended.waiting().any(|image| !is_settled(image, doubtful));
+    Ok(Report { text, json, exit: if is_waiting { Exit::Failed } else { Exit::Done } })
+}
+
+/// Tells whether an image will not be told of again, though it is not whole.
+fn is_settled(image: &MendedImage, doubtful: Doubtful) -> bool {
+    doubtful == Doubtful::Fill && matches!(image.became, Became::Differing | Became::Lost)
+}
+
+/// Says what became of each image.
+pub(super) fn lines(mended: &Mended) -> Vec<String> {
+    mended.images.iter().map(line).collect()
+}
+
+fn line(image: &MendedImage) -> String {
+    let path = image.path.display();
+    let filled = || if image.filled > 0 { format!("; {} were filled", human(image.filled)) } else { String::new() };
+    match &image.became {
+        Became::Whole if image.filled > 0 => {
+            format!("`{path}` is mended: {} that a host which died had left as holes", human(image.filled))
+        }
+        Became::Whole => format!("`{path}` is whole: the host that died had left no holes in it"),
+        Became::Gone => format!("`{path}` was about to be shared by a host that died, and is gone"),
+        Became::Busy => {
+            format!("`{path}` is in use, and may have holes that a host which died has left: {}", ranges(image))
+        }
+        Became::Changed => format!(
+            "`{path}` was written to since a host died that was about to share {}: holes there may be wanted; look, and \
+             `onefold share mend --force` fills them",
+            ranges(image)
+        ),
+        Became::Differing => format!(
+            "`{path}` holds something else than before a host died that was about to share {}{}; look, and `onefold share \
+             mend --force` leaves it at that",
+            ranges(image),
+            filled()
+        ),
+        Became::Lost => format!(
+            "`{path}` may have holes that nothing can fill any more: {}{}; compare it with a backup, and `onefold share \
+             mend --force` leaves it at that",
+            ranges(image),
+            filled()
+        ),
+        Became::Failed(why) => format!("`{path}` cannot be mended: {why}; it may have holes: {}", ranges(image)),
+    }
+}
+
+/// Names the first ranges, and how many more there are.
+fn ranges(image: &MendedImage) -> String {
+    let named = image.ranges.iter().take(RANGES_MAX).map(|(offset, length)| format!("{length} bytes at {offset}"));
+    let mut text = named.collect::<Vec<_>>().join(", ");
+    if let Some(more @ 1..) = image.ranges.len().checked_sub(RANGES_MAX) {
+        text.push_str(&format!(" and {more} more {}", noun(more as u64, "range")));
+    }
+    text
+}
+
+/// Returns what became of each image, for machines.
+pub(super) fn json(mended: &Mended) -> Value {
+    let image = |image: &MendedImage| {
+        let (became, why) = match &image.became {
+            Became::Whole => ("whole", None),
+            Became::Gone => ("gone", None),
+            Became::Busy => ("busy", None),
+            Became::Changed => ("changed", None),
+            Became::Differing => ("differing", None),
+            Became::Lost => ("lost", None),
+            Became::Failed(why) => ("failed", Some(why.to_string())),
+        };
+        let ranges = image.ranges.iter().map(|(offset, length)| json!({ "offset": offset, "length": length }));
+        json!({
+            "image": image.path.display().to_string(),
+            "became": became,
+            "why": why,
+            "filled_bytes": image.filled,
+            "ranges": ranges.collect::<Vec<_>>(),
+        })
+    };
+    Value::Array(mended.images.iter().map(image).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(became: Became, filled: u64, ranges: u64) -> MendedImage {
+        let ranges = (0..ranges).map(|at| (at * 8192, 4096)).collect();
+        MendedImage { path: "vm/a.raw".into(), ranges, filled, became }
+    }
+
+    #[test]
+    fn each_image_is_named_with_what_is_to_be_done() {
+        let text = |became, filled| line(&image(became, filled, 6));
+        assert_eq!(
+            text(Became::Whole, 8192),
+            "`vm/a.raw` is mended: 8.00 KiB that a host which died had left as holes"
+        );
+        assert!(text(Became::Whole, 0).contains("no holes"));
+        let changed = text(Became::Changed, 0);
+        assert!(changed.contains("4096 bytes at 24576 and 2 more ranges: holes there may be wanted"), "{changed}");
+        assert!(changed.contains("`onefold share mend --force` fills them") && !changed.contains("  "), "{changed}");
+        let differing = text(Became::Differing, 4096);
+        assert!(differing.contains("; 4.00 KiB were filled; look") && !differing.contains("  "), "{differing}");
+        assert!(text(Became::Busy, 0).contains("in use"));
+    }
+
+    #[test]
+    fn the_document_has_all_ranges() {
+        let mended = Mended { images: vec![image(Became::Failed(std::io::Error::other("the disk is gone")), 0, 6)] };
+        let json = json(&mended);
+        assert_eq!(json[0]["ranges"].as_array().unwrap().len(), 6);
+        assert_eq!((json[0]["became"].as_str(), json[0]["why"].as_str()), (Some("failed"), Some("the disk is gone")));
+    }
+}
