@@ -45,6 +45,27 @@ fn with_workers() -> OpenOptions {
     OpenOptions { background: true, commit_interval_ms: 3_600_000, ..quiet() }
 }
 
+/// What was seen: writers of random blocks waited for the one that met a transaction of a quarter of the log, which had to
+/// write it and empty the log; two processors were idle for a third of the time, and the disk as well.
+#[test]
+fn a_transaction_that_has_grown_is_committed_before_anybody_has_to_wait() {
+    let pool = new_pool(&Arc::new(MemoryDevice::new(65_536)), &with_workers());
+    let ino = create(&pool, "a");
+    let commits = || pool.stat().expect("adds up").activity.commits;
+    let before = commits();
+    // Each block has a leaf of the map for itself, which is logged whole: more than an eighth of the log, less than a
+    // quarter.
+    for place in 0..80 {
+        accept(&pool, ino, place * 509, &letters([1 + place])).expect("accepted");
+    }
+    assert_eq!(pool.attr(ino).expect("is there").size_bytes, (79 * 509 + 1) * BLOCK, "all are in effect");
+    let patience = std::time::Instant::now() + Duration::from_secs(30);
+    while commits() == before {
+        assert!(std::time::Instant::now() < patience, "nobody commits");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn what_was_accepted_is_seen_by_every_verb() {
     let pool = new_pool(&Arc::new(MemoryDevice::new(16_384)), &behind());

@@ -269,12 +269,31 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_that_is_wanted_is_heard_once_whenever_it_was_said() {
+        let wake = Wake::default();
+        wake.want_commit();
+        wake.want_commit();
+        assert!(matches!(wake.wait_for_commit(Duration::from_secs(60)), Due::Early));
+        assert!(matches!(wake.wait_for_commit(Duration::from_millis(1)), Due::Time));
+        std::thread::scope(|scope| {
+            let heard = scope.spawn(|| wake.wait_for_commit(Duration::from_secs(60)));
+            std::thread::sleep(Duration::from_millis(20));
+            wake.want_commit();
+            assert!(matches!(heard.join().unwrap(), Due::Early));
+        });
+        wake.want_commit();
+        wake.end();
+        assert!(matches!(wake.wait_for_commit(Duration::from_secs(60)), Due::End));
+    }
+
+    #[test]
     fn the_end_wakes_all() {
         let wake = Wake::default();
         std::thread::scope(|scope| {
             let waits = [
                 scope.spawn(|| while wake.wait_for_work(Duration::from_secs(60)).is_continue() {}),
                 scope.spawn(|| while wake.wait(Duration::from_secs(60)).is_continue() {}),
+                scope.spawn(|| while !matches!(wake.wait_for_commit(Duration::from_secs(60)), Due::End) {}),
             ];
             wake.end();
             for wait in waits {
