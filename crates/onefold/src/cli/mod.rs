@@ -51,8 +51,8 @@ pub(crate) enum Command {
     Analyze(AnalyzeArgs),
     /// Work with plain image files: have their file system share equal blocks
     ///
-    /// Works on XFS, Btrfs and OCFS2 with reflinks, while images are in use, and without a server: any number of hosts
-    /// that have the file system mounted may do it.
+    /// Works on XFS and Btrfs while images are in use, on OCFS2 with reflinks while they are not, and without a server: any
+    /// number of hosts that have the file system mounted may do it.
     #[command(subcommand)]
     Share(ShareCommand),
     /// Print the completion script of a shell
