@@ -1,0 +1,249 @@
+"""Onefold on all hosts at once, beside programs that write, while hosts lose power."""
+
+import collections
+import json
+import os
+import subprocess
+import time
+
+from cluster import SHARED, Failed
+
+WORK_S = (15, 45)
+AFTER_S = 20
+STOP_S = 240
+MEND_S = 300
+
+
+class Engine:
+    def __init__(self, cluster, say):
+        self.cluster = cluster
+        self.options = cluster.options
+        self.dice = cluster.dice
+        self.say = say
+        self.counts = collections.Counter()
+        self.failures = []
+        self.errors = collections.Counter()
+        self.running = {}
+
+    # What is on the hosts.
+
+    def bring_binary(self):
+        """Gives hosts the binary with the libraries that it has here, whatever theirs are."""
+        binary = os.environ["ONEFOLD"]
+        if not os.access(binary, os.X_OK):
+            raise Failed(f"there is no binary at {binary}: `make build` makes it, ONEFOLD=path names another")
+        listed = subprocess.run(["ldd", binary], check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        libraries = [word for line in listed.splitlines() for word in line.split() if word.startswith("/")]
+        for path in libraries:
+            self.cluster.push(path)
+        self.cluster.push(binary, "onefold.binary")
+        loader = [os.path.basename(path) for path in libraries if "ld-linux" in path]
+        begin = f"/tmp/{loader[0]} --library-path /tmp " if loader else ""
+        # Run from the host's memory: the shared folder is slow.
+        names = " ".join(["onefold.binary", *map(os.path.basename, libraries)])
+        with open(os.path.join(self.cluster.share, "install"), "w", encoding="utf-8") as script:
+            script.write(f"cd /host && cp {names} /tmp/ && printf '#!/bin/sh\\nexec {begin}/tmp/onefold.binary \"$@\"\\n' "
+                         ">/usr/local/bin/onefold && chmod +x /usr/local/bin/onefold /tmp/onefold.binary && onefold --version\n")
+
+    def install(self, number):
+        return self.host(number).run("mkdir -p /usr/local/bin /var/tmp; sh /host/install").strip()
+
+    def host(self, number):
+        return self.cluster.host(number)
+
+    def writer(self, number, rest):
+        return f"python3 -B /host/writer.py {SHARED} {number} {self.options.seed} {rest}"
+
+    def flag(self, name, is_set):
+        path = os.path.join(self.cluster.share, name)
+        if is_set:
+            with open(path, "w", encoding="utf-8"):
+                pass
+        elif os.path.exists(path):
+            os.unlink(path)
+
+    def can_mend(self):
+        return "--accept-mending" in self.host(1).ssh("onefold share run --help").stdout
+
+    # A round.
+
+    def start_passes(self, number):
+        log = f"/host/passes{number}"
+        # One pass after another until it is told to stop. A line of result each, or why there is none.
+        loop = (
+            f"while ! [ -e /host/stop ]; do timeout 400 onefold share run --accept-mending --json {SHARED}/images "
+            f">/tmp/pass 2>/tmp/pass.error; code=$?; echo \"=== pass $code\" >>{log}; cat /tmp/pass /tmp/pass.error >>{log}; sleep 1; done"
+        )
+        self.running[f"passes on host {number}"] = (number, self.host(number).spawn(loop, f"passes{number}.log"))
+
+    def start_writer(self, number, locks):
+        command = self.writer(number, "work locks" if locks else "work")
+        self.running[f"writer on host {number}"] = (number, self.host(number).spawn(command, f"writer{number}.log"))
+
+    def round(self, index):
+        numbers = list(self.cluster.hosts)
+        alone = self.dice.choice(numbers) if self.dice.random() < 0.4 else None
+        self.flag("stop", False)
+        self.flag("hold", False)
+        for number in numbers:
+            # The passes of other hosts are kept away by locks, those of the own host by leases alone.
+            self.start_writer(number, locks=alone != number)
+            if alone in (None, number):
+                self.start_passes(number)
+        time.sleep(self.dice.uniform(*WORK_S))
+        victim = self.dice.choice(numbers if alone is None else [alone, alone, *numbers])
+        self.look()
+        self.host(victim).kill()
+        # Whoever starts machines knows of the death and waits for the mending. The dead host's locks are not free before.
+        self.flag("hold", True)
+        self.counts["kills"] += 1
+        killed = time.monotonic()
+        for name in [name for name, (number, _) in self.running.items() if number == victim]:
+            self.running.pop(name)[1].wait(timeout=60)
+        self.host(victim).restart()
+        self.install(victim)
+        mended = self.mend(victim)
+        back_s = time.monotonic() - killed
+        self.check(victim, settles=True)
+        self.flag("hold", False)
+        self.start_writer(victim, locks=alone != victim)
+        if alone in (None, victim):
+            self.start_passes(victim)
+        time.sleep(self.dice.uniform(0, AFTER_S))
+        self.stop()
+        for number in numbers:
+            # Read by another host than the one that wrote.
+            self.check(number, settles=False, by=self.dice.choice(numbers))
+        self.count_passes()
+        kind = "passes on all hosts" if alone is None else f"passes on host {alone} only, whose writer has no locks"
+        self.say(f"round {index}: {kind}; host {victim} lost power and was back after {back_s:.0f} s; mending said: {mended}; "
+                 f"so far {self.counts['passes']} passes, wrong blocks {self.counts['wrong']}")
+
+    def look(self):
+        """Whatever is to run does run."""
+        for name, (number, process) in self.running.items():
+            if process.poll() is not None:
+                raise Failed(f"{name} has ended with {process.returncode}, see {self.cluster.folder}")
+            if not self.host(number).is_running():
+                raise Failed(f"host {number} is gone by itself, see its console")
+
+    def mend(self, number):
+        """Has a host mend until nothing is left. Returns what it said."""
+        ends, said = time.monotonic() + MEND_S, []
+        while True:
+            done = self.host(number).ssh(f"timeout 200 onefold share mend --json {SHARED}", 240)
+            text = " ".join(done.stdout.split())
+            if text and text not in said:
+                said.append(text)
+            if done.returncode == 0:
+                self.counts["mendings"] += 1
+                return "; ".join(said)[:600]
+            if time.monotonic() > ends:
+                self.failures.append(f"mending did not end: {said}")
+                return f"FAILED: {said}"
+            time.sleep(2)
+
+    def stop(self):
+        self.flag("stop", True)
+        for name, (number, process) in list(self.running.items()):
+            try:
+                code = process.wait(timeout=STOP_S)
+            except subprocess.TimeoutExpired:
+                raise Failed(f"{name} does not end") from None
+            del self.running[name]
+            if name.startswith("writer"):
+                self.take_counts(f"writer{number}.log", name, code)
+
+    def take_counts(self, log, name, code):
+        with open(os.path.join(self.cluster.folder, log), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        self.judge_output(lines, name, code)
+
+    def judge_output(self, lines, name, code):
+        wrong = [line for line in lines if line.startswith("WRONG")]
+        try:
+            counts = json.loads(lines[-1])
+        except (ValueError, IndexError):
+            raise Failed(f"{name} ended with {code}: {' / '.join(lines[-5:])}") from None
+        longest = max(self.counts["longest wait ms"], counts.pop("longest wait ms", 0))
+        self.counts.update(counts)
+        self.counts["longest wait ms"] = longest
+        if code != 0 or wrong and counts.get("wrong"):
+            self.failures.append(f"{name}: {counts.get('wrong')} wrong blocks, {counts.get('zeros', 0)} of them zeros: {wrong[-5:]}")
+
+    def check(self, number, settles, by=None):
+        """Compares all images of a host."""
+        command = self.writer(number, "judge settle" if settles else "judge")
+        done = self.host(by or number).ssh(command, STOP_S)
+        self.judge_output(done.stdout.splitlines(), f"images of host {number}", done.returncode)
+
+    def count_passes(self):
+        for number in self.cluster.hosts:
+            path = os.path.join(self.cluster.share, f"passes{number}")
+            if not os.path.exists(path):
+                continue
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+            os.rename(path, os.path.join(self.cluster.folder, f"passes{number}.{self.counts['kills']}"))
+            for part in text.split("=== pass ")[1:]:
+                code, _, rest = part.partition("\n")
+                if code == "0":
+                    self.counts["passes"] += 1
+                else:
+                    self.counts["passes that failed"] += 1
+                    self.errors[f"exit {code}: {' '.join(rest.split())[-300:]}"] += 1
+
+    def free_blocks(self):
+        self.host(1).run("sync")
+        return int(self.host(1).run(f"stat -f -c %f {SHARED}"))
+
+    def used_blocks(self):
+        return int(self.host(1).run(f"stat -f -c %b {SHARED}")) - self.free_blocks()
+
+    def run(self):
+        """Returns whether all was well; None where this build cannot share here."""
+        self.bring_binary()
+        versions = {self.install(number) for number in self.cluster.hosts}
+        self.say(f"engine: {', '.join(versions)}")
+        if not self.can_mend():
+            said = self.host(1).ssh(f"onefold share run {SHARED}").stdout
+            self.say(f"engine: not tried, for this build refuses: {' '.join(said.split())}")
+            return None
+        empty = self.used_blocks()
+        for number in self.cluster.hosts:
+            self.host(number).run(self.writer(number, "make"), 600)
+        before = self.used_blocks() - empty
+        first = self.host(1).run(f"onefold share run --accept-mending {SHARED}/images", 600)
+        after = self.used_blocks() - empty
+        self.say(f"engine: {before * 4 / 1024:.1f} MiB of images; after one pass {after * 4 / 1024:.1f} MiB, Onefold's own records "
+                 f"included. It said: {' | '.join(first.split(chr(10)))}")
+        for number in self.cluster.hosts:
+            self.check(number, settles=False)
+        started = time.monotonic()
+        for index in range(1, self.options.rounds + 1):
+            if time.monotonic() - started > self.options.engine_seconds:
+                break
+            self.round(index)
+            self.counts["rounds"] += 1
+            if self.counts["wrong"]:
+                break
+        self.finish(empty)
+        return not self.failures
+
+    def finish(self, empty):
+        """All is at rest: passes until nothing more comes of them, and the last comparison."""
+        for number in self.cluster.hosts:
+            self.mend(number)
+        before = self.used_blocks() - empty
+        for number in [*self.cluster.hosts] * 2:
+            self.host(number).run(f"onefold share run --accept-mending {SHARED}/images", 600)
+            self.counts["passes"] += 1
+        after = self.used_blocks() - empty
+        for number in self.cluster.hosts:
+            self.check(number, settles=False, by=self.dice.choice(list(self.cluster.hosts)))
+        self.say(f"engine: at rest {before * 4 / 1024:.1f} MiB are used, after two passes of each host {after * 4 / 1024:.1f} MiB")
+        for name, count in sorted(self.errors.items(), key=lambda item: -item[1]):
+            self.say(f"engine: {count} passes ended so: {name}")
+        for failure in self.failures:
+            self.say(f"engine: WRONG: {failure}")
+        self.say("engine: " + ", ".join(f"{key} {count}" for key, count in sorted(self.counts.items())))
