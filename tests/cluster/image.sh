@@ -37,8 +37,12 @@ bootstrap() {
             name=$(apt-cache depends linux-image-amd64 | sed -n "s/^ *Depends: \(linux-image-[^ ]*\)$/\1/p" | head -n 1)
             cd "$1/tmp"
             apt-get download "$name"
-            dpkg-deb --extract "$name"_*.deb "$1"
-            rm "$name"_*.deb' \
+            # Not into the root: it would put a folder where /lib is a link.
+            dpkg-deb --extract "$name"_*.deb kernel
+            mv kernel/boot/vmlinuz-* "$1/boot/"
+            mkdir -p "$1/usr/lib/modules"
+            mv kernel/lib/modules/* "$1/usr/lib/modules/"
+            rm -r "$name"_*.deb kernel' \
         "$release" "$root" -
 }
 
