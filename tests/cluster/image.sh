@@ -69,6 +69,7 @@ main() {
     folder=$(readlink -m "$1")
     if [[ -e $folder/complete ]] && cmp -s "$folder/complete" <(fingerprint); then
         say "the hosts' system is in $folder"
+        add_start
         return
     fi
     mkdir -p "$folder"
@@ -89,7 +90,6 @@ main() {
     cp "$root/boot/vmlinuz-$version" "$folder/kernel"
     choose_modules "$version"
     rm -rf "${root:?}"/boot/* "$root"/var/{cache,lib/apt/lists}/* "$root/etc/resolv.conf"
-    install -m 755 "$here/guest/start.sh" "$root/init"
     mkdir -p "$root/etc/dropbear" "$root/root/.ssh"
     chroot "$root" dropbearkey -t ed25519 -f /etc/dropbear/hostkey >/dev/null 2>&1
     rm -f "$folder"/key{,.pub}
@@ -97,16 +97,26 @@ main() {
     install -m 600 "$folder/key.pub" "$root/root/.ssh/authorized_keys"
     chmod 700 "$root/root" "$root/root/.ssh"
     # Not compressed: hosts without hardware virtualisation unpack slowly.
-    (cd "$root" && find . -xdev -print0 | cpio --null --create --format=newc --quiet) >"$folder/root"
+    (cd "$root" && find . -xdev -print0 | cpio --null --create --format=newc --quiet) >"$folder/base"
     printf '%s\n' "$version" >"$folder/version"
+    add_start
     fingerprint >"$folder/complete"
     say "the hosts' system: kernel $version, $(human_bytes "$(stat --format=%s "$folder/root")") in memory"
+}
+
+# The first process comes last, so that a new one takes no new system: the kernel unpacks one archive after the other.
+add_start() {
+    local added
+    added=$(mktemp -d)
+    install -m 755 "$here/guest/start.sh" "$added/init"
+    cp "$folder/base" "$folder/root"
+    (cd "$added" && cpio --create --format=newc --quiet <<<init) >>"$folder/root"
+    rm -r "$added"
 }
 
 # What the system was made by; another one is made anew.
 fingerprint() {
     sha256sum <"$here/image.sh"
-    sha256sum <"$here/guest/start.sh"
 }
 
 main "$@"

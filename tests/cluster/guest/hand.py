@@ -116,7 +116,7 @@ class Hand:
             try:
                 os.rename(path, f"{folder}/{target}")
             except OSError as error:
-                key = errno.errorcode[error.errno]
+                key = name_of(error.errno)
                 errors[key] = errors.get(key, 0) + 1
                 os.unlink(path)
         return errors
@@ -210,6 +210,11 @@ class Hand:
                             os.pwrite(note, b"%012d\n" % calls, 0)
 
 
+def name_of(number):
+    """The error's usual name, of those that one number has."""
+    return "EOPNOTSUPP" if number == errno.EOPNOTSUPP else errno.errorcode.get(number, str(number))
+
+
 def churn_on(path):
     """Writes a block and syncs it, for ever."""
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -227,7 +232,7 @@ def main():
         try:
             answer = {"result": getattr(hand, call)(*arguments, **named)}
         except OSError as error:
-            answer = {"error": errno.errorcode.get(error.errno, str(error.errno)), "text": str(error)}
+            answer = {"error": name_of(error.errno), "text": str(error)}
         print(json.dumps(answer), flush=True)
 
 

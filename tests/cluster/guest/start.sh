@@ -16,9 +16,10 @@ host=$(sed 's/.*\bhost=\([0-9]*\).*/\1/' /proc/cmdline)
 hosts=$(sed 's/.*\bhosts=\([0-9]*\).*/\1/' /proc/cmdline)
 hostname "host$host"
 echo "host$host" >/etc/hostname
-modprobe -a virtio_scsi sd_mod virtio_net virtio_rng 9p 9pnet_virtio configfs loop ocfs2 ocfs2_stack_o2cb ocfs2_dlm
+modprobe -a virtio_pci virtio_scsi sd_mod virtio_net virtio_rng 9p 9pnet_virtio configfs loop ocfs2 ocfs2_stack_o2cb ocfs2_dlm
 mount -t configfs configfs /sys/kernel/config
 mount -t debugfs debugfs /sys/kernel/debug
+ln -sf /proc/self/mounts /etc/mtab
 ip link set lo up
 for device in /sys/class/net/e*; do
     ip address add "10.77.0.$host/24" dev "${device##*/}"
