@@ -24,6 +24,7 @@ class Engine:
         self.failures = []
         self.errors = collections.Counter()
         self.running = {}
+        self.consent, self.mends = "", False
 
     # What is on the hosts.
 
@@ -62,8 +63,8 @@ class Engine:
         elif os.path.exists(path):
             os.unlink(path)
 
-    def can_mend(self):
-        return "--accept-mending" in self.host(1).ssh("onefold share run --help").stdout
+    def pass_command(self):
+        return f"onefold share run {self.consent} {SHARED}/images".replace("  ", " ")
 
     # A round.
 
@@ -71,7 +72,7 @@ class Engine:
         log = f"/host/passes{number}"
         # One pass after another until it is told to stop. A line of result each, or why there is none.
         loop = (
-            f"while ! [ -e /host/stop ]; do timeout 400 onefold share run --accept-mending --json {SHARED}/images "
+            f"while ! [ -e /host/stop ]; do timeout 400 {self.pass_command()} --json "
             f">/tmp/pass 2>/tmp/pass.error; code=$?; echo \"=== pass $code\" >>{log}; cat /tmp/pass /tmp/pass.error >>{log}; sleep 1; done"
         )
         self.running[f"passes on host {number}"] = (number, self.host(number).spawn(loop, f"passes{number}.log"))
@@ -129,6 +130,8 @@ class Engine:
 
     def mend(self, number):
         """Has a host mend until nothing is left. Returns what it said."""
+        if not self.mends:
+            return "nothing, for this build does not mend"
         ends, said = time.monotonic() + MEND_S, []
         while True:
             done = self.host(number).ssh(f"timeout 200 onefold share mend --json {SHARED}", 240)
@@ -205,15 +208,18 @@ class Engine:
         self.bring_binary()
         versions = {self.install(number) for number in self.cluster.hosts}
         self.say(f"engine: {', '.join(versions)}")
-        if not self.can_mend():
-            said = self.host(1).ssh(f"onefold share run {SHARED}").stdout
-            self.say(f"engine: not tried, for this build refuses: {' '.join(said.split())}")
+        self.consent = "--accept-mending" if "--accept-mending" in self.host(1).ssh("onefold share run --help").stdout else ""
+        self.mends = self.host(1).ssh("onefold share mend --help").returncode == 0
+        self.host(1).run(f"mkdir -p {SHARED}/images")
+        tried = self.host(1).ssh(self.pass_command())
+        if tried.returncode != 0:
+            self.say(f"engine: not tried, for this build refuses: {' '.join(tried.stdout.split())}")
             return None
         empty = self.used_blocks()
         for number in self.cluster.hosts:
             self.host(number).run(self.writer(number, "make"), 600)
         before = self.used_blocks() - empty
-        first = self.host(1).run(f"onefold share run --accept-mending {SHARED}/images", 600)
+        first = self.host(1).run(self.pass_command(), 600)
         after = self.used_blocks() - empty
         self.say(f"engine: {before * 4 / 1024:.1f} MiB of images; after one pass {after * 4 / 1024:.1f} MiB, Onefold's own records "
                  f"included. It said: {' | '.join(first.split(chr(10)))}")
@@ -236,12 +242,18 @@ class Engine:
             self.mend(number)
         before = self.used_blocks() - empty
         for number in [*self.cluster.hosts] * 2:
-            self.host(number).run(f"onefold share run --accept-mending {SHARED}/images", 600)
+            self.host(number).run(self.pass_command(), 600)
             self.counts["passes"] += 1
         after = self.used_blocks() - empty
         for number in self.cluster.hosts:
             self.check(number, settles=False, by=self.dice.choice(list(self.cluster.hosts)))
         self.say(f"engine: at rest {before * 4 / 1024:.1f} MiB are used, after two passes of each host {after * 4 / 1024:.1f} MiB")
+        self.host(1).run(f"rm -r {SHARED}/images; sync")
+        for number in self.cluster.hosts:
+            # What only the arena still refers to is given back.
+            self.host(number).run(f"mkdir -p {SHARED}/images; {self.pass_command()}", 600)
+        gone = self.used_blocks() - empty
+        self.say(f"engine: once all images were removed and a pass of each host was over, {gone * 4 / 1024:.1f} MiB are used")
         for name, count in sorted(self.errors.items(), key=lambda item: -item[1]):
             self.say(f"engine: {count} passes ended so: {name}")
         for failure in self.failures:

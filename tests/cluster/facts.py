@@ -270,6 +270,55 @@ def writes_into_shared(trial):
     return f"one block of 1,024 was written, {len(moved)} have a new place: {span(moved)}", 512 in moved
 
 
+@fact("sharing leaves the times of both files, and all hosts see the same ones to the nanosecond")
+def times(trial):
+    first, second = trial.first, trial.second
+    first.make("one", trial.path("one"), [[100, 64]])
+    first.make("two", trial.path("two"), [[100, 64]])
+    second.open("two", trial.path("two"))
+    before, elsewhere = first.stat("two"), second.stat("two")
+    time.sleep(1.1)
+    first.share("one", "two", count=64)
+    first.syncfs("two")
+    after, then = first.stat("two"), second.stat("two")
+    same = [before[key] == after[key] for key in ("mtime", "ctime")]
+    agree = [before["mtime"] == elsewhere["mtime"], after["mtime"] == then["mtime"]]
+    first.write("two", 0, [[999, 1]])
+    written = first.stat("two")["mtime"] - after["mtime"], second.stat("two")["mtime"] == first.stat("two")["mtime"]
+    seen = f"mtime and ctime stay: {same}; hosts agree before and after: {agree}; a write moves mtime by {written[0] / 1e9:.3f} s, "
+    seen += f"hosts agree: {written[1]}"
+    return seen, all(same + agree) and written[0] > 0 and written[1]
+
+
+@fact("on a full file system calls of FIDEDUPERANGE may fail, and what was not shared is as it was")
+def full(trial):
+    first, host = trial.first, trial.cluster.host(1)
+    seen, is_well = [], True
+    host.run("mkdir -p /mnt/full; truncate -s 200M /tmp/full.disk")
+    # On one host, in memory: it goes by the same code.
+    host.run("echo y | mkfs.ocfs2 -M local -b 4096 -C 4096 -J size=4M -N 1 --fs-features=refcount,xattr,sparse,unwritten,"
+             "noinline-data -L full /tmp/full.disk 2>&1")
+    for stride in (2, 1):
+        host.run("mount -o loop -t ocfs2 /tmp/full.disk /mnt/full")
+        first.make("source", "/mnt/full/source", [[1000, 4096]])
+        first.make("target", "/mnt/full/target", [[1000, 4096]])
+        first.fill("filler", "/mnt/full/filler")
+        free = first.blocks_free("/mnt/full")
+        tally = first.share_singly("source", "target", 1000, 4096, stride, timeout=400)
+        first.close("source")
+        first.close("target")
+        first.close("filler")
+        host.run("umount /mnt/full && mount -o loop -t ocfs2 /tmp/full.disk /mnt/full")
+        first.open("target", "/mnt/full/target", "read")
+        zeros = sum(count for number, count in first.read("target") if number == 0)
+        first.close("target")
+        host.run("rm /mnt/full/*; umount /mnt/full")
+        told = ", ".join(f"{key}: {count}" for key, count in sorted(tally.items()))
+        seen.append(f"every {stride}. block, {free} blocks free: {told}; zeros after mounting it anew: {zeros}")
+        is_well = is_well and zeros == 0 and not any("zeros" in key or "else" in key for key in tally)
+    return "; ".join(seen), is_well
+
+
 # Leases.
 
 
@@ -500,7 +549,9 @@ def die_while_sharing(trial, churn):
     options = trial.cluster.options
     files, blocks, count = 6, 1024, options.danger_blocks
     victims = [number for number in trial.cluster.hosts if number > 1]
-    tally = {"kills": 0, "calls": 0, "zeros": 0, "wrong": 0, "hit": 0, "unreadable": 0}
+    tally = {"kills": 0, "calls": 0, "zeros": 0, "wrong": 0, "hit": 0, "filled": 0, "times": 0}
+    # When each file was written.
+    written = {}
     for number in victims:
         hand, folder = trial.hand(number), f"{trial.folder}/host{number}"
         hand.mkdir(folder)
@@ -511,6 +562,9 @@ def die_while_sharing(trial, churn):
             elif name == "source1":
                 # In the same tree, with blocks of its own but for the last.
                 hand.clone("root", "file", 0, blocks, 1)
+            hand.close("file")
+            hand.open("file", f"{folder}/{name}", "read")
+            written[folder, name] = hand.stat("file")["mtime"]
             hand.close("file")
         hand.close("root")
     ends = time.monotonic() + options.danger_seconds
@@ -532,32 +586,38 @@ def die_while_sharing(trial, churn):
             trial.cluster.host(number).start()
         for number in victims:
             folder = f"{trial.folder}/host{number}"
-            look_at_the_dead(trial.first, folder, files, blocks, tally)
+            look_at_the_dead(trial.first, folder, files, blocks, written, tally)
         for number in victims:
             trial.cluster.host(number).wait_up()
             trial.cluster.host(number).mount()
     seen = f"{tally['kills']} kills after {tally['calls']} calls of {count} blocks: {tally['hit']} left zeros, {tally['zeros']} blocks "
-    seen += f"in all; blocks with something else: {tally['wrong']}"
-    return seen, tally["wrong"] == 0
+    seen += f"in all, {tally['filled']} of which FICLONERANGE filled again from another file; blocks with something else: "
+    seen += f"{tally['wrong']}; times of files with zeros that had changed: {tally['times']}"
+    return seen, tally["wrong"] == 0 and tally["filled"] == tally["zeros"] and tally["times"] == 0
 
 
-def look_at_the_dead(hand, folder, files, blocks, tally):
-    """Compares all that a dead host was sharing, and writes anew what is zeros."""
+def look_at_the_dead(hand, folder, files, blocks, written, tally):
+    """Compares all that a dead host was sharing, and fills what is zeros."""
     wanted, zeros = [[1000, blocks]], 0
+    hand.open("source", f"{folder}/source0", "read")
     for index in range(files):
         hand.open("dead", f"{folder}/target{index}")
         found = hand.read("dead", 0, blocks)
         if found != wanted:
+            tally["times"] += hand.stat("dead")["mtime"] != written[folder, f"target{index}"]
             at = 0
             for number, count in found:
                 if number == 0:
                     zeros += count
-                    hand.write("dead", at, [[1000 + at, count]])
+                    hand.clone("source", "dead", at, at, count)
+                    tally["filled"] += count if hand.read("dead", at, count) == [[1000 + at, count]] else 0
                 elif number != 1000 + at:
                     tally["wrong"] += count
                 at += count
             hand.fsync("dead")
+            written[folder, f"target{index}"] = hand.stat("dead")["mtime"]
         hand.close("dead")
+    hand.close("source")
     tally["zeros"] += zeros
     tally["hit"] += zeros > 0
 
