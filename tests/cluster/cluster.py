@@ -9,7 +9,6 @@ import select
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -48,7 +47,7 @@ def run_quietly(*command):
 
 
 class Cluster:
-    def __init__(self, folder, image, memory_mib=768, disk_mib=4096):
+    def __init__(self, folder, image, sockets, memory_mib=768, disk_mib=4096):
         self.folder = folder
         self.image = image
         self.memory_mib = memory_mib
@@ -56,8 +55,7 @@ class Cluster:
         self.disk = os.path.join(folder, "shared.disk")
         # What hosts see as /host.
         self.share = os.path.join(folder, "share")
-        # Names of sockets must be short.
-        self.sockets = tempfile.mkdtemp(prefix="onefold-cluster.")
+        self.sockets = sockets
         self.hosts = {}
 
     def host(self, number):
@@ -101,7 +99,6 @@ class Cluster:
         """Ends all hosts. The disk is not needed any more, so nothing is unmounted."""
         for host in self.hosts.values():
             host.kill()
-        shutil.rmtree(self.sockets, ignore_errors=True)
 
 
 class Host:

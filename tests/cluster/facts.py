@@ -296,10 +296,11 @@ def full(trial):
     seen, is_well = [], True
     host.run("mkdir -p /mnt/full; truncate -s 200M /tmp/full.disk")
     # On one host, in memory: it goes by the same code.
+    disk = host.run("losetup --find --show /tmp/full.disk").strip()
     host.run("echo y | mkfs.ocfs2 -M local -b 4096 -C 4096 -J size=4M -N 1 --fs-features=refcount,xattr,sparse,unwritten,"
-             "noinline-data -L full /tmp/full.disk 2>&1")
+             f"noinline-data -L full {disk} 2>&1")
     for stride in (2, 1):
-        host.run("mount -o loop -t ocfs2 /tmp/full.disk /mnt/full")
+        host.run(f"mount -t ocfs2 {disk} /mnt/full")
         first.make("source", "/mnt/full/source", [[1000, 4096]])
         first.make("target", "/mnt/full/target", [[1000, 4096]])
         first.fill("filler", "/mnt/full/filler")
@@ -308,7 +309,7 @@ def full(trial):
         first.close("source")
         first.close("target")
         first.close("filler")
-        host.run("umount /mnt/full && mount -o loop -t ocfs2 /tmp/full.disk /mnt/full")
+        host.run(f"umount /mnt/full && mount -t ocfs2 {disk} /mnt/full")
         first.open("target", "/mnt/full/target", "read")
         zeros = sum(count for number, count in first.read("target") if number == 0)
         first.close("target")

@@ -25,6 +25,7 @@ def arguments():
     parser = argparse.ArgumentParser(prog="run.sh", description="What a cluster file system does, and Onefold on it.")
     parser.add_argument("what", nargs="?", default="all", choices=["facts", "engine", "all", "hold", "list"])
     parser.add_argument("--folder", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--sockets", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--hosts", type=int, default=3, choices=[2, 3, 4])
     parser.add_argument("--only", default="", help="names of facts, with commas")
     parser.add_argument("--seed", default=None)
@@ -77,7 +78,7 @@ def main():
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     seed = options.seed = options.seed or str(time.time_ns())
-    cluster = Cluster(folder, os.path.join(options.folder, "system"))
+    cluster = Cluster(folder, os.path.join(options.folder, "system"), options.sockets)
     cluster.options, cluster.dice = options, random.Random(seed)
     started = time.monotonic()
     is_well = True
