@@ -4,11 +4,19 @@ import collections
 import json
 import os
 import subprocess
+import sys
 import time
 
-from cluster import SHARED, Failed
+from cluster import HERE, SHARED, Failed
 
-WORK_S = (15, 45)
+sys.path.insert(0, os.path.join(HERE, "guest"))
+from images import IMAGE_BLOCKS, IMAGES
+
+WORK_S = (8, 30)
+# For a host to begin to share, when the cut is aimed at that.
+AIM_S = 60
+# The longest time from there to the cut.
+AIMED_S = 0.6
 AFTER_S = 20
 STOP_S = 240
 MEND_S = 300
@@ -23,6 +31,8 @@ class Engine:
         self.counts = collections.Counter()
         self.failures = []
         self.errors = collections.Counter()
+        # What mending could not make whole.
+        self.odd = collections.Counter()
         self.running = {}
         self.consent, self.mends = "", False
 
@@ -94,7 +104,9 @@ class Engine:
         time.sleep(self.dice.uniform(*WORK_S))
         victim = self.dice.choice(numbers if alone is None else [alone, alone, *numbers])
         self.look()
+        is_aimed = alone in (None, victim) and self.dice.random() < 0.8 and self.aim(victim)
         self.host(victim).kill()
+        self.counts["kills while sharing"] += is_aimed
         # Whoever starts machines knows of the death and waits for the mending. The dead host's locks are not free before.
         self.flag("hold", True)
         self.counts["kills"] += 1
@@ -120,6 +132,28 @@ class Engine:
         self.say(f"round {index}: {kind}; host {victim} lost power and was back after {back_s:.0f} s; mending said: {mended}; "
                  f"so far {self.counts['passes']} passes, wrong blocks {self.counts['wrong']}")
 
+    def aim(self, victim):
+        """Waits until the host shares. Returns whether it does."""
+        mark = os.path.join(self.cluster.share, f"aimed{victim}")
+        if os.path.exists(mark):
+            os.unlink(mark)
+        watcher = self.host(victim).spawn(f"python3 -B /host/aim.py /host/aimed{victim} {AIMED_S}", f"aim{victim}.log")
+        self.running[f"aim on host {victim}"] = (victim, watcher)
+        ends = time.monotonic() + AIM_S
+        while not os.path.exists(mark):
+            if time.monotonic() > ends:
+                return False
+            time.sleep(0.005)
+        return True
+
+    def take_mended(self, document):
+        """Counts what became of images that a death may have left with holes."""
+        for image in document:
+            self.counts[f"images mended: {image['became']}"] += 1
+            self.counts["bytes filled"] += image["filled_bytes"]
+            if image["became"] not in ("whole", "gone", "busy"):
+                self.odd[f"{image['became']} {image.get('why') or ''}"] += 1
+
     def look(self):
         """Whatever is to run does run."""
         for name, (number, process) in self.running.items():
@@ -135,12 +169,17 @@ class Engine:
         ends, said = time.monotonic() + MEND_S, []
         while True:
             done = self.host(number).ssh(f"timeout 200 onefold share mend --json {SHARED}", 240)
-            text = " ".join(done.stdout.split())
+            try:
+                images = json.loads(done.stdout)["images"]
+            except (ValueError, KeyError):
+                images, text = [], " ".join(done.stdout.split())
+            else:
+                text = ", ".join(f"{image['became']} {image['filled_bytes']}" for image in images)
+            self.take_mended(images)
             if text and text not in said:
                 said.append(text)
             if done.returncode == 0:
-                self.counts["mendings"] += 1
-                return "; ".join(said)[:600]
+                return "; ".join(said)[:600] or "nothing was left to mend"
             if time.monotonic() > ends:
                 self.failures.append(f"mending did not end: {said}")
                 return f"FAILED: {said}"
@@ -192,6 +231,10 @@ class Engine:
                 code, _, rest = part.partition("\n")
                 if code == "0":
                     self.counts["passes"] += 1
+                    document = json.JSONDecoder().raw_decode(rest)[0]
+                    self.take_mended(document.get("mended", []))
+                    for key in ("now_bytes", "freed_bytes"):
+                        self.counts[f"shared: {key}"] += document["shared"][key]
                 else:
                     self.counts["passes that failed"] += 1
                     self.errors[f"exit {code}: {' '.join(rest.split())[-300:]}"] += 1
@@ -221,8 +264,9 @@ class Engine:
         before = self.used_blocks() - empty
         first = self.host(1).run(self.pass_command(), 600)
         after = self.used_blocks() - empty
-        self.say(f"engine: {before * 4 / 1024:.1f} MiB of images; after one pass {after * 4 / 1024:.1f} MiB, Onefold's own records "
-                 f"included. It said: {' | '.join(first.split(chr(10)))}")
+        # Hosts set room aside for what they write next, so only differences say something.
+        self.say(f"engine: {len(self.cluster.hosts)} hosts with {IMAGES} images of {IMAGE_BLOCKS * 4 // 1024} MiB each; one pass gave "
+                 f"{(before - after) * 4 / 1024:.1f} MiB back, less Onefold's own records. It said: {' | '.join(' '.join(line.split()) for line in first.splitlines())}")
         for number in self.cluster.hosts:
             self.check(number, settles=False)
         started = time.monotonic()
@@ -247,15 +291,17 @@ class Engine:
         after = self.used_blocks() - empty
         for number in self.cluster.hosts:
             self.check(number, settles=False, by=self.dice.choice(list(self.cluster.hosts)))
-        self.say(f"engine: at rest {before * 4 / 1024:.1f} MiB are used, after two passes of each host {after * 4 / 1024:.1f} MiB")
+        self.say(f"engine: at rest, two passes of each host gave {(before - after) * 4 / 1024:.1f} MiB back")
         self.host(1).run(f"rm -r {SHARED}/images; sync")
         for number in self.cluster.hosts:
             # What only the arena still refers to is given back.
             self.host(number).run(f"mkdir -p {SHARED}/images; {self.pass_command()}", 600)
-        gone = self.used_blocks() - empty
-        self.say(f"engine: once all images were removed and a pass of each host was over, {gone * 4 / 1024:.1f} MiB are used")
+        arena = int(self.host(1).run(f"du -s -k {SHARED}/.onefold/arena | cut -f 1"))
+        self.say(f"engine: all images were removed; after a pass of each host, arena files hold {arena / 1024:.1f} MiB that nobody else has")
         for name, count in sorted(self.errors.items(), key=lambda item: -item[1]):
             self.say(f"engine: {count} passes ended so: {name}")
+        for name, count in self.odd.items():
+            self.say(f"engine: {count} images were not made whole by a mending: {name}")
         for failure in self.failures:
             self.say(f"engine: WRONG: {failure}")
         self.say("engine: " + ", ".join(f"{key} {count}" for key, count in sorted(self.counts.items())))

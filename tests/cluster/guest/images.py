@@ -10,10 +10,10 @@ import os
 import kernel
 from contents import BLOCK_BYTES, parse, render, unfold
 
-IMAGE_BLOCKS = 2048
-IMAGES = 6
+IMAGE_BLOCKS = 1024
+IMAGES = 4
 # Contents that all images take from.
-COMMON_FIRST, COMMON_BLOCKS = 1_000_000, 6000
+COMMON_FIRST, COMMON_BLOCKS = 1_000_000, 2000
 
 
 def name(host, image):
