@@ -16,7 +16,7 @@ WORK_S = (8, 30)
 # For a host to begin to share, when the cut is aimed at that.
 AIM_S = 60
 # The longest time from there to the cut.
-AIMED_S = 0.6
+AIMED_S = 0.5
 AFTER_S = 20
 STOP_S = 240
 MEND_S = 300
@@ -133,11 +133,11 @@ class Engine:
                  f"so far {self.counts['passes']} passes, wrong blocks {self.counts['wrong']}")
 
     def aim(self, victim):
-        """Waits until the host shares. Returns whether it does."""
+        """Waits until the host has declared what it shares. Returns whether it has."""
         mark = os.path.join(self.cluster.share, f"aimed{victim}")
         if os.path.exists(mark):
             os.unlink(mark)
-        watcher = self.host(victim).spawn(f"python3 -B /host/aim.py /host/aimed{victim} {AIMED_S}", f"aim{victim}.log")
+        watcher = self.host(victim).spawn(f"python3 -B /host/aim.py {SHARED} /host/aimed{victim} {AIMED_S}", f"aim{victim}.log")
         self.running[f"aim on host {victim}"] = (victim, watcher)
         ends = time.monotonic() + AIM_S
         while not os.path.exists(mark):

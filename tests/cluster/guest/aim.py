@@ -1,20 +1,43 @@
-"""Waits until somebody on this host has a write lease, which is while Onefold shares into an image, and then a moment more.
+"""Waits until Onefold on this host declares what it is about to share, and then a moment more.
 
-    aim.py FILE SECONDS   makes the file then; the moment is at most so long
+    aim.py ROOT FILE SECONDS   makes the file then; the moment is at most so long
+
+Other hosts declare in the same folder: what counts is a change there while somebody on this host has a write lease.
 """
 
+import os
 import random
 import sys
 import time
 
 
+def is_leased():
+    with open("/proc/locks", encoding="utf-8") as locks:
+        return "LEASE" in locks.read()
+
+
+def declared(folder):
+    """When each file of the folder was written."""
+    try:
+        return {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(folder)}
+    except FileNotFoundError:
+        return {}
+
+
 def main():
-    path, longest = sys.argv[1], float(sys.argv[2])
+    root, path, longest = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    folder = f"{root}/.onefold/intents"
+    before = None
     while True:
-        with open("/proc/locks", encoding="utf-8") as locks:
-            if "LEASE" in locks.read():
-                break
-        time.sleep(0.002)
+        if not is_leased():
+            before = None
+            time.sleep(0.002)
+            continue
+        now = declared(folder)
+        if before is not None and now != before:
+            break
+        before = now
+        time.sleep(0.01)
     time.sleep(random.uniform(0, longest))
     with open(path, "w", encoding="utf-8"):
         pass
