@@ -132,6 +132,54 @@ class Engine:
         self.say(f"round {index}: {kind}; host {victim} lost power and was back after {back_s:.0f} s; mending said: {mended}; "
                  f"so far {self.counts['passes']} passes, wrong blocks {self.counts['wrong']}")
 
+    def holes(self, index):
+        """Few deaths leave holes: here they are made where a dead host had declared to share, and mended."""
+        numbers = list(self.cluster.hosts)
+        victim = self.dice.choice(numbers)
+        other = self.dice.choice([number for number in numbers if number != victim])
+        self.flag("hold", False)
+        self.flag("stop", False)
+        # Something to be shared.
+        self.start_writer(victim, locks=True)
+        time.sleep(12)
+        self.stop()
+        self.flag("stop", False)
+        self.start_passes(victim)
+        is_aimed = self.aim(victim)
+        self.host(victim).kill()
+        self.counts["kills"] += 1
+        self.counts["kills while sharing"] += is_aimed
+        for name in list(self.running):
+            self.running.pop(name)[1].wait(timeout=60)
+        host, intents = self.host(other), f"{SHARED}/.onefold/intents"
+        # Waits for the recovery.
+        host.run(f"rm -rf /tmp/intents; cp -a {intents} /tmp/intents", MEND_S)
+        images = json.loads(host.run(f"onefold share mend --json {SHARED}", MEND_S))["images"]
+        self.take_mended(images)
+        holed = 0
+        hand = host.hand()
+        for image in images:
+            ranges = [(part["offset"], part["length"]) for part in image["ranges"]][:: self.dice.choice([1, 2])]
+            hand.punch_unseen(f"{SHARED}/{image['image']}", ranges)
+            holed += sum(length for _, length in ranges)
+        hand.end()
+        host.run(f"cp -a /tmp/intents/. {intents}/")
+        mended = json.loads(host.run(f"onefold share mend --json {SHARED}", MEND_S))["images"]
+        self.take_mended(mended)
+        filled = sum(image["filled_bytes"] for image in mended)
+        self.counts["bytes made holes by hand"] += holed
+        if filled != holed:
+            self.failures.append(f"{holed} bytes were made holes by hand, {filled} were filled: {mended}")
+        self.host(victim).restart()
+        self.install(victim)
+        self.check(victim, settles=True)
+        for number in numbers:
+            self.check(number, settles=False, by=self.dice.choice(numbers))
+        self.count_passes()
+        became = ", ".join(f"{image['image']} {image['became']}" for image in mended)
+        self.say(f"holes {index}: host {victim} lost power{' while it shared' if is_aimed else ''}; {holed} bytes that it had declared "
+                 f"were made holes, host {other} filled {filled}: {became}; wrong blocks {self.counts['wrong']}")
+
     def aim(self, victim):
         """Waits until the host has declared what it shares. Returns whether it has."""
         mark = os.path.join(self.cluster.share, f"aimed{victim}")
@@ -277,6 +325,8 @@ class Engine:
             self.counts["rounds"] += 1
             if self.counts["wrong"]:
                 break
+        for index in range(1, (self.options.holes if self.mends else 0) + 1):
+            self.holes(index)
         self.finish(empty)
         return not self.failures
 
