@@ -163,6 +163,12 @@ class Engine:
             hand.punch_unseen(f"{SHARED}/{image['image']}", ranges)
             holed += sum(length for _, length in ranges)
         hand.end()
+        # The comparison must see them, or it would see none.
+        owners = {int(image["image"].split("image")[-1].split("-")[0]) for image in images}
+        said = [host.ssh(self.writer(owner, "judge"), STOP_S).stdout.splitlines()[-1] for owner in owners]
+        seen = sum(json.loads(line).get("zeros", 0) for line in said)
+        if seen * 4096 != holed:
+            self.failures.append(f"{holed} bytes were made holes by hand, and {seen} blocks were seen to be zeros")
         host.run(f"cp -a /tmp/intents/. {intents}/")
         mended = json.loads(host.run(f"onefold share mend --json {SHARED}", MEND_S))["images"]
         self.take_mended(mended)
@@ -178,7 +184,7 @@ class Engine:
         self.count_passes()
         became = ", ".join(f"{image['image']} {image['became']}" for image in mended)
         self.say(f"holes {index}: host {victim} lost power{' while it shared' if is_aimed else ''}; {holed} bytes that it had declared "
-                 f"were made holes, host {other} filled {filled}: {became}; wrong blocks {self.counts['wrong']}")
+                 f"were made holes, {seen} blocks were seen as wrong, host {other} filled {filled} bytes: {became}; wrong blocks {self.counts['wrong']}")
 
     def aim(self, victim):
         """Waits until the host has declared what it shares. Returns whether it has."""

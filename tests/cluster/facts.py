@@ -290,7 +290,7 @@ def times(trial):
     return seen, all(same + agree) and written[0] > 0 and written[1]
 
 
-@fact("on a full file system calls of FIDEDUPERANGE may fail, and what was not shared is as it was")
+@fact("on a full file system sharing single blocks leaves every block as it was, whatever it says")
 def full(trial):
     first, host = trial.first, trial.cluster.host(1)
     seen, is_well = [], True
