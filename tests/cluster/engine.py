@@ -16,7 +16,7 @@ WORK_S = (8, 30)
 # For a host to begin to share, when the cut is aimed at that.
 AIM_S = 60
 # The longest time from there to the cut.
-AIMED_S = 0.5
+AIMED_S = 0.05
 AFTER_S = 20
 STOP_S = 240
 MEND_S = 300

@@ -17,11 +17,12 @@ def is_leased():
 
 
 def declared(folder):
-    """When each file of the folder was written."""
+    """When each file of the folder that holds something was written."""
     try:
-        return {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(folder)}
+        stats = {entry.name: entry.stat() for entry in os.scandir(folder)}
     except FileNotFoundError:
         return {}
+    return {name: stat.st_mtime_ns for name, stat in stats.items() if stat.st_size > 0}
 
 
 def main():
