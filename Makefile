@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash damage posix races sim soak kill fuzz bench bench-paper bench-scale bench-share bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix races sim soak kill test-cluster fuzz bench bench-paper bench-scale bench-share bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,10 @@ kill: ## Kills the daemon under writers, hundreds of times, and looks for what w
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$${CARGO_TARGET_DIR:-$$PWD/target}/release/onefold \
 	  python3 tests/soak/soak.py --rounds $${ONEFOLD_KILL_ROUNDS:-400} --round-seconds 2 --pool-mib 256 --full 60 \
 	  --ends kill,kill-umount,kill-mount,sync-kill --folder "$${CARGO_TARGET_DIR:-target}" $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
+
+test-cluster: ## Boots three hosts with one OCFS2 and has them share while they lose power; an hour or more. CLUSTER="facts --hosts 2".
+	@scripts/install-deps.sh build cluster
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && tests/cluster/run.sh $(CLUSTER)
 
 fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 14 targets.
 	@scripts/fuzz.sh

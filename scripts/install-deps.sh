@@ -8,6 +8,7 @@
 #   bench   what the benchmarks measure with
 #   corpus  what builds all of the corpus's disk images
 #   fuzz    what the fuzzing engine is built with
+#   cluster what boots hosts with a cluster file system
 #
 # With --list it only prints what it would install. Packages come from the archives that apt is configured for; two
 # programs of the tests are built by cargo, into the folder for build results. Says what it will install
@@ -22,7 +23,7 @@ source "$here/lib.sh"
 
 # Package lists older than this are fetched again before an installation.
 readonly LISTS_MINUTES_MAX=1440
-readonly GROUPS_KNOWN='build, test, suites, demo, bench, corpus and fuzz'
+readonly GROUPS_KNOWN='build, test, suites, demo, bench, corpus, fuzz and cluster'
 
 # Debian's newest Rust, made to build web browsers, has names of its own. It displaces
 # an older `rustc` and `cargo` from Debian.
@@ -30,41 +31,44 @@ readonly RUST_PACKAGES=$'rustc-web\ncargo-web'
 
 # One package a line: its groups, its name, and the program or file that proves it.
 readonly PACKAGES="
-build                   gcc                     cc
-build                   libc6-dev               /usr/include/stdio.h
-build                   make                    make
-build                   pkg-config              pkg-config
-build                   ca-certificates         /etc/ssl/certs/ca-certificates.crt
-test,demo,bench         fuse3                   fusermount3
-test,demo,bench         qemu-utils              qemu-img
-test,demo,bench         qemu-system-x86         qemu-system-x86_64
-test,demo,bench,corpus  e2fsprogs               mke2fs
-test,demo,bench         jq                      jq
-test,demo,bench,corpus  python3                 python3
-test,bench              fio                     fio
-test,bench,corpus       xfsprogs                mkfs.xfs
-test,bench,corpus       mount                   losetup
-test,bench,corpus       btrfs-progs             mkfs.btrfs
-test,bench              duperemove              duperemove
-test                    procps                  ps
-test                    rsync                   rsync
-test                    git                     git
-test                    sqlite3                 sqlite3
-test                    acl                     setfacl
-test                    attr                    setfattr
-test                    stress-ng               stress-ng
-test                    chromium                chromium
-test                    fonts-dejavu-core       /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
-fuzz                    g++                     c++
-demo,bench,corpus       mmdebstrap              mmdebstrap
-demo,bench,corpus       fdisk                   sfdisk
-demo,bench,corpus       debian-archive-keyring  /usr/share/keyrings/debian-archive-keyring.gpg
-corpus                  arch-test               arch-test
-corpus                  binfmt-support          update-binfmts
-corpus                  dosfstools              mkfs.vfat
-corpus                  mtools                  mcopy
-corpus                  ntfs-3g                 mkntfs
-corpus                  qemu-user-static        qemu-aarch64-static
+build                           gcc                     cc
+build                           libc6-dev               /usr/include/stdio.h
+build                           make                    make
+build                           pkg-config              pkg-config
+build                           ca-certificates         /etc/ssl/certs/ca-certificates.crt
+test,demo,bench                 fuse3                   fusermount3
+test,demo,bench                 qemu-utils              qemu-img
+test,demo,bench,cluster         qemu-system-x86         qemu-system-x86_64
+test,demo,bench,corpus          e2fsprogs               mke2fs
+test,demo,bench                 jq                      jq
+test,demo,bench,corpus,cluster  python3                 python3
+test,bench                      fio                     fio
+test,bench,corpus               xfsprogs                mkfs.xfs
+test,bench,corpus               mount                   losetup
+test,bench,corpus               btrfs-progs             mkfs.btrfs
+test,bench                      duperemove              duperemove
+test                            procps                  ps
+test                            rsync                   rsync
+test                            git                     git
+test                            sqlite3                 sqlite3
+test                            acl                     setfacl
+test                            attr                    setfattr
+test                            stress-ng               stress-ng
+test                            chromium                chromium
+test                            fonts-dejavu-core       /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+fuzz                            g++                     c++
+demo,bench,corpus,cluster       mmdebstrap              mmdebstrap
+demo,bench,corpus               fdisk                   sfdisk
+demo,bench,corpus,cluster       debian-archive-keyring  /usr/share/keyrings/debian-archive-keyring.gpg
+cluster                         cpio                    cpio
+cluster                         iproute2                ip
+cluster                         openssh-client          ssh
+corpus                          arch-test               arch-test
+corpus                          binfmt-support          update-binfmts
+corpus                          dosfstools              mkfs.vfat
+corpus                          mtools                  mcopy
+corpus                          ntfs-3g                 mkntfs
+corpus                          qemu-user-static        qemu-aarch64-static
 "
 
 # Programs that only cargo has, one a line: group, name, version. They are put into the folder for build results, so that
@@ -187,7 +191,7 @@ main() {
     for group in "$@"; do
         case $group in
         build) use_rust_toolchain || wants_rust=yes ;;
-        test | suites | demo | bench | corpus | fuzz) ;;
+        test | suites | demo | bench | corpus | fuzz | cluster) ;;
         *) die_usage "there is no group \`$group\`" "the groups are $GROUPS_KNOWN" ;;
         esac
     done

@@ -58,6 +58,7 @@ do_beside bash -ec 'sleep 15
     scripts/lint.sh
     python3 -m unittest discover -s bench/corpus
     python3 -m unittest discover -s tests/soak
+    python3 -m unittest discover -s tests/cluster
     python3 -m unittest discover -s bench/tests'
 cargo test --workspace --locked --no-fail-fast
 
