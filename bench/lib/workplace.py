@@ -4,12 +4,17 @@ import fcntl
 import os
 import shutil
 import signal
+import time
 from contextlib import contextmanager
 
 from . import cgroup, device, system
 
 LOCK = "lock"
 WORK = "work"
+
+# How often a folder is looked at until nothing is mounted in it any more, and the time between.
+CLEAR_TRIES = 50
+CLEAR_PAUSE_S = 0.2
 
 
 @contextmanager
@@ -44,17 +49,24 @@ def taken(folder, needed_bytes):
 def clear_leftovers(work):
     """Removes a work folder with all that is mounted in it.
 
-    Its daemon, if it is another run's, ends by itself when its mount is gone.
+    Its daemon, if it is another run's, ends by itself when its mount is gone. A mount that had been begun when its run was
+    interrupted may come after the look at what is mounted: then all of it is looked at again.
     """
-    if not work.exists():
-        return
-    for mountpoint in work.glob("*.mount"):
-        if system.is_mounted(mountpoint):
-            system.run("umount", "--lazy", mountpoint)
-    for path in work.glob("*.device"):
-        device.detach_loops(path)
-        cgroup.clear(cgroup.name_for(path))
-    shutil.rmtree(work)
+    for tries_left in reversed(range(CLEAR_TRIES)):
+        if not work.exists():
+            return
+        for mountpoint in work.glob("*.mount"):
+            if system.is_mounted(mountpoint):
+                system.run("umount", "--lazy", mountpoint)
+        for path in work.glob("*.device"):
+            device.detach_loops(path)
+            cgroup.clear(cgroup.name_for(path))
+        try:
+            shutil.rmtree(work)
+        except OSError:
+            if tries_left == 0:
+                raise
+            time.sleep(CLEAR_PAUSE_S)
 
 
 @contextmanager
