@@ -15,7 +15,7 @@ build: ## Builds the release binary, target/release/onefold.
 	@scripts/install-deps.sh build
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked
 
-test: ## Installs what is missing and runs the whole test suite (12 to 25 minutes from nothing, on two cores).
+test: ## Installs what is missing and runs the whole test suite (10 to 20 minutes from nothing, on two cores).
 	@scripts/test.sh
 
 lint: ## Formatting and lints, where the toolchain has them.
