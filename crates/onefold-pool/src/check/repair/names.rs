@@ -182,8 +182,12 @@ impl Plan {
             let keep = match kind {
                 None => false,
                 Some(ItemKind::Orphan) => {
-                    self.orphans.insert(Ino(key.sub));
-                    true
+                    // A damaged one goes: what has no links gets another.
+                    let is_sound = value.is_empty();
+                    if is_sound {
+                        self.orphans.insert(Ino(key.sub));
+                    }
+                    is_sound
                 }
                 Some(ItemKind::Reclaim) => {
                     self.next_reclaim = self.next_reclaim.max(key.sub.saturating_add(1));
