@@ -195,11 +195,12 @@ impl Engine {
         self.settle_writes();
     }
 
-    /// Carries out the next accepted writes; waits for some. False when it is time to end.
+    /// Carries out the next accepted writes; waits for some. False when it is time to end: until then, whoever has begun to
+    /// call this goes on.
     pub(crate) fn work_behind(&self) -> bool {
-        let Some(batch) = self.behind.take() else { return false };
+        let Some(mut task) = self.behind.take() else { return false };
         // A panic has stopped the pool. Those who wait for what was accepted are told so, by a worker that goes on.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.carry_out(batch)));
+        let _ = catch_unwind(AssertUnwindSafe(|| self.carry_out(task.take_batch())));
         true
     }
 

@@ -113,7 +113,7 @@ impl Wake {
 }
 
 /// Returns how many threads carry accepted writes out: one for each core, as far as one device can use them.
-fn writers() -> usize {
+pub(super) fn writers() -> usize {
     std::thread::available_parallelism().map_or(WRITERS_MIN, std::num::NonZero::get).clamp(WRITERS_MIN, WRITERS_MAX)
 }
 

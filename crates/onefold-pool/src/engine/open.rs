@@ -250,7 +250,7 @@ impl Engine {
             activity,
             range_locks: RangeLocks::default(),
             data_cache: DataCache::new(plan.data),
-            behind: Line::new(behind_blocks),
+            behind: Line::new(behind_blocks, super::background::writers() / 2),
             known_room: KnownRoom::default(),
             buffers: BufferPool::new(BATCH_BLOCKS, BUFFERS_BYTES_MAX),
             keys: Mutex::new(HashMap::new()),

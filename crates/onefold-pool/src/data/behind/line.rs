@@ -19,6 +19,10 @@ pub(super) const BATCH_BLOCKS: usize = 256;
 /// each, and one operation takes no more metadata blocks than one run kept for them has.
 const BATCH_LEAVES: usize = 56;
 
+/// A write of fewer blocks than this is a small one (128 KiB). What it costs is mostly turns, locks and metadata, for which
+/// two workers would wait for each other; of larger ones it is copying and hashing, which each does by itself.
+const SMALL_BELOW_BLOCKS: usize = 32;
+
 /// Writes in the line at most, however small: each holds a range that others compare theirs with.
 const WRITES_MAX: u64 = 512;
 
@@ -45,6 +49,10 @@ impl Accepted {
         self.range.len() / BLOCK_BYTES
     }
 
+    fn is_small(&self) -> bool {
+        self.block_count() < SMALL_BELOW_BLOCKS
+    }
+
     /// Returns the leaves of the file's map that name its blocks, by number.
     fn leaves(&self) -> impl Iterator<Item = u64> + use<> {
         self.first / FAN_OUT..=(self.first + self.block_count() as u64 - 1) / FAN_OUT
@@ -55,13 +63,15 @@ impl Accepted {
 #[derive(Debug)]
 pub(crate) struct Line {
     state: Mutex<State>,
-    /// Signalled when there is work.
+    /// Signalled when there is work that a worker may begin.
     arrived: Condvar,
     /// Signalled when writes have taken effect.
     moved: Condvar,
     /// Accepted and not yet in effect: spares the lock where there is nothing.
     pending: AtomicU64,
     blocks_max: usize,
+    /// Workers that carry out small writes at a time, at most.
+    small_max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +88,8 @@ struct State {
     entering: u64,
     /// Blocks of all writes that are in the line or entering.
     blocks: usize,
+    /// Workers that are carrying out small writes.
+    small_at_work: usize,
     /// What failed after it was accepted, until the file's next `fsync`.
     failures: HashMap<Ino, PoolError>,
     /// Nothing is accepted any more.
@@ -91,6 +103,11 @@ impl State {
     fn is_past(&self, number: u64) -> bool {
         let never = self.is_ending && self.waiting.front().is_some_and(|first| first.number == self.in_effect);
         self.in_effect >= number || never
+    }
+
+    /// Tells whether there are writes that one more worker may begin.
+    fn has_work(&self, small_max: usize) -> bool {
+        self.waiting.front().is_some_and(|first| !first.is_small() || self.small_at_work < small_max)
     }
 
     /// Takes the first writes that nobody has begun, as many of one file as make a batch.
@@ -113,14 +130,16 @@ impl State {
 }
 
 impl Line {
-    /// Returns an empty line of at most `blocks_max` blocks; with none, nothing is accepted.
-    pub(crate) fn new(blocks_max: usize) -> Line {
+    /// Returns an empty line of at most `blocks_max` blocks; with none, nothing is accepted. No more than `small_max`
+    /// workers carry out small writes at a time.
+    pub(crate) fn new(blocks_max: usize, small_max: usize) -> Line {
         Line {
             state: Mutex::default(),
             arrived: Condvar::new(),
             moved: Condvar::new(),
             pending: AtomicU64::new(0),
             blocks_max,
+            small_max: small_max.max(1),
         }
     }
 
@@ -175,18 +194,26 @@ impl Line {
         }
     }
 
-    /// Takes the first writes that nobody has begun; waits for some, until the end.
-    pub(super) fn take(&self) -> Option<Vec<Accepted>> {
+    /// Takes the first writes that nobody has begun, for a worker; waits for some that it may begin, until the end.
+    ///
+    /// Small writes that arrive while as many workers as may are busy with small ones wake nobody: who is done takes what
+    /// has gathered meanwhile, in one batch.
+    pub(super) fn take(&self) -> Option<Task<'_>> {
         let mut state = self.state.lock();
-        loop {
-            if state.is_ending {
-                return None;
-            }
-            if let Some(batch) = state.take_batch() {
-                return Some(batch);
+        while !state.is_ending {
+            if state.has_work(self.small_max)
+                && let Some(batch) = state.take_batch()
+            {
+                let is_small = batch[0].is_small();
+                state.small_at_work += usize::from(is_small);
+                if state.has_work(self.small_max) {
+                    self.arrived.notify_one();
+                }
+                return Some(Task { line: self, batch, is_small });
             }
             self.arrived.wait(&mut state);
         }
+        None
     }
 
     /// Takes the first writes that nobody has begun if they are below `number`.
@@ -244,6 +271,29 @@ impl Line {
     }
 }
 
+/// Writes that a worker has begun. Once it is dropped, the worker has to ask for the next: nobody else was woken for what
+/// came meanwhile.
+pub(super) struct Task<'l> {
+    line: &'l Line,
+    batch: Vec<Accepted>,
+    is_small: bool,
+}
+
+impl Task<'_> {
+    /// Returns the writes, once.
+    pub(super) fn take_batch(&mut self) -> Vec<Accepted> {
+        std::mem::take(&mut self.batch)
+    }
+}
+
+impl Drop for Task<'_> {
+    fn drop(&mut self) {
+        if self.is_small {
+            self.line.state.lock().small_at_work -= 1;
+        }
+    }
+}
+
 /// What comes of asking for a place.
 pub(super) enum Entrance<'l> {
     /// Here it is.
@@ -271,8 +321,11 @@ impl Place<'_> {
         state.pending.push_back((accepted.ino, std::mem::take(&mut self.blocks)));
         state.waiting.push_back(accepted);
         self.line.pending.fetch_add(1, Ordering::AcqRel);
+        let has_work = state.has_work(self.line.small_max);
         drop(state);
-        self.line.arrived.notify_one();
+        if has_work {
+            self.line.arrived.notify_one();
+        }
     }
 }
 
@@ -286,5 +339,74 @@ impl Drop for Place<'_> {
         if self.blocks > 0 || is_closed {
             self.line.moved.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::range_lock::{Access, RangeLocks};
+
+    fn push(line: &Line, locks: &RangeLocks, first: u64, blocks: usize) {
+        let Entrance::Open(place) = line.enter(blocks) else { panic!("there is room") };
+        let lock = locks.lock(Ino(7), first..first + blocks as u64, Access::Exclusive).suspend();
+        place.push(|number| Accepted {
+            number,
+            ino: Ino(7),
+            first,
+            buffer: AlignedBuffer::zeroed(blocks),
+            range: 0..blocks * BLOCK_BYTES,
+            now: Timestamp::default(),
+            lock,
+        });
+    }
+
+    fn numbers(task: Option<Task<'_>>) -> Vec<u64> {
+        task.map_or_else(Vec::new, |mut task| task.take_batch().iter().map(|accepted| accepted.number).collect())
+    }
+
+    fn has_work(line: &Line) -> bool {
+        line.state.lock().has_work(line.small_max)
+    }
+
+    #[test]
+    fn small_writes_gather_while_one_worker_carries_small_ones_out() {
+        let (line, locks) = (Line::new(1024, 1), RangeLocks::default());
+        push(&line, &locks, 0, 1);
+        let busy = line.take();
+        for first in 1..6 {
+            push(&line, &locks, first, 1);
+        }
+        assert!(!has_work(&line), "nothing for a second worker");
+        // Who has to have them does not wait for the worker.
+        assert_eq!(line.take_below(3).map(|batch| batch.len()), Some(5));
+        push(&line, &locks, 6, 1);
+        push(&line, &locks, 7, SMALL_BELOW_BLOCKS - 1);
+        assert!(!has_work(&line), "nothing for a second worker");
+        assert_eq!(numbers(busy), [0]);
+        assert_eq!(numbers(line.take()), [6, 7], "all that came meanwhile, together");
+    }
+
+    #[test]
+    fn large_writes_are_for_all_workers() {
+        let (line, locks) = (Line::new(1024, 1), RangeLocks::default());
+        push(&line, &locks, 0, 1);
+        push(&line, &locks, 300, BATCH_BLOCKS);
+        push(&line, &locks, 600, BATCH_BLOCKS);
+        let (small, large, other) = (line.take(), line.take(), line.take());
+        assert_eq!((numbers(small), numbers(large), numbers(other)), (vec![0], vec![1], vec![2]));
+    }
+
+    #[test]
+    fn with_room_for_two_a_second_worker_takes_small_writes_and_no_third() {
+        let (line, locks) = (Line::new(1024, 2), RangeLocks::default());
+        push(&line, &locks, 0, 1);
+        let first = line.take();
+        push(&line, &locks, 1, 1);
+        let second = line.take();
+        push(&line, &locks, 2, 1);
+        assert!(!has_work(&line), "nothing for a third worker");
+        drop((first, second));
+        assert!(has_work(&line), "both are done");
     }
 }
