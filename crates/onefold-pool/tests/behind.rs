@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::observe::{check_clean, check_sums, seen};
-use common::{Dice, behind, environment, letter, letters, open, quiet, regular, write_as_doors_do};
+use common::{Dice, behind, environment, letter, letters, open, quiet, read_as_doors_do, regular, write_as_doors_do};
 use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
 use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 use onefold_pool::{CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, Reading, SetAttr};
@@ -35,7 +35,7 @@ fn accept(pool: &Pool, ino: Ino, block: u64, bytes: &[u8]) -> Result<(), PoolErr
 
 fn read(pool: &Pool, ino: Ino, block: u64, count: u64) -> Vec<u8> {
     let mut bytes = vec![0xaa; usize::try_from(count * BLOCK).expect("small")];
-    let got = pool.read(ino, block * BLOCK, &mut bytes).expect("reads");
+    let got = read_as_doors_do(pool, ino, block * BLOCK, &mut bytes).expect("reads");
     bytes.truncate(got);
     bytes
 }

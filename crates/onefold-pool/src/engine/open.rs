@@ -13,6 +13,7 @@ use super::fence::Fenced;
 use super::heartbeat::Pulse;
 use super::index;
 use crate::activity::{Activity, Counter};
+use crate::data::around::ReadAround;
 use crate::data::behind::{KnownRoom, Line};
 use crate::data::cache::DataCache;
 use crate::data::range_lock::RangeLocks;
@@ -240,6 +241,7 @@ impl Engine {
         load_state(&*device, &mut meta)?;
         // The group that was begun last is most likely to have room.
         meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
+        let data_cache = DataCache::new(plan.data);
         Ok(Engine {
             device,
             name_hash: NameHash::new(&superblock.key),
@@ -249,7 +251,8 @@ impl Engine {
             environment,
             activity,
             range_locks: RangeLocks::default(),
-            data_cache: DataCache::new(plan.data),
+            read_around: ReadAround::new(data_cache.room_blocks()),
+            data_cache,
             behind: Line::new(behind_blocks, super::background::writers() / 2),
             known_room: KnownRoom::default(),
             buffers: BufferPool::new(BATCH_BLOCKS, BUFFERS_BYTES_MAX),

@@ -5,7 +5,7 @@ use onefold_pool::{AllocateMode, Attr, Dedup, Durability, FileKind, Ino, NewFile
 use onefold_pool::{SeekTarget, SetAttr, ShareOutcome, XattrMode};
 
 use super::reference::{Expected, ROOT, Reference};
-use super::{Dice, dedup_value, kind_of, new_file, regular, text, write_as_doors_do};
+use super::{Dice, dedup_value, kind_of, new_file, read_as_doors_do, regular, text, write_as_doors_do};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Places that a leaf of a file map covers.
@@ -281,7 +281,7 @@ impl Pair<'_> {
         let (offset, length) = (self.offset(), self.length());
         self.tell(format!("read {length} bytes at {offset} of {ino}"));
         let mut bytes = vec![0xaa; usize::try_from(length).expect("a small read")];
-        let got = self.pool.read(Ino(ino), offset, &mut bytes).expect("reads");
+        let got = read_as_doors_do(self.pool, Ino(ino), offset, &mut bytes).expect("reads");
         let node = self.reference.node(ino);
         let expected = length.min(node.size.saturating_sub(offset));
         assert_eq!(got as u64, expected, "bytes read of a file of {}", node.size);

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, Random};
-use onefold_pool::{Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, PoolError, Workers};
+use onefold_pool::{
+    Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, PoolError, Reading, Workers,
+};
 
 /// Seed of a test run: `ONEFOLD_SEED`, or the one that the test names.
 pub fn seed_or(default: u64) -> u64 {
@@ -64,6 +66,15 @@ pub fn write_as_doors_do(
         Durability::Now => pool.write(ino, offset, bytes, durability),
         Durability::Later => pool.write_behind(ino, offset, AlignedBuffer::copy_of(bytes), 0..bytes.len()),
     }
+}
+
+/// Reads as doors do: whole blocks into whole pages, together with what others ask for at that moment.
+pub fn read_as_doors_do(pool: &Pool, ino: Ino, offset: u64, into: &mut [u8]) -> Result<usize, PoolError> {
+    let mut buffer = AlignedBuffer::zeroed(into.len().div_ceil(BLOCK_BYTES));
+    let mut readings = [Reading { ino, offset, into: &mut buffer[..into.len()] }];
+    let got = pool.read_each(&mut readings).pop().expect("one outcome")?;
+    into[..got].copy_from_slice(&buffer[..got]);
+    Ok(got)
 }
 
 /// A new file of some kind.

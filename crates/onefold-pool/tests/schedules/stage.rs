@@ -13,7 +13,7 @@ use onefold_pool::{
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::observe::check_sums;
-use crate::common::{environment, kind_of, letter, open, regular, write_as_doors_do};
+use crate::common::{environment, kind_of, letter, open, read_as_doors_do, regular, write_as_doors_do};
 use crate::script::{Act, Beliefs, FILE_BLOCKS, Files, Letter, Name, Script};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -186,7 +186,7 @@ impl Stage {
             }),
         };
         let mut bytes = vec![0; usize::try_from(FILE_BLOCKS * BLOCK).expect("small")];
-        let read = found.and_then(|ino| self.pool.read(ino, 0, &mut bytes));
+        let read = found.and_then(|ino| read_as_doors_do(&self.pool, ino, 0, &mut bytes));
         if let Err(error) = read {
             let gone = owned.map_or(beliefs.may_be_gone(file), |files| !files.contains_key(file));
             assert!(gone && kind_of(&error) == "NotFound", "reading `{file}`: {error}");
