@@ -79,7 +79,7 @@ fn work(pool: &Pool, thread: u64, shared: Ino, seed: u64, rounds: u64) {
                 let _ = pool.share_range(own, first * BLOCK, own, (first + 4) % 580 * BLOCK, bytes).expect("shares");
             }
             _ => {
-                // Small ones bring what lies beside them, which others write to, share, and free.
+                // Small ones are kept in memory, by the numbers of blocks that others free and write anew.
                 let count = if dice.one_in(2) { 40 } else { 1 + dice.below(2) };
                 let mut read = vec![0; usize::try_from(count * BLOCK).expect("small")];
                 let own_at = dice.below(590);

@@ -18,28 +18,6 @@ struct Slot {
     block: BlockNo,
     bytes: Box<[u8; BLOCK_BYTES]>,
     referenced: bool,
-    /// It was brought beside others, and nobody has asked for it yet.
-    is_unasked: bool,
-}
-
-/// What came of looking for a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// It is not here.
-    No,
-    /// It is.
-    Yes,
-    /// It was brought beside others, and is asked for now for the first time.
-    AsBrought,
-}
-
-/// Who wants a block to be here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// It was asked for.
-    Asked,
-    /// It lies beside what was.
-    Beside,
 }
 
 #[derive(Default)]
@@ -67,41 +45,28 @@ impl DataCache {
         &self.shards[at]
     }
 
-    /// Returns how many blocks there is room for.
-    pub(crate) fn room_blocks(&self) -> usize {
-        self.slots_per_shard * SHARDS
-    }
-
-    /// Tells whether a block is here.
-    pub(crate) fn has(&self, block: BlockNo) -> bool {
-        self.shard(block).lock().index.contains_key(&block)
-    }
-
     /// Copies a block out, if it is here.
-    pub(crate) fn read(&self, block: BlockNo, into: &mut [u8]) -> Found {
+    pub(crate) fn read(&self, block: BlockNo, into: &mut [u8]) -> bool {
         let mut shard = self.shard(block).lock();
-        let Some(&at) = shard.index.get(&block) else { return Found::No };
+        let Some(&at) = shard.index.get(&block) else { return false };
         let slot = &mut shard.slots[at];
         slot.referenced = true;
         into.copy_from_slice(&slot.bytes[..]);
-        if std::mem::take(&mut slot.is_unasked) { Found::AsBrought } else { Found::Yes }
+        true
     }
 
     /// Puts a block in. `bytes` is one block.
-    pub(crate) fn insert(&self, block: BlockNo, bytes: &[u8], cause: Cause) {
+    pub(crate) fn insert(&self, block: BlockNo, bytes: &[u8]) {
         let Ok(bytes) = <&[u8; BLOCK_BYTES]>::try_from(bytes) else { return };
         let mut shard = self.shard(block).lock();
         let shard = &mut *shard;
-        let is_unasked = cause == Cause::Beside;
         if let Some(&at) = shard.index.get(&block) {
-            let slot = &mut shard.slots[at];
-            *slot.bytes = *bytes;
-            slot.is_unasked &= is_unasked;
+            *shard.slots[at].bytes = *bytes;
             return;
         }
         if shard.slots.len() < self.slots_per_shard {
             shard.index.insert(block, shard.slots.len());
-            shard.slots.push(Slot { block, bytes: Box::new(*bytes), referenced: false, is_unasked });
+            shard.slots.push(Slot { block, bytes: Box::new(*bytes), referenced: false });
             return;
         }
         if shard.slots.is_empty() {
@@ -115,7 +80,6 @@ impl DataCache {
                 shard.index.remove(&slot.block);
                 slot.block = block;
                 *slot.bytes = *bytes;
-                slot.is_unasked = is_unasked;
                 shard.index.insert(block, shard.hand);
                 return;
             }
@@ -148,32 +112,13 @@ mod tests {
     fn what_was_put_in_is_read_until_it_is_forgotten() {
         let cache = DataCache::new(1 << 20);
         let mut into = [0; BLOCK_BYTES];
-        assert_eq!(cache.read(BlockNo(5), &mut into), Found::No);
-        cache.insert(BlockNo(5), &block_of(7), Cause::Asked);
-        cache.insert(BlockNo(21), &block_of(8), Cause::Asked);
-        assert_eq!((cache.read(BlockNo(5), &mut into), into), (Found::Yes, block_of(7)));
+        assert!(!cache.read(BlockNo(5), &mut into));
+        cache.insert(BlockNo(5), &block_of(7));
+        cache.insert(BlockNo(21), &block_of(8));
+        assert!(cache.read(BlockNo(5), &mut into) && into == block_of(7));
         cache.forget(BlockNo(5));
-        assert_eq!(cache.read(BlockNo(5), &mut into), Found::No);
-        assert_eq!((cache.read(BlockNo(21), &mut into), into), (Found::Yes, block_of(8)));
-    }
-
-    #[test]
-    fn a_block_that_was_brought_is_told_of_once() {
-        let cache = DataCache::new(16 * ENTRY_BYTES);
-        let mut into = [0; BLOCK_BYTES];
-        cache.insert(BlockNo(5), &block_of(7), Cause::Beside);
-        assert!(cache.has(BlockNo(5)) && !cache.has(BlockNo(6)));
-        assert_eq!((cache.read(BlockNo(5), &mut into), into), (Found::AsBrought, block_of(7)));
-        assert_eq!(cache.read(BlockNo(5), &mut into), Found::Yes);
-        // Asked for and brought at once, in any order: it was asked for.
-        for causes in [[Cause::Beside, Cause::Asked], [Cause::Asked, Cause::Beside]] {
-            cache.forget(BlockNo(5));
-            causes.into_iter().for_each(|cause| cache.insert(BlockNo(5), &block_of(7), cause));
-            assert_eq!(cache.read(BlockNo(5), &mut into), Found::Yes, "{causes:?}");
-        }
-        // Another one in its place.
-        cache.insert(BlockNo(21), &block_of(8), Cause::Beside);
-        assert_eq!(cache.read(BlockNo(21), &mut into), Found::AsBrought);
+        assert!(!cache.read(BlockNo(5), &mut into));
+        assert!(cache.read(BlockNo(21), &mut into) && into == block_of(8));
     }
 
     #[test]
@@ -181,8 +126,8 @@ mod tests {
         let cache = DataCache::new(64 * ENTRY_BYTES);
         let mut into = [0; BLOCK_BYTES];
         for block in 0..1000 {
-            cache.insert(BlockNo(block), &block_of(block.to_le_bytes()[0]), Cause::Asked);
-            assert!(block < 16 || cache.read(BlockNo(3), &mut into) == Found::Yes, "block 3 is read all the time");
+            cache.insert(BlockNo(block), &block_of(block.to_le_bytes()[0]));
+            assert!(block < 16 || cache.read(BlockNo(3), &mut into), "block 3 is read all the time");
         }
         let held: usize = cache.shards.iter().map(|shard| shard.lock().slots.len()).sum();
         assert!(held <= 64, "{held}");

@@ -2,7 +2,6 @@
 //!
 //! Where that way is decided: [`decide`], from top to bottom. [`write`] is the frame around it.
 
-pub(crate) mod around;
 pub(crate) mod behind;
 pub(crate) mod cache;
 pub(crate) mod clone;

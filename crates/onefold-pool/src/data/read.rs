@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, block::BLOCK_BYTES_U64};
 
-use super::fetch::{Around, Part};
+use super::fetch::Part;
 use super::range_lock::{Access, RangeGuard};
 use crate::attr::{FileKind, Ino};
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
-use crate::format::map_node::{FAN_OUT, MapEntry};
+use crate::format::map_node::MapEntry;
 use crate::meta::{Op, OpError, OpResult};
 
 /// Blocks that one turn of a long read takes.
@@ -57,22 +57,13 @@ impl Reading<'_> {
 /// What a map says of a read of whole blocks: how many bytes there are, and where.
 struct Located {
     bytes: usize,
-    /// Those of the read, and what lies around them within the locked range.
     entries: Vec<MapEntry>,
-    /// Where those of the read begin.
-    at: usize,
-}
-
-/// The locked range of a read.
-struct Locked<'a> {
-    _guard: RangeGuard<'a>,
-    blocks: Range<u64>,
 }
 
 impl Op<'_> {
     /// Looks up where a read of whole blocks finds them; nothing where the file ends within one, or there is no such
     /// file.
-    fn locate(&mut self, reading: &Reading<'_>, locked: &Range<u64>) -> OpResult<Option<Located>> {
+    fn locate(&mut self, reading: &Reading<'_>) -> OpResult<Option<Located>> {
         let inode = match self.regular(reading.ino) {
             Ok(inode) => inode,
             Err(OpError::Fault) => return Err(OpError::Fault),
@@ -83,22 +74,10 @@ impl Op<'_> {
         if !bytes.is_multiple_of(BLOCK_BYTES) {
             return Ok(None);
         }
-        let (first, count) = (reading.offset / BLOCK_BYTES_U64, (bytes / BLOCK_BYTES) as u64);
-        let blocks =
-            if count == 0 { first..first } else { around(first..first + count, locked, inode.attr.size_bytes) };
-        let mut entries = vec![MapEntry::Hole; usize::try_from(blocks.end - blocks.start).unwrap_or(0)];
-        self.map_read(&inode, blocks.start, &mut entries)?;
-        Ok(Some(Located { bytes, entries, at: usize::try_from(first - blocks.start).unwrap_or(0) }))
+        let mut entries = vec![MapEntry::Hole; bytes / BLOCK_BYTES];
+        self.map_read(&inode, reading.offset / BLOCK_BYTES_U64, &mut entries)?;
+        Ok(Some(Located { bytes, entries }))
     }
-}
-
-/// Returns what of the locked range is looked up for a read of `wanted`: no more leaves of the map than the read needs, and
-/// whole blocks of the file.
-fn around(wanted: Range<u64>, locked: &Range<u64>, size_bytes: u64) -> Range<u64> {
-    let leaf_end = ((wanted.end - 1) / FAN_OUT + 1) * FAN_OUT;
-    let start = locked.start.max(wanted.start / FAN_OUT * FAN_OUT);
-    let end = locked.end.min(leaf_end).min(size_bytes / BLOCK_BYTES_U64);
-    start.min(wanted.start)..end.max(wanted.end)
 }
 
 impl Engine {
@@ -120,13 +99,16 @@ impl Engine {
     /// Reads those places that are whole blocks of files and have not to be waited for; the others are `None`. No lock is
     /// waited for while others are held, because those who hold it may wait for these.
     fn read_together(&self, readings: &mut [Reading<'_>]) -> Result<Vec<Option<usize>>> {
-        let guards: Vec<Option<Locked<'_>>> = readings.iter().map(|reading| self.try_lock(reading)).collect();
+        let guards: Vec<Option<RangeGuard<'_>>> = readings
+            .iter()
+            .map(|reading| self.range_locks.try_lock(reading.ino, reading.whole_blocks()?, Access::Shared))
+            .collect();
         let located = self.view(|op| {
             let mut located = Vec::with_capacity(readings.len());
             for (reading, guard) in readings.iter().zip(&guards) {
                 located.push(match guard {
                     // A missing block does not keep the others from being asked for.
-                    Some(locked) => match op.locate(reading, &locked.blocks) {
+                    Some(_) => match op.locate(reading) {
                         Ok(found) => found,
                         Err(OpError::Fault) => None,
                         Err(error) => return Err(error),
@@ -141,25 +123,12 @@ impl Engine {
             .iter_mut()
             .zip(&located)
             .filter_map(|(reading, located)| {
-                let Located { bytes, entries, at } = located.as_ref()?;
-                let wanted = &entries[*at..*at + bytes / BLOCK_BYTES];
-                let around = Some(Around { ino: reading.ino, entries, at: *at });
-                Some(Part { entries: wanted, into: &mut reading.into[..*bytes], around })
+                let Located { bytes, entries } = located.as_ref()?;
+                Some(Part { entries, into: &mut reading.into[..*bytes] })
             })
             .collect();
         self.fetch_each(&mut parts)?;
         Ok(located.iter().map(|located| Some(located.as_ref()?.bytes)).collect())
-    }
-
-    /// Locks a read's range, with what may be brought around it if that is free, too; none where somebody has to be waited
-    /// for.
-    fn try_lock(&self, reading: &Reading<'_>) -> Option<Locked<'_>> {
-        let wanted = reading.whole_blocks()?;
-        let piece = self.read_around.piece(reading.ino, &wanted);
-        piece.into_iter().chain([wanted]).find_map(|blocks| {
-            let guard = self.range_locks.try_lock(reading.ino, blocks.clone(), Access::Shared)?;
-            Some(Locked { _guard: guard, blocks })
-        })
     }
 
     /// Reads from a file; short only where it ends.

@@ -170,8 +170,8 @@ impl Engine {
             let (ours, theirs): (Vec<_>, Vec<_>) = (entries(|pair| pair.source), entries(|pair| pair.target));
             let [mut one, mut other] = [(); 2].map(|()| AlignedBuffer::zeroed(pairs.len()));
             self.fetch_each(&mut [
-                Part { entries: &ours, into: &mut one, around: None },
-                Part { entries: &theirs, into: &mut other, around: None },
+                Part { entries: &ours, into: &mut one },
+                Part { entries: &theirs, into: &mut other },
             ])?;
             if one[..] != other[..] {
                 return Ok(None);

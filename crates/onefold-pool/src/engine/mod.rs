@@ -36,7 +36,6 @@ use onefold_block::{BlockDevice, BufferPool, FingerprintKey};
 
 use crate::activity::Activity;
 use crate::attr::Ino;
-use crate::data::around::ReadAround;
 use crate::data::behind::{KnownRoom, Line};
 use crate::data::cache::DataCache;
 use crate::data::range_lock::RangeLocks;
@@ -64,7 +63,6 @@ pub(crate) struct Engine {
     pub(crate) activity: Activity,
     pub(crate) range_locks: RangeLocks,
     pub(crate) data_cache: DataCache,
-    pub(crate) read_around: ReadAround,
     pub(crate) behind: Line,
     pub(crate) known_room: KnownRoom,
     /// Buffers for new blocks on their way to the device: fresh memory costs more than the copy into it.

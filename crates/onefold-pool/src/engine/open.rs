@@ -13,7 +13,6 @@ use super::fence::Fenced;
 use super::heartbeat::Pulse;
 use super::index;
 use crate::activity::{Activity, Counter};
-use crate::data::around::ReadAround;
 use crate::data::behind::{KnownRoom, Line};
 use crate::data::cache::DataCache;
 use crate::data::range_lock::RangeLocks;
@@ -241,7 +240,6 @@ impl Engine {
         load_state(&*device, &mut meta)?;
         // The group that was begun last is most likely to have room.
         meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
-        let data_cache = DataCache::new(plan.data);
         Ok(Engine {
             device,
             name_hash: NameHash::new(&superblock.key),
@@ -251,8 +249,7 @@ impl Engine {
             environment,
             activity,
             range_locks: RangeLocks::default(),
-            read_around: ReadAround::new(data_cache.room_blocks()),
-            data_cache,
+            data_cache: DataCache::new(plan.data),
             behind: Line::new(behind_blocks, super::background::writers() / 2),
             known_room: KnownRoom::default(),
             buffers: BufferPool::new(BATCH_BLOCKS, BUFFERS_BYTES_MAX),
