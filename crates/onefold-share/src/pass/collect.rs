@@ -379,9 +379,8 @@ mod tests {
         let at = |seconds| Timestamp { seconds, nanoseconds: 0 };
         let is_due = |now, gone: &[(u32, Option<i64>)], told| {
             let numbers: Vec<FileNo> = gone.iter().map(|(number, _)| FileNo(*number)).collect();
-            let since = |number: FileNo| {
-                gone.iter().find(|(gone, _)| *gone == number.0).and_then(|(_, since)| since.map(at))
-            };
+            let since =
+                |number: FileNo| gone.iter().find(|(gone, _)| *gone == number.0).and_then(|(_, since)| since.map(at));
             is_due(&Occasion { now: at(now), gone: &numbers, told }, at(1_000_000), 1000, since)
         };
         assert!(!is_due(1_000_001, &[], 0) && !is_due(1_000_001, &[], 49) && is_due(1_000_001, &[], 50));

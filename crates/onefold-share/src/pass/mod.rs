@@ -130,7 +130,8 @@ pub enum PassProgress {
     },
 }
 
-/// How long the parts of a pass took. What a pass does at its ends is in none of them: it empties slots, and removes logs.
+/// How long the parts of a pass took. What a pass does at its end is in none of them: it removes logs, looks for what only the
+/// arena refers to where maps do not tell, and empties slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTimes {
     /// Reading the logs and sorting what they tell.
@@ -263,7 +264,8 @@ pub fn pass<S: Substrate>(
     files: &mut Files,
     options: &PassOptions<'_>,
 ) -> Result<Passed, PassError> {
-    let mut pass = Pass { state, options, images: Images::new(state, files), told_blocks: 0, passed: Passed::default() };
+    let mut pass =
+        Pass { state, options, images: Images::new(state, files), told_blocks: 0, passed: Passed::default() };
     let result = pass.run();
     let Pass { passed, images, .. } = pass;
     drop(images);
