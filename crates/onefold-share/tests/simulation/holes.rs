@@ -32,7 +32,7 @@ fn word(image: &MendedImage) -> &'static str {
         Became::Whole if image.filled > 0 => "filled",
         Became::Whole => "whole",
         Became::Gone => "gone",
-        Became::Busy => "busy",
+        Became::Busy | Became::Elsewhere => "busy",
         Became::Changed => "changed",
         Became::Differing => "differing",
         Became::Lost => "lost",
