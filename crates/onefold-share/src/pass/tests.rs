@@ -39,7 +39,7 @@ impl Ground {
     }
 
     fn state(&self) -> State<'_, Sim> {
-        State::open(&self.host.substrate, &*self.host.random, &|_| {}).unwrap()
+        State::open(&self.host.substrate, &*self.host.clock, &*self.host.random, &|_| {}).unwrap()
     }
 
     /// Writes blocks that are equal for equal seeds, and has so much time pass that later changes are seen to be later.
@@ -252,7 +252,7 @@ fn a_log_that_others_have_taken_in_is_no_trouble() {
     ground.write("one", 1, 5);
     let notices = Cell::new(0);
     let notice = |_: Notice| notices.set(notices.get() + 1);
-    let state = State::open(&ground.host.substrate, &*ground.host.random, &notice).unwrap();
+    let state = State::open(&ground.host.substrate, &*ground.host.clock, &*ground.host.random, &notice).unwrap();
     let mut files = Files::load(&state).unwrap();
     scan_all(&state, &mut files);
     let wish = || {
@@ -275,7 +275,7 @@ fn what_is_busy_does_not_keep_the_rest_of_a_run_from_being_shared() {
         ground.write("a", 1, 64);
         ground.write("b", 1, 64);
         let host = ground.file_system.mount(HostNo(0));
-        let state = State::open(&host.substrate, &*host.random, &|_| {}).unwrap();
+        let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
         let mut files = Files::load(&state).unwrap();
         scan_all(&state, &mut files);
         let passed = How { call_bytes: K, ..USUAL }.pass(&state, &mut files).unwrap();

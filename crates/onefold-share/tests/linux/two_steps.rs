@@ -174,7 +174,7 @@ impl Substrate for TwoSteps<'_> {
 }
 
 fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
-    let state = State::open(substrate, &SystemRandom, &|_| {})?;
+    let state = State::open(substrate, &SystemClock, &SystemRandom, &|_| {})?;
     let mut files = Files::load(&state)?;
     let pace = Pace::unlimited();
     let options = ScanOptions {
@@ -203,7 +203,7 @@ fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
 
 fn mended(substrate: &LinuxSubstrate, doubtful: Doubtful) -> Mended {
     let host = TwoSteps::new(substrate, u32::MAX);
-    let state = State::open(&host, &SystemRandom, &|_| {}).unwrap();
+    let state = State::open(&host, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     mend(&state, doubtful).unwrap()
 }
 
@@ -276,13 +276,13 @@ fn an_image_that_another_host_has_is_waited_for_and_then_left_to_it() {
         let contents = images(ground);
         let patiently = |stop: &dyn Fn() -> bool| {
             let (clock, host) = (ManualClock::default(), TwoSteps::new(&ground.substrate, u32::MAX));
-            let state = State::open(&host, &SystemRandom, &|_| {}).unwrap();
+            let state = State::open(&host, &SystemClock, &SystemRandom, &|_| {}).unwrap();
             let patience = Patience { clock: &clock, most: Duration::from_secs(10), is_stopped: stop };
             let mended = mend_patiently(&state, Doubtful::Keep, &patience).unwrap();
             (mended, clock.monotonic())
         };
         let other = TwoSteps::new(&ground.substrate, u32::MAX);
-        let state = State::open(&other, &SystemRandom, &|_| {}).unwrap();
+        let state = State::open(&other, &SystemClock, &SystemRandom, &|_| {}).unwrap();
         let handle = || ground.substrate.stat(&ground.open("other", Access::Read)).unwrap().handle;
         let subject = Subject::File(handle());
         for mends in [false, true] {

@@ -17,7 +17,8 @@ use super::{cut, go_on};
 /// Returns how many slots nobody but the arena refers to, and how many others do.
 fn slots(simulation: &Simulation) -> (u64, u64) {
     let observer = simulation.file_system().observe();
-    let state = State::open(&observer.substrate, &*observer.random, &|_| {}).expect("no fault hits who looks on");
+    let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
+        .expect("no fault hits who looks on");
     let files = Files::load(&state).expect("as above");
     let References { slots, unmapped } = count(&state, &files).expect("as above").expect("few arena files");
     assert_eq!(unmapped, 0);
@@ -31,7 +32,8 @@ fn settle_intents(simulation: &mut Simulation, what: &str) {
     let are_settled = |simulation: &Simulation| {
         mend_as_observer(simulation, Doubtful::Fill);
         let observer = simulation.file_system().observe();
-        let state = State::open(&observer.substrate, &*observer.random, &|_| {}).expect("no fault hits who looks on");
+        let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
+            .expect("no fault hits who looks on");
         declared(&state).expect("as above").is_empty()
     };
     // A host that mends, or shares, has them meanwhile.

@@ -19,7 +19,7 @@ pub(super) type Tally = Rc<RefCell<BTreeMap<&'static str, u64>>>;
 
 /// Mends, as each run begins, and then scans and passes.
 pub(super) fn mend_scan_and_pass(host: &Host<'_>, tally: &Tally) -> Result<(), PassError> {
-    let state = State::open(&host.substrate, &*host.random, &|_| {})?;
+    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
     for image in &mend(&state, Doubtful::Keep)?.images {
         *tally.borrow_mut().entry(word(image)).or_default() += 1;
     }
@@ -43,7 +43,8 @@ fn word(image: &MendedImage) -> &'static str {
 /// Mends from outside; returns what became of each image.
 pub(super) fn mend_as_observer(simulation: &Simulation, doubtful: Doubtful) -> Vec<&'static str> {
     let observer = simulation.file_system().observe();
-    let state = State::open(&observer.substrate, &*observer.random, &|_| {}).expect("no fault hits who looks on");
+    let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
+        .expect("no fault hits who looks on");
     mend(&state, doubtful).expect("as above").images.iter().map(word).collect()
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     let take = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| false };
     let mended = if is_known {
-        State::open(&ground.substrate, &SystemRandom, &take)
+        State::open(&ground.substrate, &SystemClock, &SystemRandom, &take)
             .and_then(|state| mend_patiently(&state, doubtful, &patience))
     } else {
         Ok(Mended::default())

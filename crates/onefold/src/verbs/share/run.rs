@@ -51,7 +51,8 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let substrate = open_substrate(&root, consent)?;
     let notices = RefCell::new(Vec::new());
     let take_notice = |notice: Notice| notices.borrow_mut().push(notice);
-    let state = State::open(&substrate, &SystemRandom, &take_notice).map_err(|error| state_failure(&error))?;
+    let state =
+        State::open(&substrate, &SystemClock, &SystemRandom, &take_notice).map_err(|error| state_failure(&error))?;
     // What is read of an image that was not mended is not what it holds.
     let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| interrupt.is_asked() };
     let mended =
