@@ -3,16 +3,16 @@
 
 use std::path::{Path, PathBuf};
 
-use onefold_block::Substrate;
 use onefold_block::substrate::ListedKind;
-use onefold_share::mend::{Doubtful, declared};
+use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_share::mend::declared;
 use onefold_share::references::{References, count};
 use onefold_share::simulated::{HostNo, Simulation, SimulationOptions, seeds};
 use onefold_share::state::State;
 use onefold_share::state::files::Files;
 
-use super::holes::{Tally, mend_as_observer, mend_scan_and_pass, options};
-use super::{cut, go_on};
+use super::holes::{Tally, mend_scan_and_pass, options};
+use super::{cut, go_on, tell};
 
 /// Returns how many slots nobody but the arena refers to, and how many others do.
 fn slots(simulation: &Simulation) -> (u64, u64) {
@@ -27,23 +27,12 @@ fn slots(simulation: &Simulation) -> (u64, u64) {
     (unneeded, all - unneeded)
 }
 
-/// Has all intents settled: slots from which an image in doubt may want something are kept.
-fn settle_intents(simulation: &mut Simulation, what: &str) {
-    let are_settled = |simulation: &Simulation| {
-        mend_as_observer(simulation, Doubtful::Fill);
-        let observer = simulation.file_system().observe();
-        let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
-            .expect("no fault hits who looks on");
-        declared(&state).expect("as above").is_empty()
-    };
-    // A host that mends, or shares, has them meanwhile.
-    for _ in 0..100 {
-        if are_settled(simulation) {
-            return;
-        }
-        go_on(simulation, 500, what);
-    }
-    panic!("{what}: intents stay");
+/// Returns how many blocks are declared: slots from which an image in doubt may want something are kept.
+fn declared_blocks(simulation: &Simulation) -> u64 {
+    let observer = simulation.file_system().observe();
+    let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {});
+    let state = state.expect("no fault hits who looks on");
+    declared(&state).expect("as above").iter().map(|declared| declared.bytes / BLOCK_BYTES_U64).sum()
 }
 
 /// Removes all but every third image.
@@ -71,25 +60,28 @@ fn simulation(options: &SimulationOptions) -> Simulation {
 
 #[test]
 fn what_removed_images_shared_comes_free() {
-    let (mut given_back, mut count) = (0, 0);
+    let (mut given_back, mut without_doubt, mut hosts) = (0, 0, 0);
+    let mut outcomes = Vec::new();
     for seed in seeds(6300, 16) {
         let what = format!("seed {seed}");
-        let mut simulation = simulation(&SimulationOptions { contents: 60, ..options(seed, 8000) });
+        let options = SimulationOptions { contents: 60, ..options(seed, 8000) };
+        hosts += u64::from(options.hosts);
+        let mut simulation = simulation(&options);
         go_on(&mut simulation, 8000, &what);
         simulation.calm();
         go_on(&mut simulation, 30_000, &what);
-        settle_intents(&mut simulation, &what);
-        let before = slots(&simulation);
+        let (before, kept) = (slots(&simulation), declared_blocks(&simulation));
         remove_images(&simulation);
         go_on(&mut simulation, 40_000, &what);
         let after = slots(&simulation);
-        println!("{what}: {before:?} {after:?}");
-        assert_eq!(after.0, 0, "{what}: of {before:?}");
+        assert!(after.0 <= kept, "{what}: of {before:?}, {after:?} are left, {kept} are declared");
+        without_doubt += u64::from(kept == 0);
         given_back += (before.0 + before.1).saturating_sub(after.1);
-        count += 1;
-        simulation.finish().unwrap_or_else(|failure| panic!("{failure}"));
+        outcomes.push(simulation.finish().unwrap_or_else(|failure| panic!("{failure}")));
     }
-    assert!(count < 16 || given_back > 50, "{given_back} slots: hardly any");
+    tell(&outcomes, hosts);
+    println!("{given_back} slots came free, in {without_doubt} runs nothing was declared");
+    assert!(outcomes.len() < 16 || (given_back > 50 && without_doubt > 4), "{given_back}, {without_doubt}: hardly any");
 }
 
 /// A host is cut off at a call of the passes after images were removed. The others, or it itself, do the rest.
@@ -105,6 +97,7 @@ fn a_host_may_crash_at_every_call_while_what_is_unneeded_is_collected() {
         ..SimulationOptions::default().in_two_steps()
     };
     let mut given_back = 0;
+    let mut outcomes = Vec::new();
     for (seed, calls) in seeds(6400, 2).flat_map(|seed| (0..600).step_by(4).map(move |calls| (seed, calls))) {
         let what = format!("seed {seed}, crash after {calls} calls");
         let mut simulation = simulation(&options(seed));
@@ -115,8 +108,9 @@ fn a_host_may_crash_at_every_call_while_what_is_unneeded_is_collected() {
         let after = slots(&simulation);
         assert_eq!(after.0, 0, "{what}: of {before:?}");
         given_back += before.1 - after.1;
-        simulation.finish().unwrap_or_else(|failure| panic!("{failure}"));
+        outcomes.push(simulation.finish().unwrap_or_else(|failure| panic!("{failure}")));
     }
+    tell(&outcomes, 2 * outcomes.len() as u64);
     println!("{given_back} slots came free");
-    assert!(given_back > 50, "{given_back} slots: hardly any");
+    assert!(outcomes.len() < 300 || given_back > 50, "{given_back} slots: hardly any");
 }

@@ -12,7 +12,7 @@ use onefold_share::simulated::{Faults, Host, Outcome, Simulation, SimulationOpti
 use onefold_share::state::State;
 
 use super::engine::scan_and_pass;
-use super::{cut, go_on, total};
+use super::{cut, go_on, tell, total};
 
 /// How often what became of images that were to be mended.
 pub(super) type Tally = Rc<RefCell<BTreeMap<&'static str, u64>>>;
@@ -41,7 +41,7 @@ fn word(image: &MendedImage) -> &'static str {
 }
 
 /// Mends from outside; returns what became of each image.
-pub(super) fn mend_as_observer(simulation: &Simulation, doubtful: Doubtful) -> Vec<&'static str> {
+fn mend_as_observer(simulation: &Simulation, doubtful: Doubtful) -> Vec<&'static str> {
     let observer = simulation.file_system().observe();
     let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
         .expect("no fault hits who looks on");
@@ -94,10 +94,7 @@ fn run_all(
         })
         .collect();
     let holes = total(&outcomes, |counters| counters.holes_left);
-    let [steps, shares] = [total(&outcomes, |counters| counters.steps), total(&outcomes, |counters| counters.shares)];
-    let (count, hosts) = (outcomes.len(), hosts.get());
-    // `make sim` adds these up.
-    println!("{count} simulations, {steps} steps, {hosts} hosts, {shares} shares");
+    tell(&outcomes, hosts.get());
     println!("{holes} holes left by shares; images: {:?}", tally.borrow());
     let tally = tally.borrow().clone();
     (outcomes, tally)

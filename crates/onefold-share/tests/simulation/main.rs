@@ -46,17 +46,19 @@ fn simulate_all_with(
             simulate(&options, work)
         })
         .collect();
-    let [steps, shares] = [total(&outcomes, |counters| counters.steps), total(&outcomes, |counters| counters.shares)];
-    let rate = steps as f64 / start.elapsed().as_secs_f64() / 1000.0;
-    // `make sim` adds these up.
-    println!(
-        "{} simulations, {steps} steps, {hosts} hosts, {shares} shares, {rate:.0} thousand steps a second",
-        outcomes.len()
-    );
+    let rate = tell(&outcomes, hosts) as f64 / start.elapsed().as_secs_f64() / 1000.0;
+    println!("{rate:.0} thousand steps a second");
     if let Some(last) = outcomes.last() {
         println!("{last}");
     }
     outcomes
+}
+
+/// Tells of runs with so many hosts in all. `make sim` adds these lines up. Returns how many steps they had.
+fn tell(outcomes: &[Outcome], hosts: u64) -> u64 {
+    let [steps, shares] = [total(outcomes, |counters| counters.steps), total(outcomes, |counters| counters.shares)];
+    println!("{} simulations, {steps} steps, {hosts} hosts, {shares} shares", outcomes.len());
+    steps
 }
 
 fn total(outcomes: &[Outcome], counter: impl Fn(&Counters) -> u64) -> u64 {
