@@ -5,7 +5,7 @@
 //! (`mend`). The slots that an intent names are all that is left of what was in a hole:
 //!
 //! 1. Who shares declares first, and then makes sure that nobody empties slots of these arena files at the moment, by
-//!    taking the lock for it ([`State::is_swept`]).
+//!    taking the lock for it (`State::is_swept`).
 //! 2. Who empties slots takes that lock first, and then reads all intents.
 //!
 //! So either the one sees the other's lock, or the other one sees the intent.

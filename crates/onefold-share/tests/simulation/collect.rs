@@ -52,6 +52,8 @@ fn remove_images(simulation: &Simulation) {
     for (_, path) in images.iter().enumerate().filter(|(at, _)| at % 3 > 0) {
         file_system.remove_image(HostNo(0), Path::new(path)).expect("the host is up");
     }
+    // A crash would bring them back.
+    file_system.sync_all();
 }
 
 fn simulation(options: &SimulationOptions) -> Simulation {
@@ -92,13 +94,13 @@ fn a_host_may_crash_at_every_call_while_what_is_unneeded_is_collected() {
         hosts: 2,
         images: 6,
         image_blocks_max: 12,
-        contents: 6,
+        contents: 20,
         writer_percent: 0,
         ..SimulationOptions::default().in_two_steps()
     };
     let mut given_back = 0;
     let mut outcomes = Vec::new();
-    for (seed, calls) in seeds(6400, 2).flat_map(|seed| (0..600).step_by(4).map(move |calls| (seed, calls))) {
+    for (seed, calls) in seeds(6400, 2).flat_map(|seed| (0..600).step_by(6).map(move |calls| (seed, calls))) {
         let what = format!("seed {seed}, crash after {calls} calls");
         let mut simulation = simulation(&options(seed));
         go_on(&mut simulation, 4000, &what);
@@ -112,5 +114,5 @@ fn a_host_may_crash_at_every_call_while_what_is_unneeded_is_collected() {
     }
     tell(&outcomes, 2 * outcomes.len() as u64);
     println!("{given_back} slots came free");
-    assert!(outcomes.len() < 300 || given_back > 50, "{given_back} slots: hardly any");
+    assert!(outcomes.len() < 200 || given_back > 50, "{given_back} slots: hardly any");
 }
