@@ -59,8 +59,21 @@ class Trial:
     def second(self):
         return self.hand(2)
 
+    @property
+    def beside(self):
+        """A second hand on the first host."""
+        if "beside" not in self.hands:
+            self.hands["beside"] = (self.cluster.host(1).hand(), None)
+        return self.hands["beside"][0]
+
     def path(self, name):
         return f"{self.folder}/{name}"
+
+    def equal_files(self, *names, blocks):
+        """Files that hold the same, made by the first host. Returns its hand, which has them open."""
+        for name in names:
+            self.first.make(name, self.path(name), [[100, blocks]])
+        return self.first
 
     def end(self):
         for hand, _ in self.hands.values():
@@ -136,8 +149,7 @@ def flock_of_the_dead(trial):
 
 @fact("FICLONERANGE has two files refer to the same blocks, and maps say so")
 def clone_range(trial):
-    first = trial.first
-    first.make("one", trial.path("one"), [[100, 64]])
+    first = trial.equal_files("one", blocks=64)
     first.open("two", trial.path("two"))
     first.clone("one", "two", 16, 0, 32)
     one, two = places(first.extents("one")), places(first.extents("two"))
@@ -150,9 +162,7 @@ def clone_range(trial):
 
 @fact("FIDEDUPERANGE shares what is equal, says that the rest differs, and sees what another host has just written")
 def share(trial):
-    first, second = trial.first, trial.second
-    first.make("one", trial.path("one"), [[100, 64]])
-    first.make("two", trial.path("two"), [[100, 64]])
+    first, second = trial.equal_files("one", "two", blocks=64), trial.second
     done = answer(first.share, "one", "two", count=64)
     same = places(first.extents("one")) == places(first.extents("two"))
     first.make("three", trial.path("three"), [[100, 64]])
@@ -168,21 +178,18 @@ def share(trial):
 
 @fact("files of different trees of references cannot share; a file joins a tree by its first share, and stays in it")
 def trees(trial):
-    first = trial.first
+    first = trial.equal_files("a", "b", "c", "d", "e", blocks=16)
     for name in ("a", "b"):
-        first.make(name, trial.path(name), [[100, 16]])
         first.open(f"{name}2", trial.path(f"{name}2"))
         first.clone(name, f"{name}2")
     apart = answer(first.share, "a", "b", count=16)
     cloned = answer(first.clone, "a", "b", 0, 32, 4)
     first.make("seed", trial.path("seed"), [[7, 1]])
     for name in ("c", "d"):
-        first.make(name, trial.path(name), [[100, 16]])
         first.clone("seed", name, 0, 16, 1)
         first.truncate(name, 16)
     joined = answer(first.share, "c", "d", count=16)
     joined_apart = answer(first.share, "c", "a", count=16)
-    first.make("e", trial.path("e"), [[100, 16]])
     fresh = answer(first.share, "e", "c", count=16), answer(first.share, "e", "d", count=16)
     first.truncate("a", 0)
     first.write("a", 0, [[100, 16]])
@@ -201,10 +208,9 @@ def trees_after_punching(trial):
         first.open(name, trial.path(name))
         first.clone("seed", name, 0, 0, 1)
         first.punch(name, 0, 1)
-    first.make("image", trial.path("image"), [[100, 16]])
+    trial.equal_files("image", "other", blocks=16)
     slot0 = answer(first.clone, "image", "arena0", 0, 8, 4) or "cloned"
     slot1 = answer(first.clone, "image", "arena1", 4, 8, 4) or "cloned"
-    first.make("other", trial.path("other"), [[100, 16]])
     shares = answer(first.share, "arena0", "other", 8, 0, 4), answer(first.share, "arena1", "other", 8, 4, 4)
     seen = f"an image's blocks into each arena file: {slot0}, {slot1}; another image with slots of both: {shares}"
     return seen, (slot0, slot1, shares) == ("cloned", "cloned", (4, 4))
@@ -212,8 +218,7 @@ def trees_after_punching(trial):
 
 @fact("FIEMAP leaves holes out, and tells what is shared; but it goes on telling so when nobody else refers to it any more")
 def maps(trial):
-    first = trial.first
-    first.make("file", trial.path("file"), [[100, 32]])
+    first = trial.equal_files("file", blocks=32)
     first.punch("file", 4, 4)
     first.allocate("file", 40, 4)
     first.truncate("file", 64)
@@ -258,8 +263,7 @@ def span(blocks):
 
 @fact("a write into a long shared run takes more than its block away from the others")
 def writes_into_shared(trial):
-    first = trial.first
-    first.make("one", trial.path("one"), [[100, 1024]])
+    first = trial.equal_files("one", blocks=1024)
     first.open("two", trial.path("two"))
     first.clone("one", "two")
     before = places(first.extents("two"))
@@ -272,9 +276,7 @@ def writes_into_shared(trial):
 
 @fact("sharing leaves the times of both files, and all hosts see the same ones to the nanosecond")
 def times(trial):
-    first, second = trial.first, trial.second
-    first.make("one", trial.path("one"), [[100, 64]])
-    first.make("two", trial.path("two"), [[100, 64]])
+    first, second = trial.equal_files("one", "two", blocks=64), trial.second
     second.open("two", trial.path("two"))
     before, elsewhere = first.stat("two"), second.stat("two")
     time.sleep(1.1)
@@ -325,10 +327,8 @@ def full(trial):
 
 @fact("a write lease is refused while anybody on the same host has the file open, also by a mapping alone")
 def leases(trial):
-    first, other = trial.first, trial.cluster.host(1).hand()
-    trial.hands["other"] = (other, None)
+    first, other = trial.equal_files("image", blocks=16), trial.beside
     path = trial.path("image")
-    first.make("image", path, [[100, 16]])
     said = {"alone": answer(first.lease, "image", "write") or "granted"}
     first.lease("image", "none")
     for how in ("read", "write", "only write"):
@@ -351,10 +351,8 @@ def leases(trial):
 
 @fact("who opens a leased file on the same host waits until the lease is given up, and its holder is told")
 def lease_breaks(trial):
-    first, other = trial.first, trial.cluster.host(1).hand()
-    trial.hands["other"] = (other, None)
+    first, other = trial.equal_files("image", blocks=16), trial.beside
     path = trial.path("image")
-    first.make("image", path, [[100, 16]])
     first.lease("image", "write")
     nonblocking = answer(other.open, "try", path, "write", nonblocking=True)
     first.lease("image", "none")
@@ -377,13 +375,11 @@ def lease_breaks(trial):
 
 @fact("a lease that is not given up is taken away after lease-break-time")
 def lease_times_out(trial):
-    first, other = trial.first, trial.cluster.host(1).hand()
-    trial.hands["other"] = (other, None)
+    first, other = trial.equal_files("image", blocks=16), trial.beside
     host = trial.cluster.host(1)
     usual = host.run("cat /proc/sys/fs/lease-break-time").strip()
     host.run("echo 5 >/proc/sys/fs/lease-break-time")
     try:
-        first.make("image", trial.path("image"), [[100, 16]])
         first.lease("image", "write")
         other.open("image", trial.path("image"), "write")
     finally:
@@ -394,9 +390,8 @@ def lease_times_out(trial):
 
 @fact("a lease knows nothing of other hosts: it is granted while they have the file open, and keeps nobody there from it")
 def leases_across(trial):
-    first, second = trial.first, trial.second
+    first, second = trial.equal_files("image", blocks=16), trial.second
     path = trial.path("image")
-    first.make("image", path, [[100, 16]])
     second.open("image", path)
     granted = answer(first.lease, "image", "write") or "granted"
     second.open("again", path, "write")
@@ -410,9 +405,8 @@ def leases_across(trial):
 
 @fact("a loop device over the file keeps a lease from being granted on the same host")
 def leases_and_loops(trial):
-    first, host = trial.first, trial.cluster.host(1)
+    first, host = trial.equal_files("image", blocks=256), trial.cluster.host(1)
     path = trial.path("image")
-    first.make("image", path, [[100, 256]])
     loop = host.run(f"losetup --find --show {path}").strip()
     busy = answer(first.lease, "image", "write") or "granted"
     host.run(f"losetup --detach {loop}")
@@ -426,9 +420,8 @@ def leases_and_loops(trial):
 
 @fact("name_to_handle_at tells a handle that all hosts agree on, and that no later file has")
 def handles(trial):
-    first, second = trial.first, trial.second
+    first, second = trial.equal_files("file", blocks=1), trial.second
     path = trial.path("file")
-    first.make("file", path, [[100, 1]])
     second.open("file", path)
     mine, theirs = first.handle("file"), second.handle("file")
     opened = answer(second.open_by_handle, "by handle", trial.folder, *mine)

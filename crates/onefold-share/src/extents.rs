@@ -112,6 +112,25 @@ impl Extents {
     }
 }
 
+/// Hands on all extents of a file, in order.
+///
+/// # Errors
+/// Those of the device; those of `each`, which ends it.
+pub(crate) fn each_extent<S: Substrate>(
+    substrate: &S,
+    file: &S::File,
+    mut each: impl FnMut(&MappedExtent) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut next = 0;
+    loop {
+        let extents = substrate.extents(file, next)?;
+        // A map that does not go on has come to its end.
+        let Some(end) = extents.last().map(MappedExtent::end).filter(|end| *end > next) else { return Ok(()) };
+        extents.iter().try_for_each(&mut each)?;
+        next = end;
+    }
+}
+
 impl Default for Extents {
     fn default() -> Self {
         Extents::new()

@@ -6,7 +6,7 @@ use std::io;
 use onefold_block::substrate::{Access, MappedExtent};
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 
-use crate::extents::Extents;
+use crate::extents::{Extents, each_extent};
 use crate::format::Slot;
 use crate::format::mark::Mark;
 use crate::places::Places;
@@ -56,7 +56,7 @@ pub fn count<S: Substrate>(state: &State<'_, S>, files: &Files) -> Result<Option
     let places = Places::new(extents);
     let is_used = |mark: &&Mark| files.first_number(mark.number) == mark.number && !mark.is_forgotten();
     for mark in files.iter().filter(is_used) {
-        let counted = each_extent(substrate, mark, |extent| {
+        let counted = each_extent_of(substrate, mark, |extent| {
             for (_, at) in places.within(extent) {
                 let slot = at / BLOCK_BYTES_U64;
                 let index = usize::try_from(slot % Slot::IN_FILE).expect("below 2^18");
@@ -80,17 +80,13 @@ pub fn count<S: Substrate>(state: &State<'_, S>, files: &Files) -> Result<Option
 }
 
 /// Hands on the extents of a file that is where its mark says.
-fn each_extent<S: Substrate>(substrate: &S, mark: &Mark, mut each: impl FnMut(&MappedExtent)) -> io::Result<()> {
+fn each_extent_of<S: Substrate>(substrate: &S, mark: &Mark, mut each: impl FnMut(&MappedExtent)) -> io::Result<()> {
     let file = substrate.open(&mark.path, Access::Read)?;
     if substrate.stat(&file)?.handle != mark.handle {
         return Ok(());
     }
-    let mut next = 0;
-    loop {
-        let extents = substrate.extents(&file, next)?;
-        // A map that does not go on has come to its end.
-        let Some(end) = extents.last().map(MappedExtent::end).filter(|end| *end > next) else { return Ok(()) };
-        extents.iter().for_each(&mut each);
-        next = end;
-    }
+    each_extent(substrate, &file, |extent| {
+        each(extent);
+        Ok(())
+    })
 }

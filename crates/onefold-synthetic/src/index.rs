@@ -7,6 +7,7 @@
 use std::io;
 use std::path::Path;
 
+use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::Access;
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
@@ -76,7 +77,7 @@ pub fn make_index<S: Substrate>(substrate: &S, plan: IndexPlan) -> Result<u64, I
         }
     }
     let notice = |_| {};
-    let state = State::open(substrate, &SystemRandom, &notice)?;
+    let state = State::open(substrate, &SystemClock, &SystemRandom, &notice)?;
     if state.has_index()? {
         return Err(IndexError::Taken);
     }

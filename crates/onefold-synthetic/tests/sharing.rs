@@ -26,7 +26,8 @@ fn mounted() -> (SimulatedFileSystem, Host<'static>) {
 
 /// Does what `share run` does.
 fn run(host: &Host<'_>) -> (Scanned, Passed) {
-    let state = State::open(&host.substrate, &*host.random, &|notice| panic!("{notice}")).expect("the state opens");
+    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|notice| panic!("{notice}"))
+        .expect("the state opens");
     let mut files = Files::load(&state).expect("marks are read");
     let pace = Pace::unlimited();
     let options = ScanOptions {

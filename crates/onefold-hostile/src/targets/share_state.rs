@@ -77,7 +77,7 @@ pub(super) fn run(bytes: &[u8]) {
 
 /// Does all that a host does. Errors are welcome.
 fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
-    let Ok(state) = State::open(&host.substrate, &*host.random, &|_| {}) else { return };
+    let Ok(state) = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}) else { return };
     let Ok(mut files) = Files::load(&state) else { return };
     let _ = scan(&state, &mut files, &scan_options(&Pace::unlimited()));
     if choices.below(3) == 1 {
@@ -99,7 +99,7 @@ fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
 }
 
 fn scan_only(host: &Host<'_>) -> Option<()> {
-    let state = State::open(&host.substrate, &*host.random, &|_| {}).ok()?;
+    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).ok()?;
     let mut files = Files::load(&state).ok()?;
     scan(&state, &mut files, &scan_options(&Pace::unlimited())).ok()?;
     Some(())

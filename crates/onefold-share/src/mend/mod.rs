@@ -17,9 +17,10 @@ mod fill;
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use onefold_block::substrate::Access;
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate};
 
 pub(crate) use self::fill::{FillError, Filled, Holed, fill, has_hole};
 use crate::format::FormatError;
@@ -27,6 +28,19 @@ use crate::format::intent::Intent;
 use crate::state::intents::LeftIntent;
 use crate::state::locks::Subject;
 use crate::state::{Notice, State, StateError};
+
+/// How long it takes until whoever has an image at the moment is looked for again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long is waited for other hosts. One that mends has an image for a moment, one that shares for as long as its pass takes.
+pub struct Patience<'a> {
+    /// For waiting.
+    pub clock: &'a dyn Clock,
+    /// The longest time, for all images together.
+    pub most: Duration,
+    /// Tells whether the user wants it to end.
+    pub is_stopped: &'a dyn Fn() -> bool,
+}
 
 /// What is done about images to which somebody may have written since their host died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +62,11 @@ impl Mended {
     /// Returns the images that may have holes still.
     pub fn waiting(&self) -> impl Iterator<Item = &MendedImage> {
         self.images.iter().filter(|image| image.became.is_waiting())
+    }
+
+    /// Returns the images that may have holes still, and that no other host has, which would see to them.
+    pub fn left(&self) -> impl Iterator<Item = &MendedImage> {
+        self.waiting().filter(|image| !matches!(image.became, Became::Elsewhere))
     }
 }
 
@@ -71,8 +90,10 @@ pub enum Became {
     Whole,
     /// It is no more.
     Gone,
-    /// Somebody has it open, or another host works on it. It is left for another time.
+    /// Somebody has it open. It is left for another time.
     Busy,
+    /// Another host, or another run on this one, works on it. It is left to that, or for another time.
+    Elsewhere,
     /// Somebody has changed it since. It is left until somebody says that it is to be filled.
     Changed,
     /// Somebody has changed it since, though not its time. As above.
@@ -96,13 +117,48 @@ impl Became {
 /// # Errors
 /// Those of the device, where they are of the state folder; `Newer`.
 pub fn mend<S: Substrate>(state: &State<'_, S>, doubtful: Doubtful) -> Result<Mended, StateError> {
+    mend_within(state, doubtful, None)
+}
+
+/// As [`mend`]; but who has an image elsewhere is waited for.
+///
+/// # Errors
+/// As [`mend`].
+pub fn mend_patiently<S: Substrate>(
+    state: &State<'_, S>,
+    doubtful: Doubtful,
+    patience: &Patience<'_>,
+) -> Result<Mended, StateError> {
+    mend_within(state, doubtful, Some(patience))
+}
+
+fn mend_within<S: Substrate>(
+    state: &State<'_, S>,
+    doubtful: Doubtful,
+    patience: Option<&Patience<'_>>,
+) -> Result<Mended, StateError> {
     let mut mended = Mended::default();
     if !state.substrate().abilities().shares_in_two_steps {
         return Ok(mended);
     }
+    let ends = patience.map(|patience| patience.clock.monotonic() + patience.most);
     for path in state.intent_paths()? {
-        let Some(left) = state.take_intent(&path)? else { continue };
-        mended.images.extend(mend_left(state, left, doubtful)?);
+        // Its lock is let go of in between: whoever has the image may be about to mend it. What he has mended is gone.
+        while let Some(left) = state.take_intent(&path)? {
+            let image = mend_left(state, left, doubtful)?;
+            let is_elsewhere = image.as_ref().is_some_and(|image| matches!(image.became, Became::Elsewhere));
+            match (patience, ends) {
+                (Some(Patience { clock, is_stopped, .. }), Some(ends))
+                    if is_elsewhere && clock.monotonic() < ends && !is_stopped() =>
+                {
+                    clock.sleep(PAUSE);
+                }
+                _ => {
+                    mended.images.extend(image);
+                    break;
+                }
+            }
+        }
     }
     Ok(mended)
 }
@@ -124,6 +180,7 @@ fn mend_left<S: Substrate>(
     // Held until the intent is retired.
     let lock = state.try_lock(&Subject::File(intent.handle.clone()))?;
     if lock.is_none() {
+        image.became = Became::Elsewhere;
         return Ok(Some(image));
     }
     let file = match open(state, &intent) {

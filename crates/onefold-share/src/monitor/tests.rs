@@ -34,7 +34,7 @@ impl Ground {
     }
 
     fn state(&self) -> State<'_, Sim> {
-        State::open(&self.host.substrate, &*self.host.random, &|_| {}).unwrap()
+        State::open(&self.host.substrate, &*self.host.clock, &*self.host.random, &|_| {}).unwrap()
     }
 
     fn create(&self, content: &[u8]) {

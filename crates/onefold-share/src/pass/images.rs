@@ -6,7 +6,7 @@ use std::io;
 use onefold_block::substrate::{Access, FileHandle};
 use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 
-use crate::format::mark::Stamp;
+use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
 use crate::state::files::Files;
@@ -116,6 +116,33 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(file)
+    }
+
+    /// Returns all files that are known, those that other hosts have found since the marks were read, too.
+    pub(super) fn in_use(&mut self) -> Result<Vec<FileNo>, StateError> {
+        self.files.load_new(self.state)?;
+        let is_used = |mark: &&Mark| self.files.first_number(mark.number) == mark.number && !mark.is_forgotten();
+        Ok(self.files.iter().filter(is_used).map(|mark| mark.number).collect())
+    }
+
+    /// Opens a file for reading, also where another host has found it under another name. None where it is gone.
+    pub(super) fn open_anywhere(&self, number: FileNo) -> io::Result<Option<S::File>> {
+        let Some(mark) = self.files.get(number) else { return Ok(None) };
+        let by_handle = self.state.substrate().open_handle(&mark.handle, Access::Read);
+        let opened = match by_handle {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => self.open(number, Access::Read),
+            opened => opened,
+        };
+        match opened {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns since when a file is known to be gone, if it is, and a pass has taken note of that.
+    pub(super) fn gone_since(&self, number: FileNo) -> Option<Timestamp> {
+        self.files.get(number).and_then(Mark::gone_since)
     }
 
     /// Notes that only what is said about a file has changed, as [`Files::restamp`].

@@ -10,8 +10,11 @@
 //! 5. `publish`: new generations of the shards. Only now do entries name the slots; a pass that ended before leaves slots
 //!    that nobody names, which a later one empties.
 //! 6. The logs go. Whoever takes them in twice finds all of it shared already.
+//! 7. `collect`, where maps do not tell what only the arena refers to: that is found out now and then, and dropped of the index.
+//! 8. Slots that no entry names are emptied.
 
 mod arenas;
+mod collect;
 mod copies;
 mod images;
 mod join;
@@ -35,10 +38,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onefold_block::substrate::{Refusal, ShareError};
-use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate, Timestamp};
 use onefold_sort::{Batch, Merge, Ordered, Row, Sorter, Spool, SpoolWriter};
 
 use self::arenas::Arenas;
+use self::collect::{Occasion, collect};
 use self::images::Images;
 use self::plan::{Plan, Sinks, Sources, plan};
 use self::publish::{Known, KnownShards, News};
@@ -126,7 +130,8 @@ pub enum PassProgress {
     },
 }
 
-/// How long the parts of a pass took. What a pass does at its ends is in none of them: it empties slots, and removes logs.
+/// How long the parts of a pass took. What a pass does at its end is in none of them: it removes logs, looks for what only the
+/// arena refers to where maps do not tell, and empties slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTimes {
     /// Reading the logs and sorting what they tell.
@@ -259,7 +264,8 @@ pub fn pass<S: Substrate>(
     files: &mut Files,
     options: &PassOptions<'_>,
 ) -> Result<Passed, PassError> {
-    let mut pass = Pass { state, options, images: Images::new(state, files), passed: Passed::default() };
+    let mut pass =
+        Pass { state, options, images: Images::new(state, files), told_blocks: 0, passed: Passed::default() };
     let result = pass.run();
     let Pass { passed, images, .. } = pass;
     drop(images);
@@ -283,6 +289,8 @@ struct Pass<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     options: &'a PassOptions<'a>,
     images: Images<'a, 'b, S>,
+    /// Blocks that logs told of.
+    told_blocks: u64,
     passed: Passed,
 }
 
@@ -316,7 +324,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             state.be_present()?;
         }
         // Before the maps are looked at.
-        let now = if causes.gone.is_empty() { None } else { Some(state.now()?) };
+        let is_asked = !causes.gone.is_empty() || collect::is_needed(state.substrate().abilities());
+        let now = if is_asked { Some(state.now()?) } else { None };
         let shards = state.open_shards(Prefix::WHOLE)?;
         if state.take_loss() {
             self.images.forget_scans()?;
@@ -385,6 +394,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             changes: &changes,
             seen: &seen,
             suspects: &noted.suspects,
+            unneeded: &SlotSet::default(),
             entries_max: self.options.shard_entries_max,
             folder,
             pace: self.options.pace,
@@ -405,7 +415,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         }
         let filled: BTreeSet<u32> = arena.numbers().collect();
         drop(arena);
-        self.sweep(&filled, &arenas, &known, &mut named)?;
+        let is_left = self.collect(now, &causes.gone, &arenas, (&mut known, &mut named), &filled)?;
         let declared = state.intent_paths()?;
         for host in &causes.dead {
             // As long as holes wait to be filled, the host has left something.
@@ -418,10 +428,31 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             (counts, bytes + shard.bytes)
         });
         self.passed.index = Some(totals);
-        for (number, now) in causes.gone.into_iter().filter_map(|number| Some((number, now?))) {
+        // What others kept this pass from looking after is a cause for the next one.
+        let done = causes.gone.into_iter().filter(|_| !is_left);
+        for (number, now) in done.filter_map(|number| Some((number, now?))) {
             self.images.let_go(number, now)?;
         }
         Ok(())
+    }
+
+    /// Drops what only the arena refers to, where maps do not tell it, and empties the slots that no entry names. Tells whether
+    /// something is left that others kept it from.
+    fn collect(
+        &mut self,
+        now: Option<Timestamp>,
+        gone: &[FileNo],
+        arenas: &Arenas,
+        (known, named): (&mut KnownShards, &mut SlotSet),
+        filled: &BTreeSet<u32>,
+    ) -> Result<bool, PassError> {
+        let Some(now) = now else { return self.sweep(filled, arenas, known, named).map(|()| false) };
+        let occasion = Occasion { now, gone, told: self.told_blocks };
+        let (state, options) = (self.state, self.options);
+        let collected = collect(state, &mut self.images, options, &occasion, arenas, (known, named))?;
+        self.passed.planned.collected += collected.dropped;
+        self.sweep(filled, arenas, known, named)?;
+        Ok(collected.is_left)
     }
 
     /// Empties the slots that no entry names.
@@ -543,6 +574,11 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             let file = self.images.first_number(log.file)?;
             let read = self.state.read_log(&log, |note| -> Result<(), PassError> {
                 self.options.pace.boundary()?;
+                self.told_blocks += match (log.kind, note) {
+                    (LogKind::Log, Note::Changed { count, .. }) => count,
+                    (LogKind::Log, Note::Written(_)) => 1,
+                    (LogKind::Request, _) => 0,
+                };
                 let told = match (log.kind, note) {
                     (LogKind::Log, note) => written.news(file, note),
                     (LogKind::Request, Note::Written(told)) if !written.contains(file, told.block) => Some(told),

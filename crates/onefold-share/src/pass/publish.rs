@@ -59,6 +59,8 @@ pub(super) struct News<'a> {
     pub(super) seen: &'a Spool,
     /// Slots that may not hold what they should.
     pub(super) suspects: &'a SlotSet,
+    /// Slots that nobody refers to, and nobody can come to refer to until this is over.
+    pub(super) unneeded: &'a SlotSet,
     /// A shard with more entries is split.
     pub(super) entries_max: u64,
     /// For what does not fit into memory.
@@ -165,6 +167,7 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
             seen: Stream { rows: self.news.seen.read(seen.start, seen.end).peekable() },
             named: &mut *self.named,
             suspects: self.news.suspects,
+            unneeded: self.news.unneeded,
             arena: None,
             looked_at: BTreeSet::new(),
             arenas: Arenas::default(),
@@ -235,6 +238,7 @@ struct Merge<'a, 'b, S: Substrate> {
     seen: Stream<'a>,
     named: &'a mut SlotSet,
     suspects: &'a SlotSet,
+    unneeded: &'a SlotSet,
     /// The arena file that a suspect was read from last.
     arena: Option<(u32, S::File)>,
     /// Arena files that were looked at since this began.
@@ -339,6 +343,9 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
     /// Tells whether somebody refers to a slot again that only the arena had when the plan was made.
     fn is_taken_back(&mut self, place: Place) -> io::Result<bool> {
         let Place::Shared(slot) = place else { return Ok(false) };
+        if self.unneeded.contains(slot) {
+            return Ok(false);
+        }
         if self.looked_at.insert(slot.arena())
             && let Err(error) = self.arenas.look_at(self.state, slot.arena())
         {

@@ -11,7 +11,7 @@ mod declared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use onefold_block::substrate::{Access, At, Compared, ShareError, Slice};
+use onefold_block::substrate::{Access, At, Compared, FileHandle, ShareError, Slice};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
 use onefold_sort::{Batch, Merge};
 
@@ -78,6 +78,7 @@ pub(super) fn share<S: Substrate>(
     let call_bytes = options.call_bytes.min(state.substrate().abilities().share_bytes_max);
     let call_blocks = (call_bytes / BLOCK_BYTES_U64).max(1);
     let zeros = state.zeros(call_blocks * BLOCK_BYTES_U64)?;
+    let shares_in_two_steps = state.substrate().abilities().shares_in_two_steps;
     let mut sharer = Sharer {
         state,
         images,
@@ -92,7 +93,8 @@ pub(super) fn share<S: Substrate>(
         shared: Shared::default(),
         slices: Slices::default(),
         room: RecordsRoom::new(state.substrate()),
-        declaring: state.substrate().abilities().shares_in_two_steps.then(Declaring::default),
+        left: shares_in_two_steps.then(|| state.declared_images().map_err(|error| error.to_string())),
+        declaring: shares_in_two_steps.then(Declaring::default),
         buffers: [Vec::new(), Vec::new()],
     };
     let mut run: Option<Run> = None;
@@ -183,6 +185,11 @@ struct Sharer<'a, 'b, 'l, S: Substrate> {
     /// In which whole extents the data of that file lies, where that counts.
     slices: Slices,
     room: RecordsRoom,
+    /// Of which images something was declared when this began, or why that is not known; none where nobody declares.
+    ///
+    /// Once is enough: of all targets this host has had the owners' locks since before. Without these nobody declares anything,
+    /// nor mends; and what this pass itself declares of a file is retired before the next one is opened.
+    left: Option<Result<BTreeSet<FileHandle>, String>>,
     /// What waits to be shared, where that is only done after it is declared.
     declaring: Option<Declaring<'b, S>>,
     /// What is at the source and at the target.
@@ -233,8 +240,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                     rest.count
                 }
                 Err(why) => {
-                    self.trouble.note(run.file, self.images.path(run.file), ShareError::Io(why));
-                    self.shared.refused += rest.count * BLOCK_BYTES_U64;
+                    self.leave_out(std::iter::once(&rest), ShareError::Io(why));
                     rest.count
                 }
             };
@@ -245,6 +251,18 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             return Err(StateError::Interrupted.into());
         }
         Ok(())
+    }
+
+    /// Notes that runs of one file are not shared, for one reason.
+    fn leave_out<'r>(&mut self, runs: impl Iterator<Item = &'r Run>, why: ShareError) {
+        let mut file = None;
+        for run in runs {
+            self.shared.refused += run.count * BLOCK_BYTES_U64;
+            file = Some(run.file);
+        }
+        if let Some(file) = file {
+            self.trouble.note(file, self.images.path(file), why);
+        }
     }
 
     /// Makes what a file shares durable before the index says so: lost, it would be shared no more.
@@ -258,15 +276,14 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Tells whether a host has left an image with holes, perhaps, that are not mended yet. Sharing would make holes of its own,
-    /// of zeros, without another time: they would be filled with what was there before. This host has the owner's lock, so
-    /// that nobody else declares anything of the image now.
+    /// of zeros, without another time: they would be filled with what was there before.
     fn is_left(&self, file: &S::File) -> io::Result<bool> {
-        let substrate = self.state.substrate();
-        if !substrate.abilities().shares_in_two_steps {
-            return Ok(false);
+        let Some(left) = &self.left else { return Ok(false) };
+        match left {
+            Ok(left) if left.is_empty() => Ok(false),
+            Ok(left) => Ok(left.contains(&self.state.substrate().stat(file)?.handle)),
+            Err(why) => Err(io::Error::other(why.clone())),
         }
-        let handle = substrate.stat(file)?.handle;
-        self.state.is_declared(&handle).map_err(io::Error::other)
     }
 
     fn load_arena(&mut self, number: u32) -> Result<(), PassError> {
@@ -342,9 +359,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             if let Err(why) = shared {
                 let is_for_good = matches!(why, ShareError::Refused(_));
                 let is_for_all = is_for_good || matches!(why, ShareError::Full);
-                let left = if is_for_all { run.count - at } else { 0 };
-                self.shared.refused += (part.count + left) * BLOCK_BYTES_U64;
-                self.trouble.note(run.file, self.images.path(run.file), why);
+                let left = if is_for_all { run.end() - part.first } else { part.count };
+                self.leave_out(std::iter::once(&Run { count: left, ..part }), why);
                 if is_for_good {
                     self.share_gathered()?;
                     // The same answer would come for each of its blocks.

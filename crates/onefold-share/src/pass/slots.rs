@@ -31,6 +31,12 @@ impl SlotSet {
         }
     }
 
+    /// Returns how many slots it has.
+    pub(super) fn count(&self) -> u64 {
+        let words = self.files.values().flat_map(|words| words.iter());
+        words.map(|word| u64::from(word.count_ones())).sum()
+    }
+
     /// Tells whether it has a slot of this arena file that `other` has not.
     pub(super) fn has_more(&self, arena: u32, other: &SlotSet) -> bool {
         let Some(words) = self.files.get(&arena) else { return false };
@@ -55,7 +61,7 @@ mod tests {
         let slots = [(0, 0), (0, 63), (0, 64), (7, Slot::IN_FILE - 1)].map(|(arena, at)| Slot::new(arena, at).unwrap());
         let mut set = SlotSet::default();
         slots.iter().for_each(|slot| set.insert(*slot));
-        assert!(slots.iter().all(|slot| set.contains(*slot)));
+        assert!(slots.iter().all(|slot| set.contains(*slot)) && set.count() == 4);
         let mut more = SlotSet::default();
         assert!(set.has_more(0, &more) && set.has_more(7, &more) && !set.has_more(1, &more));
         slots[..3].iter().for_each(|slot| more.insert(*slot));

@@ -151,7 +151,8 @@ impl SimulationOptions {
     /// As [`SimulationOptions::drawn`], on a file system that shares in two steps.
     ///
     /// Whoever the others think dead is dead there: it is reset. So no host is suspended for that long. Maps are looked at
-    /// under the file's lock, and are of the moment; times are what a crash leaves of them, and no others.
+    /// under the file's lock, and are of the moment, but do not tell the last reference; times are what a crash leaves of them,
+    /// and no others.
     #[must_use]
     pub fn drawn_in_two_steps(seed: u64, hosts: u32, steps: u64) -> SimulationOptions {
         let options = SimulationOptions::drawn(seed, hosts, steps).in_two_steps();
@@ -163,6 +164,7 @@ impl SimulationOptions {
     pub fn in_two_steps(mut self) -> SimulationOptions {
         self.habits.shares_in_two_steps = true;
         (self.habits.loss_changes_times, self.habits.frees_whole_extents) = (false, false);
+        self.habits.tells_last_reference = false;
         self.stall_time_max = self.lock_timeout / 2;
         self.faults.stale_map = 0;
         self

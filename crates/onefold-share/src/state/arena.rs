@@ -4,6 +4,7 @@
 //! made sure afterwards, by reading the slot, which nobody writes to. A slot that no entry names is punched by the next
 //! pass. Emptying a slot is always safe: other files keep their own references.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
@@ -49,6 +50,51 @@ pub struct SlotRun {
     pub first: Slot,
     /// How many, at least one.
     pub count: u64,
+}
+
+/// Arena files of which all locks are kept: nobody fills them, empties their slots, or shares with these once he looks. Whoever
+/// has this state folder open may take the locks once more.
+pub(crate) struct KeptArenas<'a, 'b, S: Substrate> {
+    state: &'a State<'b, S>,
+    numbers: BTreeSet<u32>,
+}
+
+impl<'a, 'b, S: Substrate> KeptArenas<'a, 'b, S> {
+    pub(crate) fn new(state: &'a State<'b, S>) -> KeptArenas<'a, 'b, S> {
+        KeptArenas { state, numbers: BTreeSet::new() }
+    }
+
+    /// Keeps the locks of an arena file, unless somebody has one of them. Tells whether they are kept.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn keep(&mut self, number: u32) -> Result<bool, StateError> {
+        if !self.state.keep(&Subject::Arena(number))? {
+            return Ok(false);
+        }
+        // From here on it is let go of in any case.
+        self.numbers.insert(number);
+        let is_kept = self.state.keep(&Subject::Sweep(number))?;
+        if !is_kept {
+            self.numbers.remove(&number);
+            self.state.let_go(&Subject::Arena(number));
+        }
+        Ok(is_kept)
+    }
+
+    /// Returns which files they are of.
+    pub(crate) fn numbers(&self) -> &BTreeSet<u32> {
+        &self.numbers
+    }
+}
+
+impl<S: Substrate> Drop for KeptArenas<'_, '_, S> {
+    fn drop(&mut self) {
+        for number in &self.numbers {
+            self.state.let_go(&Subject::Arena(*number));
+            self.state.let_go(&Subject::Sweep(*number));
+        }
+    }
 }
 
 impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {

@@ -52,7 +52,7 @@ impl<S: Substrate> State<'_, S> {
     pub fn be_present(&self) -> Result<(), StateError> {
         let mut presence = self.presence.lock();
         if presence.is_none() {
-            let (_, mut scratch) = self.new_scratch(|| self.next_scratch())?;
+            let (_, mut scratch) = self.new_scratch()?;
             // It gets its name with its lock: who saw it without would take this host for dead.
             let path = Self::path(SCRATCH, presence_name(self.host()));
             self.replace(&scratch, &path).inspect_err(|_| self.discard(&scratch))?;

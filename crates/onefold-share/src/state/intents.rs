@@ -5,11 +5,12 @@
 //! (`mend`). The slots that an intent names are all that is left of what was in a hole:
 //!
 //! 1. Who shares declares first, and then makes sure that nobody empties slots of these arena files at the moment, by
-//!    taking the lock for it ([`State::is_swept`]).
+//!    taking the lock for it (`State::is_swept`).
 //! 2. Who empties slots takes that lock first, and then reads all intents.
 //!
 //! So either the one sees the other's lock, or the other one sees the intent.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ use onefold_block::Substrate;
 use onefold_block::substrate::{Access, FileHandle};
 
 use super::locks::Subject;
-use super::{State, StateError, TRIES};
+use super::{Locked, State, StateError, TRIES};
 use crate::format::intent::{self, Intent};
 use crate::format::{FormatError, Slot};
 
@@ -48,19 +49,9 @@ impl<'a, S: Substrate> State<'a, S> {
     /// # Errors
     /// No space; those of the device.
     pub(crate) fn begin_intents(&self) -> Result<IntentFile<'a, S>, StateError> {
-        for _ in 0..TRIES {
-            let path = Self::path(FOLDER, format!("{}.{}", self.host(), self.next_name()));
-            let file = self.substrate().create(&path).map_err(StateError::at(&path))?;
-            // Before it has its lock, somebody may take it for left over. Then another one is made.
-            let Ok(lock) = self.substrate().open(&path, Access::Write) else { continue };
-            if self.substrate().try_lock(&lock).map_err(StateError::at(&path))?
-                && self.substrate().open(&path, Access::Read).is_ok()
-            {
-                let (substrate, identity) = (self.substrate(), self.identity().uuid);
-                return Ok(IntentFile { substrate, identity, path, file: Some(file), is_declared: false, _lock: lock });
-            }
-        }
-        Err(StateError::Restless)
+        let Locked { file, path, lock } = self.new_locked(FOLDER)?;
+        let (substrate, identity) = (self.substrate(), self.identity().uuid);
+        Ok(IntentFile { substrate, identity, path, file: Some(file), is_declared: false, _lock: lock })
     }
 
     /// Returns all that is declared, by whomever.
@@ -128,7 +119,15 @@ impl<'a, S: Substrate> State<'a, S> {
     /// # Errors
     /// As [`State::intents`].
     pub(crate) fn is_declared(&self, handle: &FileHandle) -> Result<bool, StateError> {
-        Ok(self.intents()?.iter().any(|intent| intent.handle == *handle))
+        Ok(self.declared_images()?.contains(handle))
+    }
+
+    /// Returns all images of which something is declared.
+    ///
+    /// # Errors
+    /// As [`State::intents`].
+    pub(crate) fn declared_images(&self) -> Result<BTreeSet<FileHandle>, StateError> {
+        Ok(self.intents()?.into_iter().map(|intent| intent.handle).collect())
     }
 
     /// Hands on the slots that must be kept for holes to be filled from them.
@@ -159,7 +158,7 @@ impl<'a, S: Substrate> State<'a, S> {
             match intent::read(self.substrate(), &file, &self.identity().uuid) {
                 Ok(intent) => return Ok(intent),
                 // It may be written at this moment: then it is whole a moment later.
-                Err(FormatError::Damaged(_)) if tries < TRIES => {}
+                Err(FormatError::Damaged(_)) if tries < TRIES => self.pause(),
                 Err(FormatError::Io(source)) => return Err(StateError::Io { path: path.to_owned(), source }),
                 Err(FormatError::Foreign) => return Ok(None),
                 Err(why @ FormatError::Newer { .. }) => return Err(StateError::Newer { path: path.to_owned(), why }),

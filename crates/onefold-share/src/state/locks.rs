@@ -27,6 +27,9 @@ pub enum Subject {
     /// What is left of whole extents: slots are moved from one place to another by who has this. Of two hosts that move one
     /// slot, each with the images that it may share in, the first would leave its images behind.
     Moves,
+    /// The maps of all images are held against those of the arena files by who has this. The time of its file's content says
+    /// when that was done last.
+    Maps,
 }
 
 impl Subject {
@@ -37,13 +40,21 @@ impl Subject {
             Subject::Arena(number) => format!("arena.{number}"),
             Subject::Sweep(number) => format!("sweep.{number}"),
             Subject::Moves => "moves".to_owned(),
+            Subject::Maps => "maps".to_owned(),
         }
     }
 }
 
 /// A lock that is held as long as this exists, or until other hosts think this one dead.
 pub struct Held<S: Substrate> {
-    _file: Arc<S::File>,
+    file: Arc<S::File>,
+}
+
+impl<S: Substrate> Held<S> {
+    /// Returns the file that is locked.
+    pub(crate) fn file(&self) -> &S::File {
+        &self.file
+    }
 }
 
 /// Locks that are kept for longer than a piece of work, by the names of their files.
@@ -66,7 +77,7 @@ impl<S: Substrate> State<'_, S> {
     pub fn try_lock(&self, subject: &Subject) -> Result<Option<Held<S>>, StateError> {
         let name = subject.name();
         if let Some(file) = self.kept.0.lock().get(&name) {
-            return Ok(Some(Held { _file: Arc::clone(file) }));
+            return Ok(Some(Held { file: Arc::clone(file) }));
         }
         let path = Self::path(FOLDER, name);
         let file = match self.substrate().open(&path, Access::Write) {
@@ -80,7 +91,7 @@ impl<S: Substrate> State<'_, S> {
         };
         let file = file.map_err(StateError::at(&path))?;
         let is_taken = self.substrate().try_lock(&file).map_err(StateError::at(&path))?;
-        Ok(is_taken.then(|| Held { _file: Arc::new(file) }))
+        Ok(is_taken.then(|| Held { file: Arc::new(file) }))
     }
 
     /// Takes a lock, unless somebody else has it, and keeps it until [`State::let_go`], or until the state folder is
@@ -90,7 +101,7 @@ impl<S: Substrate> State<'_, S> {
     /// As [`State::try_lock`].
     pub fn keep(&self, subject: &Subject) -> Result<bool, StateError> {
         let Some(held) = self.try_lock(subject)? else { return Ok(false) };
-        self.kept.0.lock().insert(subject.name(), held._file);
+        self.kept.0.lock().insert(subject.name(), held.file);
         Ok(true)
     }
 

@@ -199,7 +199,8 @@ mod tests {
     fn a_log_is_as_old_as_its_first_note() {
         let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
         let host = file_system.observe();
-        let [state, other] = [(); 2].map(|()| State::open(&host.substrate, &*host.random, &|_| {}).unwrap());
+        let [state, other] =
+            [(); 2].map(|()| State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap());
         let note = || Note::Changed { first: FileBlock(0), count: 1 };
         let write = |state: &State<'_, _>, notes: &mut dyn FnMut() -> io::Result<Option<Note>>| {
             state.write_log(LogKind::Log, FileNo(1), LogOrder::default(), notes).unwrap()
@@ -222,7 +223,8 @@ mod tests {
     fn a_log_comes_after_those_of_a_host_whose_clock_is_ahead() {
         let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
         let host = file_system.observe();
-        let [state, other] = [(); 2].map(|()| State::open(&host.substrate, &*host.random, &|_| {}).unwrap());
+        let [state, other] =
+            [(); 2].map(|()| State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap());
         let write = |state: &State<'_, _>, file, after| {
             let mut left = vec![Note::Changed { first: FileBlock(0), count: 1 }];
             state.write_log(LogKind::Log, FileNo(file), after, &mut || Ok(left.pop())).unwrap().order

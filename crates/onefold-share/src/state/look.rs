@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use onefold_block::substrate::HeldLock;
-use onefold_block::{FingerprintKey, Substrate};
+use onefold_block::{Clock, FingerprintKey, Substrate};
 use parking_lot::Mutex;
 
 use super::hosts::{HostNo, Presence};
@@ -48,10 +48,15 @@ impl<'a, S: Substrate> State<'a, S> {
     ///
     /// # Errors
     /// Those of the device; `Newer`.
-    pub fn look(substrate: &'a S, notices: &'a dyn Fn(Notice)) -> Result<Option<State<'a, S>>, StateError> {
+    pub fn look(
+        substrate: &'a S,
+        clock: &'a dyn Clock,
+        notices: &'a dyn Fn(Notice),
+    ) -> Result<Option<State<'a, S>>, StateError> {
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let mut state = State {
             substrate,
+            clock,
             identity,
             host: HostNo(0),
             next_name: AtomicU64::new(0),

@@ -21,9 +21,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use onefold_block::substrate::{Access, Listed, ListedKind};
-use onefold_block::{FingerprintKey, Random, Substrate, Timestamp};
+use onefold_block::{Clock, FingerprintKey, Random, Substrate, Timestamp};
 
 use self::hosts::{HostNo, Presence};
 use crate::format::FormatError;
@@ -46,10 +47,14 @@ pub fn is_name(name: &[u8]) -> bool {
 
 /// Times that something is tried which others may thwart that come at the same moment.
 const TRIES: usize = 10;
+/// What is waited in between, where it is others who have to come to an end: they rename or write a file.
+const TRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// The state folder, as a host has it open.
 pub struct State<'a, S: Substrate> {
     substrate: &'a S,
+    /// For waiting.
+    clock: &'a dyn Clock,
     identity: Identity,
     host: HostNo,
     next_name: AtomicU64,
@@ -69,6 +74,14 @@ pub(crate) struct Scratch<S: Substrate> {
     path: PathBuf,
     /// Kept until it has one, or is gone.
     _lock: S::File,
+}
+
+/// A file that was made just now, and that nobody else touches as long as its lock is there.
+struct Locked<S: Substrate> {
+    file: S::File,
+    path: PathBuf,
+    /// Another opening of the file.
+    lock: S::File,
 }
 
 /// Something that a user may want to know and nothing depends on.
@@ -170,6 +183,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// As [`StateError`] says.
     pub fn open(
         substrate: &'a S,
+        clock: &'a dyn Clock,
         random: &dyn Random,
         notices: &'a dyn Fn(Notice),
     ) -> Result<State<'a, S>, StateError> {
@@ -190,6 +204,7 @@ impl<'a, S: Substrate> State<'a, S> {
         let (host, next_name) = (HostNo(u64::from_le_bytes(host)), AtomicU64::new(0));
         let mut state = State {
             substrate,
+            clock,
             identity,
             host,
             next_name,
@@ -251,7 +266,7 @@ impl<'a, S: Substrate> State<'a, S> {
         &self,
         write: impl FnOnce(S::File) -> io::Result<()>,
     ) -> Result<Scratch<S>, StateError> {
-        let (file, scratch) = self.new_scratch(|| self.next_scratch())?;
+        let (file, scratch) = self.new_scratch()?;
         match write(file) {
             Ok(()) => Ok(scratch),
             Err(error) => {
@@ -285,7 +300,7 @@ impl<'a, S: Substrate> State<'a, S> {
             tries += 1;
             match self.substrate.rename(&scratch.path, name) {
                 // Another host gives the same name at this moment.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && tries < TRIES => {}
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && tries < TRIES => self.pause(),
                 renamed => return renamed.map_err(StateError::at(name)),
             }
         }
@@ -373,24 +388,30 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(())
     }
 
-    /// Creates an empty file under a name of this host's, and locks it: who sweeps sees that it is being written.
-    fn new_scratch(&self, name: impl Fn() -> String) -> Result<(S::File, Scratch<S>), StateError> {
+    /// Waits for a moment, for others to come to an end.
+    fn pause(&self) {
+        self.clock.sleep(TRY_PAUSE);
+    }
+
+    fn new_scratch(&self) -> Result<(S::File, Scratch<S>), StateError> {
+        let Locked { file, path, lock } = self.new_locked(SCRATCH)?;
+        Ok((file, Scratch { path, _lock: lock }))
+    }
+
+    /// Creates an empty file under a name of this host's, `HOST.NUMBER`, and locks it: who sweeps sees that somebody has it.
+    fn new_locked(&self, folder: &str) -> Result<Locked<S>, StateError> {
         for _ in 0..TRIES {
-            let path = Self::path(SCRATCH, name());
+            let path = Self::path(folder, format!("{}.{}", self.host, self.next_name()));
             let file = self.substrate.create(&path).map_err(StateError::at(&path))?;
             // Before it has its lock, somebody may take it for left over. Then another one is made.
             let Ok(lock) = self.substrate.open(&path, Access::Write) else { continue };
             if self.substrate.try_lock(&lock).map_err(StateError::at(&path))?
                 && self.substrate.open(&path, Access::Read).is_ok()
             {
-                return Ok((file, Scratch { path, _lock: lock }));
+                return Ok(Locked { file, path, lock });
             }
         }
         Err(StateError::Restless)
-    }
-
-    fn next_scratch(&self) -> String {
-        format!("{}.{}", self.host, self.next_name())
     }
 
     /// Removes what hosts that died were writing.
@@ -409,7 +430,7 @@ impl<'a, S: Substrate> State<'a, S> {
 impl<S: Substrate> State<'_, S> {
     /// Returns what the file system takes for now: what it would note as the time of a change.
     pub(crate) fn now(&self) -> Result<Timestamp, StateError> {
-        let (file, scratch) = self.new_scratch(|| self.next_scratch())?;
+        let (file, scratch) = self.new_scratch()?;
         let stat = self.substrate.stat(&file).map_err(StateError::at(&scratch.path));
         self.remove(&scratch.path)?;
         stat.map(|stat| stat.modified)
@@ -417,14 +438,14 @@ impl<S: Substrate> State<'_, S> {
 
     /// Returns an empty file that has no name, and goes when it is closed.
     pub(crate) fn nameless(&self) -> Result<S::File, StateError> {
-        let (file, scratch) = self.new_scratch(|| self.next_scratch())?;
+        let (file, scratch) = self.new_scratch()?;
         self.remove(&scratch.path)?;
         Ok(file)
     }
 
     /// Returns a file that is one hole of `length` bytes, to share zeros with, and perhaps a block behind it. It has no name.
     pub(crate) fn zeros(&self, length: u64) -> Result<S::File, StateError> {
-        let (file, scratch) = self.new_scratch(|| self.next_scratch())?;
+        let (file, scratch) = self.new_scratch()?;
         let made = self.substrate.set_len(&file, length).map_err(StateError::at(&scratch.path));
         let made = made.and_then(|()| self.join_tree(&file, length));
         self.remove(&scratch.path)?;

@@ -56,7 +56,7 @@ impl<S: Substrate> State<'_, S> {
             tries += 1;
             match self.substrate().clone_range(source, into, BLOCK_BYTES_U64) {
                 Ok(()) => return Ok(()),
-                Err(ShareError::Busy) if tries < TRIES => {}
+                Err(ShareError::Busy) if tries < TRIES => self.pause(),
                 Err(ShareError::Io(why)) => return Err(StateError::at(&Self::tree_path())(why)),
                 Err(ShareError::Full) => {
                     return Err(StateError::at(&Self::tree_path())(io::ErrorKind::StorageFull.into()));

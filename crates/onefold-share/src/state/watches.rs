@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
-use super::{State, StateError, TRIES};
+use super::{Locked, State, StateError, TRIES};
 use crate::format::FormatError;
 use crate::format::watch::WatchStatus;
 
@@ -44,19 +44,9 @@ impl<'a, S: Substrate> State<'a, S> {
                 self.remove(&path)?;
             }
         }
-        for _ in 0..TRIES {
-            let path = Self::path(FOLDER, format!("{}.{}", self.host(), self.next_name()));
-            let file = self.substrate().create(&path).map_err(StateError::at(&path))?;
-            // Before it has its lock, somebody may take it for left over. Then another one is made.
-            let Ok(lock) = self.substrate().open(&path, Access::Write) else { continue };
-            if self.substrate().try_lock(&lock).map_err(StateError::at(&path))?
-                && self.substrate().open(&path, Access::Read).is_ok()
-            {
-                let identity = self.identity().uuid;
-                return Ok(WatchFile { substrate: self.substrate(), identity, path, file: Some(file), _lock: lock });
-            }
-        }
-        Err(StateError::Restless)
+        let Locked { file, path, lock } = self.new_locked(FOLDER)?;
+        let (substrate, identity) = (self.substrate(), self.identity().uuid);
+        Ok(WatchFile { substrate, identity, path, file: Some(file), _lock: lock })
     }
 
     /// Returns what all watches say of themselves. Disturbs none of them.
@@ -86,7 +76,7 @@ impl<'a, S: Substrate> State<'a, S> {
             };
             match WatchStatus::read(self.substrate(), file, &self.identity().uuid) {
                 Ok(status) => return Ok(Some(status)),
-                Err(FormatError::Damaged(_)) => {}
+                Err(FormatError::Damaged(_)) => self.pause(),
                 Err(FormatError::Io(error)) => return Err(StateError::at(path)(error)),
                 Err(FormatError::Foreign | FormatError::Newer { .. }) => return Ok(None),
             }

@@ -177,7 +177,7 @@ pub fn watch<S: Substrate>(
     };
     let mut is_first = true;
     while !(surroundings.stop)() {
-        let opened = State::open(surroundings.substrate, surroundings.random, surroundings.notices);
+        let opened = State::open(surroundings.substrate, surroundings.clock, surroundings.random, surroundings.notices);
         let worked = match opened {
             Err(error) if is_first => return Err(error),
             opened => opened.map_err(PassError::from).and_then(|state| watcher.work(&state)),

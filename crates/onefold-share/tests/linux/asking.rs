@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onefold_block::BLOCK_BYTES;
+use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_block::substrate::Refusal;
 use onefold_share::explain::{Explained, IndexSays, Verdict, explain};
@@ -28,7 +29,7 @@ use crate::pass::{Ends, How, USUAL, run, try_run};
 fn look<T>(ground: &Ground, work: impl FnOnce(&State<'_, LinuxSubstrate>) -> T) -> (T, Vec<String>) {
     let notices = RefCell::new(Vec::new());
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
-    let state = State::look(&ground.substrate, &notice).unwrap().unwrap();
+    let state = State::look(&ground.substrate, &SystemClock, &notice).unwrap().unwrap();
     let done = work(&state);
     drop(state);
     (done, notices.take())
@@ -42,7 +43,7 @@ fn ask(ground: &Ground) -> Status {
 
 fn why(ground: &Ground, name: &str, block: u64) -> (Verdict, Explained) {
     let quiet = |_| {};
-    let state = State::look(&ground.substrate, &quiet).unwrap();
+    let state = State::look(&ground.substrate, &SystemClock, &quiet).unwrap();
     let found = explain(&ground.substrate, state.as_ref(), Path::new(name), block * K + 1).unwrap();
     (found.verdict(state.is_some()), found)
 }
@@ -69,7 +70,7 @@ fn snapshot(ground: &Ground) -> BTreeMap<PathBuf, (i64, i64, u64)> {
 fn nothing_is_made_where_nothing_is_known() {
     on_each(|ground| {
         ground.file("a", &random_blocks(1, 4));
-        assert!(State::look(&ground.substrate, &|_| {}).unwrap().is_none());
+        assert!(State::look(&ground.substrate, &SystemClock, &|_| {}).unwrap().is_none());
         assert_eq!(verdict(ground, "a", 0), Verdict::NoState);
         assert!(!ground.root.join(FOLDER).exists());
     });
@@ -143,7 +144,7 @@ fn locks_are_told_and_whoever_wants_one_gets_it() {
         run(ground);
         let _no_child = crate::ground::STARTING.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let quiet = |_| {};
-        let state = State::open(&ground.substrate, &SystemRandom, &quiet).unwrap();
+        let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &quiet).unwrap();
         let files = Files::load(&state).unwrap();
         let handle = files.iter().next().unwrap().handle.clone();
         let held = [Subject::File(handle), Subject::Arena(7)].map(|subject| state.try_lock(&subject).unwrap().unwrap());
@@ -196,7 +197,7 @@ fn a_damaged_state_folder_gives_words() {
                 let before = snapshot(ground);
                 let notices = RefCell::new(Vec::new());
                 let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
-                let state = State::look(&ground.substrate, &notice);
+                let state = State::look(&ground.substrate, &SystemClock, &notice);
                 match state {
                     Err(error) => assert!(error.to_string().contains("version"), "{error}"),
                     Ok(None) => assert!(path.ends_with("identity")),

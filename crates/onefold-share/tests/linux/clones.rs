@@ -19,7 +19,7 @@ fn try_clone(ground: &Ground, source: &str, target: &str, existing: Existing) ->
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let quiet = |_| {};
     let has_state = ground.root.join(FOLDER).exists();
-    let state = has_state.then(|| State::open(&ground.substrate, &SystemRandom, &quiet).unwrap());
+    let state = has_state.then(|| State::open(&ground.substrate, &SystemClock, &SystemRandom, &quiet).unwrap());
     let options = CloneOptions {
         existing,
         temporary_folder: Path::new("/var/tmp"),

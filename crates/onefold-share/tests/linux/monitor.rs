@@ -25,7 +25,7 @@ use crate::ground::{Ground, K, MIB, STARTING, XFS, on, on_each, random_blocks, r
 const QUIET: fn(Notice) = |_| {};
 
 fn state(ground: &Ground) -> State<'_, LinuxSubstrate> {
-    State::open(&ground.substrate, &SystemRandom, &QUIET).unwrap()
+    State::open(&ground.substrate, &SystemClock, &SystemRandom, &QUIET).unwrap()
 }
 
 fn open<'a>(
@@ -139,7 +139,7 @@ fn threads_may_tell_while_workers_work_and_passes_pass() {
             let workers: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {
-                        let state = State::open(&ground.substrate, &SystemRandom, &QUIET).unwrap();
+                        let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &QUIET).unwrap();
                         monitor.work(&state, &mut |error| panic!("{error}"));
                     })
                 })
@@ -238,7 +238,7 @@ fn writers_do_not_wait_for_logs() {
 }
 
 fn monitor_flush(monitor: &Monitor<LinuxSubstrate>, ground: &Ground) -> Result<(), StateError> {
-    let state = State::open(&ground.substrate, &SystemRandom, &QUIET)?;
+    let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &QUIET)?;
     monitor.flush(&state)
 }
 

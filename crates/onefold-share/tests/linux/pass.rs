@@ -53,7 +53,7 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let notices = RefCell::new(Vec::new());
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
-    let state = State::open(substrate, &SystemRandom, &notice)?;
+    let state = State::open(substrate, &SystemClock, &SystemRandom, &notice)?;
     let mut files = Files::load(&state)?;
     let options = ScanOptions {
         roots: &[PathBuf::new()],
@@ -583,7 +583,7 @@ fn a_request_waits_until_its_file_can_be_had() {
         std::thread::sleep(Duration::from_millis(50));
         run(ground);
         let door = LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
-        let state = State::open(&door, &SystemRandom, &|_| {}).unwrap();
+        let state = State::open(&door, &SystemClock, &SystemRandom, &|_| {}).unwrap();
         let guest = door.open(Path::new("guest"), Access::Read).unwrap();
         let held = state.try_lock(&Subject::File(door.stat(&guest).unwrap().handle)).unwrap().unwrap();
         for name in ["a", "b"] {

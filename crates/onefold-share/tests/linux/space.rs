@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use onefold_block::BLOCK_BYTES;
+use onefold_block::clock::SystemClock;
 use onefold_block::random::SeededRandom;
 use onefold_block::substrate::{Access, Substrate, SubstrateKind};
 use onefold_share::pass::{Passed, Shared, SpaceOptions};
@@ -142,7 +143,7 @@ fn extents_that_would_stay_are_left_as_they_are() {
         ground.file("b", &content);
         ground.settled_room();
         let door = onefold_share::linux::LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
-        let state = State::open(&door, &onefold_block::random::SystemRandom, &|_| {}).unwrap();
+        let state = State::open(&door, &SystemClock, &onefold_block::random::SystemRandom, &|_| {}).unwrap();
         rewriting(ground, 50);
         // Somebody shares with its blocks by hand, and has it from then on.
         let clone = ground.root.join("clone");

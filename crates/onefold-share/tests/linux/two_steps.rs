@@ -1,27 +1,29 @@
 //! Sharing in two steps, end to end on a real file system: one that does so like OCFS2 is made of XFS, which does not. A
 //! share punches first; the host may die there.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::Duration;
 
-use onefold_block::clock::SystemClock;
+use onefold_block::clock::{Clock, ManualClock, SystemClock};
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::{
     Abilities, Access, At, Compared, FileHandle, FileStat, Listed, MappedExtent, Room, ShareError, Substrate,
 };
 use onefold_block::{BLOCK_BYTES, Timestamp};
 use onefold_share::linux::{LinuxFile, LinuxSubstrate};
-use onefold_share::mend::{Became, Doubtful, Mended, mend};
+use onefold_share::mend::{Became, Doubtful, Mended, Patience, mend, mend_patiently};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::state::State;
 use onefold_share::state::files::Files;
+use onefold_share::state::locks::Subject;
 
-use super::ground::{Ground, K, XFS, on, random_blocks};
+use super::ground::{Ground, K, STARTING, XFS, on, random_blocks};
 
 /// A host on XFS that shares as on OCFS2.
 struct TwoSteps<'a> {
@@ -172,7 +174,7 @@ impl Substrate for TwoSteps<'_> {
 }
 
 fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
-    let state = State::open(substrate, &SystemRandom, &|_| {})?;
+    let state = State::open(substrate, &SystemClock, &SystemRandom, &|_| {})?;
     let mut files = Files::load(&state)?;
     let pace = Pace::unlimited();
     let options = ScanOptions {
@@ -201,8 +203,16 @@ fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
 
 fn mended(substrate: &LinuxSubstrate, doubtful: Doubtful) -> Mended {
     let host = TwoSteps::new(substrate, u32::MAX);
-    let state = State::open(&host, &SystemRandom, &|_| {}).unwrap();
+    let state = State::open(&host, &SystemClock, &SystemRandom, &|_| {}).unwrap();
     mend(&state, doubtful).unwrap()
+}
+
+/// Runs a test on XFS, while no program is started: locks of a host that died are free then, or at once.
+fn on_xfs(test: impl Fn(&Ground)) {
+    on(XFS, |ground| {
+        let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+        test(ground);
+    });
 }
 
 /// Makes two images that are equal but for a few blocks; returns what is in them.
@@ -229,7 +239,7 @@ fn are_whole(ground: &Ground, contents: &[Vec<u8>; 2]) -> bool {
 
 #[test]
 fn what_a_host_that_died_has_punched_is_put_back() {
-    on(XFS, |ground| {
+    on_xfs(|ground| {
         let contents = images(ground);
         // The first share of all is of zeros, which leaves nothing that was not there before.
         for shares in [1, 1, 7] {
@@ -259,9 +269,61 @@ fn what_a_host_that_died_has_punched_is_put_back() {
     });
 }
 
+/// Another host has the image: it mends it itself, or lets go of it, or works on it for longer than is waited.
+#[test]
+fn an_image_that_another_host_has_is_waited_for_and_then_left_to_it() {
+    on_xfs(|ground| {
+        let contents = images(ground);
+        let patiently = |stop: &dyn Fn() -> bool| {
+            let (clock, host) = (ManualClock::default(), TwoSteps::new(&ground.substrate, u32::MAX));
+            let state = State::open(&host, &SystemClock, &SystemRandom, &|_| {}).unwrap();
+            let patience = Patience { clock: &clock, most: Duration::from_secs(10), is_stopped: stop };
+            let mended = mend_patiently(&state, Doubtful::Keep, &patience).unwrap();
+            (mended, clock.monotonic())
+        };
+        let other = TwoSteps::new(&ground.substrate, u32::MAX);
+        let state = State::open(&other, &SystemClock, &SystemRandom, &|_| {}).unwrap();
+        let handle = || ground.substrate.stat(&ground.open("other", Access::Read)).unwrap().handle;
+        let subject = Subject::File(handle());
+        for mends in [false, true] {
+            die(ground, 1);
+            let held = RefCell::new(state.try_lock(&subject).unwrap());
+            assert!(held.borrow().is_some());
+            let rounds = Cell::new(0);
+            let let_go = || {
+                rounds.set(rounds.get() + 1);
+                if rounds.get() == 5 {
+                    held.take();
+                    if mends {
+                        assert!(matches!(mend(&state, Doubtful::Keep).unwrap().images[..], [_]));
+                    }
+                }
+                false
+            };
+            let (mended, waited) = patiently(&let_go);
+            assert!(mended.images.len() == usize::from(!mends) && mended.waiting().next().is_none(), "{mended:?}");
+            assert!(waited < Duration::from_secs(1) && are_whole(ground, &contents));
+        }
+        die(ground, 1);
+        let held = state.try_lock(&subject).unwrap();
+        for (is_stopped, at_least) in [(false, 10), (true, 0)] {
+            let (mended, waited) = patiently(&|| is_stopped);
+            assert!(
+                matches!(mended.images[..], [ref image] if matches!(image.became, Became::Elsewhere)),
+                "{mended:?}"
+            );
+            assert!(mended.left().next().is_none() && mended.waiting().next().is_some());
+            let at_least = Duration::from_secs(at_least);
+            assert!((at_least..at_least + Duration::from_secs(1)).contains(&waited), "{waited:?}");
+        }
+        drop(held);
+        assert!(patiently(&|| false).0.waiting().next().is_none() && are_whole(ground, &contents));
+    });
+}
+
 #[test]
 fn what_somebody_wrote_since_is_left_until_he_says_so() {
-    on(XFS, |ground| {
+    on_xfs(|ground| {
         let contents = images(ground);
         die(ground, 2);
         let file = ground.open("other", Access::Write);
@@ -286,7 +348,7 @@ fn what_somebody_wrote_since_is_left_until_he_says_so() {
 /// A call that fails in the middle, or says that it did not, leaves a hole that is filled before anybody can see it.
 #[test]
 fn what_a_share_that_failed_has_punched_is_filled_at_once() {
-    on(XFS, |ground| {
+    on_xfs(|ground| {
         let contents = images(ground);
         for outcome in [Ok(()), Err(io::ErrorKind::StorageFull), Err(io::ErrorKind::Other)] {
             let mut host = TwoSteps::new(&ground.substrate, 3);
@@ -307,7 +369,7 @@ fn what_a_share_that_failed_has_punched_is_filled_at_once() {
 /// Who has an image open could punch a hole in it while it is declared, and read zeros where the host dies.
 #[test]
 fn an_image_that_somebody_has_open_is_left_alone() {
-    on(XFS, |ground| {
+    on_xfs(|ground| {
         let contents = images(ground);
         let opened = ground.open("other", Access::Read);
         let host = TwoSteps::new(&ground.substrate, u32::MAX);

@@ -129,7 +129,7 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
     let notices = RefCell::new(Vec::new());
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     // Each time another host, as far as names are concerned.
-    let state = State::open(substrate, &SeededRandom::new(u64::from(next_count())), &notice)?;
+    let state = State::open(substrate, &SystemClock, &SeededRandom::new(u64::from(next_count())), &notice)?;
     let mut files = Files::load(&state)?;
     let options = ScanOptions {
         roots: &[PathBuf::new()],

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onefold_block::substrate::ListedKind;
-use onefold_block::{BLOCK_BYTES_U64, Random, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, Clock, Random, Substrate};
 use onefold_share::explain::{ExplainError, Verdict, explain};
 use onefold_share::opt_out::{exclude, include};
 use onefold_share::references;
@@ -33,8 +33,8 @@ fn image<S: Substrate>(substrate: &S, number: u64) -> io::Result<Option<PathBuf>
 }
 
 /// Asks all there is to ask.
-fn ask<S: Substrate>(substrate: &S, number: u64) -> Result<(), ExplainError> {
-    let state = State::look(substrate, &|_| {})?;
+fn ask<S: Substrate>(substrate: &S, clock: &dyn Clock, number: u64) -> Result<(), ExplainError> {
+    let state = State::look(substrate, clock, &|_| {})?;
     if let Some(path) = image(substrate, number)? {
         let found = explain(substrate, state.as_ref(), &path, number % 40 * BLOCK_BYTES_U64)?;
         assert!(state.is_none() || found.verdict(true) != Verdict::NoState);
@@ -54,7 +54,7 @@ fn work(host: &Host<'_>) {
     let number = host.random.fill(&mut bytes).map_or(0, |()| u64::from_le_bytes(bytes));
     match number % 4 {
         // What fails is asked another time.
-        0 => drop(ask(&host.substrate, number / 4)),
+        0 => drop(ask(&host.substrate, &*host.clock, number / 4)),
         1 => {
             if let Ok(Some(path)) = image(&host.substrate, number / 8) {
                 let choose = if number & 4 == 0 { exclude } else { include };

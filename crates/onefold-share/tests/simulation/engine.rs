@@ -15,7 +15,7 @@ use super::simulate_all_with;
 
 /// Scans all images and does one pass.
 pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
-    let state = State::open(&host.substrate, &*host.random, &|_| {})?;
+    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
     let mut files = Files::load(&state)?;
     let options = ScanOptions {
         roots: &[PathBuf::new()],

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use onefold_share::mend::{Became, Doubtful, MendedImage, mend};
 use onefold_share::pass::PassError;
-use onefold_share::simulated::{Faults, Host, HostNo, Outcome, Simulation, SimulationOptions, seeds};
+use onefold_share::simulated::{Faults, Host, Outcome, Simulation, SimulationOptions, seeds};
 use onefold_share::state::State;
 
 use super::engine::scan_and_pass;
-use super::total;
+use super::{cut, go_on, tell, total};
 
 /// How often what became of images that were to be mended.
-type Tally = Rc<RefCell<BTreeMap<&'static str, u64>>>;
+pub(super) type Tally = Rc<RefCell<BTreeMap<&'static str, u64>>>;
 
 /// Mends, as each run begins, and then scans and passes.
-fn mend_scan_and_pass(host: &Host<'_>, tally: &Tally) -> Result<(), PassError> {
-    let state = State::open(&host.substrate, &*host.random, &|_| {})?;
+pub(super) fn mend_scan_and_pass(host: &Host<'_>, tally: &Tally) -> Result<(), PassError> {
+    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
     for image in &mend(&state, Doubtful::Keep)?.images {
         *tally.borrow_mut().entry(word(image)).or_default() += 1;
     }
@@ -32,7 +32,7 @@ fn word(image: &MendedImage) -> &'static str {
         Became::Whole if image.filled > 0 => "filled",
         Became::Whole => "whole",
         Became::Gone => "gone",
-        Became::Busy => "busy",
+        Became::Busy | Became::Elsewhere => "busy",
         Became::Changed => "changed",
         Became::Differing => "differing",
         Became::Lost => "lost",
@@ -43,12 +43,13 @@ fn word(image: &MendedImage) -> &'static str {
 /// Mends from outside; returns what became of each image.
 fn mend_as_observer(simulation: &Simulation, doubtful: Doubtful) -> Vec<&'static str> {
     let observer = simulation.file_system().observe();
-    let state = State::open(&observer.substrate, &*observer.random, &|_| {}).expect("no fault hits who looks on");
+    let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
+        .expect("no fault hits who looks on");
     mend(&state, doubtful).expect("as above").images.iter().map(word).collect()
 }
 
 /// Options under which hosts come to share, and die at it: few images that change slowly, few faults, many crashes.
-fn options(seed: u64, steps: u64) -> SimulationOptions {
+pub(super) fn options(seed: u64, steps: u64) -> SimulationOptions {
     let hosts = 1 + u32::try_from(seed % 4).expect("below 4");
     let options = SimulationOptions::drawn_in_two_steps(seed, hosts, steps);
     SimulationOptions {
@@ -93,10 +94,7 @@ fn run_all(
         })
         .collect();
     let holes = total(&outcomes, |counters| counters.holes_left);
-    let [steps, shares] = [total(&outcomes, |counters| counters.steps), total(&outcomes, |counters| counters.shares)];
-    let (count, hosts) = (outcomes.len(), hosts.get());
-    // `make sim` adds these up.
-    println!("{count} simulations, {steps} steps, {hosts} hosts, {shares} shares");
+    tell(&outcomes, hosts.get());
     println!("{holes} holes left by shares; images: {:?}", tally.borrow());
     let tally = tally.borrow().clone();
     (outcomes, tally)
@@ -104,8 +102,8 @@ fn run_all(
 
 #[test]
 fn every_hole_that_a_crash_leaves_can_be_filled() {
-    let (outcomes, tally) = run_all(seeds(6000, 60), 12_000, 0);
-    if outcomes.len() >= 60 {
+    let (outcomes, tally) = run_all(seeds(6000, 80), 12_000, 0);
+    if outcomes.len() >= 80 {
         let holes = total(&outcomes, |counters| counters.holes_left);
         assert!(holes > 50, "{holes} holes: hardly any");
         assert!(tally.get("filled").is_some_and(|filled| *filled > 10), "{tally:?}");
@@ -139,18 +137,12 @@ fn a_host_may_crash_at_every_call_and_so_may_who_mends() {
     for (seed, calls) in seeds(6200, 3).flat_map(|seed| (360..520).map(move |calls| (seed, calls))) {
         let tally = Tally::default();
         let of_run = Rc::clone(&tally);
+        let what = format!("crash after {calls} calls");
         let mut simulation = Simulation::new(&options(seed), move |host| drop(mend_scan_and_pass(host, &of_run)));
-        let run = |simulation: &mut Simulation, steps| {
-            simulation.run(steps).unwrap_or_else(|failure| panic!("crash after {calls} calls: {failure}"));
-        };
-        while simulation.file_system().counters().calls < calls {
-            run(&mut simulation, 1);
-        }
-        simulation.crash(HostNo(0));
-        run(&mut simulation, 3000);
+        cut(&mut simulation, calls, 3000, &what);
         holes += simulation.file_system().counters().holes_left;
         simulation.calm();
-        run(&mut simulation, 3000);
+        go_on(&mut simulation, 3000, &what);
         // Locks of the dead run out, and who is at work lets go. In the end each image is whole, or in doubt.
         let mut is_in_doubt = None;
         for _ in 0..50 {
@@ -160,13 +152,13 @@ fn a_host_may_crash_at_every_call_and_so_may_who_mends() {
                 is_in_doubt = Some(is_doubt);
                 break;
             }
-            run(&mut simulation, 500);
+            go_on(&mut simulation, 500, &what);
         }
-        doubts += u64::from(is_in_doubt.unwrap_or_else(|| panic!("crash after {calls} calls: holes stay: {tally:?}")));
+        doubts += u64::from(is_in_doubt.unwrap_or_else(|| panic!("{what}: holes stay: {tally:?}")));
         mend_as_observer(&simulation, Doubtful::Fill);
-        assert_eq!(simulation.file_system().holes_left(), 0, "crash after {calls} calls: {tally:?}");
+        assert_eq!(simulation.file_system().holes_left(), 0, "{what}: {tally:?}");
         filled += tally.borrow().get("filled").copied().unwrap_or(0);
-        simulation.finish().unwrap_or_else(|failure| panic!("crash after {calls} calls: {failure}"));
+        simulation.finish().unwrap_or_else(|failure| panic!("{what}: {failure}"));
     }
     println!("{holes} holes, {filled} images filled, {doubts} runs with an image in doubt");
     assert!(holes > 100 && filled > 50 && doubts < filled, "{holes} holes, {filled} images filled, {doubts} in doubt");

@@ -4,6 +4,7 @@
 //! `ONEFOLD_SIMULATIONS=n` sets how many seeds each test runs, `ONEFOLD_SEED=n` runs one alone, as failures say.
 
 mod asking;
+mod collect;
 mod engine;
 mod holes;
 mod monitor;
@@ -45,21 +46,38 @@ fn simulate_all_with(
             simulate(&options, work)
         })
         .collect();
-    let [steps, shares] = [total(&outcomes, |counters| counters.steps), total(&outcomes, |counters| counters.shares)];
-    let rate = steps as f64 / start.elapsed().as_secs_f64() / 1000.0;
-    // `make sim` adds these up.
-    println!(
-        "{} simulations, {steps} steps, {hosts} hosts, {shares} shares, {rate:.0} thousand steps a second",
-        outcomes.len()
-    );
+    let rate = tell(&outcomes, hosts) as f64 / start.elapsed().as_secs_f64() / 1000.0;
+    println!("{rate:.0} thousand steps a second");
     if let Some(last) = outcomes.last() {
         println!("{last}");
     }
     outcomes
 }
 
+/// Tells of runs with so many hosts in all. `make sim` adds these lines up. Returns how many steps they had.
+fn tell(outcomes: &[Outcome], hosts: u64) -> u64 {
+    let [steps, shares] = [total(outcomes, |counters| counters.steps), total(outcomes, |counters| counters.shares)];
+    println!("{} simulations, {steps} steps, {hosts} hosts, {shares} shares", outcomes.len());
+    steps
+}
+
 fn total(outcomes: &[Outcome], counter: impl Fn(&Counters) -> u64) -> u64 {
     outcomes.iter().map(|outcome| counter(&outcome.counters)).sum()
+}
+
+/// Takes so many steps. `what` says in a failure which run it was.
+fn go_on(simulation: &mut Simulation, steps: u64, what: &str) {
+    simulation.run(steps).unwrap_or_else(|failure| panic!("{what}: {failure}"));
+}
+
+/// Goes on until hosts have made so many calls more, crashes the first, and takes so many steps.
+fn cut(simulation: &mut Simulation, calls: u64, steps: u64, what: &str) {
+    let calls = simulation.file_system().counters().calls + calls;
+    while simulation.file_system().counters().calls < calls {
+        go_on(simulation, 1, what);
+    }
+    simulation.crash(HostNo(0));
+    go_on(simulation, steps, what);
 }
 
 #[test]
@@ -140,17 +158,11 @@ fn a_host_may_crash_at_every_call_of_a_pass() {
     };
     for seed in seeds(40, 3) {
         for calls in 0..150 {
+            let what = format!("crash after {calls} calls");
             let mut simulation = Simulation::new(&options(seed), work);
-            let run = |simulation: &mut Simulation, steps| {
-                simulation.run(steps).unwrap_or_else(|failure| panic!("crash after {calls} calls: {failure}"));
-            };
-            while simulation.file_system().counters().calls < calls {
-                run(&mut simulation, 1);
-            }
-            simulation.crash(HostNo(0));
-            run(&mut simulation, 3000);
-            let outcome = simulation.finish().unwrap_or_else(|failure| panic!("crash after {calls} calls: {failure}"));
-            assert_eq!(outcome.census.physical, outcome.census.distinct, "crash after {calls} calls: {outcome}");
+            cut(&mut simulation, calls, 3000, &what);
+            let outcome = simulation.finish().unwrap_or_else(|failure| panic!("{what}: {failure}"));
+            assert_eq!(outcome.census.physical, outcome.census.distinct, "{what}: {outcome}");
         }
     }
 }

@@ -95,7 +95,7 @@ fn tell(host: &Host<'_>, monitors: &[Watching<'_>]) -> Option<Vec<SeenWrite>> {
 
 /// Has images open for a while, and shares them meanwhile and afterwards.
 fn watch_for_a_while(host: &Host<'_>, hashing: Hashing) -> Result<(), Failed> {
-    let state = State::open(&host.substrate, &*host.random, &|_| {})?;
+    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
     let mut files = Files::load(&state)?;
     scan_all(&state, &mut files)?;
     let paths: Vec<PathBuf> = files.iter().map(|mark| mark.path.clone()).collect();

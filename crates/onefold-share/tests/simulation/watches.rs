@@ -194,14 +194,14 @@ fn write(ground: &SimulatedFileSystem, path: &str, at: u64, seed: u64, blocks: u
 /// Returns what the other host sees of all watches, and whether they run.
 fn seen(ground: &SimulatedFileSystem) -> Vec<(WatchStatus, bool)> {
     let host = ground.mount(OTHER);
-    let state = State::open(&host.substrate, &*host.random, &|_| {}).unwrap();
+    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
     state.watches().unwrap().into_iter().map(|seen| (seen.status, seen.is_running)).collect()
 }
 
 /// Tells whether the other host can take the lock of an image.
 fn is_free(ground: &SimulatedFileSystem, path: &str) -> bool {
     let host = ground.mount(OTHER);
-    let state = State::open(&host.substrate, &*host.random, &|_| {}).unwrap();
+    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
     state.try_lock(&Subject::File(handle(&host, Path::new(path)))).unwrap().is_some()
 }
 
@@ -262,7 +262,7 @@ fn images_that_are_gone_are_worth_a_pass_and_their_slots_come_free() {
     let heard = run(&host, &USUAL, &|round, machine| {
         if round > 2 {
             let host = ground.mount(OTHER);
-            let state = State::open(&host.substrate, &*host.random, &|_| {}).unwrap();
+            let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
             slots.borrow_mut().push(onefold_share::status::status(&state).unwrap().arena.slots);
         }
         match round {
@@ -352,7 +352,7 @@ fn images_that_are_open_here_are_kept_from_others_and_shared_all_the_same() {
             assert_eq!(seen(&ground)[0].0.owned, 1);
             // Another host's scan passes over it, and leaves this host's lock alone.
             let other = ground.mount(OTHER);
-            let state = State::open(&other.substrate, &*other.random, &|_| {}).unwrap();
+            let state = State::open(&other.substrate, &*other.clock, &*other.random, &|_| {}).unwrap();
             let options = ScanOptions {
                 roots: &[PathBuf::new()],
                 wants: &|_, _| true,

@@ -201,12 +201,11 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             if let Err(why) = self.ask(mapped, *run) {
                 *is_refused = matches!(why, ShareError::Refused(_));
                 let is_for_all = *is_refused || matches!(why, ShareError::Full);
-                self.leave_out(std::iter::once(run), why);
                 if is_for_all {
-                    let left = runs[index + 1..].iter().map(|(run, _)| run.count * BLOCK_BYTES_U64);
-                    self.shared.refused += left.sum::<u64>();
+                    self.leave_out(rest(), why);
                     return Ok(index + 1);
                 }
+                self.leave_out(std::iter::once(run), why);
             }
         }
         Ok(runs.len())
@@ -227,17 +226,5 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             }
         }
         Ok(())
-    }
-
-    /// Notes that runs are left for another time.
-    fn leave_out<'r>(&mut self, runs: impl Iterator<Item = &'r Run>, why: ShareError) {
-        let mut file = None;
-        for run in runs {
-            self.shared.refused += run.count * BLOCK_BYTES_U64;
-            file = Some(run.file);
-        }
-        if let Some(file) = file {
-            self.trouble.note(file, self.images.path(file), why);
-        }
     }
 }

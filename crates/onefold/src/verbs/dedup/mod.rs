@@ -139,7 +139,7 @@ impl Run<'_> {
         wants: &dyn Fn(&Path, ListedKind) -> bool,
     ) -> Outcome<(Scanned, Passed)> {
         let of_state = |error: &StateError| self.failure(error, matches!(error, StateError::Interrupted));
-        let state = State::open(substrate, &SystemRandom, notices).map_err(|error| of_state(&error))?;
+        let state = State::open(substrate, &SystemClock, &SystemRandom, notices).map_err(|error| of_state(&error))?;
         let mut files = Files::load(&state).map_err(|error| of_state(&error))?;
         let meter = Meter::new("reading", self.talk.quiet, self.interrupt.clone());
         let wish = || if self.interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };

@@ -29,9 +29,9 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
     let notices = RefCell::new(Vec::new());
     let take = |notice: Notice| notices.borrow_mut().push(notice.to_string());
     // Where nothing is known there is nothing to be known of the clone, and no state folder to be made for it.
-    let looked = State::look(&ground.substrate, &take);
+    let looked = State::look(&ground.substrate, &SystemClock, &take);
     let state = match looked {
-        Ok(Some(_)) => State::open(&ground.substrate, &SystemRandom, &take).map(Some),
+        Ok(Some(_)) => State::open(&ground.substrate, &SystemClock, &SystemRandom, &take).map(Some),
         other => other.map(|_| None),
     };
     let options = CloneOptions {

@@ -1,11 +1,13 @@
 //! `onefold share mend`, and what `run` and `watch` say of mending.
 
+use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_share::mend::{Became, Doubtful, Mended, MendedImage, mend};
+use onefold_share::mend::{Became, Doubtful, Mended, MendedImage, Patience, mend_patiently};
 use onefold_share::state::State;
 use serde_json::{Value, json};
 
 use super::open::{Ground, append, state_failure};
+use super::run::MEND_WAIT;
 use super::status::noun;
 use crate::cli::share::ShareMendArgs;
 use crate::failure::{Exit, Outcome};
@@ -23,8 +25,10 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     let (is_known, _) = ground.look(CANNOT, |state| Ok(state.is_some()))?;
     let notices = std::cell::RefCell::new(Vec::new());
     let take = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
+    let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| false };
     let mended = if is_known {
-        State::open(&ground.substrate, &SystemRandom, &take).and_then(|state| mend(&state, doubtful))
+        State::open(&ground.substrate, &SystemClock, &SystemRandom, &take)
+            .and_then(|state| mend_patiently(&state, doubtful, &patience))
     } else {
         Ok(Mended::default())
     };
@@ -62,6 +66,11 @@ fn line(image: &MendedImage) -> String {
         Became::Busy => {
             format!("`{path}` is in use, and may have holes that a host which died has left: {}", ranges(image))
         }
+        Became::Elsewhere => format!(
+            "`{path}` may have holes that a host which died has left, and is left to who works on it, another host or \
+             another run: {}",
+            ranges(image)
+        ),
         Became::Changed => format!(
             "`{path}` was written to since a host died that was about to share {}: holes there may be wanted; look, and \
              `onefold share mend --force` fills them",
@@ -100,6 +109,7 @@ pub(super) fn json(mended: &Mended) -> Value {
             Became::Whole => ("whole", None),
             Became::Gone => ("gone", None),
             Became::Busy => ("busy", None),
+            Became::Elsewhere => ("elsewhere", None),
             Became::Changed => ("changed", None),
             Became::Differing => ("differing", None),
             Became::Lost => ("lost", None),
@@ -140,6 +150,8 @@ mod tests {
         let differing = text(Became::Differing, 4096);
         assert!(differing.contains("; 4.00 KiB were filled; look") && !differing.contains("  "), "{differing}");
         assert!(text(Became::Busy, 0).contains("in use"));
+        let elsewhere = text(Became::Elsewhere, 0);
+        assert!(elsewhere.contains("left to who works on it") && !elsewhere.contains("  "), "{elsewhere}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use onefold_block::clock::SystemClock;
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::state::{Notice, State, StateError};
 
@@ -45,7 +46,7 @@ impl Ground {
     ) -> Outcome<(T, Vec<String>)> {
         let notices = RefCell::new(Vec::new());
         let take = |notice: Notice| notices.borrow_mut().push(notice.to_string());
-        let state = State::look(&self.substrate, &take).map_err(|error| state_failure(cannot, &error))?;
+        let state = State::look(&self.substrate, &SystemClock, &take).map_err(|error| state_failure(cannot, &error))?;
         let done = work(state.as_ref())?;
         drop(state);
         Ok((done, notices.take()))

@@ -12,7 +12,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::ListedKind;
 use onefold_share::linux::LinuxSubstrate;
-use onefold_share::mend::{Doubtful, Mended, mend};
+use onefold_share::mend::{Doubtful, Mended, Patience, mend_patiently};
 use onefold_share::pace::{Pace, ProcessCpu, Wish};
 use onefold_share::pass::{PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
@@ -36,6 +36,9 @@ use crate::progress::Meter;
 /// What the kernel is asked about at once. Both files are locked meanwhile: a millisecond, once both are read.
 pub(super) const CALL_BYTES: u64 = 1 << 20;
 
+/// How long is waited for hosts that have images which may have holes. One that mends an image has it for a moment.
+pub(super) const MEND_WAIT: Duration = Duration::from_secs(10);
+
 pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let memory_bytes = check_memory(arguments.memory)?;
     let limits = limits(arguments.limits)?;
@@ -48,9 +51,12 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let substrate = open_substrate(&root, consent)?;
     let notices = RefCell::new(Vec::new());
     let take_notice = |notice: Notice| notices.borrow_mut().push(notice);
-    let state = State::open(&substrate, &SystemRandom, &take_notice).map_err(|error| state_failure(&error))?;
+    let state =
+        State::open(&substrate, &SystemClock, &SystemRandom, &take_notice).map_err(|error| state_failure(&error))?;
     // What is read of an image that was not mended is not what it holds.
-    let mended = if arguments.dry_run { Ok(Mended::default()) } else { mend(&state, Doubtful::Keep) };
+    let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| interrupt.is_asked() };
+    let mended =
+        if arguments.dry_run { Ok(Mended::default()) } else { mend_patiently(&state, Doubtful::Keep, &patience) };
     let mended = mended.map_err(|error| state_failure(&error))?;
     let free_before = free_bytes(&substrate, &root);
 
@@ -110,7 +116,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         elapsed: started.elapsed(),
         memory_peak_bytes: memory::peak_bytes(),
     };
-    let has_failed = result.has_failures() || mended.waiting().next().is_some();
+    let has_failed = result.has_failures() || mended.left().next().is_some();
     let exit = if has_failed { Exit::Failed } else { Exit::Done };
     let (mut text, mut json) = (result.text(), result.json());
     append(&mut text, &super::mend::lines(&mended));

@@ -39,7 +39,7 @@ impl Line {
             WatchEvent::Mended(mended) => Line {
                 text: mend::lines(mended).join("; "),
                 json: json!({ "event": "mended", "images": mend::json(mended) }),
-                is_trouble: mended.waiting().next().is_some(),
+                is_trouble: mended.left().next().is_some(),
             },
             WatchEvent::LeftOff => Line {
                 text: "the window has ended: the rest is left for the next one".to_owned(),

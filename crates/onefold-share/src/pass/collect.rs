@@ -1,0 +1,393 @@
+//! What only the arena refers to, where maps do not tell it: OCFS2 says of a block that was shared once that it is shared, also
+//! when all others have let go of it.
+//!
+//! So the maps of all known images are held against those of the arena files: a slot at whose place on the device no image has
+//! anything is not wanted. No data is read, and what does not fit into memory is sorted in files. It is a hint like all maps:
+//! emptying a slot is safe, whoever refers to its block. But an entry that is dropped while somebody shares with its slot would
+//! leave that file's block unknown. So, in this order:
+//!
+//! 1. `locks/maps`: one host at a time. The time of that file says when it was done last.
+//! 2. The locks of the arena files, and those for emptying their slots. Who shares in two steps looks at these once he has
+//!    declared what he is about to share, and leaves it for another time.
+//! 3. All intents: whoever has declared before the locks were taken may be sharing. What he names is wanted.
+//! 4. The maps. Whoever shared before, and whose intent is gone, is in them.
+//! 5. The entries that name what is not wanted are dropped.
+//! 6. The slots are emptied, as all that no entry names are. The locks are held until then.
+//!
+//! Who dies at it has lost his work. Files that nobody knows of (those outside of what is ever scanned) are not looked at: they
+//! keep their blocks, and newcomers find nothing of these in the index.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use onefold_block::substrate::{Abilities, Access, MappedExtent};
+use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
+use onefold_sort::{Batch, Merge, Sorter, Spool, SpoolWriter};
+
+use super::arenas::Arenas;
+use super::images::Images;
+use super::publish::{self, KnownShards, LOCK_PAUSE, News};
+use super::rows::{Change, Step};
+use super::slots::SlotSet;
+use super::{PassError, PassOptions};
+use crate::extents::each_extent;
+use crate::format::entry::Place;
+use crate::format::prefix::Prefix;
+use crate::format::{FileNo, FormatError, Slot};
+use crate::state::arena::KeptArenas;
+use crate::state::locks::Subject;
+use crate::state::{FOLDER, State, StateError};
+
+/// As many blocks, in a hundred of the slots that hold one, must logs tell of. Each of them may have been a reference; and
+/// mostly it was read, beside which the maps of all images cost little.
+const TOLD_PERCENT: u64 = 5;
+/// Fewer are looked after once in so long.
+const SETTLED: Duration = Duration::from_secs(24 * 60 * 60);
+/// As often an arena file's locks are tried: who only looks whether they are free has them for a moment.
+const LOCK_TRIES: u32 = 10;
+
+/// What makes it worth while.
+pub(super) struct Occasion<'a> {
+    /// When the pass began.
+    pub(super) now: Timestamp,
+    /// Files that are known and gone.
+    pub(super) gone: &'a [FileNo],
+    /// Blocks that logs told of.
+    pub(super) told: u64,
+}
+
+/// What came of it.
+pub(super) struct Collected<'a, 'b, S: Substrate> {
+    /// Whether it was worth while, and others were in the way.
+    pub(super) is_left: bool,
+    /// How many entries were dropped.
+    pub(super) dropped: u64,
+    /// Until this is dropped nobody shares with the slots that may be emptied now.
+    pub(super) _kept: Option<KeptArenas<'a, 'b, S>>,
+}
+
+/// Tells whether this is how it is told what only the arena refers to. Who may share without a declaration could not be
+/// seen; and where whole extents come free, a slot is wanted as long as any block beside it is.
+pub(super) fn is_needed(abilities: &Abilities) -> bool {
+    !abilities.tells_last_reference && !abilities.frees_whole_extents && abilities.shares_in_two_steps
+}
+
+/// Drops the entries whose slots no image refers to, if it is worth while. Their slots are named no more.
+pub(super) fn collect<'a, 'b, S: Substrate>(
+    state: &'a State<'b, S>,
+    images: &mut Images<'_, 'b, S>,
+    options: &PassOptions<'_>,
+    occasion: &Occasion<'_>,
+    arenas: &Arenas,
+    (known, named): (&mut KnownShards, &mut SlotSet),
+) -> Result<Collected<'a, 'b, S>, PassError> {
+    let mut collected = Collected { is_left: false, dropped: 0, _kept: None };
+    let filled = arenas.filled.count();
+    if !is_needed(state.substrate().abilities()) || filled == 0 {
+        return Ok(collected);
+    }
+    let Some(maps) = state.try_lock(&Subject::Maps)? else {
+        collected.is_left = true;
+        return Ok(collected);
+    };
+    let last = state.substrate().stat(maps.file()).map_err(StateError::at(Path::new(FOLDER)))?.modified;
+    if !is_due(occasion, last, filled, |number| images.gone_since(number)) {
+        return Ok(collected);
+    }
+    let (kept, is_all) = keep_arenas(state, options)?;
+    let mut collector = Collector { state, images, options, kept: kept.numbers(), unneeded: SlotSet::default() };
+    collected.is_left = !is_all;
+    if !collector.compare()? {
+        return Ok(collected);
+    }
+    let changes = collector.changes()?;
+    let unneeded = collector.unneeded;
+    if !changes.is_empty() && !drop_entries(state, options, (&changes, &unneeded), known, named)? {
+        collected.is_left = true;
+        return Ok(collected);
+    }
+    collected.dropped = changes.len();
+    if !collected.is_left {
+        // Where it cannot be noted, it is done again.
+        let _ = state.substrate().set_modified(maps.file(), occasion.now);
+    }
+    collected._kept = Some(kept);
+    Ok(collected)
+}
+
+/// Tells whether so much may have been let go of since the last time.
+fn is_due(
+    occasion: &Occasion<'_>,
+    last: Timestamp,
+    filled: u64,
+    gone_since: impl Fn(FileNo) -> Option<Timestamp>,
+) -> bool {
+    let is_new = |number: &FileNo| gone_since(*number).is_none_or(|since| since > last);
+    occasion.gone.iter().any(is_new)
+        || occasion.told.saturating_mul(100) >= filled.saturating_mul(TOLD_PERCENT)
+        || occasion.now.seconds.abs_diff(last.seconds) >= SETTLED.as_secs()
+}
+
+/// Takes the locks of all arena files that nobody fills. Tells whether these are all.
+fn keep_arenas<'a, 'b, S: Substrate>(
+    state: &'a State<'b, S>,
+    options: &PassOptions<'_>,
+) -> Result<(KeptArenas<'a, 'b, S>, bool), PassError> {
+    let mut kept = KeptArenas::new(state);
+    let mut left = state.arenas()?;
+    for round in 0..LOCK_TRIES {
+        if round > 0 {
+            options.clock.sleep(LOCK_PAUSE);
+            options.pace.waited();
+        }
+        let mut busy = Vec::new();
+        for number in left {
+            options.pace.boundary()?;
+            if !kept.keep(number)? {
+                busy.push(number);
+            }
+        }
+        left = busy;
+        if left.is_empty() {
+            break;
+        }
+    }
+    Ok((kept, left.is_empty()))
+}
+
+/// Publishes what was decided. Returns false where others were always first.
+fn drop_entries<S: Substrate>(
+    state: &State<'_, S>,
+    options: &PassOptions<'_>,
+    (changes, unneeded): (&Spool, &SlotSet),
+    known: &mut KnownShards,
+    named: &mut SlotSet,
+) -> Result<bool, PassError> {
+    let folder = options.temporary_folder;
+    let (seen, suspects) = (SpoolWriter::new(folder, 0).finish()?, SlotSet::default());
+    let again = Sorter::new(folder);
+    let entries_max = options.shard_entries_max;
+    let news = News { changes, seen: &seen, suspects: &suspects, unneeded, entries_max, folder, pace: options.pace };
+    if !publish::publish(state, options.clock, &news, known, named, &mut again.batch(0))? {
+        return Ok(false);
+    }
+    for row in changes.read(0, changes.len()) {
+        if let Step::Drop(Place::Shared(slot)) = Change::of(row?).step {
+            named.remove(slot);
+        }
+    }
+    Ok(true)
+}
+
+struct Collector<'a, 'i, 'f, 'b, S: Substrate> {
+    state: &'a State<'b, S>,
+    images: &'i mut Images<'f, 'b, S>,
+    options: &'a PassOptions<'a>,
+    /// Arena files whose locks are held.
+    kept: &'a BTreeSet<u32>,
+    /// Slots that nobody wants.
+    unneeded: SlotSet,
+}
+
+impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
+    /// Finds out which slots of the kept arena files no image refers to. Returns false where that cannot be told.
+    fn compare(&mut self) -> Result<bool, PassError> {
+        let mut declared = SlotSet::default();
+        match self.state.each_declared_slot(|slot| declared.insert(slot)) {
+            Err(StateError::Damaged { .. } | StateError::Newer { .. }) => return Ok(false),
+            read => read?,
+        }
+        let part = self.options.memory_bytes / 4;
+        let [images, slots] = [(); 2].map(|()| Sorter::new(self.options.temporary_folder));
+        let mut batch = images.batch(part);
+        if !self.map_images(&mut batch)? {
+            return Ok(false);
+        }
+        let images = images.merged(vec![batch.finish()])?;
+        let mut batch = slots.batch(part);
+        for number in self.kept {
+            self.map_arena(*number, &mut batch)?;
+        }
+        let slots = slots.merged(vec![batch.finish()])?;
+        let (pace, unneeded) = (self.options.pace, &mut self.unneeded);
+        apart(slots, images, |first, count| {
+            pace.boundary()?;
+            let slots = (first..first + count).filter_map(Slot::from_number);
+            slots.filter(|slot| !declared.contains(*slot)).for_each(|slot| unneeded.insert(slot));
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    /// Writes down where all known images have what they share. Returns false where one cannot be mapped.
+    fn map_images(&mut self, rows: &mut Batch<'_>) -> Result<bool, PassError> {
+        for number in self.images.in_use()? {
+            self.options.pace.boundary()?;
+            let Ok(opened) = self.images.open_anywhere(number) else { return Ok(false) };
+            let Some(file) = opened else { continue };
+            let mut failure = None;
+            let mapped = each_extent(self.state.substrate(), &file, |extent| {
+                // Maps may take too much for shared, never too little: what is not is in no slot.
+                let Some(row) = row(extent, 0).filter(|_| extent.is_shared) else { return Ok(()) };
+                rows.push(row).map_err(|error| {
+                    let kind = error.kind();
+                    failure = Some(error);
+                    kind.into()
+                })
+            });
+            if let Some(error) = failure {
+                return Err(error.into());
+            }
+            if mapped.is_err() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes down where the slots of an arena file lie.
+    fn map_arena(&self, number: u32, rows: &mut Batch<'_>) -> Result<(), PassError> {
+        let Some(file) = self.state.open_arena(number, Access::Read)? else { return Ok(()) };
+        each_extent(self.state.substrate(), &file, |extent| {
+            let first = Slot::new(number, extent.offset / BLOCK_BYTES_U64);
+            let row = first.and_then(|first| row(extent, first.number()));
+            row.map_or(Ok(()), |row| rows.push(row))
+        })?;
+        Ok(())
+    }
+
+    /// Returns what becomes of the index: entries that name what is not wanted go.
+    fn changes(&self) -> Result<Spool, PassError> {
+        let mut changes = SpoolWriter::new(self.options.temporary_folder, self.options.memory_bytes / 8);
+        for mut shard in self.state.open_shards(Prefix::WHOLE)? {
+            loop {
+                self.options.pace.boundary()?;
+                match shard.next_entry() {
+                    Ok(Some(entry)) => match entry.place {
+                        Place::Shared(slot) if self.unneeded.contains(slot) => {
+                            changes.push(Change { digest: entry.digest, step: Step::Drop(entry.place) }.row())?;
+                        }
+                        _ => {}
+                    },
+                    Ok(None) => break,
+                    Err(FormatError::Io(error)) => return Err(error.into()),
+                    Err(why) => return Err(PassError::damaged(self.state, &shard, why)?),
+                }
+            }
+        }
+        Ok(changes.finish()?)
+    }
+}
+
+/// Returns where an extent lies, how long it is, and what it is; none where nothing was written, or it is not told.
+fn row(extent: &MappedExtent, what: u64) -> Option<onefold_sort::Row> {
+    let place = extent.place.filter(|_| !extent.is_unwritten)?;
+    Some([place, extent.length, what])
+}
+
+/// Hands on the blocks of `ours` at whose place there is nothing of `theirs`: runs of what each row of `ours` says that it is,
+/// by first and count. Both are places and lengths in bytes, in order of the places; within each they may overlap.
+fn apart(
+    ours: impl Iterator<Item = io::Result<onefold_sort::Row>>,
+    theirs: Merge,
+    mut each: impl FnMut(u64, u64) -> Result<(), PassError>,
+) -> Result<(), PassError> {
+    let mut theirs = theirs.peekable();
+    // Ranges of `theirs` that a row of `ours` may meet still: apart, and in order.
+    let mut taken: VecDeque<(u64, u64)> = VecDeque::new();
+    for row in ours {
+        let [place, length, first] = row?;
+        let end = place.saturating_add(length);
+        while taken.front().is_some_and(|(_, to)| *to <= place) {
+            taken.pop_front();
+        }
+        while let Some(row) = theirs.next_if(|row| row.as_ref().map_or(true, |[from, ..]| *from < end)) {
+            let [from, length, _] = row?;
+            let to = from.saturating_add(length);
+            match taken.back_mut() {
+                Some((_, last)) if *last >= from => *last = to.max(*last),
+                _ if to > place => taken.push_back((from, to)),
+                _ => {}
+            }
+        }
+        let mut at = place;
+        for (from, to) in taken.iter().copied().take_while(|(from, _)| *from < end).chain([(end, end)]) {
+            if from > at {
+                let (skipped, until) = ((at - place).div_ceil(BLOCK_BYTES_U64), (from - place) / BLOCK_BYTES_U64);
+                if until > skipped {
+                    each(first + skipped, until - skipped)?;
+                }
+            }
+            at = at.max(to);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_block::random::SeededRandom;
+    use onefold_sort::Row;
+
+    const K: u64 = BLOCK_BYTES_U64;
+
+    fn sorted(rows: &[Row]) -> Merge {
+        let sorter = Sorter::new(Path::new("/var/tmp"));
+        let mut batch = sorter.batch(7 * size_of::<Row>());
+        rows.iter().for_each(|row| batch.push(*row).unwrap());
+        sorter.merged(vec![batch.finish()]).unwrap()
+    }
+
+    /// Extents that lie anywhere, over each other too, against a look at each block.
+    #[test]
+    fn blocks_are_handed_on_that_lie_where_nobody_else_has_any() {
+        for seed in 0..200 {
+            let random = SeededRandom::new(seed);
+            let mut next = 0;
+            let mut rows = |count: u64| -> Vec<Row> {
+                let row = |_| {
+                    let length = 1 + random.below(9);
+                    next += length;
+                    [random.below(120) * K, length * K, next - length]
+                };
+                (0..count).map(row).collect()
+            };
+            let (ours, theirs) = (rows(12), rows(seed % 25));
+            let is_taken = |place| theirs.iter().any(|[from, length, _]| *from <= place && place < from + length);
+            let blocks = |row: &Row| {
+                let [place, length, first] = *row;
+                (0..length / K).map(move |at| (place + at * K, first + at))
+            };
+            let expected: BTreeSet<u64> =
+                ours.iter().flat_map(blocks).filter(|(place, _)| !is_taken(*place)).map(|(_, what)| what).collect();
+            let mut found = Vec::new();
+            apart(sorted(&ours), sorted(&theirs), |first, count| {
+                found.extend(first..first + count);
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(found.len(), expected.len(), "seed {seed}: each once");
+            assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn it_is_worth_while_after_removals_many_changes_or_a_day() {
+        let at = |seconds| Timestamp { seconds, nanoseconds: 0 };
+        let is_due = |now, gone: &[(u32, Option<i64>)], told| {
+            let numbers: Vec<FileNo> = gone.iter().map(|(number, _)| FileNo(*number)).collect();
+            let since =
+                |number: FileNo| gone.iter().find(|(gone, _)| *gone == number.0).and_then(|(_, since)| since.map(at));
+            is_due(&Occasion { now: at(now), gone: &numbers, told }, at(1_000_000), 1000, since)
+        };
+        assert!(!is_due(1_000_001, &[], 0) && !is_due(1_000_001, &[], 49) && is_due(1_000_001, &[], 50));
+        assert!(is_due(1_000_001, &[(3, None)], 0), "nobody has looked since");
+        assert!(!is_due(1_000_001, &[(3, Some(1_000_000))], 0), "the last one saw it gone");
+        assert!(is_due(1_000_001, &[(3, Some(1_000_000)), (4, Some(1_000_001))], 0));
+        assert!(!is_due(1_086_399, &[], 0) && is_due(1_086_400, &[], 0));
+        assert!(is_due(900_000, &[], 0), "a clock was wrong");
+    }
+}
