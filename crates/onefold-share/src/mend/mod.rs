@@ -25,7 +25,7 @@ use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate};
 pub(crate) use self::fill::{FillError, Filled, Holed, fill, has_hole};
 use crate::format::FormatError;
 use crate::format::intent::Intent;
-use crate::state::intents::LeftIntent;
+use crate::state::intents::{LeftIntent, TakenIntent};
 use crate::state::locks::Subject;
 use crate::state::{Notice, State, StateError};
 
@@ -143,11 +143,16 @@ fn mend_within<S: Substrate>(
     }
     let ends = patience.map(|patience| patience.clock.monotonic() + patience.most);
     for path in state.intent_paths()? {
-        // Its lock is let go of in between: whoever has the image may be about to mend it. What he has mended is gone.
-        while let Some(left) = state.take_intent(&path)? {
-            let image = mend_left(state, left, doubtful)?;
+        loop {
+            let image = match state.take_intent(&path)? {
+                TakenIntent::Gone | TakenIntent::Alive => break,
+                TakenIntent::Taken(left) => mend_left(state, left, doubtful)?,
+                // Another host mends it, and is not done: the image may have holes still.
+                TakenIntent::Elsewhere(intent) => intent.map(|intent| untouched(&intent, Became::Elsewhere)),
+            };
             let is_elsewhere = image.as_ref().is_some_and(|image| matches!(image.became, Became::Elsewhere));
             match (patience, ends) {
+                // Without the lock of its file: whoever has the image may be about to mend it. What he has mended is gone.
                 (Some(Patience { clock, is_stopped, .. }), Some(ends))
                     if is_elsewhere && clock.monotonic() < ends && !is_stopped() =>
                 {
@@ -163,6 +168,13 @@ fn mend_within<S: Substrate>(
     Ok(mended)
 }
 
+/// Returns what is told of an image in which nothing was done.
+fn untouched(intent: &Intent, became: Became) -> MendedImage {
+    let ranges = intent.runs.iter();
+    let ranges = ranges.map(|run| (run.first.0 * BLOCK_BYTES_U64, u64::from(run.count) * BLOCK_BYTES_U64)).collect();
+    MendedImage { path: intent.path.clone(), ranges, filled: 0, became }
+}
+
 /// Deals with what a dead host has declared. None where that was nothing.
 fn mend_left<S: Substrate>(
     state: &State<'_, S>,
@@ -174,9 +186,7 @@ fn mend_left<S: Substrate>(
         Ok(None) => return state.retire_intent(left).map(|()| None),
         Err(_) => return refuse(state, left).map(|()| None),
     };
-    let ranges = intent.runs.iter();
-    let ranges = ranges.map(|run| (run.first.0 * BLOCK_BYTES_U64, u64::from(run.count) * BLOCK_BYTES_U64)).collect();
-    let mut image = MendedImage { path: intent.path.clone(), ranges, filled: 0, became: Became::Busy };
+    let mut image = untouched(&intent, Became::Busy);
     // Held until the intent is retired.
     let lock = state.try_lock(&Subject::File(intent.handle.clone()))?;
     if lock.is_none() {

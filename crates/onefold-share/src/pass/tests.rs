@@ -580,6 +580,41 @@ fn slots_that_somebody_has_declared_are_not_collected() {
     assert_eq!((ground.run().planned.collected, slots(&other), ground.slots()), (1, vec![], 0));
 }
 
+/// Who asks whether images are whole is not told so while another host is still about to fill a hole.
+#[test]
+fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_shares_in() {
+    use crate::mend::{Became, Doubtful, Patience, mend, mend_patiently};
+    use crate::state::intents::TakenIntent;
+    let ground = on_two_steps(10, 10);
+    let sharer = ground.state();
+    sharer.be_present().unwrap();
+    let mut intents = sharer.begin_intents().unwrap();
+    let mark = Files::load(&sharer).unwrap().iter().next().unwrap().clone();
+    let slot = crate::format::Slot::new(0, 0).unwrap();
+    let run = crate::format::intent::IntentRun { first: crate::format::FileBlock(0), slot, count: 1, checksum: 0 };
+    let (number, handle, modified) = (mark.number, mark.handle, Default::default());
+    let intent = crate::format::intent::Intent { number, handle, path: mark.path, modified, runs: vec![run] };
+    intents.declare(&intent).unwrap();
+    let asker = ground.state();
+    assert!(mend(&asker, Doubtful::Keep).unwrap().images.is_empty(), "its host is at work on it");
+    // It dies, and another one comes to mend.
+    drop(intents);
+    sharer.leave();
+    let mender = ground.state();
+    let path = asker.intent_paths().unwrap().pop().unwrap();
+    let TakenIntent::Taken(left) = mender.take_intent(&path).unwrap() else { panic!("its host is dead") };
+    let waiting =
+        |images: &[crate::mend::MendedImage]| matches!(images, [image] if matches!(image.became, Became::Elsewhere));
+    assert!(waiting(&mend(&asker, Doubtful::Keep).unwrap().images));
+    let clock = ManualClock::default();
+    let patience = Patience { clock: &clock, most: Duration::from_secs(1), is_stopped: &|| false };
+    let before = clock.monotonic();
+    assert!(waiting(&mend_patiently(&asker, Doubtful::Keep, &patience).unwrap().images));
+    assert!(clock.monotonic() - before >= Duration::from_secs(1), "he was waited for");
+    mender.retire_intent(left).unwrap();
+    assert!(mend(&asker, Doubtful::Keep).unwrap().images.is_empty());
+}
+
 /// Somebody shares with slots of the arena file, or empties some: what is left then is looked after by the next pass.
 #[test]
 fn what_others_keep_a_pass_from_collecting_is_left_to_the_next_one() {

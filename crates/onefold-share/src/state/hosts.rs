@@ -30,8 +30,13 @@ impl HostNo {
     /// Tells whether a file is one of this host's, `HOST.NUMBER`.
     #[must_use]
     pub fn has_named(self, path: &Path) -> bool {
+        HostNo::of_name(path) == Some(self)
+    }
+
+    /// Returns the host that has named a file, `HOST.NUMBER`.
+    pub(super) fn of_name(path: &Path) -> Option<HostNo> {
         let name = path.file_name().and_then(OsStr::to_str);
-        name.and_then(|name| name.split_once('.')).is_some_and(|(host, _)| HostNo::parse(host) == Some(self))
+        name.and_then(|name| name.split_once('.')).and_then(|(host, _)| HostNo::parse(host))
     }
 }
 

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use onefold_block::Substrate;
 use onefold_block::substrate::{Access, FileHandle};
 
+use super::hosts::HostNo;
 use super::locks::Subject;
 use super::{Locked, State, StateError, TRIES};
 use crate::format::intent::{self, Intent};
@@ -41,6 +42,18 @@ pub(crate) struct LeftIntent<S: Substrate> {
     /// What it says; none where nothing is declared.
     pub(crate) intent: Result<Option<Intent>, FormatError>,
     lock: S::File,
+}
+
+/// What comes of asking for a dead host's file.
+pub(crate) enum TakenIntent<S: Substrate> {
+    /// It is the caller's now.
+    Taken(LeftIntent<S>),
+    /// It is no more.
+    Gone,
+    /// Its host is at work.
+    Alive,
+    /// Its host is dead, and another one has taken it. What it says, if anything.
+    Elsewhere(Option<Intent>),
 }
 
 impl<'a, S: Substrate> State<'a, S> {
@@ -74,22 +87,29 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(self.intent_names()?.into_iter().map(|name| Self::path(FOLDER, name)).collect())
     }
 
-    /// Takes a file of intents, if its host is dead.
+    /// Takes a file of intents, if its host is dead and nobody else has it.
     ///
     /// # Errors
-    /// Those of the device.
-    pub(crate) fn take_intent(&self, path: &Path) -> Result<Option<LeftIntent<S>>, StateError> {
+    /// Those of the device; `Damaged` and `Newer`, where another host has it.
+    pub(crate) fn take_intent(&self, path: &Path) -> Result<TakenIntent<S>, StateError> {
         let substrate = self.substrate();
         let lock = match substrate.open(path, Access::Write) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(TakenIntent::Gone),
             opened => opened.map_err(StateError::at(path))?,
         };
+        if !substrate.try_lock(&lock).map_err(StateError::at(path))? {
+            // A host is present before it declares anything, and as long as it has something declared.
+            if HostNo::of_name(path).is_some_and(|host| self.is_present(host).unwrap_or(true)) {
+                return Ok(TakenIntent::Alive);
+            }
+            return self.read_intent(path).map(TakenIntent::Elsewhere);
+        }
         // Whoever was first has removed it; what its file says still may not hold any more.
-        if !substrate.try_lock(&lock).map_err(StateError::at(path))? || substrate.open(path, Access::Read).is_err() {
-            return Ok(None);
+        if substrate.open(path, Access::Read).is_err() {
+            return Ok(TakenIntent::Gone);
         }
         let intent = intent::read(substrate, &lock, &self.identity().uuid);
-        Ok(Some(LeftIntent { path: path.to_owned(), intent, lock }))
+        Ok(TakenIntent::Taken(LeftIntent { path: path.to_owned(), intent, lock }))
     }
 
     /// Takes note that nothing of an intent is left to be done.
