@@ -107,6 +107,12 @@ pub trait Substrate {
     /// No space; those of the device. Any part may have been written then.
     fn write_at(&self, file: &Self::File, offset: u64, from: &[u8]) -> io::Result<()>;
 
+    /// Asks for what was written to a range to be brought to the disk, and does not wait for it. [`Substrate::sync`] has less
+    /// to wait for then, and nothing else depends on it.
+    fn write_back(&self, file: &Self::File, offset: u64, length: u64) {
+        let _ = (file, offset, length);
+    }
+
     /// Sets a file's length: what is beyond is dropped, what is new is a hole.
     ///
     /// # Errors

@@ -68,6 +68,11 @@ impl LinuxFile {
         self.file.write_all_at(from, offset).map_err(full)
     }
 
+    pub(super) fn write_back(&self, offset: u64, length: u64) {
+        // Where the kernel will not, it is written when it is made durable. So is what failed here, which is told then.
+        let _ = sys::write_back(&self.file, offset, length);
+    }
+
     pub(super) fn set_len(&self, length: u64) -> io::Result<()> {
         self.check_writable()?;
         self.file.set_len(length).map_err(full)

@@ -174,6 +174,10 @@ impl Substrate for LinuxSubstrate {
         file.write_at(offset, from)
     }
 
+    fn write_back(&self, file: &LinuxFile, offset: u64, length: u64) {
+        file.write_back(offset, length);
+    }
+
     fn set_len(&self, file: &LinuxFile, length: u64) -> io::Result<()> {
         file.set_len(length)
     }

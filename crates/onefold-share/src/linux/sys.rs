@@ -434,6 +434,18 @@ pub(super) fn end_lease(file: impl AsFd) -> Result<(), Errno> {
     fcntl(file.as_fd(), libc::F_SETLEASE, libc::F_UNLCK).map(drop)
 }
 
+/// Has the kernel begin to write a range to the disk (`sync_file_range`).
+pub(super) fn write_back(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
+    let as_signed = |number| i64::try_from(number).map_err(|_| Errno::INVAL);
+    let (offset, length) = (as_signed(offset)?, as_signed(length)?);
+    let file = file.as_fd().as_raw_fd();
+    // SAFETY: the call takes numbers, and changes nothing in memory.
+    match unsafe { libc::sync_file_range(file, offset, length, libc::SYNC_FILE_RANGE_WRITE) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
 /// `fcntl` with a number.
 fn fcntl(file: BorrowedFd<'_>, command: libc::c_int, argument: libc::c_int) -> Result<libc::c_int, Errno> {
     // SAFETY: the commands above take a number, and change nothing in memory.
