@@ -22,6 +22,9 @@ use std::path::{Path, PathBuf};
 
 use crate::clock::Timestamp;
 
+/// Read at once to bring it in, where there is no other way.
+const READ_BYTES: u64 = 1 << 20;
+
 /// A file system whose files can share blocks, as one host has it mounted.
 pub trait Substrate {
     /// An open file. Dropping it closes it, and lets go of its lock.
@@ -99,6 +102,24 @@ pub trait Substrate {
     /// nothing else depends on it.
     fn prefetch(&self, file: &Self::File, offset: u64, length: u64) {
         let _ = (file, offset, length);
+    }
+
+    /// Brings a range into memory and waits for it, so that whoever works on it next need not wait for the disk. What is
+    /// behind the end of the file is left out.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn bring_in(&self, file: &Self::File, offset: u64, length: u64) -> io::Result<()> {
+        let mut bytes = vec![0; usize::try_from(length.min(READ_BYTES)).expect("a small number")];
+        let mut done = 0;
+        while done < length {
+            let at_once = usize::try_from((length - done).min(READ_BYTES)).expect("a small number");
+            match self.read_at(file, offset + done, &mut bytes[..at_once])? {
+                0 => break,
+                count => done += count as u64,
+            }
+        }
+        Ok(())
     }
 
     /// Writes all of `from`. Nothing is durable before [`Substrate::sync`].

@@ -295,7 +295,11 @@ mod tests {
         (0..count).map(entry).collect()
     }
 
-    fn write<'a, S: Substrate>(substrate: &'a S, name: &str, fill: impl FnOnce(&mut ShardWriter<'a, S>)) -> EntryCounts {
+    fn write<'a, S: Substrate>(
+        substrate: &'a S,
+        name: &str,
+        fill: impl FnOnce(&mut ShardWriter<'a, S>),
+    ) -> EntryCounts {
         let mut writer = ShardWriter::new(substrate, substrate.create(Path::new(name)).unwrap(), UUID, 1, false);
         fill(&mut writer);
         writer.finish().unwrap().0
@@ -319,7 +323,8 @@ mod tests {
                     shard.push(&entry).unwrap();
                     found.push(entry);
                     // Often none, often within a frame, now and then all that is left of it.
-                    let limit = entry.digest.number() + u128::from(random.below(20) * random.below(20) * random.below(60));
+                    let limit =
+                        entry.digest.number() + u128::from(random.below(20) * random.below(20) * random.below(60));
                     let stretch = one.take_below(limit).unwrap();
                     assert_eq!(stretch.entries().count() as u64, stretch.counts().all());
                     assert!(stretch.entries().all(|entry| entry.digest.number() < limit));

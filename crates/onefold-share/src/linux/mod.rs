@@ -53,6 +53,8 @@ pub use probe::ProbeError;
 pub struct LinuxSubstrate {
     root: Root,
     abilities: Abilities,
+    /// Where bytes can be sent to that nobody wants; none where there is no such place.
+    nowhere: Option<OwnedFd>,
 }
 
 impl LinuxSubstrate {
@@ -65,7 +67,8 @@ impl LinuxSubstrate {
         let opened = Root::open(root);
         let opened = opened.map_err(|errno| ProbeError::Root { path: root.to_owned(), source: errno.into() })?;
         let abilities = probe::probe(&opened, root, scratch)?;
-        Ok(LinuxSubstrate { root: opened, abilities })
+        let nowhere = rustix::fs::open(c"/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        Ok(LinuxSubstrate { root: opened, abilities, nowhere })
     }
 
     /// Opens for reading only what could not be opened for writing, if the kernel lets the caller share into it
@@ -168,6 +171,10 @@ impl Substrate for LinuxSubstrate {
 
     fn prefetch(&self, file: &LinuxFile, offset: u64, length: u64) {
         file.prefetch(offset, length);
+    }
+
+    fn bring_in(&self, file: &LinuxFile, offset: u64, length: u64) -> io::Result<()> {
+        file.bring_in(self.nowhere.as_ref(), offset, length)
     }
 
     fn write_at(&self, file: &LinuxFile, offset: u64, from: &[u8]) -> io::Result<()> {

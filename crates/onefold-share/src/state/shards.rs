@@ -18,10 +18,10 @@ use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
 use super::{State, StateError};
-use crate::format::{Digest, FormatError};
 use crate::format::entry::Entry;
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EntryCounts, GENERATION_MAX, ShardReader, ShardWriter, Stretch};
+use crate::format::{Digest, FormatError};
 
 const FOLDER: &str = "shards";
 
