@@ -147,6 +147,15 @@ pub trait Substrate {
     /// Those of the device; what was written before may be lost then.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
+    /// Has all that was written to a file so far get its place, so that maps tell it. Whoever writes to it should not wait for
+    /// that, as he may for [`Substrate::sync`]; nothing is durable for it.
+    ///
+    /// # Errors
+    /// Those of the device; what was written before may be lost then.
+    fn settle(&self, file: &Self::File) -> io::Result<()> {
+        self.sync(file)
+    }
+
     /// Takes the file's only lock, if nobody on any host has it, and keeps it until the file is dropped. Returns whether
     /// it was taken. The host loses it without being told when the others think it dead.
     ///

@@ -252,7 +252,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     fn leave_file(&mut self) -> Result<(), PassError> {
         self.share_gathered()?;
         let Some((number, Some((file, _)))) = self.file.take() else { return Ok(()) };
-        if let Err(why) = self.state.substrate().sync(&file) {
+        if let Err(why) = self.state.substrate().sync_shares(&file) {
             self.trouble.note(number, self.images.path(number), ShareError::Io(why));
         }
         Ok(())
