@@ -14,7 +14,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::sys;
 
 /// Read at once to bring it in; of shorter ranges that costs less than sending them.
-const READ_BYTES: u64 = 16 << 10;
+const READ_BYTES: usize = 16 << 10;
 
 /// What can be done through a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl LinuxFile {
     /// Sends long ranges to `nowhere`: that waits for the disk as reading does, and copies nothing.
     pub(super) fn bring_in(&self, nowhere: Option<&OwnedFd>, offset: u64, length: u64) -> io::Result<()> {
         let (mut at, end) = (offset, offset + length);
-        if let Some(nowhere) = nowhere.filter(|_| length > READ_BYTES) {
+        if let Some(nowhere) = nowhere.filter(|_| length > READ_BYTES as u64) {
             while at < end {
                 let left = usize::try_from(end - at).unwrap_or(usize::MAX);
                 match retry_on_intr(|| rustix::fs::sendfile(nowhere, &self.file, Some(&mut at), left)) {
@@ -82,9 +82,9 @@ impl LinuxFile {
                 }
             }
         }
-        let mut bytes = [MaybeUninit::<u8>::uninit(); READ_BYTES as usize];
+        let mut bytes = [MaybeUninit::<u8>::uninit(); READ_BYTES];
         while at < end {
-            let left = usize::try_from((end - at).min(READ_BYTES)).expect("a small number");
+            let left = usize::try_from(end - at).map_or(READ_BYTES, |left| left.min(READ_BYTES));
             let read = || rustix::io::pread(&self.file, &mut bytes[..left], at).map(|(read, _)| read.len());
             match retry_on_intr(read)? {
                 0 => break,
