@@ -22,6 +22,9 @@ use std::path::{Path, PathBuf};
 
 use crate::clock::Timestamp;
 
+/// Read at once to bring it in, where there is no other way.
+const READ_BYTES: u64 = 1 << 20;
+
 /// A file system whose files can share blocks, as one host has it mounted.
 pub trait Substrate {
     /// An open file. Dropping it closes it, and lets go of its lock.
@@ -101,11 +104,35 @@ pub trait Substrate {
         let _ = (file, offset, length);
     }
 
+    /// Brings a range into memory and waits for it, so that whoever works on it next need not wait for the disk. What is
+    /// behind the end of the file is left out.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn bring_in(&self, file: &Self::File, offset: u64, length: u64) -> io::Result<()> {
+        let mut bytes = vec![0; usize::try_from(length.min(READ_BYTES)).expect("a small number")];
+        let mut done = 0;
+        while done < length {
+            let at_once = usize::try_from((length - done).min(READ_BYTES)).expect("a small number");
+            match self.read_at(file, offset + done, &mut bytes[..at_once])? {
+                0 => break,
+                count => done += count as u64,
+            }
+        }
+        Ok(())
+    }
+
     /// Writes all of `from`. Nothing is durable before [`Substrate::sync`].
     ///
     /// # Errors
     /// No space; those of the device. Any part may have been written then.
     fn write_at(&self, file: &Self::File, offset: u64, from: &[u8]) -> io::Result<()>;
+
+    /// Asks for what was written to a range to be brought to the disk, and does not wait for it. [`Substrate::sync`] has less
+    /// to wait for then, and nothing else depends on it.
+    fn write_back(&self, file: &Self::File, offset: u64, length: u64) {
+        let _ = (file, offset, length);
+    }
 
     /// Sets a file's length: what is beyond is dropped, what is new is a hole.
     ///
@@ -119,6 +146,15 @@ pub trait Substrate {
     /// # Errors
     /// Those of the device; what was written before may be lost then.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
+
+    /// Has all that was written to a file so far get its place, so that maps tell it. Whoever writes to it should not wait for
+    /// that, as he may for [`Substrate::sync`]; nothing is durable for it.
+    ///
+    /// # Errors
+    /// Those of the device; what was written before may be lost then.
+    fn settle(&self, file: &Self::File) -> io::Result<()> {
+        self.sync(file)
+    }
 
     /// Takes the file's only lock, if nobody on any host has it, and keeps it until the file is dropped. Returns whether
     /// it was taken. The host loses it without being told when the others think it dead.

@@ -242,7 +242,7 @@ fn scan_file<S: Substrate>(
     files.note(state, number, path, None)?;
     // What is only in memory has no place yet, or one that the map still shows as set aside: it would be missed, and its
     // times say nothing when it goes there. Where that fails, reading does, too.
-    let _ = state.substrate().sync(&file);
+    let _ = state.substrate().settle(&file);
     let read = read_into_log(state, number, &file, stat.length, options, progress)?;
     scanned.logged_blocks += read.logged;
     scanned.read_bytes += read.bytes;

@@ -46,6 +46,7 @@ fn run(host: &Host<'_>) -> (Scanned, Passed) {
         min_run_bytes: BLOCK_BYTES as u64,
         space: SpaceOptions::default(),
         pace: &pace,
+        threads: 2,
         is_dry_run: false,
         shard_entries_max: 1 << 24,
         clock: &ManualClock::default(),

@@ -166,10 +166,20 @@ fn shard(choices: &mut Choices<'_>, desk: &Desk) {
     let bytes = damaged(choices, desk, sound);
     let Ok(mut reader) = ShardReader::open(&desk.substrate, desk.holding(&bytes), &UUID) else { return };
     let (generation, is_split) = (reader.generation(), reader.is_split());
+    let takes_stretches = choices.below(2) == 1;
     let mut found = Vec::new();
     while let Ok(Some(entry)) = reader.next_entry() {
         assert!(found.last().is_none_or(|last: &Entry| last.digest < entry.digest), "{found:?}, {entry:?}");
+        let mut last = entry.digest;
         found.push(entry);
+        if takes_stretches {
+            let Ok(stretch) = reader.take_below(u128::MAX) else { break };
+            for entry in stretch.entries() {
+                assert!(last < entry.digest, "{last} before {entry:?}");
+                last = entry.digest;
+                found.push(entry);
+            }
+        }
     }
     let again = desk.written(|file| {
         let mut writer = ShardWriter::new(&desk.substrate, file, UUID, generation, is_split);

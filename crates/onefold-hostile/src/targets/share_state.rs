@@ -89,6 +89,7 @@ fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
         call_bytes: 1 << 20,
         min_run_bytes: BLOCK_BYTES_U64,
         space: SpaceOptions::default(),
+        threads: 0,
         is_dry_run: choices.below(16) == 15,
         shard_entries_max: 12,
         clock: &ManualClock::default(),

@@ -54,6 +54,7 @@ impl Entry {
     ///
     /// # Errors
     /// `Damaged` where they end within an entry.
+    #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Option<(Entry, usize)>, FormatError> {
         const CUT: FormatError = FormatError::Damaged("an entry of the index ends too early");
         if bytes.is_empty() {

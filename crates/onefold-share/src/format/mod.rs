@@ -71,6 +71,14 @@ impl Digest {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
+
+    /// Returns all of it as a number that is in the order of the digests.
+    #[must_use]
+    pub fn number(self) -> u128 {
+        let mut bytes = [0; 16];
+        bytes[4..].copy_from_slice(&self.0);
+        u128::from_be_bytes(bytes)
+    }
 }
 
 impl fmt::Display for Digest {

@@ -40,6 +40,11 @@ const LAST: u32 = 1 << 31;
 const BUFFER_BYTES: usize = 1 << 20;
 /// Read first: marks are no longer, and a megabyte of zeros for each of them would cost more than they do.
 const FIRST_BYTES: usize = 8 << 10;
+/// The disk is asked for so much ahead of what is read.
+const AHEAD_BYTES: u64 = 4 << 20;
+/// The disk is asked to write whenever there is so much that it was not asked for: a long file is nearly durable when its last
+/// byte was written, and the disk was busy meanwhile.
+const WRITE_BACK_BYTES: u64 = 8 << 20;
 const _: () = assert!(BUFFER_BYTES >= FRAME_HEADER_BYTES + PAYLOAD_BYTES_MAX, "a frame fits the buffer");
 
 /// What a file of the state folder is.
@@ -143,6 +148,8 @@ pub struct RecordWriter<'a, S: Substrate> {
     buffer: Vec<u8>,
     /// Where it goes.
     offset: u64,
+    /// Up to where the disk was asked to write.
+    written_back: u64,
     frames: u64,
 }
 
@@ -150,7 +157,7 @@ impl<'a, S: Substrate> RecordWriter<'a, S> {
     /// Begins to write a file, which is empty.
     #[must_use]
     pub fn new(substrate: &'a S, file: S::File, header: &RecordHeader) -> RecordWriter<'a, S> {
-        RecordWriter { substrate, file, buffer: header.encode().to_vec(), offset: 0, frames: 0 }
+        RecordWriter { substrate, file, buffer: header.encode().to_vec(), offset: 0, written_back: 0, frames: 0 }
     }
 
     /// Adds a frame.
@@ -192,6 +199,11 @@ impl<'a, S: Substrate> RecordWriter<'a, S> {
         self.substrate.write_at(&self.file, self.offset, &self.buffer)?;
         self.offset += self.buffer.len() as u64;
         self.buffer.clear();
+        let ahead = self.offset - self.written_back;
+        if ahead >= WRITE_BACK_BYTES {
+            self.substrate.write_back(&self.file, self.written_back, ahead);
+            self.written_back = self.offset;
+        }
         Ok(())
     }
 }
@@ -202,10 +214,14 @@ pub struct RecordReader<'a, S: Substrate> {
     file: S::File,
     header: RecordHeader,
     buffer: Vec<u8>,
-    /// What of the buffer was returned.
+    /// What of the buffer was read.
+    filled: usize,
+    /// What of that was returned.
     taken: usize,
     /// Where the next bytes are read from.
     offset: u64,
+    /// Up to where the disk was asked for data.
+    prefetched: u64,
     frames: u64,
     is_last_read: bool,
 }
@@ -231,8 +247,18 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
         identity: Option<&[u8; 16]>,
     ) -> Result<RecordReader<'a, S>, FormatError> {
         let header = RecordHeader { kind, identity: [0; 16], subject: 0 };
-        let (buffer, taken, offset, frames) = (Vec::new(), 0, 0, 0);
-        let mut reader = RecordReader { substrate, file, header, buffer, taken, offset, frames, is_last_read: false };
+        let mut reader = RecordReader {
+            substrate,
+            file,
+            header,
+            buffer: Vec::new(),
+            filled: 0,
+            taken: 0,
+            offset: 0,
+            prefetched: 0,
+            frames: 0,
+            is_last_read: false,
+        };
         let header = reader.bytes(HEADER_BYTES)?.try_into().expect("as many as asked for");
         let header = RecordHeader::decode(header, kind)?;
         if identity.is_some_and(|identity| *identity != header.identity) {
@@ -283,20 +309,36 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
 
     /// Returns the next bytes of the file.
     fn bytes(&mut self, count: usize) -> Result<&[u8], FormatError> {
-        if self.buffer.len() - self.taken < count {
-            self.buffer.drain(..self.taken);
+        if self.filled - self.taken < count {
+            self.buffer.copy_within(self.taken..self.filled, 0);
+            self.filled -= self.taken;
             self.taken = 0;
-            let kept = self.buffer.len();
-            let ahead = if self.offset == 0 { FIRST_BYTES } else { BUFFER_BYTES };
-            self.buffer.resize(ahead.max(count), 0);
-            let read = self.substrate.read_at(&self.file, self.offset, &mut self.buffer[kept..]);
-            let read = read.inspect_err(|_| self.buffer.truncate(kept))?;
-            self.buffer.truncate(kept + read);
+            let room = if self.offset == 0 { FIRST_BYTES } else { BUFFER_BYTES };
+            // Grows once: to fill it with zeros each time would take as long as a part of what is done with it.
+            self.buffer.resize(self.buffer.len().max(room).max(count), 0);
+            let read = self.substrate.read_at(&self.file, self.offset, &mut self.buffer[self.filled..])?;
+            self.filled += read;
             self.offset += read as u64;
+            self.prefetch();
         }
-        let bytes = self.buffer.get(self.taken..self.taken + count).ok_or(FormatError::Damaged("it ends too early"))?;
+        if self.filled - self.taken < count {
+            return Err(FormatError::Damaged("it ends too early"));
+        }
+        let bytes = &self.buffer[self.taken..self.taken + count];
         self.taken += count;
         Ok(bytes)
+    }
+
+    /// Has the disk read on while what was read is worked on.
+    fn prefetch(&mut self) {
+        // Where the buffer was not filled, the file ends; and a short one was read as a whole.
+        if self.filled < BUFFER_BYTES {
+            return;
+        }
+        let from = self.prefetched.max(self.offset);
+        let to = self.offset + AHEAD_BYTES;
+        self.substrate.prefetch(&self.file, from, to - from);
+        self.prefetched = to;
     }
 }
 

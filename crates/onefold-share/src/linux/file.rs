@@ -1,6 +1,7 @@
 //! An open file.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 
@@ -11,6 +12,9 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation, Timespec, Timestamps, U
 use rustix::io::{Errno, retry_on_intr};
 
 use super::sys;
+
+/// Read at once to bring it in; of shorter ranges that costs less than sending them.
+const READ_BYTES: usize = 16 << 10;
 
 /// What can be done through a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +67,41 @@ impl LinuxFile {
         let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(length), Advice::WillNeed);
     }
 
+    /// Sends long ranges to `nowhere`: that waits for the disk as reading does, and copies nothing.
+    pub(super) fn bring_in(&self, nowhere: Option<&OwnedFd>, offset: u64, length: u64) -> io::Result<()> {
+        let (mut at, end) = (offset, offset + length);
+        if let Some(nowhere) = nowhere.filter(|_| length > READ_BYTES as u64) {
+            while at < end {
+                let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+                match retry_on_intr(|| rustix::fs::sendfile(nowhere, &self.file, Some(&mut at), left)) {
+                    Ok(0) => return Ok(()),
+                    Ok(_) => {}
+                    // A file system that does not send is read.
+                    Err(Errno::INVAL | Errno::NOSYS) => break,
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+        }
+        let mut bytes = [MaybeUninit::<u8>::uninit(); READ_BYTES];
+        while at < end {
+            let left = usize::try_from(end - at).map_or(READ_BYTES, |left| left.min(READ_BYTES));
+            let read = || rustix::io::pread(&self.file, &mut bytes[..left], at).map(|(read, _)| read.len());
+            match retry_on_intr(read)? {
+                0 => break,
+                count => at += count as u64,
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         self.check_writable()?;
         self.file.write_all_at(from, offset).map_err(full)
+    }
+
+    pub(super) fn write_back(&self, offset: u64, length: u64) {
+        // Where the kernel will not, it is written when it is made durable. So is what failed here, which is told then.
+        let _ = sys::write_back(&self.file, offset, length);
     }
 
     pub(super) fn set_len(&self, length: u64) -> io::Result<()> {

@@ -136,9 +136,22 @@ const FS_IOC_FIEMAP: Opcode = opcode::read_write::<[u8; MAP_HEADER_BYTES]>(b'f',
 /// Returns the first extents of a range, as the file system tells them: the first one may begin before it. Nothing is
 /// written back first.
 pub(super) fn extents(file: impl AsFd, start: u64, length: u64) -> Result<Vec<RawExtent>, Errno> {
+    map(file, start, length, 0)
+}
+
+/// `FIEMAP_FLAG_SYNC`.
+const WRITES_BACK: u32 = 1;
+
+/// Has the whole file written back first, whatever the range, and returns the first extents of it.
+pub(super) fn settled_extents(file: impl AsFd) -> Result<Vec<RawExtent>, Errno> {
+    // Of a short range, as the map is of no use here.
+    map(file, 0, 1, WRITES_BACK)
+}
+
+fn map(file: impl AsFd, start: u64, length: u64, flags: u32) -> Result<Vec<RawExtent>, Errno> {
     let capacity = u32::try_from(EXTENTS_MAX).expect("a small constant");
     let extents = [RawExtent::default(); EXTENTS_MAX];
-    let mut map = Box::new(ExtentMap { start, length, flags: 0, mapped: 0, capacity, reserved: 0, extents });
+    let mut map = Box::new(ExtentMap { start, length, flags, mapped: 0, capacity, reserved: 0, extents });
     // SAFETY: the opcode takes a header that says for how many extents there is room behind it: as many as `map` has.
     let call = unsafe { Updater::<FS_IOC_FIEMAP, ExtentMap>::new(&mut map) };
     // SAFETY: as above; the kernel writes to `map` only, during the call, and any bytes are valid extents.
@@ -432,6 +445,18 @@ pub(super) fn has_lease(file: impl AsFd) -> bool {
 /// Ends a lease.
 pub(super) fn end_lease(file: impl AsFd) -> Result<(), Errno> {
     fcntl(file.as_fd(), libc::F_SETLEASE, libc::F_UNLCK).map(drop)
+}
+
+/// Has the kernel begin to write a range to the disk (`sync_file_range`).
+pub(super) fn write_back(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
+    let as_signed = |number| i64::try_from(number).map_err(|_| Errno::INVAL);
+    let (offset, length) = (as_signed(offset)?, as_signed(length)?);
+    let file = file.as_fd().as_raw_fd();
+    // SAFETY: the call takes numbers, and changes nothing in memory.
+    match unsafe { libc::sync_file_range(file, offset, length, libc::SYNC_FILE_RANGE_WRITE) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
 }
 
 /// `fcntl` with a number.

@@ -72,6 +72,7 @@ fn pass_all(state: &State<'_, Sim>, files: &mut Files) -> Passed {
         call_bytes: 1 << 20,
         min_run_bytes: K,
         space: SpaceOptions::default(),
+        threads: 0,
         is_dry_run: false,
         shard_entries_max: 12,
         clock: &ManualClock::default(),

@@ -88,6 +88,8 @@ pub struct PassOptions<'a> {
     pub space: SpaceOptions,
     /// How hard it works.
     pub pace: &'a Pace<'a>,
+    /// Threads that compute digests; none where the caller does that.
+    pub threads: usize,
     /// Ends after the plan.
     pub is_dry_run: bool,
     /// A shard of the index with more entries is split: it is how long one host has to be waited for.
@@ -515,7 +517,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         for round in 1.. {
             let promoted = Sorter::new(folder);
             let mut promoted_batch = promoted.batch(memory_bytes);
-            let pace = self.options.pace;
+            let pace = (self.options.pace, self.options.threads);
             let noted = (&mut *touched, &mut *trouble);
             promote::promote(self.state, &self.images, arena, waiting.candidates, &mut promoted_batch, noted, pace)?;
             let promoted = promoted.merged(vec![promoted_batch.finish()])?;

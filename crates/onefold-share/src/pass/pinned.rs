@@ -469,8 +469,14 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         let substrate = self.state.substrate();
         for holder in std::mem::take(&mut self.moved) {
             let Some((file, _)) = self.file(holder) else { continue };
-            if let (Err(why), Holder::Image(number)) = (substrate.sync(file), holder) {
-                self.trouble.note(number, self.images.path(number), ShareError::Io(why));
+            match holder {
+                Holder::Image(number) => {
+                    if let Err(why) = substrate.sync_shares(file) {
+                        self.trouble.note(number, self.images.path(number), ShareError::Io(why));
+                    }
+                }
+                // Nobody waits to write to it.
+                Holder::Arena(_) => drop(substrate.sync(file)),
             }
         }
     }

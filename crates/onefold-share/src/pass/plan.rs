@@ -5,6 +5,7 @@
 //! what is dropped of the index. The first place where a content was seen by this pass goes into the arena rather than
 //! the one that the index knows: it was read more recently.
 
+use std::io;
 use std::path::Path;
 use std::vec;
 
@@ -18,7 +19,7 @@ use super::rows::{Candidate, Change, Seen, Source, Step, Target};
 use super::slots::SlotSet;
 use super::written::WrittenRanges;
 use crate::format::entry::{Entry, Place};
-use crate::format::shard::EntryCounts;
+use crate::format::shard::{EntryCounts, Stretch};
 use crate::format::{Digest, FormatError};
 use crate::pace::Pace;
 use crate::state::State;
@@ -92,12 +93,21 @@ pub(super) fn plan<S: Substrate>(
     seen.advance()?;
     loop {
         pace.boundary()?;
-        let digest = match (&entries.next, &seen.next) {
-            (None, None) => break,
-            (Some(entry), None) => entry.digest,
-            (None, Some(seen)) => seen.digest,
-            (Some(entry), Some(seen)) => entry.digest.min(seen.digest),
-        };
+        let next = seen.next.map(|seen| seen.digest);
+        if let Some(entry) = entries.next.take_if(|entry| next.is_none_or(|next| entry.digest < next)) {
+            planner.decide_unseen(images, entry)?;
+            // Most entries are of contents that were not seen, so that many of these follow on each other.
+            let others = match entries.take_below(next) {
+                Ok(others) => others,
+                Err(why) => return Err(entries.failed(why)?),
+            };
+            for entry in others.entries() {
+                planner.decide_unseen(images, entry)?;
+            }
+            entries.advance()?;
+            continue;
+        }
+        let Some(digest) = next else { break };
         let entry = entries.next.take_if(|entry| entry.digest == digest);
         if entry.is_some() {
             entries.advance()?;
@@ -134,8 +144,7 @@ impl<S: Substrate> Entries<'_, '_, S> {
                         return Ok(());
                     }
                     Ok(None) => {}
-                    Err(FormatError::Io(error)) => return Err(error.into()),
-                    Err(why) => return Err(PassError::damaged(self.state, shard, why)?),
+                    Err(why) => return Err(self.failed(why)?),
                 }
             }
             self.shard = self.shards.next();
@@ -144,6 +153,23 @@ impl<S: Substrate> Entries<'_, '_, S> {
                 return Ok(());
             }
             self.counts.push(EntryCounts::default());
+        }
+    }
+
+    /// Returns what comes behind the entry that was taken last, as [`Shard::take_below`].
+    fn take_below(&mut self, limit: Option<Digest>) -> Result<Stretch<'_>, FormatError> {
+        let Some(shard) = &mut self.shard else { return Ok(Stretch::default()) };
+        let stretch = shard.take_below(limit)?;
+        *self.counts.last_mut().expect("one for each shard") += stretch.counts();
+        Ok(stretch)
+    }
+
+    /// Returns why the pass ends, now that an entry could not be read.
+    fn failed(&self, why: FormatError) -> Result<PassError, PassError> {
+        match (why, &self.shard) {
+            (FormatError::Io(error), _) => Ok(error.into()),
+            (why, Some(shard)) => PassError::damaged(self.state, shard, why),
+            (why, None) => Ok(io::Error::other(why).into()),
         }
     }
 }
@@ -166,10 +192,6 @@ impl SeenStream<'_> {
         }
     }
 
-    fn has(&self, digest: Digest) -> bool {
-        self.next.is_some_and(|seen| seen.digest == digest)
-    }
-
     /// Returns the next place of a content.
     fn take(&mut self, digest: Digest) -> Result<Option<Seen>, PassError> {
         let Some(seen) = self.next.filter(|seen| seen.digest == digest) else { return Ok(None) };
@@ -188,7 +210,18 @@ struct Planner<'a, 'b> {
 }
 
 impl Planner<'_, '_> {
-    /// Decides what is done with a content that the index knows, that was seen, or both.
+    /// Decides what is done with a content that the index knows and that was not seen.
+    fn decide_unseen<S: Substrate>(&mut self, images: &mut Images<'_, '_, S>, entry: Entry) -> Result<(), PassError> {
+        if !self.is_true(images, entry.place, false)? {
+            self.note_dropped(entry.place);
+            self.change(entry.digest, Step::Drop(entry.place))?;
+        } else if let Place::Shared(slot) = entry.place {
+            self.sinks.named.insert(slot);
+        }
+        Ok(())
+    }
+
+    /// Decides what is done with a content that was seen, and that the index may know.
     fn decide<S: Substrate>(
         &mut self,
         images: &mut Images<'_, '_, S>,
@@ -197,21 +230,18 @@ impl Planner<'_, '_> {
         seen: &mut SeenStream<'_>,
     ) -> Result<(), PassError> {
         let known = match entry {
-            Some(place) if self.is_true(images, place, seen.has(digest))? => Some(place),
+            Some(place) if self.is_true(images, place, true)? => Some(place),
             _ => None,
         };
         if let Some(Place::Shared(slot)) = known {
             self.sinks.named.insert(slot);
-            if seen.has(digest) {
-                self.change(digest, Step::Agree(Place::Shared(slot)))?;
-            }
+            self.change(digest, Step::Agree(Place::Shared(slot)))?;
             while let Some(Seen { file, block, .. }) = seen.take(digest)? {
                 self.counts.targets += 1;
                 self.sinks.targets.push(Target { file, block, source: Source::Slot(slot) }.row())?;
             }
             return Ok(());
         }
-        let is_seen = seen.has(digest);
         // The place that the index names may be seen once more; it is one place all the same.
         let mut next = || -> Result<Option<Seen>, PassError> {
             loop {
@@ -226,15 +256,8 @@ impl Planner<'_, '_> {
             None => (None, None),
         };
         let Some(first) = first else {
-            match (known, entry) {
-                (Some(place), _) if is_seen => self.change(digest, Step::Agree(place))?,
-                (None, Some(place)) => {
-                    self.note_dropped(place);
-                    self.change(digest, Step::Drop(place))?;
-                }
-                _ => {}
-            }
-            return Ok(());
+            // It was seen where the index has it, and nowhere else.
+            return known.map_or(Ok(()), |place| self.change(digest, Step::Agree(place)));
         };
         if known.is_none() {
             self.counts.new += 1;

@@ -4,20 +4,22 @@
 //! between. A slot is written to by nobody, so what is read from it stays.
 //!
 //! What the images have in memory, the slots have not. So the looks come some clones later, and the disk reads many slots at
-//! once meanwhile.
+//! once meanwhile. What was read is digested by other threads while the next slots are cloned and read.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::thread;
 
 use onefold_block::substrate::{Access, At, ShareError};
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, FingerprintKey, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
 use onefold_sort::{Batch, Merge};
 
 use super::images::Images;
 use super::room::RecordsRoom;
 use super::rows::{Candidate, Promoted};
 use super::{PassError, Trouble};
-use crate::format::{Digest, FileNo, Slot};
+use crate::digest::Digester;
+use crate::format::{FileNo, Slot};
 use crate::pace::{CallKind, Pace};
 use crate::state::State;
 use crate::state::arena::ArenaWriter;
@@ -35,23 +37,30 @@ pub(super) fn promote<'b, S: Substrate>(
     candidates: Merge,
     promoted: &mut Batch<'_>,
     (touched, trouble): (&mut BTreeSet<FileNo>, &mut Trouble),
-    pace: &Pace<'_>,
+    (pace, threads): (&Pace<'_>, usize),
 ) -> Result<(), PassError> {
-    let mut promoter = Promoter {
-        state,
-        images,
-        key: state.key(),
-        arena,
-        promoted,
-        trouble,
-        pace,
-        file: None,
-        touched,
-        room: RecordsRoom::new(state.substrate()),
-        ahead: VecDeque::new(),
-        ahead_blocks: 0,
-        bytes: Vec::new(),
-    };
+    let key = state.key();
+    thread::scope(|scope| {
+        let promoter = Promoter {
+            state,
+            images,
+            arena,
+            promoted,
+            trouble,
+            pace,
+            file: None,
+            touched,
+            room: RecordsRoom::new(state.substrate()),
+            ahead: VecDeque::new(),
+            ahead_blocks: 0,
+            digester: Digester::new(&key, threads, scope),
+            digested: VecDeque::new(),
+        };
+        promote_all(promoter, candidates)
+    })
+}
+
+fn promote_all<S: Substrate>(mut promoter: Promoter<'_, '_, '_, '_, S>, candidates: Merge) -> Result<(), PassError> {
     let mut run: Vec<Candidate> = Vec::new();
     for row in candidates {
         let candidate = Candidate::of(row?);
@@ -65,13 +74,14 @@ pub(super) fn promote<'b, S: Substrate>(
         run.push(candidate);
     }
     promoter.put(&run)?;
-    promoter.look_until(0)
+    promoter.look_until(0)?;
+    while promoter.settle()? {}
+    Ok(())
 }
 
 struct Promoter<'a, 'b, 'c, 'd, S: Substrate> {
     state: &'a State<'b, S>,
     images: &'a Images<'a, 'b, S>,
-    key: FingerprintKey,
     arena: &'a mut ArenaWriter<'c, 'b, S>,
     promoted: &'a mut Batch<'d>,
     trouble: &'a mut Trouble,
@@ -84,8 +94,9 @@ struct Promoter<'a, 'b, 'c, 'd, S: Substrate> {
     /// What was cloned and is to be looked at, with the first slot of each run.
     ahead: VecDeque<(Vec<Candidate>, Slot)>,
     ahead_blocks: usize,
-    /// What is in the slots.
-    bytes: Vec<u8>,
+    digester: Digester<'a>,
+    /// What was read and is being digested, with the first slot of each run.
+    digested: VecDeque<(Vec<Candidate>, Slot)>,
 }
 
 impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
@@ -154,7 +165,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             && let Some((run, first)) = self.ahead.pop_front()
         {
             self.ahead_blocks -= run.len();
-            self.look(&run, first)?;
+            self.look(run, first)?;
         }
         Ok(())
     }
@@ -165,13 +176,14 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         self.state.substrate().stat(file).is_ok_and(|stat| stat.length < end)
     }
 
-    /// Reads slots and writes down which of them hold what they should.
-    fn look(&mut self, run: &[Candidate], first: Slot) -> Result<(), PassError> {
-        let bytes = &mut self.bytes;
+    /// Reads slots and has them digested.
+    fn look(&mut self, run: Vec<Candidate>, first: Slot) -> Result<(), PassError> {
+        while !self.digester.has_room() && self.settle()? {}
+        let mut bytes = self.digester.buffer();
         bytes.resize(run.len() * BLOCK_BYTES, 0);
         self.pace.read(bytes.len() as u64);
         let count = match self.arena.file(first.arena()) {
-            Some(file) => self.state.substrate().read_at(file, first.index() * BLOCK_BYTES_U64, bytes),
+            Some(file) => self.state.substrate().read_at(file, first.index() * BLOCK_BYTES_U64, &mut bytes),
             None => Err(io::ErrorKind::NotFound.into()),
         };
         let count = count.unwrap_or_else(|why| {
@@ -179,11 +191,17 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             0
         });
         bytes.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
-        let blocks: Vec<&[u8]> = bytes.chunks_exact(BLOCK_BYTES).collect();
-        let mut fingerprints = vec![onefold_block::Fingerprint::default(); blocks.len()];
-        self.key.fingerprint_each(&blocks, &mut fingerprints);
+        self.digester.give(first.index() * BLOCK_BYTES_U64, bytes);
+        self.digested.push_back((run, first));
+        Ok(())
+    }
+
+    /// Writes down which slots of the run that was read first hold what they should. Returns false where there is none.
+    fn settle(&mut self) -> Result<bool, PassError> {
+        let Some((piece, (run, first))) = self.digester.take().zip(self.digested.pop_front()) else { return Ok(false) };
         for (at, candidate) in run.iter().enumerate() {
-            let is_it = fingerprints.get(at).is_some_and(|found| Digest::of(*found) == candidate.digest);
+            // What is zero has no digest, and is not what any candidate was.
+            let is_it = piece.digests.get(at).is_some_and(|found| *found == Some(candidate.digest));
             let slot = Slot::from_number(first.number() + at as u64).filter(|_| is_it);
             if !is_it {
                 self.trouble.changed += 1;
@@ -191,7 +209,8 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             }
             self.promoted.push(Promoted { digest: candidate.digest, slot }.row())?;
         }
-        Ok(())
+        self.digester.give_back(piece.bytes);
+        Ok(true)
     }
 
     fn give_up(&mut self, run: &[Candidate]) -> Result<(), PassError> {

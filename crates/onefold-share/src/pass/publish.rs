@@ -264,12 +264,13 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
                 self.failure = Some(Failure::Pass(StateError::Interrupted.into()));
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            let digest = match (&next, self.changes.digest()?) {
-                (None, None) => return Ok(()),
-                (Some(entry), None) => entry.digest,
-                (None, Some(digest)) => digest,
-                (Some(entry), Some(digest)) => entry.digest.min(digest),
-            };
+            let change = self.changes.digest()?;
+            if let Some(entry) = next.take_if(|entry| change.is_none_or(|change| entry.digest < change)) {
+                self.keep(shard, writer, entry, change)?;
+                next = self.next_entry(shard)?;
+                continue;
+            }
+            let Some(digest) = change else { return Ok(()) };
             let before = match next.take_if(|entry| entry.digest == digest) {
                 Some(entry) => {
                     next = self.next_entry(shard)?;
@@ -287,6 +288,38 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
             self.counts.count(&entry);
             writer.push(&entry)?;
         }
+    }
+
+    /// Writes down an entry, and those behind it at once that stay as they are, too: all before the next change.
+    fn keep(
+        &mut self,
+        shard: &mut Shard<'b, S>,
+        writer: &mut ShardWriter<'b, S>,
+        entry: Entry,
+        change: Option<Digest>,
+    ) -> io::Result<()> {
+        if let Place::Shared(slot) = entry.place {
+            self.named.insert(slot);
+        }
+        self.counts.count(&entry);
+        writer.push(&entry)?;
+        let stretch = match shard.take_below(change) {
+            Ok(stretch) => stretch,
+            Err(why) => {
+                self.failure = Some(Failure::Shard(why));
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        };
+        writer.push_stretch(&stretch)?;
+        self.counts += stretch.counts();
+        if stretch.counts().shared > 0 {
+            for entry in stretch.entries() {
+                if let Place::Shared(slot) = entry.place {
+                    self.named.insert(slot);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns what becomes of an entry.

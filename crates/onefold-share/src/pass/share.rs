@@ -1,10 +1,11 @@
 //! Places share with slots: in the order of the places, as long ranges as there are.
 //!
 //! What the kernel's call is bad at is done before it: ranges that lie at one place already are seen in the maps and left
-//! alone, as the kernel would compare them in full; both ranges are read first, as it reads page by page with both files
-//! locked; and where they differ is found then, without locks, so that it is asked only about what is equal.
+//! alone, as the kernel would compare them in full; and both ranges are brought into memory first, as it reads page by page
+//! with both files locked. Where it says that they differ, it is found by reading, without locks, in which blocks, and it is
+//! asked once more about the others. That is seldom: the bytes were read a short while ago.
 //!
-//! Where a share may leave a hole, what is equal is gathered, and shared by `declared`.
+//! Where a share may leave a hole, all is compared first, and what is equal is gathered, and shared by `declared`.
 
 mod declared;
 
@@ -269,7 +270,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     fn leave_file(&mut self) -> Result<(), PassError> {
         self.share_gathered()?;
         let Some((number, Some((file, _)))) = self.file.take() else { return Ok(()) };
-        if let Err(why) = self.state.substrate().sync(&file) {
+        if let Err(why) = self.state.substrate().sync_shares(&file) {
             self.trouble.note(number, self.images.path(number), ShareError::Io(why));
         }
         Ok(())
@@ -381,13 +382,31 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         if self.trouble.is_short_of_records(&mut self.room, self.state.substrate()) {
             return Err(ShareError::Full);
         }
-        for (part, is_equal) in self.compare(&mapped.0, part)? {
-            match &mut self.declaring {
-                _ if !is_equal => note_differing(&mut self.shared, self.trouble, self.noted, part),
-                Some(declaring) if part.source != Source::Zeros => declaring.gather(part),
-                // What is zero may well become a hole.
-                _ => self.ask(mapped, part)?,
+        // What is zero may well become a hole.
+        let is_declared = self.declaring.is_some() && part.source != Source::Zeros;
+        if !is_declared {
+            self.bring_in(&mapped.0, part)?;
+            if self.ask(mapped, part)? == Compared::Shared {
+                return Ok(());
             }
+        }
+        for (part, is_equal) in self.compare(&mapped.0, part)? {
+            if let Some(declaring) = self.declaring.as_mut().filter(|_| is_equal && is_declared) {
+                declaring.gather(part);
+            } else if !is_equal || self.ask(mapped, part)? == Compared::Differ {
+                note_differing(&mut self.shared, self.trouble, self.noted, part);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has what is to share in memory.
+    fn bring_in(&self, file: &S::File, part: Run) -> io::Result<()> {
+        let length = part.count * BLOCK_BYTES_U64;
+        let (source, source_offset) = self.source(part.source);
+        for (file, offset) in [(source, source_offset), (file, part.first * BLOCK_BYTES_U64)] {
+            self.options.pace.read(length);
+            self.state.substrate().bring_in(file, offset, length)?;
         }
         Ok(())
     }
@@ -431,8 +450,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }
     }
 
-    /// Has the file system share what was found equal.
-    fn ask(&mut self, (file, map): &mut Mapped<S>, part: Run) -> Result<(), ShareError> {
+    /// Has the file system compare and share.
+    fn ask(&mut self, (file, map): &mut Mapped<S>, part: Run) -> Result<Compared, ShareError> {
         let substrate = self.state.substrate();
         let (offset, length) = (part.first * BLOCK_BYTES_U64, part.count * BLOCK_BYTES_U64);
         let is_whole = substrate.abilities().frees_whole_extents;
@@ -441,20 +460,18 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let lost = if is_whole { Self::losses(substrate, file, &mut self.slices, range) } else { Ok(Vec::new()) };
         let (source, source_offset) = self.source(part.source);
         let (source, into) = (At { file: source, offset: source_offset }, At { file: &*file, offset });
-        match self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))? {
-            Compared::Shared => {
-                self.shared.now += length;
-                self.noted.touched.insert(part.file);
-                self.shared.freed += before;
-                match lost {
-                    Ok(lost) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,
-                    Err(_) => self.shared.untold += length,
-                }
-                self.shared.zeros += if part.source == Source::Zeros { length } else { 0 };
+        let compared = self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))?;
+        if compared == Compared::Shared {
+            self.shared.now += length;
+            self.noted.touched.insert(part.file);
+            self.shared.freed += before;
+            match lost {
+                Ok(lost) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,
+                Err(_) => self.shared.untold += length,
             }
-            Compared::Differ => note_differing(&mut self.shared, self.trouble, self.noted, part),
+            self.shared.zeros += if part.source == Source::Zeros { length } else { 0 };
         }
-        Ok(())
+        Ok(compared)
     }
 
     /// Returns what a range has of whole extents.

@@ -116,6 +116,7 @@ impl How<'_> {
             call_bytes: self.call_bytes,
             min_run_bytes: K,
             space: SpaceOptions::default(),
+            threads: 0,
             is_dry_run: self.is_dry_run,
             shard_entries_max: 12,
             clock,

@@ -18,10 +18,10 @@ use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
 use super::{State, StateError};
-use crate::format::FormatError;
 use crate::format::entry::Entry;
 use crate::format::prefix::Prefix;
-use crate::format::shard::{EntryCounts, GENERATION_MAX, ShardReader, ShardWriter};
+use crate::format::shard::{EntryCounts, GENERATION_MAX, ShardReader, ShardWriter, Stretch};
+use crate::format::{Digest, FormatError};
 
 const FOLDER: &str = "shards";
 
@@ -59,6 +59,21 @@ impl<S: Substrate> Shard<'_, S> {
                 return Ok(None);
             }
         }
+    }
+
+    /// Returns what comes next, as long as it is below a digest, or the shard ends, and only of what is in memory: nothing
+    /// before [`Shard::next_entry`] has returned an entry, and now and then between others.
+    ///
+    /// # Errors
+    /// As [`Shard::next_entry`].
+    pub fn take_below(&mut self, limit: Option<Digest>) -> Result<Stretch<'_>, FormatError> {
+        let Some(entries) = &mut self.entries else { return Ok(Stretch::default()) };
+        if !entries.last().is_some_and(|last| self.prefix.contains(last)) {
+            return Ok(Stretch::default());
+        }
+        // From an entry of the shard on all are, up to its highest digest.
+        let end = (u128::from(self.prefix.last_word()) + 1) << (u128::BITS - u64::BITS - u32::BITS);
+        entries.take_below(limit.map_or(end, |limit| end.min(limit.number())))
     }
 }
 

@@ -306,6 +306,7 @@ impl<S: Substrate> Watcher<'_, S> {
             min_run_bytes: self.options.min_run_bytes,
             space: self.options.space,
             pace: self.pace,
+            threads: self.options.threads,
             is_dry_run: false,
             shard_entries_max: SHARD_ENTRIES_MAX,
             clock,

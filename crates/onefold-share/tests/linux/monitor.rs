@@ -56,6 +56,7 @@ fn pass_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Passed {
         call_bytes: MIB,
         min_run_bytes: K,
         space: SpaceOptions::default(),
+        threads: 0,
         is_dry_run: false,
         shard_entries_max: 12,
         clock: &ManualClock::default(),

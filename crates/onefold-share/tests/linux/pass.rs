@@ -72,6 +72,7 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
         min_run_bytes: how.min_run_bytes,
         space: how.space,
         pace: &Pace::unlimited(),
+        threads: 2,
         is_dry_run: how.is_dry_run,
         shard_entries_max: how.shard_entries_max,
         clock: &SystemClock,

@@ -193,6 +193,7 @@ fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
         min_run_bytes: K,
         space: SpaceOptions::default(),
         pace: &pace,
+        threads: 0,
         is_dry_run: false,
         shard_entries_max: SHARD_ENTRIES_MAX,
         clock: &SystemClock,

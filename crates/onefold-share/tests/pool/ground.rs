@@ -146,6 +146,7 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
         call_bytes: 1 << 20,
         min_run_bytes: K,
         space: SpaceOptions::default(),
+        threads: 0,
         is_dry_run: false,
         shard_entries_max: SHARD_ENTRIES_MAX,
         clock: &SystemClock,

@@ -34,6 +34,7 @@ pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
         min_run_bytes: 4096,
         space: SpaceOptions::default(),
         pace: &Pace::unlimited(),
+        threads: 0,
         is_dry_run: false,
         // Few, so that shards are split all the time.
         shard_entries_max: 12,

@@ -17,7 +17,7 @@
 
 use std::io;
 
-use onefold_block::substrate::ShareError;
+use onefold_block::substrate::{Compared, ShareError};
 use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
 
@@ -198,14 +198,18 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 self.leave_out(std::iter::once(run), ShareError::Busy);
                 continue;
             }
-            if let Err(why) = self.ask(mapped, *run) {
-                *is_refused = matches!(why, ShareError::Refused(_));
-                let is_for_all = *is_refused || matches!(why, ShareError::Full);
-                if is_for_all {
-                    self.leave_out(rest(), why);
-                    return Ok(index + 1);
+            match self.ask(mapped, *run) {
+                Ok(Compared::Shared) => {}
+                Ok(Compared::Differ) => note_differing(&mut self.shared, self.trouble, self.noted, *run),
+                Err(why) => {
+                    *is_refused = matches!(why, ShareError::Refused(_));
+                    let is_for_all = *is_refused || matches!(why, ShareError::Full);
+                    if is_for_all {
+                        self.leave_out(rest(), why);
+                        return Ok(index + 1);
+                    }
+                    self.leave_out(std::iter::once(run), why);
                 }
-                self.leave_out(std::iter::once(run), why);
             }
         }
         Ok(runs.len())

@@ -144,10 +144,11 @@ impl Run<'_> {
         let meter = Meter::new("reading", self.talk.quiet, self.interrupt.clone());
         let wish = || if self.interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
         let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish);
+        let threads = thread::available_parallelism().map_or(1, usize::from);
         let options = ScanOptions {
             roots: &[PathBuf::new()],
             wants,
-            threads: thread::available_parallelism().map_or(1, usize::from),
+            threads,
             pace: &pace,
             stable_for: Duration::ZERO,
             progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
@@ -164,6 +165,7 @@ impl Run<'_> {
             call_bytes: CALL_BYTES,
             min_run_bytes: MIN_RUN_BYTES,
             space: SpaceOptions::default(),
+            threads,
             is_dry_run: false,
             shard_entries_max: SHARD_ENTRIES_MAX,
             clock: &SystemClock,

@@ -63,10 +63,11 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let meter = Meter::new("reading", talk.quiet, interrupt.clone());
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
     let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
     let scan_options = ScanOptions {
         roots: &paths,
         wants: &|path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude),
-        threads: thread::available_parallelism().map_or(1, usize::from),
+        threads,
         stable_for: Duration::ZERO,
         pace: &pace,
         progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
@@ -87,6 +88,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         min_run_bytes: arguments.min_run.0,
         space: space(arguments.space),
         pace: &pace,
+        threads,
         is_dry_run: arguments.dry_run,
         shard_entries_max: SHARD_ENTRIES_MAX,
         clock: &SystemClock,
