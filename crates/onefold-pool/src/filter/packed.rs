@@ -7,6 +7,11 @@ pub(super) const fn mask(width: u32) -> u64 {
     if width >= 64 { u64::MAX } else { (1 << width) - 1 }
 }
 
+/// Returns a word whose lowest `count` bits are set, or all.
+pub(super) fn mask_of(count: usize) -> u64 {
+    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
+}
+
 /// Returns the last word of a bitmap of ones that ends before bit `end`, which is in that word.
 pub(super) const fn mask_below(end: usize) -> u64 {
     mask(split(end).1)
@@ -23,11 +28,11 @@ pub(super) fn get(words: &[u64], at: usize, width: u32) -> u64 {
         return 0;
     }
     let (word, shift) = split(at);
-    let mut value = words[word] >> shift;
-    if shift + width > 64 {
-        value |= words[word + 1] << (64 - shift);
-    }
-    value & mask(width)
+    debug_assert!(shift + width <= 64 || word + 1 < words.len(), "{width} bits at {at} of {} words", words.len());
+    // Whether a field goes on in the next word no processor can guess, so there is no branch for it. In two shifts, since
+    // one by 64 would be none.
+    let above = words.get(word + 1).copied().unwrap_or(0);
+    (words[word] >> shift | above << 1 << (63 - shift)) & mask(width)
 }
 
 /// Replaces the field of `width` bits, at most 64, that begins at bit `at`; higher bits of `value` are ignored.

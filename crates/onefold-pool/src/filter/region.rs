@@ -208,15 +208,34 @@ impl Region<'_> {
         if beyond || (!end.is_multiple_of(64) && region.entries[end / 64] >> (end % 64) != 0) {
             return Err(RegionFault::Unused);
         }
-        let mut entries = Vec::with_capacity(shape.count);
-        region.unpack(&mut entries);
-        if !entries.is_sorted() {
-            return Err(RegionFault::Order);
+        match region.highest_page() {
+            None => Err(RegionFault::Order),
+            Some(page) if shape.count > 0 && page >= pages => Err(RegionFault::Page(StorePageNo(page))),
+            Some(_) => Ok(()),
         }
-        match entries.iter().map(|entry| entry.page).max() {
-            Some(page) if page >= pages => Err(RegionFault::Page(StorePageNo(page))),
-            _ => Ok(()),
+    }
+
+    /// Returns the highest page of all entries, 0 where there are none; nothing where they are not in order.
+    ///
+    /// Each entry is only compared with the one before it in its bucket: buckets are in order by themselves. Loading a saved
+    /// filter does little else, so nothing is unpacked for it.
+    fn highest_page(&self) -> Option<u64> {
+        let (mut index, mut next, mut last, mut highest) = (0, 0, (0, 0), 0);
+        for (word, &bits) in self.bitmap.iter().enumerate() {
+            let begin = word * 64;
+            let mut zeros = !bits & packed::mask_of(self.shape.bitmap_bits() - begin);
+            while zeros != 0 {
+                let at = begin + zeros.trailing_zeros() as usize;
+                zeros &= zeros - 1;
+                let entry = self.entry(index);
+                if at == next && entry < last {
+                    return None;
+                }
+                highest = highest.max(entry.1);
+                (index, next, last) = (index + 1, at + 1, entry);
+            }
         }
+        Some(highest)
     }
 
     fn bucket(&self, remainder: u64) -> Bucket {
