@@ -7,11 +7,6 @@ pub(super) const fn mask(width: u32) -> u64 {
     if width >= 64 { u64::MAX } else { (1 << width) - 1 }
 }
 
-/// Returns a word whose lowest `count` bits are set, or all.
-pub(super) fn mask_of(count: usize) -> u64 {
-    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
-}
-
 /// Returns the last word of a bitmap of ones that ends before bit `end`, which is in that word.
 pub(super) const fn mask_below(end: usize) -> u64 {
     mask(split(end).1)

@@ -223,8 +223,9 @@ impl Region<'_> {
         let (mut index, mut next, mut last, mut highest) = (0, 0, (0, 0), 0);
         for (word, &bits) in self.bitmap.iter().enumerate() {
             let begin = word * 64;
-            let mut zeros = !bits & packed::mask_of(self.shape.bitmap_bits() - begin);
-            while zeros != 0 {
+            let mut zeros = !bits;
+            // Behind the bitmap's end there are more zeros, which are no entries.
+            while zeros != 0 && index < self.shape.count {
                 let at = begin + zeros.trailing_zeros() as usize;
                 zeros &= zeros - 1;
                 let entry = self.entry(index);
