@@ -19,11 +19,26 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::clock::Timestamp;
 
 /// Read at once to bring it in, where there is no other way.
 const READ_BYTES: u64 = 1 << 20;
+
+/// What any thread reads an open file by.
+pub trait Reader: Send + Sync {
+    /// As [`Substrate::read_at`].
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Told of a range that will be read after others: asks the disk for it where that pays. Nothing else depends on it.
+    fn prefetch(&self, offset: u64, length: u64) {
+        let _ = (offset, length);
+    }
+}
 
 /// A file system whose files can share blocks, as one host has it mounted.
 pub trait Substrate {
@@ -97,6 +112,13 @@ pub trait Substrate {
     /// # Errors
     /// Those of the device.
     fn read_at(&self, file: &Self::File, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Returns what other threads read a file by. It keeps the file open, and its lock and exclusive use with it, until it is
+    /// dropped. None where only the caller's own thread may read.
+    fn reader(&self, file: &Self::File) -> Option<Arc<dyn Reader>> {
+        let _ = file;
+        None
+    }
 
     /// Asks for a range to be brought into memory, and does not wait for it. Whoever reads it soon waits for less, and
     /// nothing else depends on it.

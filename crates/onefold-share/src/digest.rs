@@ -1,9 +1,14 @@
-//! Digests of many blocks, computed by several threads while the caller reads on.
+//! Digests of many blocks, read and computed by several threads while the caller goes on.
+//!
+//! Threads that read by themselves keep several requests at the disk.
 
 use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use onefold_block::substrate::Reader;
 use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, Fingerprint, FingerprintKey};
 
@@ -15,17 +20,31 @@ pub const PIECE_BYTES: usize = 1 << 20;
 const PIECES_PER_THREAD: usize = 2;
 
 /// Whole blocks of a file, and their digests.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Piece {
     /// Where it lies in the file, in bytes.
     pub offset: u64,
-    /// The blocks.
-    pub bytes: Vec<u8>,
+    /// The blocks, as far as they could be read; a part of one at the end of the file is left out.
+    bytes: Vec<u8>,
     /// One for each block; none where it is zero.
     pub digests: Vec<Option<Digest>>,
+    /// So many bytes were read.
+    pub read_bytes: u64,
+    /// Why it could not be read.
+    pub failed: Option<io::Error>,
 }
 
 impl Piece {
+    /// Has its blocks read, of which it has room for as many as there are to be.
+    fn read(&mut self, read: impl FnOnce(u64, &mut [u8]) -> io::Result<usize>) {
+        let count = read(self.offset, &mut self.bytes).unwrap_or_else(|why| {
+            self.failed = Some(why);
+            0
+        });
+        self.read_bytes = count as u64;
+        self.bytes.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
+    }
+
     fn digest(&mut self, key: &FingerprintKey) {
         digest_blocks(key, &self.bytes, &mut self.digests);
     }
@@ -42,20 +61,23 @@ pub(crate) fn digest_blocks(key: &FingerprintKey, bytes: &[u8], into: &mut Vec<O
     into.extend(blocks.map(|block| if is_zero(block) { None } else { fingerprints.next().map(Digest::of) }));
 }
 
-/// Digests pieces in the order in which they are given.
+/// Reads and digests pieces in the order in which they are asked for.
 pub struct Digester<'scope> {
     key: FingerprintKey,
     workers: Vec<Worker>,
     /// Whose turn it is; without workers, the pieces themselves.
     pending: VecDeque<Pending>,
     next: usize,
-    /// Buffers to be used again.
-    spare: Vec<Vec<u8>>,
+    /// To be used again: to fill a new one with zeros would take as long as to digest a part of it.
+    spare: Vec<Piece>,
     _scope: std::marker::PhantomData<&'scope ()>,
 }
 
+/// A piece to be digested, and what it is to be read by, unless it was.
+type Job = (Piece, Option<Arc<dyn Reader>>);
+
 struct Worker {
-    to: SyncSender<Piece>,
+    to: SyncSender<Job>,
     from: Receiver<Piece>,
 }
 
@@ -72,11 +94,14 @@ impl<'scope> Digester<'scope> {
         scope: &'scope thread::Scope<'scope, 'env>,
     ) -> Digester<'scope> {
         let workers = (0..threads).map(|_| {
-            let (to, work) = sync_channel::<Piece>(PIECES_PER_THREAD);
+            let (to, work) = sync_channel::<Job>(PIECES_PER_THREAD);
             let (done, from) = sync_channel(PIECES_PER_THREAD);
             let key = key.clone();
             scope.spawn(move || {
-                for mut piece in work {
+                for (mut piece, reader) in work {
+                    if let Some(reader) = reader {
+                        piece.read(|offset, into| reader.read_at(offset, into));
+                    }
                     piece.digest(&key);
                     if done.send(piece).is_err() {
                         return;
@@ -95,24 +120,33 @@ impl<'scope> Digester<'scope> {
         }
     }
 
-    /// Tells whether another piece can be given without waiting for the first one.
+    /// Tells whether another piece can be asked for without waiting for the first one.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.pending.len() < (self.workers.len() * PIECES_PER_THREAD).max(1)
     }
 
-    /// Returns a buffer for a piece, with anything in it.
-    #[must_use]
-    pub fn buffer(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
-    }
-
-    /// Gives a piece, of whole blocks.
+    /// Asks for `length` bytes of a file from an offset on, in whole blocks. A thread reads them by `reader`; where there is none, or
+    /// no thread, the caller does, by `read`.
     ///
     /// # Panics
     /// When a thread has panicked.
-    pub fn give(&mut self, offset: u64, bytes: Vec<u8>) {
-        let mut piece = Piece { offset, bytes, digests: Vec::new() };
+    pub fn ask(
+        &mut self,
+        offset: u64,
+        length: usize,
+        reader: Option<&Arc<dyn Reader>>,
+        read: impl FnOnce(u64, &mut [u8]) -> io::Result<usize>,
+    ) {
+        let spare = self.spare.pop().unwrap_or_default();
+        let mut piece = Piece { offset, read_bytes: 0, failed: None, ..spare };
+        piece.bytes.resize(length, 0);
+        let reader = reader.filter(|_| !self.workers.is_empty()).map(Arc::clone);
+        match &reader {
+            // Some pieces are before it.
+            Some(reader) => reader.prefetch(offset, length as u64),
+            None => piece.read(read),
+        }
         if self.workers.is_empty() {
             piece.digest(&self.key);
             self.pending.push_back(Pending::Done(piece));
@@ -120,11 +154,11 @@ impl<'scope> Digester<'scope> {
         }
         let turn = self.next;
         self.next = (self.next + 1) % self.workers.len();
-        self.workers[turn].to.send(piece).expect("a worker ends after its channel");
+        self.workers[turn].to.send((piece, reader)).expect("a worker ends after its channel");
         self.pending.push_back(Pending::With(turn));
     }
 
-    /// Returns the first piece that was given and not returned, once it has its digests.
+    /// Returns the first piece that was asked for and not returned, once it has its digests.
     ///
     /// # Panics
     /// When a thread has panicked.
@@ -135,10 +169,9 @@ impl<'scope> Digester<'scope> {
         })
     }
 
-    /// Gives a buffer back.
-    pub fn give_back(&mut self, bytes: Vec<u8>) {
-        // As it is: to fill a new one with zeros would take as long as to digest a part of it.
-        self.spare.push(bytes);
+    /// Gives a piece back, whose memory is used again.
+    pub fn give_back(&mut self, piece: Piece) {
+        self.spare.push(piece);
     }
 }
 
@@ -150,24 +183,57 @@ mod tests {
         vec![number; BLOCK_BYTES]
     }
 
+    /// A file of a block of 1, zeros, a block of 2, zeros and so on, and half a block at the end.
+    struct Striped;
+
+    const BLOCKS: u64 = 200;
+    const FAILS_AT: u64 = 40;
+
+    impl Reader for Striped {
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+            let end = BLOCKS * BLOCK_BYTES as u64 + 2048;
+            let count = into.len().min(usize::try_from(end.saturating_sub(offset)).unwrap());
+            let first = offset / BLOCK_BYTES as u64;
+            if first == FAILS_AT {
+                return Err(io::ErrorKind::Other.into());
+            }
+            for (number, into) in (first..).zip(into[..count].chunks_mut(BLOCK_BYTES)) {
+                into.fill(if number % 2 == 0 { u8::try_from(number / 2 + 1).unwrap() } else { 0 });
+            }
+            Ok(count)
+        }
+    }
+
     #[test]
-    fn pieces_come_back_in_order_with_the_digests_of_their_blocks() {
+    fn pieces_come_back_in_order_with_the_digests_of_their_blocks_whoever_reads_them() {
         let key = FingerprintKey::new([7; 32]);
-        for threads in [0, 1, 3] {
+        let reader: Arc<dyn Reader> = Arc::new(Striped);
+        for (threads, has_reader) in [(0, false), (0, true), (1, false), (1, true), (3, false), (3, true)] {
             thread::scope(|scope| {
                 let mut digester = Digester::new(&key, threads, scope);
-                let (mut given, mut taken) = (0_u8, 0_u8);
-                while taken < 100 {
-                    while given < 100 && digester.has_room() {
-                        digester.give(u64::from(given), [block(given), block(0), block(given + 1)].concat());
-                        given += 1;
+                let (mut asked, mut taken) = (0, 0);
+                while taken <= BLOCKS {
+                    while asked <= BLOCKS && digester.has_room() {
+                        let offset = asked * BLOCK_BYTES as u64;
+                        let read = |offset, into: &mut [u8]| Striped.read_at(offset, into);
+                        digester.ask(offset, 4 * BLOCK_BYTES, has_reader.then_some(&reader), read);
+                        asked += 4;
                     }
                     let piece = digester.take().unwrap();
-                    assert_eq!(piece.offset, u64::from(taken));
-                    let digest = |number| Some(Digest::of(key.fingerprint(&block(number)))).filter(|_| number != 0);
-                    assert_eq!(piece.digests, [digest(taken), None, digest(taken + 1)]);
-                    digester.give_back(piece.bytes);
-                    taken += 1;
+                    assert_eq!(piece.offset, taken * BLOCK_BYTES as u64);
+                    let digest = |number| Some(Digest::of(key.fingerprint(&block(number))));
+                    let number = u8::try_from(taken / 2 + 1).unwrap();
+                    let (digests, read_bytes) = match taken {
+                        // Half a block is read, and is none.
+                        BLOCKS => (vec![], 2048),
+                        FAILS_AT => (vec![], 0),
+                        _ => (vec![digest(number), None, digest(number + 1), None], 4 * BLOCK_BYTES as u64),
+                    };
+                    assert_eq!(piece.digests, digests, "{threads} threads, block {taken}");
+                    assert_eq!(piece.read_bytes, read_bytes);
+                    assert_eq!(piece.failed.is_some(), taken == FAILS_AT);
+                    digester.give_back(piece);
+                    taken += 4;
                 }
                 assert!(digester.take().is_none());
             });

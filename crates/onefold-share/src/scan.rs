@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use onefold_block::substrate::{Access, FileHandle, FileStat, ListedKind};
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate, Timestamp};
+use onefold_block::substrate::{Access, FileHandle, FileStat, ListedKind, Reader};
+use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 
-use crate::digest::{Digester, PIECE_BYTES};
+use crate::digest::{Digester, PIECE_BYTES, Piece};
 use crate::extents::Extents;
 use crate::format::log::{LogKind, Note, Written};
 use crate::format::mark::{Mark, Stamp};
@@ -26,9 +27,6 @@ use crate::state::{self, Notice, State, StateError};
 
 /// Read between two looks at the progress.
 const PROGRESS_BYTES: u64 = 64 * PIECE_BYTES as u64;
-
-/// The disk is asked for so much ahead of what is read, as far as the data goes on at one place.
-const AHEAD_BYTES: u64 = 4 * PIECE_BYTES as u64;
 
 /// After such a time the next change of a file has another time than the last one.
 pub(crate) const TICK: Duration = Duration::from_millis(20);
@@ -347,10 +345,10 @@ struct Blocks<'a, S: Substrate> {
     /// Where the next piece is looked for; the file's last whole block ends at `end`.
     offset: u64,
     end: u64,
-    /// Up to where the disk was asked for data.
-    prefetched: u64,
+    /// What the digester's threads read by.
+    reader: Option<Arc<dyn Reader>>,
     /// The piece whose blocks are being returned, and the next of them.
-    piece: Option<(crate::digest::Piece, usize)>,
+    piece: Option<(Piece, usize)>,
     read_bytes: u64,
     /// The first error; what could not be read is left out.
     failed: Option<io::Error>,
@@ -374,7 +372,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
             digester,
             offset: 0,
             end,
-            prefetched: 0,
+            reader: substrate.reader(file),
             piece: None,
             read_bytes: 0,
             failed: None,
@@ -389,16 +387,20 @@ impl<'a, S: Substrate> Blocks<'a, S> {
                     *next += 1;
                     return Some(Written { block, digest: *digest });
                 }
-                let (piece, _) = self.piece.take()?;
-                self.digester.give_back(piece.bytes);
+                let (mut piece, _) = self.piece.take()?;
+                self.read_bytes += piece.read_bytes;
+                if let Some(why) = piece.failed.take() {
+                    self.failed.get_or_insert(why);
+                }
+                self.digester.give_back(piece);
             }
-            while self.digester.has_room() && self.read_piece() {}
+            while self.digester.has_room() && self.ask_piece() {}
             self.piece = Some((self.digester.take()?, 0));
         }
     }
 
-    /// Reads the next piece with data, and has it digested. Returns false at the end of the file.
-    fn read_piece(&mut self) -> bool {
+    /// Has the next piece with data read and digested. Returns false at the end of the file.
+    fn ask_piece(&mut self) -> bool {
         while self.offset < self.end {
             let (from, to) = self.data_from(self.offset);
             self.offset = to.min(self.end);
@@ -416,37 +418,14 @@ impl<'a, S: Substrate> Blocks<'a, S> {
                 to = end.min(most);
             }
             self.offset = to;
-            self.prefetch();
-            let mut bytes = self.digester.buffer();
-            bytes.resize(usize::try_from(to - from).expect("at most a piece"), 0);
             self.pace.read(to - from);
-            match self.substrate.read_at(self.file, from, &mut bytes) {
-                Ok(count) => {
-                    self.read_bytes += count as u64;
-                    // It may have become shorter.
-                    bytes.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
-                    if !bytes.is_empty() {
-                        self.digester.give(from, bytes);
-                        return true;
-                    }
-                }
-                Err(error) => {
-                    self.failed.get_or_insert(error);
-                }
-            }
+            let length = usize::try_from(to - from).expect("at most a piece");
+            let (substrate, file) = (self.substrate, self.file);
+            // It may have become shorter: then less is in the piece, or nothing.
+            self.digester.ask(from, length, self.reader.as_ref(), |offset, into| substrate.read_at(file, offset, into));
+            return true;
         }
         false
-    }
-
-    /// Has the disk read on while this piece is digested.
-    fn prefetch(&mut self) {
-        let (from, to) = self.data_from(self.offset);
-        let to = to.min(self.end).min(self.offset + AHEAD_BYTES);
-        let from = from.max(self.prefetched);
-        if from < to {
-            self.substrate.prefetch(self.file, from, to - from);
-            self.prefetched = to;
-        }
     }
 
     /// Returns where the next data is, in whole blocks; all of the rest where the file system has no maps.

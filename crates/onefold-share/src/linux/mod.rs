@@ -31,10 +31,11 @@ mod whole;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Reference,
-    Refusal, Room, ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
+    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Reader,
+    Reference, Refusal, Room, ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
 };
 use onefold_block::{BLOCK_BYTES, Timestamp};
 use rustix::fd::{AsFd, OwnedFd};
@@ -167,6 +168,10 @@ impl Substrate for LinuxSubstrate {
 
     fn read_at(&self, file: &LinuxFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         file.read_at(offset, into)
+    }
+
+    fn reader(&self, file: &LinuxFile) -> Option<Arc<dyn Reader>> {
+        Some(file.reader(self.abilities.kind == SubstrateKind::Xfs))
     }
 
     fn prefetch(&self, file: &LinuxFile, offset: u64, length: u64) {

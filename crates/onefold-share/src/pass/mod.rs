@@ -376,7 +376,9 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         self.passed.shared =
             share::share(state, &self.images, targets, &mut losses_batch, self.options, (&mut noted, &mut *trouble))?;
         let losses = losses.merged(vec![losses_batch.finish()])?;
-        pinned::release(state, &mut self.images, losses, self.options, &mut self.passed.shared, trouble)?;
+        let remnants = std::mem::take(&mut noted.remnants);
+        let results = (&mut self.passed.shared, trouble);
+        pinned::release(state, &mut self.images, losses, remnants, self.options, results)?;
         if self.options.space.keeps_copies_small {
             copies::keep_small(state, &mut self.images, &noted.touched)?;
         }

@@ -3,8 +3,9 @@
 //! First the clone, then the look: whoever read the block first and cloned it afterwards could put in what was written in
 //! between. A slot is written to by nobody, so what is read from it stays.
 //!
-//! What the images have in memory, the slots have not. So the looks come some clones later, and the disk reads many slots at
-//! once meanwhile. What was read is digested by other threads while the next slots are cloned and read.
+//! What the images have in memory, the slots have not. Many are cloned, and then looked at by several threads: not by turns,
+//! for a clone locks the arena file, and would wait until the disk has answered who reads it. Slots that follow on each other are
+//! read as one, whatever images they are of.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -18,7 +19,7 @@ use super::images::Images;
 use super::room::RecordsRoom;
 use super::rows::{Candidate, Promoted};
 use super::{PassError, Trouble};
-use crate::digest::Digester;
+use crate::digest::{Digester, PIECE_BYTES};
 use crate::format::{FileNo, Slot};
 use crate::pace::{CallKind, Pace};
 use crate::state::State;
@@ -26,8 +27,10 @@ use crate::state::arena::ArenaWriter;
 
 /// Blocks that are cloned at once: files stay locked for the time of a call.
 const RUN_BLOCKS: u64 = 256;
-/// Blocks that are cloned and not looked at yet, at most, but for the last run.
-const AHEAD_BLOCKS: usize = 2048;
+/// Blocks that are cloned and not looked at yet, at most, but for the last run: 32 MiB.
+const AHEAD_BLOCKS: usize = 8192;
+/// Slots that are read at once, at most.
+const LOOK_BLOCKS: usize = PIECE_BYTES / BLOCK_BYTES;
 
 /// Puts all candidates into the arena and writes down what became of each.
 pub(super) fn promote<'b, S: Substrate>(
@@ -54,7 +57,7 @@ pub(super) fn promote<'b, S: Substrate>(
             ahead: VecDeque::new(),
             ahead_blocks: 0,
             digester: Digester::new(&key, threads, scope),
-            digested: VecDeque::new(),
+            asked: VecDeque::new(),
         };
         promote_all(promoter, candidates)
     })
@@ -74,9 +77,7 @@ fn promote_all<S: Substrate>(mut promoter: Promoter<'_, '_, '_, '_, S>, candidat
         run.push(candidate);
     }
     promoter.put(&run)?;
-    promoter.look_until(0)?;
-    while promoter.settle()? {}
-    Ok(())
+    promoter.look()
 }
 
 struct Promoter<'a, 'b, 'c, 'd, S: Substrate> {
@@ -91,12 +92,12 @@ struct Promoter<'a, 'b, 'c, 'd, S: Substrate> {
     /// Files of which blocks were put into slots.
     touched: &'a mut BTreeSet<FileNo>,
     room: RecordsRoom,
-    /// What was cloned and is to be looked at, with the first slot of each run.
+    /// What was cloned and is to be looked at, with the first slot of each run of slots.
     ahead: VecDeque<(Vec<Candidate>, Slot)>,
     ahead_blocks: usize,
     digester: Digester<'a>,
-    /// What was read and is being digested, with the first slot of each run.
-    digested: VecDeque<(Vec<Candidate>, Slot)>,
+    /// What is being read and digested, with the first slot of each run.
+    asked: VecDeque<(Vec<Candidate>, Slot)>,
 }
 
 impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
@@ -150,24 +151,14 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
     }
 
     fn look_later(&mut self, run: &[Candidate], first: Slot) -> Result<(), PassError> {
-        if let Some(file) = self.arena.file(first.arena()) {
-            let length = run.len() as u64 * BLOCK_BYTES_U64;
-            self.state.substrate().prefetch(file, first.index() * BLOCK_BYTES_U64, length);
-        }
         self.ahead_blocks += run.len();
-        self.ahead.push_back((run.to_vec(), first));
-        self.look_until(AHEAD_BLOCKS)
-    }
-
-    /// Looks at slots until no more than so many are left.
-    fn look_until(&mut self, blocks: usize) -> Result<(), PassError> {
-        while self.ahead_blocks > blocks
-            && let Some((run, first)) = self.ahead.pop_front()
-        {
-            self.ahead_blocks -= run.len();
-            self.look(run, first)?;
+        match self.ahead.back_mut() {
+            Some((before, slot)) if before.len() + run.len() <= LOOK_BLOCKS && follows(*slot, before.len(), first) => {
+                before.extend_from_slice(run);
+            }
+            _ => self.ahead.push_back((run.to_vec(), first)),
         }
-        Ok(())
+        if self.ahead_blocks >= AHEAD_BLOCKS { self.look() } else { Ok(()) }
     }
 
     /// Tells whether a file ends before the last of these blocks does.
@@ -176,29 +167,38 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         self.state.substrate().stat(file).is_ok_and(|stat| stat.length < end)
     }
 
-    /// Reads slots and has them digested.
-    fn look(&mut self, run: Vec<Candidate>, first: Slot) -> Result<(), PassError> {
-        while !self.digester.has_room() && self.settle()? {}
-        let mut bytes = self.digester.buffer();
-        bytes.resize(run.len() * BLOCK_BYTES, 0);
-        self.pace.read(bytes.len() as u64);
-        let count = match self.arena.file(first.arena()) {
-            Some(file) => self.state.substrate().read_at(file, first.index() * BLOCK_BYTES_U64, &mut bytes),
-            None => Err(io::ErrorKind::NotFound.into()),
-        };
-        let count = count.unwrap_or_else(|why| {
-            self.trouble.note(run[0].file, self.images.path(run[0].file), ShareError::Io(why));
-            0
-        });
-        bytes.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
-        self.digester.give(first.index() * BLOCK_BYTES_U64, bytes);
-        self.digested.push_back((run, first));
+    /// Looks at all slots that were filled and not looked at.
+    fn look(&mut self) -> Result<(), PassError> {
+        self.ahead_blocks = 0;
+        // Of the arena file that is looked at.
+        let mut reader = None;
+        while let Some((run, first)) = self.ahead.pop_front() {
+            while !self.digester.has_room() && self.settle()? {}
+            let (substrate, file) = (self.state.substrate(), self.arena.file(first.arena()));
+            if reader.as_ref().is_none_or(|(number, _)| *number != first.arena()) {
+                reader = Some((first.arena(), file.and_then(|file| substrate.reader(file))));
+            }
+            let reader = reader.as_ref().and_then(|(_, reader)| reader.as_ref());
+            let length = run.len() * BLOCK_BYTES;
+            self.pace.read(length as u64);
+            self.digester.ask(first.index() * BLOCK_BYTES_U64, length, reader, |offset, into| match file {
+                Some(file) => substrate.read_at(file, offset, into),
+                None => Err(io::ErrorKind::NotFound.into()),
+            });
+            self.asked.push_back((run, first));
+        }
+        while self.settle()? {}
         Ok(())
     }
 
-    /// Writes down which slots of the run that was read first hold what they should. Returns false where there is none.
+    /// Writes down which slots of the run that was asked for first hold what they should. Returns false where there is none.
     fn settle(&mut self) -> Result<bool, PassError> {
-        let Some((piece, (run, first))) = self.digester.take().zip(self.digested.pop_front()) else { return Ok(false) };
+        let Some((mut piece, (run, first))) = self.digester.take().zip(self.asked.pop_front()) else {
+            return Ok(false);
+        };
+        if let Some(why) = piece.failed.take() {
+            self.trouble.note(run[0].file, self.images.path(run[0].file), ShareError::Io(why));
+        }
         for (at, candidate) in run.iter().enumerate() {
             // What is zero has no digest, and is not what any candidate was.
             let is_it = piece.digests.get(at).is_some_and(|found| *found == Some(candidate.digest));
@@ -209,7 +209,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             }
             self.promoted.push(Promoted { digest: candidate.digest, slot }.row())?;
         }
-        self.digester.give_back(piece.bytes);
+        self.digester.give_back(piece);
         Ok(true)
     }
 
@@ -219,4 +219,9 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         }
         Ok(())
     }
+}
+
+/// Tells whether a slot is the next one after so many, in the same arena file.
+fn follows(first: Slot, count: usize, next: Slot) -> bool {
+    first.arena() == next.arena() && first.number() + count as u64 == next.number()
 }

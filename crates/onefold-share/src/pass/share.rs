@@ -18,7 +18,7 @@ use onefold_sort::{Batch, Merge};
 
 use self::declared::Declaring;
 use super::images::Images;
-use super::pinned::Loss;
+use super::pinned::{Loss, Remnants};
 use super::room::RecordsRoom;
 use super::rows::{Source, Target};
 use super::slots::SlotSet;
@@ -65,6 +65,8 @@ pub(super) struct Noted {
     pub(super) touched: BTreeSet<FileNo>,
     /// Slots that did not hold what was to share with them: either that was overwritten, or the slot is wrong.
     pub(super) suspects: SlotSet,
+    /// Where it is to be seen, cheaply, whether much is left of an extent that lost blocks.
+    pub(super) remnants: Remnants,
 }
 
 /// Has all targets share with their sources.
@@ -457,7 +459,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let is_whole = substrate.abilities().frees_whole_extents;
         let before = if is_whole { 0 } else { Self::unshared_bytes(substrate, file, map, offset, length) };
         let range = (offset, offset + length);
-        let lost = if is_whole { Self::losses(substrate, file, &mut self.slices, range) } else { Ok(Vec::new()) };
+        let remnants = (part.file, &mut self.noted.remnants);
+        let lost =
+            if is_whole { Self::losses(substrate, file, &mut self.slices, range, remnants) } else { Ok(Vec::new()) };
         let (source, source_offset) = self.source(part.source);
         let (source, into) = (At { file: source, offset: source_offset }, At { file: &*file, offset });
         let compared = self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))?;
@@ -475,9 +479,18 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     /// Returns what a range has of whole extents.
-    fn losses(substrate: &S, file: &S::File, slices: &mut Slices, (from, to): (u64, u64)) -> io::Result<Vec<Loss>> {
+    fn losses(
+        substrate: &S,
+        file: &S::File,
+        slices: &mut Slices,
+        (from, to): (u64, u64),
+        (number, remnants): (FileNo, &mut Remnants),
+    ) -> io::Result<Vec<Loss>> {
         let slices = slices.within(substrate, file, from, to)?.iter();
-        let loss = |slice: &Slice| Loss { extent: slice.extent, bytes: slice.end().min(to) - slice.offset.max(from) };
+        let loss = |slice: &Slice| {
+            remnants.note(number, slice);
+            Loss { extent: slice.extent, bytes: slice.end().min(to) - slice.offset.max(from) }
+        };
         Ok(slices.map(loss).collect())
     }
 
