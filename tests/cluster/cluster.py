@@ -166,6 +166,13 @@ class Host:
     def is_running(self):
         return self.process is not None and self.process.poll() is None
 
+    def ends_within(self, seconds):
+        """Tells whether the host ends by itself."""
+        ends = time.monotonic() + seconds
+        while self.is_running() and time.monotonic() < ends:
+            time.sleep(0.2)
+        return not self.is_running()
+
     def kill(self):
         """Cuts the power."""
         if self.process is not None:

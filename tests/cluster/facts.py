@@ -216,6 +216,47 @@ def trees_after_punching(trial):
     return seen, (slot0, slot1, shares) == ("cloned", "cloned", (4, 4))
 
 
+def clone_parts(trial, whole_first):
+    """Host 2 clones the middles of short extents, until the maps of their files have to grow. Tells how far it came."""
+    hand, host = trial.second, trial.cluster.host(2)
+    hand.make("seed", trial.path("seed"), [[7, 1]])
+    for name in ("arena", "scratch"):
+        hand.open(name, trial.path(name))
+        hand.clone("seed", name, 0, 0, 1)
+    slots = 1
+    for image, pieces in enumerate((80, 100, 120, 121, 122, 160, 200, 240, 241, 242, 243, 244, 600)):
+        hand.open("image", trial.path(f"image{image}"))
+        for piece in range(pieces):
+            hand.write("image", 4 * piece, [[100, 3]])
+        hand.fsync("image")
+        extents = len(hand.extents("image"))
+        for piece in range(pieces):
+            try:
+                if whole_first:
+                    hand.clone("image", "scratch", 4 * piece, 1, 3)
+                    hand.truncate("scratch", 1)
+                hand.clone("image", "arena", 4 * piece + 1, slots, 1)
+            except Failed:
+                if host.ends_within(20):
+                    return f"of an image with {extents} extents, {piece} were cloned in part; then the host was gone", False
+                raise
+            slots += 1
+        hand.close("image")
+    read = hand.read("arena", 1, slots - 1)
+    return f"{slots - 1} extents of {image + 1} images were cloned in part", host.is_running() and read == [[101, 1]] * (slots - 1)
+
+
+@fact("a fault of the kernel: cloning parts of extents takes the host down when the map of their file has to grow for it")
+def parts_of_extents(trial):
+    seen, is_well = clone_parts(trial, whole_first=False)
+    return seen, not is_well
+
+
+@fact("it does not where each extent was cloned as a whole before, and that clone dropped")
+def whole_extents_first(trial):
+    return clone_parts(trial, whole_first=True)
+
+
 @fact("FIEMAP leaves holes out, and tells what is shared; but it goes on telling so when nobody else refers to it any more")
 def maps(trial):
     first = trial.equal_files("file", blocks=32)

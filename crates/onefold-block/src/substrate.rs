@@ -241,6 +241,17 @@ pub trait Substrate {
     /// As [`ShareError`] says.
     fn clone_range(&self, source: At<'_, Self::File>, into: At<'_, Self::File>, length: u64) -> Result<(), ShareError>;
 
+    /// Makes a range ready to be the source of [`Substrate::clone_range`], where the file system is not made for clones of parts of
+    /// extents. `scratch` is a file that sharing made, of one block at least, and only that block is left of it. Rules for the
+    /// range as in [`Substrate::share`], but for its length; whoever writes to the range undoes this.
+    ///
+    /// # Errors
+    /// As [`ShareError`] says.
+    fn prepare_clone(&self, source: At<'_, Self::File>, length: u64, scratch: &Self::File) -> Result<(), ShareError> {
+        let _ = (source, length, scratch);
+        Ok(())
+    }
+
     /// Sets when a file's content changed last: for who has put back what was in it then.
     ///
     /// # Errors

@@ -40,6 +40,37 @@ pub(super) fn extents(file: &LinuxFile, from: u64) -> io::Result<Vec<MappedExten
     Ok(Vec::new())
 }
 
+/// An extent from its beginning to its end, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Whole {
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+/// Returns the extents that have a part in a range, and go on beyond it, and are not shared. Those without data of their own are
+/// left out.
+pub(super) fn unmarked(file: &LinuxFile, from: u64, length: u64) -> io::Result<Vec<Whole>> {
+    let (mut at, end) = (from, from.saturating_add(length));
+    let mut found = Vec::new();
+    while at < end {
+        let told = sys::extents(file, at, end - at)?;
+        found.extend(told.iter().filter_map(|extent| unmarked_whole(extent, from, end)));
+        match told.last() {
+            Some(last) if last.flags & LAST == 0 && last.logical.saturating_add(last.length) > at => {
+                at = last.logical.saturating_add(last.length);
+            }
+            _ => break,
+        }
+    }
+    Ok(found)
+}
+
+fn unmarked_whole(extent: &RawExtent, from: u64, end: u64) -> Option<Whole> {
+    let is_within = extent.logical >= from && extent.logical.saturating_add(extent.length) <= end;
+    let is_plain = extent.flags & (SHARED | UNWRITTEN | WITHOUT_PLACE) == 0;
+    (is_plain && !is_within).then_some(Whole { offset: extent.logical, length: extent.length })
+}
+
 /// Returns what is told within `from..end`: Btrfs gives whole extents, whatever part of them was asked for. What is out
 /// of order was moved meanwhile, and is left out.
 fn clipped(told: &[RawExtent], from: u64, end: u64) -> Vec<MappedExtent> {
@@ -94,6 +125,18 @@ mod tests {
         for flag in (0..32).map(|bit| 1 << bit).filter(|flag| WITHOUT_PLACE & flag != 0) {
             assert_eq!(told(flag), mapped(0, None, K));
         }
+    }
+
+    #[test]
+    fn extents_that_are_cloned_in_part_for_the_first_time_are_told_as_wholes() {
+        let whole = |extent| unmarked_whole(&extent, 4 * K, 8 * K);
+        assert_eq!(whole(raw(2 * K, 50 * K, 4 * K, 0)), Some(Whole { offset: 2 * K, length: 4 * K }));
+        assert_eq!(whole(raw(7 * K, 50 * K, 2 * K, LAST)), Some(Whole { offset: 7 * K, length: 2 * K }));
+        assert_eq!(whole(raw(0, 50 * K, 90 * K, 0)), Some(Whole { offset: 0, length: 90 * K }));
+        assert_eq!(whole(raw(4 * K, 50 * K, 4 * K, 0)), None, "it is cloned as a whole anyway");
+        assert_eq!(whole(raw(0, 50 * K, 90 * K, SHARED)), None, "it is marked");
+        assert_eq!(whole(raw(0, 50 * K, 90 * K, UNWRITTEN)), None, "no data");
+        assert_eq!(whole(raw(0, 0, 90 * K, 0x4)), None, "not on the disk yet");
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod share;
 mod stat;
 mod sys;
 mod whole;
+mod whole_first;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -79,6 +80,14 @@ impl LinuxSubstrate {
     fn open_to_share_into(&self, path: &Path, refusal: io::Error) -> io::Result<LinuxFile> {
         let Ok(file) = self.root.open_file(path, OFlags::RDONLY) else { return Err(refusal) };
         if may_share_into(&file)? { Ok(LinuxFile::new(file, Opened::ReadOnly)) } else { Err(refusal) }
+    }
+
+    /// What [`Substrate::prepare_clone`] does on OCFS2; the other file systems could do it, too.
+    ///
+    /// # Errors
+    /// As [`Substrate::prepare_clone`].
+    pub fn clone_whole_extents(source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
+        whole_first::clone_whole_extents(source, length, scratch)
     }
 }
 
@@ -235,6 +244,17 @@ impl Substrate for LinuxSubstrate {
     /// of those for equal without comparing anything.
     fn share(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<Compared, ShareError> {
         share::share(source, into, length)
+    }
+
+    /// On OCFS2, clones all extents of which a part is in the range, and that nobody shares, as wholes, and drops the clones. It
+    /// marks extents whose blocks it counts, and splits an extent of which only a part is cloned for the first time. Where the
+    /// file's map has to grow for that (each 250 extents or so), the kernel runs out of what it had reserved in its journal: the host
+    /// stops, or the file system does (`ocfs2_add_refcount_flag`, seen with 6.1). What is marked is not split.
+    fn prepare_clone(&self, source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
+        match self.abilities.kind {
+            SubstrateKind::Ocfs2 => LinuxSubstrate::clone_whole_extents(source, length, scratch),
+            SubstrateKind::Xfs | SubstrateKind::Btrfs | SubstrateKind::Pool | SubstrateKind::Simulated => Ok(()),
+        }
     }
 
     /// Clones a range (`FICLONERANGE`).

@@ -73,7 +73,7 @@ fn is_within(place: Place<'_>, length: u64) -> io::Result<bool> {
 }
 
 /// What a refusal means. The kernel has one number for several causes; they are told apart by a look at the files.
-fn meaning(errno: Errno, source: Place<'_>, into: Place<'_>, length: u64) -> ShareError {
+pub(super) fn meaning(errno: Errno, source: Place<'_>, into: Place<'_>, length: u64) -> ShareError {
     match errno {
         Errno::PERM if has_flag(into.file, IFlags::IMMUTABLE) => ShareError::Refused(Refusal::Immutable),
         // BADF: a clone into what was opened for reading only.

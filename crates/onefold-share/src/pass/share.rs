@@ -457,7 +457,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let substrate = self.state.substrate();
         let (offset, length) = (part.first * BLOCK_BYTES_U64, part.count * BLOCK_BYTES_U64);
         let is_whole = substrate.abilities().frees_whole_extents;
-        let before = if is_whole { 0 } else { Self::unshared_bytes(substrate, file, map, offset, length) };
+        let (unshared, untold) =
+            if is_whole { (0, 0) } else { Self::unshared_bytes(substrate, file, map, offset, length) };
         let range = (offset, offset + length);
         let remnants = (part.file, &mut self.noted.remnants);
         let lost =
@@ -468,7 +469,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         if compared == Compared::Shared {
             self.shared.now += length;
             self.noted.touched.insert(part.file);
-            self.shared.freed += before;
+            self.shared.freed += unshared;
+            self.shared.untold += untold;
             match lost {
                 Ok(lost) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,
                 Err(_) => self.shared.untold += length,
@@ -494,16 +496,21 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(slices.map(loss).collect())
     }
 
-    /// Returns how many bytes of a range nobody else refers to, as the map tells.
-    fn unshared_bytes(substrate: &S, file: &S::File, map: &mut Extents, offset: u64, length: u64) -> u64 {
-        let (mut at, mut unshared) = (offset, 0);
+    /// Returns how many bytes of a range nobody else refers to, as the map tells; and of how many it does not tell.
+    fn unshared_bytes(substrate: &S, file: &S::File, map: &mut Extents, offset: u64, length: u64) -> (u64, u64) {
+        let tells_last_reference = substrate.abilities().tells_last_reference;
+        let (mut at, mut unshared, mut untold) = (offset, 0, 0);
         while at < offset + length {
-            // What the map does not tell is not counted.
-            let Ok(placed) = map.at(substrate, file, at) else { return unshared };
+            let Ok(placed) = map.at(substrate, file, at) else { return (unshared, untold + (offset + length - at)) };
             let stretch = placed.length.min(offset + length - at);
-            unshared += if placed.is_data && !placed.is_shared { stretch } else { 0 };
+            match (placed.is_data, placed.is_shared) {
+                (true, false) => unshared += stretch,
+                // It may have been shared once, and be its owner's alone now.
+                (true, true) if !tells_last_reference => untold += stretch,
+                _ => {}
+            }
             at += stretch;
         }
-        unshared
+        (unshared, untold)
     }
 }

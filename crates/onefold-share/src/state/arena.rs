@@ -28,6 +28,8 @@ pub struct ArenaWriter<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     /// The last one is being filled, the others are full.
     files: Vec<Filling<S>>,
+    /// What blocks are made ready with to be cloned, where that is needed; once something was put in.
+    scratch: Option<S::File>,
 }
 
 struct Filling<S: Substrate> {
@@ -101,7 +103,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
     /// Returns a writer that has not chosen its file yet.
     #[must_use]
     pub fn new(state: &'a State<'b, S>) -> ArenaWriter<'a, 'b, S> {
-        ArenaWriter { state, files: Vec::new() }
+        ArenaWriter { state, files: Vec::new(), scratch: None }
     }
 
     /// Clones as many of `count` blocks as one arena file has room for into slots, and returns which.
@@ -112,12 +114,17 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
         let substrate = self.state.substrate();
         if self.files.last().is_none_or(|filling| filling.next == Slot::IN_FILE) {
             self.files.push(Self::choose(self.state)?);
+            if self.scratch.is_none() {
+                self.scratch = self.state.clone_scratch()?;
+            }
         }
         let filling = self.files.last_mut().expect("one with room was pushed");
         let at_once = (substrate.abilities().share_bytes_max / BLOCK_BYTES_U64).max(1);
         let count = count.min(Slot::IN_FILE - filling.next).min(at_once);
         let into = At { file: &filling.file, offset: filling.next * BLOCK_BYTES_U64 };
-        if let Err(error) = substrate.clone_range(source, into, count * BLOCK_BYTES_U64) {
+        let length = count * BLOCK_BYTES_U64;
+        let ready = self.scratch.as_ref().map_or(Ok(()), |scratch| substrate.prepare_clone(source, length, scratch));
+        if let Err(error) = ready.and_then(|()| substrate.clone_range(source, into, length)) {
             // Whatever part was cloned is not named by any entry.
             filling.next += count;
             return Ok(Err(error));

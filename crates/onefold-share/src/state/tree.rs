@@ -42,12 +42,23 @@ impl<S: Substrate> State<'_, S> {
         if !substrate.abilities().shares_in_two_steps {
             return Ok(());
         }
-        let scratch = self.nameless()?;
-        self.join_tree(&scratch, 0)?;
-        match substrate.clone_range(At { file: image, offset: 0 }, At { file: &scratch, offset: 0 }, BLOCK_BYTES_U64) {
+        let Some(scratch) = self.clone_scratch()? else { return Ok(()) };
+        let first = At { file: image, offset: 0 };
+        let cloned = substrate.prepare_clone(first, BLOCK_BYTES_U64, &scratch);
+        match cloned.and_then(|()| substrate.clone_range(first, At { file: &scratch, offset: 0 }, BLOCK_BYTES_U64)) {
             Err(ShareError::Full) => Err(StateError::at(&Self::tree_path())(io::ErrorKind::StorageFull.into())),
             _ => Ok(()),
         }
+    }
+
+    /// Returns what [`Substrate::prepare_clone`] wants; none where it wants nothing.
+    pub(crate) fn clone_scratch(&self) -> Result<Option<S::File>, StateError> {
+        if !self.substrate().abilities().shares_in_two_steps {
+            return Ok(None);
+        }
+        let scratch = self.nameless()?;
+        self.join_tree(&scratch, 0)?;
+        Ok(Some(scratch))
     }
 
     fn clone_seed(&self, source: At<'_, S::File>, into: At<'_, S::File>) -> Result<(), StateError> {

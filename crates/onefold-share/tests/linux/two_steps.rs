@@ -34,12 +34,26 @@ struct TwoSteps<'a> {
     /// What the share says in whose middle something went wrong, where the host does not die.
     outcome: Option<Result<(), io::ErrorKind>>,
     is_dead: Cell<bool>,
+    /// What was made ready to be cloned, and what was cloned: files and ranges.
+    prepared: RefCell<Vec<CloneSource>>,
+    cloned: RefCell<Vec<CloneSource>>,
 }
+
+/// What is cloned: a file, an offset in it and a length, in bytes.
+type CloneSource = (FileHandle, u64, u64);
 
 impl<'a> TwoSteps<'a> {
     fn new(inner: &'a LinuxSubstrate, shares_left: u32) -> TwoSteps<'a> {
         let abilities = Abilities { shares_in_two_steps: true, ..inner.abilities().clone() };
-        TwoSteps { inner, abilities, shares_left: Cell::new(shares_left), outcome: None, is_dead: Cell::new(false) }
+        TwoSteps {
+            inner,
+            abilities,
+            shares_left: Cell::new(shares_left),
+            outcome: None,
+            is_dead: Cell::new(false),
+            prepared: RefCell::default(),
+            cloned: RefCell::default(),
+        }
     }
 
     /// The dead do nothing.
@@ -156,7 +170,15 @@ impl Substrate for TwoSteps<'_> {
         Ok(Compared::Shared)
     }
 
+    fn prepare_clone(&self, source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
+        let handle = self.alive()?.stat(source.file)?.handle;
+        self.prepared.borrow_mut().push((handle, source.offset, length));
+        LinuxSubstrate::clone_whole_extents(source, length, scratch)
+    }
+
     fn clone_range(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<(), ShareError> {
+        let handle = self.alive()?.stat(source.file)?.handle;
+        self.cloned.borrow_mut().push((handle, source.offset, length));
         self.alive()?.clone_range(source, into, length)
     }
 
@@ -267,6 +289,47 @@ fn what_a_host_that_died_has_punched_is_put_back() {
         assert!(are_whole(ground, &contents));
         let left = std::fs::read_dir(ground.root.join(".onefold/intents")).unwrap().count();
         assert_eq!(left, 0, "nothing is declared any more");
+    });
+}
+
+/// The kernel's code of OCFS2 brings the host down where parts of extents are cloned that were never cloned as wholes.
+#[test]
+fn extents_are_cloned_as_wholes_before_a_part_of_them_is() {
+    on_xfs(|ground| {
+        // One extent, of which a part is in another image; its end is not at the end of a block.
+        let one = [random_blocks(1, 64), vec![9; 100]].concat();
+        let contents = [one.clone(), [random_blocks(2, 10), one[30 * BLOCK_BYTES..40 * BLOCK_BYTES].to_vec()].concat()];
+        let handles = ["one", "other"].iter().zip(&contents).map(|(name, content)| {
+            drop(ground.file(name, content));
+            ground.substrate.stat(&ground.open(name, Access::Read)).unwrap().handle
+        });
+        let handles: Vec<FileHandle> = handles.collect();
+        let host = TwoSteps::new(&ground.substrate, u32::MAX);
+        let passed = scan_and_pass(&host).unwrap();
+        assert_eq!(passed.shared.now, 10 * K, "{passed:?}");
+        assert!(are_whole(ground, &contents));
+        let of_images = |list: &RefCell<Vec<CloneSource>>| -> Vec<CloneSource> {
+            list.borrow().iter().filter(|(handle, ..)| handles.contains(handle)).cloned().collect()
+        };
+        let (prepared, cloned) = (of_images(&host.prepared), of_images(&host.cloned));
+        assert_eq!(prepared, cloned, "each clone was made ready, and nothing else");
+        assert_eq!(cloned.iter().map(|(_, _, length)| length).sum::<u64>(), 10 * K, "{cloned:?}");
+    });
+}
+
+/// What lies behind the first block of the scratch file is cut off again; the image's last block may be short.
+#[test]
+fn a_clone_of_a_whole_extent_leaves_nothing_behind() {
+    on_xfs(|ground| {
+        let content = [random_blocks(1, 64), vec![9; 100]].concat();
+        let image = ground.file("one", &content);
+        ground.substrate.sync(&image).unwrap();
+        let scratch = ground.file("scratch", &random_blocks(5, 1));
+        for (offset, length) in [(0, K), (30 * K, 8 * K), (60 * K, 4 * K), (63 * K, K), (64 * K, K)] {
+            LinuxSubstrate::clone_whole_extents(At { file: &image, offset }, length, &scratch).unwrap();
+            assert_eq!(ground.substrate.stat(&scratch).unwrap().length, K);
+        }
+        assert!(ground.content("one") == content && ground.content("scratch") == random_blocks(5, 1));
     });
 }
 
