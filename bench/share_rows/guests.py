@@ -1,4 +1,4 @@
-"""What a guest notices of a pass that shares its image: fio, one request at a time, and verifying what it wrote."""
+"""What a guest notices of a pass, which shares its image or others: fio, one request at a time, and verifying what it wrote."""
 
 import time
 
@@ -10,9 +10,11 @@ from lib.rows.row import seed_of
 from . import fio
 from .row import ONEFOLD, OTHER, ShareRow, lower
 
-SOURCE, GUEST = "a-source", "b-guest"
+SOURCE, GUEST, OWN = "a-source", "b-guest", "c-own"
 # Options of the pass, by the end of the lines' keys.
 MODES = {"usual": (), "stall": ("--max-stall", "5"), "limited": ("--io-limit", "64M")}
+# In this one the guest has an image of its own, which the pass leaves alone.
+BESIDE = "beside"
 # It reads back each few blocks that it wrote.
 VERIFY = {
     "rw": "randwrite", "verify": "crc32c", "verify_backlog": 32, "verify_fatal": 1, "verify_state_save": 0,
@@ -23,27 +25,37 @@ START_SECONDS = 2.0
 
 
 class GuestRow(ShareRow):
-    """All of the guest's blocks are equal to those of another file, single ones in shuffled order."""
+    """All of the guest's blocks are equal to those of another file, single ones in shuffled order; or other files' are."""
 
     base = "guest"
-    share_of_time = 2.0
+    share_of_time = 3.0
 
     def make_lines(self, settings):
         for mode, options in MODES.items():
             how = f" with `{' '.join(options)}`" if options else ""
-            title = f"4 KiB O_DIRECT writes into an image on {self.where} that a pass{how} shares: the longest"
-            yield lower(f"{self.name}-{mode}-stall", title, "ms", goal="100 ms", beside="no pass")
-            title = "the median"
-            yield lower(f"{self.name}-{mode}-median", title, "us", goal="0.83x", beside="no pass")
-            yield lower(f"{self.name}-{mode}-pass", "and the pass takes", "s", goal="report")
+            yield from self._lines(mode, f"into an image on {self.where} that a pass{how} shares")
+            if mode == "usual":
+                title = "the median once the pass is over, and nothing else runs"
+                yield lower(f"{self.name}-{mode}-after", title, "us", goal="report", beside="no pass")
+        yield from self._lines(BESIDE, f"into an image on {self.where} beside those that a pass shares")
+
+    def _lines(self, mode, where):
+        title = f"4 KiB O_DIRECT writes {where}: the longest"
+        yield lower(f"{self.name}-{mode}-stall", title, "ms", goal="100 ms", beside="no pass")
+        yield lower(f"{self.name}-{mode}-median", "the median", "us", goal="0.83x", beside="no pass")
+        yield lower(f"{self.name}-{mode}-pass", "and the pass takes", "s", goal="report")
 
     def measure(self, ground, settings, round_no):
-        for number, (mode, options) in enumerate(MODES.items()):
+        for number, (mode, options) in enumerate({**MODES, BESIDE: ("--exclude", OWN)}.items()):
             ground.open()
             length, seed = settings.guest_bytes, seed_of(round_no, use=40 + number)
             ground.write(SOURCE, UniqueData(seed), length)
             ground.write(GUEST, ShuffledData([seed], length // BLOCK_BYTES, 1, order_seed=seed), length)
-            guest = (ground.path(GUEST), length, seed)
+            image = GUEST
+            if mode == BESIDE:
+                image = OWN
+                ground.write(OWN, UniqueData(seed_of(round_no, use=39)), length)
+            guest = (ground.path(image), length, seed)
             alone = fio.for_seconds(*guest, settings.fio_seconds, **VERIFY)["write"]
             system.drop_caches()
             with fio.Beside(*guest, **VERIFY) as beside:
@@ -52,12 +64,20 @@ class GuestRow(ShareRow):
             for side, writes in ((OTHER, alone), (ONEFOLD, beside.job["write"])):
                 latency = writes["clat_ns"]
                 yield f"{self.name}-{mode}-stall", side, Sample(latency["max"] / MILLISECOND, more=latency)
-                median = latency["percentile"]["50.000000"] / 1000
-                yield f"{self.name}-{mode}-median", side, Sample(median)
+                yield f"{self.name}-{mode}-median", side, Sample(median_us(writes))
             if not beside.job["write"]["total_ios"]:
                 raise system.BenchError(f"{self.name}: the pass had ended before fio wrote")
             # A tiny file is overwritten before the pass has read it.
             if settings.mode != "tiny" and done.told["shared"]["now_bytes"] < length / 4:
                 raise system.BenchError(f"{self.name}: hardly anything was shared: {done.told['shared']}")
             yield f"{self.name}-{mode}-pass", ONEFOLD, Sample(done.seconds, more=done.told)
+            if mode == "usual":
+                after = fio.for_seconds(*guest, settings.fio_seconds, **VERIFY)["write"]
+                yield f"{self.name}-{mode}-after", ONEFOLD, Sample(median_us(after))
+                yield f"{self.name}-{mode}-after", OTHER, Sample(median_us(alone))
             ground.close()
+
+
+def median_us(writes):
+    """Returns the median latency of a job's requests, in microseconds."""
+    return writes["clat_ns"]["percentile"]["50.000000"] / 1000

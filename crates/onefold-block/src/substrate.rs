@@ -212,6 +212,11 @@ pub trait Substrate {
         self.sync(file)
     }
 
+    /// Tells whether [`Substrate::sync_shares`] makes durable what was shared into any file of the file system: once for many is enough.
+    fn syncs_all_shares(&self) -> bool {
+        false
+    }
+
     /// Takes a file for this opening alone, unless anybody else on this host has it open. Returns whether it was taken. Who
     /// opens it on this host from then on waits, until [`Substrate::leave_exclusive`] or the file is dropped, or for as long
     /// as the system lets him wait. Says nothing of other hosts.

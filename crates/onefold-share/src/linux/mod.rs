@@ -275,6 +275,10 @@ impl Substrate for LinuxSubstrate {
         }
     }
 
+    fn syncs_all_shares(&self) -> bool {
+        matches!(self.abilities.kind, SubstrateKind::Ocfs2 | SubstrateKind::Btrfs)
+    }
+
     /// Takes a write lease (`F_SETLEASE`): who opens the file waits in the kernel until it is left, or for
     /// `lease-break-time`, 45 seconds as a rule. Takes the owner of the file or `CAP_LEASE`.
     fn try_exclusive(&self, file: &LinuxFile) -> io::Result<bool> {

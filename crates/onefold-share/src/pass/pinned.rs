@@ -527,16 +527,24 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
     /// Makes durable who refers to copies now. Lost, blocks that are shared would be there twice.
     fn leave(&mut self) {
         let substrate = self.state.substrate();
+        let mut images: Vec<FileNo> = Vec::new();
         for holder in std::mem::take(&mut self.moved) {
-            let Some((file, _)) = self.file(holder) else { continue };
             match holder {
-                Holder::Image(number) => {
-                    if let Err(why) = substrate.sync_shares(file) {
-                        self.trouble.note(number, self.images.path(number), ShareError::Io(why));
-                    }
-                }
+                Holder::Image(number) => images.push(number),
                 // Nobody waits to write to it.
-                Holder::Arena(_) => drop(substrate.sync(file)),
+                Holder::Arena(_) => drop(self.file(holder).map(|(file, _)| substrate.sync(file))),
+            }
+        }
+        // One is enough where that makes all durable.
+        let together = if substrate.syncs_all_shares() { images.len().max(1) } else { 1 };
+        for numbers in images.chunks(together) {
+            let reachable = numbers.iter().find(|number| self.file(Holder::Image(**number)).is_some());
+            let file = reachable.and_then(|number| self.file(Holder::Image(*number)));
+            if let Some(Err(why)) = file.map(|(file, _)| substrate.sync_shares(file)) {
+                for number in numbers {
+                    let why = io::Error::new(why.kind(), why.to_string());
+                    self.trouble.note(*number, self.images.path(*number), ShareError::Io(why));
+                }
             }
         }
     }

@@ -93,6 +93,8 @@ pub(super) fn share<S: Substrate>(
         zeros,
         arenas: BTreeMap::new(),
         file: None,
+        unsynced: Vec::new(),
+        last: None,
         shared: Shared::default(),
         slices: Slices::default(),
         room: RecordsRoom::new(state.substrate()),
@@ -119,6 +121,7 @@ pub(super) fn share<S: Substrate>(
         sharer.share_run(run)?;
     }
     sharer.leave_file()?;
+    sharer.sync();
     Ok(sharer.shared)
 }
 
@@ -184,6 +187,9 @@ struct Sharer<'a, 'b, 'l, S: Substrate> {
     arenas: BTreeMap<u32, Mapped<S>>,
     /// The file whose targets are on; nothing of it where it cannot be opened, or shares nothing.
     file: Option<(FileNo, Option<Mapped<S>>)>,
+    /// Files that were left, and share what is not durable yet; and the last of them.
+    unsynced: Vec<FileNo>,
+    last: Option<S::File>,
     shared: Shared,
     /// In which whole extents the data of that file lies, where that counts.
     slices: Slices,
@@ -272,10 +278,24 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     fn leave_file(&mut self) -> Result<(), PassError> {
         self.share_gathered()?;
         let Some((number, Some((file, _)))) = self.file.take() else { return Ok(()) };
-        if let Err(why) = self.state.substrate().sync_shares(&file) {
-            self.trouble.note(number, self.images.path(number), ShareError::Io(why));
+        self.unsynced.push(number);
+        self.last = Some(file);
+        if !self.state.substrate().syncs_all_shares() {
+            self.sync();
         }
         Ok(())
+    }
+
+    /// Makes durable what the files share that were left since this was done last.
+    fn sync(&mut self) {
+        let Some(last) = self.last.take() else { return };
+        let numbers = std::mem::take(&mut self.unsynced);
+        if let Err(why) = self.state.substrate().sync_shares(&last) {
+            for number in numbers {
+                let why = io::Error::new(why.kind(), why.to_string());
+                self.trouble.note(number, self.images.path(number), ShareError::Io(why));
+            }
+        }
     }
 
     /// Tells whether a host has left an image with holes, perhaps, that are not mended yet. Sharing would make holes of its own,
