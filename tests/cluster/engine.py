@@ -11,6 +11,7 @@ from cluster import HERE, SHARED, Failed
 
 sys.path.insert(0, os.path.join(HERE, "guest"))
 from images import IMAGE_BLOCKS, IMAGES
+from images import name as image_name
 
 WORK_S = (8, 30)
 # For a host to begin to share, when the cut is aimed at that.
@@ -87,6 +88,22 @@ class Engine:
         )
         self.running[f"passes on host {number}"] = (number, self.host(number).spawn(loop, f"passes{number}.log"))
 
+    def start_watch(self, number):
+        """Has a host share as images change, until it is told to stop, and ends as the service does."""
+        log = f"/host/watch{number}"
+        options = "--interval 3s --batch 1 --max-wait 3s --quiet"
+        watch = (
+            f"onefold share watch {options} {self.consent} {SHARED}/images >>{log} 2>&1 & watch=$!; "
+            f"while ! [ -e /host/stop ] && kill -0 $watch 2>/dev/null; do sleep 0.5; done; kill -TERM $watch; wait $watch"
+        )
+        self.running[f"watch on host {number}"] = (number, self.host(number).spawn(watch, f"watch{number}.log"))
+
+    def start_sharing(self, number, watcher):
+        if number == watcher:
+            self.start_watch(number)
+        else:
+            self.start_passes(number)
+
     def start_writer(self, number, locks):
         command = self.writer(number, "work locks" if locks else "work")
         self.running[f"writer on host {number}"] = (number, self.host(number).spawn(command, f"writer{number}.log"))
@@ -94,13 +111,14 @@ class Engine:
     def round(self, index):
         numbers = list(self.cluster.hosts)
         alone = self.dice.choice(numbers) if self.dice.random() < 0.4 else None
+        watcher = self.dice.choice(numbers) if alone is None and self.mends else None
         self.flag("stop", False)
         self.flag("hold", False)
         for number in numbers:
             # The passes of other hosts are kept away by locks, those of the own host by leases alone.
             self.start_writer(number, locks=alone != number)
             if alone in (None, number):
-                self.start_passes(number)
+                self.start_sharing(number, watcher)
         time.sleep(self.dice.uniform(*WORK_S))
         victim = self.dice.choice(numbers if alone is None else [alone, alone, *numbers])
         self.look()
@@ -121,7 +139,7 @@ class Engine:
         self.flag("hold", False)
         self.start_writer(victim, locks=alone != victim)
         if alone in (None, victim):
-            self.start_passes(victim)
+            self.start_sharing(victim, watcher)
         time.sleep(self.dice.uniform(0, AFTER_S))
         self.stop()
         for number in numbers:
@@ -129,6 +147,9 @@ class Engine:
             self.check(number, settles=False, by=self.dice.choice(numbers))
         self.count_passes()
         kind = "passes on all hosts" if alone is None else f"passes on host {alone} only, whose writer has no locks"
+        if watcher is not None:
+            kind = f"passes on two hosts, and `share watch` on host {watcher}"
+            self.counts["rounds with a watch"] += 1
         self.say(f"round {index}: {kind}; host {victim} lost power and was back after {back_s:.0f} s; mending said: {mended}; "
                  f"so far {self.counts['passes']} passes, wrong blocks {self.counts['wrong']}")
 
@@ -249,6 +270,8 @@ class Engine:
             del self.running[name]
             if name.startswith("writer"):
                 self.take_counts(f"writer{number}.log", name, code)
+            elif name.startswith("watch") and code != 0:
+                self.failures.append(f"{name} ended with exit code {code}, see share/watch{number}")
 
     def take_counts(self, log, name, code):
         with open(os.path.join(self.cluster.folder, log), encoding="utf-8") as file:
@@ -335,6 +358,18 @@ class Engine:
         self.finish(empty)
         return not self.failures
 
+    def clone(self):
+        """Each host clones an image of another one, which a third compares."""
+        numbers = list(self.cluster.hosts)
+        self.host(1).run(f"mkdir -p {SHARED}/clones")
+        for number, owner, third in zip(numbers, numbers[1:] + numbers[:1], numbers[2:] + numbers[:2]):
+            image, clone = f"{SHARED}/images/{image_name(owner, 0)}", f"{SHARED}/clones/{number}"
+            self.host(number).run(f"onefold share clone --quiet {image} {clone}")
+            if self.host(third).ssh(f"cmp {image} {clone}").returncode != 0:
+                self.failures.append(f"host {number} cloned {image}, and {clone} is not the same")
+            self.counts["clones"] += 1
+        self.host(1).run(f"rm -r {SHARED}/clones")
+
     def finish(self, empty):
         """All is at rest: passes until nothing more comes of them, and the last comparison."""
         for number in self.cluster.hosts:
@@ -346,6 +381,7 @@ class Engine:
         after = self.used_blocks() - empty
         for number in self.cluster.hosts:
             self.check(number, settles=False, by=self.dice.choice(list(self.cluster.hosts)))
+        self.clone()
         self.say(f"engine: at rest, two passes of each host gave {(before - after) * 4 / 1024:.1f} MiB back")
         self.host(1).run(f"rm -r {SHARED}/images; sync")
         for number in self.cluster.hosts:
