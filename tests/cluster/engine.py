@@ -91,9 +91,10 @@ class Engine:
     def start_watch(self, number):
         """Has a host share as images change, until it is told to stop, and ends as the service does."""
         log = f"/host/watch{number}"
-        options = "--interval 3s --batch 1 --max-wait 3s --quiet"
+        options = "--interval 3s --batch 1 --max-wait 3s --json"
+        # It is not told to stop before it listens.
         watch = (
-            f"onefold share watch {options} {self.consent} {SHARED}/images >>{log} 2>&1 & watch=$!; "
+            f"onefold share watch {options} {self.consent} {SHARED}/images >>{log} 2>&1 & watch=$!; sleep 3; "
             f"while ! [ -e /host/stop ] && kill -0 $watch 2>/dev/null; do sleep 0.5; done; kill -TERM $watch; wait $watch"
         )
         self.running[f"watch on host {number}"] = (number, self.host(number).spawn(watch, f"watch{number}.log"))
@@ -146,9 +147,10 @@ class Engine:
             # Read by another host than the one that wrote.
             self.check(number, settles=False, by=self.dice.choice(numbers))
         self.count_passes()
+        self.count_watches()
         kind = "passes on all hosts" if alone is None else f"passes on host {alone} only, whose writer has no locks"
         if watcher is not None:
-            kind = f"passes on two hosts, and `share watch` on host {watcher}"
+            kind = f"`share watch` on host {watcher}, passes on the others"
             self.counts["rounds with a watch"] += 1
         self.say(f"round {index}: {kind}; host {victim} lost power and was back after {back_s:.0f} s; mending said: {mended}; "
                  f"so far {self.counts['passes']} passes, wrong blocks {self.counts['wrong']}")
@@ -226,7 +228,7 @@ class Engine:
         for image in document:
             self.counts[f"images mended: {image['became']}"] += 1
             self.counts["bytes filled"] += image["filled_bytes"]
-            if image["became"] not in ("whole", "gone", "busy"):
+            if image["became"] not in ("whole", "gone", "busy", "elsewhere"):
                 self.odd[f"{image['became']} {image.get('why') or ''}"] += 1
 
     def look(self):
@@ -314,6 +316,25 @@ class Engine:
                 else:
                     self.counts["passes that failed"] += 1
                     self.errors[f"exit {code}: {' '.join(rest.split())[-300:]}"] += 1
+
+    def count_watches(self):
+        for number in self.cluster.hosts:
+            path = os.path.join(self.cluster.share, f"watch{number}")
+            if not os.path.exists(path):
+                continue
+            with open(path, encoding="utf-8", errors="replace") as file:
+                lines = file.read().splitlines()
+            os.rename(path, os.path.join(self.cluster.folder, f"watch{number}.{self.counts['kills']}"))
+            for line in lines:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    # The line that a power cut ended, or what is no event.
+                    self.errors[f"watch: {line[:300]}"] += 1
+                    continue
+                if event["event"] == "mended":
+                    self.take_mended(event["images"])
+                self.counts[f"watch: {event['event']}"] += 1
 
     def free_blocks(self):
         self.host(1).run("sync")

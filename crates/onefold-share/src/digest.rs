@@ -18,6 +18,8 @@ use crate::format::Digest;
 pub const PIECE_BYTES: usize = 1 << 20;
 /// Pieces that each thread has at once: one that it works on, one that waits.
 const PIECES_PER_THREAD: usize = 2;
+/// More threads than these are not made: who reads that fast wants the disk for himself.
+const THREADS_MAX: usize = 4;
 
 /// Whole blocks of a file, and their digests.
 #[derive(Debug, Default)]
@@ -93,7 +95,7 @@ impl<'scope> Digester<'scope> {
         threads: usize,
         scope: &'scope thread::Scope<'scope, 'env>,
     ) -> Digester<'scope> {
-        let workers = (0..threads).map(|_| {
+        let workers = (0..threads.min(THREADS_MAX)).map(|_| {
             let (to, work) = sync_channel::<Job>(PIECES_PER_THREAD);
             let (done, from) = sync_channel(PIECES_PER_THREAD);
             let key = key.clone();
@@ -126,7 +128,7 @@ impl<'scope> Digester<'scope> {
         self.pending.len() < (self.workers.len() * PIECES_PER_THREAD).max(1)
     }
 
-    /// Asks for `length` bytes of a file from an offset on, in whole blocks. A thread reads them by `reader`; where there is none, or
+    /// Asks for `length` bytes of a file from an offset on, in whole blocks, where there is room for it. A thread reads them by `reader`; where there is none, or
     /// no thread, the caller does, by `read`.
     ///
     /// # Panics
@@ -138,6 +140,7 @@ impl<'scope> Digester<'scope> {
         reader: Option<&Arc<dyn Reader>>,
         read: impl FnOnce(u64, &mut [u8]) -> io::Result<usize>,
     ) {
+        debug_assert!(self.has_room(), "nobody takes what was asked for");
         let spare = self.spare.pop().unwrap_or_default();
         let mut piece = Piece { offset, read_bytes: 0, failed: None, ..spare };
         piece.bytes.resize(length, 0);

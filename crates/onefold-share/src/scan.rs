@@ -37,7 +37,7 @@ pub struct ScanOptions<'a> {
     pub roots: &'a [PathBuf],
     /// Tells whether a file, or a folder with all in it, is looked at.
     pub wants: &'a dyn Fn(&Path, ListedKind) -> bool,
-    /// Threads that compute digests; none where the caller does that.
+    /// Threads that read and digest; none where the caller does that, and nothing is read ahead.
     pub threads: usize,
     /// Files whose content changed less long ago are left for another time.
     pub stable_for: Duration,

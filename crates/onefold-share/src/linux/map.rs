@@ -47,8 +47,8 @@ pub(super) struct Whole {
     pub(super) length: u64,
 }
 
-/// Returns the extents that have a part in a range, and go on beyond it, and are not shared. Those without data of their own are
-/// left out.
+/// Returns the extents that have a part in a range, and go on beyond it, and are not shared. Those that are only set aside are
+/// extents like the others to who clones them.
 pub(super) fn unmarked(file: &LinuxFile, from: u64, length: u64) -> io::Result<Vec<Whole>> {
     let (mut at, end) = (from, from.saturating_add(length));
     let mut found = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn unmarked(file: &LinuxFile, from: u64, length: u64) -> io::Result<V
 
 fn unmarked_whole(extent: &RawExtent, from: u64, end: u64) -> Option<Whole> {
     let is_within = extent.logical >= from && extent.logical.saturating_add(extent.length) <= end;
-    let is_plain = extent.flags & (SHARED | UNWRITTEN | WITHOUT_PLACE) == 0;
+    let is_plain = extent.flags & (SHARED | WITHOUT_PLACE) == 0;
     (is_plain && !is_within).then_some(Whole { offset: extent.logical, length: extent.length })
 }
 
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(whole(raw(0, 50 * K, 90 * K, 0)), Some(Whole { offset: 0, length: 90 * K }));
         assert_eq!(whole(raw(4 * K, 50 * K, 4 * K, 0)), None, "it is cloned as a whole anyway");
         assert_eq!(whole(raw(0, 50 * K, 90 * K, SHARED)), None, "it is marked");
-        assert_eq!(whole(raw(0, 50 * K, 90 * K, UNWRITTEN)), None, "no data");
+        assert_eq!(whole(raw(0, 50 * K, 90 * K, UNWRITTEN)), Some(Whole { offset: 0, length: 90 * K }));
         assert_eq!(whole(raw(0, 0, 90 * K, 0x4)), None, "not on the disk yet");
     }
 

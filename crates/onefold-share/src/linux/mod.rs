@@ -82,12 +82,13 @@ impl LinuxSubstrate {
         if may_share_into(&file)? { Ok(LinuxFile::new(file, Opened::ReadOnly)) } else { Err(refusal) }
     }
 
-    /// What [`Substrate::prepare_clone`] does on OCFS2; the other file systems could do it, too.
+    /// What [`Substrate::prepare_clone`] does on OCFS2, but for the look whether it is done: where other file systems tell an extent
+    /// as shared, that ends with the clone.
     ///
     /// # Errors
     /// As [`Substrate::prepare_clone`].
     pub fn clone_whole_extents(source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
-        whole_first::clone_whole_extents(source, length, scratch)
+        whole_first::clone_whole_extents(source, length, scratch, false)
     }
 }
 
@@ -252,7 +253,7 @@ impl Substrate for LinuxSubstrate {
     /// stops, or the file system does (`ocfs2_add_refcount_flag`, seen with 6.1). What is marked is not split.
     fn prepare_clone(&self, source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
         match self.abilities.kind {
-            SubstrateKind::Ocfs2 => LinuxSubstrate::clone_whole_extents(source, length, scratch),
+            SubstrateKind::Ocfs2 => whole_first::clone_whole_extents(source, length, scratch, true),
             SubstrateKind::Xfs | SubstrateKind::Btrfs | SubstrateKind::Pool | SubstrateKind::Simulated => Ok(()),
         }
     }

@@ -9,32 +9,52 @@ use super::file::LinuxFile;
 use super::map::{self, Whole};
 use super::{share, sys};
 
+/// Who writes to the extents meanwhile undoes what is done here. It is looked at so often, at most.
+const TRIES: u32 = 4;
+
 /// Clones the extents of which a part is in a range, and that are not marked as shared, as wholes into `scratch`, and cuts that
-/// off again.
+/// off again. Where marks stay, it is looked whether all have one now; the file is busy if it changes all the time.
 pub(super) fn clone_whole_extents(
     source: At<'_, LinuxFile>,
     length: u64,
     scratch: &LinuxFile,
+    marks_stay: bool,
 ) -> Result<(), ShareError> {
-    let wholes = map::unmarked(source.file, source.offset, length)?;
-    let end = source.file.length()?;
-    let mut is_used = false;
-    for Whole { offset, length } in wholes {
-        // Up to the end of the file, wherever that is within its last block: the call takes the last extent whole then.
-        let Some(length) = end.checked_sub(offset).map(|left| left.min(length)).filter(|length| *length > 0) else {
-            continue;
-        };
-        let from = At { file: source.file, offset };
-        // Behind the block that keeps the file in its tree of references, so that the file ends with the clone.
-        let into = At { file: scratch, offset: BLOCK_BYTES_U64 };
-        is_used = true;
-        let cloned = sys::clone_range(from, into, length).map_err(|errno| share::meaning(errno, from, into, length));
-        let cut = scratch.set_len(BLOCK_BYTES_U64);
-        cloned?;
-        cut.map_err(full)?;
+    for _ in 0..TRIES {
+        let end = source.file.length()?;
+        let wholes = map::unmarked(source.file, source.offset, length)?;
+        if wholes.is_empty() {
+            return Ok(());
+        }
+        for whole in wholes {
+            match clone_whole(source.file, whole, end, scratch) {
+                // What was told as the last extent is not the whole any more, or not the end.
+                Err(_) if source.file.length()? != end => break,
+                cloned => cloned?,
+            }
+        }
+        if !marks_stay {
+            return Ok(());
+        }
     }
-    debug_assert!(!is_used || scratch.length().is_ok_and(|length| length == BLOCK_BYTES_U64));
-    Ok(())
+    Err(ShareError::Busy)
+}
+
+/// Clones an extent of a file that ends at `end`.
+fn clone_whole(file: &LinuxFile, whole: Whole, end: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
+    let Whole { offset, length } = whole;
+    // Up to the end of the file, wherever that is within its last block: the call takes the last extent whole then.
+    let length = end.saturating_sub(offset).min(length);
+    if length == 0 {
+        return Ok(());
+    }
+    let from = At { file, offset };
+    // Behind the block that keeps the file in its tree of references, so that the file ends with the clone.
+    let into = At { file: scratch, offset: BLOCK_BYTES_U64 };
+    let cloned = sys::clone_range(from, into, length).map_err(|errno| share::meaning(errno, from, into, length));
+    let cut = scratch.set_len(BLOCK_BYTES_U64);
+    cloned?;
+    cut.map_err(full)
 }
 
 fn full(error: io::Error) -> ShareError {

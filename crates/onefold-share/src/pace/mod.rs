@@ -4,7 +4,8 @@
 //! how much is asked for at once. Without limits nothing is measured and nothing waits.
 //!
 //! **What holds.** In any stretch of time, reads are at most its length and [`BURST`] at the rate, and one request; so are
-//! clones and shares. Processor time is measured and paid for afterwards: after a phase that asks nobody for a while, more is
+//! clones and shares. What threads read is paid for when they are asked: after the disk has stood still, what waits then (two
+//! requests of 1 MiB for each thread) comes at once. Processor time is measured and paid for afterwards: after a phase that asks nobody for a while, more is
 //! waited for. The size of calls follows how long they took, so that the ceiling of a stall is what calls keep to as a
 //! rule; the kernel has no way to end one that takes longer.
 //!

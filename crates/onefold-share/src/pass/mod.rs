@@ -88,7 +88,7 @@ pub struct PassOptions<'a> {
     pub space: SpaceOptions,
     /// How hard it works.
     pub pace: &'a Pace<'a>,
-    /// Threads that compute digests; none where the caller does that.
+    /// Threads that read and digest slots; none where the caller does that.
     pub threads: usize,
     /// Ends after the plan.
     pub is_dry_run: bool,
@@ -206,6 +206,15 @@ impl Trouble {
             (self.is_full, self.records_left) = (true, Some(left));
         }
         self.is_full
+    }
+
+    /// Notes that what files share was not made durable, if that failed.
+    fn note_unsynced<S: Substrate>(&mut self, files: &[FileNo], images: &Images<'_, '_, S>, synced: io::Result<()>) {
+        let Err(why) = synced else { return };
+        for number in files {
+            let why = io::Error::new(why.kind(), why.to_string());
+            self.note(*number, images.path(*number), ShareError::Io(why));
+        }
     }
 
     fn note(&mut self, file: FileNo, path: PathBuf, why: ShareError) {

@@ -2,10 +2,11 @@
 //!
 //! On Btrfs an extent lives until none of its blocks is referred to. Of an image that shares most of its blocks, the few
 //! that it has for itself keep all the old extents, and nothing comes free. So for each extent that lost blocks in this pass
-//! it is asked who still refers to it. Where that is little of it, and all who do are arena files, or images that this host
-//! may share in, what they refer to is copied into a new file without a name, made durable, and each of them is had to
-//! share with the copy: by compare-and-share, like everything else. Whoever writes meanwhile differs, and has given up his
-//! reference by that. Then the file goes, and the extent with it.
+//! it is asked who still refers to it, unless an image that lost some is seen to keep too much of it. Where that is little of
+//! it, and all who do are arena files, or images that this host may share in, what they refer to is copied into a new file
+//! without a name, made durable, and each of them is had to share with the copy: by compare-and-share, like everything
+//! else. Whoever writes meanwhile differs, and has given up his reference by that. Then the file goes, and the extent with
+//! it.
 //!
 //! The order of steps: the arena first, as a slot that stays behind would leave its block there twice; then the images. One
 //! host at a time does so, from asking who refers to the extent until all are moved. Hosts go on sharing images with slots
@@ -222,6 +223,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
     fn look_at(&mut self, loss: Loss) -> Result<(), PassError> {
         let remnant = self.remnant(&loss.extent);
         if self.is_too_much(&loss.extent, remnant) {
+            // Nobody is asked.
             self.shared.pinned += loss.bytes;
             return Ok(());
         }
@@ -538,14 +540,11 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         // One is enough where that makes all durable.
         let together = if substrate.syncs_all_shares() { images.len().max(1) } else { 1 };
         for numbers in images.chunks(together) {
-            let reachable = numbers.iter().find(|number| self.file(Holder::Image(**number)).is_some());
-            let file = reachable.and_then(|number| self.file(Holder::Image(*number)));
-            if let Some(Err(why)) = file.map(|(file, _)| substrate.sync_shares(file)) {
-                for number in numbers {
-                    let why = io::Error::new(why.kind(), why.to_string());
-                    self.trouble.note(*number, self.images.path(*number), ShareError::Io(why));
-                }
-            }
+            let synced = numbers.iter().find_map(|number| {
+                let (file, _) = self.file(Holder::Image(*number))?;
+                Some(substrate.sync_shares(file))
+            });
+            self.trouble.note_unsynced(numbers, self.images, synced.unwrap_or(Ok(())));
         }
     }
 }

@@ -197,7 +197,11 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             return Ok(false);
         };
         if let Some(why) = piece.failed.take() {
-            self.trouble.note(run[0].file, self.images.path(run[0].file), ShareError::Io(why));
+            // Nothing is known of any slot of the run.
+            for part in run.chunk_by(|one, other| one.file == other.file) {
+                let why = io::Error::new(why.kind(), why.to_string());
+                self.trouble.note(part[0].file, self.images.path(part[0].file), ShareError::Io(why));
+            }
         }
         for (at, candidate) in run.iter().enumerate() {
             // What is zero has no digest, and is not what any candidate was.

@@ -94,7 +94,6 @@ pub(super) fn share<S: Substrate>(
         arenas: BTreeMap::new(),
         file: None,
         unsynced: Vec::new(),
-        last: None,
         shared: Shared::default(),
         slices: Slices::default(),
         room: RecordsRoom::new(state.substrate()),
@@ -187,9 +186,8 @@ struct Sharer<'a, 'b, 'l, S: Substrate> {
     arenas: BTreeMap<u32, Mapped<S>>,
     /// The file whose targets are on; nothing of it where it cannot be opened, or shares nothing.
     file: Option<(FileNo, Option<Mapped<S>>)>,
-    /// Files that were left, and share what is not durable yet; and the last of them.
+    /// Files that were left, and share what is not durable yet.
     unsynced: Vec<FileNo>,
-    last: Option<S::File>,
     shared: Shared,
     /// In which whole extents the data of that file lies, where that counts.
     slices: Slices,
@@ -274,27 +272,26 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }
     }
 
-    /// Makes what a file shares durable before the index says so: lost, it would be shared no more.
+    /// Has what a file shares made durable, now or together with all others, before the index says so: lost, it would be shared
+    /// no more. Where the pass ends in between, nothing says so.
     fn leave_file(&mut self) -> Result<(), PassError> {
         self.share_gathered()?;
         let Some((number, Some((file, _)))) = self.file.take() else { return Ok(()) };
-        self.unsynced.push(number);
-        self.last = Some(file);
-        if !self.state.substrate().syncs_all_shares() {
-            self.sync();
+        if self.state.substrate().syncs_all_shares() {
+            self.unsynced.push(number);
+        } else {
+            let synced = self.state.substrate().sync_shares(&file);
+            self.trouble.note_unsynced(&[number], self.images, synced);
         }
         Ok(())
     }
 
-    /// Makes durable what the files share that were left since this was done last.
+    /// Makes durable what files share of which that was put off.
     fn sync(&mut self) {
-        let Some(last) = self.last.take() else { return };
-        let numbers = std::mem::take(&mut self.unsynced);
-        if let Err(why) = self.state.substrate().sync_shares(&last) {
-            for number in numbers {
-                let why = io::Error::new(why.kind(), why.to_string());
-                self.trouble.note(number, self.images.path(number), ShareError::Io(why));
-            }
+        if !self.unsynced.is_empty() {
+            // Any file of the file system does.
+            let synced = self.state.substrate().sync_shares(&self.zeros);
+            self.trouble.note_unsynced(&self.unsynced, self.images, synced);
         }
     }
 

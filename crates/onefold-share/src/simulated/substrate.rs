@@ -270,6 +270,25 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
         })
     }
 
+    fn sync_shares(&self, file: &SimulatedFile<'run>) -> io::Result<()> {
+        if !self.syncs_all_shares() {
+            return self.sync(file);
+        }
+        self.call_file(file, "sync all", |world, host| {
+            io_fault(world, host)?;
+            // One by one: what becomes durable with it may be that another one is gone.
+            while let Some(no) = world.machine(host).unsynced.first().copied() {
+                world.sync(host, no);
+            }
+            Ok(())
+        })
+    }
+
+    /// As Btrfs and OCFS2 do.
+    fn syncs_all_shares(&self) -> bool {
+        self.abilities().frees_whole_extents || self.abilities().shares_in_two_steps
+    }
+
     fn try_lock(&self, file: &SimulatedFile<'run>) -> io::Result<bool> {
         self.call_file(file, "lock", |world, host| {
             io_fault(world, host)?;

@@ -113,10 +113,11 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
     pub fn put(&mut self, source: At<'_, S::File>, count: u64) -> Result<Result<SlotRun, ShareError>, StateError> {
         let substrate = self.state.substrate();
         if self.files.last().is_none_or(|filling| filling.next == Slot::IN_FILE) {
-            self.files.push(Self::choose(self.state)?);
+            // Before there is a file, so that nothing is cloned without it.
             if self.scratch.is_none() {
                 self.scratch = self.state.clone_scratch()?;
             }
+            self.files.push(Self::choose(self.state)?);
         }
         let filling = self.files.last_mut().expect("one with room was pushed");
         let at_once = (substrate.abilities().share_bytes_max / BLOCK_BYTES_U64).max(1);

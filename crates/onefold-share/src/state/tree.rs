@@ -39,16 +39,20 @@ impl<S: Substrate> State<'_, S> {
     /// Images that cannot be taken in, or are too short, are left as they are.
     pub(crate) fn take_into_tree(&self, image: &S::File) -> Result<(), StateError> {
         let substrate = self.substrate();
-        if !substrate.abilities().shares_in_two_steps {
-            return Ok(());
-        }
         let Some(scratch) = self.clone_scratch()? else { return Ok(()) };
         let first = At { file: image, offset: 0 };
-        let cloned = substrate.prepare_clone(first, BLOCK_BYTES_U64, &scratch);
-        match cloned.and_then(|()| substrate.clone_range(first, At { file: &scratch, offset: 0 }, BLOCK_BYTES_U64)) {
-            Err(ShareError::Full) => Err(StateError::at(&Self::tree_path())(io::ErrorKind::StorageFull.into())),
-            _ => Ok(()),
+        for _ in 0..TRIES {
+            let ready = substrate.prepare_clone(first, BLOCK_BYTES_U64, &scratch);
+            let into = At { file: &scratch, offset: 0 };
+            match ready.and_then(|()| substrate.clone_range(first, into, BLOCK_BYTES_U64)) {
+                Err(ShareError::Busy) => self.pause(),
+                Err(ShareError::Full) => {
+                    return Err(StateError::at(&Self::tree_path())(io::ErrorKind::StorageFull.into()));
+                }
+                _ => break,
+            }
         }
+        Ok(())
     }
 
     /// Returns what [`Substrate::prepare_clone`] wants; none where it wants nothing.

@@ -86,7 +86,7 @@ pub struct WatchOptions<'a> {
     pub roots: &'a [PathBuf],
     /// Tells whether a file, or a folder with all in it, is looked at.
     pub wants: &'a dyn Fn(&Path, ListedKind) -> bool,
-    /// Threads that compute digests.
+    /// Threads that read and digest.
     pub threads: usize,
     /// For what does not fit into memory.
     pub temporary_folder: &'a Path,

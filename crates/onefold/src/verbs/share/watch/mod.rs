@@ -80,7 +80,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report::done("", Value::Null))
 }
 
-/// Returns how many threads compute digests: no more than may work at once.
+/// Returns how many threads read and digest: no more than may work at once.
 fn threads(cpu_limit: Option<u32>) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let wanted = cpu_limit.map_or(cores, |percent| usize::try_from(percent.div_ceil(100)).unwrap_or(cores));
