@@ -52,7 +52,7 @@ kill: ## Kills the daemon under writers, hundreds of times, and looks for what w
 	  python3 tests/soak/soak.py --rounds $${ONEFOLD_KILL_ROUNDS:-400} --round-seconds 2 --pool-mib 256 --full 60 \
 	  --ends kill,kill-umount,kill-mount,sync-kill --folder "$${CARGO_TARGET_DIR:-target}" $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
 
-test-cluster: ## Boots three hosts with one OCFS2 and has them share while they lose power; an hour or more. CLUSTER="facts --hosts 2".
+test-cluster: ## Boots three hosts with one OCFS2 and has them share while they lose power; 45 minutes or more. CLUSTER="facts --hosts 2".
 	@scripts/install-deps.sh build cluster
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && tests/cluster/run.sh $(CLUSTER)
 

@@ -171,8 +171,10 @@ class Told(unittest.TestCase):
             guest.write_bytes(bytes(1 << 20))
             with self.assertRaisesRegex(BenchError, "the pass failed"):
                 with fio.Beside(guest, 1 << 20, 1, rw="randwrite", direct=0):
-                    time.sleep(1)
-                    self.assertTrue(users_of(guest))
+                    ends = time.monotonic() + 30
+                    while not users_of(guest) and time.monotonic() < ends:
+                        time.sleep(0.1)
+                    self.assertTrue(users_of(guest), "fio has not begun")
                     raise BenchError("the pass failed")
             self.assertEqual(users_of(guest), [])
 

@@ -584,7 +584,7 @@ def die_while_sharing(trial, churn):
     options = trial.cluster.options
     files, blocks, count = 6, 1024, options.danger_blocks
     victims = [number for number in trial.cluster.hosts if number > 1]
-    tally = {"kills": 0, "calls": 0, "zeros": 0, "wrong": 0, "hit": 0, "filled": 0, "times": 0}
+    tally = {"kills": 0, "calls": 0, "zeros": 0, "wrong": 0, "hit": 0, "filled": 0, "times": []}
     # When each file was written.
     written = {}
     for number in victims:
@@ -627,8 +627,8 @@ def die_while_sharing(trial, churn):
             trial.cluster.host(number).mount()
     seen = f"{tally['kills']} kills after {tally['calls']} calls of {count} blocks: {tally['hit']} left zeros, {tally['zeros']} blocks "
     seen += f"in all, {tally['filled']} of which FICLONERANGE filled again from another file; blocks with something else: "
-    seen += f"{tally['wrong']}; times of files with zeros that had changed: {tally['times']}"
-    return seen, tally["wrong"] == 0 and tally["filled"] == tally["zeros"] and tally["times"] == 0
+    seen += f"{tally['wrong']}; times of files with zeros that had changed: {len(tally['times'])} {'; '.join(tally['times'])}"
+    return seen, tally["wrong"] == 0 and tally["filled"] == tally["zeros"] and not tally["times"]
 
 
 def look_at_the_dead(hand, folder, files, blocks, written, tally):
@@ -639,7 +639,9 @@ def look_at_the_dead(hand, folder, files, blocks, written, tally):
         hand.open("dead", f"{folder}/target{index}")
         found = hand.read("dead", 0, blocks)
         if found != wanted:
-            tally["times"] += hand.stat("dead")["mtime"] != written[folder, f"target{index}"]
+            now, before = hand.stat("dead")["mtime"], written[folder, f"target{index}"]
+            if now != before:
+                tally["times"].append(f"{before} became {now}")
             at = 0
             for number, count in found:
                 if number == 0:
