@@ -579,6 +579,39 @@ durable("fdatasync of the target", "a share that fdatasync of the target followe
 durable("syncfs", "a share that syncfs followed, when its host loses power at once")
 
 
+@fact("the time of a write past the page cache, and of a clone, is lost with the host, whatever was synced; not once it was set")
+def times_of_the_dead(trial):
+    second, host = trial.second, trial.cluster.host(2)
+    second.make("source", trial.path("source"), [[500, 16]])
+    ways = ["write", "direct", "clone", "direct, set", "clone, set"]
+    for way in ways:
+        second.make(way, trial.path(way), [[100, 16]])
+    second.syncfs("source")
+    time.sleep(2)
+    seen = {}
+    for way in ways:
+        if way == "write":
+            second.write(way, 4, [[700, 2]])
+        elif way.startswith("direct"):
+            second.write_direct(trial.path(way), 4, [[700, 2]])
+        else:
+            second.clone("source", way, 4, 4, 2)
+        if way.endswith("set"):
+            second.set_modified(way, second.stat(way)["mtime"])
+        second.fsync(way)
+        seen[way] = second.stat(way)["mtime"]
+    host.kill()
+    first, kept, there, told = trial.first, [], [], []
+    for way in ways:
+        first.open(way, trial.path(way), "read")
+        is_there = first.read(way, 4, 2) != [[104, 2]]
+        is_kept = first.stat(way)["mtime"] == seen[way]
+        kept.append(is_kept)
+        there.append(is_there)
+        told.append(f"{way}: {'' if is_there else 'not '}there, time {'kept' if is_kept else 'as before'}")
+    return "; ".join(told), all(there) and kept == [True, False, False, True, True]
+
+
 def die_while_sharing(trial, churn):
     """Hosts 2 and up share all the time and are killed; host 1 reads what they leave."""
     options = trial.cluster.options
@@ -651,6 +684,8 @@ def look_at_the_dead(hand, folder, files, blocks, written, tally):
                 elif number != 1000 + at:
                     tally["wrong"] += count
                 at += count
+            # The clone's own time would be lost with this host and the next one that dies.
+            hand.set_modified("dead", hand.stat("dead")["mtime"])
             hand.fsync("dead")
             written[folder, f"target{index}"] = hand.stat("dead")["mtime"]
         hand.close("dead")

@@ -388,6 +388,9 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let remnants = std::mem::take(&mut noted.remnants);
         let results = (&mut self.passed.shared, trouble);
         pinned::release(state, &mut self.images, losses, remnants, self.options, results)?;
+        for (number, (before, after)) in std::mem::take(&mut noted.retimed) {
+            self.images.restamp(number, before, after)?;
+        }
         if self.options.space.keeps_copies_small {
             copies::keep_small(state, &mut self.images, &noted.touched)?;
         }

@@ -24,6 +24,7 @@ use super::rows::{Source, Target};
 use super::slots::SlotSet;
 use super::{PassError, PassOptions, PassProgress, Trouble};
 use crate::extents::Extents;
+use crate::format::mark::Stamp;
 use crate::format::{FileNo, Slot};
 use crate::pace::CallKind;
 use crate::slices::Slices;
@@ -65,6 +66,8 @@ pub(super) struct Noted {
     pub(super) touched: BTreeSet<FileNo>,
     /// Slots that did not hold what was to share with them: either that was overwritten, or the slot is wrong.
     pub(super) suspects: SlotSet,
+    /// Files whose times were set to what they were, so that they last: how they were seen before and after.
+    pub(super) retimed: BTreeMap<FileNo, (Stamp, Stamp)>,
     /// Where it is to be seen, cheaply, whether much is left of an extent that lost blocks.
     pub(super) remnants: Remnants,
 }

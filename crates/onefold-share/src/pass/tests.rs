@@ -503,6 +503,36 @@ fn on_two_steps(first: u64, second: u64) -> Ground {
     ground
 }
 
+/// The times of images are set to what they were, so that they last. That is a change which has a time, and no reason to read them
+/// again, unless they changed besides.
+#[test]
+fn times_that_were_set_are_no_reason_to_read_an_image_again() {
+    let ground = Ground::with(&SimulationOptions::default().in_two_steps());
+    for path in ["a", "b"] {
+        ground.write(path, 1, 5);
+    }
+    let stat = |name: &str| {
+        let file = ground.host.substrate.open(Path::new(name), Access::Read).unwrap();
+        ground.host.substrate.stat(&file).unwrap()
+    };
+    let before: Vec<_> = ["a", "b"].map(stat).into();
+    let passed = ground.run();
+    assert!(passed.shared.now > 0, "{passed:?}");
+    let after: Vec<_> = ["a", "b"].map(stat).into();
+    assert!(before.iter().zip(&after).all(|(before, after)| before.modified == after.modified));
+    assert!(before.iter().zip(&after).any(|(before, after)| before.changed < after.changed), "one was set");
+    ground.file_system.pass(Duration::from_secs(1));
+    let scanned = || {
+        let state = ground.state();
+        scan_all(&state, &mut Files::load(&state).unwrap())
+    };
+    let again = scanned();
+    assert_eq!((again.files, again.unchanged, again.read_bytes), (2, 2, 0), "{again:?}");
+    ground.write("b", 9, 1);
+    let again = scanned();
+    assert!(again.unchanged == 1 && again.read_bytes > 0, "{again:?}");
+}
+
 impl Ground {
     fn remove(&self, paths: &[&str]) {
         paths.iter().for_each(|path| self.host.substrate.remove(Path::new(path)).unwrap());

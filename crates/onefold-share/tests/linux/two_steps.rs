@@ -18,7 +18,7 @@ use onefold_share::linux::{LinuxFile, LinuxSubstrate};
 use onefold_share::mend::{Became, Doubtful, Mended, Patience, mend, mend_patiently};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
-use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::State;
 use onefold_share::state::files::Files;
 use onefold_share::state::locks::Subject;
@@ -195,9 +195,7 @@ impl Substrate for TwoSteps<'_> {
     }
 }
 
-fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
-    let state = State::open(substrate, &SystemClock, &SystemRandom, &|_| {})?;
-    let mut files = Files::load(&state)?;
+fn scan_all(state: &State<'_, TwoSteps<'_>>, files: &mut Files) -> Scanned {
     let pace = Pace::unlimited();
     let options = ScanOptions {
         roots: &[PathBuf::new()],
@@ -207,7 +205,14 @@ fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
         pace: &pace,
         progress: &|_| ControlFlow::Continue(()),
     };
-    scan(&state, &mut files, &options)?;
+    scan(state, files, &options).unwrap()
+}
+
+fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
+    let state = State::open(substrate, &SystemClock, &SystemRandom, &|_| {})?;
+    let mut files = Files::load(&state)?;
+    let pace = Pace::unlimited();
+    scan_all(&state, &mut files);
     let options = PassOptions {
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 16 << 20,

@@ -3,8 +3,8 @@
 //! The runs of one file are gathered, up to a bound. Then, in this order:
 //!
 //! 1. Exclusive use of the file is taken. Who punches a hole of his own while the intent is declared would have it filled.
-//! 2. What was written to the file before is made durable, with the time of it: that is what tells, after a death, whether
-//!    somebody has written since.
+//! 2. What was written to the file before is made durable, with the time of it, which is set for that: it is what tells, after
+//!    a death, whether somebody has written since.
 //! 3. What is to be shared is compared once more: a hole that somebody made before this is none of ours.
 //! 4. The intent is made durable. A death before has changed nothing.
 //! 5. Arena files of which slots are being emptied at the moment are left out. Who empties some later sees the intent.
@@ -17,13 +17,14 @@
 
 use std::io;
 
-use onefold_block::substrate::{Compared, ShareError};
+use onefold_block::substrate::{Compared, FileStat, ShareError};
 use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
 
 use super::{Mapped, Run, Sharer, Source, note_differing};
 use crate::extents::Extents;
 use crate::format::intent::{Intent, IntentRun, RUNS_MAX};
+use crate::format::mark::Stamp;
 use crate::format::{FileBlock, FileNo};
 use crate::mend::{FillError, Filled, Holed, fill, has_hole};
 use crate::pass::PassError;
@@ -98,7 +99,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         is_refused: &mut bool,
     ) -> Result<(), PassError> {
         let substrate = self.state.substrate();
-        let stat = match substrate.sync(&mapped.0).and_then(|()| substrate.stat(&mapped.0)) {
+        let stat = match self.settle_time(number, &mapped.0) {
             Ok(stat) => stat,
             Err(why) => {
                 self.leave_out(gathered.iter(), ShareError::Io(why));
@@ -129,6 +130,24 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         settled.map_err(|why| PassError::Unmended { path, why })?;
         intents.map_or(Ok(()), IntentFile::retire)?;
         Ok(())
+    }
+
+    /// Makes an image durable with the time of its last write, and returns what it is then.
+    ///
+    /// OCFS2 has that time in memory only, and tells it to other hosts from there, where the write went past the page cache, or was
+    /// a clone: when the hosts that know it have died, the time is that of an earlier write. Who mends would take it for a
+    /// later one. Once the time is set, it is kept.
+    fn settle_time(&mut self, number: FileNo, file: &S::File) -> io::Result<FileStat> {
+        let substrate = self.state.substrate();
+        let before = substrate.stat(file)?;
+        substrate.set_modified(file, before.modified)?;
+        substrate.sync(file)?;
+        let after = substrate.stat(file)?;
+        // To set it is a change that has a time, too. What somebody changed since it was set last must not be hidden by that.
+        let (before, last) = (Stamp::of(&before), self.noted.retimed.get(&number));
+        let first = last.filter(|(_, last)| *last == before).map_or(before, |(first, _)| *first);
+        self.noted.retimed.insert(number, (first, Stamp::of(&after)));
+        Ok(after)
     }
 
     /// Compares what was gathered once more, now that nobody else can change it, and returns what is equal.
