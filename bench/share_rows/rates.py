@@ -7,7 +7,7 @@ from lib.data import BLOCK_BYTES, CHUNK_BLOCKS, ShuffledData, UniqueData
 from lib.measure import Sample, Work
 from lib.rows.row import MB, seed_of
 
-from .row import ONEFOLD, OTHER, ShareLine, ShareRow
+from .row import ONEFOLD, OTHER, ShareLine, ShareRow, lower
 
 SOURCE, TARGET = "a-source", "b-target"
 ORDER_SEED = 7
@@ -19,6 +19,8 @@ class RateRow(ShareRow):
     # How the second file's blocks lie, in words.
     how = ""
     paper = ""
+    # With one content for each block.
+    paper_records = ""
 
     def make_lines(self, settings):
         what = f"sharing on {self.where}, {self.how}"
@@ -27,6 +29,8 @@ class RateRow(ShareRow):
         yield ShareLine(f"{self.name}-arena", title, "MB/s", goal="report", beside="bare calls")
         title = "the whole pass, which also finds, indexes and remembers them"
         yield ShareLine(f"{self.name}-pass", title, "MB/s", goal="report", beside="bare calls")
+        title = "what more the file system and Onefold's records take then, by df, of the blocks that are left"
+        yield lower(f"{self.name}-records", title, "%", goal="report", paper=self.paper_records)
 
     def length(self, settings):
         raise NotImplementedError
@@ -53,7 +57,10 @@ class RateRow(ShareRow):
             ground.close()
 
     def _share(self, ground, settings, length):
+        before = ground.free_bytes()
         done = ground.share()
+        taken = length - (ground.free_bytes() - before)
+        yield f"{self.name}-records", ONEFOLD, Sample(100 * taken / length)
         ground.shared_or_raise(done.told, length, self.name)
         yield self.name, ONEFOLD, Sample(length / MB / done.seconds_of("share"), more=done.told)
         yield f"{self.name}-arena", ONEFOLD, Sample(length / MB / done.seconds_of("promote", "share"))
@@ -74,6 +81,7 @@ class ShuffledRow(RateRow):
     base = "shuffled"
     how = "all blocks equal, single ones in shuffled order"
     paper = "2.6 MB/s"
+    paper_records = "1.1 %"
 
     def length(self, settings):
         return settings.shuffled_bytes
