@@ -16,6 +16,8 @@ from .settings import amount
 # What others do meanwhile: fio's modes, by what the lines call them.
 OTHERS = {"write": "randwrite", "read": "randread"}
 POLL_SECONDS = 1.0
+# For the reclaim to begin.
+BEGIN_SECONDS = 5.0
 
 
 class UnlinkRow(LargeRow):
@@ -99,7 +101,13 @@ class Reclaimed:
         self.gib_per_second = 0.0
 
     def __enter__(self):
-        self._before, self._started = self._left_bytes(), time.perf_counter()
+        # The kernel lets go of a removed file a moment after it was removed: only then is there anything to reclaim.
+        deadline = time.monotonic() + BEGIN_SECONDS
+        left = self._left_bytes()
+        while not left and time.monotonic() < deadline:
+            time.sleep(0.01)
+            left = self._left_bytes()
+        self._before, self._started = left, time.perf_counter()
         return self
 
     def __exit__(self, kind, *_):

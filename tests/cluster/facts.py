@@ -40,7 +40,16 @@ class Trial:
         self.cluster = cluster
         self.folder = f"{SHARED}/{name}"
         self.hands = {}
-        self.first.mkdir(self.folder)
+        for tries_left in (2, 1, 0):
+            try:
+                self.first.mkdir(self.folder)
+                break
+            except Failed:
+                # On a busy machine a connection may not come about; nothing was tried yet.
+                if tries_left == 0 or not cluster.host(1).is_running():
+                    raise
+                self.hands.clear()
+                time.sleep(2)
 
     def hand(self, number):
         """The hand on a host. It is made when it is first asked for, and anew after a restart."""
