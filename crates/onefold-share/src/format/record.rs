@@ -329,7 +329,7 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
         Ok(bytes)
     }
 
-    /// Has the disk read on while what was read is worked on.
+    /// Has the disk read on while what was read is worked on; the kernel does so by itself where asking does nothing.
     fn prefetch(&mut self) {
         // Where the buffer was not filled, the file ends; and a short one was read as a whole.
         if self.filled < BUFFER_BYTES {

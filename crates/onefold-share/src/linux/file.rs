@@ -176,8 +176,7 @@ impl AsFd for LinuxFile {
 /// Any thread reads by it.
 struct LinuxReader {
     file: Arc<std::fs::File>,
-    /// What is read is brought in by large pages, but what is asked for ahead by single ones: that took a fifth of the processor time
-    /// of a pass on XFS. Two threads that read keep the disk as busy.
+    /// As [`super::LinuxSubstrate::has_large_pages`] says.
     has_large_pages: bool,
 }
 
