@@ -21,6 +21,8 @@ AIMED_S = 0.05
 AFTER_S = 20
 STOP_S = 240
 MEND_S = 300
+# Hosts that die for each one whose holes are made: about half of them had declared nothing at that moment.
+DEATHS_FOR_HOLES = 4
 
 
 class Engine:
@@ -155,8 +157,18 @@ class Engine:
         self.say(f"round {index}: {kind}; host {victim} lost power and was back after {back_s:.0f} s; mending said: {mended}; "
                  f"so far {self.counts['passes']} passes, wrong blocks {self.counts['wrong']}")
 
+    def make_holes(self):
+        """Hosts die until enough of them had declared something. One that had not shows nothing."""
+        wanted, made = self.options.holes, 0
+        for index in range(1, wanted * DEATHS_FOR_HOLES + 1):
+            if made == wanted:
+                return
+            made += self.holes(index) > 0
+        if made == 0 and wanted > 0:
+            self.failures.append(f"none of {wanted * DEATHS_FOR_HOLES} dead hosts had declared anything: no hole was made")
+
     def holes(self, index):
-        """Few deaths leave holes: here they are made where a dead host had declared to share, and mended."""
+        """Few deaths leave holes: here they are made where a dead host had declared to share, and mended. Returns their bytes."""
         numbers = list(self.cluster.hosts)
         victim = self.dice.choice(numbers)
         other = self.dice.choice([number for number in numbers if number != victim])
@@ -208,6 +220,7 @@ class Engine:
         became = ", ".join(f"{image['image']} {image['became']}" for image in mended)
         self.say(f"holes {index}: host {victim} lost power{' while it shared' if is_aimed else ''}; {holed} bytes that it had declared "
                  f"were made holes, {seen} blocks were seen as wrong, host {other} filled {filled} bytes: {became}; wrong blocks {self.counts['wrong']}")
+        return holed
 
     def aim(self, victim):
         """Waits until the host has declared what it shares. Returns whether it has."""
@@ -374,8 +387,8 @@ class Engine:
             self.counts["rounds"] += 1
             if self.counts["wrong"]:
                 break
-        for index in range(1, (self.options.holes if self.mends else 0) + 1):
-            self.holes(index)
+        if self.mends:
+            self.make_holes()
         self.finish(empty)
         return not self.failures
 

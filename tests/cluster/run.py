@@ -34,7 +34,7 @@ def arguments():
     parser.add_argument("--danger-seconds", type=int, default=1200)
     parser.add_argument("--danger-blocks", type=int, default=16, help="blocks of a call")
     parser.add_argument("--rounds", type=int, default=10, help="power cuts beside passes")
-    parser.add_argument("--holes", type=int, default=3, help="deaths whose holes are made by hand")
+    parser.add_argument("--holes", type=int, default=3, help="deaths whose holes are made by hand; of hosts that had declared something")
     parser.add_argument("--engine-seconds", type=int, default=2400)
     return parser.parse_args()
 

@@ -646,6 +646,28 @@ fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_share
     assert!(mend(&asker, Doubtful::Keep).unwrap().images.is_empty());
 }
 
+/// Who has an arena file open may share with its slots as long as they can be found by its number.
+#[test]
+fn slots_of_an_arena_file_that_was_removed_are_not_shared_with() {
+    let ground = on_two_steps(10, 10);
+    let (sharer, other) = (ground.state(), ground.state());
+    let arena = || sharer.open_arena(0, Access::Read).unwrap();
+    let opened = arena().unwrap();
+    assert!(sharer.keeps_slots(0, &opened).unwrap());
+    let held = other.try_lock(&Subject::Sweep(0)).unwrap();
+    assert!(!sharer.keeps_slots(0, &opened).unwrap(), "another host empties some");
+    drop(held);
+    ground.remove(&["one", "two", "three", "four"]);
+    assert_eq!(ground.run().planned.collected, 20);
+    assert!(arena().is_none());
+    assert!(!sharer.keeps_slots(0, &opened).unwrap(), "it has no name");
+    ["one", "two"].iter().for_each(|path| ground.write(path, 1, 10));
+    ground.run();
+    let renewed = arena().unwrap();
+    assert!(!sharer.keeps_slots(0, &opened).unwrap(), "another file has its name");
+    assert!(sharer.keeps_slots(0, &renewed).unwrap());
+}
+
 /// Somebody shares with slots of the arena file, or empties some: what is left then is looked after by the next pass.
 #[test]
 fn what_others_keep_a_pass_from_collecting_is_left_to_the_next_one() {

@@ -278,6 +278,6 @@ impl<S: Substrate> State<'_, S> {
     }
 }
 
-fn arena_path<S: Substrate>(number: u32) -> PathBuf {
+pub(super) fn arena_path<S: Substrate>(number: u32) -> PathBuf {
     State::<S>::path(FOLDER, number.to_string())
 }

@@ -5,10 +5,10 @@
 //! (`mend`). The slots that an intent names are all that is left of what was in a hole:
 //!
 //! 1. Who shares declares first, and then makes sure that nobody empties slots of these arena files at the moment, by
-//!    taking the lock for it (`State::is_swept`).
-//! 2. Who empties slots takes that lock first, and then reads all intents.
+//!    taking the lock for it, and after that, that the files which it has open still have their names (`State::keeps_slots`).
+//! 2. Who empties slots takes that lock first, and then reads all intents. An arena file of which no slot is left is removed.
 //!
-//! So either the one sees the other's lock, or the other one sees the intent.
+//! So either the one sees the other's lock, or that the file is gone, or the other one sees the intent.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use onefold_block::Substrate;
 use onefold_block::substrate::{Access, FileHandle};
 
+use super::arena::arena_path;
 use super::hosts::HostNo;
 use super::locks::Subject;
 use super::{Locked, State, StateError, TRIES};
@@ -125,13 +126,21 @@ impl<'a, S: Substrate> State<'a, S> {
         self.remove(&path)
     }
 
-    /// Tells whether slots of an arena file are being emptied. Where not, whoever empties some from now on sees all that was
-    /// declared before this.
+    /// Tells whether the slots of an arena file, which the caller has open, stay as long as he has them declared: nobody empties some
+    /// at the moment, whoever does from now on sees what was declared before this, and the slots can be found by the arena
+    /// file's number. A file that was removed still has its blocks for who has it open, but nobody else finds them there; and what
+    /// was emptied before that may be back, if the host that did so has died.
     ///
     /// # Errors
     /// Those of the device.
-    pub(crate) fn is_swept(&self, arena: u32) -> Result<bool, StateError> {
-        Ok(self.try_lock(&Subject::Sweep(arena))?.is_none())
+    pub(crate) fn keeps_slots(&self, arena: u32, opened: &S::File) -> Result<bool, StateError> {
+        if self.try_lock(&Subject::Sweep(arena))?.is_none() {
+            return Ok(false);
+        }
+        let Some(named) = self.open_arena(arena, Access::Read)? else { return Ok(false) };
+        let path = arena_path::<S>(arena);
+        let handle = |file| self.substrate().stat(file).map(|stat| stat.handle).map_err(StateError::at(&path));
+        Ok(handle(&named)? == handle(opened)?)
     }
 
     /// Tells whether something of an image is declared: a host shares it, or has left it with holes, perhaps.

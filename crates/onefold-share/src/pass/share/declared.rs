@@ -7,7 +7,8 @@
 //!    a death, whether somebody has written since.
 //! 3. What is to be shared is compared once more: a hole that somebody made before this is none of ours.
 //! 4. The intent is made durable. A death before has changed nothing.
-//! 5. Arena files of which slots are being emptied at the moment are left out. Who empties some later sees the intent.
+//! 5. Arena files of which slots are being emptied at the moment, or that were removed, are left out. Who empties some later sees the
+//!    intent.
 //! 6. The file system is asked, run by run, until somebody wants the file.
 //! 7. Holes that there are now are filled: a share that failed has left them, or one that says that it did not.
 //! 8. All of it is made durable, and the intent retired after that: until then a death may leave holes.
@@ -205,15 +206,15 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 return Ok(index);
             }
             let arena = declared.slot.arena();
-            let is_swept = match looked_at.get(&arena) {
-                Some(is_swept) => *is_swept,
+            let keeps_slots = match looked_at.get(&arena) {
+                Some(keeps_slots) => *keeps_slots,
                 None => {
-                    let is_swept = self.state.is_swept(arena)?;
-                    looked_at.insert(arena, is_swept);
-                    is_swept
+                    let keeps_slots = self.state.keeps_slots(arena, &self.arenas[&arena].0)?;
+                    looked_at.insert(arena, keeps_slots);
+                    keeps_slots
                 }
             };
-            if is_swept {
+            if !keeps_slots {
                 self.leave_out(std::iter::once(run), ShareError::Busy);
                 continue;
             }
