@@ -79,16 +79,18 @@ is_mounted "$mnt" && fail "an option was forgotten"
 # The unit, as systemd reads it: %f is the directory that the instance names.
 unit=$dir/onefold-pool@$(systemd-escape --path "$mnt").service
 sed "s|/usr/bin/onefold|$ONEFOLD|" "$repo/packaging/systemd/onefold-pool@.service" >"$unit"
-if command -v systemd-analyze >/dev/null; then
-    said=$(systemd-analyze verify --man=no "$unit" 2>&1) || fail "the unit is wrong: $said"
-    grep -F "${unit##*/}" <<<"$said" && fail "the unit has mistakes"
-fi
-share_unit=$dir/onefold-share@$(systemd-escape --path "$mnt").service
-sed "s|/usr/bin/onefold|$ONEFOLD|" "$repo/packaging/systemd/onefold-share@.service" >"$share_unit"
-if command -v systemd-analyze >/dev/null; then
-    said=$(systemd-analyze verify --man=no "$share_unit" 2>&1) || fail "the unit is wrong: $said"
-    grep -F "${share_unit##*/}" <<<"$said" && fail "the unit has mistakes"
-fi
+verify() {
+    local said
+    command -v systemd-analyze >/dev/null || return 0
+    said=$(systemd-analyze verify --man=no "$1" 2>&1) || fail "the unit is wrong: $said"
+    ! grep -F "${1##*/}" <<<"$said" || fail "the unit has mistakes"
+}
+verify "$unit"
+for name in onefold-share onefold-share-mend; do
+    other=$dir/$name@$(systemd-escape --path "$mnt").service
+    sed "s|/usr/bin/onefold|$ONEFOLD|" "$repo/packaging/systemd/$name@.service" >"$other"
+    verify "$other"
+done
 command_of() {
     sed -n "s|^$1=-\{0,1\}||p" "$unit" | sed "s|%f|$mnt|g"
 }
