@@ -20,7 +20,7 @@ if [[ ${1-} == list ]]; then
 fi
 ((EUID == 0)) || die 'cannot make a cluster' 'networks and namespaces take root' 'run the same command as root'
 runner=
-# shellcheck disable=SC2329 # The trap calls it.
+# shellcheck disable=SC2317,SC2329 # The trap calls it.
 clean_up() {
     # The first process of the namespace: the kernel ends all others with it.
     [[ -z $runner ]] || kill -KILL "$runner" 2>/dev/null || true

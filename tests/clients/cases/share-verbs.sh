@@ -36,8 +36,8 @@ for kind in xfs btrfs; do
     is state null status "$images"
     is block.verdict '"nothing_known"' explain "$images/one.raw"
     # So does what a host calls when it boots.
-    at_boot=$(sed -n 's|^ExecStart=/usr/bin/onefold ||p' "$repo/packaging/systemd/onefold-share-mend@.service")
-    onefold ${at_boot/\%f/"$images"} || fail "there is nothing to mend"
+    read -ra at_boot < <(sed -n 's|^ExecStart=/usr/bin/onefold ||p' "$repo/packaging/systemd/onefold-share-mend@.service")
+    onefold "${at_boot[@]/\%f/$images}" || fail "there is nothing to mend"
     [[ ! -e $dir/$kind/.onefold ]] || fail "status or mend made a state folder"
 
     onefold share exclude "$images/private" >/dev/null
@@ -48,7 +48,7 @@ for kind in xfs btrfs; do
     is block.verdict '"shared"' explain "$images/one.raw" 1M
     is block.shared_with.0.path '"images/two.raw"' explain "$images/one.raw" 1M
     is block.verdict '"opted_out"' explain "$images/private/three.raw" 1M
-    onefold ${at_boot/\%f/"$images"} || fail "there is nothing to mend"
+    onefold "${at_boot[@]/\%f/$images}" || fail "there is nothing to mend"
     is state.files.current 2 status "$images"
     is state.locks '[]' status "$dir/$kind"
     onefold share status "$images" >"$dir/out"
