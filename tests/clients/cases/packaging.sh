@@ -90,6 +90,9 @@ for name in onefold-share onefold-share-mend; do
     other=$dir/$name@$(systemd-escape --path "$mnt").service
     sed "s|/usr/bin/onefold|$ONEFOLD|" "$repo/packaging/systemd/$name@.service" >"$other"
     verify "$other"
+    # No group of system calls that services have holds this one; and a lease of a guest's image is not its owner's.
+    grep -q '^SystemCallFilter=.* open_by_handle_at' "$other" || fail "$name@ cannot open images by their handles"
+    grep -q '^CapabilityBoundingSet=.* CAP_LEASE ' "$other" || fail "$name@ cannot have an image for itself"
 done
 command_of() {
     sed -n "s|^$1=-\{0,1\}||p" "$unit" | sed "s|%f|$mnt|g"
