@@ -185,6 +185,15 @@ pub trait Substrate {
     /// Those of `flock(2)`.
     fn try_lock(&self, file: &Self::File) -> io::Result<bool>;
 
+    /// Tells whether the file's lock is taken. The file is of no other use to the caller: until it is dropped, it may keep others from
+    /// taking the lock, but not from asking this.
+    ///
+    /// # Errors
+    /// As [`Substrate::try_lock`].
+    fn is_locked(&self, file: &Self::File) -> io::Result<bool> {
+        Ok(!self.try_lock(file)?)
+    }
+
     /// Returns where the data of a file lies from an offset on, in order and without holes between that are told: what is
     /// between two extents is a hole. At most as many as the substrate likes to give at once; ask again from the end of the
     /// last. Empty when there is no data from the offset on.
@@ -230,6 +239,13 @@ pub trait Substrate {
 
     /// Tells whether somebody waits to open a file that was taken, or may have opened it meanwhile: it should be left soon.
     fn is_exclusive_wanted(&self, file: &Self::File) -> bool {
+        let _ = file;
+        false
+    }
+
+    /// Tells whether somebody may have opened a file that was taken: he has waited for as long as the system lets him, or nearly. What
+    /// he does from then on must not be undone.
+    fn is_exclusive_lost(&self, file: &Self::File) -> bool {
         let _ = file;
         false
     }

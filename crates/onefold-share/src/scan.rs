@@ -362,7 +362,8 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         length: u64,
         digester: Digester<'a>,
     ) -> Blocks<'a, S> {
-        let end = length / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
+        // What is behind the highest block that can be written down is never shared.
+        let end = (length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64;
         let map = Some(Extents::new());
         Blocks {
             substrate,

@@ -147,10 +147,14 @@ pub fn clone<S: Substrate>(
     let from = substrate.open(source, Access::Read).map_err(of_source)?;
     let before = substrate.stat(&from).map_err(of_source)?;
     check_target(substrate, target, &before, options.existing)?;
-    if let Some(state) = state.filter(|_| substrate.abilities().shares_in_two_steps) {
-        if state.is_declared(&before.handle).map_err(|error| of_source(io::Error::other(error)))? {
-            return Err(CloneError::Unmended);
-        }
+    let in_two_steps = state.filter(|_| substrate.abilities().shares_in_two_steps);
+    let look_for_holes = || {
+        let Some(state) = in_two_steps else { return Ok(()) };
+        let is_declared = state.is_declared(&before.handle).map_err(|error| of_source(io::Error::other(error)))?;
+        if is_declared { Err(CloneError::Unmended) } else { Ok(()) }
+    };
+    look_for_holes()?;
+    if let Some(state) = in_two_steps {
         // A clone of an image that is in no tree of references would make one, apart from all others. Where it cannot be
         // taken into the common one, the two share with each other alone.
         let _ = state.take_into_tree(&from);
@@ -161,6 +165,8 @@ pub fn clone<S: Substrate>(
     let made = substrate.stat(&clone).map_err(of_target)?;
     let after = substrate.stat(&from).map_err(of_source)?;
     substrate.sync(&clone).map_err(of_target)?;
+    // A host may have begun to share meanwhile, and died at it.
+    look_for_holes()?;
 
     let mut introduction = Introduction::new(state, &before, &after);
     introduction.prepare(&made, target, options.clock);

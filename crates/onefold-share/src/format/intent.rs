@@ -103,7 +103,8 @@ pub fn write<S: Substrate>(
 pub fn read<S: Substrate>(substrate: &S, file: &S::File, identity: &[u8; 16]) -> Result<Option<Intent>, FormatError> {
     let mut bytes = vec![0; ONLY_FRAME_BYTES_MAX];
     let length = substrate.read_at(file, 0, &mut bytes)?;
-    decode(&bytes[..length], identity)
+    // As it was made: nothing was ever declared in it.
+    if length == 0 { Ok(None) } else { decode(&bytes[..length], identity) }
 }
 
 /// Returns the intent of a whole file; none where nothing is declared.

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use onefold_block::Timestamp;
 use onefold_block::substrate::Reader;
@@ -32,15 +33,17 @@ pub struct LinuxFile {
     opened: Opened,
     /// The folder that it was created in, until its name there is durable.
     folder: Mutex<Option<OwnedFd>>,
+    /// When its lease was seen to be whole last.
+    leased: Mutex<Option<Instant>>,
 }
 
 impl LinuxFile {
     pub(super) fn new(file: OwnedFd, opened: Opened) -> LinuxFile {
-        LinuxFile { file: Arc::new(file.into()), opened, folder: Mutex::new(None) }
+        LinuxFile { file: Arc::new(file.into()), opened, folder: Mutex::new(None), leased: Mutex::new(None) }
     }
 
     pub(super) fn created(file: OwnedFd, folder: OwnedFd) -> LinuxFile {
-        LinuxFile { file: Arc::new(file.into()), opened: Opened::ReadWrite, folder: Mutex::new(Some(folder)) }
+        LinuxFile { folder: Mutex::new(Some(folder)), ..LinuxFile::new(file, Opened::ReadWrite) }
     }
 
     /// Tells whether bytes can be written to it. Where not, it can still be what blocks are shared into.
@@ -124,8 +127,8 @@ impl LinuxFile {
         Ok(())
     }
 
-    pub(super) fn try_lock(&self) -> io::Result<bool> {
-        match retry_on_intr(|| rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive)) {
+    pub(super) fn try_lock(&self, operation: FlockOperation) -> io::Result<bool> {
+        match retry_on_intr(|| rustix::fs::flock(&self.file, operation)) {
             Ok(()) => Ok(true),
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(errno) => Err(errno.into()),
@@ -141,14 +144,27 @@ impl LinuxFile {
     pub(super) fn try_exclusive(&self) -> io::Result<bool> {
         self.check_writable()?;
         match sys::take_lease(&self.file) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                *self.leased.lock() = Some(Instant::now());
+                Ok(true)
+            }
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
     }
 
     pub(super) fn is_exclusive_wanted(&self) -> bool {
-        !sys::has_lease(&self.file)
+        let now = Instant::now();
+        let is_wanted = !sys::has_lease(&self.file);
+        if !is_wanted {
+            *self.leased.lock() = Some(now);
+        }
+        is_wanted
+    }
+
+    /// The kernel does not tell a lease that is wanted from one that it has taken away: the time since it was whole does.
+    pub(super) fn is_exclusive_lost(&self, lasts: impl Fn() -> Duration) -> bool {
+        self.is_exclusive_wanted() && self.leased.lock().is_none_or(|leased| leased.elapsed() >= lasts())
     }
 
     pub(super) fn leave_exclusive(&self) {
@@ -171,6 +187,13 @@ impl AsFd for LinuxFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// How long a lease is counted on once somebody wants the file: half of what the kernel has him wait, for calls take time, too.
+pub(super) fn lease_lasts() -> Duration {
+    let told = std::fs::read_to_string("/proc/sys/fs/lease-break-time").ok();
+    let seconds = told.and_then(|told| told.trim().parse().ok()).filter(|seconds| *seconds > 0).unwrap_or(45);
+    Duration::from_secs(seconds) / 2
 }
 
 /// Any thread reads by it.
@@ -213,5 +236,31 @@ fn full(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::QuotaExceeded => io::Error::new(io::ErrorKind::StorageFull, error),
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_that_was_wanted_for_long_is_counted_on_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        let file = LinuxFile::new(file.into(), Opened::ReadWrite);
+        let (long, none) = (|| Duration::from_secs(3600), || Duration::ZERO);
+        assert!(file.is_exclusive_lost(long), "it was never taken");
+        assert!(file.try_exclusive().unwrap());
+        assert!(!file.is_exclusive_wanted() && !file.is_exclusive_lost(none), "nobody wants it");
+        let without_waiting = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path);
+        assert_eq!(without_waiting.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(file.is_exclusive_wanted());
+        assert!(!file.is_exclusive_lost(long), "who wants it still waits");
+        assert!(file.is_exclusive_lost(none));
+        assert!(lease_lasts() > Duration::ZERO && lease_lasts() < Duration::from_secs(3600));
     }
 }

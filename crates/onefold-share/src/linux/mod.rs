@@ -40,7 +40,7 @@ use onefold_block::substrate::{
 };
 use onefold_block::{BLOCK_BYTES, Timestamp};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::CapabilitySet;
 
@@ -233,7 +233,12 @@ impl Substrate for LinuxSubstrate {
     /// child that was forked without an `exec` holds it on. An OCFS2 that is mounted with `localflocks` keeps out this
     /// host only.
     fn try_lock(&self, file: &LinuxFile) -> io::Result<bool> {
-        file.try_lock()
+        file.try_lock(FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Asks for a shared lock: many have it at once.
+    fn is_locked(&self, file: &LinuxFile) -> io::Result<bool> {
+        Ok(!file.try_lock(FlockOperation::NonBlockingLockShared)?)
     }
 
     /// Returns the next extents of a file, at most 512. What was written and not yet written back has no place.
@@ -297,6 +302,11 @@ impl Substrate for LinuxSubstrate {
 
     fn is_exclusive_wanted(&self, file: &LinuxFile) -> bool {
         file.is_exclusive_wanted()
+    }
+
+    /// Half of `lease-break-time` after the lease was seen to be whole last.
+    fn is_exclusive_lost(&self, file: &LinuxFile) -> bool {
+        file.is_exclusive_lost(file::lease_lasts)
     }
 
     fn leave_exclusive(&self, file: &LinuxFile) {

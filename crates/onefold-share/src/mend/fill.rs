@@ -174,6 +174,17 @@ impl<S: Substrate> Filler<'_, S> {
         holes.map_or(Ok(()), |holes| self.fill_holes(holes))
     }
 
+    /// A hole may be the wish of who has the image by now.
+    fn make_sure_of_image(&self) -> io::Result<()> {
+        if self.substrate.is_exclusive_lost(self.image.file) {
+            return Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "somebody has waited for it so long that he may have it",
+            ));
+        }
+        Ok(())
+    }
+
     fn fill_holes(&mut self, holes: Range<u64>) -> Result<(), FillError> {
         let most = (self.substrate.abilities().share_bytes_max / BLOCK_BYTES_U64).max(1);
         let mut at = holes.start;
@@ -185,12 +196,15 @@ impl<S: Substrate> Filler<'_, S> {
             if self.substrate.read_at(&self.arena, from, &mut slots)? < slots.len() {
                 return Err(FillError::Lost);
             }
+            self.make_sure_of_image()?;
             let source = At { file: &self.arena, offset: from };
             let target = At { file: self.image.file, offset: into };
             if self.substrate.clone_range(source, target, slots.len() as u64).is_err() {
                 // Its own blocks will do.
                 self.substrate.write_at(self.image.file, into, &slots)?;
             }
+            // What somebody else may have written must keep its time.
+            self.make_sure_of_image()?;
             // Who dies before this leaves a time that speaks of a writer: then nobody goes on by himself. Where the time
             // cannot be set, that is all that comes of it.
             let _ = self.substrate.set_modified(self.image.file, self.image.modified);

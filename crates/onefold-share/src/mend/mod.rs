@@ -184,7 +184,7 @@ fn mend_left<S: Substrate>(
     let intent = match &left.intent {
         Ok(Some(intent)) => intent.clone(),
         Ok(None) => return state.retire_intent(left).map(|()| None),
-        Err(_) => return refuse(state, left).map(|()| None),
+        Err(_) => return refuse(state, left),
     };
     let mut image = untouched(&intent, Became::Busy);
     // Held until the intent is retired.
@@ -284,17 +284,17 @@ fn became_of(error: io::Error) -> Became {
 }
 
 /// Deals with an intent that cannot be read. Damaged it is where its host died while it wrote it: then it had not begun to
-/// share, or was done.
-fn refuse<S: Substrate>(state: &State<'_, S>, left: LeftIntent<S>) -> Result<(), StateError> {
+/// share, or was done. One of a newer version, or of another state folder, speaks of an image that may have holes.
+fn refuse<S: Substrate>(state: &State<'_, S>, left: LeftIntent<S>) -> Result<Option<MendedImage>, StateError> {
     let LeftIntent { path, intent, .. } = left;
     match intent {
         Err(FormatError::Io(source)) => Err(StateError::Io { path, source }),
-        Err(why @ FormatError::Damaged(_)) => state.refuse(path, why),
+        Err(why @ FormatError::Damaged(_)) => state.refuse(path, why).map(|()| None),
         Err(why) => {
-            state.notice(Notice::LeftAlone { path, why });
-            Ok(())
+            let why = io::Error::other(format!("what is declared there cannot be read: {why}"));
+            Ok(Some(MendedImage { path, ranges: Vec::new(), filled: 0, became: Became::Failed(why) }))
         }
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(None),
     }
 }
 

@@ -646,6 +646,36 @@ fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_share
     assert!(mend(&asker, Doubtful::Keep).unwrap().images.is_empty());
 }
 
+/// What is declared by a newer version, or of another state folder, may be holes: nobody is told that all images are whole.
+#[test]
+fn an_intent_that_cannot_be_read_is_told_of_until_it_is_gone() {
+    use crate::format::record::{RecordHeader, RecordKind};
+    use crate::mend::{Became, Doubtful, mend};
+    let ground = on_two_steps(10, 10);
+    let state = ground.state();
+    let empty = state.begin_intents().unwrap();
+    assert_eq!(state.intents().unwrap(), [], "nothing was declared in a new file");
+    drop(empty);
+    let identity = state.identity().uuid;
+    let told = |change: &dyn Fn(&mut [u8; 64]), subject: u64| {
+        let mut header = RecordHeader { kind: RecordKind::Intent, identity, subject }.encode();
+        change(&mut header);
+        let checksum = crc32c::crc32c(&header[..60]);
+        header[60..].copy_from_slice(&checksum.to_le_bytes());
+        let path = State::<Sim>::path("intents", format!("0000000000000001.{subject}"));
+        let file = ground.host.substrate.create(&path).unwrap();
+        ground.host.substrate.write_at(&file, 0, &header).unwrap();
+        drop(file);
+        let images = mend(&state, Doubtful::Keep).unwrap().images;
+        assert!(matches!(&images[..], [image] if matches!(image.became, Became::Failed(_)) && image.path == path));
+        assert_eq!(mend(&state, Doubtful::Keep).unwrap().left().count(), 1, "it is still there");
+        ground.host.substrate.remove(&path).unwrap();
+    };
+    told(&|header| header[10] = 200, 1);
+    told(&|header| header[16] ^= 1, 2);
+    assert!(mend(&state, Doubtful::Keep).unwrap().images.is_empty());
+}
+
 /// Who has an arena file open may share with its slots as long as they can be found by its number.
 #[test]
 fn slots_of_an_arena_file_that_was_removed_are_not_shared_with() {

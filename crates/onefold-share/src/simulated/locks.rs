@@ -45,6 +45,13 @@ impl World {
         true
     }
 
+    /// Tells whether anybody has the lock.
+    pub(super) fn is_locked(&self, host: HostNo, no: FileNo) -> bool {
+        let now = self.time.load(Ordering::Relaxed);
+        let lock = self.files.get(no).lock;
+        self.is_owned_elsewhere(host, no) || lock.is_some_and(|lock| lock.expires.is_none_or(|expires| now < expires))
+    }
+
     /// Lets go of the lock that was taken through this opening, if there is one.
     pub(super) fn unlock(&mut self, host: HostNo, open: OpenNo, no: FileNo) {
         if self.files.get(no).lock.is_some_and(|lock| lock.host == host && lock.open == open) {

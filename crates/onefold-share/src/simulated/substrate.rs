@@ -298,6 +298,13 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
         })
     }
 
+    fn is_locked(&self, file: &SimulatedFile<'run>) -> io::Result<bool> {
+        self.call_file(file, "ask for the lock of", |world, host| {
+            io_fault(world, host)?;
+            Ok(world.is_locked(host, file.no))
+        })
+    }
+
     fn extents(&self, file: &SimulatedFile<'run>, from: u64) -> io::Result<Vec<MappedExtent>> {
         self.call_file(file, "map", |world, host| {
             io_fault(world, host)?;

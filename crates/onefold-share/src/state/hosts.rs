@@ -84,7 +84,8 @@ impl<S: Substrate> State<'_, S> {
         }
         let path = Self::path(SCRATCH, presence_name(host));
         match self.substrate().open(&path, Access::Write) {
-            Ok(file) => Ok(!self.substrate().try_lock(&file).map_err(StateError::at(&path))?),
+            // Others may ask at this moment: none of them may be taken for the host.
+            Ok(file) => self.substrate().is_locked(&file).map_err(StateError::at(&path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(StateError::at(&path)(error)),
         }

@@ -100,14 +100,15 @@ impl<'a, S: Substrate> State<'a, S> {
         };
         if !substrate.try_lock(&lock).map_err(StateError::at(path))? {
             // A host is present before it declares anything, and as long as it has something declared.
-            if HostNo::of_name(path).is_some_and(|host| self.is_present(host).unwrap_or(true)) {
+            if HostNo::of_name(path).map_or(Ok(false), |host| self.is_present(host))? {
                 return Ok(TakenIntent::Alive);
             }
             return self.read_intent(path).map(TakenIntent::Elsewhere);
         }
         // Whoever was first has removed it; what its file says still may not hold any more.
-        if substrate.open(path, Access::Read).is_err() {
-            return Ok(TakenIntent::Gone);
+        match substrate.open(path, Access::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(TakenIntent::Gone),
+            opened => drop(opened.map_err(StateError::at(path))?),
         }
         let intent = intent::read(substrate, &lock, &self.identity().uuid);
         Ok(TakenIntent::Taken(LeftIntent { path: path.to_owned(), intent, lock }))

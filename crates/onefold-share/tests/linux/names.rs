@@ -213,6 +213,22 @@ fn a_lock_keeps_other_openings_out_until_the_file_is_dropped() {
     });
 }
 
+#[test]
+fn who_asks_whether_a_file_is_locked_is_not_taken_for_who_has_the_lock() {
+    on_each(|ground| {
+        drop(ground.file("file", b""));
+        let open = || ground.open("file", Access::Write);
+        let is_locked = |file: &LinuxFile| ground.substrate.is_locked(file).unwrap();
+        let (first, second) = (open(), open());
+        assert!(!is_locked(&first) && !is_locked(&second), "neither of the two who ask has it");
+        drop((first, second));
+        let holder = open();
+        assert!(soon(|| ground.substrate.try_lock(&holder).unwrap()));
+        let (first, second) = (open(), open());
+        assert!(is_locked(&first) && is_locked(&second));
+    });
+}
+
 /// What takes a lease of a file, so that the kernel has whoever else opens it wait until it is given back (45 s at
 /// most).
 const LEASE: &str = "

@@ -13,6 +13,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_block::substrate::{Access, SubstrateKind};
 use onefold_block::{BLOCK_BYTES, Substrate};
+use onefold_share::format::FileBlock;
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, SpaceOptions, pass};
@@ -116,6 +117,30 @@ fn scattered_duplicates_are_all_shared_and_their_space_comes_free() {
         let second = run(ground);
         assert_eq!((second.scanned.read_bytes, second.scanned.unchanged), (0, 2), "{second:?}");
         assert_eq!(second.passed.logs, 0);
+    });
+}
+
+/// File systems have longer files than the index has numbers for: what is behind 2 PiB stays as it is.
+#[test]
+fn blocks_too_far_behind_in_a_file_are_left_alone() {
+    on_each(|ground| {
+        let content = random_blocks(5, 16);
+        for name in ["a", "b"] {
+            let file = ground.file(name, &content);
+            let last = FileBlock::LIMIT * K;
+            for offset in [last - K, last, last + 4 * K] {
+                ground.substrate.write_at(&file, offset, &content[..BLOCK_BYTES]).unwrap();
+            }
+            ground.substrate.sync(&file).unwrap();
+        }
+        let found = run(ground);
+        assert_eq!(found.scanned.logged_blocks, 2 * 17, "{found:?}");
+        assert_eq!(found.passed.shared.now, 18 * K, "the last one is equal to the first: {found:?}");
+        run(ground);
+        let file = ground.open("b", Access::Read);
+        let mut far = vec![0; BLOCK_BYTES];
+        assert_eq!(ground.substrate.read_at(&file, (FileBlock::LIMIT + 4) * K, &mut far).unwrap(), BLOCK_BYTES);
+        assert!(far == content[..BLOCK_BYTES]);
     });
 }
 

@@ -29,6 +29,7 @@ use crate::format::mark::Stamp;
 use crate::format::{FileBlock, FileNo};
 use crate::mend::{FillError, Filled, Holed, fill, has_hole};
 use crate::pass::PassError;
+use crate::state::StateError;
 use crate::state::intents::IntentFile;
 
 /// What is declared at once, in bytes: whoever wants to open the file waits for a part of it at worst.
@@ -124,13 +125,14 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             declaring.intents = None;
             return Err(error.into());
         }
-        let asked = self.ask_declared(mapped, &runs, is_refused)?;
+        let (asked, ended) = self.ask_declared(mapped, &runs, is_refused);
+        // Whatever ended it: what was asked for may be holes, and is not durable.
         let holed = Holed { file: &mapped.0, length: stat.length, modified };
         let settled = self.fill_holes(&holed, &intent.runs[..asked]).and_then(|()| substrate.sync_shares(&mapped.0));
         let intents = self.declaring.as_mut().and_then(|declaring| declaring.intents.as_mut());
         settled.map_err(|why| PassError::Unmended { path, why })?;
         intents.map_or(Ok(()), IntentFile::retire)?;
-        Ok(())
+        Ok(ended?)
     }
 
     /// Makes an image durable with the time of its last write, and returns what it is then.
@@ -191,28 +193,28 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Some(IntentRun { first: FileBlock(run.first), slot, count, checksum: crc32c::crc32c(bytes) })
     }
 
-    /// Has the file system share what is declared. Returns of how many of the runs something may have been shared.
+    /// Has the file system share what is declared. Returns of how many of the runs something may have been shared, and what of the
+    /// state folder kept it from going on.
     fn ask_declared(
         &mut self,
         mapped: &mut Mapped<S>,
         runs: &[(Run, IntentRun)],
         is_refused: &mut bool,
-    ) -> Result<usize, PassError> {
+    ) -> (usize, Result<(), StateError>) {
         let mut looked_at = std::collections::BTreeMap::new();
         for (index, (run, declared)) in runs.iter().enumerate() {
             let rest = || runs[index..].iter().map(|(run, _)| run);
             if self.state.substrate().is_exclusive_wanted(&mapped.0) {
                 self.leave_out(rest(), ShareError::Busy);
-                return Ok(index);
+                return (index, Ok(()));
             }
             let arena = declared.slot.arena();
             let keeps_slots = match looked_at.get(&arena) {
                 Some(keeps_slots) => *keeps_slots,
-                None => {
-                    let keeps_slots = self.state.keeps_slots(arena, &self.arenas[&arena].0)?;
-                    looked_at.insert(arena, keeps_slots);
-                    keeps_slots
-                }
+                None => match self.state.keeps_slots(arena, &self.arenas[&arena].0) {
+                    Ok(keeps_slots) => *looked_at.entry(arena).or_insert(keeps_slots),
+                    Err(error) => return (index, Err(error)),
+                },
             };
             if !keeps_slots {
                 self.leave_out(std::iter::once(run), ShareError::Busy);
@@ -226,13 +228,13 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                     let is_for_all = *is_refused || matches!(why, ShareError::Full);
                     if is_for_all {
                         self.leave_out(rest(), why);
-                        return Ok(index + 1);
+                        return (index + 1, Ok(()));
                     }
                     self.leave_out(std::iter::once(run), why);
                 }
             }
         }
-        Ok(runs.len())
+        (runs.len(), Ok(()))
     }
 
     /// Fills what shares have left as holes, whatever they said.

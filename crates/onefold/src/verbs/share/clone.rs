@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::ShareError;
+use onefold_block::{BLOCK_BYTES_U64, Substrate};
 use onefold_share::clone::{CloneError, CloneOptions, Cloned, Existing, Known, Unknown, clone};
 use onefold_share::state::{Notice, State};
 use serde_json::{Value, json};
@@ -45,6 +45,11 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
         Ok(state) => (state, None),
         Err(error) => (None, Some(error)),
     };
+    if let Some(error) = unusable.as_ref().filter(|_| ground.substrate.abilities().shares_in_two_steps) {
+        return Err(Failure::new(cannot)
+            .because_of(format!("whether a host has left holes in it cannot be looked up: {error}"))
+            .hint("run `onefold share mend` as a user who may, and try again"));
+    }
     let cloned = clone(&ground.substrate, state.as_ref(), source, &target, &options);
     let mut cloned = cloned.map_err(|error| failure(&cannot, &error))?;
     if let Some(error) = unusable {
