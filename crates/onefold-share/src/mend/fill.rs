@@ -76,7 +76,15 @@ pub(crate) fn fill<S: Substrate>(
     image: &Holed<'_, S>,
     run: &IntentRun,
 ) -> Result<Filled, FillError> {
-    let arena = state.open_arena(run.slot.arena(), Access::Read).map_err(FillError::of)?.ok_or(FillError::Lost)?;
+    // What is behind the end of the file was cut off by its owner.
+    let within = (image.length / BLOCK_BYTES_U64).saturating_sub(run.first.0).min(run.count.into());
+    // Slots may have been emptied by who did not see the intent in time: then its host has not asked for them, and no hole is its own.
+    let lost = || {
+        let kept = IntentRun { count: u32::try_from(within).expect("at most the run's"), ..*run };
+        let is_holed = has_hole(state.substrate(), image.file, &mut Extents::new(), &kept)?;
+        if is_holed { Err(FillError::Lost) } else { Ok(Filled::default()) }
+    };
+    let Some(arena) = state.open_arena(run.slot.arena(), Access::Read).map_err(FillError::of)? else { return lost() };
     let mut filler = Filler {
         substrate: state.substrate(),
         image,
@@ -87,9 +95,10 @@ pub(crate) fn fill<S: Substrate>(
         ours: Vec::new(),
         theirs: Vec::new(),
     };
-    filler.check_slots()?;
-    // What is behind the end of the file was cut off by its owner.
-    let within = (image.length / BLOCK_BYTES_U64).saturating_sub(run.first.0).min(run.count.into());
+    match filler.check_slots() {
+        Err(FillError::Lost) => return lost(),
+        checked => checked?,
+    }
     let mut at = 0;
     while at < within {
         let piece = at..within.min(at + PIECE_BLOCKS);

@@ -646,6 +646,34 @@ fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_share
     assert!(mend(&asker, Doubtful::Keep).unwrap().images.is_empty());
 }
 
+/// A host has declared, sees that the slots are being emptied, and dies before it says that it is done: it has shared nothing.
+#[test]
+fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
+    use crate::mend::{Became, Doubtful, mend};
+    let ground = on_two_steps(10, 10);
+    let sharer = ground.state();
+    let mut intents = sharer.begin_intents().unwrap();
+    let file = ground.host.substrate.open(Path::new("one"), Access::Read).unwrap();
+    let stat = ground.host.substrate.stat(&file).unwrap();
+    drop(file);
+    let mark = Files::load(&sharer).unwrap().iter().find(|mark| mark.handle == stat.handle).unwrap().clone();
+    // Of an arena file that is there, with other contents, and of one that is not.
+    let runs = [0, 9].map(|arena| crate::format::intent::IntentRun {
+        first: crate::format::FileBlock(2),
+        slot: crate::format::Slot::new(arena, 3).unwrap(),
+        count: 2,
+        checksum: 1,
+    });
+    let (number, handle, modified) = (mark.number, mark.handle, stat.modified);
+    let intent = crate::format::intent::Intent { number, handle, path: mark.path, modified, runs: runs.to_vec() };
+    intents.declare(&intent).unwrap();
+    drop((intents, sharer));
+    let other = ground.state();
+    let images = mend(&other, Doubtful::Keep).unwrap().images;
+    assert!(matches!(&images[..], [image] if matches!(image.became, Became::Whole) && image.filled == 0), "{images:?}");
+    assert!(mend(&other, Doubtful::Keep).unwrap().images.is_empty());
+}
+
 /// What is declared by a newer version, or of another state folder, may be holes: nobody is told that all images are whole.
 #[test]
 fn an_intent_that_cannot_be_read_is_told_of_until_it_is_gone() {
