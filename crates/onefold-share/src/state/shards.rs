@@ -245,8 +245,8 @@ impl<'a, S: Substrate> State<'a, S> {
             return Ok(Published::Late);
         }
         let generations = self.generations()?;
-        if generations.newest(prefix) != Some(generation) || generations.has_part(prefix) {
-            // The name was free because its generation had come and gone.
+        if generations.is_over(prefix, generation) {
+            // The name was free because its generation had come and gone; or it has gone since, and is in what came after it.
             self.remove(&shard_path::<S>(prefix, generation))?;
             return Ok(Published::Late);
         }
@@ -288,6 +288,12 @@ impl<'a, S: Substrate> State<'a, S> {
 }
 
 impl Generations {
+    /// Tells whether others hold all that a generation does, or newer of it. While only one half of a split shard was published, the
+    /// entries of the other one are nowhere else: whoever published the first half had them from this generation.
+    fn is_over(&self, prefix: Prefix, generation: u64) -> bool {
+        self.newest(prefix) != Some(generation) || self.has_both_halves(prefix)
+    }
+
     /// Tells whether all digests of a prefix are in some shard's files.
     fn are_all_there(&self, prefix: Prefix) -> bool {
         self.newest(prefix).is_some()
@@ -345,5 +351,22 @@ mod tests {
         assert_eq!(generations.newest(prefix("whole")), Some(12));
         assert!(generations.has_both_halves(prefix("whole")) && !generations.has_both_halves(prefix("0")));
         assert!(generations.has_part(prefix("1")) && !generations.has_part(prefix("01")));
+    }
+
+    /// Another host publishes a half of a shard that this one has just split, before this one looks what is there: the other half is in
+    /// this one's file alone.
+    #[test]
+    fn a_split_shard_is_needed_until_both_of_its_halves_are_there() {
+        let prefix = Prefix::parse("0").unwrap();
+        for (names, expected) in [
+            (&[("0", 3)][..], false),
+            (&[("0", 2), ("0", 3)], false),
+            (&[("0", 3), ("01", 1)], false),
+            (&[("0", 3), ("00", 1), ("01", 1)], true),
+            (&[("0", 3), ("0", 4)], true),
+            (&[("00", 1), ("01", 1)], true),
+        ] {
+            assert_eq!(generations(names).is_over(prefix, 3), expected, "{names:?}");
+        }
     }
 }
