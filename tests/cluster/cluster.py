@@ -3,6 +3,7 @@
 Everything runs in the network and process namespaces that run.sh has made for it: when that ends, nothing is left.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -186,7 +187,8 @@ class Host:
         if os.path.exists(self.socket):
             exits = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={self.socket}", "-O", "exit", "host"]
             subprocess.run(exits, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20)
-            if os.path.exists(self.socket):
+            # What was connected removes it, too, as it ends.
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.socket)
 
     def restart(self):
