@@ -143,9 +143,11 @@ impl LinuxFile {
     /// Takes the file for this opening alone: a write lease.
     pub(super) fn try_exclusive(&self) -> io::Result<bool> {
         self.check_writable()?;
+        // Before the call: somebody may want it at once.
+        let now = Instant::now();
         match sys::take_lease(&self.file) {
             Ok(()) => {
-                *self.leased.lock() = Some(Instant::now());
+                *self.leased.lock() = Some(now);
                 Ok(true)
             }
             Err(Errno::WOULDBLOCK) => Ok(false),
