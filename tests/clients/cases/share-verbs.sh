@@ -59,6 +59,20 @@ index = json.load(sys.stdin)["index"]
 print(index["unique_entries"] + index["shared_entries"])') ]] || fail "$entries lines"
     onefold share index --dump "$images" | head -1 | grep -Eq '^[0-9a-f]{24} (unique|shared) [0-9]+:[0-9]+$' || fail "no entry"
 
+    # A root that goes while it is read is told of, and that is all.
+    vanishing=$dir/$kind/vanishing
+    mkdir "$vanishing"
+    cp --reflink=never "$images/one.raw" "$vanishing/one.raw"
+    cp --reflink=never "$images/one.raw" "$vanishing/two.raw"
+    "$ONEFOLD" share run --quiet --io-limit 4M "$vanishing" >"$dir/out" 2>&1 &
+    run=$!
+    sleep 0.5
+    rm -r "$vanishing"
+    status=0
+    wait "$run" || status=$?
+    ((status <= 1)) || fail "a root that has gone ends a run with $status: $(<"$dir/out")"
+    fails_with 'No such file' "$ONEFOLD" share run --quiet "$vanishing"
+
     # A clone that nobody reads; the file of its name only goes where that is wanted.
     echo precious >"$images/clone.raw"
     fails_with 'exists' "$ONEFOLD" share clone "$images/one.raw" "$images/clone.raw"
