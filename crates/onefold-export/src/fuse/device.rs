@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -16,9 +17,11 @@ const PATH: &str = "/dev/fuse";
 const CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
 
 /// One descriptor of a connection to the kernel.
-#[derive(Debug)]
+///
+/// A clone is the same descriptor: a request is replied to by the one that it came from.
+#[derive(Clone, Debug)]
 pub(super) struct FuseDevice {
-    descriptor: OwnedFd,
+    descriptor: Arc<OwnedFd>,
 }
 
 impl FuseDevice {
@@ -28,7 +31,7 @@ impl FuseDevice {
     /// Where the kernel has no FUSE, or this process may not use it.
     pub(super) fn open() -> io::Result<FuseDevice> {
         let file = OpenOptions::new().read(true).write(true).open(PATH)?;
-        Ok(FuseDevice { descriptor: file.into() })
+        Ok(FuseDevice::from(OwnedFd::from(file)))
     }
 
     /// Returns another descriptor of the same connection, with a queue of its own for requests under way: threads that
@@ -128,7 +131,7 @@ impl FuseDevice {
 
 impl From<OwnedFd> for FuseDevice {
     fn from(descriptor: OwnedFd) -> FuseDevice {
-        FuseDevice { descriptor }
+        FuseDevice { descriptor: Arc::new(descriptor) }
     }
 }
 

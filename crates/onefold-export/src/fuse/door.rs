@@ -3,6 +3,7 @@
 
 use std::io;
 use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
 use onefold_pool::{Attr, DirEntry, FileKind, Ino, Reading};
@@ -12,6 +13,8 @@ use super::attributes::{kind_of_node, new_file};
 use super::device::FuseDevice;
 use super::filesystem::{Caching, Entry, Opened, Owner, Place, PoolFilesystem, Result};
 use super::flags::OpenFlags;
+use super::held_replies::{HeldReplies, HeldReply};
+use super::open_files::OpenFiles;
 use super::privileges::Privileges;
 use super::protocol::{
     Abilities, DirectoryReply, Header, Operation, Read, Write, WriteHead, created, encode_attributes, entry, opened,
@@ -45,6 +48,8 @@ impl Gathered<'_> {
 /// A file system as the kernel sees it.
 pub(super) struct Door {
     filesystem: PoolFilesystem,
+    open_files: Arc<OpenFiles>,
+    held_replies: Arc<HeldReplies>,
     writeback_cache: bool,
     /// Whether the kernel keeps the page cache right beside direct I/O that it hands through.
     bypasses_cache: bool,
@@ -54,6 +59,8 @@ pub(super) struct Door {
 impl Door {
     pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions, agreed: Abilities) -> Door {
         Door {
+            open_files: filesystem.open_files(),
+            held_replies: Arc::default(),
             filesystem,
             writeback_cache: options.writeback_cache,
             bypasses_cache: agreed.has(Abilities::DIRECT_IO_ALLOW_MMAP),
@@ -64,6 +71,11 @@ impl Door {
     /// Stops the pool: the daemon found itself at fault in the midst of a request.
     pub(super) fn stop(&self, cause: &str) {
         self.filesystem.stop(cause);
+    }
+
+    /// Returns the replies that wait for the kernel.
+    pub(super) fn held_replies(&self) -> (Arc<HeldReplies>, Arc<OpenFiles>) {
+        (self.held_replies.clone(), self.open_files.clone())
     }
 
     /// Returns how many blocks of accepted writes wait for their turn: verbs may have to wait for them.
@@ -85,10 +97,16 @@ impl Door {
             }
             Operation::Read(read) => {
                 let from = Place { ino: Ino(header.node), offset: read.offset };
+                self.note_cached_read(header, &read);
                 return read_buffer::with(read.bytes as usize, |buffer| {
                     let outcome = self.filesystem.read(from, read.handle, OpenFlags(read.flags), buffer);
                     reply_read(device, header.unique, outcome, buffer)
                 });
+            }
+            Operation::Write(Write { head, data }) => {
+                let to = Place { ino: Ino(header.node), offset: head.offset };
+                let write = || self.filesystem.write(to, OpenFlags(head.flags), data);
+                return self.finish_write(header, &head, data.len(), write, device);
             }
             operation => self.body(header, operation),
         };
@@ -108,6 +126,7 @@ impl Door {
             let mut rest = buffer;
             let mut parts = Vec::with_capacity(reads.len());
             for (gathered, room) in reads.iter().zip(rooms) {
+                self.note_cached_read(&gathered.header, &gathered.read);
                 let (part, after) = rest.split_at_mut(room);
                 rest = after;
                 let into = &mut part[..gathered.read.bytes as usize];
@@ -137,15 +156,45 @@ impl Door {
         range: Range<usize>,
         device: &FuseDevice,
     ) -> io::Result<()> {
+        let to = Place { ino: Ino(header.node), offset: head.offset };
+        let bytes = range.len();
+        let write = || self.filesystem.write_behind(to, OpenFlags(head.flags), buffer, range);
+        self.finish_write(header, head, bytes, write, device)
+    }
+
+    /// Does a write of so many bytes and replies to it: at once, or, where that made pages of the kernel's cache stale, as
+    /// soon as the kernel has dropped them.
+    fn finish_write(
+        &self,
+        header: &Header,
+        head: &WriteHead,
+        bytes: usize,
+        write: impl FnOnce() -> Result<()>,
+        device: &FuseDevice,
+    ) -> io::Result<()> {
         let ino = Ino(header.node);
-        let bytes = u32::try_from(range.len()).expect("a request is about 1 MiB at most");
-        let to = Place { ino, offset: head.offset };
-        let outcome = self
-            .prepare_write(ino, head.privileges)
-            .and_then(|()| self.filesystem.write_behind(to, OpenFlags(head.flags), buffer, range));
-        match outcome {
-            Ok(()) => device.reply(header.unique, 0, &written(bytes)),
-            Err(errno) => device.reply(header.unique, errno.raw_os_error(), &[]),
+        let range = head.offset..head.offset.saturating_add(bytes as u64);
+        let is_direct = OpenFlags(head.flags).is_direct() && !head.is_from_cache;
+        if !is_direct {
+            // The pages that are written stay in the cache, and may be older than a direct write beside this one.
+            self.open_files.note_cached(ino, range.clone());
+        }
+        if let Err(errno) = self.prepare_write(ino, head.privileges).and_then(|()| write()) {
+            return device.reply(header.unique, errno.raw_os_error(), &[]);
+        }
+        if is_direct && let Some(stale) = self.open_files.take_stale(ino, range.clone()) {
+            let (unique, device) = (header.unique, device.clone());
+            self.held_replies.hold(HeldReply { ino, bytes: range, stale, unique, device });
+            return Ok(());
+        }
+        let bytes = u32::try_from(bytes).expect("a request is about 1 MiB at most");
+        device.reply(header.unique, 0, &written(bytes))
+    }
+
+    /// Notes that a read fills pages of the kernel's cache, before it looks at the file.
+    fn note_cached_read(&self, header: &Header, read: &Read) {
+        if !OpenFlags(read.flags).is_direct() {
+            self.open_files.note_cached(Ino(header.node), read.offset..read.offset.saturating_add(read.bytes.into()));
         }
     }
 
@@ -198,11 +247,6 @@ impl Door {
                 let new = new_file(header, FileKind::Regular, mode, umask, 0);
                 self.created(fs.create_unnamed(ino, &new), flags)
             }
-            Operation::Write(Write { head, data }) => {
-                self.prepare_write(ino, head.privileges)?;
-                fs.write(place(head.offset), OpenFlags(head.flags), data)?;
-                Ok(written(u32::try_from(data.len()).expect("a request is about 1 MiB at most")))
-            }
             Operation::StatFs => Ok(statfs(&fs.space())),
             // Writes have told of their errors themselves, and close promises nothing.
             Operation::Flush | Operation::ReleaseDirectory | Operation::Destroy => Ok(Vec::new()),
@@ -228,7 +272,7 @@ impl Door {
                 let to = Place { ino: Ino(target), offset: target_offset };
                 Ok(written(fs.clone_range(place(source_offset), to, bytes, flags)?))
             }
-            Operation::Forget(_) | Operation::Read(_) | Operation::Unknown => Err(Errno::NOSYS),
+            Operation::Forget(_) | Operation::Read(_) | Operation::Write(_) | Operation::Unknown => Err(Errno::NOSYS),
         }
     }
 

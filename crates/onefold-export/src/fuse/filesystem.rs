@@ -106,7 +106,7 @@ impl PoolFilesystem {
 
     /// Opens a file. The kernel has checked that the caller may.
     pub(super) fn open(&self, ino: Ino, flags: OpenFlags) -> Opened {
-        self.open_files.opened(ino);
+        self.open_files.opened(ino, flags.is_direct());
         // Everything that changes a file goes through this mount, or is told to the kernel: its pages stay right.
         let caching = if flags.is_direct() { Caching::Bypass } else { Caching::Keep };
         Opened { handle: self.marks.open(), caching }

@@ -5,17 +5,20 @@
 //! - `filesystem` knows the pool and POSIX, but no protocol;
 //! - `protocol` knows the bytes of requests and replies, but no pool and no descriptor;
 //! - `door` turns the one into the other;
+//! - `held_replies` replies to direct writes once the kernel has dropped pages that they made stale (`cached_pages`);
 //! - `device`, `mounting` and `session` bring requests here: the descriptor, the mount, the threads;
 //! - [`Transport`] is what a mount needs of them.
 
 mod access_marks;
 mod attributes;
+mod cached_pages;
 mod device;
 mod door;
 mod errno;
 mod failures;
 mod filesystem;
 mod flags;
+mod held_replies;
 mod lead;
 mod mounting;
 mod open_files;

@@ -1,35 +1,107 @@
 //! Which files the kernel has open: the only ones whose changes it may hold back.
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onefold_pool::Ino;
 use parking_lot::Mutex;
 
-/// Counts openings of files.
+use super::cached_pages::{CachedPages, Stale};
+
+/// Counts openings of files, and knows what the kernel may have cached of those that processes write to past its cache.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
-    openings: Mutex<HashMap<Ino, usize>>,
+    files: Mutex<HashMap<Ino, OpenFile>>,
+    /// Files with direct writers. Without any, no request has to look.
+    with_direct_writers: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct OpenFile {
+    openings: usize,
+    /// There from the first direct opening or write on, until nobody has the file open.
+    cached: Option<CachedPages>,
+    /// Ranges whose pages the kernel is about to drop.
+    dropping: Vec<Range<u64>>,
 }
 
 impl OpenFiles {
-    pub(super) fn opened(&self, ino: Ino) {
-        *self.openings.lock().entry(ino).or_default() += 1;
+    pub(super) fn opened(&self, ino: Ino, is_direct: bool) {
+        let mut files = self.files.lock();
+        let file = files.entry(ino).or_default();
+        file.openings += 1;
+        if is_direct && file.cached.is_none() {
+            file.cached = Some(CachedPages::default());
+            self.with_direct_writers.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     pub(super) fn released(&self, ino: Ino) {
-        let mut openings = self.openings.lock();
-        if let Some(count) = openings.get_mut(&ino) {
-            *count -= 1;
-            if *count == 0 {
-                openings.remove(&ino);
+        let mut files = self.files.lock();
+        if let Some(file) = files.get_mut(&ino) {
+            file.openings -= 1;
+            if file.openings == 0 {
+                if file.cached.is_some() {
+                    self.with_direct_writers.fetch_sub(1, Ordering::SeqCst);
+                }
+                files.remove(&ino);
             }
+        }
+    }
+
+    /// Notes that a request will bring a range of a file into the kernel's page cache. To be called before the request
+    /// looks at the file: then each direct write either is seen by the request, or sees this note.
+    pub(super) fn note_cached(&self, ino: Ino, bytes: Range<u64>) {
+        if self.with_direct_writers.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if let Some(cached) = self.files.lock().get_mut(&ino).and_then(|file| file.cached.as_mut()) {
+            cached.note(bytes);
+        }
+    }
+
+    /// Returns what the kernel has to drop after a direct write to a range has taken effect, if anything. The caller has it
+    /// dropped and tells [`OpenFiles::dropped`]. To be called once every later request sees the write.
+    pub(super) fn take_stale(&self, ino: Ino, bytes: Range<u64>) -> Option<Stale> {
+        let mut files = self.files.lock();
+        let file = files.get_mut(&ino)?;
+        let stale = match &mut file.cached {
+            Some(cached) => {
+                // An earlier write has taken the marks of these pages, and they are still there.
+                let is_still_there = file.dropping.iter().any(|other| overlap(other, &bytes));
+                cached.take(bytes.clone()).or(is_still_there.then_some(Stale::Range))
+            }
+            // The opening became a direct one after it was made (`fcntl`). Nobody has noted what was read until now.
+            none => {
+                *none = Some(CachedPages::default());
+                self.with_direct_writers.fetch_add(1, Ordering::SeqCst);
+                Some(Stale::Range)
+            }
+        }?;
+        file.dropping.push(if stale == Stale::Everything { 0..u64::MAX } else { bytes });
+        Some(stale)
+    }
+
+    /// Notes that the kernel has dropped what [`OpenFiles::take_stale`] returned for a range.
+    pub(super) fn dropped(&self, ino: Ino, bytes: &Range<u64>, stale: Stale) {
+        let range = if stale == Stale::Everything { 0..u64::MAX } else { bytes.clone() };
+        // Nobody may have it open any more.
+        if let Some(file) = self.files.lock().get_mut(&ino)
+            && let Some(at) = file.dropping.iter().position(|other| *other == range)
+        {
+            file.dropping.swap_remove(at);
         }
     }
 
     /// Returns the files that are open, in no order.
     pub(crate) fn list(&self) -> Vec<Ino> {
-        self.openings.lock().keys().copied().collect()
+        self.files.lock().keys().copied().collect()
     }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 #[cfg(test)]
@@ -39,13 +111,47 @@ mod tests {
     #[test]
     fn a_file_is_open_until_its_last_release() {
         let files = OpenFiles::default();
-        files.opened(Ino(5));
-        files.opened(Ino(5));
+        files.opened(Ino(5), false);
+        files.opened(Ino(5), false);
         files.released(Ino(5));
         assert_eq!(files.list(), [Ino(5)]);
         files.released(Ino(5));
         assert!(files.list().is_empty());
         files.released(Ino(6));
         assert!(files.list().is_empty());
+    }
+
+    #[test]
+    fn only_what_is_read_beside_direct_openings_is_stale_after_a_direct_write() {
+        let files = OpenFiles::default();
+        files.opened(Ino(5), false);
+        files.note_cached(Ino(5), 0..4096);
+        // The kernel has dropped that before it sent a write of this opening.
+        files.opened(Ino(5), true);
+        assert_eq!(files.take_stale(Ino(5), 0..4096), None);
+        files.note_cached(Ino(5), 0..4096);
+        assert_eq!(files.take_stale(Ino(5), 0..8192), Some(Stale::Range));
+        // The pages are there until the kernel has dropped them, whoever writes meanwhile.
+        assert_eq!(files.take_stale(Ino(5), 4096..5000), Some(Stale::Range));
+        assert_eq!(files.take_stale(Ino(5), 8192..9000), None);
+        files.dropped(Ino(5), &(0..8192), Stale::Range);
+        files.dropped(Ino(5), &(4096..5000), Stale::Range);
+        assert_eq!(files.take_stale(Ino(5), 0..8192), None);
+        files.released(Ino(5));
+        files.released(Ino(5));
+        assert_eq!(files.with_direct_writers.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_direct_write_through_an_opening_that_was_not_direct_drops_what_nobody_noted() {
+        let files = OpenFiles::default();
+        files.opened(Ino(5), false);
+        files.note_cached(Ino(5), 0..4096);
+        assert_eq!(files.take_stale(Ino(5), 0..4096), Some(Stale::Range));
+        files.dropped(Ino(5), &(0..4096), Stale::Range);
+        assert_eq!(files.take_stale(Ino(5), 0..4096), None);
+        files.note_cached(Ino(5), 0..4096);
+        assert_eq!(files.take_stale(Ino(5), 0..4096), Some(Stale::Range));
+        assert_eq!(files.take_stale(Ino(7), 0..4096), None, "it is not open");
     }
 }

@@ -10,7 +10,9 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BufferPool};
 use super::device::FuseDevice;
 use super::door::{Door, Gathered};
 use super::filesystem::PoolFilesystem;
+use super::held_replies::HeldReplies;
 use super::lead::Lead;
+use super::open_files::OpenFiles;
 use super::protocol::{Abilities, Header, Operation, WriteHead};
 use crate::log::Log;
 use crate::options::MountOptions;
@@ -63,6 +65,11 @@ impl Server {
     /// Tells the log of something that went wrong.
     pub(super) fn warn(&self, what: &str) {
         self.log.error(what);
+    }
+
+    /// Returns the replies that wait for the kernel to drop pages, and the register that knows which.
+    pub(super) fn held_replies(&self) -> (Arc<HeldReplies>, Arc<OpenFiles>) {
+        self.door.held_replies()
     }
 
     /// Answers requests until the connection ends.

@@ -6,12 +6,13 @@ mod tests;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use onefold_pool::Ino;
 
 use super::device::FuseDevice;
 use super::filesystem::PoolFilesystem;
+use super::held_replies::HeldReplies;
 use super::mounting::FuseMount;
 use super::protocol::{Abilities, Header, InitReply, InitRequest, Reach, notify_inode};
 use super::server::{REQUEST_BYTES_MAX, Server};
@@ -105,6 +106,7 @@ impl Transport for Session {
     fn serve(self: Box<Self>) -> io::Result<()> {
         // All before the first thread: none serves on after this has failed.
         let devices = (1..self.threads).map(|_| self.mount.device.try_clone()).collect::<io::Result<Vec<_>>>()?;
+        let droppers = self.drop_stale_pages()?;
         let mut helpers = Vec::new();
         for (number, device) in (1..).zip(devices) {
             let server = self.server.clone();
@@ -118,11 +120,42 @@ impl Transport for Session {
             let ended = helper.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount panicked")));
             served = served.and(ended);
         }
+        drop(droppers);
         served
     }
 
     fn invalidator(&self) -> Arc<dyn Invalidate> {
         Arc::new(Invalidator { device: self.mount.device.clone() })
+    }
+}
+
+impl Session {
+    /// Starts the threads that reply to writes once the kernel has dropped the pages that these made stale.
+    fn drop_stale_pages(&self) -> io::Result<Droppers> {
+        let (held_replies, open_files) = self.server.held_replies();
+        let mut droppers = Droppers { held_replies: held_replies.clone(), threads: Vec::new() };
+        let (replies, device) = (held_replies.clone(), self.mount.device.clone());
+        let dropper = move || replies.serve(&device, &open_files);
+        droppers.threads.push(thread::Builder::new().name("fuse-drop".to_owned()).spawn(dropper)?);
+        let late = move || held_replies.serve_late();
+        droppers.threads.push(thread::Builder::new().name("fuse-late".to_owned()).spawn(late)?);
+        Ok(droppers)
+    }
+}
+
+/// The threads that have stale pages dropped. They end when this is dropped.
+struct Droppers {
+    held_replies: Arc<HeldReplies>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Droppers {
+    fn drop(&mut self) {
+        self.held_replies.end();
+        for thread in self.threads.drain(..) {
+            // One that panicked has told so.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -132,6 +165,6 @@ struct Invalidator {
 
 impl Invalidate for Invalidator {
     fn invalidate(&self, ino: Ino) -> io::Result<()> {
-        self.device.notify(&notify_inode(ino.0, Reach::Everything))
+        self.device.notify(&notify_inode(ino.0, &Reach::Everything))
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod mapping;
 pub mod probe;
+pub mod ring;
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions as FileOptions};

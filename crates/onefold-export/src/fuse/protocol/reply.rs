@@ -1,5 +1,6 @@
 //! Replies: what the door answers, encoded.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use onefold_block::{BLOCK_BYTES, Timestamp};
@@ -30,19 +31,25 @@ pub(in crate::fuse) fn reply_header(unique: u64, error: i32, body_bytes: usize) 
 }
 
 /// What the kernel is told to forget of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::fuse) enum Reach {
     /// Attributes and all cached pages.
     Everything,
+    /// Attributes, and the cached pages that a range of bytes touches; never empty.
+    Range(Range<u64>),
 }
 
 /// Returns a whole message that makes the kernel forget what it keeps of inode `node`. It has no request: where the
 /// number of one would be it has 0, and its kind stands where the error would.
-pub(in crate::fuse) fn notify_inode(node: u64, reach: Reach) -> Vec<u8> {
+pub(in crate::fuse) fn notify_inode(node: u64, reach: &Reach) -> Vec<u8> {
     const INVAL_INODE: i32 = 2;
     let (offset, bytes) = match reach {
         // From the first byte, to the end.
         Reach::Everything => (0i64, 0i64),
+        Reach::Range(bytes) => {
+            let offset = i64::try_from(bytes.start).unwrap_or(i64::MAX);
+            (offset, i64::try_from(bytes.end - bytes.start).unwrap_or(i64::MAX).min(i64::MAX - offset).max(1))
+        }
     };
     let mut message = reply_header(0, -INVAL_INODE, 24).to_vec();
     message.extend(node.to_ne_bytes());

@@ -80,6 +80,8 @@ pub(in crate::fuse) struct WriteHead {
     /// With which the file was opened.
     pub(in crate::fuse) flags: i32,
     pub(in crate::fuse) privileges: Privileges,
+    /// The kernel hands over pages of its cache, which stay locked until this is answered.
+    pub(in crate::fuse) is_from_cache: bool,
 }
 
 impl WriteHead {
@@ -407,11 +409,13 @@ fn listing(f: &mut Fields<'_>) -> Result<(u64, u32), Malformed> {
 /// | 32..40 | flags of the opening, padding |
 /// | 40.. | data |
 fn write<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, Malformed> {
+    const FROM_CACHE: u32 = 1;
     const KILL_SUIDGID: u32 = 1 << 2;
     let (_handle, offset, bytes, write_flags, _lock_owner) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u64()?);
     let (flags, _padding) = (f.i32()?, f.u32()?);
     let data = f.bytes(usize::try_from(bytes).map_err(|_| Malformed)?)?;
-    let head = WriteHead { offset, flags, privileges: privileges(write_flags & KILL_SUIDGID != 0) };
+    let is_from_cache = write_flags & FROM_CACHE != 0;
+    let head = WriteHead { offset, flags, privileges: privileges(write_flags & KILL_SUIDGID != 0), is_from_cache };
     Ok(Operation::Write(Write { head, data }))
 }
 

@@ -93,10 +93,14 @@ fn a_write_takes_as_much_data_as_it_says_and_has() {
     body.extend([0; 4]);
     body.extend(b"abc");
     let expected = Operation::Write(Write {
-        head: WriteHead { offset: 8192, flags: libc::O_SYNC, privileges: Privileges::Dropped },
+        head: WriteHead { offset: 8192, flags: libc::O_SYNC, privileges: Privileges::Dropped, is_from_cache: false },
         data: b"abc",
     });
     assert_eq!(Operation::decode(&header(16), &body, true), Ok(expected));
+    let mut from_cache = body.clone();
+    from_cache[20] |= 1;
+    let decoded = Operation::decode(&header(16), &from_cache, true).unwrap();
+    assert!(matches!(decoded, Operation::Write(Write { head, .. }) if head.is_from_cache), "{decoded:?}");
     body.pop();
     assert_eq!(Operation::decode(&header(16), &body, true), Err(Malformed));
 }
