@@ -6,11 +6,15 @@ mod common;
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use common::{TestMount, can_mount, new_pool, noise};
+use onefold_block::AlignedBuffer;
+use onefold_block::device::{GatedDevice, MemoryDevice};
 use onefold_export::Access;
 use onefold_export::control::{ControlClient, ControlError, FailureKind};
 use rustix::fs::{FallocateFlags, XattrFlags};
@@ -251,5 +255,45 @@ fn a_program_that_others_change_loses_the_rights_of_its_owner() {
         as_nobody(|| change(&mount.path("source"), &program));
         assert_eq!(fs::metadata(&program).unwrap().mode() & 0o7777, 0o777, "change {number}");
     }
+    mount.end();
+}
+
+/// Seen: each write of an ordinary user waited for all accepted writes to take effect, because the kernel asks for the loss of
+/// privileges with each of them. libvirt's QEMU, which is not root, wrote 9,900 blocks a second where root wrote 74,400.
+#[test]
+fn writes_of_an_ordinary_user_are_accepted_before_they_take_effect() {
+    const MARK: &[u8] = b"held up";
+    const BLOCK: usize = 4096;
+    if !can_mount() {
+        return;
+    }
+    let device = GatedDevice::new(MemoryDevice::from(new_pool().image()), MARK);
+    let mount = TestMount::with(Arc::new(device), |_| ());
+    let disk = mount.create("disk");
+    disk.set_len(MIB as u64).unwrap();
+    disk.set_permissions(PermissionsExt::from_mode(0o666)).unwrap();
+    let (sender, accepted) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            as_nobody(|| {
+                let direct =
+                    OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(mount.path("disk")).unwrap();
+                for number in 0..8u8 {
+                    let mut block = noise(number.into(), BLOCK);
+                    block[..MARK.len()].copy_from_slice(MARK);
+                    direct.write_all_at(&AlignedBuffer::copy_of(&block), u64::from(number) * BLOCK as u64).unwrap();
+                }
+                sender.send(()).unwrap();
+            });
+        });
+        let outcome = accepted.recv_timeout(Duration::from_secs(20));
+        mount.device().open();
+        outcome.expect("no write waits for another one");
+    });
+    // What has a privilege to lose loses it before the content changes.
+    fs::set_permissions(mount.path("disk"), PermissionsExt::from_mode(0o4777)).unwrap();
+    as_nobody(|| OpenOptions::new().write(true).open(mount.path("disk")).unwrap().write_all_at(b"x", 0).unwrap());
+    assert_eq!(disk.metadata().unwrap().mode() & 0o7777, 0o777);
+    drop(disk);
     mount.end();
 }

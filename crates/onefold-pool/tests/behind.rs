@@ -2,17 +2,15 @@
 
 mod common;
 
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use common::observe::{check_clean, check_sums, seen};
 use common::{Dice, behind, environment, letter, letters, open, quiet, read_as_doors_do, regular, write_as_doors_do};
-use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
-use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
+use onefold_block::device::{Call, Fault, FaultyDevice, GatedDevice, MemoryDevice, ThinDevice, When};
+use onefold_block::{AlignedBuffer, BlockDevice};
 use onefold_pool::{CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, Reading, SetAttr};
-use parking_lot::{Condvar, Mutex};
 
 const BLOCK: u64 = 4096;
 
@@ -315,48 +313,6 @@ fn what_is_durable_includes_all_that_was_accepted_before() {
 /// How a block begins that is held up on its way to the device.
 const MARK: &[u8] = b"held up";
 
-/// A device that holds a marked block up until it is told to let it pass.
-struct Gate {
-    inner: MemoryDevice,
-    is_open: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Gate {
-    fn open(&self) {
-        *self.is_open.lock() = true;
-        self.opened.notify_all();
-    }
-}
-
-impl BlockDevice for Gate {
-    fn block_count(&self) -> io::Result<u64> {
-        self.inner.block_count()
-    }
-
-    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
-        self.inner.read(first, into)
-    }
-
-    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
-        if from.starts_with(MARK) {
-            let mut is_open = self.is_open.lock();
-            while !*is_open {
-                self.opened.wait(&mut is_open);
-            }
-        }
-        self.inner.write(first, from)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
-    }
-
-    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
-        self.inner.discard(first, count)
-    }
-}
-
 /// Long enough for anything that waits for nothing.
 const LONG: Duration = Duration::from_secs(20);
 /// Long enough for most that should have waited and did not.
@@ -364,7 +320,7 @@ const SHORT: Duration = Duration::from_millis(100);
 
 #[test]
 fn looking_at_other_files_waits_for_no_write_and_changes_wait() {
-    let gate = Arc::new(Gate { inner: MemoryDevice::new(16_384), is_open: Mutex::new(false), opened: Condvar::new() });
+    let gate = Arc::new(GatedDevice::new(MemoryDevice::new(16_384), MARK));
     let pool = new_pool(&gate, &with_workers());
     let (written, other) = (create(&pool, "written"), create(&pool, "other"));
     let mut marked = letter(1);
@@ -397,7 +353,7 @@ fn looking_at_other_files_waits_for_no_write_and_changes_wait() {
 #[test]
 fn nothing_becomes_durable_before_what_was_accepted_earlier() {
     let inner = MemoryDevice::new(16_384);
-    let gate = Arc::new(Gate { inner, is_open: Mutex::new(false), opened: Condvar::new() });
+    let gate = Arc::new(GatedDevice::new(inner, MARK));
     let pool = new_pool(&gate, &with_workers());
     let (first, later) = (create(&pool, "first"), create(&pool, "later"));
     pool.fsync(later).expect("is durable");
@@ -415,7 +371,7 @@ fn nothing_becomes_durable_before_what_was_accepted_earlier() {
         }
         // Time for all of it, if nobody waited for his turn.
         std::thread::sleep(Duration::from_millis(300));
-        let image: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(gate.inner.image()));
+        let image: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(gate.inner().image()));
         let durable = open(&image, &quiet()).attr(later).expect("was promised").size_bytes;
         gate.open();
         assert_eq!(durable, 0);

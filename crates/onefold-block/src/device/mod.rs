@@ -3,6 +3,7 @@
 mod crash;
 mod faulty;
 mod file;
+mod gated;
 mod image;
 mod join;
 mod memory;
@@ -16,6 +17,7 @@ use std::io;
 pub use crash::{CrashImage, CrashImages, CrashPlan, Sample};
 pub use faulty::{Call, Fault, FaultyDevice, When};
 pub use file::{DeviceError, FileDevice, OpenMode};
+pub use gated::GatedDevice;
 pub use image::{MemoryImage, SharedBlock};
 pub use join::{Run, reads_of, runs, writes_of};
 pub use memory::MemoryDevice;

@@ -88,7 +88,8 @@ impl PoolFilesystem {
     pub(super) fn set_attr(&self, ino: Ino, mut change: SetAttr, privileges: Privileges) -> Result<Attr> {
         let mut set = || {
             if privileges::are_lost_by(&change, privileges) {
-                change.mode = privileges::mode_without(&self.pool.attr(ino)?);
+                let attr = self.pool.attr(ino)?;
+                change.mode = privileges::mode_without(attr.kind, attr.mode);
             }
             self.pool.set_attr(ino, &change)
         };

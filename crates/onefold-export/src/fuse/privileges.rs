@@ -4,7 +4,7 @@
 //! and would forget it for direct writes. So `FUSE_HANDLE_KILLPRIV_V2` is negotiated and it is done here, where the kernel
 //! says so: with each chown, and with writes and truncates of callers that lack `CAP_FSETID`.
 
-use onefold_pool::{Attr, FileKind, Ino, Pool, PoolError, SetAttr};
+use onefold_pool::{FileKind, Ino, Pool, PoolError, SetAttr};
 
 const SET_UID: u16 = 0o4000;
 pub(super) const SET_GID: u16 = 0o2000;
@@ -31,8 +31,13 @@ pub(super) fn are_lost_by(change: &SetAttr, privileges: Privileges) -> bool {
 /// # Errors
 /// What the pool reports.
 pub(crate) fn drop_from(pool: &Pool, ino: Ino) -> onefold_pool::Result<()> {
-    if let Some(mode) = mode_without(&pool.attr(ino)?) {
+    // Each write of an ordinary user comes here, and hardly any file has something to lose.
+    let (kind, mode, has_capabilities) = pool.mode_and_xattr(ino, CAPABILITY_XATTR)?;
+    if let Some(mode) = mode_without(kind, mode) {
         pool.set_attr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+    }
+    if !has_capabilities {
+        return Ok(());
     }
     match pool.remove_xattr(ino, CAPABILITY_XATTR) {
         Err(PoolError::NoAttribute) => Ok(()),
@@ -41,55 +46,33 @@ pub(crate) fn drop_from(pool: &Pool, ino: Ino) -> onefold_pool::Result<()> {
 }
 
 /// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose.
-pub(super) fn mode_without(attr: &Attr) -> Option<u16> {
+pub(super) fn mode_without(kind: FileKind, mode: u16) -> Option<u16> {
     // Of a directory the bits are about inheritance. Special files have nothing to run, but lose them all the same.
-    if attr.kind == FileKind::Directory {
+    if kind == FileKind::Directory {
         return None;
     }
     // Without group execution the bit means mandatory locking, not a privilege.
-    let lost = if attr.mode & GROUP_EXECUTE == 0 { SET_UID } else { SET_UID | SET_GID };
-    (attr.mode & lost != 0).then_some(attr.mode & !lost)
+    let lost = if mode & GROUP_EXECUTE == 0 { SET_UID } else { SET_UID | SET_GID };
+    (mode & lost != 0).then_some(mode & !lost)
 }
 
 #[cfg(test)]
 mod tests {
-    use onefold_block::Timestamp;
-    use onefold_pool::{Dedup, Ino, SetTime};
+    use onefold_pool::SetTime;
 
     use super::*;
 
-    fn mode_after(kind: FileKind, mode: u16) -> Option<u16> {
-        let at = Timestamp::default();
-        mode_without(&Attr {
-            ino: Ino(2),
-            kind,
-            mode,
-            link_count: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size_bytes: 0,
-            mapped_blocks: 0,
-            accessed: at,
-            modified: at,
-            changed: at,
-            created: at,
-            domain: 0,
-            dedup: Dedup::On,
-        })
-    }
-
     #[test]
     fn programs_lose_both_bits_and_others_keep_the_group_bit() {
-        assert_eq!(mode_after(FileKind::Regular, 0o6755), Some(0o755));
-        assert_eq!(mode_after(FileKind::Regular, 0o2755), Some(0o755));
-        assert_eq!(mode_after(FileKind::Regular, 0o6744), Some(0o2744));
-        assert_eq!(mode_after(FileKind::Regular, 0o2644), None);
-        assert_eq!(mode_after(FileKind::Regular, 0o1777), None);
-        assert_eq!(mode_after(FileKind::Directory, 0o6755), None, "inheritance, no privilege");
+        assert_eq!(mode_without(FileKind::Regular, 0o6755), Some(0o755));
+        assert_eq!(mode_without(FileKind::Regular, 0o2755), Some(0o755));
+        assert_eq!(mode_without(FileKind::Regular, 0o6744), Some(0o2744));
+        assert_eq!(mode_without(FileKind::Regular, 0o2644), None);
+        assert_eq!(mode_without(FileKind::Regular, 0o1777), None);
+        assert_eq!(mode_without(FileKind::Directory, 0o6755), None, "inheritance, no privilege");
         // Seen: a user's chown of a fifo kept both bits, as pjdfstest noticed.
         for special in [FileKind::Fifo, FileKind::Socket, FileKind::CharDevice, FileKind::BlockDevice] {
-            assert_eq!(mode_after(special, 0o6555), Some(0o555));
+            assert_eq!(mode_without(special, 0o6555), Some(0o555));
         }
     }
 

@@ -25,6 +25,18 @@ impl Pool {
         self.engine.view(|op| Ok(op.inode(ino)?.door_attr()))
     }
 
+    /// Returns an inode's kind and mode, and whether it has an extended attribute. Accepted writes change none of these, so
+    /// this does not wait for them.
+    ///
+    /// # Errors
+    /// [`PoolError::NotFound`].
+    pub fn mode_and_xattr(&self, ino: Ino, name: &[u8]) -> Result<(FileKind, u16, bool)> {
+        self.engine.view(|op| {
+            let attr = op.inode(ino)?.attr;
+            Ok((attr.kind, attr.mode, op.xattr(ino, name)?.is_some()))
+        })
+    }
+
     /// Changes attributes; a changed length truncates or extends. All or nothing.
     ///
     /// # Errors
