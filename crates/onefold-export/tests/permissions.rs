@@ -297,3 +297,25 @@ fn writes_of_an_ordinary_user_are_accepted_before_they_take_effect() {
     drop(disk);
     mount.end();
 }
+
+/// Seen: any user who could reach a file gave it attributes whose names begin with `system.`, since the kernel checks nothing there.
+#[test]
+fn system_attributes_are_not_for_anybody() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let path = mount.path("file");
+    fs::write(&path, b"root's").unwrap();
+    let refused = Err(Errno::OPNOTSUPP);
+    let attempt = || {
+        for name in ["system.planted", "system.", "system.posix_acl_accessory", "system.nfs4_acl"] {
+            assert_eq!(rustix::fs::setxattr(&path, name, b"value", XattrFlags::empty()), refused, "{name}");
+            assert_eq!(rustix::fs::getxattr(&path, name, &mut [0; 16]).map(drop), refused, "{name}");
+            assert_eq!(rustix::fs::removexattr(&path, name), refused, "{name}");
+        }
+    };
+    as_nobody(attempt);
+    attempt();
+    mount.end();
+}

@@ -33,7 +33,7 @@ pub use options::{
 };
 #[doc(hidden)]
 pub use options::{TestLimits, Workers};
-pub use pool::{DOMAIN_XATTR, Pool};
+pub use pool::{ACL_XATTRS, DOMAIN_XATTR, Pool};
 pub use progress::{NoProgress, Progress};
 pub use stat::{ActivityStat, FileStat, FilterStat, FsStat, PoolStat};
 pub use substrate::{PoolFile, PoolSubstrate};

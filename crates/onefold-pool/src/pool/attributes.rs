@@ -14,6 +14,9 @@ const DEDUP: &[u8] = b"user.onefold.dedup";
 /// is: a door lets only those set it who may say who shares with whom.
 pub const DOMAIN_XATTR: &[u8] = b"user.onefold.domain";
 
+/// Extended attributes that hold POSIX ACLs: for access, and for what is made in a directory.
+pub const ACL_XATTRS: [&[u8]; 2] = [acl::ACCESS, acl::DEFAULT];
+
 impl Pool {
     /// Returns an inode's attributes.
     ///

@@ -15,7 +15,7 @@ mod scrub;
 mod share;
 mod stat;
 
-pub use attributes::DOMAIN_XATTR;
+pub use attributes::{ACL_XATTRS, DOMAIN_XATTR};
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

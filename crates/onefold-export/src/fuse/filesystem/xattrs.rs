@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use onefold_pool::{DOMAIN_XATTR, Ino, SetAttr};
+use onefold_pool::{ACL_XATTRS, DOMAIN_XATTR, Ino, SetAttr};
 use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
@@ -16,6 +16,7 @@ impl PoolFilesystem {
         if is_control(ino, name) {
             return Ok(self.control_path.as_os_str().as_bytes().to_vec());
         }
+        check_supported(name)?;
         self.pool.xattr(ino, name).map_err(|error| self.failed("getxattr", ino, &error))
     }
 
@@ -23,8 +24,8 @@ impl PoolFilesystem {
     pub(in crate::fuse) fn xattr_names(&self, ino: Ino) -> Result<Vec<u8>> {
         let names = self.pool.xattr_names(ino).map_err(|error| self.failed("listxattr", ino, &error))?;
         let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
-        for name in names {
-            list.extend_from_slice(&name);
+        for name in names.iter().filter(|name| check_supported(name).is_ok()) {
+            list.extend_from_slice(name);
             list.push(0);
         }
         Ok(list)
@@ -33,6 +34,7 @@ impl PoolFilesystem {
     /// Sets an attribute for user `uid`, whom the kernel has let.
     pub(in crate::fuse) fn set_xattr(&self, ino: Ino, change: &XattrChange<'_>, uid: u32) -> Result<()> {
         let mode = xattr_mode(change.flags)?;
+        check_supported(change.name)?;
         if is_control(ino, change.name) || (change.name == DOMAIN_XATTR && !is_keeper(uid)) {
             return Err(Errno::PERM);
         }
@@ -51,6 +53,7 @@ impl PoolFilesystem {
         if is_control(ino, name) {
             return Err(Errno::PERM);
         }
+        check_supported(name)?;
         self.pool.remove_xattr(ino, name).map_err(|error| self.failed("removexattr", ino, &error))
     }
 }
@@ -59,6 +62,13 @@ impl PoolFilesystem {
 /// directory of his own into another tenant's sharing domain, and see from what is shared there what that one stores.
 fn is_keeper(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// Refuses names that begin with `system.`, but for the two of ACLs. The kernel leaves it to the file system who may set
+/// these, and checks no permission.
+fn check_supported(name: &[u8]) -> Result<()> {
+    let is_refused = name.starts_with(b"system.") && !ACL_XATTRS.contains(&name);
+    if is_refused { Err(Errno::OPNOTSUPP) } else { Ok(()) }
 }
 
 fn is_control(ino: Ino, name: &[u8]) -> bool {
