@@ -11,6 +11,7 @@ pub mod device;
 pub mod extent;
 pub mod fingerprint;
 pub mod random;
+pub mod shown;
 pub mod substrate;
 pub mod zero;
 
@@ -21,4 +22,5 @@ pub use device::{BlockDevice, ReadOp, WriteOp};
 pub use extent::Extent;
 pub use fingerprint::{Fingerprint, FingerprintKey};
 pub use random::Random;
+pub use shown::Show;
 pub use substrate::Substrate;
