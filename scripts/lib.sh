@@ -13,8 +13,20 @@ readonly repo
 # The command that `with_progress` is waiting for; empty when there is none.
 progress_child=
 
+# Makes text that holds names of files fit for a terminal: `?` takes the place of each
+# control character, and of those that turn around the text beside them or cannot be seen.
+shown() {
+    local LC_ALL=C text=$1
+    text=${text//[[:cntrl:]]/?}
+    text=${text//$'\xc2'[$'\x80'-$'\x9f']/?}
+    text=${text//$'\xd8\x9c'/?}
+    text=${text//$'\xe2\x80'[$'\x8b'-$'\x8f'$'\xa8'-$'\xae']/?}
+    text=${text//$'\xe2\x81'[$'\xa0'-$'\xaf']/?}
+    printf '%s' "${text//$'\xef\xbb\xbf'/?}"
+}
+
 say() {
-    printf '%s\n' "$*" >&2
+    printf '%s\n' "$(shown "$*")" >&2
 }
 
 # A heading between the steps of a long job, with the time since it began.
@@ -24,16 +36,16 @@ step() {
 
 # die WHAT [CAUSE [HINT]]: reports a failure in the project's form and ends the script.
 die() {
-    printf 'error: %s\n' "$1" >&2
-    [[ -z ${2-} ]] || printf '  cause: %s\n' "$2" >&2
-    [[ -z ${3-} ]] || printf '  hint: %s\n' "$3" >&2
+    printf 'error: %s\n' "$(shown "$1")" >&2
+    [[ -z ${2-} ]] || printf '  cause: %s\n' "$(shown "$2")" >&2
+    [[ -z ${3-} ]] || printf '  hint: %s\n' "$(shown "$3")" >&2
     exit 1
 }
 
 # Ends the script with the exit code for wrong usage.
 die_usage() {
-    printf 'error: %s\n' "$1" >&2
-    printf '  hint: %s\n' "$2" >&2
+    printf 'error: %s\n' "$(shown "$1")" >&2
+    printf '  hint: %s\n' "$(shown "$2")" >&2
     exit 2
 }
 
@@ -138,7 +150,7 @@ stop_progress() {
 
 progress_line() {
     local text
-    text=$(printf '    %s: %d s  %s' "$1" "$2" "$3")
+    text=$(printf '    %s: %d s  %s' "$(shown "$1")" "$2" "$3")
     if [[ -t 2 ]]; then
         printf '\r\033[K%.*s' "$(($(tput cols 2>/dev/null || echo 80) - 1))" "$text" >&2
     else
@@ -148,7 +160,7 @@ progress_line() {
 
 progress_end() {
     [[ ! -t 2 ]] || printf '\r\033[K' >&2
-    printf '    %s\n' "$1" >&2
+    printf '    %s\n' "$(shown "$1")" >&2
 }
 
 # The last line with something on it, without control characters. A file may hold

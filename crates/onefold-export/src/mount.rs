@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use onefold_block::Show;
 use onefold_pool::{Pool, PoolError};
 
 use crate::backing_device;
@@ -19,7 +20,7 @@ use crate::unmount::{LiveMount, MountPoint, Stopper};
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The mount point can't be used.
-    #[error("cannot use {} as a mount point", path.display())]
+    #[error("cannot use {} as a mount point", path.shown())]
     Mountpoint {
         /// What was asked for.
         path: PathBuf,
@@ -28,7 +29,7 @@ pub enum MountError {
         source: io::Error,
     },
     /// The kernel refused the mount, or could not agree on how to talk.
-    #[error("cannot mount at {}", path.display())]
+    #[error("cannot mount at {}", path.shown())]
     Fuse {
         /// What was asked for.
         path: PathBuf,

@@ -9,6 +9,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use onefold_block::Show;
+use onefold_block::shown::ShownOutput;
 use onefold_pool::{Pool, PoolError};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -26,7 +28,7 @@ pub enum UnmountError {
     #[error("files of the mount are open, or a process works in it")]
     Busy,
     /// The operating system refused.
-    #[error("cannot unmount {}", path.display())]
+    #[error("cannot unmount {}", path.shown())]
     Refused {
         /// The mount point.
         path: PathBuf,
@@ -193,7 +195,7 @@ impl MountPoint {
         match output.status.success() {
             true => Ok(Ok(())),
             false if String::from_utf8_lossy(&output.stderr).contains("busy") => Ok(Err(UnmountError::Busy)),
-            false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+            false => Err(io::Error::other(ShownOutput(&output.stderr).to_string())),
         }
     }
 }

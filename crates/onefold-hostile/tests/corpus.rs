@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 
+use onefold_block::Show;
 use onefold_hostile::{TARGETS, allocation};
 
 #[test]
@@ -25,7 +26,7 @@ fn inputs_that_fuzzers_bred_break_nothing() {
             loop {
                 let Some(input) = left.lock().unwrap().pop() else { break };
                 let tried = catch_unwind(AssertUnwindSafe(|| (target.run)(&fs::read(&input).unwrap())));
-                assert!(tried.is_ok(), "{}", input.display());
+                assert!(tried.is_ok(), "{}", input.shown());
                 allocation::assert_bounded();
             }
         };

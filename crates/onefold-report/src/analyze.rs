@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::thread;
 
+use onefold_block::Show;
 use onefold_guest::Partition;
 
 use crate::analysis::{Analysis, LeftOut, Misaligned};
@@ -75,7 +76,7 @@ pub enum AnalyzeError {
     #[error("interrupted")]
     Interrupted,
     /// The temporary folder cannot hold what does not fit into memory.
-    #[error("cannot use the temporary folder `{}`", folder.display())]
+    #[error("cannot use the temporary folder `{}`", folder.shown())]
     Spill {
         /// The folder.
         folder: PathBuf,

@@ -53,8 +53,8 @@ fn measured(browser: &str, page: &str, width: u32) -> Value {
     let output = Command::new("timeout")
         .args(["120", browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"])
         .args(["--window-size=1400,1000", "--virtual-time-budget=10000", "--dump-dom"])
-        .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
-        .arg(format!("file://{}", harness.display()))
+        .arg(format!("--user-data-dir={}", folder.path().join("profile").to_str().unwrap()))
+        .arg(format!("file://{}", harness.to_str().unwrap()))
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use onefold_block::Show;
 use onefold_block::substrate::{Abilities, Access};
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 
@@ -205,7 +206,7 @@ fn count_slots<S: Substrate>(state: &State<'_, S>) -> Result<ArenaCounts, StateE
 
 /// Returns what the lock of this name is of.
 fn subject(name: &std::path::Path, files: &Files) -> LockSubject {
-    let name = name.display().to_string();
+    let name = name.to_str().map_or_else(|| name.shown().to_string(), str::to_owned);
     let image = name.strip_prefix("file.").and_then(|handle| {
         let mark = files.iter().find(|mark| mark.handle.to_string() == handle)?;
         Some(mark.path.clone())

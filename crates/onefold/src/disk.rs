@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
@@ -45,12 +46,12 @@ impl FileDisk {
         // A block device has no length of its own in its metadata, but an end to seek to.
         match seek(&file, SeekFrom::End(0)) {
             Ok(size_bytes) => Ok(FileDisk { file, path, size_bytes }),
-            Err(errno) => Err(Failure::of_io(format!("cannot measure `{}`", path.display()), &errno.into())),
+            Err(errno) => Err(Failure::of_io(format!("cannot measure `{}`", path.shown()), &errno.into())),
         }
     }
 
     fn failure(&self, error: &io::Error) -> Failure {
-        Failure::of_io(format!("cannot read `{}`", self.path.display()), error)
+        Failure::of_io(format!("cannot read `{}`", self.path.shown()), error)
     }
 }
 
@@ -112,7 +113,7 @@ impl FileSink {
     }
 
     fn failure(&self, error: &io::Error) -> Failure {
-        let failure = Failure::of_io(format!("cannot write `{}`", self.path.display()), error);
+        let failure = Failure::of_io(format!("cannot write `{}`", self.path.shown()), error);
         match error.kind() {
             io::ErrorKind::StorageFull => failure.hint("make room there; nothing is left behind under that name"),
             _ => failure,

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
+use onefold_block::shown::ShownText;
 use onefold_pool::PoolError;
 use serde::{Deserialize, Serialize};
 
@@ -126,12 +127,12 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.error)?;
+        write!(f, "error: {}", ShownText::line(&self.error))?;
         for cause in &self.causes {
-            write!(f, "\n  cause: {cause}")?;
+            write!(f, "\n  cause: {}", ShownText::line(cause))?;
         }
         match &self.hint {
-            Some(hint) => write!(f, "\n  hint: {hint}"),
+            Some(hint) => write!(f, "\n  hint: {}", ShownText::line(hint)),
             None => Ok(()),
         }
     }
@@ -198,6 +199,7 @@ fn explain(error: &PoolError) -> (Exit, Option<&'static str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onefold_block::shown::is_hidden;
 
     #[test]
     fn a_failure_names_the_thing_the_cause_and_the_next_step() {
@@ -208,6 +210,17 @@ mod tests {
              hint: check the path; `onefold pool create` makes a new pool"
         );
         assert_eq!(failure.exit, Exit::Failed);
+    }
+
+    /// Libraries and the daemon quote names as they are.
+    #[test]
+    fn a_failure_prints_nothing_but_its_own_lines() {
+        let foreign = "cannot open \u{1b}]0;x\u{7}a\n  hint: run `rm`\u{202e}";
+        let failure = Failure::new(foreign).because(&std::io::Error::other(foreign)).hint(foreign);
+        let text = failure.to_string();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(!text.chars().any(|character| is_hidden(character) && character != '\n'), "{text:?}");
+        assert!(text.starts_with("error: cannot open \\x1b]0;x\\x07a\\n  hint: run `rm`\\u{202e}\n"), "{text}");
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
+
 use crate::dead_mount::{self, is_dead};
 use crate::failure::{Failure, Outcome};
 use crate::mounts::{self, Mount};
@@ -26,7 +28,7 @@ pub(crate) enum Located {
 
 /// Finds the pool that `target` means: a mount point (or a path below it), or the pool's file or partition.
 pub(crate) fn locate(target: &Path) -> Outcome<Located> {
-    let cannot = || format!("cannot find a pool at `{}`", target.display());
+    let cannot = || format!("cannot find a pool at `{}`", target.shown());
     let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
     // First without a look at it: behind a daemon that can't end, that would wait for ever.
     let named = std::path::absolute(target);
@@ -79,13 +81,13 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
 fn not_believed(cannot: String, mount: &Mount) -> Failure {
     let Mount { mountpoint, source, user, .. } = mount;
     Failure::new(cannot)
-        .because_of(format!("user {user} mounted it and does not own `{}`, which it claims to be", source.display()))
-        .hint(format!("`fusermount3 -u {}` as that user, or `umount` as root, takes it away", mountpoint.display()))
+        .because_of(format!("user {user} mounted it and does not own `{}`, which it claims to be", source.shown()))
+        .hint(format!("`fusermount3 -u {}` as that user, or `umount` as root, takes it away", mountpoint.shown()))
 }
 
 /// Returns the failure of a command that needs a living daemon or an unmounted pool.
 pub(crate) fn stale(mount: &Mount) -> Failure {
-    let mountpoint = mount.mountpoint.display();
+    let mountpoint = mount.mountpoint.shown();
     Failure::new(format!("cannot reach the pool mounted at `{mountpoint}`"))
         .because_of("its daemon has died")
         .hint(format!("`onefold pool umount {mountpoint}` takes it away, mounting the pool again does as well; nothing synced is lost"))

@@ -23,9 +23,11 @@ mod size;
 mod store;
 mod verbs;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use onefold_block::shown::{Show, ShownText, is_hidden};
 
 use cli::{Cli, Command};
 use failure::{EXIT_BUG, Exit, Failure};
@@ -33,7 +35,7 @@ use failure::{EXIT_BUG, Exit, Failure};
 fn main() -> ExitCode {
     report_panics();
     let cli = match mount_helper::translate(std::env::args_os().collect()) {
-        Ok(arguments) => Cli::parse_from(arguments),
+        Ok(arguments) => parse(&arguments),
         Err(failure) => return fail(&failure, false),
     };
     let talk = cli.talk;
@@ -55,6 +57,29 @@ fn main() -> ExitCode {
     }
 }
 
+/// Parses the command line, or ends the process with help or an error of usage. Such errors quote arguments as they are:
+/// with anything to be escaped in an argument, the error is that of the escaped arguments.
+fn parse(arguments: &[OsString]) -> Cli {
+    let error = match Cli::try_parse_from(arguments) {
+        Ok(cli) => return cli,
+        Err(error) => error,
+    };
+    let is_plain = |argument: &OsString| argument.to_str().is_some_and(|text| !text.chars().any(is_hidden));
+    if arguments.iter().all(is_plain) {
+        error.exit();
+    }
+    let shown = |argument: &OsString| match is_plain(argument) {
+        true => argument.clone(),
+        false => argument.shown().to_string().into(),
+    };
+    if let Err(error) = Cli::try_parse_from(arguments.iter().map(shown)) {
+        error.exit();
+    }
+    // The escapes themselves made the arguments right, as where an argument must be UTF-8.
+    eprint!("{}", ShownText::lines(&error.to_string()));
+    std::process::exit(error.exit_code());
+}
+
 fn fail(failure: &Failure, as_json: bool) -> ExitCode {
     output::print_failure(failure, as_json);
     match failure.exit {
@@ -67,7 +92,7 @@ fn fail(failure: &Failure, as_json: bool) -> ExitCode {
 /// without one of its threads would only hang.
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        eprintln!("error: a bug in Onefold: {panic}");
+        eprintln!("error: a bug in Onefold: {}", ShownText::lines(&panic.to_string()));
         eprintln!("  hint: please report it, with the command and these lines; the pool is as sound as after a crash");
         std::process::exit(EXIT_BUG);
     }));

@@ -1,6 +1,7 @@
 //! Being called as `mount.fuse.onefold` by mount(8), for `/etc/fstab` and `mount -t fuse.onefold`.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::failure::{Failure, Outcome};
@@ -25,7 +26,7 @@ pub(crate) fn translate(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
             Some("-t") => drop(rest.next()),
             Some("-o") => {
                 let options = rest.next().unwrap_or_default();
-                translated.extend(options.to_string_lossy().split(',').filter_map(flag));
+                translated.extend(String::from_utf8_lossy(options.as_bytes()).split(',').filter_map(flag));
             }
             Some(option @ ("-f" | "-N")) => {
                 return Err(Failure::usage(format!("{HELPER} cannot do `{option}`")));

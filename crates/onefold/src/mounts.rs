@@ -169,7 +169,7 @@ mod tests {
 
     /// A line for a mount of the file at `source` by `user`.
     fn mounted_by(user: u32, source: &Path) -> Vec<Mount> {
-        let source = source.display();
+        let source = source.to_str().unwrap();
         parse(format!("40 22 0:36 / /mnt/a rw - fuse.onefold {source} rw,user_id={user},group_id=0\n").as_bytes())
     }
 

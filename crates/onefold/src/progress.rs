@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use onefold_block::BLOCK_BYTES;
+use onefold_block::shown::ShownText;
 
 use crate::interrupt::Interrupt;
 use crate::size::human;
@@ -36,7 +37,8 @@ struct Lines {
 impl Meter {
     /// Returns a meter for work of yet unknown length; `quiet` shows nothing.
     pub(crate) fn new(doing: impl Into<String>, quiet: bool, interrupt: Interrupt) -> Meter {
-        let doing = doing.into();
+        // Names of files and pools are in it.
+        let doing = ShownText::line(&doing.into()).to_string();
         let shown = if quiet {
             Shown::Nothing
         } else if std::io::stderr().is_terminal() {
@@ -127,6 +129,12 @@ mod tests {
     fn a_line_tells_how_much_how_fast_and_how_long_yet() {
         let text = line("checking", 1 << 30, 4 << 30, Duration::from_secs(10));
         assert_eq!(text, "checking: 1.00 GiB of 4.00 GiB (25 %), 102.39 MiB/s, 30 s left");
+    }
+
+    #[test]
+    fn a_name_in_a_meter_controls_no_terminal() {
+        let meter = Meter::new("importing a\u{1b}[2J\n\u{202e}.raw", true, Interrupt::default());
+        assert_eq!(meter.doing, r"importing a\x1b[2J\n\u{202e}.raw");
     }
 
     #[test]

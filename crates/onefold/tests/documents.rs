@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -67,7 +69,7 @@ fn every_test_that_a_page_names_exists() {
     let mut count = 0;
     for page in files_below(&root().join("docs"), "md") {
         for name in named(&fs::read_to_string(&page).unwrap()) {
-            assert!(tests.contains(name), "{}: there is no test `{name}`", page.display());
+            assert!(tests.contains(name), "{}: there is no test `{name}`", page.shown());
             count += 1;
         }
     }

@@ -4,14 +4,17 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{FAILED, Folder, USAGE, equal, onefold, run, text};
+use onefold_block::shown::is_hidden;
 use serde_json::Value;
 
 /// A pool, mounted; unmounted when dropped, so that a failed test leaves no mount behind.
@@ -117,6 +120,26 @@ fn clones_and_files_numbers_go_through_the_daemon() {
     assert_eq!(json["files"][0]["name"], "vm-001.raw");
     assert_eq!(json["files"][0]["distinct_bytes"], 2 << 20);
     mount.unmount_and_check();
+}
+
+/// `pool create`, `pool mount` and `pool umount` ended with a panic where a name was not UTF-8, because of their JSON.
+#[test]
+fn pools_and_mount_points_may_have_any_name() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    let name = |bytes: &[u8]| folder.path("").join(OsStr::from_bytes(bytes));
+    let (pool, mountpoint) = (name(b"p\x1b[31m\xff\n.pool"), name(b"m\x1b[31m\xff\n"));
+    fs::create_dir(&mountpoint).unwrap();
+    onefold("pool create --size 64M", &[&pool]).done();
+    let mounted = onefold("pool mount --json", &[&pool, &mountpoint]);
+    let again = onefold("pool mount", &[&pool, &mountpoint]);
+    let unmounted = onefold("pool umount --json", &[&mountpoint]);
+    assert!(mounted.done().json()["pool"].as_str().unwrap().contains("p\u{1b}[31m\u{fffd}\n.pool"));
+    let again = again.failed(FAILED, r"m\x1b[31m\xff\n");
+    assert!(!again.err.chars().any(|character| is_hidden(character) && character != '\n'), "{again:?}");
+    assert!(unmounted.done().json()["mountpoint"].is_string());
 }
 
 #[test]

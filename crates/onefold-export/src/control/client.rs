@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
 use onefold_pool::{FileStat, PoolStat};
 use rustix::io::Errno;
 
@@ -18,13 +19,13 @@ use crate::options::CONTROL_XATTR;
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// There is no mounted pool at that path.
-    #[error("{} is not the mount point of a pool", path.display())]
+    #[error("{} is not the mount point of a pool", path.shown())]
     NotAMount {
         /// What was asked.
         path: PathBuf,
     },
     /// The daemon of the mount can't be reached.
-    #[error("cannot reach the daemon at {}", path.display())]
+    #[error("cannot reach the daemon at {}", path.shown())]
     Unreachable {
         /// The socket, or the mount point where its name could not be asked.
         path: PathBuf,

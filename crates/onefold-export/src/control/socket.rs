@@ -6,6 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
+
 use crate::options::{Access, MountOptions};
 
 /// Why a control socket could not be made.
@@ -15,7 +17,7 @@ pub enum SocketError {
     #[error("no directory for the control socket: XDG_RUNTIME_DIR is not set")]
     NoDirectory,
     /// The operating system refused.
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} {}", path.shown())]
     Io {
         /// What was tried.
         action: &'static str,

@@ -258,7 +258,8 @@ fn top_table(found: &Analysis) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{LeftOut, Total};
+    use crate::analysis::{GroupReport, LeftOut, Similarity, Total};
+    use onefold_block::shown::is_hidden;
 
     #[test]
     fn a_page_of_nothing_is_a_page() {
@@ -280,6 +281,31 @@ mod tests {
         let page = page(&found, evil);
         assert!(!page.contains("<script"), "{page}");
         assert!(page.contains("&lt;script&gt;"));
+    }
+
+    /// With a bidirectional control in its name, an image changed how the text beside it reads.
+    #[test]
+    fn names_turn_around_and_hide_no_text() {
+        let evil = "\"><script>\u{202e}\u{2066}\u{200f}\u{61c}\u{200b}\u{1b}[31m\u{9b}\n'";
+        let shown = r#"&quot;&gt;&lt;script&gt;\u{202e}\u{2066}\u{200f}\u{61c}\u{200b}\x1b[31m\u{9b}\n"#;
+        let image = ImageReport { name: evil.into(), changed_meanwhile: true, ..ImageReport::default() };
+        let group = GroupReport { name: evil.into(), images: 1, nonzero_bytes: 1, distinct_bytes: 1 };
+        let found = Analysis {
+            total: Total { apparent_bytes: 1 << 40, ..Total::default() },
+            images: vec![image.clone(), image],
+            left_out: vec![LeftOut { name: evil.into(), why: evil.into() }],
+            groups: vec![group],
+            similarity: Similarity {
+                order: vec![0, 1],
+                likeness: vec![vec![1.0, 0.5], vec![0.5, 1.0]],
+                common_bytes: vec![vec![1, 1], vec![1, 1]],
+            },
+            ..Analysis::default()
+        };
+        let page = page(&found, evil);
+        let hidden = page.chars().find(|&character| is_hidden(character) && character != '\n');
+        assert_eq!(hidden, None, "{page}");
+        assert!(page.contains(shown) && !page.contains("<script"), "{page}");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use onefold_block::shown::{ShownText, is_hidden};
+
 /// Width of every figure, in its own units. Small, so that on a phone the text can still be read.
 pub(super) const WIDTH: f64 = 480.0;
 
@@ -14,19 +16,24 @@ pub(super) fn escape(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // A page has no use for them, and some browsers stop at them.
-            character if character.is_control() => escaped.push('\u{fffd}'),
+            // A page has no use for them: some browsers stop at controls, and others turn around the text beside them.
+            character if is_hidden(character) => {
+                // Writing into a string does not fail.
+                let _ = write!(escaped, "{}", ShownText::line(character.encode_utf8(&mut [0; 4])));
+            }
             character => escaped.push(character),
         }
     }
     escaped
 }
 
-/// Returns a text shortened to `count` characters: its end stays, which tells names in one folder apart.
+/// Returns a text shortened to `count` characters: its end stays, which tells names in one folder apart. Escapes count
+/// as they are shown.
 pub(super) fn shortened(text: &str, count: usize) -> String {
+    let text = ShownText::line(text).to_string();
     let length = text.chars().count();
     if length <= count {
-        return text.to_owned();
+        return text;
     }
     let end: String = text.chars().skip(length + 1 - count).collect();
     format!("\u{2026}{end}")
@@ -145,7 +152,7 @@ mod tests {
 
     #[test]
     fn names_cannot_break_out_of_the_page() {
-        assert_eq!(escape("<b a=\"1\">&\u{7}"), "&lt;b a=&quot;1&quot;&gt;&amp;\u{fffd}");
+        assert_eq!(escape("<b a=\"1\">&\u{7}"), "&lt;b a=&quot;1&quot;&gt;&amp;\\x07");
         let mut drawing = Drawing::new("x", "a<b");
         drawing.text(0.0, 0.0, Anchor::Start, "", "</svg><script>");
         drawing.bar([0.0; 4], "f0", 1, "\"><script>");
@@ -158,6 +165,7 @@ mod tests {
         assert_eq!(shortened("short", 10), "short");
         assert_eq!(shortened("/images/debian-12.raw", 10), "\u{2026}an-12.raw");
         assert_eq!(shortened("äöü", 2), "\u{2026}ü");
+        assert_eq!(shortened(&"\u{1b}".repeat(10), 5), "\u{2026}\\x1b");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use onefold_block::Show;
 use onefold_block::substrate::{Access, FileStat, ShareError};
 use onefold_block::{Clock, Random, Substrate};
 
@@ -98,7 +99,7 @@ pub enum Unknown {
 #[derive(Debug, thiserror::Error)]
 pub enum CloneError {
     /// The source cannot be opened.
-    #[error("`{}`: {why}", path.display())]
+    #[error("`{}`: {why}", path.shown())]
     Source {
         /// Its path.
         path: PathBuf,
@@ -106,7 +107,7 @@ pub enum CloneError {
         why: io::Error,
     },
     /// There is something of the target's name.
-    #[error("`{}` exists", path.display())]
+    #[error("`{}` exists", path.shown())]
     Exists {
         /// Its path.
         path: PathBuf,
@@ -121,7 +122,7 @@ pub enum CloneError {
     #[error("{0}")]
     Clone(#[from] ShareError),
     /// The clone cannot be made durable, or cannot get its name.
-    #[error("`{}`: {why}", path.display())]
+    #[error("`{}`: {why}", path.shown())]
     Target {
         /// Its path.
         path: PathBuf,

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
 use onefold_block::random::{Random, SeededRandom};
 use onefold_block::substrate::{Abilities, At, Compared, Refusal, ShareError, SubstrateKind};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
@@ -19,7 +20,7 @@ use super::share::{self, SHARE_BYTES_MAX};
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The root can't be opened as a folder.
-    #[error("cannot open {} as a folder; give one of the file system whose files are to share blocks", path.display())]
+    #[error("cannot open {} as a folder; give one of the file system whose files are to share blocks", path.shown())]
     Root {
         /// What was asked for.
         path: PathBuf,
@@ -30,7 +31,7 @@ pub enum ProbeError {
     /// It is not one of the kinds that share.
     #[error(
         "cannot share blocks in {}: it is on {kind}, which cannot; move the files to XFS, Btrfs or OCFS2",
-        path.display()
+        path.shown()
     )]
     Kind {
         /// The root.
@@ -41,7 +42,7 @@ pub enum ProbeError {
     /// It is of a kind that shares, but was made without.
     #[error(
         "cannot share blocks in {}: this {kind} file system was made without reflinks; {}",
-        path.display(), with_reflinks(*kind)
+        path.shown(), with_reflinks(*kind)
     )]
     NoReflinks {
         /// The root.
@@ -53,7 +54,7 @@ pub enum ProbeError {
     #[error(
         "cannot share blocks in {}: its blocks have {bytes} bytes, and those of images {BLOCK_BYTES}, which could not \
          be shared singly; move the files to a file system that was made with {}",
-        path.display(), block_option(*kind)
+        path.shown(), block_option(*kind)
     )]
     BlockBytes {
         /// The root.
@@ -68,7 +69,7 @@ pub enum ProbeError {
         "cannot share blocks in {}: its clusters have {bytes} bytes, and OCFS2 shares whole clusters after comparing \
          only what was asked for, so that bytes that differ could be replaced; move the files to a file system that \
          was made with mkfs.ocfs2 -C 4096",
-        path.display()
+        path.shown()
     )]
     ClusterBytes {
         /// The root.
@@ -79,7 +80,7 @@ pub enum ProbeError {
     /// It is mounted for reading only.
     #[error(
         "cannot share blocks in {}: it can only be read; mount it for writing (mount -o remount,rw)",
-        path.display()
+        path.shown()
     )]
     ReadOnly {
         /// The root, or the folder for trials.
@@ -89,7 +90,7 @@ pub enum ProbeError {
     #[error(
         "cannot share blocks in {}: the kernel has no {call}, or this process may not use it; Linux {since} has it, \
          and a sandbox may have to be told to allow it",
-        path.display()
+        path.shown()
     )]
     KernelTooOld {
         /// The root.
@@ -103,7 +104,7 @@ pub enum ProbeError {
     #[error(
         "cannot share blocks in {}: this {kind} file system takes the call for it and then does not share; another \
          kernel may, please report this one",
-        path.display()
+        path.shown()
     )]
     NotShared {
         /// The root.
@@ -112,7 +113,7 @@ pub enum ProbeError {
         kind: SubstrateKind,
     },
     /// A step of the trial failed in another way.
-    #[error("cannot {op} to try sharing in {}", path.display())]
+    #[error("cannot {op} to try sharing in {}", path.shown())]
     Io {
         /// What failed.
         op: &'static str,

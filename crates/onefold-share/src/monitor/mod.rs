@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use onefold_block::Show;
 use onefold_block::substrate::{Access, FileHandle};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, FingerprintKey, Substrate};
 use parking_lot::{Condvar, Mutex};
@@ -145,7 +146,7 @@ pub struct Closed {
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
     /// It cannot be opened.
-    #[error("`{}` cannot be watched: {source}", path.display())]
+    #[error("`{}` cannot be watched: {source}", path.shown())]
     File {
         /// Its path.
         path: PathBuf,
@@ -153,7 +154,7 @@ pub enum MonitorError {
         source: io::Error,
     },
     /// Its lock is taken.
-    #[error("`{}` belongs to another door, host or pass: try again later, or use it unwatched", path.display())]
+    #[error("`{}` belongs to another door, host or pass: try again later, or use it unwatched", path.shown())]
     Elsewhere {
         /// Its path.
         path: PathBuf,

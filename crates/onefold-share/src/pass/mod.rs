@@ -37,6 +37,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use onefold_block::Show;
 use onefold_block::substrate::{Refusal, ShareError};
 use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate, Timestamp};
 use onefold_sort::{Batch, Merge, Ordered, Row, Sorter, Spool, SpoolWriter};
@@ -249,7 +250,7 @@ pub enum PassError {
     },
     /// A share was cut short, and what it took away could not be put back at once, or not be made durable. What is needed
     /// for it is kept.
-    #[error("`{}` may read zeros in some places now: {why}", path.display())]
+    #[error("`{}` may read zeros in some places now: {why}", path.shown())]
     Unmended {
         /// The image.
         path: PathBuf,

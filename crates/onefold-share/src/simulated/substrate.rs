@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use onefold_block::Show;
 use onefold_block::substrate::{
     Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, MappedExtent, Reference, Refusal, Room,
     ShareError, Slice, WholeExtent,
@@ -126,7 +127,7 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
 
     fn open(&self, path: &Path, access: Access) -> io::Result<SimulatedFile<'run>> {
         self.call_names(
-            || format!("open {}", path.display()),
+            || format!("open {}", path.shown()),
             false,
             |world, _| {
                 let no = world.find_file(path)?;
@@ -160,7 +161,7 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
 
     fn create(&self, path: &Path) -> io::Result<SimulatedFile<'run>> {
         self.call_names(
-            || format!("create {}", path.display()),
+            || format!("create {}", path.shown()),
             true,
             |world, actor| {
                 let no = world.create(actor, path)?;
@@ -171,7 +172,7 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         self.call_names(
-            || format!("create folder {}", path.display()),
+            || format!("create folder {}", path.shown()),
             true,
             |world, actor| world.create_folder(actor, path).map(drop),
         )
@@ -179,7 +180,7 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call_names(
-            || format!("link {} to {}", from.display(), to.display()),
+            || format!("link {} to {}", from.shown(), to.shown()),
             true,
             |world, actor| world.link(actor, from, to),
         )
@@ -187,7 +188,7 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call_names(
-            || format!("rename {} to {}", from.display(), to.display()),
+            || format!("rename {} to {}", from.shown(), to.shown()),
             true,
             |world, actor| {
                 if world.fails(actor.host(), |faults| faults.rename_denied) {
@@ -199,12 +200,12 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.call_names(|| format!("remove {}", path.display()), false, |world, actor| world.remove(actor, path))
+        self.call_names(|| format!("remove {}", path.shown()), false, |world, actor| world.remove(actor, path))
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
         self.call_names(
-            || format!("list {}", folder.display()),
+            || format!("list {}", folder.shown()),
             false,
             |world, _| {
                 let mut listed = world.list(folder)?;
@@ -409,7 +410,7 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
 
     fn create_clone(&self, source: &SimulatedFile<'run>, path: &Path) -> Result<SimulatedFile<'run>, ShareError> {
         self.own(source);
-        let line = |world: &World| format!("clone {} to {}", world.names.path_of(source.no), path.display());
+        let line = |world: &World| format!("clone {} to {}", world.names.path_of(source.no), path.shown());
         self.call(Allowed::Content, line, |world, host| {
             io_fault(world, host)?;
             if world.fails(host, |faults| faults.full) {
@@ -429,7 +430,7 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
 
     fn attribute(&self, path: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.call_names(
-            || format!("attribute {name} of {}", path.display()),
+            || format!("attribute {name} of {}", path.shown()),
             false,
             |world, _| Ok(world.attributes(path)?.get(name).cloned()),
         )
@@ -437,14 +438,14 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
 
     fn set_attribute(&self, path: &Path, name: &str, value: Option<&[u8]>) -> io::Result<()> {
         self.call_names(
-            || format!("set attribute {name} of {}", path.display()),
+            || format!("set attribute {name} of {}", path.shown()),
             true,
             |world, actor| world.set_attribute(actor, path, name, value),
         )
     }
 
     fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
-        self.call_names(|| format!("locks in {}", folder.display()), false, |world, _| world.held_locks(folder))
+        self.call_names(|| format!("locks in {}", folder.shown()), false, |world, _| world.held_locks(folder))
     }
 
     fn slices(&self, file: &SimulatedFile<'run>, from: u64) -> io::Result<Vec<Slice>> {

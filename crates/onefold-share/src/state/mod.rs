@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use onefold_block::Show;
 use onefold_block::substrate::{Access, Listed, ListedKind};
 use onefold_block::{Clock, FingerprintKey, Random, Substrate, Timestamp};
 
@@ -120,12 +121,12 @@ pub enum Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::Dropped { path, why } => write!(f, "`{}` is dropped: {why}", path.display()),
+            Notice::Dropped { path, why } => write!(f, "`{}` is dropped: {why}", path.shown()),
             Notice::Useless { path, why } => {
-                write!(f, "`{}` is of no use, and dropped by the next run: {why}", path.display())
+                write!(f, "`{}` is of no use, and dropped by the next run: {why}", path.shown())
             }
-            Notice::LeftAlone { path, why } => write!(f, "`{}` is not used: {why}", path.display()),
-            Notice::Unreadable { path, why } => write!(f, "`{}` cannot be read: {why}", path.display()),
+            Notice::LeftAlone { path, why } => write!(f, "`{}` is not used: {why}", path.shown()),
+            Notice::Unreadable { path, why } => write!(f, "`{}` cannot be read: {why}", path.shown()),
         }
     }
 }
@@ -134,7 +135,7 @@ impl fmt::Display for Notice {
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// It cannot be made, read or written.
-    #[error("`{}`: {source}", path.display())]
+    #[error("`{}`: {source}", path.shown())]
     Io {
         /// What failed.
         path: PathBuf,
@@ -142,7 +143,7 @@ pub enum StateError {
         source: io::Error,
     },
     /// It was made by a later version of this program.
-    #[error("`{}`: {why}", path.display())]
+    #[error("`{}`: {why}", path.shown())]
     Newer {
         /// Its path.
         path: PathBuf,
@@ -150,7 +151,7 @@ pub enum StateError {
         why: FormatError,
     },
     /// A part of it turned out to be damaged while it was read.
-    #[error("`{}`: {why}", path.display())]
+    #[error("`{}`: {why}", path.shown())]
     Damaged {
         /// Its path.
         path: PathBuf,

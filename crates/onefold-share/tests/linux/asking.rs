@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onefold_block::BLOCK_BYTES;
+use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_block::substrate::Refusal;
@@ -209,7 +210,7 @@ fn a_damaged_state_folder_gives_words() {
                         let _ = references::count(&state, &Files::load(&state).unwrap()).unwrap();
                     }
                 }
-                assert_eq!(snapshot(ground), before, "{}", path.display());
+                assert_eq!(snapshot(ground), before, "{}", path.shown());
                 fs::write(path, bytes).unwrap();
             }
         }

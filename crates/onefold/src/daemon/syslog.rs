@@ -2,6 +2,8 @@
 
 use std::os::unix::net::UnixDatagram;
 
+use onefold_block::shown::ShownText;
+
 const SOCKET: &str = "/dev/log";
 /// Facility "system daemons" (3), severity "error" (3) and "informational" (6): facility * 8 + severity.
 const DAEMON_ERROR: u32 = 3 * 8 + 3;
@@ -45,12 +47,17 @@ impl onefold_export::Log for SystemLog {
 }
 
 fn line(priority: u32, message: &str) -> String {
-    format!("<{priority}>onefold[{}]: {message}", std::process::id())
+    format!("<{priority}>onefold[{}]: {}", std::process::id(), ShownText::line(message))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_forges_no_other() {
+        assert_eq!(line(DAEMON_INFO, "x\n<0>y\u{1b}"), format!("<30>onefold[{}]: x\\n<0>y\\x1b", std::process::id()));
+    }
 
     #[test]
     fn a_line_carries_priority_name_and_process() {

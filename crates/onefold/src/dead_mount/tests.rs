@@ -54,7 +54,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let below = format!("{}/", self.0.path().display());
+        let below = format!("{}/", self.0.path().to_str().unwrap());
         for place in table.lines().rev().filter_map(|line| line.split(' ').nth(1)).filter(|at| at.starts_with(&below)) {
             let _ = rustix::mount::unmount(place, UnmountFlags::FORCE | UnmountFlags::DETACH);
         }

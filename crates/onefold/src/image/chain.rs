@@ -8,6 +8,8 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
+
 use crate::failure::{Failure, Outcome};
 
 /// Longest chain of backing files, the image itself included.
@@ -22,15 +24,15 @@ pub(crate) struct Allowed {
 /// Why a further file of an image is not followed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChainError {
-    #[error("`{}` lies outside the directories that the image may refer to", .0.display())]
+    #[error("`{}` lies outside the directories that the image may refer to", .0.shown())]
     Outside(PathBuf),
-    #[error("the chain of backing files comes back to `{}`: it is a loop", .0.display())]
+    #[error("the chain of backing files comes back to `{}`: it is a loop", .0.shown())]
     Loop(PathBuf),
     #[error("the chain of backing files is longer than {CHAIN_LENGTH_MAX}")]
     TooLong,
-    #[error("`{}` is neither a file nor a block device", .0.display())]
+    #[error("`{}` is neither a file nor a block device", .0.shown())]
     Unsuitable(PathBuf),
-    #[error("cannot find `{}`", path.display())]
+    #[error("cannot find `{}`", path.shown())]
     Missing {
         path: PathBuf,
         #[source]
@@ -58,7 +60,7 @@ impl Allowed {
     /// Allows the directory of the image at `path` and `further` ones.
     pub(crate) fn beside(path: &Path, further: &[PathBuf]) -> Outcome<Allowed> {
         let canonical = |path: &Path| {
-            fs::canonicalize(path).map_err(|error| Failure::of_io(format!("cannot find `{}`", path.display()), &error))
+            fs::canonicalize(path).map_err(|error| Failure::of_io(format!("cannot find `{}`", path.shown()), &error))
         };
         let image = canonical(path)?;
         let mut directories: Vec<PathBuf> = image.parent().map(Path::to_owned).into_iter().collect();

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 pub(crate) use chain::Allowed;
 pub(crate) use qcow2::Qcow2Sink;
 
+use onefold_block::Show;
+
 use crate::cli::values::ImageFormat;
 use crate::disk::{Disk, FileDisk};
 use crate::failure::{Failure, Outcome};
@@ -40,7 +42,7 @@ pub(crate) fn open(
     backing_from: &[PathBuf],
     meter: &dyn Fn(String) -> Meter,
 ) -> Outcome<OpenImage> {
-    let cannot = || format!("cannot open the image `{}`", path.display());
+    let cannot = || format!("cannot open the image `{}`", path.shown());
     let file = open_plain(path).map_err(|error| Failure::of_io(cannot(), &error))?;
     let format = match format {
         Some(format) => format,
@@ -51,7 +53,7 @@ pub(crate) fn open(
         ImageFormat::Qcow2 => Box::new(qcow2::Qcow2Disk::open(path, &Allowed::beside(path, backing_from)?)?),
         ImageFormat::Vmdk | ImageFormat::Vdi | ImageFormat::Vhdx | ImageFormat::Vpc => {
             let allowed = Allowed::beside(path, backing_from)?;
-            Box::new(qemu::convert(path, format, &allowed, &meter(format!("converting {}", path.display())))?)
+            Box::new(qemu::convert(path, format, &allowed, &meter(format!("converting {}", path.shown())))?)
         }
     };
     Ok(OpenImage { disk, format })

@@ -11,6 +11,7 @@ use imago::qcow2::Qcow2;
 use imago::{
     DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Mapping, Storage, StorageOpenOptions,
 };
+use onefold_block::Show;
 use onefold_pool::{FILE_BYTES_MAX, PoolError};
 
 use super::chain::{Allowed, CHAIN_LENGTH_MAX, ChainError};
@@ -50,7 +51,7 @@ impl Qcow2Disk {
 }
 
 fn cannot(what: &str, path: &Path) -> String {
-    format!("cannot {what} the qcow2 image `{}`", path.display())
+    format!("cannot {what} the qcow2 image `{}`", path.shown())
 }
 
 /// Opens the top of the chain through the same gate as all that follows, so that it counts as its first member.

@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onefold_block::Show;
+use onefold_block::shown::ShownOutput;
 use serde_json::Value;
 
 use super::chain::{Allowed, CHAIN_LENGTH_MAX, ChainError};
@@ -45,7 +47,7 @@ impl Disk for Converted {
 
 /// Converts the image at `path` into a temporary sparse raw file, in `$TMPDIR` or `/var/tmp`.
 pub(super) fn convert(path: &Path, format: ImageFormat, allowed: &Allowed, meter: &Meter) -> Outcome<Converted> {
-    let cannot = || format!("cannot read the {} image `{}`", format.name(), path.display());
+    let cannot = || format!("cannot read the {} image `{}`", format.name(), path.shown());
     // An absolute path is never taken for an option or a protocol.
     let path = fs::canonicalize(path).map_err(|error| Failure::of_io(cannot(), &error))?;
     check_chain(&path, format, allowed, cannot)?;
@@ -163,8 +165,10 @@ fn not_started(cannot: String, error: &std::io::Error) -> Failure {
 }
 
 fn complained(cannot: String, complaint: &str) -> Failure {
-    let lines = complaint.lines().map(str::trim).filter(|line| !line.is_empty());
-    let failure = lines.fold(Failure::new(cannot), |failure, line| failure.because_of(line.to_owned()));
+    let failure = match ShownOutput(complaint.as_bytes()).to_string() {
+        complaint if complaint.is_empty() => Failure::new(cannot),
+        complaint => Failure::new(cannot).because_of(complaint),
+    };
     failure.hint("`qemu-img info --backing-chain` and `qemu-img check` tell more about the image")
 }
 
@@ -188,7 +192,7 @@ impl TemporaryFile {
     fn create() -> Outcome<TemporaryFile> {
         let folder = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
         let path = folder.join(format!("onefold-import-{}.raw", std::process::id()));
-        let cannot = || format!("cannot make the temporary file `{}`", path.display());
+        let cannot = || format!("cannot make the temporary file `{}`", path.shown());
         OpenOptions::new()
             .write(true)
             .create_new(true)

@@ -5,6 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use onefold_block::Show;
+
 use super::*;
 use crate::copy::copy;
 use crate::disk::{FileSink, Sink};
@@ -38,7 +40,7 @@ fn open_any(path: &Path) -> Outcome<OpenImage> {
 
 fn failure(path: &Path) -> String {
     match open_any(path) {
-        Ok(_) => panic!("{} opened", path.display()),
+        Ok(_) => panic!("{} opened", path.shown()),
         Err(failure) => failure.to_string(),
     }
 }

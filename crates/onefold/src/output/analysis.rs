@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use onefold_block::Show;
+use onefold_block::shown::ShownText;
 use onefold_report::{Analysis, BlockSize, Effort, LeftOut};
 use serde_json::{Value, json};
 
@@ -56,7 +58,7 @@ fn images(found: &Analysis) -> String {
     let mut changed = Vec::new();
     for image in &found.images {
         table.row([
-            image.name.clone(),
+            image.name.shown().to_string(),
             human(image.apparent_bytes),
             human(image.zero_bytes),
             human(image.repeated_within_bytes),
@@ -81,7 +83,7 @@ fn images(found: &Analysis) -> String {
     );
     for name in changed {
         // Writing into a string does not fail.
-        let _ = write!(text, "\nwarning: {name} was written meanwhile; its numbers are of no single moment");
+        let _ = write!(text, "\nwarning: {} was written meanwhile; its numbers are of no single moment", name.shown());
     }
     text
 }
@@ -134,7 +136,7 @@ fn realignment(found: &Analysis) -> Option<String> {
         "partitions that begin inside a block of 4 KiB: {} (the first at byte {} of {}); {what}",
         grouped(moved.misaligned.len() as u64),
         grouped(first.start_bytes),
-        first.image
+        first.image.shown()
     ))
 }
 
@@ -146,7 +148,7 @@ fn groups(found: &Analysis) -> Option<String> {
     for group in &found.groups {
         let average = |bytes: u64| human(bytes.checked_div(group.images).unwrap_or(0));
         table.row([
-            group.name.clone(),
+            group.name.shown().to_string(),
             grouped(group.images),
             average(group.nonzero_bytes),
             average(group.distinct_bytes),
@@ -166,7 +168,7 @@ fn repeats(found: &Analysis) -> Option<String> {
         percent(once, blocks),
         grouped(top.times),
         grouped(top.offset_bytes),
-        top.image
+        top.image.shown()
     ))
 }
 
@@ -181,8 +183,8 @@ fn alike(found: &Analysis) -> Option<String> {
         let others = (0..similarity.order.len()).filter(|&column| column != row);
         let nearest = others.max_by(|&a, &b| similarity.likeness[row][a].total_cmp(&similarity.likeness[row][b]))?;
         table.row([
-            found.images[one].name.clone(),
-            found.images[similarity.order[nearest]].name.clone(),
+            found.images[one].name.shown().to_string(),
+            found.images[similarity.order[nearest]].name.shown().to_string(),
             format!("{:.1} %", similarity.likeness[row][nearest] * 100.0),
             human(similarity.common_bytes[row][nearest]),
         ]);
@@ -209,7 +211,7 @@ pub(super) fn left_out(left: &[LeftOut]) -> Option<String> {
     if left.is_empty() {
         return None;
     }
-    let lines = left.iter().map(|left| format!("\n  {}: {}", left.name, left.why));
+    let lines = left.iter().map(|left| format!("\n  {}: {}", left.name.shown(), ShownText::line(&left.why)));
     Some(format!("{} left out, in no number above:{}", grouped(left.len() as u64), lines.collect::<String>()))
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use onefold_block::Show;
 use serde_json::{Value, json};
 
 use crate::size::grouped;
@@ -17,7 +18,7 @@ pub(crate) fn text(findings: &Findings) -> String {
             None => writeln!(text, "{}: {}", problem.structure, problem.what),
         };
         for file in &problem.files {
-            let _ = writeln!(text, "  in {}", file.escape_debug());
+            let _ = writeln!(text, "  in {}", file.shown());
         }
     }
     let untold = findings.problems_total.saturating_sub(findings.problems.len() as u64);

@@ -1,6 +1,7 @@
 //! Results: for people as text, for machines as one JSON document, always on standard output.
 
 pub(crate) mod analysis;
+mod document;
 pub(crate) mod findings;
 pub(crate) mod sampled;
 pub(crate) mod space;
@@ -8,10 +9,12 @@ mod table;
 
 use std::io::{self, Write};
 
+use onefold_block::shown::ShownText;
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
 
+pub(crate) use document::{Document, machine_name};
 pub(crate) use table::Table;
 
 /// What came of a command that did what was asked.
@@ -35,8 +38,8 @@ impl Report {
     pub(crate) fn print(&self, as_json: bool) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match as_json {
-            true if !self.json.is_null() => writeln!(out, "{:#}", self.json)?,
-            false if !self.text.is_empty() => writeln!(out, "{}", self.text)?,
+            true if !self.json.is_null() => writeln!(out, "{}", Document::lines(&self.json))?,
+            false if !self.text.is_empty() => writeln!(out, "{}", ShownText::lines(&self.text))?,
             _ => {}
         }
         out.flush()
@@ -49,6 +52,6 @@ pub(crate) fn print_failure(failure: &Failure, as_json: bool) {
     let _ = writeln!(io::stderr().lock(), "{failure}");
     if as_json {
         let document = json!({ "error": failure.error, "causes": failure.causes, "hint": failure.hint });
-        let _ = writeln!(io::stdout().lock(), "{document:#}");
+        let _ = writeln!(io::stdout().lock(), "{}", Document::lines(&document));
     }
 }

@@ -1,5 +1,6 @@
 //! What an analysis of a sample found: every figure that was told from it is a range.
 
+use onefold_block::Show;
 use onefold_report::{Range, SampledAnalysis, SampledBlockSize, ShareRange};
 use serde_json::{Value, json};
 
@@ -50,14 +51,14 @@ fn images(found: &SampledAnalysis) -> String {
     let mut warnings = String::new();
     for image in &found.images {
         table.row([
-            image.name.clone(),
+            image.name.shown().to_string(),
             human(image.apparent_bytes),
             human(image.data_bytes),
             human(image.read_bytes),
             range(image.zero_bytes),
         ]);
         if image.changed_meanwhile {
-            let name = &image.name;
+            let name = image.name.shown();
             warnings.push_str(&format!("\nwarning: {name} was written meanwhile; its numbers are of no single moment"));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use onefold_block::Show;
 use onefold_pool::{FileStat, PoolStat};
 use serde_json::{Value, json};
 
@@ -146,7 +147,7 @@ pub(crate) fn files_text(files: &[(String, FileStat)], pool: &PoolStat) -> Strin
     let mut table = Table::new(["file", "apparent", "zero", "distinct", "of it shared", "saved"]);
     for (name, stat) in files {
         table.row([
-            name.clone(),
+            name.shown().to_string(),
             human(stat.apparent_bytes),
             human(stat.zero_bytes),
             human(stat.distinct_bytes),

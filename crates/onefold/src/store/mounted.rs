@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use onefold_block::Show;
 use onefold_export::control::{ControlClient, ControlError, FailureKind, ScrubReport};
 use onefold_pool::{FileStat, PoolStat};
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
@@ -27,7 +28,7 @@ pub(super) struct MountedStore {
 
 /// Returns what a daemon's refusal means to the user. The one place where it is decided.
 pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failure {
-    let mountpoint = mount.mountpoint.display();
+    let mountpoint = mount.mountpoint.shown();
     let failure = Failure::new(format!("cannot {what} the pool mounted at `{mountpoint}`")).because(error);
     match error {
         ControlError::NotAMount { .. } | ControlError::WriteBack(_) => failure,
@@ -145,7 +146,7 @@ impl Store for MountedStore {
             draft.file.set_len(size_bytes)?;
             Ok(draft)
         });
-        let cannot = || format!("cannot make a file in `{}`", directory.display());
+        let cannot = || format!("cannot make a file in `{}`", directory.shown());
         Ok(Box::new(draft.map_err(|error| full_or(cannot(), &error))?))
     }
 
@@ -175,7 +176,7 @@ impl Store for MountedStore {
     fn close(self: Box<Self>) -> Outcome<()> {
         // What was renamed is durable when its directory is; unlike a request to the daemon, anyone may ask for that.
         let synced = File::open(&self.base).and_then(|directory| directory.sync_all());
-        synced.map_err(|error| Failure::of_io(format!("cannot sync `{}`", self.base.display()), &error))
+        synced.map_err(|error| Failure::of_io(format!("cannot sync `{}`", self.base.shown()), &error))
     }
 }
 

@@ -5,7 +5,10 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use onefold_block::Show;
+
 use crate::failure::{Failure, Outcome};
+use crate::output::machine_name;
 
 /// A path inside a pool, from its root, without `.` and `..`. Empty for the root itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +23,7 @@ impl PoolPath {
                 Component::RootDir | Component::CurDir => {}
                 Component::Normal(name) => inside.push(name),
                 Component::ParentDir | Component::Prefix(_) => {
-                    let error = format!("`{}` is not the name of a file in a pool", path.display());
+                    let error = format!("`{}` is not the name of a file in a pool", path.shown());
                     return Err(Failure::usage(error).because_of("names with `..` are not followed"));
                 }
             }
@@ -31,6 +34,11 @@ impl PoolPath {
     /// Returns it as a relative path.
     pub(crate) fn as_path(&self) -> &Path {
         &self.0
+    }
+
+    /// Returns it for a JSON document, as [`machine_name`] does; the root is `/`.
+    pub(crate) fn machine_name(&self) -> String {
+        if self.0.as_os_str().is_empty() { "/".to_owned() } else { machine_name(&self.0) }
     }
 
     /// Returns its components from the root.
@@ -51,7 +59,7 @@ impl PoolPath {
 
 impl fmt::Display for PoolPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.as_os_str().is_empty() { f.write_str("/") } else { self.0.display().fmt(f) }
+        if self.0.as_os_str().is_empty() { f.write_str("/") } else { self.0.shown().fmt(f) }
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use onefold_block::Show;
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_pool::check::{CheckReport, ScrubOptions};
 use onefold_pool::{
@@ -20,7 +21,7 @@ use crate::progress::Meter;
 /// Opens the file or partition that holds a pool.
 pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Outcome<FileDevice> {
     FileDevice::open(path, mode).map_err(|error| {
-        let failure = Failure::new(format!("cannot open `{}`", path.display())).because(&error);
+        let failure = Failure::new(format!("cannot open `{}`", path.shown())).because(&error);
         match error {
             DeviceError::InUse { .. } => {
                 failure.hint("another command or a mount uses it: wait for it, or use the mount point instead")
@@ -40,7 +41,7 @@ pub(crate) fn open_pool(path: &Path, mut options: OpenOptions) -> Outcome<Pool> 
     let device = Arc::new(open_device(path, mode)?);
     options.host = crate::host::identity();
     Pool::open(device, options, Environment::system())
-        .map_err(|error| Failure::of_pool(format!("cannot open the pool `{}`", path.display()), &error))
+        .map_err(|error| Failure::of_pool(format!("cannot open the pool `{}`", path.shown()), &error))
 }
 
 /// See the module.
@@ -55,7 +56,7 @@ impl OfflineStore {
     }
 
     fn failure(&self, what: &str, error: &PoolError) -> Failure {
-        Failure::of_pool(format!("cannot {what} the pool `{}`", self.path.display()), error)
+        Failure::of_pool(format!("cannot {what} the pool `{}`", self.path.shown()), error)
     }
 
     /// Returns the attributes of what lies at `path`, with a hold on it.

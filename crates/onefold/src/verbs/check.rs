@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
+use onefold_block::Show;
 use onefold_block::device::OpenMode;
 use onefold_pool::Environment;
 use onefold_pool::check::{self, CheckOptions};
@@ -14,7 +15,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::host;
 use crate::interrupt::Interrupt;
 use crate::locate::{self, Located};
-use crate::output::{Report, findings};
+use crate::output::{Report, findings, machine_name};
 use crate::progress::Meter;
 use crate::size::grouped;
 use crate::store::{Findings, open_device};
@@ -23,16 +24,16 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     let path = match locate::locate(&arguments.pool)? {
         Located::Offline(path) => path,
         Located::Mounted { mount, .. } => {
-            let mountpoint = mount.mountpoint.display();
+            let mountpoint = mount.mountpoint.shown();
             return Err(Failure::new(format!("cannot check the pool mounted at `{mountpoint}`"))
                 .because_of("a check needs a pool that nobody changes")
                 .hint(format!("`onefold pool umount {mountpoint}` first, or let `onefold pool scrub` read its data")));
         }
         // Nobody serves it, and a check changes nothing that the next mount would miss.
         Located::Stale(mount) => std::fs::canonicalize(&mount.source)
-            .map_err(|error| Failure::of_io(format!("cannot open `{}`", mount.source.display()), &error))?,
+            .map_err(|error| Failure::of_io(format!("cannot open `{}`", mount.source.shown()), &error))?,
     };
-    let cannot = || format!("cannot check the pool `{}`", path.display());
+    let cannot = || format!("cannot check the pool `{}`", path.shown());
     let options = CheckOptions {
         memory_bytes: arguments.open.memory.0,
         verify_data: arguments.data,
@@ -56,7 +57,7 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
         grouped(report.data_blocks_hashed)
     );
     let mut json = json!({
-        "path": path,
+        "path": machine_name(path),
         "inodes_checked": report.inodes_checked,
         "blocks_checked": report.blocks_checked,
         "repaired": arguments.repair,

@@ -5,13 +5,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use onefold_block::Show;
 use serde_json::json;
 
 use crate::cli::pool::CloneArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Report;
 use crate::size::grouped;
-use crate::store::{self, Intent, Kind, OpenStore};
+use crate::store::{self, Intent, Kind, OpenStore, PoolPath};
 
 /// Widest number that a pattern may ask for.
 const WIDTH_MAX: usize = 20;
@@ -41,8 +42,8 @@ pub(super) fn run(arguments: &CloneArgs) -> Outcome<Report> {
     }
     store.close()?;
     let elapsed = started.elapsed();
-    let names: Vec<String> = clones.iter().map(ToString::to_string).collect();
-    let text = match names.as_slice() {
+    let names: Vec<String> = clones.iter().map(PoolPath::machine_name).collect();
+    let text = match clones.as_slice() {
         [name] => format!("{name} is a clone of {source}"),
         [first, .., last] => format!(
             "{first} to {last} are {} clones of {source}, made in {} ms",
@@ -51,7 +52,7 @@ pub(super) fn run(arguments: &CloneArgs) -> Outcome<Report> {
         ),
         [] => String::new(),
     };
-    let json = json!({ "source": source.to_string(), "clones": names, "seconds": elapsed.as_secs_f64() });
+    let json = json!({ "source": source.machine_name(), "clones": names, "seconds": elapsed.as_secs_f64() });
     Ok(Report::done(text, json))
 }
 
@@ -59,7 +60,7 @@ pub(super) fn run(arguments: &CloneArgs) -> Outcome<Report> {
 fn destinations(destination: &Path, count: Option<u32>) -> Outcome<Vec<PathBuf>> {
     let Some(count) = count else { return Ok(vec![destination.to_owned()]) };
     let pattern = Pattern::parse(destination.as_os_str().as_bytes()).ok_or_else(|| {
-        Failure::usage(format!("cannot number the name `{}`", destination.display()))
+        Failure::usage(format!("cannot number the name `{}`", destination.shown()))
             .hint("with --count the name needs one place for the number, as in `vm-%03d.raw`")
     })?;
     Ok((1..=count).map(|number| pattern.name(number)).collect())

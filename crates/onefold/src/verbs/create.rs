@@ -8,14 +8,16 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
+use onefold_block::Show;
 use onefold_block::device::OpenMode;
+use onefold_block::shown::ShownOutput;
 use onefold_pool::{CreateOptions, Environment, MEMORY_BYTES_MIN, Pool, PoolError};
 use serde_json::json;
 
 use crate::cli::pool::CreateArgs;
 use crate::failure::{Failure, Outcome};
 use crate::locate::{self, Located};
-use crate::output::Report;
+use crate::output::{Report, machine_name};
 use crate::size::{ByteSize, human};
 use crate::store::open_device;
 
@@ -23,7 +25,7 @@ const LABEL_BYTES_MAX: usize = 64;
 
 pub(super) fn run(arguments: &CreateArgs) -> Outcome<Report> {
     let path = arguments.path.as_path();
-    let cannot = || format!("cannot create a pool in `{}`", path.display());
+    let cannot = || format!("cannot create a pool in `{}`", path.shown());
     if arguments.label.len() > LABEL_BYTES_MAX {
         return Err(Failure::usage(cannot()).because_of(format!("the label has more than {LABEL_BYTES_MAX} bytes")));
     }
@@ -34,13 +36,16 @@ pub(super) fn run(arguments: &CreateArgs) -> Outcome<Report> {
         let _ = fs::remove_file(path);
     }
     let device_bytes = created.map_err(|failure| failure.wrap(cannot()))?;
-    let text = format!("created a pool of {} in {}", human(device_bytes), path.display());
-    Ok(Report::done(text, json!({ "path": path, "device_bytes": device_bytes, "label": arguments.label })))
+    let text = format!("created a pool of {} in {}", human(device_bytes), path.shown());
+    Ok(Report::done(
+        text,
+        json!({ "path": machine_name(path), "device_bytes": device_bytes, "label": arguments.label }),
+    ))
 }
 
 /// Makes the file, or makes it long enough. Returns whether it is new.
 fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
-    let io = |error: &io::Error| Failure::of_io(format!("cannot prepare `{}`", path.display()), error);
+    let io = |error: &io::Error| Failure::of_io(format!("cannot prepare `{}`", path.shown()), error);
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -59,7 +64,7 @@ fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
         Err(error) => return Err(io(&error)),
     };
     if let Located::Mounted { mount, .. } | Located::Stale(mount) = locate::locate(path)? {
-        return Err(Failure::new(format!("a pool in it is mounted at `{}`", mount.mountpoint.display()))
+        return Err(Failure::new(format!("a pool in it is mounted at `{}`", mount.mountpoint.shown()))
             .hint("unmount it first with `onefold pool umount`"));
     }
     if let Some(size) = size {
@@ -70,7 +75,7 @@ fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
 
 /// Makes a regular file longer; never shorter, that would cut off what is in it.
 pub(super) fn extend(path: &Path, length_bytes: u64, ByteSize(bytes): ByteSize) -> Outcome<()> {
-    let cannot = || format!("cannot make `{}` {} long", path.display(), human(bytes));
+    let cannot = || format!("cannot make `{}` {} long", path.shown(), human(bytes));
     let kind = fs::metadata(path).map_err(|error| Failure::of_io(cannot(), &error))?.file_type();
     if kind.is_block_device() {
         return Err(Failure::usage(cannot()).because_of("it is a partition").hint("leave --size out"));
@@ -141,7 +146,7 @@ fn refuse_signatures(path: &Path) -> Outcome<()> {
     let found: Vec<&str> =
         ["TYPE=", "PTTYPE="].iter().filter_map(|key| text.lines().find_map(|line| line.strip_prefix(key))).collect();
     let what = match (found.first(), output.status.code()) {
-        (Some(kind), _) => format!("it holds something else already: {kind}"),
+        (Some(kind), _) => format!("it holds something else already: {}", ShownOutput(kind.as_bytes())),
         (None, Some(AMBIVALENT)) => "it holds several things already".to_owned(),
         (None, _) => return Ok(()),
     };

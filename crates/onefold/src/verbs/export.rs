@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use onefold_block::Show;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::json;
 
@@ -16,7 +17,7 @@ use crate::copy::{Copied, copy};
 use crate::disk::{Disk, FileSink};
 use crate::failure::{Failure, Outcome};
 use crate::image::Qcow2Sink;
-use crate::output::Report;
+use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
 use crate::store::{self, Intent, OpenStore};
@@ -36,13 +37,13 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     output.publish()?;
     let text = format!(
         "exported {name} to {}: {}, of which {} are zero",
-        arguments.output.display(),
+        arguments.output.shown(),
         human(size_bytes),
         human(copied.zero_bytes)
     );
     let json = json!({
-        "name": name.to_string(),
-        "output": arguments.output,
+        "name": name.machine_name(),
+        "output": machine_name(&arguments.output),
         "apparent_bytes": size_bytes,
         "zero_bytes": copied.zero_bytes,
         "written_bytes": copied.written_bytes,
@@ -82,7 +83,7 @@ struct Output {
 impl Output {
     /// Makes a file that lets others do no more than `mode`.
     fn create(name: &Path, mode: u16) -> Outcome<Output> {
-        let cannot = || format!("cannot write `{}`", name.display());
+        let cannot = || format!("cannot write `{}`", name.shown());
         let file_name = name.file_name().ok_or_else(|| Failure::usage(cannot()).because_of("it is not a file name"))?;
         if fs::symlink_metadata(name).is_ok() {
             return Err(Failure::new(cannot()).because_of("it exists").hint("remove it first, or give another name"));
@@ -96,7 +97,7 @@ impl Output {
     }
 
     fn cannot(&self) -> String {
-        format!("cannot write `{}`", self.name.display())
+        format!("cannot write `{}`", self.name.shown())
     }
 
     fn publish(mut self) -> Outcome<()> {

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use onefold_block::Show;
 use serde_json::json;
 
 use crate::cli::Cli;
 use crate::failure::{Failure, Outcome};
-use crate::output::Report;
+use crate::output::{Report, machine_name};
 
 /// Returns the completion script of a shell.
 pub(crate) fn completions(shell: Shell) -> Outcome<Report> {
@@ -22,10 +23,10 @@ pub(crate) fn completions(shell: Shell) -> Outcome<Report> {
 
 /// Writes one man page for each command into `folder`.
 pub(crate) fn man_pages(folder: &Path) -> Outcome<Report> {
-    let cannot = || format!("cannot write man pages into `{}`", folder.display());
+    let cannot = || format!("cannot write man pages into `{}`", folder.shown());
     fs::create_dir_all(folder).map_err(|error| Failure::of_io(cannot(), &error))?;
     // The built-in `help` commands would only repeat the other pages.
     let command = Cli::command().disable_help_subcommand(true);
     clap_mangen::generate_to(command, folder).map_err(|error| Failure::of_io(cannot(), &error))?;
-    Ok(Report::done("", json!({ "folder": folder })))
+    Ok(Report::done("", json!({ "folder": machine_name(folder) })))
 }

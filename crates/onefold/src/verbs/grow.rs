@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use onefold_block::Show;
 use serde_json::json;
 
 use super::create::extend;
@@ -20,7 +21,7 @@ pub(super) fn run(arguments: &GrowArgs) -> Outcome<Report> {
             Located::Stale(mount) => return Err(locate::stale(&mount)),
         };
         let metadata = fs::metadata(&path)
-            .map_err(|error| Failure::of_io(format!("cannot look at `{}`", path.display()), &error))?;
+            .map_err(|error| Failure::of_io(format!("cannot look at `{}`", path.shown()), &error))?;
         extend(&path, metadata.len(), size)?;
     }
     let OpenStore { mut store, .. } = store::open(&arguments.target, arguments.open.memory.0, Intent::Change)?;

@@ -5,9 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use onefold_block::Show;
 use onefold_pool::PoolStat;
 use serde_json::{Value, json};
 
@@ -17,7 +18,7 @@ use crate::cli::values::ImageFormat;
 use crate::copy::copy;
 use crate::failure::{Failure, Outcome};
 use crate::image::{self, OpenImage};
-use crate::output::{Report, Table};
+use crate::output::{Report, Table, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
 use crate::store::{self, COPY_MODE_MAX, Intent, Kind, OpenStore, PoolPath, Store};
@@ -39,7 +40,7 @@ pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
             Err(failure) => {
                 let done = imported.len();
                 store.close()?;
-                let failure = failure.wrap(format!("cannot import `{}`", path.display()));
+                let failure = failure.wrap(format!("cannot import `{}`", path.shown()));
                 return Err(match done {
                     0 => failure,
                     _ => failure.because_of(format!("the {done} images before it are in the pool")),
@@ -54,7 +55,7 @@ pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
 
 /// Returns the permissions that a copy of the image at `path` may have. Those of a disk are about the disk.
 fn copy_mode(path: &Path) -> Outcome<u16> {
-    let cannot = || format!("cannot look at `{}`", path.display());
+    let cannot = || format!("cannot look at `{}`", path.shown());
     let metadata = fs::metadata(path).map_err(|error| Failure::of_io(cannot(), &error))?;
     let mode = if metadata.is_file() { metadata.mode() & 0o777 } else { 0o600 };
     Ok(u16::try_from(mode).expect("nine bits") & COPY_MODE_MAX)
@@ -79,7 +80,7 @@ fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
             Some(to) => store.path(to)?,
             None => store.path(Path::new("."))?.join(&own),
         };
-        let cannot = || format!("cannot import `{}` as `{name}`", image.display());
+        let cannot = || format!("cannot import `{}` as `{name}`", image.shown());
         if !seen.insert(name.as_path().to_owned()) {
             return Err(Failure::usage(cannot()).because_of("another image gets that name too"));
         }
@@ -95,9 +96,8 @@ fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
 
 /// Returns the name that an image gets by itself: its own, ending in `.raw` where it ended in an image's ending.
 fn own_name(image: &Path, format: Option<ImageFormat>) -> Outcome<OsString> {
-    let name = image
-        .file_name()
-        .ok_or_else(|| Failure::usage(format!("`{}` is not the name of an image", image.display())))?;
+    let name =
+        image.file_name().ok_or_else(|| Failure::usage(format!("`{}` is not the name of an image", image.shown())))?;
     let is_known = |ending: &OsStr| IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known));
     let keeps = format == Some(ImageFormat::Raw);
     Ok(match image.extension() {
@@ -108,8 +108,8 @@ fn own_name(image: &Path, format: Option<ImageFormat>) -> Outcome<OsString> {
 
 /// What one import did, in bytes: `apparent = zero + stored + saved`.
 struct Imported {
-    source: String,
-    name: String,
+    source: PathBuf,
+    name: PoolPath,
     format: &'static str,
     apparent_bytes: u64,
     zero_bytes: u64,
@@ -125,8 +125,8 @@ impl Imported {
 
     fn json(&self) -> Value {
         json!({
-            "source": self.source,
-            "name": self.name,
+            "source": machine_name(&self.source),
+            "name": self.name.machine_name(),
             "format": self.format,
             "apparent_bytes": self.apparent_bytes,
             "zero_bytes": self.zero_bytes,
@@ -148,8 +148,8 @@ fn import(store: &mut dyn Store, path: &Path, image: &OpenImage, name: &PoolPath
     let after = store.stat()?;
     let stored_bytes = distinct_bytes(&after).saturating_sub(distinct_bytes(&before));
     Ok(Imported {
-        source: path.display().to_string(),
-        name: name.to_string(),
+        source: path.to_owned(),
+        name: name.clone(),
         format: image.format.name(),
         apparent_bytes: image.disk.size_bytes(),
         zero_bytes: copied.zero_bytes,
@@ -168,7 +168,7 @@ fn text(imported: &[Imported]) -> String {
     let sum = |of: &dyn Fn(&Imported) -> u64| human(imported.iter().map(of).fold(0, u64::saturating_add));
     for one in imported {
         table.row([
-            one.name.clone(),
+            one.name.to_string(),
             human(one.apparent_bytes),
             human(one.zero_bytes),
             human(one.stored_bytes),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onefold_block::Show;
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_export::{Access, AccessTimes, Log, MountError, MountOptions, Mounted, ServeError, StderrLog};
 use onefold_pool::{Environment, OpenOptions, Pool};
@@ -23,7 +24,7 @@ use crate::dead_mount;
 use crate::failure::{Failure, Outcome};
 use crate::host;
 use crate::locate::{self, Located};
-use crate::output::Report;
+use crate::output::{Report, machine_name};
 use crate::store::open_device;
 use crate::{mount_helper, mounts};
 
@@ -40,14 +41,17 @@ pub(super) fn run(arguments: &MountArgs) -> Outcome<Report> {
     if arguments.foreground {
         let log: Arc<dyn Log> = Arc::new(StderrLog);
         let mounted = mount(arguments, &places, &log)?;
-        eprintln!("mounted {} at {}", places.pool.display(), places.mountpoint.display());
+        eprintln!("mounted {} at {}", places.pool.shown(), places.mountpoint.shown());
         serve(mounted, &places, &log)?;
-        return Ok(Report::done("", json!({ "mountpoint": places.mountpoint, "unmounted": true })));
+        return Ok(Report::done("", json!({ "mountpoint": machine_name(&places.mountpoint), "unmounted": true })));
     }
     let mut again: Vec<_> = mount_helper::translate(std::env::args_os().collect())?.into_iter().skip(1).collect();
     again.push("--report-ready".into());
     let process = daemon::start(again)?;
-    Ok(Report::done("", json!({ "pool": places.pool, "mountpoint": places.mountpoint, "process": process })))
+    Ok(Report::done(
+        "",
+        json!({ "pool": machine_name(&places.pool), "mountpoint": machine_name(&places.mountpoint), "process": process }),
+    ))
 }
 
 /// The daemon: says what became of the mount to the command that started it, then serves.
@@ -70,10 +74,10 @@ fn in_background(arguments: &MountArgs) -> Outcome<Report> {
         // The command that started it was killed meanwhile: whoever did that wants no mount.
         return serve_stopped(mounted, &places, &log);
     }
-    system_log.info(&format!("mounted {} at {}", places.pool.display(), places.mountpoint.display()));
+    system_log.info(&format!("mounted {} at {}", places.pool.shown(), places.mountpoint.shown()));
     let served = serve(mounted, &places, &log);
     match &served {
-        Ok(()) => system_log.info(&format!("unmounted {}", places.mountpoint.display())),
+        Ok(()) => system_log.info(&format!("unmounted {}", places.mountpoint.shown())),
         Err(failure) => log.error(&failure.line()),
     }
     served.map(|()| Report::done("", json!({})))
@@ -97,12 +101,12 @@ struct Places {
 
 impl Places {
     fn find(arguments: &MountArgs) -> Outcome<Places> {
-        let cannot = || format!("cannot mount `{}`", arguments.pool.display());
+        let cannot = || format!("cannot mount `{}`", arguments.pool.shown());
         let pool = match locate::locate(&arguments.pool)? {
             Located::Offline(path) => path,
             Located::Mounted { mount, .. } => {
                 return Err(Failure::new(cannot())
-                    .because_of(format!("it is mounted already, at `{}`", mount.mountpoint.display()))
+                    .because_of(format!("it is mounted already, at `{}`", mount.mountpoint.shown()))
                     .hint("a pool is mounted once; `mount --bind` shows it in further places"));
             }
             // Its daemon was killed: mounting it again is all that is needed.
@@ -120,7 +124,7 @@ impl Places {
 
 /// Finds the directory to mount on. A dead mount of the same pool may still cover it; it is taken away later.
 fn find_mountpoint(path: &Path, pool: &Path) -> Outcome<PathBuf> {
-    let cannot = || format!("cannot use `{}` as a mount point", path.display());
+    let cannot = || format!("cannot use `{}` as a mount point", path.shown());
     let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
     let at = |path: &Path| mounts.iter().rev().find(|mount| mount.mountpoint == path);
     // A dead mount often can't be looked at, only named.
@@ -135,7 +139,7 @@ fn find_mountpoint(path: &Path, pool: &Path) -> Outcome<PathBuf> {
     let (metadata, mountpoint) = match found {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Failure::of_io(cannot(), &error).hint(format!("make it with `mkdir -p {}`", path.display())));
+            return Err(Failure::of_io(cannot(), &error).hint(format!("make it with `mkdir -p {}`", path.shown())));
         }
         Err(error) => return Err(Failure::of_io(cannot(), &error)),
     };
@@ -143,14 +147,14 @@ fn find_mountpoint(path: &Path, pool: &Path) -> Outcome<PathBuf> {
         return Err(Failure::new(cannot()).because_of("it is not a directory"));
     }
     match at(&mountpoint) {
-        Some(mount) => Err(Failure::new(cannot()).because_of(format!("`{}` is mounted there", mount.source.display()))),
+        Some(mount) => Err(Failure::new(cannot()).because_of(format!("`{}` is mounted there", mount.source.shown()))),
         None => Ok(mountpoint),
     }
 }
 
 /// Opens the pool and mounts it; the pool is closed again where that fails.
 fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<Mounted> {
-    let cannot = || format!("cannot mount `{}` at `{}`", places.pool.display(), places.mountpoint.display());
+    let cannot = || format!("cannot mount `{}` at `{}`", places.pool.shown(), places.mountpoint.shown());
     let mode = if arguments.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
     let device = Arc::new(open_device_of_the_dying(&places.pool, mode)?);
     clear_dead_mounts(&places.pool).map_err(|failure| failure.wrap(cannot()))?;
@@ -197,7 +201,7 @@ fn clear_dead_mounts(pool: &Path) -> Outcome<()> {
     let cleared = dead_mount::clear_all_of(pool)
         .map_err(|error| Failure::of_io("cannot take away the mount of a daemon that has died", &error))?;
     for mount in cleared {
-        eprintln!("took away the mount at {}, whose daemon had died", mount.mountpoint.display());
+        eprintln!("took away the mount at {}, whose daemon had died", mount.mountpoint.shown());
     }
     Ok(())
 }
@@ -219,6 +223,10 @@ fn open_options(arguments: &MountArgs) -> OpenOptions {
 }
 
 fn mount_options(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> MountOptions {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the kernel gets it as it is; programs that print the table of mounts escape it"
+    )]
     let mut options = MountOptions::new(places.pool.to_string_lossy());
     options.read_only = arguments.read_only;
     options.writeback_cache = arguments.writeback_cache;
@@ -282,7 +290,7 @@ fn serve(mounted: Mounted, places: &Places, log: &Arc<dyn Log>) -> Outcome<()> {
     // Nothing that thread could say matters after the unmount.
     let _ = stopping.join();
     served.map_err(|error| {
-        let failed = format!("the mount at `{}` ended badly", places.mountpoint.display());
+        let failed = format!("the mount at `{}` ended badly", places.mountpoint.shown());
         match error {
             ServeError::Close(cause) => Failure::of_pool(failed, &cause),
             ServeError::Transport(_) => Failure::new(failed).because(&error),

@@ -6,7 +6,7 @@ use super::check::merge;
 use crate::cli::Talk;
 use crate::cli::pool::ScrubArgs;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{Report, findings};
+use crate::output::{Report, findings, machine_name};
 use crate::progress::Meter;
 use crate::size::grouped;
 use crate::store::{self, Intent, OpenStore};
@@ -22,7 +22,7 @@ pub(super) fn run(arguments: &ScrubArgs, talk: Talk) -> Outcome<Report> {
     meter.finish();
     let found = found?;
     store.close()?;
-    let mut json = json!({ "target": arguments.target });
+    let mut json = json!({ "target": machine_name(&arguments.target) });
     merge(&mut json, findings::json(&found));
     let read = grouped(found.data_blocks_hashed);
     let verdict = match (found.problems_total, found.stopped) {

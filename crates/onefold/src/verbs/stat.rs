@@ -20,7 +20,7 @@ pub(super) fn run(arguments: &StatArgs, talk: Talk) -> Outcome<Report> {
         if interrupt.is_asked() {
             return Err(Failure::interrupted("reading the numbers of files"));
         }
-        files.push((path.to_string(), stat?));
+        files.push((path.machine_name(), stat?));
     }
     let pool = store.stat()?;
     let text = match (files.is_empty(), store.is_served()) {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onefold_block::Show;
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_export::control::{ControlClient, ControlError};
 use serde_json::json;
@@ -13,7 +14,7 @@ use crate::dead_mount;
 use crate::failure::{Failure, Outcome};
 use crate::locate::{self, Located};
 use crate::mounts::{self, Mount};
-use crate::output::Report;
+use crate::output::{Report, machine_name};
 use crate::store::refused;
 
 /// How long a daemon that has closed its pool may take to end.
@@ -25,14 +26,14 @@ pub(super) fn run(arguments: &UmountArgs) -> Outcome<Report> {
     match locate::locate(target)? {
         Located::Mounted { mount, base } => {
             if base != mount.mountpoint {
-                return Err(Failure::usage(format!("`{}` is not a mount point", base.display()))
-                    .hint(format!("it lies in the pool mounted at `{}`", mount.mountpoint.display())));
+                return Err(Failure::usage(format!("`{}` is not a mount point", base.shown()))
+                    .hint(format!("it lies in the pool mounted at `{}`", mount.mountpoint.shown())));
             }
             unmount(&mount)
         }
         Located::Stale(mount) => clear(&mount),
         Located::Offline(path) => {
-            Err(Failure::new(format!("cannot unmount `{}`", path.display())).because_of("it is not mounted"))
+            Err(Failure::new(format!("cannot unmount `{}`", path.shown())).because_of("it is not mounted"))
         }
     }
 }
@@ -46,15 +47,15 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
         Err(error @ ControlError::Broken(_)) if !is_mounted(mount) => {
             return Err(Failure::new(format!(
                 "`{}` is unmounted, but its daemon did not say how",
-                mount.mountpoint.display()
+                mount.mountpoint.shown()
             ))
             .because(&error)
-            .hint(format!("`onefold pool check {}` tells whether all is well", mount.source.display())));
+            .hint(format!("`onefold pool check {}` tells whether all is well", mount.source.shown())));
         }
         Err(error) => return Err(refused("unmount", mount, &error)),
     }
     wait_until_free(&mount.source);
-    let json = json!({ "mountpoint": mount.mountpoint, "pool": mount.source, "daemon_had_died": false });
+    let json = json!({ "mountpoint": machine_name(&mount.mountpoint), "pool": machine_name(&mount.source), "daemon_had_died": false });
     Ok(Report::done("", json))
 }
 
@@ -76,10 +77,13 @@ fn is_mounted(mount: &Mount) -> bool {
 fn clear(mount: &Mount) -> Outcome<Report> {
     let mountpoint = mount.mountpoint.as_path();
     dead_mount::clear(mount)
-        .map_err(|error| Failure::of_io(format!("cannot unmount `{}`", mountpoint.display()), &error))?;
+        .map_err(|error| Failure::of_io(format!("cannot unmount `{}`", mountpoint.shown()), &error))?;
     let text = format!(
         "the daemon of {} had died; its mount is cleared away, and the next mount recovers the pool",
-        mountpoint.display()
+        mountpoint.shown()
     );
-    Ok(Report::done(text, json!({ "mountpoint": mountpoint, "pool": mount.source, "daemon_had_died": true })))
+    Ok(Report::done(
+        text,
+        json!({ "mountpoint": machine_name(mountpoint), "pool": machine_name(&mount.source), "daemon_had_died": true }),
+    ))
 }

@@ -5,6 +5,8 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
+
 /// Files of a folder that are shorter are taken for something else than images.
 const IMAGE_BYTES_MIN: u64 = 1 << 20;
 /// Folders in folders are followed so far.
@@ -61,7 +63,7 @@ impl Finding {
         // All block devices of a machine are inodes of one file system; what they lead to is told by their numbers.
         let id = if kind.is_file() { (metadata.dev(), metadata.ino()) } else { (u64::MAX, metadata.rdev()) };
         if let Some(first) = self.seen.get(&id) {
-            let why = format!("it is the same as `{}`, which counts already", first.display());
+            let why = format!("it is the same as `{}`, which counts already", first.shown());
             return self.repeated.push(Unfit { path: path.to_owned(), why });
         }
         self.seen.insert(id, path.to_owned());

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use onefold_block::Random;
+use onefold_block::Show;
 use onefold_block::random::SystemRandom;
 use onefold_report::{AnalyzeError, LeftOut, Options, Progress, Shifts, Stage, analyze, analyze_sample};
 use parking_lot::Mutex;
@@ -19,8 +20,8 @@ use crate::cli::analyze::AnalyzeArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::memory;
-use crate::output::Report;
 use crate::output::analysis::Cost;
+use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 
 use find::Unfit;
@@ -59,7 +60,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     };
     shown.finish();
     let mut found = result.map_err(|error| failure(&error))?;
-    let left_out = |unfit: Unfit| LeftOut { name: unfit.path.display().to_string(), why: unfit.why };
+    let left_out = |unfit: Unfit| LeftOut { name: machine_name(&unfit.path), why: unfit.why };
     found.leave_out(finding.unfit.into_iter().map(left_out));
     let exit = if found.left_out().is_empty() { Exit::Done } else { Exit::Failed };
     found.leave_out(finding.repeated.into_iter().map(left_out));
@@ -121,7 +122,7 @@ fn nothing(left_out: &[LeftOut]) -> Failure {
     if left_out.is_empty() {
         return failure.because_of("the folders hold no file of 1 MiB or more");
     }
-    let tell = |failure: Failure, left: &LeftOut| failure.because_of(format!("`{}`: {}", left.name, left.why));
+    let tell = |failure: Failure, left: &LeftOut| failure.because_of(format!("`{}`: {}", left.name.shown(), left.why));
     left_out.iter().fold(failure, tell)
 }
 

@@ -14,6 +14,7 @@ use crate::disk::Disk;
 use crate::failure::Failure;
 use crate::image;
 use crate::interrupt::Interrupt;
+use crate::output::machine_name;
 use crate::progress::Meter;
 
 /// How images are opened.
@@ -33,7 +34,7 @@ pub(super) fn image(found: &Found, how: &How, group: Option<usize>) -> Image {
     // Of a format nothing can be told before the file is read; by its first bytes it is told again when it is opened.
     let format = how.format.or_else(|| image::format_of(&path));
     Image {
-        name: path.display().to_string(),
+        name: machine_name(&path),
         about_bytes,
         allocated_bytes: if is_device { about_bytes } else { found.metadata.blocks().saturating_mul(512) },
         group,

@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
+
 use crate::failure::{Failure, Outcome};
 
 /// What a report begins with.
@@ -57,7 +59,7 @@ impl ReportFile {
     }
 
     fn cannot(&self) -> String {
-        format!("cannot write the report `{}`", self.path.display())
+        format!("cannot write the report `{}`", self.path.shown())
     }
 
     fn failure(&self, error: &io::Error) -> Failure {

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::ListedKind;
@@ -49,14 +50,14 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
     let path = match locate::locate(&arguments.pool)? {
         Located::Offline(path) => path,
         Located::Mounted { mount, .. } => {
-            let mountpoint = mount.mountpoint.display();
+            let mountpoint = mount.mountpoint.shown();
             return Err(Failure::new(format!("{CANNOT} mounted at `{mountpoint}`"))
                 .because_of("it takes a pool that nobody else uses")
                 .hint(format!("`onefold pool umount {mountpoint}` first")));
         }
         Located::Stale(mount) => return Err(locate::stale(&mount)),
     };
-    let cannot = || format!("{CANNOT} `{}`", path.display());
+    let cannot = || format!("{CANNOT} `{}`", path.shown());
     let memory = arguments.open.memory.0;
     if memory < MEMORY_LEAST {
         return Err(Failure::usage(cannot()).because_of("--memory is less than 86M"));
@@ -77,7 +78,7 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
     for place in &places {
         if let Some(found) = not_ours(&pool, place).map_err(|error| of_pool(&error))? {
             return Err(Failure::new(cannot())
-                .because_of(format!("`/{}` is where its records would lie, and none of them", found.display()))
+                .because_of(format!("`/{}` is where its records would lie, and none of them", found.shown()))
                 .hint("mount the pool and rename it"));
         }
     }

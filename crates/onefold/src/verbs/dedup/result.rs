@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use onefold_block::Show;
 use onefold_share::pass::Passed;
 use onefold_share::scan::Scanned;
 use onefold_share::state::Notice;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::places::Place;
 use crate::failure::Exit;
-use crate::output::Table;
+use crate::output::{Table, machine_name};
 use crate::progress::duration;
 use crate::size::human;
 
@@ -95,7 +96,7 @@ impl Findings {
 
     fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.notices.iter().map(Notice::to_string).collect();
-        lines.extend(self.left.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.display())));
+        lines.extend(self.left.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
         if lines.len() > NAMED_MAX {
             let left = lines.len() - NAMED_MAX;
             lines.truncate(NAMED_MAX);
@@ -118,9 +119,9 @@ impl Findings {
 
     /// Returns the result for machines.
     pub(super) fn json(&self) -> Value {
-        let left = self.left.iter().map(|(path, why)| json!({ "path": path.display().to_string(), "why": why }));
+        let left = self.left.iter().map(|(path, why)| json!({ "path": machine_name(path), "why": why }));
         json!({
-            "path": self.path.display().to_string(),
+            "path": machine_name(&self.path),
             "domains": self.domains,
             "files": self.files,
             "opted_out_files": self.opted_out,

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::ShareError;
@@ -14,14 +15,14 @@ use serde_json::{Value, json};
 use super::open::{Ground, append};
 use crate::cli::share::ShareCloneArgs;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::output::Report;
+use crate::output::{Report, machine_name};
 use crate::size::human;
 
 /// For sorting what is known of the source.
 const MEMORY_BYTES: usize = 128 << 20;
 
 pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
-    let cannot = format!("cannot clone `{}`", arguments.source.display());
+    let cannot = format!("cannot clone `{}`", arguments.source.shown());
     let (folder, name) = target(&cannot, arguments)?;
     let ground = Ground::open(&cannot, &[arguments.source.clone(), folder])?;
     let [source, folder] = ground.paths.as_slice() else { return Err(Failure::new(cannot)) };
@@ -59,9 +60,9 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
     let notices = notices.take();
     append(&mut text, &notices);
     let json = json!({
-        "root": ground.root.display().to_string(),
-        "source": source.display().to_string(),
-        "target": target.display().to_string(),
+        "root": machine_name(&ground.root),
+        "source": machine_name(source),
+        "target": machine_name(&target),
         "bytes": cloned.bytes,
         "known_blocks": match cloned.known {
             Known::Blocks(blocks) => Some(blocks),
@@ -79,7 +80,7 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
 /// Returns the folder that the clone gets into, and its name there. A folder that is named as target is the folder.
 fn target(cannot: &str, arguments: &ShareCloneArgs) -> Outcome<(PathBuf, PathBuf)> {
     let target = &arguments.target;
-    let no_name = || Failure::usage(cannot).because_of(format!("`{}` is no name for a file", target.display()));
+    let no_name = || Failure::usage(cannot).because_of(format!("`{}` is no name for a file", target.shown()));
     if target.is_dir() {
         let name = arguments.source.file_name().ok_or_else(no_name)?;
         return Ok((target.clone(), name.into()));
@@ -134,7 +135,7 @@ mod tests {
         let target = |source: &str, to: &str| {
             let arguments = ShareCloneArgs { source: source.into(), target: to.into(), force: false };
             target("cannot", &arguments)
-                .map(|(folder, name)| (folder.display().to_string(), name.display().to_string()))
+                .map(|(folder, name)| (folder.to_str().unwrap().to_owned(), name.to_str().unwrap().to_owned()))
         };
         let pair = |folder: &str, name: &str| (folder.to_owned(), name.to_owned());
         assert_eq!(target("vm/a.raw", "/tmp").unwrap(), pair("/tmp", "a.raw"));

@@ -1,6 +1,7 @@
 //! `onefold share explain`
 
 use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::Show;
 use onefold_share::explain::{EqualRun, ExplainError, Explained, Held, IndexSays, Verdict, explain};
 use onefold_share::status::Standing;
 use serde_json::{Value, json};
@@ -9,14 +10,14 @@ use super::open::{Ground, append, state_failure};
 use super::status::noun;
 use crate::cli::share::ShareExplainArgs;
 use crate::failure::{Failure, Outcome};
-use crate::output::Report;
+use crate::output::{Report, machine_name};
 use crate::size::{grouped, human};
 
 /// Places that are named in the text; all of them are in the JSON.
 const NAMED_MAX: usize = 20;
 
 pub(crate) fn run(arguments: &ShareExplainArgs) -> Outcome<Report> {
-    let cannot = format!("cannot explain `{}`", arguments.file.display());
+    let cannot = format!("cannot explain `{}`", arguments.file.shown());
     let ground = Ground::open(&cannot, std::slice::from_ref(&arguments.file))?;
     let ((found, has_state), notices) = ground.look(&cannot, |state| {
         let found = explain(&ground.substrate, state, ground.first(), arguments.offset.0);
@@ -25,10 +26,10 @@ pub(crate) fn run(arguments: &ShareExplainArgs) -> Outcome<Report> {
     let verdict = found.verdict(has_state);
     let mut text = lines(&found, verdict).join("\n");
     append(&mut text, &notices);
-    let path = ground.first().display().to_string();
+    let path = ground.first().shown().to_string();
     let json = json!({
-        "root": ground.root.display().to_string(),
-        "path": path,
+        "root": machine_name(&ground.root),
+        "path": machine_name(ground.first()),
         "block": json(&found, verdict),
         "notices": notices,
     });
@@ -50,7 +51,7 @@ fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
     let mut lines = vec![where_it_lies(found)];
     let sharers = &found.sharers.blocks;
     for sharer in sharers.iter().take(NAMED_MAX) {
-        lines.push(format!("  also `{}` at byte {}", sharer.path.display(), grouped(sharer.offset)));
+        lines.push(format!("  also `{}` at byte {}", sharer.path.shown(), grouped(sharer.offset)));
     }
     if sharers.len() > NAMED_MAX {
         lines.push(format!("  and {} more; `--json` has them all", sharers.len() - NAMED_MAX));
@@ -73,7 +74,7 @@ fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
 }
 
 fn named(path: &std::path::Path) -> String {
-    if path.as_os_str().is_empty() { "the root's attribute".to_owned() } else { format!("`{}`", path.display()) }
+    if path.as_os_str().is_empty() { "the root's attribute".to_owned() } else { format!("`{}`", path.shown()) }
 }
 
 fn where_it_lies(found: &Explained) -> String {
@@ -99,7 +100,7 @@ fn index_line(says: &IndexSays) -> String {
         IndexSays::OtherBlock { path: None, .. } => "the index knows it from a file that is gone".to_owned(),
         IndexSays::OtherBlock { path: Some(path), block, is_equal } => {
             let byte = grouped(block.0.saturating_mul(BLOCK_BYTES_U64));
-            format!("the index knows it from `{}` at byte {byte}{}", path.display(), still(*is_equal))
+            format!("the index knows it from `{}` at byte {byte}{}", path.shown(), still(*is_equal))
         }
         IndexSays::Slot { slot, is_equal } => {
             let (index, arena) = (slot.index(), slot.arena());
@@ -209,7 +210,7 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
         "file_system_says_shared": found.is_told_shared,
         "file_system_says_so_by_extent": found.is_told_by_extent,
         "shared_with": sharers.map(|sharer| json!({
-            "path": sharer.path.display().to_string(),
+            "path": machine_name(&sharer.path),
             "offset": sharer.offset,
         })).collect::<Vec<_>>(),
         "slots": found.sharers.slots.iter().map(|slot| slot.number()).collect::<Vec<_>>(),
@@ -226,7 +227,7 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
             IndexSays::ThisBlock => json!({ "place": "this_block" }),
             IndexSays::OtherBlock { path, block, is_equal } => json!({
                 "place": "other_block",
-                "path": path.as_ref().map(|path| path.display().to_string()),
+                "path": path.as_ref().map(machine_name),
                 "offset": offset(block.0),
                 "is_equal": is_equal,
             }),
@@ -234,7 +235,7 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
                 json!({ "place": "slot", "slot": slot.number(), "is_equal": is_equal })
             }
         },
-        "opted_out_by": found.opted_out.as_ref().map(|path| path.display().to_string()),
+        "opted_out_by": found.opted_out.as_ref().map(machine_name),
         "refusal": found.refusal.map(|refusal| refusal.to_string()),
         "equal_run_bytes": found.run.map(|run| offset(run.blocks)),
         "equal_run_is_longer": found.run.map(|run| run.is_cut),

@@ -4,6 +4,8 @@ use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 
 use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::Show;
+use onefold_block::shown::ShownText;
 use onefold_share::format::entry::{Entry, Place};
 use onefold_share::format::shard::EntryCounts;
 use onefold_share::linux::LinuxSubstrate;
@@ -18,7 +20,7 @@ use super::status::{nothing_known, noun, ratio};
 use crate::cli::Talk;
 use crate::cli::share::ShareIndexArgs;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Report, Table};
+use crate::output::{Report, Table, machine_name};
 use crate::size::{grouped, human};
 
 const CANNOT: &str = "cannot read the index";
@@ -38,17 +40,17 @@ pub(crate) fn run(arguments: &ShareIndexArgs, talk: Talk) -> Outcome<Report> {
     if arguments.dump {
         let (_, notices) = ground.look(CANNOT, |state| state.map_or(Ok(()), dump))?;
         for notice in notices {
-            eprintln!("warning: {notice}");
+            eprintln!("warning: {}", ShownText::line(&notice));
         }
         return Ok(Report::done("", Value::Null));
     }
     let (found, notices) = ground.look(CANNOT, |state| {
         state.map(|state| summarize(state).map_err(|error| state_failure(CANNOT, &error))).transpose()
     })?;
-    let root = ground.root.display().to_string();
+    let root = ground.root.shown().to_string();
     let mut text = found.as_ref().map_or_else(|| nothing_known(&root), text);
     append(&mut text, &notices);
-    let json = json!({ "root": root, "index": found.as_ref().map(json), "notices": notices });
+    let json = json!({ "root": machine_name(&ground.root), "index": found.as_ref().map(json), "notices": notices });
     Ok(Report::done(text, json))
 }
 

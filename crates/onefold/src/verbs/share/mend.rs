@@ -1,5 +1,6 @@
 //! `onefold share mend`, and what `run` and `watch` say of mending.
 
+use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_share::mend::{Became, Doubtful, Mended, MendedImage, Patience, mend_patiently};
@@ -11,7 +12,7 @@ use super::run::MEND_WAIT;
 use super::status::noun;
 use crate::cli::share::ShareMendArgs;
 use crate::failure::{Exit, Outcome};
-use crate::output::Report;
+use crate::output::{Report, machine_name};
 use crate::size::human;
 
 /// Ranges that are named in the text; all of them are in the JSON.
@@ -39,7 +40,7 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     }
     let notices = notices.take();
     append(&mut text, &notices);
-    let json = json!({ "root": ground.root.display().to_string(), "images": json(&mended), "notices": notices });
+    let json = json!({ "root": machine_name(&ground.root), "images": json(&mended), "notices": notices });
     let is_waiting = mended.waiting().any(|image| !is_settled(image, doubtful));
     Ok(Report { text, json, exit: if is_waiting { Exit::Failed } else { Exit::Done } })
 }
@@ -55,7 +56,7 @@ pub(super) fn lines(mended: &Mended) -> Vec<String> {
 }
 
 fn line(image: &MendedImage) -> String {
-    let path = image.path.display();
+    let path = image.path.shown();
     let filled = || if image.filled > 0 { format!("; {} were filled", human(image.filled)) } else { String::new() };
     match &image.became {
         Became::Whole if image.filled > 0 => {
@@ -117,7 +118,7 @@ pub(super) fn json(mended: &Mended) -> Value {
         };
         let ranges = image.ranges.iter().map(|(offset, length)| json!({ "offset": offset, "length": length }));
         json!({
-            "image": image.path.display().to_string(),
+            "image": machine_name(&image.path),
             "became": became,
             "why": why,
             "filled_bytes": image.filled,

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::Show;
 use onefold_block::substrate::SubstrateKind;
 use onefold_share::pass::{Passed, Shared};
 use onefold_share::scan::Scanned;
 use onefold_share::state::Notice;
 use serde_json::{Value, json};
 
-use crate::output::Table;
+use crate::output::{Table, machine_name};
 use crate::progress::duration;
 use crate::size::human;
 
@@ -110,9 +111,9 @@ impl Findings {
         let trouble = &self.passed.trouble;
         let mut lines: Vec<String> = Vec::new();
         lines.extend(self.notices.iter().map(Notice::to_string));
-        lines.extend(trouble.refused.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.display())));
-        lines.extend(trouble.failed.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.display())));
-        lines.extend(trouble.busy.keys().map(|path| format!("`{}` was busy; try again later", path.display())));
+        lines.extend(trouble.refused.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
+        lines.extend(trouble.failed.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
+        lines.extend(trouble.busy.keys().map(|path| format!("`{}` was busy; try again later", path.shown())));
         if lines.len() > NAMED_MAX {
             let left = lines.len() - NAMED_MAX;
             lines.truncate(NAMED_MAX);
@@ -141,7 +142,7 @@ impl Findings {
         let (shared, planned, trouble) = (&passed.shared, &passed.planned, &passed.trouble);
         let times = &passed.times;
         json!({
-            "root": self.root.display().to_string(),
+            "root": machine_name(&self.root),
             "file_system": self.kind.to_string(),
             "dry_run": self.is_dry_run,
             "scanned": {
@@ -184,7 +185,7 @@ impl Findings {
                 "changed_blocks": trouble.changed,
                 "refused": trouble.refused.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),
                 "failed": trouble.failed.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),
-                "busy": trouble.busy.keys().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+                "busy": trouble.busy.keys().map(machine_name).collect::<Vec<_>>(),
                 "notices": self.notices.iter().map(Notice::to_string).collect::<Vec<_>>(),
             },
             "seconds": self.elapsed.as_secs_f64(),
@@ -202,7 +203,7 @@ impl Findings {
 }
 
 fn told(path: &std::path::Path, why: &dyn std::fmt::Display) -> Value {
-    json!({ "path": path.display().to_string(), "why": why.to_string() })
+    json!({ "path": machine_name(path), "why": why.to_string() })
 }
 
 pub(super) fn files(count: u64) -> String {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use onefold_block::Show;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use crate::failure::{Failure, Outcome};
@@ -19,7 +20,7 @@ pub(crate) struct Located {
 pub(crate) fn locate(paths: &[PathBuf]) -> Outcome<Located> {
     let mut located: Option<(Located, u64)> = None;
     for path in paths {
-        let cannot = |error: &std::io::Error| Failure::of_io(format!("cannot open `{}`", path.display()), error);
+        let cannot = |error: &std::io::Error| Failure::of_io(format!("cannot open `{}`", path.shown()), error);
         let whole = path.canonicalize().map_err(|error| cannot(&error))?;
         let mount = mount_of(&whole).map_err(|error| cannot(&error))?;
         match &mut located {
@@ -34,7 +35,7 @@ pub(crate) fn locate(paths: &[PathBuf]) -> Outcome<Located> {
             }
             Some((first, _)) => {
                 return Err(Failure::usage("cannot share blocks between different file systems")
-                    .because_of(format!("`{}` is not on the one mounted at `{}`", path.display(), first.root.display()))
+                    .because_of(format!("`{}` is not on the one mounted at `{}`", path.shown(), first.root.shown()))
                     .hint("run the command once for each file system"));
             }
         }

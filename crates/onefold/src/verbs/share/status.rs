@@ -1,6 +1,8 @@
 //! `onefold share status`
 
 use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::Show;
+use onefold_block::shown::ShownText;
 use onefold_share::format::watch::{WatchPhase, WatchStatus};
 use onefold_share::mend::Declared;
 use onefold_share::state::watches::SeenWatch;
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 use super::open::{Ground, append, state_failure};
 use crate::cli::share::ShareLookArgs;
 use crate::failure::Outcome;
-use crate::output::{Report, Table};
+use crate::output::{Report, Table, machine_name};
 use crate::size::{grouped, human};
 
 /// Locks that are named in the text; all of them are in the JSON.
@@ -22,13 +24,13 @@ pub(crate) fn run(arguments: &ShareLookArgs) -> Outcome<Report> {
     let (found, notices) = ground.look(CANNOT, |state| {
         state.map(|state| status(state).map_err(|error| state_failure(CANNOT, &error))).transpose()
     })?;
-    let root = ground.root.display().to_string();
+    let root = ground.root.shown().to_string();
     let mut text = match &found {
         Some(found) => text(found),
         None => nothing_known(&root),
     };
     append(&mut text, &notices);
-    let json = json!({ "root": root, "state": found.as_ref().map(json), "notices": notices });
+    let json = json!({ "root": machine_name(&ground.root), "state": found.as_ref().map(json), "notices": notices });
     Ok(Report::done(text, json))
 }
 
@@ -104,8 +106,8 @@ fn lock_lines(locks: &[LockHeld]) -> Vec<String> {
 fn lock_line(lock: &LockHeld) -> String {
     let who = lock.process.map_or_else(|| "somebody".to_owned(), |process| format!("process {process}"));
     match &lock.subject {
-        LockSubject::Image(path) => format!("{who} has `{}`", path.display()),
-        LockSubject::Other(name) => format!("{who} has the lock `{name}`"),
+        LockSubject::Image(path) => format!("{who} has `{}`", path.shown()),
+        LockSubject::Other(name) => format!("{who} has the lock `{}`", name.shown()),
     }
 }
 
@@ -114,7 +116,7 @@ fn declared_line(declared: &Declared) -> String {
     format!(
         "{} of `{}` are just being shared, or wait for `onefold share mend`",
         human(declared.bytes),
-        declared.path.display()
+        declared.path.shown()
     )
 }
 
@@ -122,7 +124,8 @@ fn watch_line(watch: &SeenWatch) -> String {
     let WatchStatus { process, host, passes, shared_bytes, owned, trouble, .. } = &watch.status;
     let does = if watch.is_running { phase(watch.status.phase) } else { "has ended without a word" };
     let mut line = format!(
-        "`share watch` on {host} (process {process}) {does}; {} in {} {} so far, {} {} kept for its host",
+        "`share watch` on {} (process {process}) {does}; {} in {} {} so far, {} {} kept for its host",
+        host.shown(),
         human(*shared_bytes),
         grouped(*passes),
         if *passes == 1 { "pass" } else { "passes" },
@@ -130,7 +133,7 @@ fn watch_line(watch: &SeenWatch) -> String {
         noun(*owned, "image"),
     );
     if let Some(trouble) = trouble {
-        line.push_str(&format!("; last went wrong: {trouble}"));
+        line.push_str(&format!("; last went wrong: {}", ShownText::line(trouble)));
     }
     line
 }
@@ -180,7 +183,7 @@ pub(super) fn noun(count: u64, one: &str) -> String {
 
 fn json(found: &Status) -> Value {
     let Status { files, waiting, entries, index, arena, locks, watches, left_over, declared } = found;
-    let declared_json = |one: &Declared| json!({ "image": one.path.display().to_string(), "bytes": one.bytes });
+    let declared_json = |one: &Declared| json!({ "image": machine_name(&one.path), "bytes": one.bytes });
     let all = entries.map(|entries| entries.unique + entries.shared);
     json!({
         "files": {
@@ -216,7 +219,7 @@ fn json(found: &Status) -> Value {
 
 fn lock_json(lock: &LockHeld) -> Value {
     match &lock.subject {
-        LockSubject::Image(path) => json!({ "image": path.display().to_string(), "process": lock.process }),
+        LockSubject::Image(path) => json!({ "image": machine_name(path), "process": lock.process }),
         LockSubject::Other(name) => json!({ "lock": name, "process": lock.process }),
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use onefold_block::Show;
 use onefold_block::substrate::SubstrateKind;
 use onefold_share::pass::{Passed, Trouble};
 use onefold_share::scan::Scanned;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::super::mend;
 use super::super::result::files;
+use crate::output::machine_name;
 use crate::progress::duration;
 use crate::size::human;
 
@@ -31,8 +33,8 @@ impl Line {
     pub(super) fn event(event: &WatchEvent<'_>, root: &Path, kind: SubstrateKind) -> Line {
         match event {
             WatchEvent::Began => Line {
-                text: format!("watching images on {kind} at {}", root.display()),
-                json: json!({ "event": "began", "root": root.display().to_string(), "file_system": kind.to_string() }),
+                text: format!("watching images on {kind} at {}", root.shown()),
+                json: json!({ "event": "began", "root": machine_name(root), "file_system": kind.to_string() }),
                 is_trouble: false,
             },
             WatchEvent::Passed { scanned, passed, elapsed } => passed_line(scanned, passed, *elapsed),
@@ -114,7 +116,7 @@ fn trouble_text(trouble: &Trouble) -> Option<String> {
         0 => String::new(),
         more => format!(", and {more} more are not"),
     };
-    Some(format!("`{}` is not shared: {why}{more}", path.display()))
+    Some(format!("`{}` is not shared: {why}{more}", path.shown()))
 }
 
 #[cfg(test)]

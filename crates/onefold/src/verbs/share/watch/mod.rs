@@ -9,6 +9,7 @@ use std::time::Duration;
 use onefold_block::Substrate;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
+use onefold_block::shown::ShownText;
 use onefold_share::linux::LinuxMachine;
 use onefold_share::pace::ProcessCpu;
 use onefold_share::state::Notice;
@@ -24,7 +25,7 @@ use crate::cli::Talk;
 use crate::cli::share::ShareWatchArgs;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
-use crate::output::Report;
+use crate::output::{Document, Report};
 
 /// The least `--interval`: each look lists all folders and asks all processes.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -90,11 +91,11 @@ fn threads(cpu_limit: Option<u32>) -> usize {
 /// Prints a line. Whoever does not read it any more does not end the watch.
 fn print(line: &Line, talk: Talk) {
     let _ = if talk.json {
-        writeln!(io::stdout().lock(), "{}", line.json)
+        writeln!(io::stdout().lock(), "{}", Document::line(&line.json))
     } else if line.is_trouble {
-        writeln!(io::stderr().lock(), "{}", line.text)
+        writeln!(io::stderr().lock(), "{}", ShownText::line(&line.text))
     } else {
-        writeln!(io::stdout().lock(), "{}", line.text)
+        writeln!(io::stdout().lock(), "{}", ShownText::line(&line.text))
     };
 }
 

@@ -1,0 +1,73 @@
+//! JSON as it is printed.
+//!
+//! JSON itself escapes only the controls of ASCII below the space. All other characters that would reach a terminal are
+//! written as JSON's own escapes too, so that a program reads the same text and a person sees no forged one.
+
+use std::fmt;
+use std::path::Path;
+
+use onefold_block::shown::is_hidden;
+use serde_json::Value;
+
+/// Returns a path for a document: the name itself, which JSON escapes, and not as messages show it. Bytes that are not
+/// UTF-8, which JSON cannot hold, become U+FFFD.
+pub(crate) fn machine_name(path: impl AsRef<Path>) -> String {
+    #[expect(clippy::disallowed_methods, reason = "a program reads it; a document is escaped when it is printed")]
+    path.as_ref().to_string_lossy().into_owned()
+}
+
+/// A document as it is printed.
+#[derive(Debug)]
+pub(crate) struct Document<'a> {
+    value: &'a Value,
+    is_one_line: bool,
+}
+
+impl Document<'_> {
+    /// Prints on one line, for streams of documents.
+    pub(crate) fn line(value: &Value) -> Document<'_> {
+        Document { value, is_one_line: true }
+    }
+
+    /// Prints indented, on several lines.
+    pub(crate) fn lines(value: &Value) -> Document<'_> {
+        Document { value, is_one_line: false }
+    }
+}
+
+impl fmt::Display for Document<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = if self.is_one_line { format!("{}", self.value) } else { format!("{:#}", self.value) };
+        let mut rest = text.as_str();
+        // Outside of strings JSON has no such character but the newline.
+        while let Some(at) = rest.find(|character| is_hidden(character) && character != '\n') {
+            let (plain, tail) = rest.split_at(at);
+            f.write_str(plain)?;
+            let mut characters = tail.chars();
+            if let Some(character) = characters.next() {
+                character.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(f, "\\u{unit:04x}"))?;
+            }
+            rest = characters.as_str();
+        }
+        f.write_str(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_document_holds_names_as_they_are_and_prints_nothing_hidden() {
+        let name = "a\u{1b}[31m\u{9b}\u{7f}\n\\\"\u{202e}\u{e0041}\u{2028}ä";
+        let value = json!({ "path": machine_name(Path::new(name)), name: [name] });
+        for document in [Document::lines(&value), Document::line(&value)] {
+            let text = document.to_string();
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+            let is_newline = |character| !document.is_one_line && character == '\n';
+            assert!(!text.chars().any(|character| is_hidden(character) && !is_newline(character)), "{text:?}");
+            assert!(text.contains("\\u001b[31m\\u009b\\u007f\\n") && text.contains("\\udb40\\udc41"), "{text}");
+        }
+    }
+}
