@@ -19,6 +19,7 @@ pub mod pass;
 mod places;
 pub mod references;
 pub mod scan;
+pub mod selection;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 mod slices;

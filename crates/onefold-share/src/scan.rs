@@ -21,6 +21,7 @@ use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
 use crate::pace::Pace;
+use crate::selection::Selection;
 use crate::state::files::Files;
 use crate::state::locks::Subject;
 use crate::state::{self, Notice, State, StateError};
@@ -33,10 +34,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(20);
 
 /// What is scanned, and how.
 pub struct ScanOptions<'a> {
-    /// Files and folders below the root of the file system.
-    pub roots: &'a [PathBuf],
-    /// Tells whether a file, or a folder with all in it, is looked at.
-    pub wants: &'a dyn Fn(&Path, ListedKind) -> bool,
+    /// Which files are looked at.
+    pub selection: Selection<'a>,
     /// Threads that read and digest; none where the caller does that, and nothing is read ahead.
     pub threads: usize,
     /// Files whose content changed less long ago are left for another time.
@@ -149,7 +148,8 @@ fn find<S: Substrate>(
     let mut opted_out = BTreeSet::new();
     let opt_outs = OptOuts::new(state.substrate());
     // Folders that are still to be listed, and files that were named.
-    let mut ahead: Vec<(PathBuf, Option<ListedKind>)> = options.roots.iter().map(|root| (root.clone(), None)).collect();
+    let mut ahead: Vec<(PathBuf, Option<ListedKind>)> =
+        options.selection.roots().iter().map(|root| (root.clone(), None)).collect();
     while let Some((path, kind)) = ahead.pop() {
         if path.starts_with(state::FOLDER) {
             continue;
@@ -162,7 +162,7 @@ fn find<S: Substrate>(
             Ok(listed) => {
                 for entry in listed {
                     let below = path.join(&entry.name);
-                    if entry.kind != ListedKind::Other && (options.wants)(&below, entry.kind) {
+                    if entry.kind != ListedKind::Other && options.selection.wants(&below, entry.kind) {
                         ahead.push((below, Some(entry.kind)));
                     }
                 }

@@ -1,7 +1,7 @@
 //! What is made for sharing is what the engine takes for its own, and the bare calls share.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use onefold_block::clock::ManualClock;
@@ -10,6 +10,7 @@ use onefold_block::{BLOCK_BYTES, Substrate};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::selection::Selection;
 use onefold_share::simulated::{Host, SimulatedFileSystem, SimulationOptions};
 use onefold_share::state::State;
 use onefold_share::state::files::Files;
@@ -31,8 +32,7 @@ fn run(host: &Host<'_>) -> (Scanned, Passed) {
     let mut files = Files::load(&state).expect("marks are read");
     let pace = Pace::unlimited();
     let options = ScanOptions {
-        roots: &[PathBuf::new()],
-        wants: &|_, _| true,
+        selection: Selection::all(),
         threads: 0,
         stable_for: Duration::ZERO,
         pace: &pace,
@@ -40,6 +40,7 @@ fn run(host: &Host<'_>) -> (Scanned, Passed) {
     };
     let scanned = scan(&state, &mut files, &options).expect("the scan ends");
     let options = PassOptions {
+        selection: Selection::all(),
         temporary_folder: &std::env::temp_dir(),
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,

@@ -13,6 +13,7 @@ use onefold_share::monitor::{Monitor, MonitorPolicy};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassOptions, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::selection::Selection;
 use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
 use onefold_share::state::files::Files;
 use onefold_share::state::{FOLDER, State};
@@ -84,6 +85,7 @@ fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
         watch(host, choices, &state, &mut files);
     }
     let options = PassOptions {
+        selection: Selection::all(),
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
@@ -108,8 +110,7 @@ fn scan_only(host: &Host<'_>) -> Option<()> {
 
 fn scan_options<'a>(pace: &'a Pace<'a>) -> ScanOptions<'a> {
     ScanOptions {
-        roots: const { &[PathBuf::new()] },
-        wants: &|_, _| true,
+        selection: Selection::all(),
         threads: 0,
         pace,
         stable_for: Duration::ZERO,

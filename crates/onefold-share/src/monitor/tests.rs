@@ -11,6 +11,7 @@ use super::*;
 use crate::format::entry::Place;
 use crate::pass::{PassOptions, Passed, SpaceOptions, pass};
 use crate::scan::{ScanOptions, Scanned, scan};
+use crate::selection::Selection;
 use crate::simulated::{Host, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 
 const IMAGE: &str = "image.raw";
@@ -55,8 +56,7 @@ impl Ground {
 
 fn scan_all(state: &State<'_, Sim>, files: &mut Files) -> Scanned {
     let options = ScanOptions {
-        roots: &[PathBuf::new()],
-        wants: &|_, _| true,
+        selection: Selection::all(),
         threads: 0,
         pace: &Pace::unlimited(),
         stable_for: Duration::ZERO,
@@ -67,6 +67,7 @@ fn scan_all(state: &State<'_, Sim>, files: &mut Files) -> Scanned {
 
 fn pass_all(state: &State<'_, Sim>, files: &mut Files) -> Passed {
     let options = PassOptions {
+        selection: Selection::all(),
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,

@@ -1,5 +1,6 @@
 //! The image files of a pass: which are there, which may be worked on.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 
@@ -9,6 +10,7 @@ use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
+use crate::selection::Selection;
 use crate::state::files::Files;
 use crate::state::locks::{Held, Subject};
 use crate::state::{State, StateError};
@@ -19,6 +21,9 @@ pub(super) struct Images<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     files: &'a mut Files,
     known: BTreeMap<FileNo, Image<S>>,
+    selection: Selection<'a>,
+    /// Which files are selected: asked once, as there may be as many patterns as entries.
+    selected: RefCell<BTreeMap<FileNo, bool>>,
     opt_outs: OptOuts<'b, S>,
 }
 
@@ -40,8 +45,9 @@ enum Owner<S: Substrate> {
 }
 
 impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
-    pub(super) fn new(state: &'a State<'b, S>, files: &'a mut Files) -> Images<'a, 'b, S> {
-        Images { state, files, known: BTreeMap::new(), opt_outs: OptOuts::new(state.substrate()) }
+    pub(super) fn new(state: &'a State<'b, S>, files: &'a mut Files, selection: Selection<'a>) -> Images<'a, 'b, S> {
+        let selected = RefCell::default();
+        Images { state, files, known: BTreeMap::new(), selection, selected, opt_outs: OptOuts::new(state.substrate()) }
     }
 
     /// Returns the number of a file, if it is known.
@@ -62,9 +68,22 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(self.image(number)?.blocks.is_some())
     }
 
+    /// Tells whether this pass may read and change a file. A file without a name is nobody's: no run would ever come to it.
+    pub(super) fn is_selected(&self, number: FileNo) -> bool {
+        let known = self.selected.borrow().get(&number).copied();
+        known.unwrap_or_else(|| {
+            let is_selected = self.files.is_selected(number, &self.selection);
+            self.selected.borrow_mut().insert(number, is_selected);
+            is_selected
+        })
+    }
+
     /// Tells whether a block may be within a file that is there. Of a file that another host has it may: that host may just
-    /// have seen what is not known here yet, and nobody else can tell.
+    /// have seen what is not known here yet, and nobody else can tell. A file outside of the selection is not looked at.
     pub(super) fn may_have(&mut self, number: FileNo, block: FileBlock) -> Result<bool, StateError> {
+        if !self.is_selected(number) {
+            return Ok(true);
+        }
         if self.image(number)?.blocks.is_some_and(|blocks| block.0 < blocks) {
             return Ok(true);
         }
@@ -84,9 +103,12 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         }
     }
 
-    /// Tells whether a file is this host's to share in, and makes it so where nobody has it.
+    /// Tells whether a file is this host's to share in, and makes it so where nobody has it. No file outside of the selection is.
     pub(super) fn own(&mut self, number: FileNo) -> Result<bool, StateError> {
         let number = self.first_number(number)?;
+        if !self.is_selected(number) {
+            return Ok(false);
+        }
         if matches!(self.image(number)?.owner, Owner::Unknown) {
             let lock = match self.files.get(number) {
                 Some(mark) => Some(self.state.try_lock(&Subject::File(mark.handle.clone()))?),
@@ -97,6 +119,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
                     // Whoever had it before may have found it under another name, or longer.
                     self.files.reload(self.state, number)?;
                     self.known.remove(&number);
+                    self.selected.get_mut().clear();
                     Owner::Us { _lock: Some(lock) }
                 }
                 Some(None) => Owner::Others,
@@ -105,7 +128,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
             };
             self.image(number)?.owner = owner;
         }
-        Ok(matches!(self.image(number)?.owner, Owner::Us { .. }))
+        // It may have been found under another name since.
+        Ok(matches!(self.image(number)?.owner, Owner::Us { .. }) && self.is_selected(number))
     }
 
     /// Opens a file by its name, and only if that still leads to it.
@@ -171,13 +195,13 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.let_go(self.state, number, now)
     }
 
-    /// Returns all files that are known, not there, and nobody else's; and those whose going is a short while ago.
+    /// Returns all files of the selection that are known, not there, and nobody else's; and those whose going is a short while ago.
     pub(super) fn gone(&mut self) -> Result<Vec<FileNo>, StateError> {
         let marks = self.files.iter().filter(|mark| !mark.is_forgotten() || mark.gone_since().is_some());
         let numbers: Vec<FileNo> = marks.map(|mark| mark.number).collect();
         let mut gone = Vec::new();
         for number in numbers {
-            if !self.is_there(number)? && self.own(number)? && !self.is_there(number)? {
+            if self.is_selected(number) && !self.is_there(number)? && self.own(number)? && !self.is_there(number)? {
                 gone.push(number);
             }
         }

@@ -57,6 +57,7 @@ use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
 use crate::format::{FileNo, FormatError};
 use crate::pace::Pace;
+use crate::selection::Selection;
 use crate::state::arena::ArenaWriter;
 use crate::state::files::Files;
 use crate::state::hosts::HostNo;
@@ -77,6 +78,8 @@ pub const SHARD_ENTRIES_MAX: u64 = 1 << 24;
 
 /// How a pass goes about it.
 pub struct PassOptions<'a> {
+    /// Which files may be shared in. Of others neither logs nor entries are touched.
+    pub selection: Selection<'a>,
     /// For what does not fit into memory; best on another disk than the images.
     pub temporary_folder: &'a Path,
     /// Memory for sorting, in bytes.
@@ -156,6 +159,8 @@ pub struct Passed {
     pub logs: u64,
     /// Logs left to other hosts, which have the files.
     pub logs_elsewhere: u64,
+    /// Logs left to runs that include their files.
+    pub logs_outside: u64,
     /// What was decided.
     pub planned: PlanCounts,
     /// What came of it.
@@ -276,8 +281,13 @@ pub fn pass<S: Substrate>(
     files: &mut Files,
     options: &PassOptions<'_>,
 ) -> Result<Passed, PassError> {
-    let mut pass =
-        Pass { state, options, images: Images::new(state, files), told_blocks: 0, passed: Passed::default() };
+    let mut pass = Pass {
+        state,
+        options,
+        images: Images::new(state, files, options.selection),
+        told_blocks: 0,
+        passed: Passed::default(),
+    };
     let result = pass.run();
     let Pass { passed, images, .. } = pass;
     drop(images);
@@ -565,6 +575,10 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let mut present = BTreeMap::new();
         for log in logs.into_iter().rev().chain(requests) {
             self.options.pace.boundary()?;
+            if !self.images.is_selected(log.file) {
+                self.passed.logs_outside += 1;
+                continue;
+            }
             if log.kind == LogKind::Request && log.host != self.state.host() {
                 // Whoever wrote it may not have published yet what it tells of; then it would be taken for known.
                 let is_present = match present.get(&log.host) {

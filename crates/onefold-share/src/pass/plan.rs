@@ -76,6 +76,8 @@ pub struct PlanCounts {
     pub collected: u64,
     /// Places that belong to another host.
     pub elsewhere: u64,
+    /// Places in files outside of the selection: a run that includes them shares there.
+    pub outside: u64,
 }
 
 pub(super) fn plan<S: Substrate>(
@@ -262,6 +264,17 @@ impl Planner<'_, '_> {
         if known.is_none() {
             self.counts.new += 1;
         }
+        // Of a file outside of the selection nothing changes: should a run include it, its request brings it together with this.
+        let is_apart = match known {
+            Some(Place::Unique(file, _)) => !images.is_selected(file),
+            _ => false,
+        };
+        if let Some(Place::Unique(file, block)) = known.filter(|_| is_apart && second.is_none()) {
+            self.counts.outside += 1;
+            self.sinks.requests.push(Candidate { file, block, digest }.row())?;
+            self.change(digest, Step::Drop(Place::Unique(file, block)))?;
+            return self.change(digest, Step::Put(Place::Unique(first.file, first.block)));
+        }
         if known.is_none() && second.is_none() {
             let place = Place::Unique(first.file, first.block);
             if entry == Some(place) {
@@ -288,7 +301,10 @@ impl Planner<'_, '_> {
             }
         }
         if let Some(Place::Unique(file, block)) = known {
-            if images.own(file)? {
+            if is_apart {
+                self.counts.outside += 1;
+                self.sinks.requests.push(Candidate { file, block, digest }.row())?;
+            } else if images.own(file)? {
                 self.counts.targets += 1;
                 self.others.push(Seen { digest, file, block }.row())?;
             } else {

@@ -1,5 +1,7 @@
 //! Passes that are disturbed: nothing that was known is lost for good.
 
+mod selection;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -77,9 +79,9 @@ fn scan_all(state: &State<'_, Sim>, files: &mut Files) -> Scanned {
 }
 
 fn scan_those(state: &State<'_, Sim>, files: &mut Files, wants: &dyn Fn(&Path, ListedKind) -> bool) -> Scanned {
+    let roots = [PathBuf::new()];
     let options = ScanOptions {
-        roots: &[PathBuf::new()],
-        wants,
+        selection: Selection::new(&roots, wants),
         threads: 0,
         pace: &Pace::unlimited(),
         stable_for: Duration::ZERO,
@@ -91,6 +93,7 @@ fn scan_those(state: &State<'_, Sim>, files: &mut Files, wants: &dyn Fn(&Path, L
 /// What a test may change of a pass.
 #[derive(Clone, Copy)]
 struct How<'a> {
+    selection: Selection<'a>,
     call_bytes: u64,
     is_dry_run: bool,
     clock: Option<&'a ManualClock>,
@@ -99,6 +102,7 @@ struct How<'a> {
 }
 
 const USUAL: How<'static> = How {
+    selection: Selection::all(),
     call_bytes: 1 << 20,
     is_dry_run: false,
     clock: None,
@@ -111,6 +115,7 @@ impl How<'_> {
         let own_clock = ManualClock::default();
         let clock = self.clock.unwrap_or(&own_clock);
         let options = PassOptions {
+            selection: self.selection,
             temporary_folder: Path::new("/var/tmp"),
             memory_bytes: 1 << 20,
             call_bytes: self.call_bytes,

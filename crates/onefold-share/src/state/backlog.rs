@@ -7,7 +7,7 @@ use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
 use super::{State, StateError};
-use crate::format::Digest;
+use crate::format::{Digest, FileNo};
 
 const LOGS: &str = "logs";
 const REQUESTS: &str = "requests";
@@ -52,14 +52,22 @@ impl Backlog {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Returns what waits for a pass, without the logs of these names.
+    /// Returns what waits for a pass: the logs of those files of which `includes` says so, without the logs of these names.
     ///
     /// # Errors
     /// Those of the device.
-    pub fn backlog(&self, without: &BTreeSet<String>) -> Result<Backlog, StateError> {
+    pub fn backlog(
+        &self,
+        without: &BTreeSet<String>,
+        includes: impl Fn(FileNo) -> bool,
+    ) -> Result<Backlog, StateError> {
         let mut backlog = Backlog::default();
         for folder in [LOGS, REQUESTS] {
-            for name in self.names(folder)?.iter().filter(|name| !without.contains(*name)) {
+            let is_counted = |name: &&String| {
+                let file = name.split_once('.').and_then(|(file, _)| file.parse().ok()).map(FileNo);
+                !without.contains(*name) && file.is_none_or(&includes)
+            };
+            for name in self.names(folder)?.iter().filter(is_counted) {
                 backlog.logs += 1;
                 backlog.blocks += self.length_of(folder, name)? / Digest::BYTES as u64;
             }

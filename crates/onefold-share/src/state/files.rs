@@ -12,6 +12,7 @@ use super::{State, StateError};
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileNo, FormatError};
 use crate::scan::nanoseconds;
+use crate::selection::Selection;
 
 const FOLDER: &str = "files";
 /// Numbers that are tried for a new file while other hosts take numbers, too.
@@ -76,14 +77,22 @@ impl Files {
         handle.and_then(|handle| self.by_handle.get(handle)).copied().unwrap_or(number)
     }
 
+    /// Tells whether a run of this selection may read and change a file. A file without a name is nobody's: no run would ever come
+    /// to it.
+    #[must_use]
+    pub fn is_selected(&self, number: FileNo, selection: &Selection<'_>) -> bool {
+        let mark = self.get(self.first_number(number));
+        mark.is_none_or(|mark| mark.is_forgotten() || selection.contains(&mark.path))
+    }
+
     /// Returns all marks, by number.
     pub fn iter(&self) -> impl Iterator<Item = &Mark> {
         self.by_number.values()
     }
 
-    /// Returns the files that are not where they were, or not at all any more, and how many blocks they had when they were
-    /// read. A look at each name, nothing more.
-    pub(crate) fn gone<S: Substrate>(&self, state: &State<'_, S>) -> BTreeMap<FileNo, u64> {
+    /// Returns the files of a selection that are not where they were, or not at all any more, and how many blocks they had when
+    /// they were read. A look at each name, nothing more.
+    pub(crate) fn gone<S: Substrate>(&self, state: &State<'_, S>, selection: &Selection<'_>) -> BTreeMap<FileNo, u64> {
         let is_gone = |mark: &&Mark| {
             let there = state.substrate().open(&mark.path, Access::Read).and_then(|file| state.substrate().stat(&file));
             match there {
@@ -91,7 +100,8 @@ impl Files {
                 Err(error) => crate::status::is_gone(&error),
             }
         };
-        let gone = self.iter().filter(|mark| !mark.is_forgotten()).filter(is_gone);
+        let is_looked_at = |mark: &&Mark| !mark.is_forgotten() && self.is_selected(mark.number, selection);
+        let gone = self.iter().filter(is_looked_at).filter(is_gone);
         gone.map(|mark| (mark.number, mark.scanned.map_or(0, |stamp| stamp.length / BLOCK_BYTES_U64))).collect()
     }
 

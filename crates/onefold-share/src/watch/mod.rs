@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::substrate::{FileHandle, ListedKind};
+use onefold_block::substrate::FileHandle;
 use onefold_block::{Clock, Random, Substrate};
 
 use self::gate::Gate;
@@ -26,6 +26,7 @@ use crate::mend::{Doubtful, Mended, mend};
 use crate::pace::{CpuTime, Limits, Pace};
 use crate::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use crate::scan::{ScanOptions, Scanned, scan};
+use crate::selection::Selection;
 use crate::state::files::Files;
 use crate::state::watches::WatchFile;
 use crate::state::{Notice, State, StateError};
@@ -82,10 +83,8 @@ pub struct Surroundings<'a, S: Substrate> {
 
 /// What a watch does, and when.
 pub struct WatchOptions<'a> {
-    /// Files and folders below the root of the file system.
-    pub roots: &'a [PathBuf],
-    /// Tells whether a file, or a folder with all in it, is looked at.
-    pub wants: &'a dyn Fn(&Path, ListedKind) -> bool,
+    /// Which files are read, shared in, and kept for this host while they are open here.
+    pub selection: Selection<'a>,
     /// Threads that read and digest.
     pub threads: usize,
     /// For what does not fit into memory.
@@ -285,8 +284,7 @@ impl<S: Substrate> Watcher<'_, S> {
 
     fn scan(&self, state: &State<'_, S>, files: &mut Files) -> Result<Scanned, StateError> {
         let options = ScanOptions {
-            roots: self.options.roots,
-            wants: self.options.wants,
+            selection: self.options.selection,
             threads: self.options.threads,
             stable_for: self.options.stable_for,
             pace: self.pace,
@@ -300,6 +298,7 @@ impl<S: Substrate> Watcher<'_, S> {
         let began = clock.monotonic();
         let before = state.log_names()?;
         let options = PassOptions {
+            selection: self.options.selection,
             temporary_folder: self.options.temporary_folder,
             memory_bytes: self.options.memory_bytes,
             call_bytes: self.options.call_bytes,
@@ -316,7 +315,7 @@ impl<S: Substrate> Watcher<'_, S> {
         let elapsed = clock.monotonic().saturating_sub(began) + std::mem::take(&mut self.scan_time);
         let after = state.log_names()?;
         self.left = before.intersection(&after).cloned().collect();
-        self.left_gone = files.gone(state).into_keys().collect();
+        self.left_gone = files.gone(state, &self.options.selection).into_keys().collect();
         self.left_since = clock.monotonic();
         self.passed_at = self.left_since;
         self.waiting_since = None;
@@ -342,8 +341,9 @@ impl<S: Substrate> Watcher<'_, S> {
             self.left_gone.clear();
             self.left_since = now;
         }
-        let mut backlog = state.backlog(&self.left)?;
-        let gone = files.gone(state);
+        let includes = |number| files.is_selected(number, &self.options.selection);
+        let mut backlog = state.backlog(&self.left, includes)?;
+        let gone = files.gone(state, &self.options.selection);
         let still = gone.iter().filter(|(number, _)| self.gone.contains_key(number));
         backlog.add_gone(still.filter(|(number, _)| !self.left_gone.contains(number)).map(|(_, blocks)| *blocks));
         self.gone = gone;
@@ -358,7 +358,7 @@ impl<S: Substrate> Watcher<'_, S> {
     }
 
     fn own(&mut self, state: &State<'_, S>, owner: &mut Owner, files: &Files) -> Result<(), StateError> {
-        let unseen = owner.own(state, files, self.surroundings.machine, self.options)?;
+        let unseen = owner.own(state, files, self.surroundings.machine, &self.options.selection)?;
         self.status.owned = owner.count();
         if unseen > 0 && !self.is_unseen_told {
             self.is_unseen_told = true;

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use onefold_block::Substrate;
-use onefold_block::substrate::{FileHandle, ListedKind};
+use onefold_block::substrate::FileHandle;
 
-use super::{Machine, WatchOptions};
+use super::Machine;
+use crate::selection::Selection;
 use crate::state::files::Files;
 use crate::state::locks::Subject;
 use crate::state::{State, StateError};
@@ -32,9 +33,9 @@ impl Owner {
         state: &State<'_, S>,
         files: &Files,
         machine: &dyn Machine,
-        options: &WatchOptions<'_>,
+        selection: &Selection<'_>,
     ) -> Result<u64, StateError> {
-        let images: Vec<&Path> = files.iter().map(|mark| &*mark.path).filter(|path| is_wanted(path, options)).collect();
+        let images: Vec<&Path> = files.iter().map(|mark| &*mark.path).filter(|path| selection.contains(path)).collect();
         let open = machine.open_for_writing(&images).map_err(StateError::at(Path::new("/proc")))?;
         self.kept.retain(|handle| {
             let is_open = open.handles.contains(handle);
@@ -51,16 +52,4 @@ impl Owner {
         }
         Ok(open.unseen_processes)
     }
-}
-
-/// Tells whether a scan would come to a file.
-fn is_wanted(path: &Path, options: &WatchOptions<'_>) -> bool {
-    options.roots.iter().any(|root| {
-        let Ok(below) = path.strip_prefix(root) else { return false };
-        let (mut at, parts) = (root.clone(), below.components().count());
-        below.components().enumerate().all(|(number, part)| {
-            at.push(part);
-            (options.wants)(&at, if number + 1 == parts { ListedKind::File } else { ListedKind::Folder })
-        })
-    })
 }

@@ -5,7 +5,7 @@ use onefold_share::pace::Pace;
 use std::fs::{File, OpenOptions};
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use onefold_share::linux::LinuxSubstrate;
 use onefold_share::monitor::{Hashing, Monitor, MonitorPolicy};
 use onefold_share::pass::{PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::selection::Selection;
 use onefold_share::state::files::Files;
 use onefold_share::state::{Notice, State, StateError};
 
@@ -39,8 +40,7 @@ fn open<'a>(
 
 fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Scanned {
     let options = ScanOptions {
-        roots: &[PathBuf::new()],
-        wants: &|_, _| true,
+        selection: Selection::all(),
         threads: 1,
         pace: &Pace::unlimited(),
         stable_for: Duration::ZERO,
@@ -51,6 +51,7 @@ fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Scanned {
 
 fn pass_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Passed {
     let options = PassOptions {
+        selection: Selection::all(),
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 32 << 20,
         call_bytes: MIB,

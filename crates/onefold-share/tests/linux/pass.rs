@@ -18,6 +18,7 @@ use onefold_share::linux::LinuxSubstrate;
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::selection::Selection;
 use onefold_share::state::files::Files;
 use onefold_share::state::locks::Subject;
 use onefold_share::state::{FOLDER, State};
@@ -57,8 +58,7 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
     let state = State::open(substrate, &SystemClock, &SystemRandom, &notice)?;
     let mut files = Files::load(&state)?;
     let options = ScanOptions {
-        roots: &[PathBuf::new()],
-        wants: &|_, _| true,
+        selection: Selection::all(),
         threads: 1,
         stable_for: Duration::ZERO,
         pace: &Pace::unlimited(),
@@ -67,6 +67,7 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
     let scanned = scan(&state, &mut files, &options)?;
     between();
     let options = PassOptions {
+        selection: Selection::all(),
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: how.memory_bytes,
         call_bytes: MIB,

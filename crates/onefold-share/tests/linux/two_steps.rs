@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use onefold_share::mend::{Became, Doubtful, Mended, Patience, mend, mend_patient
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_share::state::files::Files;
 use onefold_share::state::locks::Subject;
@@ -198,8 +199,7 @@ impl Substrate for TwoSteps<'_> {
 fn scan_all(state: &State<'_, TwoSteps<'_>>, files: &mut Files) -> Scanned {
     let pace = Pace::unlimited();
     let options = ScanOptions {
-        roots: &[PathBuf::new()],
-        wants: &|_, _| true,
+        selection: Selection::all(),
         threads: 1,
         stable_for: Duration::ZERO,
         pace: &pace,
@@ -214,6 +214,7 @@ fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
     let pace = Pace::unlimited();
     scan_all(&state, &mut files);
     let options = PassOptions {
+        selection: Selection::all(),
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 16 << 20,
         call_bytes: 4 * K,

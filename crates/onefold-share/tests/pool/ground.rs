@@ -4,7 +4,7 @@ use onefold_share::pace::Pace;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use onefold_pool::{
 };
 use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::selection::Selection;
 use onefold_share::state::files::Files;
 use onefold_share::state::{FOLDER, State};
 
@@ -132,8 +133,7 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
     let state = State::open(substrate, &SystemClock, &SeededRandom::new(u64::from(next_count())), &notice)?;
     let mut files = Files::load(&state)?;
     let options = ScanOptions {
-        roots: &[PathBuf::new()],
-        wants: &|_, _| true,
+        selection: Selection::all(),
         threads: 1,
         pace: &Pace::unlimited(),
         stable_for: Duration::ZERO,
@@ -141,6 +141,7 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
     };
     let scanned = scan(&state, &mut files, &options)?;
     let options = PassOptions {
+        selection: Selection::all(),
         temporary_folder: temporary.path(),
         memory_bytes: 8 << 20,
         call_bytes: 1 << 20,

@@ -1,12 +1,13 @@
 //! The engine itself, as `share run` has it: a scan and a pass, again and again, on every host.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::selection::Selection;
 use onefold_share::simulated::{Faults, Host, Simulation, SimulationOptions, seeds};
 use onefold_share::state::State;
 use onefold_share::state::files::Files;
@@ -18,8 +19,7 @@ pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
     let mut files = Files::load(&state)?;
     let options = ScanOptions {
-        roots: &[PathBuf::new()],
-        wants: &|_, _| true,
+        selection: Selection::all(),
         // A coroutine does not leave its thread.
         threads: 0,
         stable_for: Duration::ZERO,
@@ -28,6 +28,7 @@ pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
     };
     scan(&state, &mut files, &options)?;
     let options = PassOptions {
+        selection: Selection::all(),
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,

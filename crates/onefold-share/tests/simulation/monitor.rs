@@ -11,6 +11,7 @@ use onefold_block::{Clock, Substrate};
 use onefold_share::monitor::{Hashing, Monitor, MonitorError, MonitorPolicy};
 use onefold_share::pass::{PassError, PassOptions, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::selection::Selection;
 use onefold_share::simulated::{
     Faults, Host, SeenKind, SeenWrite, SimulatedSubstrate, Simulation, SimulationOptions, seeds,
 };
@@ -42,8 +43,7 @@ impl From<PassError> for Failed {
 
 fn scan_all<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(), Failed> {
     let options = ScanOptions {
-        roots: &[PathBuf::new()],
-        wants: &|_, _| true,
+        selection: Selection::all(),
         // A coroutine does not leave its thread.
         threads: 0,
         pace: &Pace::unlimited(),
@@ -56,6 +56,7 @@ fn scan_all<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(),
 
 fn pass_all<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(), Failed> {
     let options = PassOptions {
+        selection: Selection::all(),
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,

@@ -16,6 +16,7 @@ use onefold_share::format::watch::{WatchPhase, WatchStatus};
 use onefold_share::pace::{CpuTime, Limits, Pace};
 use onefold_share::pass::SpaceOptions;
 use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::selection::Selection;
 use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions, seeds};
 use onefold_share::state::State;
 use onefold_share::state::files::Files;
@@ -166,8 +167,7 @@ fn run_at(host: &Host<'static>, how: &How<'_>, hour: &Cell<u16>, script: Script<
 fn options<'a>(how: &'a How<'a>) -> WatchOptions<'a> {
     static ROOTS: [PathBuf; 1] = [PathBuf::new()];
     WatchOptions {
-        roots: &ROOTS,
-        wants: how.wants,
+        selection: Selection::new(&ROOTS, how.wants),
         threads: 0,
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 20,
@@ -354,8 +354,7 @@ fn images_that_are_open_here_are_kept_from_others_and_shared_all_the_same() {
             let other = ground.mount(OTHER);
             let state = State::open(&other.substrate, &*other.clock, &*other.random, &|_| {}).unwrap();
             let options = ScanOptions {
-                roots: &[PathBuf::new()],
-                wants: &|_, _| true,
+                selection: Selection::all(),
                 threads: 0,
                 stable_for: Duration::ZERO,
                 pace: &Pace::unlimited(),

@@ -21,6 +21,7 @@ use onefold_pool::{Dedup, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError, PoolSu
 use onefold_share::pace::{Limits, Pace, ProcessCpu, Wish};
 use onefold_share::pass::{PassError, PassOptions, PassProgress, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::selection::Selection;
 use onefold_share::state::files::Files;
 use onefold_share::state::{Notice, State, StateError};
 
@@ -108,6 +109,12 @@ struct Run<'a> {
     interrupt: Interrupt,
 }
 
+/// Which files of a place are scanned, and which may be shared in.
+struct Wanted<'a> {
+    scanned: &'a dyn Fn(&Path, ListedKind) -> bool,
+    shared: &'a dyn Fn(&Path, ListedKind) -> bool,
+}
+
 impl Run<'_> {
     /// Shares what is equal below one place, without what is below others.
     fn share_place(&self, place: &Place, places: &[Place], findings: &mut Findings) -> Outcome<()> {
@@ -125,7 +132,11 @@ impl Run<'_> {
             }
             _ => !places.iter().any(|other| other.path == place.path.join(path)),
         };
-        let found = self.scan_and_pass(&substrate, &take_notice, &wants);
+        // Files with deduplication switched off are refused by the pool, wherever a pass meets them.
+        let is_below = |path: &Path, kind| {
+            kind == ListedKind::File || !places.iter().any(|other| other.path == place.path.join(path))
+        };
+        let found = self.scan_and_pass(&substrate, &take_notice, &Wanted { scanned: &wants, shared: &is_below });
         findings.notices.extend(notices.take());
         findings.opted_out += opted_out.get();
         let (scanned, passed) = found?;
@@ -137,7 +148,7 @@ impl Run<'_> {
         &self,
         substrate: &PoolSubstrate<'_>,
         notices: &dyn Fn(Notice),
-        wants: &dyn Fn(&Path, ListedKind) -> bool,
+        wanted: &Wanted<'_>,
     ) -> Outcome<(Scanned, Passed)> {
         let of_state = |error: &StateError| self.failure(error, matches!(error, StateError::Interrupted));
         let state = State::open(substrate, &SystemClock, &SystemRandom, notices).map_err(|error| of_state(&error))?;
@@ -146,9 +157,9 @@ impl Run<'_> {
         let wish = || if self.interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
         let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish);
         let threads = thread::available_parallelism().map_or(1, usize::from);
+        let roots = [PathBuf::new()];
         let options = ScanOptions {
-            roots: &[PathBuf::new()],
-            wants,
+            selection: Selection::new(&roots, wanted.scanned),
             threads,
             pace: &pace,
             stable_for: Duration::ZERO,
@@ -161,6 +172,7 @@ impl Run<'_> {
         let meter = Meter::new("sharing", self.talk.quiet, self.interrupt.clone());
         let all = Cell::new(0);
         let options = PassOptions {
+            selection: Selection::new(&roots, wanted.shared),
             temporary_folder: self.temporary,
             memory_bytes: self.sorting_bytes,
             call_bytes: CALL_BYTES,

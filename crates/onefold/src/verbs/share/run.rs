@@ -16,6 +16,7 @@ use onefold_share::mend::{Doubtful, Mended, Patience, mend_patiently};
 use onefold_share::pace::{Pace, ProcessCpu, Wish};
 use onefold_share::pass::{PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::selection::Selection;
 use onefold_share::state::files::Files;
 use onefold_share::state::{Notice, State, StateError};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -64,9 +65,10 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
     let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish);
     let threads = thread::available_parallelism().map_or(1, usize::from);
+    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude);
+    let selection = Selection::new(&paths, &is_wanted);
     let scan_options = ScanOptions {
-        roots: &paths,
-        wants: &|path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude),
+        selection,
         threads,
         stable_for: Duration::ZERO,
         pace: &pace,
@@ -82,6 +84,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let meter = Meter::new("sharing", talk.quiet, interrupt.clone());
     let all = Cell::new(0);
     let pass_options = PassOptions {
+        selection,
         temporary_folder: &temporary_folder(arguments.temporary.as_ref()),
         memory_bytes,
         call_bytes: CALL_BYTES,

@@ -3,6 +3,7 @@
 mod lines;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use onefold_block::random::SystemRandom;
 use onefold_block::shown::ShownText;
 use onefold_share::linux::LinuxMachine;
 use onefold_share::pace::ProcessCpu;
+use onefold_share::selection::Selection;
 use onefold_share::state::Notice;
 use onefold_share::watch::{Surroundings, WatchEvent, WatchOptions, Windows, watch};
 use sd_notify::NotifyState;
@@ -43,9 +45,9 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     raise_open_files();
     let Located { root, paths } = locate(&arguments.paths)?;
     let substrate = open_substrate(&root, arguments.consent)?;
+    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude);
     let options = WatchOptions {
-        roots: &paths,
-        wants: &|path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude),
+        selection: Selection::new(&paths, &is_wanted),
         threads: threads(arguments.limits.cpu_limit),
         temporary_folder: &temporary_folder(arguments.temporary.as_ref()),
         memory_bytes,
