@@ -295,15 +295,15 @@ fn messages_of_other_programs_are_shown() {
     let complaint = r"printf 'qemu-img: \033]0;x\007\033[31m\nerror: forged\r\342\200\256 \377\nlast' >&2; exit 1";
     fs::write(&program, format!("#!/bin/sh\n{complaint}\n")).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let image = folder.image("a.vmdk", 1, 0);
+    let image = folder.image("a.vdi", 1, 0);
     let run = |arguments: &str, paths: &[&Path]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onefold"));
         of(command.env("PATH", &programs).args(arguments.split_whitespace()).args(paths)).failed()
     };
     let shown = r"qemu-img: \x1b]0;x\x07\x1b[31m; error: forged";
-    run("pool import --format vmdk", &[&pool, &image]).names(shown).names("; last");
-    run("analyze --format vmdk", &[&image]).names(shown);
-    run("analyze --json --format vmdk", &[&image]);
+    run("pool import --format vdi", &[&pool, &image]).names(shown).names("; last");
+    run("analyze --format vdi", &[&image]).names(shown);
+    run("analyze --json --format vdi", &[&image]);
 }
 
 /// Names of files in a damaged pool.

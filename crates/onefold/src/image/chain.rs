@@ -1,31 +1,33 @@
-//! Which files an image may lead to.
+//! The chain of files that an image leads to.
 //!
-//! An image names its backing and data files itself, so an image from elsewhere could name any file of this machine and
-//! have its content copied into the pool. Such files are therefore followed only below directories that the user
-//! named; the image's own directory is always one of them.
+//! An image names its own backing files, parents, data files and extents. An image from elsewhere could name any file of this
+//! machine and so bring its content into the pool. [`Folders`] decides which names are followed; a chain is bounded, and
+//! ends with an error where it comes back to one of its own files.
 
-use std::fs;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
 
+use super::file::{Identity, ImageFile};
+use super::folders::Folders;
 use crate::failure::{Failure, Outcome};
 
-/// Longest chain of backing files, the image itself included.
+/// Largest number of files in a chain, the image itself included.
 pub(super) const CHAIN_LENGTH_MAX: usize = 64;
-
-/// Directories that an image's further files may lie in, as canonical paths.
-#[derive(Clone, Debug)]
-pub(crate) struct Allowed {
-    directories: Vec<PathBuf>,
-}
 
 /// Why a further file of an image is not followed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ChainError {
-    #[error("`{}` lies outside the directories that the image may refer to", .0.shown())]
+pub(super) enum ChainError {
+    #[error("`{}` is not the path of a file but names a protocol", .0.shown())]
+    Protocol(String),
+    #[error("`{}` lies outside the folders that the image may refer to", .0.shown())]
     Outside(PathBuf),
+    #[error("a symbolic link leads to `{}`", .0.shown())]
+    Link(PathBuf),
+    #[error("`{}` belongs to user {owner}, the image to user {image_owner}", path.shown())]
+    OtherOwner { path: PathBuf, owner: u32, image_owner: u32 },
+    #[error("`{}` is a block device beside the image", .0.shown())]
+    Device(PathBuf),
     #[error("the chain of backing files comes back to `{}`: it is a loop", .0.shown())]
     Loop(PathBuf),
     #[error("the chain of backing files is longer than {CHAIN_LENGTH_MAX}")]
@@ -38,52 +40,104 @@ pub(crate) enum ChainError {
         #[source]
         source: std::io::Error,
     },
+    #[error("cannot open `{}`", path.shown())]
+    Unopened {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 impl ChainError {
+    /// Returns the failure of reading the image because of this.
+    pub(super) fn failure(&self, cannot: String) -> Failure {
+        let failure = Failure::new(cannot).because(self);
+        match self.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+
     /// Returns the next step.
-    pub(super) fn hint(&self) -> Option<&'static str> {
+    fn hint(&self) -> Option<&'static str> {
         match self {
-            ChainError::Outside(_) => {
-                Some("if you trust the image, allow that directory with --backing-from (or give --format if it is raw)")
+            ChainError::Protocol(_) => Some("bring the file here and name it with `qemu-img rebase -u`"),
+            ChainError::Outside(_) => Some(
+                "an image may refer to files directly in its own folder; if you trust the image, allow another folder with \
+                 --backing-from (or give --format raw if it is raw)",
+            ),
+            ChainError::OtherOwner { .. } | ChainError::Device(_) => {
+                Some("if you trust the image, allow the folder of that file with --backing-from")
             }
+            ChainError::Link(_) => Some("let the image name the file itself with `qemu-img rebase -u`"),
             ChainError::Loop(_) | ChainError::TooLong => {
                 Some("`qemu-img info --backing-chain` shows the chain; `qemu-img rebase -u` mends it")
             }
-            ChainError::Missing { .. } => Some("bring the backing file back to where the image expects it"),
-            ChainError::Unsuitable(_) => None,
+            ChainError::Missing { .. } => Some("bring the file back to where the image expects it"),
+            ChainError::Unsuitable(_) | ChainError::Unopened { .. } => None,
         }
     }
 }
 
-impl Allowed {
-    /// Allows the directory of the image at `path` and `further` ones.
-    pub(crate) fn beside(path: &Path, further: &[PathBuf]) -> Outcome<Allowed> {
-        let canonical = |path: &Path| {
-            fs::canonicalize(path).map_err(|error| Failure::of_io(format!("cannot find `{}`", path.shown()), &error))
-        };
-        let image = canonical(path)?;
-        let mut directories: Vec<PathBuf> = image.parent().map(Path::to_owned).into_iter().collect();
-        for directory in further {
-            directories.push(canonical(directory)?);
-        }
-        Ok(Allowed { directories })
+/// A further file of an image.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) file: ImageFile,
+    /// Absolute path of the folder that its own names are relative to.
+    pub(super) folder: PathBuf,
+}
+
+/// The files that one image consists of, as far as they are known.
+#[derive(Debug)]
+pub(super) struct Chain {
+    folders: Folders,
+    members: Vec<Identity>,
+}
+
+impl Chain {
+    /// Begins the chain with the image itself; `further` are folders that it may refer to besides its own.
+    pub(super) fn start(image: &ImageFile, further: &[PathBuf]) -> Outcome<Chain> {
+        Ok(Chain { folders: Folders::of(image, further)?, members: vec![image.identity()] })
     }
 
-    /// Returns the canonical path of a file that an image names, if it may be followed.
-    pub(super) fn resolve(&self, path: &Path) -> Result<PathBuf, ChainError> {
-        let missing = |source| ChainError::Missing { path: path.to_owned(), source };
-        let canonical = fs::canonicalize(path).map_err(missing)?;
-        if !self.directories.iter().any(|directory| canonical.starts_with(directory)) {
-            return Err(ChainError::Outside(canonical));
-        }
-        // Asked before it is opened: opening a pipe could wait for ever.
-        let kind = fs::metadata(&canonical).map_err(missing)?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(ChainError::Unsuitable(canonical));
-        }
-        Ok(canonical)
+    /// Returns the folder that names in the image itself are relative to.
+    pub(super) fn image_folder(&self) -> PathBuf {
+        self.folders.image_folder().to_owned()
     }
+
+    /// Opens the next file of the chain: one that a file in `folder` calls `name`.
+    ///
+    /// # Errors
+    /// Those of [`Chain::open`]; also where the chain is a loop or too long.
+    pub(super) fn follow(&mut self, name: &str, folder: &Path) -> Result<Member, ChainError> {
+        let member = self.open(name, folder)?;
+        let identity = member.file.identity();
+        if self.members.contains(&identity) {
+            return Err(ChainError::Loop(member.file.path));
+        }
+        if self.members.len() >= CHAIN_LENGTH_MAX {
+            return Err(ChainError::TooLong);
+        }
+        self.members.push(identity);
+        Ok(member)
+    }
+
+    /// Opens a file with data, which one image may name several times and which leads nowhere itself.
+    ///
+    /// # Errors
+    /// Where the name is not allowed, or the file cannot be opened.
+    pub(super) fn open(&self, name: &str, folder: &Path) -> Result<Member, ChainError> {
+        if names_protocol(name) {
+            return Err(ChainError::Protocol(name.to_owned()));
+        }
+        self.folders.open(Path::new(name), folder)
+    }
+}
+
+/// Tells whether QEMU takes `name` for a protocol (`nbd:`, `ssh://`, `json:`, even `file:`) and not for a path: a colon
+/// comes before the first slash.
+fn names_protocol(name: &str) -> bool {
+    name.find([':', '/']).is_some_and(|at| name[at..].starts_with(':'))
 }
 
 #[cfg(test)]
@@ -91,23 +145,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_followed_within_allowed_directories_only() {
-        let home = tempfile::tempdir().unwrap();
-        let other = tempfile::tempdir().unwrap();
-        let image = home.path().join("image");
-        let secret = other.path().join("secret");
-        fs::write(&image, "").unwrap();
-        fs::write(&secret, "").unwrap();
-        std::os::unix::fs::symlink(&secret, home.path().join("link")).unwrap();
+    fn protocols_are_told_from_paths_as_qemu_does() {
+        for name in
+            ["nbd:localhost:10809", "ssh://host/a", "json:{}", "file:a.raw", "file:///a", "fat:/etc", ":", "a:b"]
+        {
+            assert!(names_protocol(name), "{name}");
+        }
+        for name in ["a.raw", "/a:b", "./a:b", "a/b:c", "", "/"] {
+            assert!(!names_protocol(name), "{name}");
+        }
+    }
 
-        let own = Allowed::beside(&image, &[]).unwrap();
-        assert!(own.resolve(&image).is_ok());
-        assert!(matches!(own.resolve(&secret), Err(ChainError::Outside(_))));
-        assert!(matches!(own.resolve(&home.path().join("link")), Err(ChainError::Outside(_))));
-        assert!(matches!(own.resolve(&home.path().join("gone")), Err(ChainError::Missing { .. })));
-        assert!(matches!(own.resolve(home.path()), Err(ChainError::Unsuitable(_))));
+    #[test]
+    fn a_protocol_is_refused_though_a_file_of_that_name_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        std::fs::write(&image, "").unwrap();
+        std::fs::write(folder.path().join("file:base.raw"), "").unwrap();
+        let image = ImageFile::named(&image).unwrap();
+        let chain = Chain::start(&image, &[]).unwrap();
+        let opened = chain.open("file:base.raw", &chain.image_folder());
+        assert!(matches!(opened, Err(ChainError::Protocol(_))), "{opened:?}");
+        assert!(chain.open("./file:base.raw", &chain.image_folder()).is_ok());
+    }
 
-        let both = Allowed::beside(&image, &[other.path().to_owned()]).unwrap();
-        assert!(both.resolve(&secret).is_ok());
+    #[test]
+    fn a_chain_is_bounded_and_no_loop() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for number in 0..=CHAIN_LENGTH_MAX {
+            std::fs::write(path(&number.to_string()), "").unwrap();
+        }
+        std::fs::hard_link(path("0"), path("other")).unwrap();
+        let image = ImageFile::named(&path("0")).unwrap();
+        let mut chain = Chain::start(&image, &[]).unwrap();
+        let here = chain.image_folder();
+        assert!(matches!(chain.follow("0", &here), Err(ChainError::Loop(_))));
+        assert!(matches!(chain.follow("other", &here), Err(ChainError::Loop(_))), "another name, the same file");
+        for number in 1..CHAIN_LENGTH_MAX {
+            chain.follow(&number.to_string(), &here).unwrap();
+        }
+        assert!(matches!(chain.follow(&CHAIN_LENGTH_MAX.to_string(), &here), Err(ChainError::TooLong)));
     }
 }

@@ -1,20 +1,22 @@
 //! qcow2 through the library `imago`.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use imago::file::File as ImagoFile;
-use imago::format::gate::ImplicitOpenGate;
 use imago::qcow2::Qcow2;
-use imago::{
-    DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Mapping, Storage, StorageOpenOptions,
-};
-use onefold_block::Show;
+use imago::raw::Raw;
+use imago::{DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Mapping};
 use onefold_pool::{FILE_BYTES_MAX, PoolError};
 
-use super::chain::{Allowed, CHAIN_LENGTH_MAX, ChainError};
+use onefold_block::Show;
+
+use super::chain::{Chain, ChainError, Member};
+use super::detect::detect;
+use super::file::ImageFile;
+use crate::cli::values::ImageFormat;
 use crate::disk::{Disk, Sink};
 use crate::failure::{Failure, Outcome};
 
@@ -25,28 +27,16 @@ pub(super) struct Qcow2Disk {
 }
 
 impl Qcow2Disk {
-    /// Opens the image at `path` and the chain of files below it, as far as `allowed`.
-    pub(super) fn open(path: &Path, allowed: &Allowed) -> Outcome<Qcow2Disk> {
-        let gate = Gate::new(allowed.clone());
-        let refusal = Arc::clone(&gate.refusal);
-        let opened = open_through(path, gate);
-        let refusal = refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (opened, refusal) {
-            // A made-up length would keep the search for data busy for ever.
-            (Ok(access), _) if access.size() > FILE_BYTES_MAX => {
-                Err(Failure::of_pool(cannot("open", path), &PoolError::FileTooLarge))
-            }
-            (Ok(access), _) => Ok(Qcow2Disk { access, path: path.to_owned() }),
-            (Err(_), Some(refusal)) => {
-                let failure = Failure::new(cannot("open", path)).because(&refusal);
-                Err(match refusal.hint() {
-                    Some(hint) => failure.hint(hint),
-                    None => failure,
-                })
-            }
-            (Err(error), None) => Err(Failure::of_io(cannot("open", path), &error)
-                .hint("if this is no qcow2 image but a raw one, say so with --format raw")),
+    /// Opens the image in `image` and the chain of files below it; `further` are folders that it may refer to.
+    pub(super) fn open(image: ImageFile, further: &[PathBuf]) -> Outcome<Qcow2Disk> {
+        let path = image.path.clone();
+        let mut chain = Chain::start(&image, further)?;
+        let access = open_layers(image, &mut chain).map_err(|error| error.failure(&path))?;
+        // A made-up length would keep the search for data busy for ever.
+        if access.size() > FILE_BYTES_MAX {
+            return Err(Failure::of_pool(cannot("open", &path), &PoolError::FileTooLarge));
         }
+        Ok(Qcow2Disk { access, path })
     }
 }
 
@@ -54,10 +44,82 @@ fn cannot(what: &str, path: &Path) -> String {
     format!("cannot {what} the qcow2 image `{}`", path.shown())
 }
 
-/// Opens the top of the chain through the same gate as all that follows, so that it counts as its first member.
-fn open_through(path: &Path, mut gate: Gate) -> io::Result<FormatAccess<ImagoFile>> {
-    let file = gate.open_storage(StorageOpenOptions::new().filename(path))?;
-    gate.open_format(Qcow2::<ImagoFile>::builder(file))
+/// Why a qcow2 image cannot be opened.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("its data file has no name")]
+    DataFileUnnamed,
+    #[error("its backing file `{}` has the format {}", path.shown(), format.shown())]
+    Format { path: PathBuf, format: String },
+}
+
+impl OpenError {
+    fn failure(&self, path: &Path) -> Failure {
+        let cannot = cannot("open", path);
+        match self {
+            OpenError::Chain(why) => why.failure(cannot),
+            OpenError::Io(error) => {
+                Failure::of_io(cannot, error).hint("if this is no qcow2 image but a raw one, say so with --format raw")
+            }
+            OpenError::DataFileUnnamed => Failure::new(cannot).because(self),
+            OpenError::Format { .. } => Failure::new(cannot)
+                .because(self)
+                .hint("backing files are read as qcow2 or raw; `qemu-img convert` makes one image of the chain"),
+        }
+    }
+}
+
+/// Opens an image and all files below it.
+///
+/// The library opens nothing itself: it gets open files without names, so no name in a header can lead it anywhere.
+fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<FormatAccess<ImagoFile>, OpenError> {
+    let mut layers: Vec<Qcow2<ImagoFile>> = Vec::new();
+    let mut next = Member { folder: chain.image_folder(), file: image };
+    let base = loop {
+        let Member { file, folder } = next;
+        let mut layer = Qcow2::open_image(ImagoFile::try_from(file.file)?, false)?;
+        let data = match layer.requires_external_data_file() {
+            true => {
+                let name = layer.implicit_external_data_file().ok_or(OpenError::DataFileUnnamed)?;
+                Some(ImagoFile::try_from(chain.follow(name, &folder)?.file.file)?)
+            }
+            false => None,
+        };
+        layer.set_data_file(data);
+        let backing = layer.implicit_backing_file().filter(|name| !name.is_empty()).cloned();
+        let stated = layer.implicit_backing_format().cloned();
+        layers.push(layer);
+        let Some(name) = backing else { break None };
+        next = chain.follow(&name, &folder)?;
+        if !is_qcow2(&next.file, stated.as_deref())? {
+            break Some(FormatAccess::new(Raw::open_image(ImagoFile::try_from(next.file.file)?, false)?));
+        }
+    };
+    let mut below = base;
+    while let Some(mut layer) = layers.pop() {
+        layer.set_backing(below);
+        below = Some(FormatAccess::new(layer));
+    }
+    Ok(below.expect("the image itself is a layer"))
+}
+
+/// Tells whether a backing file is qcow2 or raw, by the format that is stated for it, or else by its first bytes.
+fn is_qcow2(backing: &ImageFile, stated: Option<&str>) -> Result<bool, OpenError> {
+    let unsupported = |format: &str| OpenError::Format { path: backing.path.clone(), format: format.to_owned() };
+    match stated {
+        Some("qcow2") => Ok(true),
+        Some("raw" | "file" | "host_device") => Ok(false),
+        Some(format) => Err(unsupported(format)),
+        None => match detect(&backing.file)? {
+            ImageFormat::Qcow2 => Ok(true),
+            ImageFormat::Raw => Ok(false),
+            format => Err(unsupported(format.name())),
+        },
+    }
 }
 
 impl Disk for Qcow2Disk {
@@ -89,55 +151,6 @@ impl Disk for Qcow2Disk {
     }
 }
 
-/// Lets the library open what the image may refer to, and nothing else, and sees loops.
-///
-/// The library passes each member of a chain through a gate of its own; clones share what they have seen.
-#[derive(Clone)]
-struct Gate {
-    allowed: Allowed,
-    members: Arc<Mutex<Vec<PathBuf>>>,
-    /// Why the gate said no; the library passes on only an `io::Error`.
-    refusal: Arc<Mutex<Option<ChainError>>>,
-}
-
-impl Gate {
-    fn new(allowed: Allowed) -> Gate {
-        Gate { allowed, members: Arc::default(), refusal: Arc::default() }
-    }
-
-    fn refuse(&self, why: ChainError) -> io::Error {
-        let error = io::Error::other(why.to_string());
-        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
-        error
-    }
-
-    /// Notes a further file of the chain.
-    fn enter(&self, path: PathBuf) -> Result<(), ChainError> {
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
-        if members.contains(&path) {
-            return Err(ChainError::Loop(path));
-        }
-        if members.len() >= CHAIN_LENGTH_MAX {
-            return Err(ChainError::TooLong);
-        }
-        members.push(path);
-        Ok(())
-    }
-}
-
-impl ImplicitOpenGate<ImagoFile> for Gate {
-    fn open_format<F: FormatDriverBuilder<ImagoFile>>(&mut self, builder: F) -> io::Result<FormatAccess<ImagoFile>> {
-        Ok(FormatAccess::new(builder.write(false).open(self.clone())?))
-    }
-
-    fn open_storage(&mut self, options: StorageOpenOptions) -> io::Result<ImagoFile> {
-        let named = options.get_filename().ok_or_else(|| io::Error::other("a file of the image has no name"))?;
-        let path = self.allowed.resolve(named).map_err(|why| self.refuse(why))?;
-        self.enter(path.clone()).map_err(|why| self.refuse(why))?;
-        ImagoFile::open(options.filename(path).write(false))
-    }
-}
-
 /// A new qcow2 image, outside any pool, that is being filled.
 pub(crate) struct Qcow2Sink {
     access: FormatAccess<ImagoFile>,
@@ -145,11 +158,10 @@ pub(crate) struct Qcow2Sink {
 }
 
 impl Qcow2Sink {
-    /// Makes the empty file at `path` an empty image of `size_bytes`.
-    pub(crate) fn create(path: &Path, size_bytes: u64) -> Outcome<Qcow2Sink> {
+    /// Makes an empty file, open for reading and writing, an empty image of `size_bytes`; `path` is for messages.
+    pub(crate) fn create(file: File, path: &Path, size_bytes: u64) -> Outcome<Qcow2Sink> {
         let create = || -> io::Result<FormatAccess<ImagoFile>> {
-            let open = StorageOpenOptions::new().filename(path).write(true);
-            let file = ImagoFile::open(open)?;
+            let file = ImagoFile::try_from(file)?;
             let image = Qcow2::<ImagoFile>::create_builder(file)
                 .size(size_bytes)
                 .create_open(DenyImplicitOpenGate::default(), |file| Ok(Qcow2::builder(file).write(true)))?;

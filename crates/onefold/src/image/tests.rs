@@ -1,9 +1,10 @@
 //! Images made by `qemu-img`, read here and compared with what `qemu-img` itself makes of them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use onefold_block::Show;
 
@@ -26,6 +27,30 @@ fn qemu_img(arguments: &[&str]) {
     assert!(output.status.success(), "qemu-img {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Work that one thread does again and again until another has done enough, or has panicked.
+#[derive(Default)]
+pub(super) struct Again(AtomicBool);
+
+pub(super) struct StopWhenDropped<'a>(&'a Again);
+
+impl Again {
+    pub(super) fn run(&self, mut work: impl FnMut()) {
+        while !self.0.load(Ordering::Relaxed) {
+            work();
+        }
+    }
+
+    pub(super) fn stop_when_dropped(&self) -> StopWhenDropped<'_> {
+        StopWhenDropped(self)
+    }
+}
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
@@ -34,8 +59,13 @@ fn quiet(doing: String) -> Meter {
     Meter::new(doing, true, Interrupt::default())
 }
 
+fn open_at(path: &Path, format: Option<ImageFormat>, further: &[PathBuf]) -> Outcome<OpenImage> {
+    let file = ImageFile::named(path).map_err(|error| Failure::of_io("cannot open the image", &error))?;
+    open(file, format, further, &quiet)
+}
+
 fn open_any(path: &Path) -> Outcome<OpenImage> {
-    open(path, None, &[], &quiet)
+    open_at(path, None, &[])
 }
 
 fn failure(path: &Path) -> String {
@@ -98,8 +128,11 @@ fn every_format_reads_as_the_disk_it_was_made_from() {
         ("a.vmdk", "vmdk", "", "vmdk"),
         ("a-stream.vmdk", "vmdk", "subformat=streamOptimized", "vmdk"),
         ("a-flat.vmdk", "vmdk", "subformat=monolithicFlat", "vmdk"),
+        ("a-pieces.vmdk", "vmdk", "subformat=twoGbMaxExtentSparse", "vmdk"),
+        ("a-flat-pieces.vmdk", "vmdk", "subformat=twoGbMaxExtentFlat", "vmdk"),
         ("a.vdi", "vdi", "", "vdi"),
         ("a.vhdx", "vhdx", "", "vhdx"),
+        ("a.vhd", "vpc", "force_size=on", "vpc"),
     ];
     for (name, format, options, expected) in kinds {
         let path = folder.path(name);
@@ -154,7 +187,7 @@ fn a_loop_in_the_backing_chain_is_an_error_and_no_hang() {
     qemu_img(&["rebase", "-u", "-F", "qcow2", "-b", "one.qcow2", text(&one)]);
     assert!(failure(&one).contains("it is a loop"), "{}", failure(&one));
     // As a raw image its bytes are only bytes.
-    assert!(open(&one, Some(ImageFormat::Raw), &[], &quiet).is_ok());
+    assert!(open_at(&one, Some(ImageFormat::Raw), &[]).is_ok());
 }
 
 #[test]
@@ -167,7 +200,7 @@ fn an_image_does_not_lead_outside_its_directory_unless_allowed() {
     let secret = other.path("base.raw");
     qemu_img(&["create", "-q", "-f", "qcow2", "-F", "raw", "-b", text(&secret), text(&image)]);
     assert!(failure(&image).contains("outside"), "{}", failure(&image));
-    let allowed = open(&image, None, &[other.0.path().to_owned()], &quiet).unwrap();
+    let allowed = open_at(&image, None, &[other.0.path().to_owned()]).unwrap();
     assert!(content(allowed.disk.as_ref()) == other.raw());
 
     let descriptor = folder.path("a.vmdk");
@@ -177,6 +210,272 @@ fn an_image_does_not_lead_outside_its_directory_unless_allowed() {
     );
     fs::write(&descriptor, vmdk).unwrap();
     assert!(failure(&descriptor).contains("outside"), "{}", failure(&descriptor));
+}
+
+/// A descriptor of a VMDK disk of 100 sectors with one flat extent.
+fn flat_vmdk(extent: &str) -> String {
+    format!(
+        "# Disk DescriptorFile\nversion=1\nCID=12345678\nparentCID=ffffffff\ncreateType=\"monolithicFlat\"\n\
+         RW 100 FLAT \"{extent}\" 0\n"
+    )
+}
+
+#[test]
+fn extents_of_a_vmdk_follow_the_rules_of_backing_files() {
+    if !has_qemu_img() {
+        return;
+    }
+    let (folder, other) = (Folder::new(), Folder::new());
+    let image = folder.path("a.vmdk");
+    fs::create_dir(folder.path("below")).unwrap();
+    fs::copy(folder.path("base.raw"), folder.path("below/base.raw")).unwrap();
+    std::os::unix::fs::symlink("base.raw", folder.path("link")).unwrap();
+    let secret = other.path("base.raw");
+    for (extent, said) in [
+        ("below/base.raw", "outside"),
+        (text(&secret), "outside"),
+        ("link", "symbolic link"),
+        ("gone", "cannot find"),
+        ("nbd:localhost:1", "protocol"),
+        ("json:{}", "protocol"),
+        ("file:base.raw", "protocol"),
+    ] {
+        fs::write(&image, flat_vmdk(extent)).unwrap();
+        assert!(failure(&image).contains(said), "{extent}: {}", failure(&image));
+    }
+    fs::write(&image, flat_vmdk(text(&secret))).unwrap();
+    let allowed = open_at(&image, None, &[other.0.path().to_owned()]).unwrap();
+    assert!(content(allowed.disk.as_ref()) == other.raw()[..51200]);
+    fs::write(&image, flat_vmdk("base.raw")).unwrap();
+    assert!(content(open_any(&image).unwrap().disk.as_ref()) == folder.raw()[..51200]);
+    fs::write(&image, flat_vmdk("base.raw").replace("RW", "RDONLY")).unwrap();
+    assert!(failure(&image).contains("cannot be read: RDONLY 100"), "{}", failure(&image));
+    fs::write(&image, "no descriptor").unwrap();
+    assert!(open_at(&image, Some(ImageFormat::Vmdk), &[]).is_err());
+}
+
+/// A sparse header without capacity makes `qemu-img` obey a descriptor in the same file.
+fn vmdk_with_inner_descriptor(extent: &str) -> Vec<u8> {
+    let mut bytes = vec![0; 4096];
+    bytes[..4].copy_from_slice(b"KDMV");
+    bytes[4] = 1;
+    bytes[28] = 1;
+    let descriptor = flat_vmdk(extent);
+    bytes[512..512 + descriptor.len()].copy_from_slice(descriptor.as_bytes());
+    bytes
+}
+
+#[test]
+fn a_descriptor_inside_a_sparse_vmdk_is_not_obeyed() {
+    if !has_qemu_img() {
+        return;
+    }
+    let folder = Folder::new();
+    let inner = vmdk_with_inner_descriptor("base.raw");
+    fs::write(folder.path("a.vmdk"), &inner).unwrap();
+    let said = failure(&folder.path("a.vmdk"));
+    assert!(said.contains("descriptor inside the file") && said.contains("a.vmdk"), "{said}");
+    // The same as an extent of another descriptor.
+    let outer = flat_vmdk("a.vmdk")
+        .replace("FLAT", "SPARSE")
+        .replace(" 0\n", "\n")
+        .replace("monolithicFlat", "twoGbMaxExtentSparse");
+    fs::write(folder.path("b.vmdk"), outer).unwrap();
+    let said = failure(&folder.path("b.vmdk"));
+    assert!(said.contains("descriptor inside the file"), "{said}");
+}
+
+#[test]
+fn a_vmdk_that_changes_after_it_was_checked_leads_nowhere() {
+    if !has_qemu_img() || !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can give a file away");
+        return;
+    }
+    let folder = Folder::new();
+    let (image, secret) = (folder.path("a.vmdk"), folder.path("secret"));
+    fs::write(&secret, [b'S'; 51200]).unwrap();
+    qemu_img(&["convert", "-f", "raw", "-O", "vmdk", text(&folder.path("base.raw")), text(&image)]);
+    let sound = fs::read(&image).unwrap()[..4096].to_vec();
+    let inner = vmdk_with_inner_descriptor(text(&secret));
+    std::os::unix::fs::chown(&image, Some(65534), None).unwrap();
+    let writer = File::options().write(true).open(&image).unwrap();
+    // Both heads last long enough for either program to see one and then the other.
+    let again = Again::default();
+    std::thread::scope(|scope| {
+        let _stop = again.stop_when_dropped();
+        scope.spawn(|| {
+            again.run(|| {
+                for head in [&inner, &sound] {
+                    writer.write_all_at(head, 0).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(3));
+                }
+            });
+        });
+        let mut opened = 0;
+        for _ in 0..30 {
+            if let Ok(image) = open_any(&image) {
+                assert!(content(image.disk.as_ref())[..512] != [b'S'; 512], "the secret was read");
+                opened += 1;
+            }
+        }
+        assert!(opened > 0, "no conversion came to its end");
+    });
+}
+
+#[test]
+fn parents_of_a_vmdk_follow_the_rules_of_backing_files() {
+    if !has_qemu_img() {
+        return;
+    }
+    let (folder, other) = (Folder::new(), Folder::new());
+    for folder in [&folder, &other] {
+        qemu_img(&[
+            "convert",
+            "-f",
+            "raw",
+            "-O",
+            "vmdk",
+            text(&folder.path("base.raw")),
+            text(&folder.path("base.vmdk")),
+        ]);
+    }
+    let (middle, top) = (folder.path("middle.vmdk"), folder.path("top.vmdk"));
+    qemu_img(&["create", "-q", "-f", "vmdk", "-F", "vmdk", "-b", text(&folder.path("base.vmdk")), text(&middle)]);
+    qemu_img(&["create", "-q", "-f", "vmdk", "-F", "vmdk", "-b", text(&middle), text(&top)]);
+    let raw = folder.raw();
+    assert!(content(open_any(&top).unwrap().disk.as_ref())[..raw.len()] == raw);
+
+    let astray = folder.path("astray.vmdk");
+    qemu_img(&["create", "-q", "-f", "vmdk", "-F", "vmdk", "-b", text(&other.path("base.vmdk")), text(&astray)]);
+    assert!(failure(&astray).contains("outside"), "{}", failure(&astray));
+    let allowed = open_at(&astray, None, &[other.0.path().to_owned()]).unwrap();
+    assert!(content(allowed.disk.as_ref())[..raw.len()] == other.raw());
+
+    // The name of a parent stands in the descriptor inside the file.
+    let renamed = |to: &str| {
+        let mut bytes = fs::read(&top).unwrap();
+        let key = b"parentFileNameHint=\"";
+        let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len();
+        let end = at + bytes[at..].iter().position(|&byte| byte == b'"').unwrap();
+        bytes[at..end].fill(b'/');
+        bytes[end - to.len()..end].copy_from_slice(to.as_bytes());
+        if to.contains(':') {
+            bytes[at..end].fill(b'x');
+            bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+        }
+        let path = folder.path("renamed.vmdk");
+        fs::write(&path, bytes).unwrap();
+        failure(&path)
+    };
+    assert!(renamed("/etc/passwd").contains("outside"), "{}", renamed("/etc/passwd"));
+    assert!(renamed("nbd:x").contains("protocol"), "{}", renamed("nbd:x"));
+}
+
+#[test]
+fn a_vhd_that_needs_its_parent_is_refused() {
+    if !has_qemu_img() {
+        return;
+    }
+    let folder = Folder::new();
+    let image = folder.path("a.vhd");
+    qemu_img(&["convert", "-f", "raw", "-O", "vpc", text(&folder.path("base.raw")), text(&image)]);
+    let file = File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&4_u32.to_be_bytes(), 60).unwrap();
+    assert!(failure(&image).contains("differs from its parent"), "{}", failure(&image));
+}
+
+#[test]
+fn a_disk_longer_than_any_file_of_a_pool_is_refused_before_it_is_copied() {
+    if !has_qemu_img() {
+        return;
+    }
+    let folder = Folder::new();
+    let image = folder.path("a.vmdk");
+    qemu_img(&["create", "-q", "-f", "vmdk", text(&image), "1T"]);
+    assert_eq!(open_any(&image).unwrap().disk.size_bytes(), 1 << 40, "holes cost nothing");
+    let large = folder.path("a.vhdx");
+    qemu_img(&["create", "-q", "-f", "vhdx", text(&large), "20T"]);
+    let expected = Failure::of_pool("", &onefold_pool::PoolError::FileTooLarge);
+    assert!(failure(&large).contains(&expected.causes[0]), "{}", failure(&large));
+}
+
+#[test]
+fn a_data_file_follows_the_rules_of_backing_files() {
+    if !has_qemu_img() {
+        return;
+    }
+    let (folder, other) = (Folder::new(), Folder::new());
+    let image = folder.path("a.qcow2");
+    let data = |name: &str| format!("data_file={name}");
+    let inside = folder.path("data");
+    qemu_img(&["convert", "-O", "qcow2", "-o", &data(text(&inside)), text(&folder.path("base.raw")), text(&image)]);
+    assert!(content(open_any(&image).unwrap().disk.as_ref()) == folder.raw());
+    fs::rename(&inside, folder.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", &inside).unwrap();
+    assert!(failure(&image).contains("symbolic link"), "{}", failure(&image));
+
+    let outside = other.path("data");
+    fs::remove_file(&image).unwrap();
+    qemu_img(&["convert", "-O", "qcow2", "-o", &data(text(&outside)), text(&folder.path("base.raw")), text(&image)]);
+    assert!(failure(&image).contains("outside"), "{}", failure(&image));
+    let allowed = open_at(&image, None, &[other.0.path().to_owned()]).unwrap();
+    assert!(content(allowed.disk.as_ref()) == folder.raw());
+}
+
+#[test]
+fn backing_files_below_the_folder_links_and_protocols_are_refused() {
+    if !has_qemu_img() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::create_dir(folder.path(".ssh")).unwrap();
+    fs::copy(folder.path("base.raw"), folder.path(".ssh/id_ed25519")).unwrap();
+    std::os::unix::fs::symlink("base.raw", folder.path("link")).unwrap();
+    fs::copy(folder.path("base.raw"), folder.path("file:base.raw")).unwrap();
+    let image = folder.path("evil.qcow2");
+    for (name, said) in [
+        (".ssh/id_ed25519", "outside"),
+        ("link", "symbolic link"),
+        ("file:base.raw", "protocol"),
+        ("nbd:localhost:10809", "protocol"),
+        ("json:{\"driver\":\"raw\"}", "protocol"),
+    ] {
+        let _ = fs::remove_file(&image);
+        qemu_img(&["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", name, text(&image), "1M"]);
+        assert!(failure(&image).contains(said), "{name}: {}", failure(&image));
+        let followed = open_at(&image, None, &[folder.0.path().to_owned()]);
+        assert_eq!(followed.is_ok(), name.starts_with('.'), "{name} below a folder that was named");
+    }
+}
+
+#[test]
+fn a_backing_file_of_another_format_is_refused_and_not_read_as_raw() {
+    if !has_qemu_img() {
+        return;
+    }
+    let folder = Folder::new();
+    let image = folder.path("a.qcow2");
+    qemu_img(&["create", "-q", "-f", "vmdk", text(&folder.path("base.vmdk")), "1M"]);
+    qemu_img(&["create", "-q", "-f", "qcow2", "-F", "vmdk", "-b", "base.vmdk", text(&image)]);
+    assert!(failure(&image).contains("the format vmdk"), "{}", failure(&image));
+    // Where no format is stated, its bytes would be another disk than that which QEMU shows.
+    let mut bytes = fs::read(&image).unwrap();
+    let at = bytes.windows(4).position(|window| window == [0xe2, 0x79, 0x2a, 0xca]).unwrap();
+    bytes[at..at + 4].copy_from_slice(b"none");
+    fs::write(&image, bytes).unwrap();
+    assert!(failure(&image).contains("the format vmdk"), "{}", failure(&image));
+}
+
+/// The image was opened once for its format and again for its content, and it was another file then.
+#[test]
+fn an_image_that_is_replaced_after_opening_stays_the_one_that_was_opened() {
+    let folder = Folder::new();
+    let file = ImageFile::named(&folder.path("base.raw")).unwrap();
+    let raw = folder.raw();
+    fs::rename(folder.path("base.raw"), folder.path("kept")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", folder.path("base.raw")).unwrap();
+    let image = open(file, None, &[], &quiet).unwrap();
+    assert!(content(image.disk.as_ref()) == raw);
 }
 
 #[test]
@@ -202,8 +501,8 @@ fn what_is_written_as_qcow2_is_read_by_qemu_as_the_same_disk() {
     let path = folder.path("base.raw");
     let disk = FileDisk::new(File::open(&path).unwrap(), &path).unwrap();
     let out = folder.path("out.qcow2");
-    File::create(&out).unwrap();
-    let sink = Qcow2Sink::create(&out, disk.size_bytes()).unwrap();
+    let file = File::options().read(true).write(true).create_new(true).open(&out).unwrap();
+    let sink = Qcow2Sink::create(file, &out, disk.size_bytes()).unwrap();
     copy(&disk, &sink, &quiet(String::new())).unwrap();
     sink.sync().unwrap();
     drop(sink);
@@ -249,7 +548,7 @@ fn a_qcow2_of_random_bytes_is_an_error_or_a_disk_but_never_a_panic() {
             bytes[at] = u8::try_from(random(256)).unwrap();
         }
         fs::write(&broken, &bytes).unwrap();
-        let Ok(image) = open(&broken, Some(ImageFormat::Qcow2), &[], &quiet) else { continue };
+        let Ok(image) = open_at(&broken, Some(ImageFormat::Qcow2), &[]) else { continue };
         // A size that was made up is not read to its end.
         let mut offset = 0;
         let mut into = vec![0; 64 << 10];

@@ -1,6 +1,6 @@
 //! `onefold pool export`
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -55,17 +55,13 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
 fn fill(output: &Output, format: OutputFormat, disk: &dyn Disk, meter: &Meter) -> Outcome<Copied> {
     match format {
         OutputFormat::Raw => {
-            let file = OpenOptions::new()
-                .write(true)
-                .open(&output.temporary)
-                .map_err(|error| Failure::of_io(output.cannot(), &error))?;
-            let sink = FileSink::new(file, &output.name, disk.size_bytes())?;
+            let sink = FileSink::new(output.file()?, &output.name, disk.size_bytes())?;
             let copied = copy(disk, &sink, meter)?;
             sink.sync()?;
             Ok(copied)
         }
         OutputFormat::Qcow2 => {
-            let sink = Qcow2Sink::create(&output.temporary, disk.size_bytes())?;
+            let sink = Qcow2Sink::create(output.file()?, &output.name, disk.size_bytes())?;
             let copied = copy(disk, &sink, meter)?;
             sink.sync()?;
             Ok(copied)
@@ -75,6 +71,8 @@ fn fill(output: &Output, format: OutputFormat, disk: &dyn Disk, meter: &Meter) -
 
 /// A new file that gets its name when it is complete, and is removed when it is dropped before.
 struct Output {
+    /// The file itself. It is not opened by its name again, which others may have given to another file meanwhile.
+    file: File,
     name: PathBuf,
     temporary: PathBuf,
     is_published: bool,
@@ -91,9 +89,15 @@ impl Output {
         let mut temporary = std::ffi::OsString::from(format!(".onefold-export-{}-", std::process::id()));
         temporary.push(file_name);
         let temporary = name.with_file_name(temporary);
-        let created = OpenOptions::new().write(true).create_new(true).mode(u32::from(mode)).open(&temporary);
-        created.map_err(|error| Failure::of_io(cannot(), &error))?;
-        Ok(Output { name: name.to_owned(), temporary, is_published: false })
+        // The writer of qcow2 reads its own tables.
+        let created = OpenOptions::new().read(true).write(true).create_new(true).mode(u32::from(mode)).open(&temporary);
+        let file = created.map_err(|error| Failure::of_io(cannot(), &error))?;
+        Ok(Output { file, name: name.to_owned(), temporary, is_published: false })
+    }
+
+    /// Returns a further descriptor of the file, open for reading and writing.
+    fn file(&self) -> Outcome<File> {
+        self.file.try_clone().map_err(|error| Failure::of_io(self.cannot(), &error))
     }
 
     fn cannot(&self) -> String {
@@ -134,5 +138,37 @@ mod tests {
         assert!(name.exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         assert!(Output::create(&name, 0o644).is_err(), "what exists is not overwritten");
+    }
+
+    /// A user of the folder put a link to another file in the place of the new file; the export then wrote through it,
+    /// because it opened the file by its name again.
+    #[test]
+    fn a_link_in_the_place_of_the_new_file_is_not_written_through() {
+        struct Ones;
+        impl Disk for Ones {
+            fn size_bytes(&self) -> u64 {
+                8192
+            }
+
+            fn next_data(&self, offset: u64) -> Outcome<Option<std::ops::Range<u64>>> {
+                Ok((offset < 8192).then_some(offset..8192))
+            }
+
+            fn read(&self, _: u64, into: &mut [u8]) -> Outcome<()> {
+                into.fill(1);
+                Ok(())
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        for format in [OutputFormat::Raw, OutputFormat::Qcow2] {
+            fs::write(&victim, "secret").unwrap();
+            let output = Output::create(&folder.path().join("out"), 0o644).unwrap();
+            fs::remove_file(&output.temporary).unwrap();
+            std::os::unix::fs::symlink(&victim, &output.temporary).unwrap();
+            let meter = Meter::new("exporting", true, crate::interrupt::Interrupt::default());
+            fill(&output, format, &Ones, &meter).unwrap();
+            assert_eq!(fs::read(&victim).unwrap(), b"secret");
+        }
     }
 }

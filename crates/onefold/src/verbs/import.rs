@@ -2,22 +2,23 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use onefold_block::Show;
 use onefold_pool::PoolStat;
 use serde_json::{Value, json};
+
+use onefold_block::Show;
 
 use crate::cli::Talk;
 use crate::cli::pool::ImportArgs;
 use crate::cli::values::ImageFormat;
 use crate::copy::copy;
 use crate::failure::{Failure, Outcome};
-use crate::image::{self, OpenImage};
+use crate::image::{self, ImageFile, OpenImage};
 use crate::output::{Report, Table, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
@@ -33,7 +34,7 @@ pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
     let mut imported = Vec::new();
     for (path, name) in arguments.images.iter().zip(names) {
         let meter = |doing: String| Meter::new(doing, talk.quiet, interrupt.clone());
-        let one = image::open(path, arguments.format, &arguments.backing_from, &meter)
+        let one = open(path, arguments, &meter)
             .and_then(|image| import(store.as_mut(), path, &image, &name, &meter(format!("importing {name}"))));
         match one {
             Ok(one) => imported.push(one),
@@ -53,12 +54,25 @@ pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report::done(text(&imported), json!({ "images": images })))
 }
 
-/// Returns the permissions that a copy of the image at `path` may have. Those of a disk are about the disk.
-fn copy_mode(path: &Path) -> Outcome<u16> {
-    let cannot = || format!("cannot look at `{}`", path.shown());
-    let metadata = fs::metadata(path).map_err(|error| Failure::of_io(cannot(), &error))?;
+/// An image with the permissions that its copy may have.
+struct Source {
+    image: OpenImage,
+    copy_mode: u16,
+}
+
+/// Opens the image at `path`, once: format, permissions and content are those of one file.
+fn open(path: &Path, arguments: &ImportArgs, meter: &dyn Fn(String) -> Meter) -> Outcome<Source> {
+    let file = ImageFile::named(path)
+        .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", path.shown()), &error))?;
+    let copy_mode = copy_mode(file.metadata());
+    let image = image::open(file, arguments.format, &arguments.backing_from, meter)?;
+    Ok(Source { image, copy_mode })
+}
+
+/// Returns the permissions that a copy of an image may have. Those of a block device are about the device.
+fn copy_mode(metadata: &Metadata) -> u16 {
     let mode = if metadata.is_file() { metadata.mode() & 0o777 } else { 0o600 };
-    Ok(u16::try_from(mode).expect("nine bits") & COPY_MODE_MAX)
+    u16::try_from(mode).expect("nine bits") & COPY_MODE_MAX
 }
 
 /// Returns the name of each image in the pool; all are free and differ.
@@ -137,10 +151,11 @@ impl Imported {
     }
 }
 
-fn import(store: &mut dyn Store, path: &Path, image: &OpenImage, name: &PoolPath, meter: &Meter) -> Outcome<Imported> {
+fn import(store: &mut dyn Store, path: &Path, source: &Source, name: &PoolPath, meter: &Meter) -> Outcome<Imported> {
+    let image = &source.image;
     let started = Instant::now();
     let before = store.stat()?;
-    let draft = store.draft(name, image.disk.size_bytes(), copy_mode(path)?)?;
+    let draft = store.draft(name, image.disk.size_bytes(), source.copy_mode)?;
     let copied = copy(image.disk.as_ref(), draft.as_ref(), meter);
     meter.finish();
     let copied = copied?;

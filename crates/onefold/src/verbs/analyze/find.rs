@@ -1,11 +1,20 @@
 //! Which files are meant: images and devices as they are named, folders by what is in them.
 
 use std::collections::HashMap;
-use std::fs::{self, Metadata};
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Dir, Mode, OFlags, open, openat};
 
 use onefold_block::Show;
+
+use crate::image::{Identity, ImageFile};
 
 /// Files of a folder that are shorter are taken for something else than images.
 const IMAGE_BYTES_MIN: u64 = 1 << 20;
@@ -13,10 +22,37 @@ const IMAGE_BYTES_MIN: u64 = 1 << 20;
 const DEPTH_MAX: usize = 32;
 
 /// An image to analyse.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
     pub(super) metadata: Metadata,
+    place: Place,
+}
+
+/// How the file of an image is reached.
+#[derive(Clone, Debug)]
+enum Place {
+    /// By the path that the user named.
+    Named,
+    /// Beneath a folder that the user named, without links.
+    Beneath { folder: Arc<OwnedFd>, relative: PathBuf },
+}
+
+impl Found {
+    /// Opens the file, which must be the one that was found.
+    ///
+    /// # Errors
+    /// Those of opening a file; also where another file is in its place now.
+    pub(super) fn open(&self) -> io::Result<ImageFile> {
+        let file = match &self.place {
+            Place::Named => ImageFile::named(&self.path)?,
+            Place::Beneath { folder, relative } => ImageFile::beneath(folder, relative, &self.path)?,
+        };
+        if file.identity() != Identity::of(&self.metadata) {
+            return Err(io::Error::other("another file has taken its place since it was found"));
+        }
+        Ok(file)
+    }
 }
 
 /// Something that was named, or lies in a folder that was, and cannot be analysed.
@@ -42,8 +78,8 @@ pub(super) fn find(paths: &[PathBuf]) -> Finding {
     let mut finding = Finding::default();
     for path in paths {
         match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => finding.folder(path, 0),
-            Ok(metadata) => finding.named(path, metadata),
+            Ok(metadata) if metadata.is_dir() => finding.named_folder(path),
+            Ok(metadata) => finding.image(Found { path: path.clone(), metadata, place: Place::Named }),
             Err(error) => finding.leave_out(path, error.to_string()),
         }
     }
@@ -55,47 +91,97 @@ impl Finding {
         self.unfit.push(Unfit { path: path.to_owned(), why: why.into() });
     }
 
-    fn named(&mut self, path: &Path, metadata: Metadata) {
-        let kind = metadata.file_type();
+    fn image(&mut self, found: Found) {
+        let kind = found.metadata.file_type();
         if !kind.is_file() && !kind.is_block_device() {
-            return self.leave_out(path, "it is neither a file, nor a block device, nor a folder");
+            return self.leave_out(&found.path, "it is neither a file, nor a block device, nor a folder");
         }
-        // All block devices of a machine are inodes of one file system; what they lead to is told by their numbers.
+        // All block devices of a machine are inodes of one file system; their numbers tell what they lead to.
+        let metadata = &found.metadata;
         let id = if kind.is_file() { (metadata.dev(), metadata.ino()) } else { (u64::MAX, metadata.rdev()) };
         if let Some(first) = self.seen.get(&id) {
             let why = format!("it is the same as `{}`, which counts already", first.shown());
-            return self.repeated.push(Unfit { path: path.to_owned(), why });
+            return self.repeated.push(Unfit { path: found.path, why });
         }
-        self.seen.insert(id, path.to_owned());
-        self.images.push(Found { path: path.to_owned(), metadata });
+        self.seen.insert(id, found.path.clone());
+        self.images.push(found);
     }
 
-    fn folder(&mut self, folder: &Path, depth: usize) {
-        if depth > DEPTH_MAX {
-            return self.leave_out(folder, format!("it is more than {DEPTH_MAX} folders deep"));
-        }
-        let entries = match fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(error) => return self.leave_out(folder, error.to_string()),
-        };
-        let mut paths = Vec::new();
-        for entry in entries {
-            match entry {
-                Ok(entry) => paths.push(entry.path()),
-                Err(error) => self.leave_out(folder, error.to_string()),
+    fn named_folder(&mut self, path: &Path) {
+        match open(path, FOLDER, Mode::empty()) {
+            Ok(handle) => {
+                let root = Root { handle: Arc::new(handle), path: path.to_owned() };
+                self.folder(&root, &root.handle, Path::new(""), 0);
             }
+            Err(errno) => self.leave_out(path, io::Error::from(errno).to_string()),
         }
-        paths.sort_unstable();
-        for path in paths {
-            // Links are not followed: they lead to files that count where they are, or out of the folder.
-            match fs::symlink_metadata(&path) {
-                Ok(metadata) if metadata.is_dir() => self.folder(&path, depth + 1),
-                Ok(metadata) if metadata.is_file() && metadata.len() >= IMAGE_BYTES_MIN => self.named(&path, metadata),
-                Ok(_) => {}
-                Err(error) => self.leave_out(&path, error.to_string()),
+    }
+
+    /// Finds the images in the folder `handle`, which lies at `relative` beneath `root`.
+    fn folder(&mut self, root: &Root, handle: &OwnedFd, relative: &Path, depth: usize) {
+        let path = root.path_of(relative);
+        if depth > DEPTH_MAX {
+            return self.leave_out(&path, format!("it is more than {DEPTH_MAX} folders deep"));
+        }
+        let names = match names_in(handle) {
+            Ok(names) => names,
+            Err(error) => return self.leave_out(&path, error.to_string()),
+        };
+        for name in names {
+            let relative = relative.join(&name);
+            let path = root.path_of(&relative);
+            if let Err(error) = self.entry(root, handle, &name, relative, depth) {
+                self.leave_out(&path, error.to_string());
             }
         }
     }
+
+    /// Looks at one entry of a folder through its descriptor. Links are not followed: they lead to files that count where
+    /// they are, or out of the folder.
+    fn entry(&mut self, root: &Root, folder: &OwnedFd, name: &Path, relative: PathBuf, depth: usize) -> io::Result<()> {
+        let handle = openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let handle = File::from(handle);
+        let metadata = handle.metadata()?;
+        if metadata.is_dir() {
+            let inner = openat(&handle, ".", FOLDER, Mode::empty())?;
+            self.folder(root, &inner, &relative, depth + 1);
+        } else if metadata.is_file() && metadata.len() >= IMAGE_BYTES_MIN {
+            let path = root.path_of(&relative);
+            let place = Place::Beneath { folder: Arc::clone(&root.handle), relative };
+            self.image(Found { path, metadata, place });
+        }
+        Ok(())
+    }
+}
+
+/// How folders are opened.
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A folder that the user named.
+#[derive(Debug)]
+struct Root {
+    handle: Arc<OwnedFd>,
+    path: PathBuf,
+}
+
+impl Root {
+    fn path_of(&self, relative: &Path) -> PathBuf {
+        if relative.as_os_str().is_empty() { self.path.clone() } else { self.path.join(relative) }
+    }
+}
+
+/// Returns the names in a folder, in order.
+fn names_in(folder: &OwnedFd) -> io::Result<Vec<PathBuf>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            names.push(PathBuf::from(name));
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -125,6 +211,30 @@ mod tests {
         assert_eq!(paths(&finding.unfit), [path("gone")]);
         assert_eq!(paths(&finding.repeated), [path("d.raw"), path("a.raw")]);
         assert!(finding.repeated[0].why.contains("the same as"), "{:?}", finding.repeated);
+    }
+
+    #[test]
+    fn a_file_or_folder_that_was_replaced_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["in", "out"] {
+            fs::create_dir(path(name)).unwrap();
+            file(&path(name).join("a.raw"), 1 << 20);
+        }
+        let found = find(&[path("in")]).images.remove(0);
+        let named = find(&[path("in/a.raw")]).images.remove(0);
+        assert!(found.open().is_ok() && named.open().is_ok());
+
+        fs::remove_file(path("in/a.raw")).unwrap();
+        std::os::unix::fs::symlink(path("out/a.raw"), path("in/a.raw")).unwrap();
+        assert_eq!(found.open().unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        assert!(named.open().unwrap_err().to_string().contains("another file"));
+
+        let deep = find(&[folder.path().to_owned()]).images.remove(0);
+        assert_eq!(deep.path, path("out/a.raw"));
+        fs::rename(path("out"), path("elsewhere")).unwrap();
+        std::os::unix::fs::symlink(path("elsewhere"), path("out")).unwrap();
+        assert_eq!(deep.open().unwrap_err().raw_os_error(), Some(libc::ELOOP));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Images as an analysis reads them, and whether somebody writes to them meanwhile.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use onefold_report::{Image, Source, SourceError};
-use rustix::fs::{SeekFrom, seek};
+
+use onefold_block::Show;
 
 use super::find::Found;
 use crate::cli::values::ImageFormat;
@@ -27,29 +28,28 @@ pub(super) struct How {
 
 /// Returns the image at `found.path`, which is opened when its turn comes.
 pub(super) fn image(found: &Found, how: &How, group: Option<usize>) -> Image {
-    let path = found.path.clone();
-    let how = how.clone();
     let is_device = found.metadata.file_type().is_block_device();
-    let about_bytes = if is_device { device_bytes(&path) } else { found.metadata.len() };
-    // Of a format nothing can be told before the file is read; by its first bytes it is told again when it is opened.
-    let format = how.format.or_else(|| image::format_of(&path));
+    let peeked = found.open().ok();
+    let about_bytes = match &peeked {
+        Some(file) if is_device => file.length(),
+        _ if is_device => 0,
+        _ => found.metadata.len(),
+    };
+    // The first bytes are read again when the image's turn comes.
+    let format = how.format.or_else(|| peeked.as_ref().and_then(image::format_of));
+    let found = found.clone();
+    let how = how.clone();
     Image {
-        name: machine_name(&path),
+        name: machine_name(&found.path),
         about_bytes,
         allocated_bytes: if is_device { about_bytes } else { found.metadata.blocks().saturating_mul(512) },
         group,
         is_plain: !is_device && format == Some(ImageFormat::Raw),
-        open: Box::new(move || match OpenDisk::open(&path, &how) {
+        open: Box::new(move || match OpenDisk::open(&found, &how) {
             Ok(disk) => Ok(Box::new(disk)),
             Err(failure) => Err(told(&failure)),
         }),
     }
-}
-
-/// Returns the length of a block device, which its metadata does not tell; nothing where it cannot be opened.
-fn device_bytes(path: &Path) -> u64 {
-    let length = fs::File::open(path).ok().and_then(|file| seek(&file, SeekFrom::End(0)).ok());
-    length.unwrap_or(0)
 }
 
 /// Returns a failure as one line; the name of the image stands before it.
@@ -66,7 +66,7 @@ fn told(failure: &Failure) -> SourceError {
 struct OpenDisk {
     disk: Box<dyn Disk>,
     path: PathBuf,
-    before: Option<State>,
+    before: State,
 }
 
 /// What changes when somebody writes to a file.
@@ -78,23 +78,21 @@ struct State {
 }
 
 impl State {
-    fn of(path: &Path) -> Option<State> {
-        let metadata = fs::metadata(path).ok()?;
-        Some(State {
-            length: metadata.len(),
-            inode: metadata.ino(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-        })
+    fn of(metadata: &Metadata) -> State {
+        State { length: metadata.len(), inode: metadata.ino(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
     }
 }
 
 impl OpenDisk {
-    fn open(path: &Path, how: &How) -> Result<OpenDisk, Failure> {
-        let before = State::of(path);
+    fn open(found: &Found, how: &How) -> Result<OpenDisk, Failure> {
+        let file = found
+            .open()
+            .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", found.path.shown()), &error))?;
+        let before = State::of(file.metadata());
         // A conversion shows no progress of its own: that of the analysis goes on.
         let meter = |doing: String| Meter::new(doing, true, how.interrupt.clone());
-        let disk = image::open(path, how.format, &how.backing_from, &meter)?.disk;
-        Ok(OpenDisk { disk, path: path.to_owned(), before })
+        let disk = image::open(file, how.format, &how.backing_from, &meter)?.disk;
+        Ok(OpenDisk { disk, path: found.path.clone(), before })
     }
 }
 
@@ -112,13 +110,14 @@ impl Source for OpenDisk {
     }
 
     fn has_changed(&self) -> bool {
-        State::of(&self.path) != self.before
+        fs::metadata(&self.path).map_or(true, |metadata| State::of(&metadata) != self.before)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::analyze::find::find;
     use std::os::unix::fs::FileExt;
 
     #[test]
@@ -131,7 +130,8 @@ mod tests {
             let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
             // The last write, and the file it makes, are of different times.
             file.set_modified(std::time::UNIX_EPOCH).unwrap();
-            let disk = OpenDisk::open(&path, &how).unwrap();
+            let found = find(std::slice::from_ref(&path)).images.remove(0);
+            let disk = OpenDisk::open(&found, &how).unwrap();
             change(&file);
             disk.has_changed()
         };
