@@ -126,7 +126,7 @@ vmdk\t'VMware\'s format (through qemu-img)'
 vdi\t'VirtualBox\'s format (through qemu-img)'
 vhdx\t'Hyper-V\'s format (through qemu-img)'
 vpc\t'Virtual PC\'s format (through qemu-img)'"
-complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -l backing-from -d 'A further directory that backing files may lie in, besides the image\'s own' -r -F
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -l backing-from -d 'A folder that backing files may lie in, with all below it, besides the folder of the image' -r -F
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -l memory -d 'Upper limit of filter, caches and buffers together' -r
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -l json -d 'Print the result as one JSON document'
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from import" -s q -l quiet -d 'Show no progress'
@@ -164,7 +164,7 @@ vmdk\t'VMware\'s format (through qemu-img)'
 vdi\t'VirtualBox\'s format (through qemu-img)'
 vhdx\t'Hyper-V\'s format (through qemu-img)'
 vpc\t'Virtual PC\'s format (through qemu-img)'"
-complete -c onefold -n "__fish_onefold_using_subcommand analyze" -l backing-from -d 'A further directory that backing files may lie in, besides each image\'s own' -r -F
+complete -c onefold -n "__fish_onefold_using_subcommand analyze" -l backing-from -d 'A folder that backing files may lie in, with all below it, besides the folder of the image' -r -F
 complete -c onefold -n "__fish_onefold_using_subcommand analyze" -l memory -d 'Upper limit of memory; what does not fit goes into temporary files' -r
 complete -c onefold -n "__fish_onefold_using_subcommand analyze" -l temporary -d 'Where temporary files go; without it $TMPDIR, or /var/tmp' -r -F
 complete -c onefold -n "__fish_onefold_using_subcommand analyze" -l shifts -d 'Also look at all images with one to seven sectors of zeros before them; takes eight times as long'

@@ -39,7 +39,7 @@ pub(crate) struct AnalyzeArgs {
     /// Format of all images; without it told from their first bytes
     #[arg(long, value_enum)]
     pub(crate) format: Option<ImageFormat>,
-    /// A further directory that backing files may lie in, besides each image's own
+    /// A folder that backing files may lie in, with all below it, besides the folder of the image
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,
     /// Upper limit of memory; what does not fit goes into temporary files

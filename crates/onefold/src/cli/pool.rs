@@ -225,7 +225,7 @@ pub(crate) struct ImportArgs {
     /// Format of the images; without it told from their first bytes
     #[arg(long, value_enum)]
     pub(crate) format: Option<ImageFormat>,
-    /// A further directory that backing files may lie in, besides the image's own
+    /// A folder that backing files may lie in, with all below it, besides the folder of the image
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,
     #[command(flatten)]

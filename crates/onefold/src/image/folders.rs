@@ -14,10 +14,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use onefold_block::Show;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, open, statat};
 use rustix::io::Errno;
-
-use onefold_block::Show;
 
 use super::chain::{ChainError, Member};
 use super::file::{ImageFile, descriptor_path, open_beneath};

@@ -18,10 +18,10 @@ mod vmdk;
 
 use std::path::PathBuf;
 
+use onefold_block::Show;
+
 pub(crate) use file::{Identity, ImageFile};
 pub(crate) use qcow2::Qcow2Sink;
-
-use onefold_block::Show;
 
 use crate::cli::values::ImageFormat;
 use crate::disk::{Disk, FileDisk};

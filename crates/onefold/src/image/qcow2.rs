@@ -9,9 +9,8 @@ use imago::file::File as ImagoFile;
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Mapping};
-use onefold_pool::{FILE_BYTES_MAX, PoolError};
-
 use onefold_block::Show;
+use onefold_pool::{FILE_BYTES_MAX, PoolError};
 
 use super::chain::{Chain, ChainError, Member};
 use super::detect::detect;

@@ -8,7 +8,6 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::ops::{ControlFlow, Range};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::process::ChildStdout;
@@ -17,13 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use onefold_block::Show;
+use onefold_block::shown::ShownOutput;
 use onefold_pool::{FILE_BYTES_MAX, PoolError};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-use onefold_block::Show;
-use onefold_block::shown::ShownOutput;
 
 use super::chain::{Chain, Member};
 use super::child::{PROGRAM, Running, read_bounded};
@@ -327,6 +325,8 @@ fn complained(cannot: String, complaint: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]

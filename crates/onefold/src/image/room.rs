@@ -5,9 +5,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::fstatvfs;
-
 use onefold_block::Show;
+use rustix::fs::fstatvfs;
 
 use crate::disk::{FileSink, Sink};
 use crate::failure::{Failure, Outcome};

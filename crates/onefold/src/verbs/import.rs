@@ -8,10 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use onefold_block::Show;
 use onefold_pool::PoolStat;
 use serde_json::{Value, json};
-
-use onefold_block::Show;
 
 use crate::cli::Talk;
 use crate::cli::pool::ImportArgs;

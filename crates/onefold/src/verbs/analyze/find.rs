@@ -10,9 +10,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Dir, Mode, OFlags, open, openat};
-
 use onefold_block::Show;
+use rustix::fs::{Dir, Mode, OFlags, open, openat};
 
 use crate::image::{Identity, ImageFile};
 
