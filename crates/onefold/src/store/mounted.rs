@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onefold_block::Show;
 use onefold_export::control::{ControlClient, ControlError, FailureKind, ScrubReport};
 use onefold_pool::{FileStat, PoolStat};
-use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 
 use super::names::PoolPath;
 use super::{COPY_MODE_MAX, Draft, Finding, Findings, Kind, Store};
@@ -75,11 +76,13 @@ impl MountedStore {
 
     fn open_regular(&self, file: &PoolPath) -> io::Result<File> {
         let path = self.outside(file);
-        // Asked before it is opened: opening a pipe could wait for ever.
-        if !fs::symlink_metadata(&path)?.is_file() {
+        // Opening a pipe could wait for ever, and a user of the mount may put a link there at any time: the descriptor is
+        // checked first, and what it stands for is opened.
+        let handle = File::from(open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?);
+        if !handle.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
-        File::open(path)
+        File::open(format!("/proc/self/fd/{}", handle.as_raw_fd()))
     }
 }
 
