@@ -31,7 +31,9 @@ use std::path::{Path, PathBuf};
 use onefold_block::substrate::FileHandle;
 use onefold_block::{Substrate, Timestamp};
 
-use super::record::{ONLY_FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordWriter, only_frame};
+use super::record::{
+    ONLY_FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordWriter, header_of, only_frame,
+};
 use super::{FileBlock, FileNo, FormatError, Slot};
 
 /// Most runs of one intent.
@@ -58,6 +60,15 @@ pub struct Intent {
     pub modified: Timestamp,
     /// The blocks, at least one run and at most [`RUNS_MAX`].
     pub runs: Vec<IntentRun>,
+}
+
+/// An intent as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredIntent {
+    /// What it says.
+    pub intent: Intent,
+    /// Whether its file names another state folder: the identity was lost, or replaced. Its holes are holes all the same.
+    pub is_foreign: bool,
 }
 
 /// Consecutive blocks that are to share with consecutive slots.
@@ -101,10 +112,22 @@ pub fn write<S: Substrate>(
 /// # Errors
 /// As [`FormatError`] says.
 pub fn read<S: Substrate>(substrate: &S, file: &S::File, identity: &[u8; 16]) -> Result<Option<Intent>, FormatError> {
+    own(read_declared(substrate, file, identity)?)
+}
+
+/// Reads an intent of whatever state folder; none where nothing is declared.
+///
+/// # Errors
+/// As [`decode_declared`].
+pub fn read_declared<S: Substrate>(
+    substrate: &S,
+    file: &S::File,
+    identity: &[u8; 16],
+) -> Result<Option<DeclaredIntent>, FormatError> {
     let mut bytes = vec![0; ONLY_FRAME_BYTES_MAX];
     let length = substrate.read_at(file, 0, &mut bytes)?;
     // As it was made: nothing was ever declared in it.
-    if length == 0 { Ok(None) } else { decode(&bytes[..length], identity) }
+    if length == 0 { Ok(None) } else { decode_declared(&bytes[..length], identity) }
 }
 
 /// Returns the intent of a whole file; none where nothing is declared.
@@ -112,9 +135,32 @@ pub fn read<S: Substrate>(substrate: &S, file: &S::File, identity: &[u8; 16]) ->
 /// # Errors
 /// As [`FormatError`] says.
 pub fn decode(bytes: &[u8], identity: &[u8; 16]) -> Result<Option<Intent>, FormatError> {
-    let (subject, payload) = only_frame(bytes, RecordKind::Intent, identity)?;
+    own(decode_declared(bytes, identity)?)
+}
+
+/// Returns the intent of a whole file, of whatever state folder; none where nothing is declared.
+///
+/// # Errors
+/// As [`FormatError`] says; `Foreign` for a damaged file of another state folder, since nobody knows what it names.
+pub fn decode_declared(bytes: &[u8], identity: &[u8; 16]) -> Result<Option<DeclaredIntent>, FormatError> {
+    let (header, rest) = header_of(bytes, RecordKind::Intent)?;
+    let is_foreign = header.identity != *identity;
+    match only_frame(rest).and_then(|payload| intent_of(header.subject, payload)) {
+        Err(FormatError::Damaged(_)) if is_foreign => Err(FormatError::Foreign),
+        intent => Ok(intent?.map(|intent| DeclaredIntent { intent, is_foreign })),
+    }
+}
+
+fn intent_of(subject: u64, payload: &[u8]) -> Result<Option<Intent>, FormatError> {
     let number = u32::try_from(subject).map_err(|_| FormatError::Damaged("there is no such file number"))?;
     if payload.is_empty() { Ok(None) } else { Intent::decode(FileNo(number), payload).map(Some) }
+}
+
+fn own(declared: Option<DeclaredIntent>) -> Result<Option<Intent>, FormatError> {
+    match declared {
+        Some(DeclaredIntent { is_foreign: true, .. }) => Err(FormatError::Foreign),
+        declared => Ok(declared.map(|declared| declared.intent)),
+    }
 }
 
 impl Intent {
@@ -268,9 +314,16 @@ mod tests {
         let whole = file(&intent(1).encode());
         assert_eq!(decode(&whole, &identity).unwrap(), Some(intent(1)));
         assert!(matches!(decode(&whole, &[8; 16]), Err(FormatError::Foreign)));
+        let declared = |bytes: &[u8], identity| decode_declared(bytes, &identity);
+        assert_eq!(declared(&whole, identity).unwrap(), Some(DeclaredIntent { intent: intent(1), is_foreign: false }));
+        assert_eq!(declared(&whole, [8; 16]).unwrap(), Some(DeclaredIntent { intent: intent(1), is_foreign: true }));
+        let cut = &whole[..whole.len() - 1];
+        assert!(matches!(declared(cut, identity), Err(FormatError::Damaged(_))));
+        assert!(matches!(declared(cut, [8; 16]), Err(FormatError::Foreign)), "nobody knows what it names");
         let mut retired = whole.clone();
         retired[..72].copy_from_slice(&file(&[]));
         assert_eq!(decode(&retired, &identity).unwrap(), None);
+        assert_eq!(declared(&retired, [8; 16]).unwrap(), None);
         for at in 0..whole.len() {
             assert!(decode(&whole[..at], &identity).is_err(), "{at} bytes");
             let mut damaged = whole.clone();

@@ -342,21 +342,23 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
     }
 }
 
-/// Returns what a file that has one frame is about, and the payload. What is behind the frame is left over from a longer one.
+/// Returns the header of a file that has one frame, of whatever state folder, and the bytes behind it.
 ///
 /// # Errors
-/// As [`FormatError`] says.
-pub(crate) fn only_frame<'a>(
-    bytes: &'a [u8],
-    kind: RecordKind,
-    identity: &[u8; 16],
-) -> Result<(u64, &'a [u8]), FormatError> {
+/// As [`RecordHeader::decode`].
+pub(crate) fn header_of(bytes: &[u8], kind: RecordKind) -> Result<(RecordHeader, &[u8]), FormatError> {
     const CUT: FormatError = FormatError::Damaged("it ends too early");
     let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(CUT)?;
-    let header = RecordHeader::decode(header, kind)?;
-    if header.identity != *identity {
-        return Err(FormatError::Foreign);
-    }
+    Ok((RecordHeader::decode(header, kind)?, rest))
+}
+
+/// Returns the payload of the only frame of a file, from the bytes behind its header. What is behind the frame is left over
+/// from a longer one.
+///
+/// # Errors
+/// `Damaged`.
+pub(crate) fn only_frame(rest: &[u8]) -> Result<&[u8], FormatError> {
+    const CUT: FormatError = FormatError::Damaged("it ends too early");
     let ([a, b, c, d, e, f, g, h], rest) = rest.split_first_chunk::<FRAME_HEADER_BYTES>().ok_or(CUT)?;
     let (length, expected) = (u32::from_le_bytes([*a, *b, *c, *d]), u32::from_le_bytes([*e, *f, *g, *h]));
     let payload = rest.get(..usize::try_from(length & !LAST).unwrap_or(usize::MAX)).ok_or(CUT)?;
@@ -366,7 +368,7 @@ pub(crate) fn only_frame<'a>(
     if checksum(0, payload) != expected {
         return Err(FormatError::Damaged("a frame's checksum is wrong"));
     }
-    Ok((header.subject, payload))
+    Ok(payload)
 }
 
 /// Most bytes of a file that has one frame.

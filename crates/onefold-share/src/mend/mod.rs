@@ -24,7 +24,7 @@ use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate};
 
 pub(crate) use self::fill::{FillError, Filled, Holed, fill, has_hole};
 use crate::format::FormatError;
-use crate::format::intent::Intent;
+use crate::format::intent::{DeclaredIntent, Intent};
 use crate::state::intents::{LeftIntent, TakenIntent};
 use crate::state::locks::Subject;
 use crate::state::{Notice, State, StateError};
@@ -49,6 +49,32 @@ pub enum Doubtful {
     Keep,
     /// Their holes are filled, too, and they are never told of again.
     Fill,
+}
+
+/// What is done about intents of another identity: that of the state folder was lost, or replaced, since they were declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// They are reported, and left. Their slots stay.
+    Keep,
+    /// Their holes are filled as those of all others: a person has said that they belong here.
+    Mend,
+    /// They are reported and removed. Holes stay holes, and what was in them is lost with the next sweep.
+    GiveUp,
+}
+
+/// What a person has decided about images that mending alone does not decide about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MendRules {
+    /// Images to which somebody may have written since.
+    pub doubtful: Doubtful,
+    /// Intents of another identity.
+    pub foreign: Foreign,
+}
+
+impl From<Doubtful> for MendRules {
+    fn from(doubtful: Doubtful) -> MendRules {
+        MendRules { doubtful, foreign: Foreign::Keep }
+    }
 }
 
 /// What mending came to.
@@ -100,6 +126,10 @@ pub enum Became {
     Differing,
     /// The arena does not hold any more what was there.
     Lost,
+    /// It was declared under another identity. It is left until a person decides about it.
+    Foreign,
+    /// It was declared under another identity, and its holes were given up.
+    GivenUp,
     /// Something failed. It is left for another time.
     Failed(io::Error),
 }
@@ -116,8 +146,8 @@ impl Became {
 ///
 /// # Errors
 /// Those of the device, where they are of the state folder; `Newer`.
-pub fn mend<S: Substrate>(state: &State<'_, S>, doubtful: Doubtful) -> Result<Mended, StateError> {
-    mend_within(state, doubtful, None)
+pub fn mend<S: Substrate>(state: &State<'_, S>, rules: impl Into<MendRules>) -> Result<Mended, StateError> {
+    mend_within(state, rules.into(), None)
 }
 
 /// As [`mend`]; but who has an image elsewhere is waited for.
@@ -126,15 +156,15 @@ pub fn mend<S: Substrate>(state: &State<'_, S>, doubtful: Doubtful) -> Result<Me
 /// As [`mend`].
 pub fn mend_patiently<S: Substrate>(
     state: &State<'_, S>,
-    doubtful: Doubtful,
+    rules: impl Into<MendRules>,
     patience: &Patience<'_>,
 ) -> Result<Mended, StateError> {
-    mend_within(state, doubtful, Some(patience))
+    mend_within(state, rules.into(), Some(patience))
 }
 
 fn mend_within<S: Substrate>(
     state: &State<'_, S>,
-    doubtful: Doubtful,
+    rules: MendRules,
     patience: Option<&Patience<'_>>,
 ) -> Result<Mended, StateError> {
     let mut mended = Mended::default();
@@ -146,7 +176,7 @@ fn mend_within<S: Substrate>(
         loop {
             let image = match state.take_intent(&path)? {
                 TakenIntent::Gone | TakenIntent::Alive => break,
-                TakenIntent::Taken(left) => mend_left(state, left, doubtful)?,
+                TakenIntent::Taken(left) => mend_left(state, left, rules)?,
                 // Another host mends it, and is not done: the image may have holes still.
                 TakenIntent::Elsewhere(intent) => intent.map(|intent| untouched(&intent, Became::Elsewhere)),
             };
@@ -179,14 +209,26 @@ fn untouched(intent: &Intent, became: Became) -> MendedImage {
 fn mend_left<S: Substrate>(
     state: &State<'_, S>,
     left: LeftIntent<S>,
-    doubtful: Doubtful,
+    MendRules { doubtful, foreign }: MendRules,
 ) -> Result<Option<MendedImage>, StateError> {
-    let intent = match &left.intent {
-        Ok(Some(intent)) => intent.clone(),
+    let (intent, is_foreign) = match &left.intent {
+        Ok(Some(DeclaredIntent { intent, is_foreign })) => (intent.clone(), *is_foreign),
         Ok(None) => return state.retire_intent(left).map(|()| None),
-        Err(_) => return refuse(state, left),
+        Err(_) => return refuse(state, left, foreign),
     };
     let mut image = untouched(&intent, Became::Busy);
+    match foreign {
+        Foreign::Keep if is_foreign => {
+            image.became = Became::Foreign;
+            return Ok(Some(image));
+        }
+        Foreign::GiveUp if is_foreign => {
+            state.retire_intent(left)?;
+            image.became = Became::GivenUp;
+            return Ok(Some(image));
+        }
+        _ => {}
+    }
     // Held until the intent is retired.
     let lock = state.try_lock(&Subject::File(intent.handle.clone()))?;
     if lock.is_none() {
@@ -285,16 +327,27 @@ fn became_of(error: io::Error) -> Became {
 
 /// Deals with an intent that cannot be read. Damaged it is where its host died while it wrote it: then it had not begun to
 /// share, or was done. One of a newer version, or of another state folder, speaks of an image that may have holes.
-fn refuse<S: Substrate>(state: &State<'_, S>, left: LeftIntent<S>) -> Result<Option<MendedImage>, StateError> {
-    let LeftIntent { path, intent, .. } = left;
-    match intent {
-        Err(FormatError::Io(source)) => Err(StateError::Io { path, source }),
-        Err(why @ FormatError::Damaged(_)) => state.refuse(path, why).map(|()| None),
-        Err(why) => {
-            let why = io::Error::other(format!("what is declared there cannot be read: {why}"));
-            Ok(Some(MendedImage { path, ranges: Vec::new(), filled: 0, became: Became::Failed(why) }))
+fn refuse<S: Substrate>(
+    state: &State<'_, S>,
+    left: LeftIntent<S>,
+    foreign: Foreign,
+) -> Result<Option<MendedImage>, StateError> {
+    let unread = |path, became| Ok(Some(MendedImage { path, ranges: Vec::new(), filled: 0, became }));
+    let path = left.path.clone();
+    match &left.intent {
+        Err(FormatError::Foreign) if foreign == Foreign::GiveUp => {
+            state.retire_intent(left)?;
+            unread(path, Became::GivenUp)
         }
-        Ok(_) => Ok(None),
+        Err(why @ (FormatError::Foreign | FormatError::Newer { .. })) => {
+            let why = io::Error::other(format!("what is declared there cannot be read: {why}"));
+            unread(path, Became::Failed(why))
+        }
+        _ => match left.intent {
+            Err(FormatError::Io(source)) => Err(StateError::Io { path, source }),
+            Err(why) => state.refuse(path, why).map(|()| None),
+            Ok(_) => Ok(None),
+        },
     }
 }
 

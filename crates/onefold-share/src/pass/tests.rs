@@ -709,6 +709,144 @@ fn an_intent_that_cannot_be_read_is_told_of_until_it_is_gone() {
     assert!(mend(&state, Doubtful::Keep).unwrap().images.is_empty());
 }
 
+/// Declares a share of the second block of `one` with the first slot, punches the block as a host does that dies then, and
+/// returns what was in it and how the intent is called.
+fn leave_a_hole(ground: &Ground) -> (Vec<u8>, PathBuf) {
+    let sharer = ground.state();
+    let substrate = &ground.host.substrate;
+    let image = substrate.open(Path::new("one"), Access::Write).unwrap();
+    let stat = substrate.stat(&image).unwrap();
+    let mut bytes = vec![0; 4096];
+    substrate.read_at(&image, K, &mut bytes).unwrap();
+    let arena = sharer.open_arena(0, Access::Read).unwrap().unwrap();
+    let is_it = |index: &u64| {
+        let mut slot = vec![0; 4096];
+        substrate.read_at(&arena, index * K, &mut slot).unwrap();
+        slot == bytes
+    };
+    let slot = crate::format::Slot::new(0, (0..20).find(is_it).unwrap()).unwrap();
+    let checksum = crc32c::crc32c(&bytes);
+    let run = crate::format::intent::IntentRun { first: crate::format::FileBlock(1), slot, count: 1, checksum };
+    let mark = Files::load(&sharer).unwrap().of(&stat.handle).unwrap().clone();
+    let (number, handle, modified) = (mark.number, mark.handle, stat.modified);
+    let intent = crate::format::intent::Intent { number, handle, path: mark.path, modified, runs: vec![run] };
+    let mut intents = sharer.begin_intents().unwrap();
+    intents.declare(&intent).unwrap();
+    let path = sharer.intent_paths().unwrap().pop().unwrap();
+    substrate.punch(&image, K, K).unwrap();
+    substrate.set_modified(&image, modified).unwrap();
+    (bytes, path)
+}
+
+fn second_block(ground: &Ground) -> Vec<u8> {
+    let image = ground.host.substrate.open(Path::new("one"), Access::Read).unwrap();
+    let mut bytes = vec![0; 4096];
+    ground.host.substrate.read_at(&image, K, &mut bytes).unwrap();
+    bytes
+}
+
+/// Has another identity in the place of the state folder's, as a version of the program made it that did not look for intents.
+fn replace_identity(ground: &Ground, is_replaced: bool) {
+    let path = State::<Sim>::path("", crate::state::IDENTITY);
+    ground.host.substrate.remove(&path).unwrap();
+    if is_replaced {
+        let identity = crate::format::identity::Identity { uuid: [7; 16], key: [8; 32] };
+        let file = ground.host.substrate.create(&path).unwrap();
+        identity.write(&ground.host.substrate, file).unwrap();
+    }
+    ground.file_system.pass(Duration::from_secs(1));
+}
+
+/// The hole of a host that died is declared under an identity that was replaced since. Nothing but its slot has the block.
+#[test]
+fn slots_declared_under_another_identity_stay_until_a_person_decides() {
+    use crate::mend::{Became, Doubtful, Foreign, MendRules, mend};
+    for foreign in [Foreign::Mend, Foreign::GiveUp] {
+        let ground = on_two_steps(10, 10);
+        let (bytes, path) = leave_a_hole(&ground);
+        ground.remove(&["two", "three", "four"]);
+        replace_identity(&ground, true);
+        // All images are new to the state with its new identity, and what it does not know of is swept.
+        ground.file_system.pass(Duration::from_secs(2 * 24 * 60 * 60));
+        ground.run();
+        ground.run();
+        assert!(ground.slots() >= 1, "the last copy stays");
+        let state = ground.state();
+        let images = mend(&state, Doubtful::Fill).unwrap().images;
+        assert!(matches!(&images[..], [image] if matches!(image.became, Became::Foreign)), "{images:?}");
+        assert!(second_block(&ground) != bytes && state.intent_paths().unwrap() == [path], "nothing was done");
+        assert_eq!(crate::mend::declared(&state).unwrap().len(), 1, "status shows it");
+        let images = mend(&state, MendRules { doubtful: Doubtful::Keep, foreign }).unwrap().images;
+        if foreign == Foreign::Mend {
+            assert!(matches!(&images[..], [image] if matches!(image.became, Became::Whole)), "{images:?}");
+            assert!(second_block(&ground) == bytes);
+        } else {
+            assert!(matches!(&images[..], [image] if matches!(image.became, Became::GivenUp)), "{images:?}");
+        }
+        assert!(state.intent_paths().unwrap().is_empty());
+    }
+}
+
+/// A new identity would have the next pass take all slots for unnamed.
+#[test]
+fn no_identity_is_made_while_something_is_declared() {
+    use crate::mend::{Became, Doubtful, Foreign, MendRules, mend};
+    for is_damaged in [false, true] {
+        let ground = on_two_steps(10, 10);
+        let (bytes, path) = leave_a_hole(&ground);
+        replace_identity(&ground, false);
+        let identity = State::<Sim>::path("", crate::state::IDENTITY);
+        if is_damaged {
+            let file = ground.host.substrate.create(&identity).unwrap();
+            ground.host.substrate.write_at(&file, 0, b"nonsense").unwrap();
+        }
+        let open = || State::open(&ground.host.substrate, &*ground.host.clock, &*ground.host.random, &|_| {});
+        let refused = open().err().expect("it is refused");
+        assert!(matches!(&refused, StateError::IdentityLost { intents, .. } if intents[0].path == path), "{refused}");
+        let message = refused.to_string();
+        let parts = [".onefold/identity", if is_damaged { "damaged" } else { "missing" }, "(image `one`)"];
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        assert_eq!(ground.host.substrate.open(&identity, Access::Read).is_ok(), is_damaged, "it is as it was");
+        let noticed = Cell::new(false);
+        let notice = |notice: Notice| noticed.set(matches!(notice, Notice::IdentityLost(_)) || noticed.get());
+        assert!(State::look(&ground.host.substrate, &*ground.host.clock, &notice).unwrap().is_none() && noticed.get());
+        let (substrate, clock) = (&ground.host.substrate, &*ground.host.clock);
+        let to_mend = || State::open_to_mend(substrate, clock, &*ground.host.random, &|_| {}).unwrap();
+        let state = to_mend().unwrap();
+        let images = mend(&state, Doubtful::Fill).unwrap().images;
+        assert!(matches!(&images[..], [image] if matches!(image.became, Became::Foreign)), "{images:?}");
+        assert!(open().is_err(), "nothing was decided");
+        let images = mend(&state, MendRules { doubtful: Doubtful::Keep, foreign: Foreign::Mend }).unwrap().images;
+        assert!(matches!(&images[..], [image] if matches!(image.became, Became::Whole)), "{images:?}");
+        assert!(second_block(&ground) == bytes);
+        if !is_damaged {
+            assert!(to_mend().is_none(), "there is nothing left to be mended, and no identity");
+        }
+        drop(open().unwrap());
+        assert!(to_mend().is_some());
+    }
+}
+
+/// Of a damaged intent of another identity nobody knows what it names.
+#[test]
+fn a_damaged_intent_of_another_identity_keeps_all_slots_until_it_is_given_up() {
+    use crate::mend::{Doubtful, Foreign, MendRules, mend};
+    let ground = on_two_steps(10, 10);
+    let (_, path) = leave_a_hole(&ground);
+    let file = ground.host.substrate.open(&path, Access::Write).unwrap();
+    ground.host.substrate.write_at(&file, 100, b"damage").unwrap();
+    drop(file);
+    replace_identity(&ground, true);
+    ground.remove(&["two", "three", "four"]);
+    ground.file_system.pass(Duration::from_secs(2 * 24 * 60 * 60));
+    ground.run();
+    assert_eq!(ground.slots(), 20);
+    let state = ground.state();
+    assert_eq!(mend(&state, Doubtful::Fill).unwrap().left().count(), 1, "it is still there");
+    mend(&state, MendRules { doubtful: Doubtful::Keep, foreign: Foreign::GiveUp }).unwrap();
+    assert!(state.intent_paths().unwrap().is_empty());
+}
+
 /// Who has an arena file open may share with its slots as long as they can be found by its number.
 #[test]
 fn slots_of_an_arena_file_that_was_removed_are_not_shared_with() {

@@ -144,6 +144,18 @@ impl SimulatedFileSystem {
         result
     }
 
+    /// Has the identity of the state folder be gone, as a repair of the file system may leave it. Durable at once.
+    pub fn lose_identity(&self) {
+        let mut world = self.world_mut();
+        let observer = Actor::Engine(world.observer());
+        let path = Path::new(crate::state::FOLDER).join(crate::state::IDENTITY);
+        if world.remove(observer, &path).is_ok() {
+            world.counters.identities_lost += 1;
+            world.tell(|_| "the identity of the state folder is lost".to_owned());
+        }
+        world.verify(Allowed::Content);
+    }
+
     /// Makes all that is there durable.
     pub fn sync_all(&self) {
         let mut world = self.world_mut();

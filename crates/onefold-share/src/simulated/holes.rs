@@ -117,8 +117,7 @@ impl World {
             let Entry::File(no) = entry else { return None };
             let mut bytes = vec![0; usize::try_from(self.files.get(*no).length).ok()?];
             self.read(*no, 0, &mut bytes);
-            let identity: [u8; 16] = bytes.get(16..32)?.try_into().ok()?;
-            intent::decode(&bytes, &identity).ok().flatten()
+            Some(intent::decode_declared(&bytes, &[0; 16]).ok()??.intent)
         };
         files.filter_map(read).collect()
     }

@@ -36,6 +36,8 @@ pub struct SimulationOptions {
     pub stalls_per_million: u32,
     /// How often the time of day of a host is set, by up to an hour, in a million steps.
     pub clock_jumps_per_million: u32,
+    /// How often the identity of the state folder is lost, in a million steps.
+    pub identity_losses_per_million: u32,
     /// How many of a hundred steps stay with the host that made the last one.
     pub burst_percent: u32,
     /// The longest time that a step takes. It takes some time up to that.
@@ -86,6 +88,7 @@ impl Default for SimulationOptions {
             crash_at_share_percent: 0,
             stalls_per_million: 0,
             clock_jumps_per_million: 0,
+            identity_losses_per_million: 0,
             burst_percent: 50,
             step_time_max: Duration::from_millis(20),
             down_time_max: Duration::from_secs(90),

@@ -39,6 +39,8 @@ pub struct Counters {
     pub blocks_freed_by_sharing: u64,
     /// Blocks of images that shares left as holes.
     pub holes_left: u64,
+    /// Losses of the state folder's identity.
+    pub identities_lost: u64,
     /// Looks at all invariants of all files.
     pub full_checks: u64,
 }

@@ -124,6 +124,7 @@ impl Simulation {
         self.options.writer_percent = 0;
         (self.options.crashes_per_million, self.options.stalls_per_million) = (0, 0);
         (self.options.clock_jumps_per_million, self.options.crash_at_share_percent) = (0, 0);
+        self.options.identity_losses_per_million = 0;
         self.file_system.world_mut().options.faults = Faults::none();
         self.file_system.world_mut().files.all_mut().for_each(|file| (file.refusal, file.in_use) = (None, None));
         for host in (0..self.options.hosts).map(HostNo) {
@@ -231,6 +232,11 @@ impl Simulation {
         let crashes = u64::from(self.options.crashes_per_million);
         let stalls = crashes + u64::from(self.options.stalls_per_million);
         let jumps = stalls + u64::from(self.options.clock_jumps_per_million);
+        let losses = jumps + u64::from(self.options.identity_losses_per_million);
+        if (jumps..losses).contains(&drawn) {
+            self.file_system.lose_identity();
+            return true;
+        }
         if drawn >= jumps {
             return false;
         }

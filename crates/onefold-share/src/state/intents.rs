@@ -9,6 +9,10 @@
 //! 2. Who empties slots takes that lock first, and then reads all intents. An arena file of which no slot is left is removed.
 //!
 //! So either the one sees the other's lock, or that the file is gone, or the other one sees the intent.
+//!
+//! An intent counts whatever identity its file names: where the identity of the state folder was lost, the holes are still there,
+//! and their slots are the last copy. Only a person decides about such an intent (`mend::Foreign`), and no new identity is made
+//! as long as there is one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,7 +25,7 @@ use super::arena::arena_path;
 use super::hosts::HostNo;
 use super::locks::Subject;
 use super::{Locked, State, StateError, TRIES};
-use crate::format::intent::{self, Intent};
+use crate::format::intent::{self, DeclaredIntent, Intent};
 use crate::format::{FormatError, Slot};
 
 pub(super) const FOLDER: &str = "intents";
@@ -41,8 +45,17 @@ pub(crate) struct IntentFile<'a, S: Substrate> {
 pub(crate) struct LeftIntent<S: Substrate> {
     pub(crate) path: PathBuf,
     /// What it says; none where nothing is declared.
-    pub(crate) intent: Result<Option<Intent>, FormatError>,
+    pub(crate) intent: Result<Option<DeclaredIntent>, FormatError>,
     lock: S::File,
+}
+
+/// A file in which something is declared, for messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenIntent {
+    /// The file.
+    pub path: PathBuf,
+    /// The image, below the root; none where the file cannot be read.
+    pub image: Option<PathBuf>,
 }
 
 /// What comes of asking for a dead host's file.
@@ -68,7 +81,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(IntentFile { substrate, identity, path, file: Some(file), is_declared: false, _lock: lock })
     }
 
-    /// Returns all that is declared, by whomever.
+    /// Returns all that is declared, by any host and under any identity.
     ///
     /// # Errors
     /// Those of the device; `Damaged` where an intent cannot be read: what it names is not known then.
@@ -78,6 +91,26 @@ impl<'a, S: Substrate> State<'a, S> {
             intents.extend(self.read_intent(&Self::path(FOLDER, name))?);
         }
         Ok(intents)
+    }
+
+    /// Returns the files in which something is declared, or of which nobody knows whether there is. Left out are those that
+    /// a host was writing when it died: it had not begun to share, or was done.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn open_intents(&self) -> Result<Vec<OpenIntent>, StateError> {
+        let mut open = Vec::new();
+        for path in self.intent_paths()? {
+            match self.read_intent(&path) {
+                Ok(None) | Err(StateError::Damaged { why: FormatError::Damaged(_), .. }) => {}
+                Ok(Some(intent)) => open.push(OpenIntent { path, image: Some(intent.path) }),
+                Err(StateError::Damaged { .. } | StateError::Newer { .. }) => {
+                    open.push(OpenIntent { path, image: None });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(open)
     }
 
     /// Returns the paths of all files of intents.
@@ -110,7 +143,7 @@ impl<'a, S: Substrate> State<'a, S> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(TakenIntent::Gone),
             opened => drop(opened.map_err(StateError::at(path))?),
         }
-        let intent = intent::read(substrate, &lock, &self.identity().uuid);
+        let intent = intent::read_declared(substrate, &lock, &self.identity().uuid);
         Ok(TakenIntent::Taken(LeftIntent { path: path.to_owned(), intent, lock }))
     }
 
@@ -185,14 +218,15 @@ impl<'a, S: Substrate> State<'a, S> {
                 opened => opened.map_err(StateError::at(path))?,
             };
             tries += 1;
-            match intent::read(self.substrate(), &file, &self.identity().uuid) {
-                Ok(intent) => return Ok(intent),
+            match intent::read_declared(self.substrate(), &file, &self.identity().uuid) {
+                Ok(declared) => return Ok(declared.map(|declared| declared.intent)),
                 // It may be written at this moment: then it is whole a moment later.
-                Err(FormatError::Damaged(_)) if tries < TRIES => self.pause(),
+                Err(FormatError::Damaged(_) | FormatError::Foreign) if tries < TRIES => self.pause(),
                 Err(FormatError::Io(source)) => return Err(StateError::Io { path: path.to_owned(), source }),
-                Err(FormatError::Foreign) => return Ok(None),
                 Err(why @ FormatError::Newer { .. }) => return Err(StateError::Newer { path: path.to_owned(), why }),
-                Err(why @ FormatError::Damaged(_)) => return Err(StateError::Damaged { path: path.to_owned(), why }),
+                Err(why @ (FormatError::Damaged(_) | FormatError::Foreign)) => {
+                    return Err(StateError::Damaged { path: path.to_owned(), why });
+                }
             }
         }
     }

@@ -67,9 +67,19 @@ impl<'a, S: Substrate> State<'a, S> {
             notices,
             useless: Some(Useless::default()),
         };
-        let Some(identity) = state.read_identity()? else { return Ok(None) };
-        state.identity = identity;
-        Ok(Some(state))
+        let lost = match state.read_identity() {
+            Ok(Some(identity)) => {
+                state.identity = identity;
+                return Ok(Some(state));
+            }
+            Ok(None) => state.check_nothing_declared(false),
+            Err(error) => Err(error),
+        };
+        match lost {
+            Err(why @ StateError::IdentityLost { .. }) => state.notice(Notice::IdentityLost(why)),
+            lost => lost?,
+        }
+        Ok(None)
     }
 
     /// Returns who works on it at this moment. None where the file system cannot tell without a lock being tried, for that

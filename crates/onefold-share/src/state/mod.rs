@@ -1,6 +1,7 @@
 //! The state folder: what hosts know of each other, in files beside the images.
 //!
-//! Nothing here is needed to keep data right, and all of it may be deleted at any time. Names that appear are whole: a file
+//! Nothing here is needed to keep data right, and all of it may be deleted at any time, but for intents and the arena (OCFS2):
+//! while an image has holes, they are the last copy of what was there. Names that appear are whole: a file
 //! is written under a name of its host's own and then linked or renamed to the one that counts. Locks are taken on files
 //! that are never replaced: who held the lock of a replaced file would hold nothing.
 
@@ -28,6 +29,7 @@ use onefold_block::substrate::{Access, Listed, ListedKind};
 use onefold_block::{Clock, FingerprintKey, Random, Substrate, Timestamp};
 
 use self::hosts::{HostNo, Presence};
+use self::intents::OpenIntent;
 use crate::format::FormatError;
 use crate::format::identity::Identity;
 
@@ -35,7 +37,7 @@ use self::look::Useless;
 
 /// Name of the state folder, in the root of the file system.
 pub const FOLDER: &str = ".onefold";
-const IDENTITY: &str = "identity";
+pub(crate) const IDENTITY: &str = "identity";
 const SCRATCH: &str = "scratch";
 const SUBFOLDERS: [&str; 8] = ["arena", "files", "locks", "logs", "requests", SCRATCH, "shards", watches::FOLDER];
 
@@ -109,6 +111,8 @@ pub enum Notice {
         /// Why.
         why: FormatError,
     },
+    /// The identity is lost while something is declared: no run goes on until a person has decided.
+    IdentityLost(StateError),
     /// An image cannot be read, or not as a whole. The others go on.
     Unreadable {
         /// Its path.
@@ -126,6 +130,7 @@ impl fmt::Display for Notice {
                 write!(f, "`{}` is of no use, and dropped by the next run: {why}", path.shown())
             }
             Notice::LeftAlone { path, why } => write!(f, "`{}` is not used: {why}", path.shown()),
+            Notice::IdentityLost(why) => why.fmt(f),
             Notice::Unreadable { path, why } => write!(f, "`{}` cannot be read: {why}", path.shown()),
         }
     }
@@ -158,12 +163,37 @@ pub enum StateError {
         /// What is wrong with it.
         why: FormatError,
     },
+    /// Its identity is gone or damaged, while images may have holes that can be filled from it.
+    #[error("`{FOLDER}/{IDENTITY}` is {}, and images may have holes that can be filled only from what is declared here: {}",
+        if *.is_damaged { "damaged" } else { "missing" }, named(.intents))]
+    IdentityLost {
+        /// Whether the file is there, and cannot be read.
+        is_damaged: bool,
+        /// The files in which something is declared.
+        intents: Vec<OpenIntent>,
+    },
     /// The user wanted the work to stop.
     #[error("interrupted")]
     Interrupted,
     /// Other hosts make and remove it all the time.
     #[error("`{FOLDER}` changes too fast to be opened")]
     Restless,
+}
+
+/// Most files that a message names.
+const NAMED_MAX: usize = 8;
+
+/// Names files in which something is declared, with their images.
+fn named(intents: &[OpenIntent]) -> String {
+    let named = intents.iter().take(NAMED_MAX).map(|intent| match &intent.image {
+        Some(image) => format!("`{}` (image `{}`)", intent.path.shown(), image.shown()),
+        None => format!("`{}` (cannot be read)", intent.path.shown()),
+    });
+    let mut text = named.collect::<Vec<_>>().join(", ");
+    if let Some(more @ 1..) = intents.len().checked_sub(NAMED_MAX) {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
 }
 
 impl StateError {
@@ -188,6 +218,43 @@ impl<'a, S: Substrate> State<'a, S> {
         random: &dyn Random,
         notices: &'a dyn Fn(Notice),
     ) -> Result<State<'a, S>, StateError> {
+        Self::make_folders(substrate)?;
+        let mut state = Self::unidentified(substrate, clock, random, notices)?;
+        for _ in 0..TRIES {
+            if let Some(identity) = state.read_identity()? {
+                state.identity = identity;
+                state.sweep_scratch()?;
+                return Ok(state);
+            }
+            state.make_identity(random)?;
+        }
+        Err(StateError::Restless)
+    }
+
+    /// Opens the state folder to mend what is declared in it, also where its identity is lost. None where there is no state
+    /// folder, or nothing is declared in one without an identity.
+    ///
+    /// Files of a state without an identity are foreign to it: only [`mend`](crate::mend) has a use for it.
+    ///
+    /// # Errors
+    /// As [`StateError`] says, but for `IdentityLost`.
+    pub fn open_to_mend(
+        substrate: &'a S,
+        clock: &'a dyn Clock,
+        random: &dyn Random,
+        notices: &'a dyn Fn(Notice),
+    ) -> Result<Option<State<'a, S>>, StateError> {
+        let state = Self::unidentified(substrate, clock, random, notices)?;
+        match state.read_identity() {
+            Ok(None) if state.open_intents()?.is_empty() => return Ok(None),
+            Ok(None) | Err(StateError::IdentityLost { .. }) => {}
+            identity => return identity.and_then(|_| Self::open(substrate, clock, random, notices)).map(Some),
+        }
+        Self::make_folders(substrate)?;
+        Ok(Some(state))
+    }
+
+    fn make_folders(substrate: &S) -> Result<(), StateError> {
         let root = Path::new(FOLDER);
         let intents = substrate.abilities().shares_in_two_steps.then_some(intents::FOLDER);
         let subfolders = SUBFOLDERS.into_iter().chain(intents).map(|name| root.join(name));
@@ -199,11 +266,21 @@ impl<'a, S: Substrate> State<'a, S> {
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// Returns the state folder without its identity.
+    fn unidentified(
+        substrate: &'a S,
+        clock: &'a dyn Clock,
+        random: &dyn Random,
+        notices: &'a dyn Fn(Notice),
+    ) -> Result<State<'a, S>, StateError> {
         let mut host = [0; 8];
-        random.fill(&mut host).map_err(StateError::at(root))?;
+        random.fill(&mut host).map_err(StateError::at(Path::new(FOLDER)))?;
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let (host, next_name) = (HostNo(u64::from_le_bytes(host)), AtomicU64::new(0));
-        let mut state = State {
+        Ok(State {
             substrate,
             clock,
             identity,
@@ -215,16 +292,7 @@ impl<'a, S: Substrate> State<'a, S> {
             has_lost_entries: AtomicBool::new(false),
             notices,
             useless: None,
-        };
-        for _ in 0..TRIES {
-            if let Some(identity) = state.read_identity()? {
-                state.identity = identity;
-                state.sweep_scratch()?;
-                return Ok(state);
-            }
-            state.make_identity(random)?;
-        }
-        Err(StateError::Restless)
+        })
     }
 
     /// Returns the file system.
@@ -371,6 +439,7 @@ impl<'a, S: Substrate> State<'a, S> {
             Err(FormatError::Io(source)) => Err(StateError::Io { path, source }),
             Err(why @ FormatError::Newer { .. }) => Err(StateError::Newer { path, why }),
             Err(why) => {
+                self.check_nothing_declared(true)?;
                 // All that was made with it is foreign from now on, and found again.
                 self.refuse(path, why)?;
                 Ok(None)
@@ -378,7 +447,14 @@ impl<'a, S: Substrate> State<'a, S> {
         }
     }
 
+    /// Refuses to go on without the identity while something is declared.
+    fn check_nothing_declared(&self, is_damaged: bool) -> Result<(), StateError> {
+        let intents = self.open_intents()?;
+        if intents.is_empty() { Ok(()) } else { Err(StateError::IdentityLost { is_damaged, intents }) }
+    }
+
     fn make_identity(&self, random: &dyn Random) -> Result<(), StateError> {
+        self.check_nothing_declared(false)?;
         let path = Self::path("", IDENTITY);
         let mut identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         random.fill(&mut identity.uuid).map_err(StateError::at(&path))?;

@@ -63,6 +63,22 @@ fn images_read_as_written_while_very_many_hosts_run_the_engine() {
     simulate_all_with(seeds(5300, 1), |seed| SimulationOptions::drawn(seed, 1000, 200_000), work);
 }
 
+/// Where nothing is ever declared, a lost identity costs no more than reading everything again.
+#[test]
+fn images_read_as_written_while_the_identity_is_lost() {
+    let options = |seed| SimulationOptions {
+        identity_losses_per_million: 500,
+        ..SimulationOptions::drawn(seed, hosts(seed), 10_000)
+    };
+    let outcomes = simulate_all_with(seeds(5500, 30), options, work);
+    let losses = super::total(&outcomes, |counters| counters.identities_lost);
+    assert!(outcomes.len() < 30 || losses > 50, "{losses} losses");
+    for seed in seeds(5600, 3) {
+        let options = SimulationOptions { identity_losses_per_million: 500, ..benign(seed, hosts(seed)) };
+        comes_to_share_everything(&options);
+    }
+}
+
 /// Runs hosts among writers, then without any, and holds that all equal blocks are one in the end.
 fn comes_to_share_everything(options: &SimulationOptions) {
     let mut simulation = Simulation::new(options, work);

@@ -3,13 +3,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use onefold_share::mend::{Became, Doubtful, MendedImage, mend};
+use onefold_block::Substrate;
+use onefold_block::substrate::Access;
+use onefold_share::mend::{Became, Doubtful, Foreign, MendRules, MendedImage, mend};
 use onefold_share::pass::PassError;
 use onefold_share::simulated::{Faults, Host, Outcome, Simulation, SimulationOptions, seeds};
-use onefold_share::state::State;
+use onefold_share::state::{State, StateError};
 
 use super::engine::scan_and_pass;
 use super::{cut, go_on, tell, total};
@@ -27,6 +30,47 @@ pub(super) fn mend_scan_and_pass(host: &Host<'_>, tally: &Tally) -> Result<(), P
     scan_and_pass(host).map(drop)
 }
 
+/// The identity of a state folder, as somebody has copied it.
+type Backup = Rc<RefCell<Vec<u8>>>;
+
+/// As [`mend_scan_and_pass`]; where the identity is lost while something is declared, a person puts it back from the copy, or
+/// has the images mended without it.
+fn decide_mend_scan_and_pass(host: &Host<'_>, tally: &Tally, backup: &Backup) -> Result<(), PassError> {
+    let path = Path::new(".onefold/identity");
+    let opened = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {});
+    match opened {
+        Err(StateError::IdentityLost { .. }) if host.incarnation.is_multiple_of(2) && !backup.borrow().is_empty() => {
+            *tally.borrow_mut().entry("put back").or_default() += 1;
+            let new = Path::new(".onefold/identity.new");
+            drop(host.substrate.remove(new));
+            let restored = host.substrate.create(new).and_then(|file| {
+                host.substrate.write_at(&file, 0, &backup.borrow())?;
+                host.substrate.sync(&file)?;
+                host.substrate.link(new, path)
+            });
+            drop(restored);
+            return Ok(());
+        }
+        Err(StateError::IdentityLost { .. }) => {
+            *tally.borrow_mut().entry("without identity").or_default() += 1;
+            let state = State::open_to_mend(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
+            let Some(state) = state else { return Ok(()) };
+            for image in &mend(&state, MendRules { doubtful: Doubtful::Keep, foreign: Foreign::Mend })?.images {
+                *tally.borrow_mut().entry(word(image)).or_default() += 1;
+            }
+            return Ok(());
+        }
+        opened => drop(opened?),
+    }
+    let mut bytes = vec![0; 4096];
+    let read = host.substrate.open(path, Access::Read).and_then(|file| host.substrate.read_at(&file, 0, &mut bytes));
+    if let Ok(length @ 1..) = read {
+        bytes.truncate(length);
+        *backup.borrow_mut() = bytes;
+    }
+    mend_scan_and_pass(host, tally)
+}
+
 fn word(image: &MendedImage) -> &'static str {
     match image.became {
         Became::Whole if image.filled > 0 => "filled",
@@ -37,6 +81,8 @@ fn word(image: &MendedImage) -> &'static str {
         Became::Differing => "differing",
         Became::Lost => "lost",
         Became::Failed(_) => "failed",
+        Became::Foreign => "foreign",
+        Became::GivenUp => "given up",
     }
 }
 
@@ -117,6 +163,38 @@ fn every_hole_that_a_crash_leaves_can_be_filled() {
 fn once_all_is_calm_holes_are_filled() {
     let (_, tally) = run_all(seeds(6100, 12), 8000, 60_000);
     assert_eq!(tally.get("lost"), None, "{tally:?}");
+}
+
+/// The identity is lost again and again, also while holes wait: each of them can be filled still.
+#[test]
+fn holes_of_a_lost_identity_can_be_filled() {
+    let tally = Tally::default();
+    let outcomes: Vec<Outcome> = seeds(6300, 80)
+        .map(|seed| {
+            let lossy =
+                SimulationOptions { identity_losses_per_million: 1500, writer_percent: 1, ..options(seed, 12_000) };
+            let run = |options: &SimulationOptions| {
+                let (tally, backup) = (Rc::clone(&tally), Backup::default());
+                let mut simulation =
+                    Simulation::new(options, move |host| drop(decide_mend_scan_and_pass(host, &tally, &backup)));
+                simulation.run(options.steps)?;
+                simulation.finish()
+            };
+            run(&lossy).unwrap_or_else(|failure| {
+                let told = run(&SimulationOptions { tells_steps: true, ..lossy.clone() });
+                panic!("{}", told.err().unwrap_or(failure))
+            })
+        })
+        .collect();
+    let [holes, losses] =
+        [total(&outcomes, |counters| counters.holes_left), total(&outcomes, |counters| counters.identities_lost)];
+    println!("{holes} holes left by shares, {losses} identities lost; images: {:?}", tally.borrow());
+    if outcomes.len() >= 80 {
+        let count = |word| tally.borrow().get(word).copied().unwrap_or(0);
+        assert!(holes > 20 && losses > 200, "{holes} holes, {losses} losses");
+        assert!(count("put back") > 5 && count("without identity") > 5 && count("filled") > 2, "{tally:?}");
+        assert_eq!(count("lost"), 0, "{tally:?}");
+    }
 }
 
 /// The first pass of a host on fresh images, cut at each of the calls around its shares; and what follows, cut now and then

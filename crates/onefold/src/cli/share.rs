@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use glob::Pattern;
 use onefold_share::watch::Window;
 
@@ -74,6 +74,19 @@ pub(crate) struct ShareMendArgs {
     /// back. Images of which nothing can be put back any more are not told of again
     #[arg(long)]
     pub(crate) force: bool,
+    /// What to do about images that wait under another identity of the state folder, where `.onefold/identity` was lost or
+    /// replaced. Without it they are reported and left, and their last copies stay
+    #[arg(long, value_name = "ACTION")]
+    pub(crate) foreign: Option<ForeignAction>,
+}
+
+/// What `share mend` does about images that wait under another identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ForeignAction {
+    /// Fill their holes as those of the other images
+    Mend,
+    /// Name them and give them up: holes stay, and what was in them is lost
+    GiveUp,
 }
 
 /// What `share run` and `share watch` are allowed on OCFS2.

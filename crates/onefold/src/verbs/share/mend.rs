@@ -3,14 +3,14 @@
 use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_share::mend::{Became, Doubtful, Mended, MendedImage, Patience, mend_patiently};
+use onefold_share::mend::{Became, Doubtful, Foreign, MendRules, Mended, MendedImage, Patience, mend_patiently};
 use onefold_share::state::State;
 use serde_json::{Value, json};
 
 use super::open::{Ground, append, state_failure};
 use super::run::MEND_WAIT;
 use super::status::noun;
-use crate::cli::share::ShareMendArgs;
+use crate::cli::share::{ForeignAction, ShareMendArgs};
 use crate::failure::{Exit, Outcome};
 use crate::output::{Report, machine_name};
 use crate::size::human;
@@ -22,17 +22,21 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     const CANNOT: &str = "cannot mend images";
     let ground = Ground::open(CANNOT, std::slice::from_ref(&arguments.path))?;
     let doubtful = if arguments.force { Doubtful::Fill } else { Doubtful::Keep };
-    // Where nobody has shared there is nothing to be mended, and no state folder to be made for it.
-    let (is_known, _) = ground.look(CANNOT, |state| Ok(state.is_some()))?;
+    let foreign = match arguments.foreign {
+        None => Foreign::Keep,
+        Some(ForeignAction::Mend) => Foreign::Mend,
+        Some(ForeignAction::GiveUp) => Foreign::GiveUp,
+    };
+    let rules = MendRules { doubtful, foreign };
     let notices = std::cell::RefCell::new(Vec::new());
     let take = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| false };
-    let mended = if is_known {
-        State::open(&ground.substrate, &SystemClock, &SystemRandom, &take)
-            .and_then(|state| mend_patiently(&state, doubtful, &patience))
-    } else {
-        Ok(Mended::default())
-    };
+    // Where nobody has shared there is nothing to be mended, and no state folder to be made for it. Where the identity is
+    // lost there may be.
+    let opened = State::open_to_mend(&ground.substrate, &SystemClock, &SystemRandom, &take);
+    let mended = opened.and_then(|state| {
+        state.map_or_else(|| Ok(Mended::default()), |state| mend_patiently(&state, rules, &patience))
+    });
     let mended = mended.map_err(|error| state_failure(CANNOT, &error))?;
     let mut text = lines(&mended).join("\n");
     if text.is_empty() {
@@ -47,7 +51,8 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
 
 /// Tells whether an image will not be told of again, though it is not whole.
 fn is_settled(image: &MendedImage, doubtful: Doubtful) -> bool {
-    doubtful == Doubtful::Fill && matches!(image.became, Became::Differing | Became::Lost)
+    matches!(image.became, Became::GivenUp)
+        || doubtful == Doubtful::Fill && matches!(image.became, Became::Differing | Became::Lost)
 }
 
 /// Says what became of each image.
@@ -89,6 +94,17 @@ fn line(image: &MendedImage) -> String {
             ranges(image),
             filled()
         ),
+        Became::Foreign => format!(
+            "`{path}` may have holes that a host which died has left, declared under another identity than this state folder \
+             has: {}; restore `.onefold/identity` from a backup, or let `onefold share mend --foreign mend` fill them, or \
+             `--foreign give-up` give them up",
+            ranges(image)
+        ),
+        Became::GivenUp if image.ranges.is_empty() => format!("`{path}` could not be read and is given up"),
+        Became::GivenUp => format!(
+            "`{path}` is given up: it may have holes that a host which died has left; compare it with a backup: {}",
+            ranges(image)
+        ),
         Became::Failed(why) => format!("`{path}` cannot be mended: {why}; it may have holes: {}", ranges(image)),
     }
 }
@@ -114,6 +130,8 @@ pub(super) fn json(mended: &Mended) -> Value {
             Became::Changed => ("changed", None),
             Became::Differing => ("differing", None),
             Became::Lost => ("lost", None),
+            Became::Foreign => ("foreign", None),
+            Became::GivenUp => ("given_up", None),
             Became::Failed(why) => ("failed", Some(why.to_string())),
         };
         let ranges = image.ranges.iter().map(|(offset, length)| json!({ "offset": offset, "length": length }));
@@ -151,6 +169,11 @@ mod tests {
         let differing = text(Became::Differing, 4096);
         assert!(differing.contains("; 4.00 KiB were filled; look") && !differing.contains("  "), "{differing}");
         assert!(text(Became::Busy, 0).contains("in use"));
+        let foreign = text(Became::Foreign, 0);
+        let parts = ["another identity", ".onefold/identity", "--foreign mend", "--foreign give-up"];
+        assert!(parts.iter().all(|part| foreign.contains(part)) && !foreign.contains("  "), "{foreign}");
+        let given_up = text(Became::GivenUp, 0);
+        assert!(given_up.contains("4096 bytes at 24576 and 2 more ranges") && !given_up.contains("  "), "{given_up}");
         let elsewhere = text(Became::Elsewhere, 0);
         assert!(elsewhere.contains("left to who works on it") && !elsewhere.contains("  "), "{elsewhere}");
     }

@@ -53,6 +53,10 @@ impl Ground {
     }
 }
 
+/// What a person may do where the identity of the state folder is lost while images wait to be mended.
+pub(super) const IDENTITY_LOST: &str = "restore `.onefold/identity` from a backup; or let `onefold share mend --foreign mend` \
+    fill the holes, or `onefold share mend --foreign give-up` give them up";
+
 /// Says why the state folder cannot be used.
 pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
     let failure = Failure::new(cannot).because(error);
@@ -66,6 +70,7 @@ pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
         StateError::Damaged { .. } => {
             failure.hint("the next `onefold share run` drops it and finds again what it held")
         }
+        StateError::IdentityLost { .. } => failure.hint(IDENTITY_LOST),
         StateError::Restless => failure.hint("run the command again"),
         StateError::Io { .. } | StateError::Interrupted => failure,
     }

@@ -23,7 +23,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::limits::{check_memory, limits};
-use super::open::append;
+use super::open::{IDENTITY_LOST, append};
 use super::result::{Findings, Space};
 use super::root::{Located, locate};
 use crate::cli::Talk;
@@ -200,6 +200,7 @@ pub(super) fn state_failure(error: &StateError) -> Failure {
         StateError::Newer { .. } => Failure::new("cannot share blocks")
             .because(error)
             .hint("use the newer version on this host, too; or delete the folder, and all is found again"),
+        StateError::IdentityLost { .. } => Failure::new("cannot share blocks").because(error).hint(IDENTITY_LOST),
         StateError::Io { .. } | StateError::Restless | StateError::Damaged { .. } => {
             Failure::new("cannot share blocks").because(error)
         }
