@@ -8,11 +8,10 @@ use std::io;
 use std::path::Path;
 
 use onefold_block::substrate::HeldLock;
-use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Dir, StatxFlags};
+use rustix::fs::Dir;
 
 use super::names::Root;
-use super::path_of;
+use super::{mounts, path_of};
 
 /// As often the list is read at most, where it changes all the time.
 const READS: u32 = 8;
@@ -22,7 +21,7 @@ type Locked = (u32, u32, u64);
 
 /// Returns which files of a folder are locked.
 pub(super) fn held(root: &Root, folder: &Path) -> io::Result<Vec<HeldLock>> {
-    let device = device_of(root.folder())?;
+    let device = mounts::mount_of(root.folder())?.device;
     let locks = locks(|| std::fs::read_to_string("/proc/locks"))?;
     let mut held = Vec::new();
     for entry in Dir::read_from(root.open_folder(folder)?)? {
@@ -48,22 +47,6 @@ fn locks(mut read: impl FnMut() -> io::Result<String>) -> io::Result<HashMap<Loc
         last = Some(text);
     }
     Ok(locks)
-}
-
-/// Returns the device of the file system that a folder is on.
-fn device_of(folder: &OwnedFd) -> io::Result<(u32, u32)> {
-    let stat = rustix::fs::statx(folder, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
-    let mounts = std::fs::read_to_string("/proc/thread-self/mountinfo")?;
-    device_of_mount(&mounts, stat.stx_mnt_id).ok_or_else(|| io::ErrorKind::NotFound.into())
-}
-
-fn device_of_mount(mounts: &str, number: u64) -> Option<(u32, u32)> {
-    let mut fields = mounts.lines().map(|line| line.split(' ')).find_map(|mut fields| {
-        let is_it = fields.next()?.parse() == Ok(number);
-        is_it.then_some(fields)
-    })?;
-    let (major, minor) = fields.nth(1)?.split_once(':')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Returns who has the whole-file locks of the list. Those who wait for one have none.
@@ -114,13 +97,5 @@ mod tests {
         };
         assert_eq!(locks(ever_new).unwrap().len(), READS as usize);
         assert!(locks(|| Err(io::ErrorKind::PermissionDenied.into())).is_err());
-    }
-
-    #[test]
-    fn mounts_name_the_device_of_their_file_system() {
-        let mounts = "22 1 0:20 / /sys rw - sysfs sysfs rw\n36 22 98:7 /sub /mnt rw shared:1 - btrfs /dev/x rw\n";
-        assert_eq!(device_of_mount(mounts, 36), Some((98, 7)));
-        assert_eq!(device_of_mount(mounts, 3), None);
-        assert_eq!(device_of_mount("36 x\n", 36), None);
     }
 }

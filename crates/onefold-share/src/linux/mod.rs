@@ -21,6 +21,7 @@ mod file;
 mod locks;
 mod machine;
 mod map;
+mod mounts;
 mod names;
 mod probe;
 mod records;
@@ -230,8 +231,8 @@ impl Substrate for LinuxSubstrate {
 
     /// Takes the file's lock (`flock`, exclusive). Locks of `fcntl(2)` would do on one host; on OCFS2 they are not seen
     /// by others. It belongs to this opening of the file: a second one, of the same process too, is kept out, and a
-    /// child that was forked without an `exec` holds it on. An OCFS2 that is mounted with `localflocks` keeps out this
-    /// host only.
+    /// child that was forked without an `exec` holds it on. An OCFS2 that is mounted with `localflocks` would keep out this
+    /// host only, and is refused.
     fn try_lock(&self, file: &LinuxFile) -> io::Result<bool> {
         file.try_lock(FlockOperation::NonBlockingLockExclusive)
     }

@@ -12,9 +12,9 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::file::{LinuxFile, Opened};
-use super::map;
 use super::names::Root;
 use super::share::{self, SHARE_BYTES_MAX};
+use super::{map, mounts};
 
 /// Why a folder's file system can't be used for sharing. Nothing is left behind in it then.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +76,16 @@ pub enum ProbeError {
         path: PathBuf,
         /// The size of its clusters.
         bytes: u64,
+    },
+    /// OCFS2 is mounted so that locks of files keep out programs of the same host only.
+    #[error(
+        "cannot share blocks in {}: it is mounted with `localflocks`, so that hosts do not see each other's locks and would \
+         share in the same image; unmount it and mount it without that option, on every host",
+        path.display()
+    )]
+    LocalLocks {
+        /// The root.
+        path: PathBuf,
     },
     /// It is mounted for reading only.
     #[error(
@@ -185,6 +195,7 @@ pub(super) fn probe(root: &Root, path: &Path, scratch: &Path) -> Result<Abilitie
         return Err(ProbeError::BlockBytes { path: path.to_owned(), kind, bytes: host.f_bsize });
     }
     check_clusters(folder, kind, path)?;
+    check_locks(kind, path, || mounts::mount_of(folder).map(|mount| mount.options))?;
     let scratch_folder = root.open_folder(scratch).map_err(|error| match raw(&error) {
         // Forbidden calls are PERM in some sandboxes; no folder is.
         Some(Errno::NOSYS | Errno::PERM) => {
@@ -227,6 +238,29 @@ fn check_clusters(folder: &OwnedFd, kind: SubstrateKind, path: &Path) -> Result<
         |errno: Errno| ProbeError::Io { op: "ask for the cluster size", path: path.to_owned(), source: errno.into() };
     let bytes = u64::try_from(rustix::fs::fstat(folder).map_err(io)?.st_blksize).unwrap_or(u64::MAX);
     if bytes == BLOCK_BYTES_U64 { Ok(()) } else { Err(ProbeError::ClusterBytes { path: path.to_owned(), bytes }) }
+}
+
+/// Makes sure that hosts see each other's locks of files. On OCFS2 an option of the mount decides about that.
+fn check_locks(
+    kind: SubstrateKind,
+    path: &Path,
+    options: impl FnOnce() -> io::Result<Vec<String>>,
+) -> Result<(), ProbeError> {
+    if kind != SubstrateKind::Ocfs2 {
+        return Ok(());
+    }
+    match options() {
+        Ok(options) if options.iter().any(|option| option == "localflocks") => {
+            Err(ProbeError::LocalLocks { path: path.to_owned() })
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(ProbeError::KernelTooOld {
+            path: path.to_owned(),
+            call: "statx(2) with the number of a mount",
+            since: "5.8",
+        }),
+        Err(source) => Err(ProbeError::Io { op: "read the options of the mount", path: path.to_owned(), source }),
+    }
 }
 
 /// Creates a file without a name.
@@ -312,12 +346,38 @@ mod tests {
         assert_eq!(std::fs::read(&taken).unwrap(), b"of another host");
     }
 
+    /// Hosts of such a mount would take each other's locks for free.
+    #[test]
+    fn locks_that_other_hosts_do_not_see_are_refused() {
+        let path = Path::new("/images");
+        let check = |kind, options: &[&str]| {
+            check_locks(kind, path, || Ok(options.iter().map(|option| (*option).to_owned()).collect()))
+        };
+        let ocfs2 = SubstrateKind::Ocfs2;
+        assert!(matches!(check(ocfs2, &["rw", "localflocks", "rw"]), Err(ProbeError::LocalLocks { .. })));
+        check(ocfs2, &["rw", "subvol=/localflocks", "nolocalflocks"]).unwrap();
+        check(SubstrateKind::Xfs, &["localflocks"]).unwrap();
+        // Where it cannot be told, it is not taken for granted.
+        let failing = |kind: io::ErrorKind| check_locks(ocfs2, path, || Err(kind.into()));
+        assert!(matches!(failing(io::ErrorKind::NotFound), Err(ProbeError::Io { .. })));
+        assert!(matches!(failing(io::ErrorKind::Unsupported), Err(ProbeError::KernelTooOld { .. })));
+        check_locks(SubstrateKind::Btrfs, path, || panic!("it is not asked")).unwrap();
+    }
+
+    #[test]
+    fn the_options_of_a_real_mount_are_found() {
+        let folder = std::fs::File::open("/proc").unwrap();
+        let mount = mounts::mount_of(&folder).unwrap();
+        assert!(mount.options.iter().any(|option| option == "rw" || option == "ro"), "{mount:?}");
+    }
+
     #[test]
     fn every_refusal_names_the_thing_the_cause_and_the_next_step() {
         let path = || PathBuf::from("/images");
         let ocfs2 = SubstrateKind::Ocfs2;
         let messages = [
             (ProbeError::ClusterBytes { path: path(), bytes: 1 << 20 }, "1048576", "mkfs.ocfs2 -C 4096"),
+            (ProbeError::LocalLocks { path: path() }, "localflocks", "mount it without"),
             (ProbeError::NoReflinks { path: path(), kind: ocfs2 }, "without reflinks", "tunefs.ocfs2"),
             (ProbeError::BlockBytes { path: path(), kind: ocfs2, bytes: 1024 }, "1024 bytes", "mkfs.ocfs2 -b 4096"),
             (ProbeError::KernelTooOld { path: path(), call: "openat2(2)", since: "5.6" }, "openat2(2)", "Linux 5.6"),
