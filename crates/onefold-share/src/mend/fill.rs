@@ -52,6 +52,19 @@ impl FillError {
     }
 }
 
+/// Makes sure that nobody else may have an image that is held for exclusive use. A call can take longer than another process waits
+/// for the image: this is asked before a call, and again before anything is done on the strength of it.
+///
+/// # Errors
+/// `ResourceBusy` where another process may have it.
+pub(crate) fn check_exclusive<S: Substrate>(substrate: &S, image: &S::File) -> io::Result<()> {
+    if substrate.is_exclusive_lost(image) {
+        let why = "another process has waited for it so long that it may have it";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+    }
+    Ok(())
+}
+
 /// Tells whether a part of a run is a hole, as the map says.
 pub(crate) fn has_hole<S: Substrate>(
     substrate: &S,
@@ -86,6 +99,7 @@ pub(crate) fn fill<S: Substrate>(
     };
     let Some(arena) = state.open_arena(run.slot.arena(), Access::Read).map_err(FillError::of)? else { return lost() };
     let mut filler = Filler {
+        state,
         substrate: state.substrate(),
         image,
         arena,
@@ -108,7 +122,8 @@ pub(crate) fn fill<S: Substrate>(
     Ok(filler.filled)
 }
 
-struct Filler<'a, S: Substrate> {
+struct Filler<'a, 'b, S: Substrate> {
+    state: &'a State<'b, S>,
     substrate: &'a S,
     image: &'a Holed<'a, S>,
     arena: S::File,
@@ -125,7 +140,7 @@ fn block(index: usize) -> Range<usize> {
     index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES
 }
 
-impl<S: Substrate> Filler<'_, S> {
+impl<S: Substrate> Filler<'_, '_, S> {
     /// Makes sure that the slots hold what the image did.
     fn check_slots(&mut self) -> Result<(), FillError> {
         let (mut checksum, mut at) = (0, 0);
@@ -183,15 +198,22 @@ impl<S: Substrate> Filler<'_, S> {
         holes.map_or(Ok(()), |holes| self.fill_holes(holes))
     }
 
-    /// A hole may be the wish of who has the image by now.
+    /// A hole may be the wish of a process that has the image by now.
     fn make_sure_of_image(&self) -> io::Result<()> {
-        if self.substrate.is_exclusive_lost(self.image.file) {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "somebody has waited for it so long that he may have it",
-            ));
-        }
-        Ok(())
+        check_exclusive(self.substrate, self.image.file)
+    }
+
+    /// Sets the time of the image back to what it was. A process that got the image meanwhile may have written to it: then the
+    /// time is that of this moment, so that nobody takes the image for unchanged.
+    fn set_time_back(&self) -> io::Result<()> {
+        // A host that dies before this leaves a time that speaks of a writer: then nobody goes on without a person. Where the
+        // time cannot be set, that is all that comes of it.
+        let _ = self.substrate.set_modified(self.image.file, self.image.modified);
+        self.make_sure_of_image().inspect_err(|_| {
+            if let Ok(now) = self.state.now() {
+                let _ = self.substrate.set_modified(self.image.file, now);
+            }
+        })
     }
 
     fn fill_holes(&mut self, holes: Range<u64>) -> Result<(), FillError> {
@@ -209,14 +231,14 @@ impl<S: Substrate> Filler<'_, S> {
             let source = At { file: &self.arena, offset: from };
             let target = At { file: self.image.file, offset: into };
             if self.substrate.clone_range(source, target, slots.len() as u64).is_err() {
+                // The call may have taken as long as it liked.
+                self.make_sure_of_image()?;
                 // Its own blocks will do.
                 self.substrate.write_at(self.image.file, into, &slots)?;
             }
-            // What somebody else may have written must keep its time.
+            // What another process may have written must keep its time.
             self.make_sure_of_image()?;
-            // Who dies before this leaves a time that speaks of a writer: then nobody goes on by himself. Where the time
-            // cannot be set, that is all that comes of it.
-            let _ = self.substrate.set_modified(self.image.file, self.image.modified);
+            self.set_time_back()?;
             let mut found = vec![0; slots.len()];
             let count = self.substrate.read_at(self.image.file, into, &mut found)?;
             if count < found.len() || found != slots {

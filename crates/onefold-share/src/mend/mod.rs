@@ -22,7 +22,7 @@ use std::time::Duration;
 use onefold_block::substrate::Access;
 use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate};
 
-pub(crate) use self::fill::{FillError, Filled, Holed, fill, has_hole};
+pub(crate) use self::fill::{FillError, Filled, Holed, check_exclusive, fill, has_hole};
 use crate::format::FormatError;
 use crate::format::intent::{DeclaredIntent, Intent};
 use crate::state::intents::{LeftIntent, TakenIntent};
@@ -254,6 +254,12 @@ fn mend_left<S: Substrate>(
         }
     }
     image.became = mend_image(state, &file, &intent, doubtful, &mut image.filled);
+    // What was seen of an image that another process has by now is no reason to forget what was declared.
+    if let Err(why) = check_exclusive(state.substrate(), &file)
+        && !matches!(image.became, Became::Failed(_))
+    {
+        image.became = Became::Failed(why);
+    }
     let is_done = !image.became.is_waiting();
     // What is lost stays lost, and need not be told of for ever.
     let is_settled = matches!(image.became, Became::Changed | Became::Differing | Became::Lost);

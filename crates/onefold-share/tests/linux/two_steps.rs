@@ -35,9 +35,25 @@ struct TwoSteps<'a> {
     /// What the share says in whose middle something went wrong, where the host does not die.
     outcome: Option<Result<(), io::ErrorKind>>,
     is_dead: Cell<bool>,
+    /// In the middle of which call another process gets the image that is held for exclusive use, having waited for it.
+    loses_lease_in: Cell<Option<LongCall>>,
+    is_lease_lost: Cell<bool>,
+    /// What was done after that: calls that change a file.
+    done_without_lease: RefCell<Vec<&'static str>>,
     /// What was made ready to be cloned, and what was cloned: files and ranges.
     prepared: RefCell<Vec<CloneSource>>,
     cloned: RefCell<Vec<CloneSource>>,
+}
+
+/// A call that takes as long as another process waits at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LongCall {
+    /// A clone, which fails in the end.
+    Clone,
+    SetModified,
+    Sync,
+    /// Opening a file of this name.
+    Open(&'static str),
 }
 
 /// What is cloned: a file, an offset in it and a length, in bytes.
@@ -52,6 +68,9 @@ impl<'a> TwoSteps<'a> {
             shares_left: Cell::new(shares_left),
             outcome: None,
             is_dead: Cell::new(false),
+            loses_lease_in: Cell::new(None),
+            is_lease_lost: Cell::new(false),
+            done_without_lease: RefCell::default(),
             prepared: RefCell::default(),
             cloned: RefCell::default(),
         }
@@ -60,6 +79,19 @@ impl<'a> TwoSteps<'a> {
     /// The dead do nothing.
     fn alive(&self) -> io::Result<&'a LinuxSubstrate> {
         if self.is_dead.get() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(self.inner) }
+    }
+
+    /// Tells whether the lease is lost in the middle of this call.
+    fn takes_long(&self, call: LongCall) -> bool {
+        let is_it = self.loses_lease_in.get() == Some(call) && !self.is_lease_lost.get();
+        self.is_lease_lost.set(is_it || self.is_lease_lost.get());
+        is_it
+    }
+
+    fn note_change(&self, call: &'static str) {
+        if self.is_lease_lost.get() {
+            self.done_without_lease.borrow_mut().push(call);
+        }
     }
 }
 
@@ -71,6 +103,9 @@ impl Substrate for TwoSteps<'_> {
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<LinuxFile> {
+        if let Some(LongCall::Open(name)) = self.loses_lease_in.get().filter(|_| path.ends_with("locks/sweep.0")) {
+            self.takes_long(LongCall::Open(name));
+        }
         self.alive()?.open(path, access)
     }
 
@@ -111,6 +146,7 @@ impl Substrate for TwoSteps<'_> {
     }
 
     fn write_at(&self, file: &LinuxFile, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.note_change("write");
         self.alive()?.write_at(file, offset, from)
     }
 
@@ -119,6 +155,7 @@ impl Substrate for TwoSteps<'_> {
     }
 
     fn sync(&self, file: &LinuxFile) -> io::Result<()> {
+        self.takes_long(LongCall::Sync);
         self.alive()?.sync(file)
     }
 
@@ -131,7 +168,11 @@ impl Substrate for TwoSteps<'_> {
     }
 
     fn is_exclusive_wanted(&self, file: &LinuxFile) -> bool {
-        self.inner.is_exclusive_wanted(file)
+        self.is_lease_lost.get() || self.inner.is_exclusive_wanted(file)
+    }
+
+    fn is_exclusive_lost(&self, _: &LinuxFile) -> bool {
+        self.is_lease_lost.get()
     }
 
     fn leave_exclusive(&self, file: &LinuxFile) {
@@ -144,6 +185,7 @@ impl Substrate for TwoSteps<'_> {
 
     fn share(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<Compared, ShareError> {
         let inner = self.alive()?;
+        self.note_change("share");
         let [ours, theirs] = [source, into].map(|at| {
             let mut bytes = vec![0; usize::try_from(length).unwrap()];
             inner.read_at(at.file, at.offset, &mut bytes).map(|_| bytes)
@@ -180,11 +222,16 @@ impl Substrate for TwoSteps<'_> {
     fn clone_range(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<(), ShareError> {
         let handle = self.alive()?.stat(source.file)?.handle;
         self.cloned.borrow_mut().push((handle, source.offset, length));
+        if self.takes_long(LongCall::Clone) {
+            return Err(ShareError::Io(io::ErrorKind::Other.into()));
+        }
         self.alive()?.clone_range(source, into, length)
     }
 
     fn set_modified(&self, file: &LinuxFile, modified: Timestamp) -> io::Result<()> {
-        self.alive()?.set_modified(file, modified)
+        let done = self.alive()?.set_modified(file, modified);
+        self.takes_long(LongCall::SetModified);
+        done
     }
 
     fn punch(&self, file: &LinuxFile, offset: u64, length: u64) -> io::Result<()> {
@@ -295,6 +342,59 @@ fn what_a_host_that_died_has_punched_is_put_back() {
         assert!(are_whole(ground, &contents));
         let left = std::fs::read_dir(ground.root.join(".onefold/intents")).unwrap().count();
         assert_eq!(left, 0, "nothing is declared any more");
+    });
+}
+
+/// Another process waits for the image that is mended, and gets it in the middle of a call: a hole may be its wish from then on.
+#[test]
+fn what_another_process_may_have_changed_is_not_undone() {
+    on_xfs(|ground| {
+        let contents = images(ground);
+        die(ground, 1);
+        let modified = || ground.substrate.stat(&ground.open("other", Access::Read)).unwrap().modified;
+        let left = || std::fs::read_dir(ground.root.join(".onefold/intents")).unwrap().count();
+        let before = modified();
+        let mend_losing = |call| {
+            let host = TwoSteps::new(&ground.substrate, u32::MAX);
+            let state = State::open(&host, &SystemClock, &SystemRandom, &|_| {}).unwrap();
+            host.loses_lease_in.set(Some(call));
+            let mended = mend(&state, Doubtful::Fill).unwrap();
+            assert!(host.is_lease_lost.get(), "{call:?}");
+            let failed = matches!(&mended.images[..], [image] if matches!(&image.became, Became::Failed(why) if why.kind() == io::ErrorKind::ResourceBusy));
+            assert!(failed && left() == 1, "{call:?}: {mended:?}");
+            host.done_without_lease.take()
+        };
+        assert_eq!(mend_losing(LongCall::Clone), [] as [&str; 0], "no bytes are written in place of the clone");
+        assert!(!are_whole(ground, &contents) && modified() == before);
+        drop(mend_losing(LongCall::SetModified));
+        assert_ne!(modified(), before, "nobody takes it for unchanged");
+        assert!(
+            matches!(mended(&ground.substrate, Doubtful::Keep).images[..], [ref image] if matches!(image.became, Became::Changed))
+        );
+        drop(mend_losing(LongCall::Sync));
+        let done = mended(&ground.substrate, Doubtful::Fill);
+        assert!(matches!(&done.images[..], [image] if matches!(image.became, Became::Whole)), "{done:?}");
+        assert!(are_whole(ground, &contents) && left() == 0);
+    });
+}
+
+/// The same while a host is about to share: it leaves the image for another time, and takes what was written for a change.
+#[test]
+fn an_image_that_another_process_got_is_not_shared_in() {
+    on_xfs(|ground| {
+        let contents = images(ground);
+        for call in [LongCall::SetModified, LongCall::Open("sweep.0")] {
+            let host = TwoSteps::new(&ground.substrate, u32::MAX);
+            host.loses_lease_in.set(Some(call));
+            let passed = scan_and_pass(&host).unwrap();
+            assert!(host.is_lease_lost.get() && !passed.trouble.busy.is_empty(), "{call:?}: {passed:?}");
+            let done = host.done_without_lease.take();
+            assert!(!done.contains(&"share"), "{call:?}: {done:?}");
+            assert!(are_whole(ground, &contents) && mended(&ground.substrate, Doubtful::Keep).images.is_empty());
+        }
+        let host = TwoSteps::new(&ground.substrate, u32::MAX);
+        let passed = scan_and_pass(&host).unwrap();
+        assert!(passed.shared.now + passed.shared.before >= 59 * K, "{passed:?}");
     });
 }
 

@@ -27,7 +27,7 @@ use crate::extents::Extents;
 use crate::format::intent::{Intent, IntentRun, RUNS_MAX};
 use crate::format::mark::Stamp;
 use crate::format::{FileBlock, FileNo};
-use crate::mend::{FillError, Filled, Holed, fill, has_hole};
+use crate::mend::{FillError, Filled, Holed, check_exclusive, fill, has_hole};
 use crate::pass::PassError;
 use crate::state::StateError;
 use crate::state::intents::IntentFile;
@@ -104,7 +104,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let stat = match self.settle_time(number, &mapped.0) {
             Ok(stat) => stat,
             Err(why) => {
-                self.leave_out(gathered.iter(), ShareError::Io(why));
+                let is_lost = why.kind() == io::ErrorKind::ResourceBusy;
+                self.leave_out(gathered.iter(), if is_lost { ShareError::Busy } else { ShareError::Io(why) });
                 return Ok(());
             }
         };
@@ -143,9 +144,13 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     fn settle_time(&mut self, number: FileNo, file: &S::File) -> io::Result<FileStat> {
         let substrate = self.state.substrate();
         let before = substrate.stat(file)?;
+        check_exclusive(substrate, file)?;
         substrate.set_modified(file, before.modified)?;
         substrate.sync(file)?;
         let after = substrate.stat(file)?;
+        // The calls may have taken so long that another process has written: then the time is not that of the content, and the
+        // image is one that was changed.
+        check_exclusive(substrate, file)?;
         // To set it is a change that has a time, too. What somebody changed since it was set last must not be hidden by that.
         let (before, last) = (Stamp::of(&before), self.noted.retimed.get(&number));
         let first = last.filter(|(_, last)| *last == before).map_or(before, |(first, _)| *first);
@@ -219,6 +224,11 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             if !keeps_slots {
                 self.leave_out(std::iter::once(run), ShareError::Busy);
                 continue;
+            }
+            // To find that out took calls, each of which may have taken as long as it liked.
+            if self.state.substrate().is_exclusive_wanted(&mapped.0) {
+                self.leave_out(rest(), ShareError::Busy);
+                return (index, Ok(()));
             }
             match self.ask(mapped, *run) {
                 Ok(Compared::Shared) => {}
