@@ -17,7 +17,7 @@ use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 use crate::digest::{Digester, PIECE_BYTES, Piece};
 use crate::extents::Extents;
 use crate::format::log::{LogKind, Note, Written};
-use crate::format::mark::{Mark, Stamp};
+use crate::format::mark::{Mark, MarkFlags, Stamp};
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
 use crate::pace::Pace;
@@ -82,6 +82,8 @@ pub struct Scanned {
 struct Found {
     path: PathBuf,
     stat: FileStat,
+    /// When all files had been found, by the clock that is never set.
+    found_at: Duration,
 }
 
 /// Looks at all files and writes logs of those that changed.
@@ -107,21 +109,22 @@ pub fn scan<S: Substrate>(
     scanned.files += found.len() as u64;
     scanned.bytes = all_bytes;
     let mut ahead: VecDeque<(Found, bool)> = found.into_iter().map(|found| (found, false)).collect();
-    while let Some((Found { path, stat }, is_second_try)) = ahead.pop_front() {
+    while let Some((found, is_second_try)) = ahead.pop_front() {
         options.pace.boundary()?;
-        if !is_stable(&stat, now, options.stable_for) && !is_unchanged(files, &stat) {
+        if !is_stable(&found.stat, now, options.stable_for) && !is_unchanged(files, &found.stat, now) {
             // It is known all the same: whoever has it open is to be found.
-            files.number(state, &stat.handle, &path)?;
+            files.number(state, &found.stat.handle, &found.path)?;
             scanned.unsettled += 1;
             continue;
         }
-        let looked = scan_file(state, files, options, &path, &stat, &mut scanned, &mut progress)?;
+        let looked = scan_file(state, files, options, &found, now, &mut scanned, &mut progress)?;
+        let Found { path, stat, found_at } = found;
         if matches!(looked, Looked::Busy) {
             if is_second_try {
                 scanned.passed_over += 1;
             } else {
                 // Another host reads it now. By the time that all the others are done it may have ended.
-                ahead.push_back((Found { path, stat }, true));
+                ahead.push_back((Found { path, stat, found_at }, true));
                 continue;
             }
         }
@@ -178,7 +181,9 @@ fn find<S: Substrate>(
             Ok((stat, true)) => drop(opted_out.insert(stat.handle)),
             // Of several names always the same one: marks have it, and are written anew where it is another.
             Ok((stat, false)) if found.get(&stat.handle).is_some_and(|found| found.path < path) => {}
-            Ok((stat, false)) => drop(found.insert(stat.handle.clone(), Found { path, stat })),
+            Ok((stat, false)) => {
+                found.insert(stat.handle.clone(), Found { path, stat, found_at: Duration::ZERO });
+            }
             // It was removed since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound && kind.is_some() => {}
             Err(why) => {
@@ -188,7 +193,8 @@ fn find<S: Substrate>(
         }
     }
     opted_out.retain(|handle| !found.contains_key(handle));
-    let mut found: Vec<Found> = found.into_values().collect();
+    let found_at = state.clock().monotonic();
+    let mut found: Vec<Found> = found.into_values().map(|found| Found { found_at, ..found }).collect();
     found.sort_by(|one, other| one.path.cmp(&other.path));
     Ok((found, opted_out))
 }
@@ -203,15 +209,16 @@ fn scan_file<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Files,
     options: &ScanOptions<'_>,
-    path: &Path,
-    stat: &FileStat,
+    found: &Found,
+    began: Timestamp,
     scanned: &mut Scanned,
     progress: &mut ScanProgress,
 ) -> Result<Looked, StateError> {
+    let Found { path, stat, .. } = found;
     let number = files.number(state, &stat.handle, path)?;
-    if is_unchanged(files, stat) {
+    if is_unchanged(files, stat, began) {
         scanned.unchanged += 1;
-        if files.get(number).is_some_and(|mark| mark.path != path) {
+        if files.get(number).is_some_and(|mark| mark.path != *path) {
             match state.try_lock(&Subject::File(stat.handle.clone()))? {
                 Some(_lock) => files.note_path(state, number, path)?,
                 // Who has it may be about to write its mark. This host finds it there all the same.
@@ -223,19 +230,28 @@ fn scan_file<S: Substrate>(
     let Some(_lock) = state.try_lock(&Subject::File(stat.handle.clone()))? else { return Ok(Looked::Busy) };
     let now = state.now()?;
     let opened = state.substrate().open(path, Access::Read);
-    let (file, stat) = match opened.and_then(|file| state.substrate().stat(&file).map(|stat| (file, stat))) {
+    let (file, mut stat) = match opened.and_then(|file| state.substrate().stat(&file).map(|stat| (file, stat))) {
         Ok((file, now)) if now.handle == stat.handle => (file, now),
         // Another file has its name meanwhile.
         Ok(_) => return Ok(Looked::Done),
         Err(why) => return Ok(Looked::Failed(why)),
     };
     // Another host may have read it a moment ago.
-    let stamp = Stamp::of(&stat);
     let number = files.latest_number(state, &stat.handle, path)?;
-    if is_unchanged(files, &stat) {
+    if is_unchanged(files, &stat, began) {
         scanned.unchanged += 1;
         return Ok(Looked::Done);
     }
+    let mut age = Age::of(&Stamp::of(&stat), now);
+    if age == Age::Ahead {
+        (stat, age) = match wait_for_others_tick(state, &file, found) {
+            Ok(waited) => waited,
+            Err(why) => return Ok(Looked::Failed(why)),
+        };
+    }
+    let stamp = Stamp::of(&stat);
+    let mark = files.get(number);
+    let (was_read, known) = mark.map_or((false, MarkFlags::default()), |mark| (mark.scanned.is_some(), mark.flags));
     // Before its log is there, so that nobody who sees the log takes the file for gone.
     files.note(state, number, path, None)?;
     // What is only in memory has no place yet, or one that the map still shows as set aside: it would be missed, and its
@@ -246,9 +262,30 @@ fn scan_file<S: Substrate>(
     scanned.read_bytes += read.bytes;
     // Whoever could not be read as a whole is read again next time. So is who changed a moment ago: the next change may get
     // the same time. Noted while nobody else can read it, so that of two hosts the later one has the last word.
-    let is_done = read.failed.is_none() && is_settled(&stamp, now);
-    files.note(state, number, path, is_done.then_some(stamp))?;
+    let is_done = read.failed.is_none() && age != Age::Recent;
+    let flags = MarkFlags {
+        is_reserved: known.is_reserved || (!was_read && !read.has_hole),
+        is_ahead: is_done && age == Age::Ahead,
+    };
+    files.note_with(state, number, path, is_done.then_some(stamp), flags)?;
     Ok(read.failed.map_or(Looked::Done, Looked::Failed))
+}
+
+/// Waits until the clock that has given a file a time ahead of this host's has gone on by a tick since the file was found: every
+/// change from then on gets another time, whatever that clock shows. Returns what the file is then; it is `Recent` where it has
+/// changed meanwhile.
+fn wait_for_others_tick<S: Substrate>(
+    state: &State<'_, S>,
+    file: &S::File,
+    found: &Found,
+) -> io::Result<(FileStat, Age)> {
+    let waited = state.clock().monotonic().saturating_sub(found.found_at);
+    if waited < TICK {
+        state.clock().sleep(TICK - waited);
+    }
+    let stat = state.substrate().stat(file)?;
+    let is_same = Stamp::of(&stat) == Stamp::of(&found.stat);
+    Ok((stat, if is_same { Age::Ahead } else { Age::Recent }))
 }
 
 /// What came of looking at a file.
@@ -271,9 +308,12 @@ fn forget_what_the_index_lost<S: Substrate>(state: &State<'_, S>, files: &mut Fi
     lost.into_iter().try_for_each(|number| files.forget_scan(state, number))
 }
 
-/// Tells whether a file is as it was when it was read.
-fn is_unchanged(files: &Files, stat: &FileStat) -> bool {
-    files.of(&stat.handle).is_some_and(|mark| mark.scanned == Some(Stamp::of(stat)))
+/// Tells whether a file is as it was when it was read. One whose time was ahead then is not taken for that once the clock has
+/// come there: a change at that moment would have had the same time.
+fn is_unchanged(files: &Files, stat: &FileStat, now: Timestamp) -> bool {
+    let stamp = Stamp::of(stat);
+    let is_due = |mark: &Mark| mark.flags.is_ahead && Age::of(&stamp, now) != Age::Ahead;
+    files.of(&stat.handle).is_some_and(|mark| mark.scanned == Some(stamp) && !is_due(mark))
 }
 
 /// Tells whether a file's content has not changed for so long. Of a time that is ahead, which anybody may have set, the one
@@ -288,11 +328,32 @@ pub(crate) fn nanoseconds(time: Timestamp) -> i128 {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }
 
-/// Tells whether a change that comes later than `now` has another time than the last one. Kernels note times in ticks, of
-/// up to ten milliseconds. A time that is ahead is not come to again soon.
-pub(crate) fn is_settled(stamp: &Stamp, now: Timestamp) -> bool {
-    const TICKS: u128 = TICK.as_nanos();
-    [stamp.modified, stamp.changed].iter().all(|time| nanoseconds(now).abs_diff(nanoseconds(*time)) >= TICKS)
+/// How old the times of a file are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// So old that a change later than now has other times.
+    Settled,
+    /// A change may get the same times still.
+    Recent,
+    /// The last change was in the future: another host's clock is ahead, or this one was set back.
+    Ahead,
+}
+
+impl Age {
+    /// Returns how old times are. Kernels note them in ticks, of up to ten milliseconds.
+    ///
+    /// Each change of the content sets the time of the last change, which nobody sets otherwise. So the time of the content may
+    /// be ahead for ever, as anybody sets it, if the other one is not.
+    pub(crate) fn of(stamp: &Stamp, now: Timestamp) -> Age {
+        const TICKS: i128 = TICK.as_nanos() as i128;
+        let age = |time| nanoseconds(now) - nanoseconds(time);
+        let is_recent = |time| (0..TICKS).contains(&age(time));
+        match age(stamp.changed) {
+            changed if changed <= -TICKS => Age::Ahead,
+            changed if changed < TICKS || is_recent(stamp.modified) => Age::Recent,
+            _ => Age::Settled,
+        }
+    }
 }
 
 /// What came of reading a file.
@@ -300,6 +361,8 @@ struct Read {
     logged: u64,
     bytes: u64,
     failed: Option<io::Error>,
+    /// Whether the file has a hole, or may have one.
+    has_hole: bool,
 }
 
 fn read_into_log<S: Substrate>(
@@ -331,7 +394,8 @@ fn read_into_log<S: Substrate>(
         });
         *progress = ScanProgress { done_bytes: done_before, read_bytes: read_before + blocks.read_bytes, ..*progress };
         let logged = logged?;
-        Ok(Read { logged: logged.blocks, bytes: blocks.read_bytes, failed: blocks.failed })
+        let has_hole = blocks.has_hole || blocks.map.is_none();
+        Ok(Read { logged: logged.blocks, bytes: blocks.read_bytes, failed: blocks.failed, has_hole })
     })
 }
 
@@ -352,6 +416,8 @@ struct Blocks<'a, S: Substrate> {
     read_bytes: u64,
     /// The first error; what could not be read is left out.
     failed: Option<io::Error>,
+    /// Whether the map has shown a hole. What is set aside is none.
+    has_hole: bool,
 }
 
 impl<'a, S: Substrate> Blocks<'a, S> {
@@ -377,6 +443,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
             piece: None,
             read_bytes: 0,
             failed: None,
+            has_hole: false,
         }
     }
 
@@ -438,6 +505,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
                 (offset, end.saturating_mul(BLOCK_BYTES_U64))
             }
             Ok(placed) => {
+                self.has_hole |= placed.is_hole;
                 // A block that begins in a hole and ends in data is read from its beginning.
                 let end = offset.saturating_add(placed.length) / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
                 let end = end.max(offset + BLOCK_BYTES_U64);

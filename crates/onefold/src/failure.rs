@@ -25,14 +25,21 @@ pub(crate) enum Exit {
 /// What a panic ends with: a bug in us, never the user's fault.
 pub(crate) const EXIT_BUG: i32 = 255;
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(match exit {
+impl Exit {
+    /// Returns the number that the process ends with.
+    pub(crate) fn code(self) -> u8 {
+        match self {
             Exit::Done => 0,
             Exit::Failed => 1,
             Exit::Usage => 2,
             Exit::Damage => 3,
-        })
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
     }
 }
 

@@ -9,7 +9,7 @@ use onefold_share::format::entry::{Entry, Place};
 use onefold_share::format::identity::Identity;
 use onefold_share::format::intent::{self, Intent, IntentRun};
 use onefold_share::format::log::{LogKind, LogWriter, Note, Written, read_log};
-use onefold_share::format::mark::{Mark, Stamp};
+use onefold_share::format::mark::{Mark, MarkFlags, Stamp};
 use onefold_share::format::shard::{ShardReader, ShardWriter};
 use onefold_share::format::{Digest, FileBlock, FileNo, FormatError, Slot};
 use onefold_share::simulated::{SimulatedFile, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
@@ -96,6 +96,7 @@ fn identity(choices: &mut Choices<'_>, desk: &Desk) {
 fn mark(choices: &mut Choices<'_>, desk: &Desk) {
     let time = Timestamp { seconds: 1_790_000_000, nanoseconds: 999_999_999 };
     let sound = Mark {
+        flags: MarkFlags { is_reserved: true, is_ahead: false },
         number: FILE,
         handle: FileHandle::new(&[5; 16]).expect("a short one"),
         path: PathBuf::from("vm/disk.raw"),

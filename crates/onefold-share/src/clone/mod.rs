@@ -25,7 +25,7 @@ use onefold_block::{Clock, Random, Substrate};
 
 use crate::format::FileNo;
 use crate::format::log::{LogKind, Note};
-use crate::format::mark::{Mark, Stamp};
+use crate::format::mark::{Mark, MarkFlags, Stamp};
 use crate::state::files::Files;
 use crate::state::locks::Subject;
 use crate::state::logs::LogOrder;
@@ -304,7 +304,12 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
             }
             let notes = &mut || Ok(digests.next()?.map(Note::Written));
             let blocks = state.write_log(LogKind::Log, clone.number, LogOrder::default(), notes)?.blocks;
-            files.note(state, clone.number, target, Some(Stamp::of(&stat)))?;
+            // What was reserved in the source is in the clone.
+            let flags = MarkFlags {
+                is_reserved: files.get(source).is_some_and(|mark| mark.flags.is_reserved),
+                is_ahead: false,
+            };
+            files.note_with(state, clone.number, target, Some(Stamp::of(&stat)), flags)?;
             Ok(Known::Blocks(blocks))
         };
         introduce().unwrap_or_else(|error| Known::LeftToScan(Unknown::Failed(error)))

@@ -32,8 +32,13 @@ pub struct Explained {
     pub block: FileBlock,
     /// What is there.
     pub held: Held,
+    /// Whether the room of its file was reserved, so that its zeros stay blocks.
+    pub is_reserved: bool,
     /// Where it lies on the device, in bytes; none where the file system does not say.
     pub place: Option<u64>,
+    /// Whether it was written and the map does not show it yet: it is in memory only, and has no place. Nothing is written back
+    /// for an answer, for a guest that writes to the file would wait for that.
+    pub is_unsettled: bool,
     /// Whether the file system says that others refer to it.
     pub is_told_shared: bool,
     /// Whether it says so of a whole extent where others refer to any part of that.
@@ -132,10 +137,12 @@ pub fn explain<S: Substrate>(
     }
     let at = offset - offset % BLOCK_BYTES_U64;
     let block = FileBlock(at / BLOCK_BYTES_U64);
-    let placed = settled_place(substrate, &file, at)?;
+    let placed = place_of(substrate, &file, at)?;
     let mut bytes = vec![0; BLOCK_BYTES];
     let count = substrate.read_at(&file, at, &mut bytes)?;
+    let is_unsettled = !placed.is_data && !is_zero(&bytes);
     let held = match count {
+        BLOCK_BYTES if is_unsettled => Held::Data,
         BLOCK_BYTES if !placed.is_data && placed.is_set_aside => Held::SetAside,
         BLOCK_BYTES if !placed.is_data => Held::Hole,
         BLOCK_BYTES if is_zero(&bytes) => Held::Zeros,
@@ -145,7 +152,9 @@ pub fn explain<S: Substrate>(
     let mut explained = Explained {
         block,
         held,
+        is_reserved: false,
         place: placed.place.filter(|_| placed.is_data),
+        is_unsettled,
         is_told_shared: placed.is_shared && placed.is_data,
         is_told_by_extent: substrate.abilities().frees_whole_extents,
         sharers: Sharers::default(),
@@ -160,6 +169,7 @@ pub fn explain<S: Substrate>(
     let Some(state) = state else { return Ok(explained) };
     let files = Files::load(state)?;
     let mark = files.of(&stat.handle);
+    explained.is_reserved = mark.is_some_and(|mark| mark.flags.is_reserved);
     explained.standing = mark.map(|mark| Standing::of(mark, Stamp::of(&stat)));
     if let Some(place) = explained.place {
         explained.sharers = sharers::find(state, &files, place, &stat.handle, block)?;
@@ -176,26 +186,17 @@ pub fn explain<S: Substrate>(
     Ok(explained)
 }
 
-/// What is at an offset, once what was just written has its place.
-fn settled_place<S: Substrate>(substrate: &S, file: &S::File, at: u64) -> io::Result<PlacedBlock> {
-    let look = || -> io::Result<PlacedBlock> {
-        let Placed { place, is_data, is_shared, .. } = match Extents::new().at(substrate, file, at) {
-            // A file system without maps.
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                Placed { place: None, length: BLOCK_BYTES_U64, is_data: true, is_hole: false, is_shared: false }
-            }
-            placed => placed?,
-        };
-        let is_set_aside = !is_data && place.is_some();
-        Ok(PlacedBlock { place, is_data, is_shared, is_set_aside })
+/// What is at an offset, as the map has it at this moment.
+fn place_of<S: Substrate>(substrate: &S, file: &S::File, at: u64) -> io::Result<PlacedBlock> {
+    let Placed { place, is_data, is_shared, .. } = match Extents::new().at(substrate, file, at) {
+        // A file system without maps.
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            Placed { place: None, length: BLOCK_BYTES_U64, is_data: true, is_hole: false, is_shared: false }
+        }
+        placed => placed?,
     };
-    let first = look()?;
-    if first.place.is_some() {
-        return Ok(first);
-    }
-    // Where it fails the second look says what the first one did.
-    let _ = substrate.sync(file);
-    look()
+    let is_set_aside = !is_data && place.is_some();
+    Ok(PlacedBlock { place, is_data, is_shared, is_set_aside })
 }
 
 struct PlacedBlock {

@@ -32,6 +32,8 @@ pub enum Verdict {
     Refused(Refusal),
     /// Zeros that no pass could make a hole.
     Zeros,
+    /// It holds zeros in a file that had no hole when it was first read: they stay.
+    Reserved,
     /// It has no place that could be compared with others: compressed, or within metadata.
     NoPlace,
     /// No other block with its content is known.
@@ -76,6 +78,9 @@ impl Explained {
         if self.is_logged {
             return Verdict::Waits;
         }
+        if self.held == Held::Zeros && self.is_reserved {
+            return Verdict::Reserved;
+        }
         if self.held == Held::Zeros {
             return self.refusal.map_or(Verdict::Zeros, Verdict::Refused);
         }
@@ -116,7 +121,9 @@ mod tests {
         Explained {
             block: FileBlock(1),
             held: Held::Data,
+            is_reserved: false,
             place: Some(4096),
+            is_unsettled: false,
             is_told_shared: false,
             is_told_by_extent: false,
             sharers: Sharers::default(),
@@ -159,6 +166,10 @@ mod tests {
             (Explained { standing: Some(Standing::Unread), is_logged: true, ..data() }, Verdict::Waits),
             (Explained { standing: Some(Standing::Changed), is_logged: true, ..data() }, Verdict::Changed),
             (Explained { is_logged: true, ..data() }, Verdict::Waits),
+            (
+                Explained { held: Held::Zeros, is_reserved: true, index: IndexSays::Nothing, ..data() },
+                Verdict::Reserved,
+            ),
             (Explained { held: Held::Zeros, index: IndexSays::Nothing, ..data() }, Verdict::Zeros),
             (Explained { index: IndexSays::Nothing, ..data() }, Verdict::Forgotten),
             (

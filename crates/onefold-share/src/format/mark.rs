@@ -8,7 +8,7 @@
 //! | 8..20  | modified   | then: seconds, 8 bytes signed, and nanoseconds, 4 bytes          |
 //! | 20..32 | changed    | the same                                                         |
 //! | 32     | state      | 1 if the above is of a scan; 0 if none came to its end           |
-//! | 33     | -          | zero                                                             |
+//! | 33     | flags      | 1: the file had no hole when it was first read; 2: the time of change above was ahead of the clock then |
 //! | 34..36 | handle     | length of the file's handle, at most 132                         |
 //! | 36..38 | path       | length of its path, at most 4096                                 |
 //! | 38..   |            | the handle, and the path below the root                          |
@@ -39,6 +39,30 @@ pub struct Mark {
     pub path: PathBuf,
     /// What it was like before it was last read to its end; none before the first time.
     pub scanned: Option<Stamp>,
+    /// What was noted of it besides.
+    pub flags: MarkFlags,
+}
+
+/// What a mark notes of a file in single bits. Bits that are not known are zero, so that marks of earlier versions have none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MarkFlags {
+    /// The file had no hole when it was first read: its room was reserved, and its zeros stay blocks.
+    pub is_reserved: bool,
+    /// The time of its last change was ahead of the clock when it was read. It is read once more when the clock has come there.
+    pub is_ahead: bool,
+}
+
+impl MarkFlags {
+    const RESERVED: u8 = 1;
+    const AHEAD: u8 = 2;
+
+    fn encode(self) -> u8 {
+        u8::from(self.is_reserved) * Self::RESERVED | u8::from(self.is_ahead) * Self::AHEAD
+    }
+
+    fn decode(bits: u8) -> MarkFlags {
+        MarkFlags { is_reserved: bits & Self::RESERVED != 0, is_ahead: bits & Self::AHEAD != 0 }
+    }
 }
 
 /// What tells that a file was changed.
@@ -116,7 +140,7 @@ impl Mark {
             bytes.extend_from_slice(&time.seconds.to_le_bytes());
             bytes.extend_from_slice(&time.nanoseconds.to_le_bytes());
         }
-        bytes.extend_from_slice(&[u8::from(self.scanned.is_some()), 0]);
+        bytes.extend_from_slice(&[u8::from(self.scanned.is_some()), self.flags.encode()]);
         let (handle, path) = (self.handle.as_bytes(), self.path.as_os_str().as_bytes());
         for part in [handle, path] {
             bytes.extend_from_slice(&u16::try_from(part.len()).expect("bounded above").to_le_bytes());
@@ -147,7 +171,8 @@ impl Mark {
             1 => Some(stamp),
             _ => return Err(FormatError::Damaged("its state is none of those that there are")),
         };
-        Ok(Mark { number, handle, path: PathBuf::from(OsStr::from_bytes(path)), scanned })
+        let flags = MarkFlags::decode(fixed[33]);
+        Ok(Mark { number, handle, path: PathBuf::from(OsStr::from_bytes(path)), scanned, flags })
     }
 }
 
@@ -157,7 +182,7 @@ mod tests {
 
     fn mark(scanned: Option<Stamp>) -> Mark {
         let handle = FileHandle::new(&[1, 2, 3]).unwrap();
-        Mark { number: FileNo(7), handle, path: PathBuf::from("vm/disk.raw"), scanned }
+        Mark { number: FileNo(7), handle, path: PathBuf::from("vm/disk.raw"), scanned, flags: MarkFlags::default() }
     }
 
     #[test]
@@ -167,6 +192,18 @@ mod tests {
             let mark = mark(scanned);
             assert_eq!(Mark::decode(FileNo(7), &mark.encode()).unwrap(), mark);
         }
+    }
+
+    #[test]
+    fn flags_are_bits_of_a_byte_that_was_zero() {
+        for (bits, is_reserved, is_ahead) in [(0, false, false), (1, true, false), (2, false, true), (3, true, true)] {
+            let flagged = Mark { flags: MarkFlags { is_reserved, is_ahead }, ..mark(None) };
+            let bytes = flagged.encode();
+            assert_eq!((bytes[33], Mark::decode(FileNo(7), &bytes).unwrap()), (bits, flagged));
+        }
+        let mut later = mark(None).encode();
+        later[33] = 0xf1;
+        assert!(Mark::decode(FileNo(7), &later).unwrap().flags.is_reserved, "other bits are somebody else's");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use onefold_block::Timestamp;
@@ -50,6 +50,11 @@ impl LinuxFile {
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.opened == Opened::ReadWrite
+    }
+
+    /// Returns the file as something that does not keep it open.
+    pub(super) fn weak(&self) -> Weak<std::fs::File> {
+        Arc::downgrade(&self.file)
     }
 
     pub(super) fn length(&self) -> io::Result<u64> {

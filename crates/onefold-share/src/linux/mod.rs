@@ -17,6 +17,7 @@
 
 mod attributes;
 mod clone;
+mod copy_hint;
 mod file;
 mod locks;
 mod machine;
@@ -33,13 +34,15 @@ mod whole_first;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
+use onefold_block::Timestamp;
 use onefold_block::substrate::{
     Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Reader,
     Reference, Refusal, Room, ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
 };
-use onefold_block::{BLOCK_BYTES, Timestamp};
+use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -58,6 +61,10 @@ pub struct LinuxSubstrate {
     abilities: Abilities,
     /// Where bytes can be sent to that nobody wants; none where there is no such place.
     nowhere: Option<OwnedFd>,
+    /// How many calls were made, of those that every work makes again and again.
+    calls: AtomicU64,
+    /// Files that were locked, as long as they are open.
+    locked: Mutex<Vec<Weak<std::fs::File>>>,
 }
 
 impl LinuxSubstrate {
@@ -71,7 +78,8 @@ impl LinuxSubstrate {
         let opened = opened.map_err(|errno| ProbeError::Root { path: root.to_owned(), source: errno.into() })?;
         let abilities = probe::probe(&opened, root, scratch)?;
         let nowhere = rustix::fs::open(c"/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        Ok(LinuxSubstrate { root: opened, abilities, nowhere })
+        let (calls, locked) = (AtomicU64::new(0), Mutex::default());
+        Ok(LinuxSubstrate { root: opened, abilities, nowhere, calls, locked })
     }
 
     /// Opens for reading only what could not be opened for writing, if the kernel lets the caller share into it
@@ -90,6 +98,38 @@ impl LinuxSubstrate {
     /// As [`Substrate::prepare_clone`].
     pub fn clone_whole_extents(source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
         whole_first::clone_whole_extents(source, length, scratch, false)
+    }
+
+    /// Returns how many calls were made so far, of those that every work makes again and again. Where it stays the same for long,
+    /// a call hangs.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Gives up all locks that were taken through this, whatever else this process does: other hosts and processes may take them.
+    /// Returns how many. For a process that is about to end while one of its calls hangs in the kernel: as long as that call does not
+    /// return, the kernel closes no file of the process.
+    ///
+    /// Nothing is given up where a share takes two steps (OCFS2): another host would fill a hole that the call is about to fill.
+    pub fn give_up_locks(&self) -> usize {
+        if self.abilities.shares_in_two_steps {
+            return 0;
+        }
+        let locked: Vec<_> = self.locked.lock().iter().filter_map(Weak::upgrade).collect();
+        let given_up = locked.iter().filter(|file| rustix::fs::flock(file, FlockOperation::NonBlockingUnlock).is_ok());
+        given_up.count()
+    }
+
+    fn note_call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn note_locked(&self, file: &LinuxFile) {
+        let mut locked = self.locked.lock();
+        if locked.len() == locked.capacity() {
+            locked.retain(|file| file.strong_count() > 0);
+        }
+        locked.push(file.weak());
     }
 
     /// Tells whether the kernel brings in by large pages what is read, but by single ones what is asked for ahead. To ask took a fifth
@@ -113,6 +153,7 @@ impl Substrate for LinuxSubstrate {
     /// With [`Access::Write`] a file opens too that may only be shared into (see [`LinuxFile::is_writable`]): bytes
     /// cannot be written to it then. An owner's lease is not waited for, the call fails with `WouldBlock`.
     fn open(&self, path: &Path, access: Access) -> io::Result<LinuxFile> {
+        self.note_call();
         match access {
             Access::Read => Ok(LinuxFile::new(self.root.open_file(path, OFlags::RDONLY)?, Opened::ReadOnly)),
             Access::Write => match self.root.open_file(path, OFlags::RDWR) {
@@ -181,10 +222,12 @@ impl Substrate for LinuxSubstrate {
     }
 
     fn stat(&self, file: &LinuxFile) -> io::Result<FileStat> {
+        self.note_call();
         stat::stat(file)
     }
 
     fn read_at(&self, file: &LinuxFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.note_call();
         file.read_at(offset, into)
     }
 
@@ -234,7 +277,11 @@ impl Substrate for LinuxSubstrate {
     /// child that was forked without an `exec` holds it on. An OCFS2 that is mounted with `localflocks` would keep out this
     /// host only, and is refused.
     fn try_lock(&self, file: &LinuxFile) -> io::Result<bool> {
-        file.try_lock(FlockOperation::NonBlockingLockExclusive)
+        let is_taken = file.try_lock(FlockOperation::NonBlockingLockExclusive)?;
+        if is_taken {
+            self.note_locked(file);
+        }
+        Ok(is_taken)
     }
 
     /// Asks for a shared lock: many have it at once.
@@ -246,6 +293,7 @@ impl Substrate for LinuxSubstrate {
     ///
     /// On Btrfs an extent is told as a whole: it is shared if any part of it is referred to elsewhere.
     fn extents(&self, file: &LinuxFile, from: u64) -> io::Result<Vec<MappedExtent>> {
+        self.note_call();
         map::extents(file, from)
     }
 
@@ -355,14 +403,7 @@ impl Substrate for LinuxSubstrate {
         if self.abilities.kind != SubstrateKind::Xfs {
             return Ok(false);
         }
-        let mut attributes = sys::attributes(file)?;
-        if attributes.flags & sys::HAS_COW_EXTENT_BYTES != 0 {
-            return Ok(false);
-        }
-        attributes.flags |= sys::HAS_COW_EXTENT_BYTES;
-        attributes.cow_extent_bytes = u32::try_from(BLOCK_BYTES).expect("a block is small");
-        sys::set_attributes(file, attributes)?;
-        Ok(true)
+        copy_hint::keep_copies_small(file)
     }
 
     /// Returns slices on Btrfs, to who has `CAP_SYS_ADMIN`.

@@ -166,12 +166,12 @@ fn map(file: impl AsFd, start: u64, length: u64, flags: u32) -> Result<Vec<RawEx
 pub(super) struct Attributes {
     /// `FS_XFLAG_*`.
     pub(super) flags: u32,
-    extent_bytes: u32,
-    extents: u32,
-    project: u32,
+    pub(super) extent_bytes: u32,
+    pub(super) extents: u32,
+    pub(super) project: u32,
     /// In which unit space is set aside for copies on write, in bytes; counts if the flag for it is set.
     pub(super) cow_extent_bytes: u32,
-    padding: [u8; 8],
+    pub(super) padding: [u8; 8],
 }
 
 /// `FS_XFLAG_COWEXTSIZE`.

@@ -171,7 +171,7 @@ fn mend_within<S: Substrate>(
     if !state.substrate().abilities().shares_in_two_steps {
         return Ok(mended);
     }
-    let ends = patience.map(|patience| patience.clock.monotonic() + patience.most);
+    let ends = patience.map(|patience| patience.clock.monotonic().saturating_add(patience.most));
     for path in state.intent_paths()? {
         loop {
             let image = match state.take_intent(&path)? {

@@ -32,9 +32,9 @@ use self::notes::Notes;
 use self::policy::Budget;
 use crate::digest::digest_blocks;
 use crate::format::log::LogKind;
-use crate::format::mark::Stamp;
+use crate::format::mark::{MarkFlags, Stamp};
 use crate::format::{Digest, FileBlock, FileNo};
-use crate::scan::{TICK, is_settled};
+use crate::scan::{Age, TICK};
 use crate::state::files::Files;
 use crate::state::locks::{Held, Subject};
 use crate::state::logs::{LogOrder, Logged};
@@ -447,14 +447,18 @@ impl<S: Substrate> Monitor<S> {
         }
         // What a crash takes back must not look as if it were known.
         state.substrate().sync(&self.file).map_err(StateError::at(&self.path))?;
+        let mut last = None;
         for _ in 0..SETTLE_TRIES {
             let stat = state.substrate().stat(&self.file).map_err(StateError::at(&self.path))?;
             let stamp = Stamp::of(&stat);
-            // The next change may get the same time as the last one.
-            if is_settled(&stamp, state.now()?) {
-                files.note(state, self.number, &mark.path, Some(stamp))?;
+            // The next change may get the same time as the last one. One that is ahead has stayed for a tick of whatever clock.
+            let age = Age::of(&stamp, state.now()?);
+            if age == Age::Settled || (age == Age::Ahead && last == Some(stamp)) {
+                let flags = MarkFlags { is_ahead: age == Age::Ahead, ..mark.flags };
+                files.note_with(state, self.number, &mark.path, Some(stamp), flags)?;
                 return Ok(true);
             }
+            last = Some(stamp);
             self.clock.sleep(TICK * 2);
         }
         Ok(false)

@@ -164,6 +164,11 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         }
     }
 
+    /// Tells whether the room of a file was reserved, so that its zeros stay.
+    pub(super) fn is_reserved(&self, number: FileNo) -> bool {
+        self.files.get(number).is_some_and(|mark| mark.flags.is_reserved)
+    }
+
     /// Returns since when a file is known to be gone, if it is, and a pass has taken note of that.
     pub(super) fn gone_since(&self, number: FileNo) -> Option<Timestamp> {
         self.files.get(number).and_then(Mark::gone_since)

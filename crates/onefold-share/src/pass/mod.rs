@@ -603,6 +603,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                 continue;
             }
             let file = self.images.first_number(log.file)?;
+            let is_reserved = self.images.is_reserved(file);
             let read = self.state.read_log(&log, |note| -> Result<(), PassError> {
                 self.options.pace.boundary()?;
                 self.told_blocks += match (log.kind, note) {
@@ -618,6 +619,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                 let Some(block) = told else { return Ok(()) };
                 match block.digest {
                     Some(digest) => seen.push(Seen { digest, file, block: block.block }.row())?,
+                    // Whoever has reserved the room of the file wants to have it.
+                    None if is_reserved => {}
                     None => targets.push(Target { file, block: block.block, source: Source::Zeros }.row())?,
                 }
                 Ok(())

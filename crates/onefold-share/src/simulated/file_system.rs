@@ -156,6 +156,12 @@ impl SimulatedFileSystem {
         world.verify(Allowed::Content);
     }
 
+    /// Sets the time of day of a host ahead of that of the others.
+    pub fn set_clock_ahead(&self, host: HostNo, time: Duration) {
+        let skew = i64::try_from(nanoseconds(time)).unwrap_or(i64::MAX);
+        self.world().machine(host).skew_ns.store(skew, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// Makes all that is there durable.
     pub fn sync_all(&self) {
         let mut world = self.world_mut();

@@ -9,7 +9,7 @@ use onefold_block::substrate::{Access, FileHandle};
 use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 
 use super::{State, StateError};
-use crate::format::mark::{Mark, Stamp};
+use crate::format::mark::{Mark, MarkFlags, Stamp};
 use crate::format::{FileNo, FormatError};
 use crate::scan::nanoseconds;
 use crate::selection::Selection;
@@ -150,7 +150,13 @@ impl Files {
             if tries > TRIES {
                 break;
             }
-            let mark = Mark { number, handle: handle.clone(), path: path.to_owned(), scanned: None };
+            let mark = Mark {
+                number,
+                handle: handle.clone(),
+                path: path.to_owned(),
+                scanned: None,
+                flags: MarkFlags::default(),
+            };
             let name = mark_path::<S>(number);
             let uuid = state.identity().uuid;
             let scratch = state.write_scratch(|file| mark.write(state.substrate(), file, uuid))?;
@@ -198,6 +204,11 @@ impl Files {
                 let gone = Stamp { length: 0, modified: now, changed: now };
                 self.note(state, number, Path::new(""), Some(gone))
             }
+            // It was noted by a clock that was ahead: how long ago is not known, and it counts from now on.
+            Some(since) if since > now => {
+                let gone = Stamp { length: 0, modified: now, changed: now };
+                self.note(state, number, Path::new(""), Some(gone))
+            }
             Some(since) if nanoseconds(now).abs_diff(nanoseconds(since)) < GONE_SETTLED.as_nanos() => Ok(()),
             Some(_) => self.forget(state, number),
         }
@@ -228,8 +239,24 @@ impl Files {
         path: &Path,
         scanned: Option<Stamp>,
     ) -> Result<(), StateError> {
+        let flags = self.by_number.get(&number).map_or_else(MarkFlags::default, |known| known.flags);
+        self.note_with(state, number, path, scanned, flags)
+    }
+
+    /// As [`Files::note`], with what a reading has found out besides.
+    ///
+    /// # Errors
+    /// As [`Files::note`].
+    pub(crate) fn note_with<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        number: FileNo,
+        path: &Path,
+        scanned: Option<Stamp>,
+        flags: MarkFlags,
+    ) -> Result<(), StateError> {
         let Some(known) = self.by_number.get(&number) else { return Ok(()) };
-        let mark = Mark { path: path.to_owned(), scanned, ..known.clone() };
+        let mark = Mark { path: path.to_owned(), scanned, flags, ..known.clone() };
         if mark == *known {
             return Ok(());
         }

@@ -15,6 +15,7 @@ pub mod locks;
 pub mod logs;
 pub mod look;
 pub mod shards;
+mod tag;
 mod tree;
 pub mod watches;
 
@@ -44,7 +45,7 @@ const SUBFOLDERS: [&str; 8] = ["arena", "files", "locks", "logs", "requests", SC
 /// Tells whether a name in [`FOLDER`] is one that a state folder has. What is called otherwise is somebody else's.
 #[must_use]
 pub fn is_name(name: &[u8]) -> bool {
-    let others = [IDENTITY, tree::TREE, intents::FOLDER];
+    let others = [IDENTITY, tree::TREE, intents::FOLDER, tag::TAG];
     SUBFOLDERS.iter().chain(&others).any(|known| name == known.as_bytes())
 }
 
@@ -224,6 +225,7 @@ impl<'a, S: Substrate> State<'a, S> {
             if let Some(identity) = state.read_identity()? {
                 state.identity = identity;
                 state.sweep_scratch()?;
+                state.write_tag();
                 return Ok(state);
             }
             state.make_identity(random)?;
@@ -298,6 +300,11 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Returns the file system.
     pub fn substrate(&self) -> &'a S {
         self.substrate
+    }
+
+    /// Returns the clock that is waited by.
+    pub(crate) fn clock(&self) -> &'a dyn Clock {
+        self.clock
     }
 
     /// Returns who the folder is.

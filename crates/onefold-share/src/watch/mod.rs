@@ -392,7 +392,7 @@ impl<S: Substrate> Watcher<'_, S> {
         let clock = self.surroundings.clock;
         let opens_in = self.options.windows.opens_in(self.surroundings.machine.time_of_day());
         let opens_in = opens_in.filter(|time| !time.is_zero()).unwrap_or(Duration::MAX);
-        let ends = clock.monotonic() + self.options.interval.min(opens_in);
+        let ends = clock.monotonic().saturating_add(self.options.interval.min(opens_in));
         while !(self.surroundings.stop)() {
             let left = ends.saturating_sub(clock.monotonic());
             if left.is_zero() {

@@ -13,7 +13,7 @@ use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_block::substrate::Refusal;
-use onefold_share::explain::{Explained, IndexSays, Verdict, explain};
+use onefold_share::explain::{Explained, Held, IndexSays, Verdict, explain};
 use onefold_share::format::entry::Place;
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::opt_out::exclude;
@@ -311,6 +311,31 @@ fn each_reason_is_told_where_it_holds() {
         assert_eq!(verdict(ground, "holes", 0), Verdict::SharedWithOthers);
         let behind = explain(&ground.substrate, None, Path::new("holes"), 9 * K);
         assert!(behind.unwrap_err().to_string().contains("36864 bytes"));
+    });
+}
+
+/// To write back what is in memory would have a guest wait. The map is taken as it is.
+#[test]
+fn an_answer_writes_nothing_back() {
+    on_each(|ground| {
+        let content = random_blocks(7, 64);
+        let file = ground.file("a", &content);
+        // Set aside, and written since: the map shows the one only.
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 64 * K, 64 * K).unwrap();
+        onefold_block::Substrate::sync(&ground.substrate, &file).unwrap();
+        onefold_block::Substrate::write_at(&ground.substrate, &file, 70 * K, &content[..BLOCK_BYTES]).unwrap();
+        onefold_block::Substrate::write_at(&ground.substrate, &file, 200 * K, &content[..BLOCK_BYTES]).unwrap();
+        let map = || ground.map(&file).0;
+        let before = map();
+        for block in [3, 70, 200] {
+            let (_, explained) = why(ground, "a", block);
+            assert_eq!(explained.held, Held::Data, "{explained:?}");
+            assert_eq!(explained.place.is_some(), block == 3, "{explained:?}");
+        }
+        assert!(map() == before, "{before:?} {:?}", map());
+        onefold_block::Substrate::sync(&ground.substrate, &file).unwrap();
+        assert!(map() != before, "that is what writing back does");
+        assert!([3, 70, 200].iter().all(|block| why(ground, "a", *block).1.place.is_some()));
     });
 }
 

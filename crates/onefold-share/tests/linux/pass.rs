@@ -163,8 +163,12 @@ fn a_content_at_many_places_is_stored_once_and_zeros_become_holes() {
     on_each(|ground| {
         let one = random_blocks(4, 1);
         let zero = vec![0; BLOCK_BYTES];
-        let content = [&one[..], &zero, &one, &one, &zero, &zero, &random_blocks(5, 2), &one].concat();
-        ground.file("a", &content);
+        let mut content = [&one[..], &zero, &one, &one, &zero, &zero, &random_blocks(5, 2), &one].concat();
+        // A file without any hole would keep its zeros.
+        let file = ground.file("a", &content);
+        ground.substrate.set_len(&file, 10 * K).unwrap();
+        drop(file);
+        content.extend(&zero);
         let found = run(ground);
         assert_eq!(found.passed.shared.zeros, 3 * K, "{found:?}");
         assert_eq!(found.passed.shared.now, (3 + 3) * K, "{found:?}");
@@ -173,6 +177,32 @@ fn a_content_at_many_places_is_stored_once_and_zeros_become_holes() {
         let places: Vec<_> = [0, 2, 3, 8].map(|block| ground.place_of(&file, block)).into();
         assert!(places[0].is_some() && places.iter().all(|place| *place == places[0]), "{places:?}");
         assert_eq!([1, 4, 5].map(|block| ground.place_of(&file, block)), [None; 3]);
+    });
+}
+
+/// What an administrator has set aside stays set aside: blocks that were never written, and zeros of a file without holes.
+#[test]
+fn room_that_was_reserved_stays() {
+    on_each(|ground| {
+        let [data, zeros] = [random_blocks(4, 4), vec![0; 4 * BLOCK_BYTES]];
+        let full = ground.file("full", &[&data[..], &zeros].concat());
+        let set_aside = ground.file("set-aside", &[&data[..], &zeros].concat());
+        rustix::fs::fallocate(&set_aside, rustix::fs::FallocateFlags::empty(), 8 * K, 8 * K).unwrap();
+        for file in [&full, &set_aside] {
+            ground.substrate.sync(file).unwrap();
+        }
+        let allocated = |name: &str| ground.substrate.stat(&ground.open(name, Access::Read)).unwrap().allocated;
+        let before = [allocated("full"), allocated("set-aside")];
+        assert!(before[0] >= 8 * K && before[1] >= 16 * K, "{before:?}");
+        drop((full, set_aside));
+        for _ in 0..2 {
+            let found = run(ground);
+            assert_eq!(found.passed.shared.zeros, 0, "{found:?}");
+        }
+        assert_eq!([allocated("full"), allocated("set-aside")], before);
+        // Their data is shared all the same.
+        let place = |name: &str| ground.place_of(&ground.open(name, Access::Read), 1);
+        assert!(place("full").is_some() && place("full") == place("set-aside"));
     });
 }
 

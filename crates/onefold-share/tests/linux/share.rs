@@ -1,9 +1,11 @@
 //! Comparing and sharing, cloning, punching.
 
 use std::io::ErrorKind;
+use std::path::Path;
 
 use onefold_block::BLOCK_BYTES;
-use onefold_block::substrate::{At, Compared, ShareError, Substrate, SubstrateKind};
+use onefold_block::substrate::{Access, At, Compared, ShareError, Substrate, SubstrateKind};
+use onefold_share::linux::LinuxSubstrate;
 
 use crate::ground::{BTRFS, Ground, K, MIB, Recipe, XFS, on, on_each, random_blocks};
 
@@ -166,6 +168,27 @@ fn clones_replace_what_was_there_and_holes_leave_what_others_hold() {
         assert_eq!(ground.map(&arena).0.iter().map(|extent| extent.length).sum::<u64>(), 5 * K);
         assert_eq!(ground.substrate.stat(&arena).unwrap().length, 8 * K);
         assert!(ground.content("arena")[4 * BLOCK_BYTES..7 * BLOCK_BYTES].iter().all(|byte| *byte == 0));
+    });
+}
+
+/// A process whose call hangs in the kernel keeps its files open: it gives up its locks itself.
+#[test]
+fn all_locks_can_be_given_up_at_once() {
+    on_each(|ground| {
+        let others = LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
+        let [one, two, free] = ["one", "two", "free"].map(|name| ground.file(name, b""));
+        for file in [&one, &two] {
+            assert!(ground.substrate.try_lock(file).unwrap());
+        }
+        let is_free = |name: &str| others.try_lock(&others.open(Path::new(name), Access::Write).unwrap()).unwrap();
+        assert!(!is_free("one") && !is_free("two") && is_free("free"));
+        let calls = ground.substrate.calls();
+        drop(ground.open("free", Access::Read));
+        assert!(ground.substrate.calls() > calls);
+        drop(two);
+        assert_eq!(ground.substrate.give_up_locks(), 1, "one is closed");
+        assert!(is_free("one") && is_free("two"));
+        drop((one, free));
     });
 }
 

@@ -120,6 +120,38 @@ fn ground() -> SimulatedFileSystem {
     SimulatedFileSystem::new(&SimulationOptions { hosts: 2, images: 0, ..SimulationOptions::default() })
 }
 
+/// Any time that can be asked for may be waited for.
+#[test]
+fn an_interval_without_end_is_waited_for() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    let hour = Cell::new(12);
+    let machine = Scripted {
+        host: &host,
+        script: &|_, machine| machine.is_stopped.set(true),
+        round: Cell::new(0),
+        began: Cell::new(None),
+        load: Cell::new(0.0),
+        hour: &hour,
+        open: RefCell::new(Vec::new()),
+        is_stopped: Cell::new(false),
+    };
+    let surroundings = Surroundings {
+        substrate: &host.substrate,
+        clock: &*host.clock,
+        random: &*host.random,
+        cpu: &NoCpu,
+        machine: &machine,
+        stop: &|| machine.is_stopped.get(),
+        notices: &|_| {},
+    };
+    let (interval, wait_max, stable_for) = (Duration::MAX, Duration::MAX, Duration::MAX);
+    let options = WatchOptions { interval, wait_max, stable_for, ..options(&USUAL) };
+    write(&ground, "images/one", 0, 1, 4);
+    watch(&surroundings, &options, &mut |_| {}).unwrap();
+    assert_eq!(machine.round.get(), 1);
+}
+
 /// Watches until the script says that it is enough. Returns all that was told.
 fn run(host: &Host<'static>, how: &How<'_>, script: Script<'_>) -> Vec<Heard> {
     run_at(host, how, &Cell::new(12), script)

@@ -197,6 +197,9 @@ pub(crate) struct ShareWatchArgs {
     /// Or once they have waited for so long
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     pub(crate) max_wait: Duration,
+    /// End, and leave all locks to others, once no call of the file system has come to its end for so long; 0 never does
+    #[arg(long, value_name = "TIME", default_value = "15min", value_parser = parse_duration)]
+    pub(crate) max_hang: Duration,
     #[command(flatten)]
     pub(crate) consent: ConsentArgs,
     #[command(flatten)]

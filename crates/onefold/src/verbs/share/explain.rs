@@ -88,7 +88,10 @@ fn where_it_lies(found: &Explained) -> String {
     match found.place {
         Some(place) => format!("{held}, at byte {} of the device", grouped(place)),
         None if found.held == Held::SetAside => held,
-        None => format!("{held}, at no place that the file system tells: compressed, or within its metadata"),
+        None if found.is_unsettled => format!("{held} that is in memory only, and has no place on the device yet"),
+        None => format!(
+            "{held}, at no place that the file system tells: compressed, within its metadata, or not on the device yet"
+        ),
     }
 }
 
@@ -137,6 +140,11 @@ fn verdict_line(found: &Explained, verdict: Verdict) -> String {
         Verdict::Zeros => {
             "its zeros were not made a hole: the last run did not come to it, or was kept from it".to_owned()
         }
+        Verdict::Reserved => {
+            "its zeros stay: the file had no hole when it was first read, so that its room is taken for reserved; \
+             `fallocate --dig-holes` gives it back"
+                .to_owned()
+        }
         Verdict::NoPlace => {
             "an equal block is known; whether they are shared cannot be told of a block without a place".to_owned()
         }
@@ -184,6 +192,7 @@ fn code(verdict: Verdict) -> &'static str {
         Verdict::Waits => "waits",
         Verdict::Refused(_) => "refused",
         Verdict::Zeros => "zeros",
+        Verdict::Reserved => "reserved",
         Verdict::NoPlace => "no_place",
         Verdict::OnlyCopy => "only_copy",
         Verdict::OnlyInArena => "only_in_arena",
@@ -207,6 +216,7 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
             Held::Part(_) => "part",
         },
         "device_offset": found.place,
+        "in_memory_only": found.is_unsettled,
         "file_system_says_shared": found.is_told_shared,
         "file_system_says_so_by_extent": found.is_told_by_extent,
         "shared_with": sharers.map(|sharer| json!({
@@ -258,7 +268,9 @@ mod tests {
         Explained {
             block: FileBlock(3),
             held: Held::Data,
+            is_reserved: false,
             place: Some(123_456),
+            is_unsettled: false,
             is_told_shared: true,
             is_told_by_extent: false,
             sharers: Sharers {
@@ -293,6 +305,8 @@ mod tests {
         let alone = Explained { sharers: Sharers::default(), is_told_shared: false, run, ..found() };
         let text = |found: &Explained| lines(found, found.verdict(true)).join("\n");
         assert!(text(&alone).contains("the run of equal blocks around it is 12.00 KiB long"), "{}", text(&alone));
+        let unsettled = Explained { place: None, is_unsettled: true, ..alone.clone() };
+        assert!(text(&unsettled).starts_with("it holds data that is in memory only"), "{}", text(&unsettled));
         let refused = Explained { refusal: Some(Refusal::Immutable), ..alone.clone() };
         assert!(
             text(&refused).ends_with("the file system refuses the file, for it is immutable"),

@@ -30,6 +30,20 @@ impl Line {
         Line::trouble("notice", notice.to_string())
     }
 
+    /// A call hangs, and the watch ends for that.
+    pub(super) fn hung(limit: Duration, keeps_locks: bool) -> Line {
+        let locks = if keeps_locks {
+            "its locks stay until the call returns or the host is fenced, since the call may leave a hole"
+        } else {
+            "its locks are given up"
+        };
+        let limit = duration(limit.as_secs());
+        Line::trouble(
+            "hung",
+            format!("no call of the file system came to its end for {limit}: the watch ends, and {locks}"),
+        )
+    }
+
     pub(super) fn event(event: &WatchEvent<'_>, root: &Path, kind: SubstrateKind) -> Line {
         match event {
             WatchEvent::Began => Line {
@@ -143,6 +157,14 @@ mod tests {
         passed.shared.untold = 4096;
         let told = line(&passed);
         assert!(!told.text.contains("freed") && told.json["freed_bytes"].is_null(), "{told:?}");
+    }
+
+    #[test]
+    fn a_call_that_hangs_is_reported_with_what_becomes_of_the_locks() {
+        let [usual, in_two_steps] = [false, true].map(|keeps_locks| Line::hung(Duration::from_secs(900), keeps_locks));
+        assert!(usual.is_trouble && usual.json["event"] == "hung");
+        assert!(usual.text.contains("for 15 min") && usual.text.ends_with("its locks are given up"), "{}", usual.text);
+        assert!(in_two_steps.text.contains("its locks stay"), "{}", in_two_steps.text);
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! `onefold share watch`
 
 mod lines;
+mod watchdog;
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::process;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +14,7 @@ use onefold_block::Substrate;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::shown::ShownText;
-use onefold_share::linux::LinuxMachine;
+use onefold_share::linux::{LinuxMachine, LinuxSubstrate};
 use onefold_share::pace::ProcessCpu;
 use onefold_share::selection::Selection;
 use onefold_share::state::Notice;
@@ -20,14 +23,18 @@ use sd_notify::NotifyState;
 use serde_json::Value;
 
 use self::lines::Line;
+use self::watchdog::Watchdog;
 use super::limits::{check_memory, limits};
 use super::root::{Located, locate};
 use super::run::{CALL_BYTES, open_substrate, raise_open_files, space, state_failure, temporary_folder, wants};
 use crate::cli::Talk;
 use crate::cli::share::ShareWatchArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::{Document, Report};
+
+/// How long the report of a hanging call may take.
+const REPORT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The least `--interval`: each look lists all folders and asks all processes.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -62,25 +69,57 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
         batch_percent: arguments.batch,
         wait_max: arguments.max_wait,
     };
+    let watchdog = Watchdog::default();
     let surroundings = Surroundings {
         substrate: &substrate,
         clock: &SystemClock,
         random: &SystemRandom,
         cpu: &ProcessCpu,
         machine: &LinuxMachine::new(&substrate),
-        stop: &|| interrupt.is_asked(),
+        stop: &|| {
+            watchdog.sign();
+            interrupt.is_asked()
+        },
         notices: &|notice: Notice| print(&Line::notice(&notice), talk),
     };
-    watch(&surroundings, &options, &mut |event| {
-        if matches!(event, WatchEvent::Began) {
-            // Without a service manager, nobody listens.
-            let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let watched = thread::scope(|scope| {
+        let is_guarded = !arguments.max_hang.is_zero();
+        let guard = is_guarded.then(|| scope.spawn(|| guard(&watchdog, arguments.max_hang, &substrate, talk)));
+        let watched = watch(&surroundings, &options, &mut |event| {
+            if matches!(event, WatchEvent::Began) {
+                // Without a service manager, nobody listens.
+                let _ = sd_notify::notify(&[NotifyState::Ready]);
+            }
+            print(&Line::event(&event, &root, substrate.abilities().kind), talk);
+        });
+        watchdog.end();
+        if let Some(guard) = guard {
+            guard.thread().unpark();
         }
-        print(&Line::event(&event, &root, substrate.abilities().kind), talk);
-    })
-    .map_err(|error| state_failure(&error))?;
+        watched
+    });
+    watched.map_err(|error| state_failure(&error))?;
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     Ok(Report::done("", Value::Null))
+}
+
+/// Ends the process where a call hangs: reports it, and gives up the locks first, for the kernel closes no file of a process
+/// whose call does not return.
+fn guard(watchdog: &Watchdog, limit: Duration, substrate: &LinuxSubstrate, talk: Talk) {
+    if !watchdog.wait(limit, || substrate.calls()) {
+        return;
+    }
+    // Whoever should read it may hang, too.
+    let (reported, report) = mpsc::channel();
+    let line = Line::hung(limit, substrate.abilities().shares_in_two_steps);
+    thread::spawn(move || {
+        print(&line, talk);
+        let _ = sd_notify::notify(&[NotifyState::Status(&line.text), NotifyState::Stopping]);
+        let _ = reported.send(());
+    });
+    let _ = report.recv_timeout(REPORT_TIME_MAX);
+    substrate.give_up_locks();
+    process::exit(Exit::Failed.code().into());
 }
 
 /// Returns how many threads read and digest: no more than may work at once.

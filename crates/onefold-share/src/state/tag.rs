@@ -1,0 +1,65 @@
+//! `CACHEDIR.TAG`: has backup tools leave the state folder out, as <https://bford.info/cachedir/> describes it. A backup has no
+//! use for what is found again, and would copy each arena file as large as all that is shared.
+
+use std::io;
+use std::path::PathBuf;
+
+use onefold_block::Substrate;
+use onefold_block::substrate::Access;
+
+use super::State;
+
+pub(super) const TAG: &str = "CACHEDIR.TAG";
+/// The signature that tools look for, and what people read behind it.
+const CONTENT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
+    # This folder belongs to Onefold, which shares blocks of the files beside it. Backups need not have it.\n\
+    # See https://bford.info/cachedir/\n";
+
+impl<S: Substrate> State<'_, S> {
+    /// Writes the tag, unless there is one. Nothing depends on it: where it cannot be written, the next run tries again.
+    pub(super) fn write_tag(&self) {
+        let path: PathBuf = Self::path("", TAG);
+        match self.substrate().open(&path, Access::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            _ => return,
+        }
+        let scratch = self.write_scratch(|file| {
+            self.substrate().write_at(&file, 0, CONTENT)?;
+            self.substrate().sync(&file)
+        });
+        if let Ok(scratch) = scratch {
+            let _ = self.publish(&scratch, &path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+
+    /// The first 43 bytes are what the description asks for.
+    #[test]
+    fn backup_tools_are_told_to_leave_the_folder_out() {
+        let host = SimulatedFileSystem::new(&SimulationOptions::default()).observe();
+        let open = || drop(State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap());
+        let read = || {
+            let file = host.substrate.open(Path::new(".onefold/CACHEDIR.TAG"), Access::Read).unwrap();
+            let mut bytes = vec![0; 1000];
+            let count = host.substrate.read_at(&file, 0, &mut bytes).unwrap();
+            bytes.truncate(count);
+            bytes
+        };
+        open();
+        assert_eq!(read(), CONTENT);
+        assert_eq!(&CONTENT[..43], b"Signature: 8a477f597d28d172789f06886806bc55");
+        // What somebody has written there stays.
+        let file = host.substrate.open(Path::new(".onefold/CACHEDIR.TAG"), Access::Write).unwrap();
+        host.substrate.write_at(&file, 0, b"mine").unwrap();
+        open();
+        assert!(read().starts_with(b"mine"));
+        assert!(crate::state::is_name(TAG.as_bytes()));
+    }
+}
