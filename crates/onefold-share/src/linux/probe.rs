@@ -81,7 +81,7 @@ pub enum ProbeError {
     #[error(
         "cannot share blocks in {}: it is mounted with `localflocks`, so that hosts do not see each other's locks and would \
          share in the same image; unmount it and mount it without that option, on every host",
-        path.display()
+        path.shown()
     )]
     LocalLocks {
         /// The root.
