@@ -57,7 +57,7 @@ impl MarkFlags {
     const AHEAD: u8 = 2;
 
     fn encode(self) -> u8 {
-        u8::from(self.is_reserved) * Self::RESERVED | u8::from(self.is_ahead) * Self::AHEAD
+        (u8::from(self.is_reserved) * Self::RESERVED) | (u8::from(self.is_ahead) * Self::AHEAD)
     }
 
     fn decode(bits: u8) -> MarkFlags {

@@ -116,13 +116,16 @@ mod tests {
     /// Some other flag, as `chattr` sets it.
     const NODUMP: u32 = 0x80;
 
+    /// What another program does to the attributes of a file.
+    type Act = Box<dyn FnOnce(&Cell<Attributes>)>;
+
     /// A file, and another program that changes its attributes between two calls.
     struct Shared {
         attributes: Cell<Attributes>,
         /// How many calls of this program are made before the other one acts.
         calls_left: Cell<u32>,
         /// What the other one does; it waits while the file is taken.
-        act: RefCell<Option<Box<dyn FnOnce(&Cell<Attributes>)>>>,
+        act: RefCell<Option<Act>>,
         /// How often the file cannot be taken.
         refusals: Cell<u32>,
         is_taken: Cell<bool>,

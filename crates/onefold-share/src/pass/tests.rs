@@ -862,7 +862,7 @@ fn a_change_in_the_tick_of_a_clock_that_is_ahead_is_seen() {
         scan_all(&state, &mut Files::load(&state).unwrap()).read_bytes
     };
     assert_eq!(scanned(), 4 * K);
-    ground.file_system.write_image(other, "one", 0, &bytes[K as usize..][..4096]).unwrap();
+    ground.file_system.write_image(other, "one", 0, &bytes[4096..8192]).unwrap();
     assert_eq!(scanned(), 4 * K, "it was written to after it was read");
     // Nobody writes to it any more, and it is not read again and again.
     for _ in 0..3 {
