@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
+use crate::protection::{Protection, UserNo};
 
 /// Read at once to bring it in, where there is no other way.
 const READ_BYTES: u64 = 1 << 20;
@@ -48,6 +49,41 @@ pub trait Substrate {
     /// Returns what the file system can do. Probed once, when the substrate was opened, never by a call that may fail in
     /// the middle of a pass.
     fn abilities(&self) -> &Abilities;
+
+    /// Returns the user for whom this opens and creates files.
+    fn user(&self) -> UserNo;
+
+    /// Returns what protects an open file.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn protection(&self, file: &Self::File) -> io::Result<Protection>;
+
+    /// Sets the permission bits of an open file.
+    ///
+    /// # Errors
+    /// `PermissionDenied` for all but its owner and root; those of the device.
+    fn set_mode(&self, file: &Self::File, mode: u32) -> io::Result<()>;
+
+    /// Opens a folder and keeps it open, and returns what protects it. From then on this substrate resolves every path that begins
+    /// with `folder` from the kept folder, even if another one takes the name. A folder that was kept by that path before
+    /// is no longer, nor are those below it. The empty path is the root, which is kept in any case.
+    ///
+    /// # Errors
+    /// Those of [`Substrate::open`], but `NotADirectory` where it is no folder.
+    fn keep_folder(&self, folder: &Path) -> io::Result<Protection>;
+
+    /// Returns whether the name of a kept folder still leads to it.
+    ///
+    /// # Errors
+    /// Those of [`Substrate::keep_folder`], except that a missing name is no error.
+    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool>;
+
+    /// Sets the permission bits of a kept folder.
+    ///
+    /// # Errors
+    /// As [`Substrate::set_mode`]; `NotFound` for a folder that is not kept.
+    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()>;
 
     /// Opens a regular file.
     ///

@@ -24,7 +24,7 @@ use crate::pace::Pace;
 use crate::selection::Selection;
 use crate::state::files::Files;
 use crate::state::locks::Subject;
-use crate::state::{self, Notice, State, StateError};
+use crate::state::{Notice, State, StateError, StateFolder};
 
 /// Read between two looks at the progress.
 const PROGRESS_BYTES: u64 = 64 * PIECE_BYTES as u64;
@@ -154,7 +154,7 @@ fn find<S: Substrate>(
     let mut ahead: Vec<(PathBuf, Option<ListedKind>)> =
         options.selection.roots().iter().map(|root| (root.clone(), None)).collect();
     while let Some((path, kind)) = ahead.pop() {
-        if path.starts_with(state::FOLDER) {
+        if StateFolder::has(&path) {
             continue;
         }
         let listed = match kind {

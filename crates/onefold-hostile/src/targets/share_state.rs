@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use onefold_block::clock::ManualClock;
 use onefold_block::substrate::{Access, ListedKind};
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, Substrate, UserNo};
 use onefold_share::monitor::{Monitor, MonitorPolicy};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassOptions, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::selection::Selection;
 use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
+use onefold_share::state::State;
 use onefold_share::state::files::Files;
-use onefold_share::state::{FOLDER, State};
 
 use crate::Choices;
 use crate::mutate::{damage_record, hurtful_number, seal_record};
@@ -25,6 +25,8 @@ use crate::mutate::{damage_record, hurtful_number, seal_record};
 const CALLS_MAX: u64 = 200_000;
 /// Changes of the folder, at most.
 const CHANGES_MAX: u64 = 6;
+/// The state folder of root, for whom the host works.
+const FOLDER: &str = ".onefold";
 /// Names that files of the folder may have, and that say something.
 const NAMES: [&str; 14] = [
     "files/1",
@@ -64,6 +66,9 @@ pub(super) fn run(bytes: &[u8]) {
     let _ = scan_only(&host);
     for _ in 0..=choices.below(CHANGES_MAX) {
         let _ = damage(&mut choices, &host.substrate);
+    }
+    if choices.below(4) == 3 {
+        let _ = expose(&mut choices, &file_system, &host.substrate);
     }
     let calls = file_system.counters().calls;
     for _ in 0..=choices.below(3) {
@@ -174,6 +179,17 @@ fn damage<S: Substrate>(choices: &mut Choices<'_>, substrate: &S) -> io::Result<
             put(substrate, path, &bytes)
         }
     }
+}
+
+/// Gives a file another owner or others rights to it. The file system panics if blocks are put into one that others may read.
+fn expose<S: Substrate>(choices: &mut Choices<'_>, file_system: &SimulatedFileSystem, substrate: &S) -> io::Result<()> {
+    let all = all_files(substrate, Path::new(FOLDER))?;
+    if all.is_empty() {
+        return Ok(());
+    }
+    let owner = if choices.below(2) == 0 { UserNo::ROOT } else { UserNo(7) };
+    let mode = u32::from(choices.byte()) | u32::from(choices.byte() & 0o16) << 8;
+    file_system.protect(choices.one_of(&all), owner, mode)
 }
 
 /// Gives a file another number, in its name and in its header, so that it is believed.

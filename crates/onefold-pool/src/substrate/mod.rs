@@ -15,13 +15,13 @@ use onefold_block::substrate::{
     Abilities, Access, At, Compared, FileHandle, FileStat, Listed, MappedExtent, Refusal, Room, ShareError,
     SubstrateKind,
 };
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Protection, Substrate, UserNo};
 
 use self::errors::{io_error, share_error};
 pub(crate) use self::file::FileLocks;
 pub use self::file::PoolFile;
 use self::names::Held;
-use crate::attr::{AllocateMode, Durability, RenameMode, SetAttr};
+use crate::attr::{AllocateMode, Durability, Ino, RenameMode, SetAttr};
 use crate::data::share::{SHARE_BYTES_MAX, ShareOutcome};
 use crate::pool::Pool;
 
@@ -53,6 +53,16 @@ impl<'a> PoolSubstrate<'a> {
         };
         Ok(PoolSubstrate { pool, root, abilities })
     }
+
+    fn protection_of(&self, ino: Ino) -> io::Result<Protection> {
+        let attr = self.pool.attr(ino).map_err(io_error)?;
+        Ok(Protection { owner: UserNo(attr.uid), mode: attr.mode.into(), links: attr.link_count.into() })
+    }
+
+    fn set_mode_of(&self, ino: Ino, mode: u32) -> io::Result<()> {
+        let mode = u16::try_from(mode).map_err(|_| io::ErrorKind::InvalidInput)?;
+        self.pool.set_attr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() }).map(drop).map_err(io_error)
+    }
 }
 
 impl std::fmt::Debug for PoolSubstrate<'_> {
@@ -66,6 +76,35 @@ impl<'a> Substrate for PoolSubstrate<'a> {
 
     fn abilities(&self) -> &Abilities {
         &self.abilities
+    }
+
+    /// Returns the owner of the root: this creates files for that user.
+    fn user(&self) -> UserNo {
+        self.root.owner()
+    }
+
+    fn protection(&self, file: &PoolFile<'a>) -> io::Result<Protection> {
+        self.protection_of(file.ino())
+    }
+
+    fn set_mode(&self, file: &PoolFile<'a>, mode: u32) -> io::Result<()> {
+        self.set_mode_of(file.ino(), mode)
+    }
+
+    /// Keeps nothing: a pool is open in one process, in which nobody else changes names.
+    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
+        self.protection_of(names::find_folder(self.pool, &self.root, folder)?.ino())
+    }
+
+    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
+        match names::find_folder(self.pool, &self.root, folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => found.map(|_| true),
+        }
+    }
+
+    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
+        self.set_mode_of(names::find_folder(self.pool, &self.root, folder)?.ino(), mode)
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<PoolFile<'a>> {

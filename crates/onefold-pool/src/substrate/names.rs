@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
+use onefold_block::UserNo;
 use onefold_block::substrate::{Listed, ListedKind};
 
 use super::errors::io_error;
@@ -29,6 +30,10 @@ impl<'a> Held<'a> {
 
     pub(super) fn ino(&self) -> Ino {
         self.attr.ino
+    }
+
+    pub(super) fn owner(&self) -> UserNo {
+        UserNo(self.attr.uid)
     }
 
     pub(super) fn pool(&self) -> &'a Pool {

@@ -42,6 +42,7 @@ use onefold_block::substrate::{
     Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Reader,
     Reference, Refusal, Room, ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
 };
+use onefold_block::{Protection, UserNo};
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
@@ -145,6 +146,31 @@ impl Substrate for LinuxSubstrate {
 
     fn abilities(&self) -> &Abilities {
         &self.abilities
+    }
+
+    /// Returns the effective user of this process.
+    fn user(&self) -> UserNo {
+        UserNo(rustix::process::geteuid().as_raw())
+    }
+
+    fn protection(&self, file: &LinuxFile) -> io::Result<Protection> {
+        names::protection(file)
+    }
+
+    fn set_mode(&self, file: &LinuxFile, mode: u32) -> io::Result<()> {
+        Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
+    }
+
+    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
+        self.root.keep(folder)
+    }
+
+    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
+        self.root.is_kept(folder)
+    }
+
+    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
+        self.root.set_kept_mode(folder, Mode::from_raw_mode(mode))
     }
 
     /// Opens a regular file. What is read through it leaves no trace in the time of last access, if the caller is its

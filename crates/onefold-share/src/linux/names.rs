@@ -1,13 +1,16 @@
 //! Names beneath the root.
 //!
-//! Whoever owns the images may rename and replace things while they are looked for. So no path is ever resolved by
-//! hand: the kernel does it from the root's descriptor, and refuses symbolic links, other mounts and ways out in the
-//! same step.
+//! The owners of the images may rename and replace things during a look-up. So no path is ever resolved by hand: the kernel
+//! does it from the descriptor of the root, or of a folder that is kept open, and refuses symbolic links, other mounts and
+//! ways out in the same step.
 
 use std::ffi::OsStr;
 use std::io;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
+use onefold_block::{Protection, UserNo};
+use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::{Errno, retry_on_intr};
@@ -17,7 +20,15 @@ use super::sys::{self, RawHandle};
 /// The folder beneath which all names are.
 #[derive(Debug)]
 pub(super) struct Root {
-    folder: OwnedFd,
+    folder: Arc<OwnedFd>,
+    kept: Mutex<Vec<KeptFolder>>,
+}
+
+/// A folder that stays open: paths that begin with its path are resolved from here, whatever has its name by then.
+#[derive(Debug)]
+struct KeptFolder {
+    path: PathBuf,
+    folder: Arc<OwnedFd>,
 }
 
 impl Root {
@@ -25,7 +36,59 @@ impl Root {
     pub(super) fn open(path: &Path) -> Result<Root, Errno> {
         // O_PATH: nothing is read through it, so that the right to enter the folder is enough.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())).map(|folder| Root { folder })
+        let folder = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
+        Ok(Root { folder: Arc::new(folder), kept: Mutex::default() })
+    }
+
+    /// Opens a folder and keeps it; returns what protects it. The empty path is the root itself.
+    pub(super) fn keep(&self, path: &Path) -> io::Result<Protection> {
+        let Some(folder) = self.open_by_name(path)? else { return protection(&self.folder) };
+        let protection = protection(&folder)?;
+        let mut kept = self.kept.lock();
+        kept.retain(|kept| !kept.path.starts_with(path));
+        kept.push(KeptFolder { path: path.to_owned(), folder: Arc::new(folder) });
+        Ok(protection)
+    }
+
+    /// Returns whether the name of a kept folder still leads to it.
+    pub(super) fn is_kept(&self, path: &Path) -> io::Result<bool> {
+        let found = match self.open_by_name(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            found => found?,
+        };
+        let Some(found) = found else { return Ok(true) };
+        let kept = self.kept.lock().iter().find(|kept| kept.path == path).map(|kept| Arc::clone(&kept.folder));
+        let Some(kept) = kept else { return Ok(false) };
+        let [found, kept] = [rustix::fs::fstat(&found)?, rustix::fs::fstat(&*kept)?];
+        Ok((found.st_dev, found.st_ino) == (kept.st_dev, kept.st_ino))
+    }
+
+    /// Sets the permission bits of a kept folder.
+    pub(super) fn set_kept_mode(&self, path: &Path, mode: Mode) -> io::Result<()> {
+        if !self.kept.lock().iter().any(|kept| kept.path == path) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        // A descriptor of O_PATH takes no mode; this one is of the same folder.
+        Ok(rustix::fs::fchmod(self.open_folder(path)?, mode)?)
+    }
+
+    /// Opens a folder by its name in the folder above; none for the root.
+    fn open_by_name(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
+        let path = checked(path)?;
+        let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(None) };
+        let (base, rest) = self.base(above);
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        Ok(Some(open_beneath(&base, &rest.join(name), flags, Mode::empty())?))
+    }
+
+    /// Returns the innermost kept folder on a path, or the root, and the rest of the path.
+    fn base<'a>(&self, path: &'a Path) -> (Arc<OwnedFd>, &'a Path) {
+        let kept = self.kept.lock();
+        let on_path = kept.iter().filter_map(|kept| Some((kept, path.strip_prefix(&kept.path).ok()?)));
+        match on_path.min_by_key(|(_, rest)| rest.as_os_str().len()) {
+            Some((kept, rest)) => (Arc::clone(&kept.folder), rest),
+            None => (Arc::clone(&self.folder), path),
+        }
     }
 
     /// Returns the root's descriptor.
@@ -98,13 +161,26 @@ impl Root {
     }
 
     fn open_beneath(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let flags = flags | OFlags::CLOEXEC;
-        // No O_NOFOLLOW: together with O_PATH it would open a symbolic link itself. NO_SYMLINKS refuses those at the
-        // end too.
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        retry_on_intr(|| openat2(&self.folder, path, flags, mode, resolve))
+        let (base, rest) = self.base(path);
+        open_beneath(&base, rest, flags, mode)
     }
+}
+
+fn open_beneath(folder: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let flags = flags | OFlags::CLOEXEC;
+    // No O_NOFOLLOW: together with O_PATH it would open a symbolic link itself. NO_SYMLINKS refuses those at the
+    // end too.
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    retry_on_intr(|| openat2(folder, path, flags, mode, resolve))
+}
+
+/// Returns what protects an open file or folder.
+pub(super) fn protection(opened: impl AsFd) -> io::Result<Protection> {
+    let stat = rustix::fs::fstat(opened)?;
+    #[allow(clippy::useless_conversion, reason = "the width of the count differs between machines")]
+    let links = u64::from(stat.st_nlink);
+    Ok(Protection { owner: UserNo(stat.st_uid), mode: stat.st_mode & Protection::MODE, links })
 }
 
 /// Refuses paths that could lead out of the root, or need the kernel's care not to: `..` and absolute ones.

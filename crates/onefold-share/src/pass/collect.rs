@@ -19,7 +19,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use onefold_block::substrate::{Abilities, Access, MappedExtent};
@@ -38,7 +37,7 @@ use crate::format::prefix::Prefix;
 use crate::format::{FileNo, FormatError, Slot};
 use crate::state::arena::KeptArenas;
 use crate::state::locks::Subject;
-use crate::state::{FOLDER, State, StateError};
+use crate::state::{State, StateError};
 
 /// As many blocks, in a hundred of the slots that hold one, must logs tell of. Each of them may have been a reference; and
 /// mostly it was read, beside which the maps of all images cost little.
@@ -92,7 +91,7 @@ pub(super) fn collect<'a, 'b, S: Substrate>(
         collected.is_left = true;
         return Ok(collected);
     };
-    let last = state.substrate().stat(maps.file()).map_err(StateError::at(Path::new(FOLDER)))?.modified;
+    let last = state.substrate().stat(maps.file()).map_err(StateError::at(state.folder().path()))?.modified;
     if !is_due(occasion, last, filled, |number| images.gone_since(number)) {
         return Ok(collected);
     }
@@ -328,6 +327,8 @@ fn apart(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use onefold_block::random::SeededRandom;
     use onefold_sort::Row;

@@ -17,8 +17,12 @@ use crate::scan::{ScanOptions, Scanned, scan};
 use crate::simulated::{Faults, Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 use crate::state::Notice;
 use crate::state::locks::Subject;
+use crate::state::trust::Distrust;
 
 const K: u64 = BLOCK_BYTES_U64;
+
+/// The state folder of root, for whom the hosts work.
+const FOLDER: &str = ".onefold";
 
 type Sim = SimulatedSubstrate<'static>;
 
@@ -56,13 +60,13 @@ impl Ground {
     }
 
     fn names(&self, folder: &str) -> Vec<PathBuf> {
-        let folder = Path::new(crate::state::FOLDER).join(folder);
+        let folder = Path::new(FOLDER).join(folder);
         let listed = self.host.substrate.list(&folder).unwrap();
         listed.into_iter().map(|listed| folder.join(listed.name)).collect()
     }
 
     fn create(&self, path: &str) -> <Sim as Substrate>::File {
-        self.host.substrate.create(&Path::new(crate::state::FOLDER).join(path)).unwrap()
+        self.host.substrate.create(&Path::new(FOLDER).join(path)).unwrap()
     }
 
     /// Scans and passes.
@@ -216,7 +220,7 @@ fn what_was_left_undone_is_noted_before_the_logs_go() {
     let unnamed = ground.create("arena/5");
     ground.host.substrate.write_at(&unnamed, 0, &[1; 4096]).unwrap();
     ground.create("arena/6");
-    ground.host.substrate.create_dir(&Path::new(crate::state::FOLDER).join("locks/arena.5")).unwrap();
+    ground.host.substrate.create_dir(&Path::new(FOLDER).join("locks/arena.5")).unwrap();
     let mut files = Files::load(&state).unwrap();
     scan_all(&state, &mut files);
     let progress = |at| {
@@ -226,7 +230,7 @@ fn what_was_left_undone_is_noted_before_the_logs_go() {
         ControlFlow::Continue(())
     };
     let passed = How { progress: &progress, ..USUAL }.pass(&state, &mut files);
-    assert!(matches!(passed, Err(PassError::State(StateError::Io { .. }))), "{passed:?}");
+    assert!(matches!(passed, Err(PassError::State(StateError::Untrusted { why: Distrust::Kind, .. }))), "{passed:?}");
     assert_eq!(ground.names("logs").len(), 0);
     assert_eq!(unread(&state), [("a".into(), false), ("b".into(), true)].into());
 }
@@ -374,7 +378,7 @@ fn a_full_arena_file_of_the_highest_number_is_not_the_end() {
     let substrate = &ground.host.substrate;
     let highest = (1 << 21) - 1;
     assert!(crate::format::Slot::new(highest, 0).is_some() && crate::format::Slot::new(highest + 1, 0).is_none());
-    let path: PathBuf = [crate::state::FOLDER, "arena", &highest.to_string()].iter().collect();
+    let path: PathBuf = [FOLDER, "arena", &highest.to_string()].iter().collect();
     let file = substrate.create(&path).unwrap();
     substrate.write_at(&file, (crate::format::Slot::IN_FILE - 1) * K, &[7; 4096]).unwrap();
     drop(file);
@@ -557,7 +561,7 @@ fn what_only_the_arena_has_left_comes_free_where_maps_do_not_tell() {
     let passed = ground.run();
     assert_eq!((passed.planned.collected, passed.index.unwrap().0.shared, ground.slots()), (10, 10, 10), "{passed:?}");
     // Once is enough, though the files are looked after for a minute.
-    let lock = Path::new(crate::state::FOLDER).join("locks/maps");
+    let lock = Path::new(FOLDER).join("locks/maps");
     let done_at = || {
         let file = ground.host.substrate.open(&lock, Access::Read).unwrap();
         ground.host.substrate.stat(&file).unwrap().modified
@@ -695,7 +699,7 @@ fn an_intent_that_cannot_be_read_is_told_of_until_it_is_gone() {
         change(&mut header);
         let checksum = crc32c::crc32c(&header[..60]);
         header[60..].copy_from_slice(&checksum.to_le_bytes());
-        let path = State::<Sim>::path("intents", format!("0000000000000001.{subject}"));
+        let path = state.path("intents", format!("0000000000000001.{subject}"));
         let file = ground.host.substrate.create(&path).unwrap();
         ground.host.substrate.write_at(&file, 0, &header).unwrap();
         drop(file);
@@ -747,7 +751,7 @@ fn second_block(ground: &Ground) -> Vec<u8> {
 
 /// Has another identity in the place of the state folder's, as a version of the program made it that did not look for intents.
 fn replace_identity(ground: &Ground, is_replaced: bool) {
-    let path = State::<Sim>::path("", crate::state::IDENTITY);
+    let path = Path::new(FOLDER).join(crate::state::IDENTITY);
     ground.host.substrate.remove(&path).unwrap();
     if is_replaced {
         let identity = crate::format::identity::Identity { uuid: [7; 16], key: [8; 32] };
@@ -795,7 +799,7 @@ fn no_identity_is_made_while_something_is_declared() {
         let ground = on_two_steps(10, 10);
         let (bytes, path) = leave_a_hole(&ground);
         replace_identity(&ground, false);
-        let identity = State::<Sim>::path("", crate::state::IDENTITY);
+        let identity = Path::new(FOLDER).join(crate::state::IDENTITY);
         if is_damaged {
             let file = ground.host.substrate.create(&identity).unwrap();
             ground.host.substrate.write_at(&file, 0, b"nonsense").unwrap();

@@ -11,6 +11,7 @@ use super::content::{Content, cut, merged};
 use super::files::{FileNo, pieces};
 use super::names::{Entry, FolderNo, Name};
 use super::options::Mistake;
+use super::rights::Owned;
 use super::world::{Actor, World};
 
 /// Bytes past which no file goes, so that offsets can be reckoned with: 2^52.
@@ -221,7 +222,10 @@ impl World {
     /// Makes a file. Nothing leads to it yet.
     pub(super) fn add_file(&mut self, actor: Actor) -> FileNo {
         let no = self.files.add();
-        self.files.get_mut(no).is_image = matches!(actor, Actor::Writer(_));
+        let owner = self.owner_for(actor, no);
+        let file = self.files.get_mut(no);
+        file.is_image = matches!(actor, Actor::Writer(_));
+        file.owned = Owned { owner, ..Owned::default() };
         self.reference.add(no);
         self.touch(actor.host(), no);
         self.files.get_mut(no).unsynced.modified = self.files.get(no).modified;

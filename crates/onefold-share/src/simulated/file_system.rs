@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onefold_block::UserNo;
 use onefold_block::random::SeededRandom;
 use rustix::io::Errno;
 
@@ -16,8 +17,10 @@ use super::host::{Host, HostNo};
 use super::mount::{Mount, SimulatedSubstrate};
 use super::options::SimulationOptions;
 use super::outcome::{Census, Counters};
+use super::rights::Owned;
 use super::world::{Actor, World};
 use super::writers::Writers;
+use crate::state::StateFolder;
 
 /// A file system in memory that hosts have mounted.
 ///
@@ -148,7 +151,7 @@ impl SimulatedFileSystem {
     pub fn lose_identity(&self) {
         let mut world = self.world_mut();
         let observer = Actor::Engine(world.observer());
-        let path = Path::new(crate::state::FOLDER).join(crate::state::IDENTITY);
+        let path = StateFolder::of_user(UserNo::ROOT).join(crate::state::IDENTITY);
         if world.remove(observer, &path).is_ok() {
             world.counters.identities_lost += 1;
             world.tell(|_| "the identity of the state folder is lost".to_owned());
@@ -160,6 +163,29 @@ impl SimulatedFileSystem {
     pub fn set_clock_ahead(&self, host: HostNo, time: Duration) {
         let skew = i64::try_from(nanoseconds(time)).unwrap_or(i64::MAX);
         self.world().machine(host).skew_ns.store(skew, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Mounts as [`SimulatedFileSystem::mount`] does, and works for a user from then on.
+    #[must_use]
+    pub fn mount_for(&self, host: HostNo, user: UserNo) -> Host<'static> {
+        self.world_mut().machine_mut(host).user = user;
+        self.mount(host)
+    }
+
+    /// Gives a file or folder an owner and permission bits, as an administrator does.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn protect(&self, path: impl AsRef<Path>, owner: UserNo, mode: u32) -> std::io::Result<()> {
+        self.world_mut().set_owned(path.as_ref(), Owned { owner, mode })
+    }
+
+    /// Gives a folder another name, as an administrator or the owner of the folder above does.
+    ///
+    /// # Errors
+    /// `NotFound`; `AlreadyExists`.
+    pub fn rename_folder(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> std::io::Result<()> {
+        self.world_mut().rename_folder(from.as_ref(), to.as_ref())
     }
 
     /// Makes all that is there durable.

@@ -11,6 +11,7 @@ use super::content::Content;
 use super::holes::Exclusive;
 use super::host::HostNo;
 use super::locks::Lock;
+use super::rights::Owned;
 use super::sparse::Sparse;
 
 /// Extended attributes, by name.
@@ -31,6 +32,7 @@ impl FileNo {
 pub(super) struct File {
     /// How many files bore the number before.
     pub(super) generation: u32,
+    pub(super) owned: Owned,
     pub(super) length: u64,
     /// Which block of the device each of its blocks is; the rest are holes.
     pub(super) map: Sparse<PhysicalNo>,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
+use onefold_block::UserNo;
 use onefold_block::random::SeededRandom;
 use onefold_block::substrate::FileHandle;
 
@@ -87,6 +88,8 @@ impl SeenWrite {
 /// What the file system knows of a host.
 #[derive(Debug)]
 pub(super) struct Machine {
+    /// For whom it works.
+    pub(super) user: UserNo,
     /// How often it crashed or was started anew: calls of an earlier incarnation fail.
     pub(super) incarnation: u32,
     pub(super) is_up: bool,
@@ -103,8 +106,9 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new() -> Machine {
+    pub(super) fn new(user: UserNo) -> Machine {
         Machine {
+            user,
             incarnation: 0,
             is_up: false,
             is_stalled: false,

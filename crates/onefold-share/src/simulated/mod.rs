@@ -37,6 +37,7 @@
 //! | `names`, `namespace` | folders, and what changes them |
 //! | `sharing` | compare and share, clone, map |
 //! | `holes` | sharing in two steps, and what a crash leaves between them |
+//! | `rights` | users, owners and permission bits |
 //! | `facts` | attributes, who has locks, clones of files |
 //! | `durability`, `locks` | what a crash takes, and when locks expire |
 //! | `writers` | whoever uses the images |
@@ -64,6 +65,7 @@ mod namespace;
 mod options;
 mod outcome;
 mod reference;
+mod rights;
 mod run;
 mod scheduler;
 mod sharing;

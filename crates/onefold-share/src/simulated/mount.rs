@@ -3,18 +3,20 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use corosensei::Yielder;
-use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::substrate::{Abilities, Access, SubstrateKind};
+use onefold_block::{BLOCK_BYTES_U64, UserNo};
 
 use super::checks::Allowed;
 use super::clock::SimulatedClock;
 use super::files::FileNo;
 use super::host::{HostNo, OpenNo, SeenWrite};
+use super::names::{Caller, FolderNo, KeptFolders};
 use super::world::World;
 
 /// After how many failed calls a crashed host is not waited for any more.
@@ -24,6 +26,8 @@ const DEAD_CALLS_MAX: u32 = 1000;
 pub(super) struct Mount {
     world: Rc<RefCell<World>>,
     pub(super) host: HostNo,
+    pub(super) user: UserNo,
+    kept: RefCell<KeptFolders>,
     incarnation: u32,
     clock: Arc<SimulatedClock>,
     pub(super) abilities: Abilities,
@@ -43,8 +47,9 @@ impl Mount {
             is_clustered: borrowed.options.hosts > 1,
             shares_in_two_steps: habits.shares_in_two_steps,
         };
-        let incarnation = borrowed.machine(host).incarnation;
-        Mount { world: Rc::clone(world), host, incarnation, clock, abilities, dead_calls: Cell::new(0) }
+        let machine = borrowed.machine(host);
+        let (incarnation, user, kept) = (machine.incarnation, machine.user, RefCell::default());
+        Mount { world: Rc::clone(world), host, user, kept, incarnation, clock, abilities, dead_calls: Cell::new(0) }
     }
 
     fn is_alive(&self) -> bool {
@@ -148,7 +153,10 @@ impl<'run> SimulatedSubstrate<'run> {
         let mut world = self.mount.world.borrow_mut();
         world.counters.calls += 1;
         world.tell(|world| format!("{host}: {}", line(world)));
+        let kept = Rc::clone(&self.mount.kept.borrow());
+        world.names.caller = Some(Caller { user: self.mount.user, kept });
         let result = operate(&mut world, host);
+        world.names.caller = None;
         if let Err(error) = &result {
             world.tell(|_| format!("{host}: failed: {error}"));
         }
@@ -159,6 +167,31 @@ impl<'run> SimulatedSubstrate<'run> {
             panic!("{problem}");
         }
         result
+    }
+
+    /// Asks something that takes no step: what the system has in memory anyway.
+    pub(super) fn ask<T>(&self, operate: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
+        if !self.mount.is_alive() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let mut world = self.mount.world.borrow_mut();
+        let kept = Rc::clone(&self.mount.kept.borrow());
+        world.names.caller = Some(Caller { user: self.mount.user, kept });
+        let result = operate(&mut world);
+        world.names.caller = None;
+        result
+    }
+
+    /// Resolves paths from a folder from now on, whatever its name leads to.
+    pub(super) fn keep(&self, path: &Path, folder: FolderNo) {
+        let mut kept = self.mount.kept.borrow_mut();
+        let others = kept.iter().filter(|(other, _)| !other.starts_with(path)).cloned();
+        *kept = Rc::new(others.chain([(path.to_owned(), folder)]).collect());
+    }
+
+    /// Returns the folder that is kept by a path.
+    pub(super) fn kept(&self, path: &Path) -> Option<FolderNo> {
+        self.mount.kept.borrow().iter().find(|(kept, _)| kept == path).map(|(_, folder)| *folder)
     }
 
     pub(super) fn opened(&self, world: &mut World, no: FileNo, access: Access) -> SimulatedFile<'run> {

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
+use onefold_block::{Protection, UserNo};
 use rustix::io::Errno;
 
 use super::files::{Attributes, FileNo};
 use super::host::HostNo;
+use super::rights::{ENTER, Owned};
 
 /// A folder. Numbers are not given out again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,9 +37,20 @@ pub(super) enum Entry {
     Symlink,
 }
 
+/// Folders that a mount keeps open, by the paths that they had.
+pub(super) type KeptFolders = Rc<Vec<(PathBuf, FolderNo)>>;
+
+/// Who makes a call, if it is a host. Writers and tests may do everything.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) user: UserNo,
+    pub(super) kept: KeptFolders,
+}
+
 /// A folder, and whose changes of it may still be undone.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Folder {
+    pub(super) owned: Owned,
     pub(super) entries: BTreeMap<Name, Entry>,
     pub(super) attributes: Attributes,
     /// The one host that changed names in it which are not durable yet.
@@ -46,20 +59,35 @@ pub(super) struct Folder {
     pub(super) changes: u32,
 }
 
+impl Folder {
+    fn new(owned: Owned) -> Folder {
+        Folder { owned, entries: BTreeMap::new(), attributes: Attributes::new(), changed_by: None, changes: 0 }
+    }
+}
+
+/// Everybody may create names in the root, and only owners remove theirs.
+const ROOT_MODE: u32 = 0o777 | Protection::STICKY;
+
 /// All folders. The first is the root.
 #[derive(Debug)]
 pub(super) struct Names {
     folders: Vec<Folder>,
+    /// Who makes the present call.
+    pub(super) caller: Option<Caller>,
 }
 
 impl Names {
     pub(super) fn new() -> Names {
-        Names { folders: vec![Folder::default()] }
+        Names { folders: vec![Folder::new(Owned { owner: UserNo::ROOT, mode: ROOT_MODE })], caller: None }
     }
 
-    /// Makes a folder that no name leads to yet.
+    /// Makes a folder that no name leads to yet. Those of hosts are private, those of writers everybody's.
     pub(super) fn add_folder(&mut self) -> FolderNo {
-        self.folders.push(Folder::default());
+        let owned = match &self.caller {
+            Some(caller) => Owned { owner: caller.user, mode: 0o700 },
+            None => Owned { owner: UserNo::ROOT, mode: 0o777 },
+        };
+        self.folders.push(Folder::new(owned));
         FolderNo(u32::try_from(self.folders.len() - 1).expect("fewer folders than steps"))
     }
 
@@ -89,7 +117,7 @@ impl Names {
     /// As the trait says: `NotFound`, `NotADirectory`; `FilesystemLoop` at a symbolic link, `CrossesDevices` for a path
     /// that would leave the root.
     pub(super) fn resolve<'path>(&self, path: &'path Path) -> io::Result<(FolderNo, &'path [u8])> {
-        let mut folder = FolderNo::ROOT;
+        let (mut folder, path) = self.base(path);
         let mut last: Option<&[u8]> = None;
         for component in path.components() {
             let name = match component {
@@ -101,6 +129,7 @@ impl Names {
                 folder = self.enter(folder, within)?;
             }
         }
+        self.permit(folder, ENTER)?;
         last.map(|name| (folder, name)).ok_or_else(|| Errno::NOENT.into())
     }
 
@@ -109,11 +138,35 @@ impl Names {
         if path.components().all(|component| component == Component::CurDir) {
             return Ok(FolderNo::ROOT);
         }
-        let (folder, name) = self.resolve(path)?;
-        self.enter(folder, name)
+        if let (kept, rest) = self.base(path)
+            && rest.as_os_str().is_empty()
+        {
+            return Ok(kept);
+        }
+        self.find_folder_by_name(path)
+    }
+
+    /// Finds a folder by its name, even if the caller keeps it.
+    pub(super) fn find_folder_by_name(&self, path: &Path) -> io::Result<FolderNo> {
+        let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(FolderNo::ROOT) };
+        self.enter(self.find_folder(above)?, name.as_bytes())
+    }
+
+    /// Returns the innermost folder on a path that the caller keeps, or the root, and the rest of the path.
+    fn base<'path>(&self, path: &'path Path) -> (FolderNo, &'path Path) {
+        let kept = self.caller.iter().flat_map(|caller| caller.kept.iter());
+        let on_path = kept.filter_map(|(kept, folder)| Some((*folder, path.strip_prefix(kept).ok()?)));
+        on_path.min_by_key(|(_, rest)| rest.as_os_str().len()).unwrap_or((FolderNo::ROOT, path))
+    }
+
+    /// Fails if the caller has not these rights to a folder.
+    pub(super) fn permit(&self, folder: FolderNo, rights: u32) -> io::Result<()> {
+        let may = self.caller.as_ref().is_none_or(|caller| self.folder(folder).owned.permits(caller.user, rights));
+        if may { Ok(()) } else { Err(Errno::ACCESS.into()) }
     }
 
     fn enter(&self, folder: FolderNo, name: &[u8]) -> io::Result<FolderNo> {
+        self.permit(folder, ENTER)?;
         match self.get(folder, name) {
             Some(Entry::Folder(folder)) => Ok(folder),
             Some(Entry::File(_)) => Err(Errno::NOTDIR.into()),

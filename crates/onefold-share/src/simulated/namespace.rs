@@ -10,6 +10,7 @@ use super::checks::Change;
 use super::durability::{NameChange, UnsyncedNames};
 use super::files::FileNo;
 use super::names::{Entry, FolderNo, Name};
+use super::rights::{ENTER, READ, WRITE};
 use super::world::{Actor, World};
 
 impl World {
@@ -21,11 +22,17 @@ impl World {
 
     pub(super) fn create(&mut self, actor: Actor, path: &Path) -> io::Result<FileNo> {
         let (folder, name) = self.names.resolve(path)?;
+        if self.names.get(folder, name).is_none() {
+            self.names.permit(folder, WRITE | ENTER)?;
+        }
         self.create_file(actor, folder, &name.into())
     }
 
     pub(super) fn create_folder(&mut self, actor: Actor, path: &Path) -> io::Result<FolderNo> {
         let (folder, name) = self.names.resolve(path)?;
+        if self.names.get(folder, name).is_none() {
+            self.names.permit(folder, WRITE | ENTER)?;
+        }
         let new = Entry::Folder(self.names.add_folder());
         self.add_entry(actor, folder, name.into(), new)?;
         self.names.find_folder(path)
@@ -38,6 +45,7 @@ impl World {
     pub(super) fn link(&mut self, actor: Actor, from: &Path, to: &Path) -> io::Result<()> {
         let (from_folder, from_name) = self.names.resolve(from)?;
         let (folder, name) = self.names.resolve(to)?;
+        self.names.permit(folder, WRITE | ENTER)?;
         self.link_entry(actor, (from_folder, from_name), (folder, name.into()))
     }
 
@@ -52,6 +60,8 @@ impl World {
     pub(super) fn rename(&mut self, actor: Actor, from: &Path, to: &Path) -> io::Result<()> {
         let (from_folder, from_name) = self.names.resolve(from)?;
         let (folder, name) = self.names.resolve(to)?;
+        self.permit_removal(from_folder, from_name)?;
+        self.permit_removal(folder, name)?;
         self.rename_entry(actor, (from_folder, from_name.into()), (folder, name.into()))
     }
 
@@ -77,6 +87,7 @@ impl World {
 
     pub(super) fn remove(&mut self, actor: Actor, path: &Path) -> io::Result<()> {
         let (folder, name) = self.names.resolve(path)?;
+        self.permit_removal(folder, name)?;
         self.remove_entry(actor, folder, name.into())
     }
 
@@ -93,6 +104,7 @@ impl World {
 
     pub(super) fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
         let folder = self.names.find_folder(path)?;
+        self.names.permit(folder, READ)?;
         let listed = |(name, entry): (&Name, &Entry)| Listed {
             name: PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name)),
             kind: match entry {

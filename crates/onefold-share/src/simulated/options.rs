@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use onefold_block::UserNo;
+
 use super::dice::Dice;
 
 /// What a simulation is made of. The same options give the same run, step by step.
@@ -68,6 +70,9 @@ pub struct SimulationOptions {
     pub stack_bytes: usize,
     /// Whether the last steps are kept as text, for the message of a failure.
     pub tells_steps: bool,
+    /// The users for whom the hosts work, in turn; all of them work for root where it is empty. An image belongs to the user of
+    /// the host on which it is created.
+    pub users: Vec<UserNo>,
 }
 
 impl Default for SimulationOptions {
@@ -104,11 +109,18 @@ impl Default for SimulationOptions {
             tells_writes: false,
             stack_bytes: 512 << 10,
             tells_steps: false,
+            users: Vec::new(),
         }
     }
 }
 
 impl SimulationOptions {
+    /// Returns the user for whom a host works. The observer works for root.
+    pub(super) fn user_of(&self, host: u32) -> UserNo {
+        let number = (host as usize).checked_rem(self.users.len()).filter(|_| host < self.hosts);
+        number.map_or(UserNo::ROOT, |number| self.users[number])
+    }
+
     /// Returns options in which everything happens that may happen, how often and at what sizes decided by the seed.
     #[must_use]
     pub fn drawn(seed: u64, hosts: u32, steps: u64) -> SimulationOptions {

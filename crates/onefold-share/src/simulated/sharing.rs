@@ -116,6 +116,7 @@ impl World {
     /// Makes a range refer to the blocks of another, whatever it held.
     pub(super) fn clone_range(&mut self, actor: Actor, ranges: Ranges) {
         let (source, into) = (ranges.source.0, ranges.into.0);
+        self.check_exposure(actor, into);
         self.make_range_durable(actor.host(), source, ranges.source.1, ranges.count);
         self.take_over(actor.host(), into);
         self.mark_unsynced(actor.host(), into);

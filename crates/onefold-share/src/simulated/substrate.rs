@@ -8,7 +8,7 @@ use onefold_block::substrate::{
     Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, MappedExtent, Reference, Refusal, Room,
     ShareError, Slice, WholeExtent,
 };
-use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
+use onefold_block::{BLOCK_BYTES_U64, Protection, Substrate, Timestamp, UserNo};
 use rustix::io::Errno;
 
 use super::checks::Allowed;
@@ -16,6 +16,7 @@ use super::clock::{nanoseconds_of, timestamp};
 use super::files::FileNo;
 use super::host::HostNo;
 use super::mount::{SimulatedFile, SimulatedSubstrate};
+use super::rights::{Owned, READ, WRITE};
 use super::sharing::{MapLimits, Ranges};
 use super::world::{Actor, World};
 
@@ -106,6 +107,18 @@ fn io_fault(world: &mut World, host: HostNo) -> io::Result<()> {
     if world.fails(host, |faults| faults.io) { Err(Errno::IO.into()) } else { Ok(()) }
 }
 
+/// Returns the rights that opening a file takes.
+fn rights_for(access: Access) -> u32 {
+    match access {
+        Access::Read => READ,
+        Access::Write => READ | WRITE,
+    }
+}
+
+fn changed_mode(owned: Owned, user: UserNo, mode: u32) -> io::Result<Owned> {
+    if [UserNo::ROOT, owned.owner].contains(&user) { Ok(Owned { mode, ..owned }) } else { Err(Errno::PERM.into()) }
+}
+
 /// Says what is shared or cloned.
 fn pair_line(
     world: &World,
@@ -125,12 +138,55 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
         &self.mount.abilities
     }
 
+    fn user(&self) -> UserNo {
+        self.mount.user
+    }
+
+    fn protection(&self, file: &SimulatedFile<'run>) -> io::Result<Protection> {
+        self.ask(|world| Ok(world.file_protection(file.no)))
+    }
+
+    fn set_mode(&self, file: &SimulatedFile<'run>, mode: u32) -> io::Result<()> {
+        self.ask(|world| {
+            let owned = &mut world.files.get_mut(file.no).owned;
+            *owned = changed_mode(*owned, self.mount.user, mode)?;
+            Ok(())
+        })
+    }
+
+    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
+        let (no, protection) = self.ask(|world| {
+            let no = world.names.find_folder_by_name(folder)?;
+            Ok((no, world.folder_protection(no)))
+        })?;
+        self.keep(folder, no);
+        Ok(protection)
+    }
+
+    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
+        let found = self.ask(|world| world.names.find_folder_by_name(folder));
+        match found {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => Ok(Some(found?) == self.kept(folder)),
+        }
+    }
+
+    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
+        let no = self.kept(folder).ok_or(Errno::NOENT)?;
+        self.ask(|world| {
+            let owned = &mut world.names.folder_mut(no).owned;
+            *owned = changed_mode(*owned, self.mount.user, mode)?;
+            Ok(())
+        })
+    }
+
     fn open(&self, path: &Path, access: Access) -> io::Result<SimulatedFile<'run>> {
         self.call_names(
             || format!("open {}", path.shown()),
             false,
             |world, _| {
                 let no = world.find_file(path)?;
+                world.permit_file(no, rights_for(access))?;
                 if access == Access::Write && world.files.get(no).refusal == Some(Refusal::Immutable) {
                     return Err(Errno::PERM.into());
                 }
@@ -145,6 +201,9 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
             |_| format!("open file {handle}"),
             |world, host| {
                 io_fault(world, host)?;
+                if self.mount.user != UserNo::ROOT {
+                    return Err(Errno::PERM.into());
+                }
                 let found = world.files.all().find(|(no, file)| file.names > 0 && world.handle(*no) == *handle);
                 let Some(no) = found.map(|(no, _)| no) else {
                     // Who is told that a file is gone is told so for good.

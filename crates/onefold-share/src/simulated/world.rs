@@ -76,7 +76,7 @@ impl World {
             files: Files::default(),
             blocks: Blocks::new(options.total_blocks),
             names: Names::new(),
-            machines: (0..=options.hosts).map(|_| Machine::new()).collect(),
+            machines: (0..=options.hosts).map(|host| Machine::new(options.user_of(host))).collect(),
             opened: 0,
             unwritten: Rc::new([0; BLOCK_BYTES]),
             reference: Reference::default(),

@@ -12,11 +12,10 @@ use onefold_block::substrate::{Access, At, ShareError};
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 
 use super::locks::{Held, Subject};
-use super::{State, StateError};
+use super::{ARENA as FOLDER, State, StateError};
 use crate::extents::Extents;
 use crate::format::Slot;
 
-const FOLDER: &str = "arena";
 const FILE_BYTES: u64 = Slot::IN_FILE * BLOCK_BYTES_U64;
 const TRIES: u32 = 10_000;
 /// Arena files that are tried before a new one is made.
@@ -141,7 +140,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
     /// Those of the device.
     pub fn sync(&self) -> Result<(), StateError> {
         for filling in &self.files {
-            let path = arena_path::<S>(filling.number);
+            let path = arena_path(self.state, filling.number);
             self.state.substrate().sync(&filling.file).map_err(StateError::at(&path))?;
         }
         Ok(())
@@ -171,13 +170,17 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
             .chain((0..newer).filter(|number| numbers.binary_search(number).is_err()).take(TRIES as usize));
         for number in with_room.chain(unused) {
             let Some(lock) = state.try_lock(&Subject::Arena(number))? else { continue };
-            let path = arena_path::<S>(number);
-            let file = match state.substrate().open(&path, Access::Write) {
+            let path = arena_path(state, number);
+            let file = match state.open_own(&path, Access::Write) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     state.substrate().create(&path).map_err(StateError::at(&path))?
                 }
                 opened => opened.map_err(StateError::at(&path))?,
             };
+            // A process of another user may have it open since the time when others had rights to it.
+            if state.substrate().protection(&file).map_err(StateError::at(&path))?.is_sticky() {
+                continue;
+            }
             // Who made it may have died before it had its length.
             if state.substrate().stat(&file).map_err(StateError::at(&path))?.length < FILE_BYTES {
                 state.join_tree(&file, 0)?;
@@ -210,8 +213,8 @@ impl<S: Substrate> State<'_, S> {
     /// # Errors
     /// Those of the device.
     pub fn open_arena(&self, number: u32, access: Access) -> Result<Option<S::File>, StateError> {
-        let path = arena_path::<S>(number);
-        match self.substrate().open(&path, access) {
+        let path = arena_path(self, number);
+        match self.open_own(&path, access) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StateError::at(&path)(error)),
@@ -242,7 +245,7 @@ impl<S: Substrate> State<'_, S> {
     pub fn sweep_arena(&self, lock: &ArenaLock<S>, mut is_named: impl FnMut(Slot) -> bool) -> Result<u64, StateError> {
         let number = lock.number;
         let Some(file) = self.open_arena(number, Access::Write)? else { return Ok(0) };
-        let path = arena_path::<S>(number);
+        let path = arena_path(self, number);
         let extents = Extents::load(self.substrate(), &file).map_err(StateError::at(&path))?;
         let (mut freed, mut kept) = (0, 0);
         // What is to be punched from where on.
@@ -278,6 +281,6 @@ impl<S: Substrate> State<'_, S> {
     }
 }
 
-pub(super) fn arena_path<S: Substrate>(number: u32) -> PathBuf {
-    State::<S>::path(FOLDER, number.to_string())
+pub(super) fn arena_path<S: Substrate>(state: &State<'_, S>, number: u32) -> PathBuf {
+    state.path(FOLDER, number.to_string())
 }

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::path::Path;
 
 use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
 use super::logs::LogError;
-use super::{FOLDER, State, StateError};
+use super::trust::Distrust;
+use super::{State, StateError};
 use crate::format::entry::{Entry, Place};
 use crate::format::log::{LogKind, Note};
 use crate::format::prefix::Prefix;
@@ -86,7 +86,7 @@ impl<S: Substrate> State<'_, S> {
         within: Prefix,
         mut each: impl FnMut(Entry) -> ControlFlow<()>,
     ) -> Result<(), StateError> {
-        let path = Path::new(FOLDER).join(SHARDS);
+        let path = self.folder.join(SHARDS);
         for mut shard in self.open_shards(within)? {
             loop {
                 match shard.next_entry() {
@@ -175,7 +175,14 @@ impl<S: Substrate> State<'_, S> {
                 Err(LogError::Each(error)) => return Err(error),
                 // Taken in by a pass meanwhile: then the index has it.
                 Err(LogError::Log(FormatError::Io(error))) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(LogError::Log(_)) => told = Told::InPart,
+                Err(LogError::Log(why)) => {
+                    if let FormatError::Io(error) = &why
+                        && Distrust::of(error).is_some()
+                    {
+                        self.refuse_log(&log, why)?;
+                    }
+                    told = Told::InPart;
+                }
             }
         }
         Ok(told)
@@ -184,8 +191,8 @@ impl<S: Substrate> State<'_, S> {
     fn stored(&self, folder: &str) -> Result<Stored, StateError> {
         let mut stored = Stored::default();
         for name in self.names(folder)? {
-            let path = Self::path(folder, &name);
-            let stat = self.substrate().open(&path, Access::Read).and_then(|file| self.substrate().stat(&file));
+            let path = self.path(folder, &name);
+            let stat = self.open_own(&path, Access::Read).and_then(|file| self.substrate().stat(&file));
             let stat = match stat {
                 Ok(stat) => stat,
                 // Removed since it was listed.

@@ -88,8 +88,8 @@ impl<S: Substrate> State<'_, S> {
 
     /// Returns the length of a file; zero where it is gone meanwhile.
     fn length_of(&self, folder: &str, name: &str) -> Result<u64, StateError> {
-        let path = Self::path(folder, name);
-        match self.substrate().open(&path, Access::Read).and_then(|file| self.substrate().stat(&file)) {
+        let path = self.path(folder, name);
+        match self.open_own(&path, Access::Read).and_then(|file| self.substrate().stat(&file)) {
             Ok(stat) => Ok(stat.length),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
             Err(error) => Err(StateError::at(&path)(error)),

@@ -48,7 +48,7 @@ impl Files {
             if name.parse().is_ok_and(|number| self.by_number.contains_key(&FileNo(number))) {
                 continue;
             }
-            let path = State::<S>::path(FOLDER, &name);
+            let path = state.path(FOLDER, &name);
             match read(state, &path, &name) {
                 Ok(Some(mark)) => self.insert(mark),
                 Ok(None) => {}
@@ -157,7 +157,7 @@ impl Files {
                 scanned: None,
                 flags: MarkFlags::default(),
             };
-            let name = mark_path::<S>(number);
+            let name = mark_path(state, number);
             let uuid = state.identity().uuid;
             let scratch = state.write_scratch(|file| mark.write(state.substrate(), file, uuid))?;
             if state.publish(&scratch, &name)? {
@@ -223,7 +223,7 @@ impl Files {
         if self.by_number.last_key_value().is_none_or(|(highest, _)| *highest == number) {
             return self.note(state, number, Path::new(""), None);
         }
-        state.remove(&mark_path::<S>(number))?;
+        state.remove(&mark_path(state, number))?;
         self.remove(number);
         Ok(())
     }
@@ -262,7 +262,7 @@ impl Files {
         }
         let uuid = state.identity().uuid;
         let scratch = state.write_scratch(|file| mark.write(state.substrate(), file, uuid))?;
-        state.replace(&scratch, &mark_path::<S>(number))?;
+        state.replace(&scratch, &mark_path(state, number))?;
         self.insert(mark);
         Ok(())
     }
@@ -300,12 +300,12 @@ impl Files {
     /// # Errors
     /// Those of the device.
     pub fn reload<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<Option<&Mark>, StateError> {
-        let path = mark_path::<S>(number);
+        let path = mark_path(state, number);
         match read(state, &path, &number.to_string()) {
             Ok(Some(mark)) => self.insert(mark),
             // Whoever found it gone has forgotten it; found again by another name, it has another number.
             Ok(None) => self.remove(number),
-            Err(FormatError::Io(source)) => return Err(StateError::Io { path, source }),
+            Err(FormatError::Io(source)) => return Err(StateError::at(&path)(source)),
             Err(why) => {
                 state.refuse(path, why)?;
                 self.remove(number);
@@ -354,13 +354,13 @@ impl Files {
     }
 }
 
-fn mark_path<S: Substrate>(number: FileNo) -> PathBuf {
-    State::<S>::path(FOLDER, format!("{number}"))
+fn mark_path<S: Substrate>(state: &State<'_, S>, number: FileNo) -> PathBuf {
+    state.path(FOLDER, format!("{number}"))
 }
 
 /// Reads a mark. None where it is gone meanwhile.
 fn read<S: Substrate>(state: &State<'_, S>, path: &Path, name: &str) -> Result<Option<Mark>, FormatError> {
-    let file = match state.substrate().open(path, Access::Read) {
+    let file = match state.open_own(path, Access::Read) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),

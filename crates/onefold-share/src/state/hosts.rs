@@ -59,7 +59,7 @@ impl<S: Substrate> State<'_, S> {
         if presence.is_none() {
             let (_, mut scratch) = self.new_scratch()?;
             // It gets its name with its lock: who saw it without would take this host for dead.
-            let path = Self::path(SCRATCH, presence_name(self.host()));
+            let path = self.path(SCRATCH, presence_name(self.host()));
             self.replace(&scratch, &path).inspect_err(|_| self.discard(&scratch))?;
             scratch.path = path;
             *presence = Some(scratch);
@@ -82,7 +82,7 @@ impl<S: Substrate> State<'_, S> {
         if host == self.host() {
             return Ok(true);
         }
-        let path = Self::path(SCRATCH, presence_name(host));
+        let path = self.path(SCRATCH, presence_name(host));
         match self.substrate().open(&path, Access::Write) {
             // Others may ask at this moment: none of them may be taken for the host.
             Ok(file) => self.substrate().is_locked(&file).map_err(StateError::at(&path)),
@@ -112,7 +112,7 @@ impl<S: Substrate> State<'_, S> {
     /// # Errors
     /// Those of the device.
     pub fn forget_host(&self, host: HostNo) -> Result<(), StateError> {
-        self.remove(&Self::path(SCRATCH, presence_name(host)))
+        self.remove(&self.path(SCRATCH, presence_name(host)))
     }
 }
 

@@ -24,6 +24,7 @@ use onefold_block::substrate::{Access, FileHandle};
 use super::arena::arena_path;
 use super::hosts::HostNo;
 use super::locks::Subject;
+use super::trust::open_again;
 use super::{Locked, State, StateError, TRIES};
 use crate::format::intent::{self, DeclaredIntent, Intent};
 use crate::format::{FormatError, Slot};
@@ -88,7 +89,7 @@ impl<'a, S: Substrate> State<'a, S> {
     pub(crate) fn intents(&self) -> Result<Vec<Intent>, StateError> {
         let mut intents = Vec::new();
         for name in self.intent_names()? {
-            intents.extend(self.read_intent(&Self::path(FOLDER, name))?);
+            intents.extend(self.read_intent(&self.path(FOLDER, name))?);
         }
         Ok(intents)
     }
@@ -118,7 +119,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// # Errors
     /// Those of the device.
     pub(crate) fn intent_paths(&self) -> Result<Vec<PathBuf>, StateError> {
-        Ok(self.intent_names()?.into_iter().map(|name| Self::path(FOLDER, name)).collect())
+        Ok(self.intent_names()?.into_iter().map(|name| self.path(FOLDER, name)).collect())
     }
 
     /// Takes a file of intents, if its host is dead and nobody else has it.
@@ -127,7 +128,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Those of the device; `Damaged` and `Newer`, where another host has it.
     pub(crate) fn take_intent(&self, path: &Path) -> Result<TakenIntent<S>, StateError> {
         let substrate = self.substrate();
-        let lock = match substrate.open(path, Access::Write) {
+        let lock = match self.open_own(path, Access::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(TakenIntent::Gone),
             opened => opened.map_err(StateError::at(path))?,
         };
@@ -139,7 +140,7 @@ impl<'a, S: Substrate> State<'a, S> {
             return self.read_intent(path).map(TakenIntent::Elsewhere);
         }
         // Whoever was first has removed it; what its file says still may not hold any more.
-        match substrate.open(path, Access::Read) {
+        match self.open_own(path, Access::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(TakenIntent::Gone),
             opened => drop(opened.map_err(StateError::at(path))?),
         }
@@ -172,7 +173,7 @@ impl<'a, S: Substrate> State<'a, S> {
             return Ok(false);
         }
         let Some(named) = self.open_arena(arena, Access::Read)? else { return Ok(false) };
-        let path = arena_path::<S>(arena);
+        let path = arena_path(self, arena);
         let handle = |file| self.substrate().stat(file).map(|stat| stat.handle).map_err(StateError::at(&path));
         Ok(handle(&named)? == handle(opened)?)
     }
@@ -213,7 +214,7 @@ impl<'a, S: Substrate> State<'a, S> {
     fn read_intent(&self, path: &Path) -> Result<Option<Intent>, StateError> {
         let mut tries = 0;
         loop {
-            let file = match self.substrate().open(path, Access::Read) {
+            let file = match self.open_own(path, Access::Read) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 opened => opened.map_err(StateError::at(path))?,
             };
@@ -222,7 +223,7 @@ impl<'a, S: Substrate> State<'a, S> {
                 Ok(declared) => return Ok(declared.map(|declared| declared.intent)),
                 // It may be written at this moment: then it is whole a moment later.
                 Err(FormatError::Damaged(_) | FormatError::Foreign) if tries < TRIES => self.pause(),
-                Err(FormatError::Io(source)) => return Err(StateError::Io { path: path.to_owned(), source }),
+                Err(FormatError::Io(source)) => return Err(StateError::at(path)(source)),
                 Err(why @ FormatError::Newer { .. }) => return Err(StateError::Newer { path: path.to_owned(), why }),
                 Err(why @ (FormatError::Damaged(_) | FormatError::Foreign)) => {
                     return Err(StateError::Damaged { path: path.to_owned(), why });
@@ -258,7 +259,7 @@ impl<S: Substrate> IntentFile<'_, S> {
         let at = || StateError::at(&self.path);
         let file = match self.file.take() {
             Some(file) => file,
-            None => self.substrate.open(&self.path, Access::Write).map_err(at())?,
+            None => open_again(self.substrate, &self.path).map_err(at())?,
         };
         self.file = Some(intent::write(intent, self.substrate, file, self.identity).map_err(at())?);
         Ok(())

@@ -79,12 +79,10 @@ impl<S: Substrate> State<'_, S> {
         if let Some(file) = self.kept.0.lock().get(&name) {
             return Ok(Some(Held { file: Arc::clone(file) }));
         }
-        let path = Self::path(FOLDER, name);
-        let file = match self.substrate().open(&path, Access::Write) {
+        let path = self.path(FOLDER, name);
+        let file = match self.open_own(&path, Access::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => match self.substrate().create(&path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    self.substrate().open(&path, Access::Write)
-                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.open_own(&path, Access::Write),
                 created => created,
             },
             opened => opened,

@@ -93,7 +93,7 @@ impl<S: Substrate> State<'_, S> {
         after: LogOrder,
         notes: &mut dyn FnMut() -> io::Result<Option<Note>>,
     ) -> Result<Logged, StateError> {
-        let folder = Self::path(folder(kind), "");
+        let folder = self.path(folder(kind), "");
         let mut logged = Logged { order: after, ..Logged::default() };
         // Its time is taken before the first note: what is told of is read for it, and who sees a later write meanwhile has
         // the last word.
@@ -154,7 +154,7 @@ impl<S: Substrate> State<'_, S> {
     /// # Errors
     /// As [`LogError`] says; the notes before were handed on.
     pub fn read_log<E>(&self, log: &LogName, mut each: impl FnMut(Note) -> Result<(), E>) -> Result<(), LogError<E>> {
-        let file = self.substrate().open(&log_path::<S>(log), Access::Read).map_err(FormatError::Io)?;
+        let file = self.open_own(&log_path(self, log), Access::Read).map_err(FormatError::Io)?;
         let uuid = &self.identity().uuid;
         read_log(self.substrate(), file, log.kind, uuid, |file, note| {
             if file != log.file {
@@ -170,7 +170,7 @@ impl<S: Substrate> State<'_, S> {
     /// # Errors
     /// Those of the device.
     pub fn remove_log(&self, log: &LogName) -> Result<(), StateError> {
-        self.remove(&log_path::<S>(log))
+        self.remove(&log_path(self, log))
     }
 
     /// Deals with a log that could not be read.
@@ -178,12 +178,12 @@ impl<S: Substrate> State<'_, S> {
     /// # Errors
     /// Those of the device.
     pub fn refuse_log(&self, log: &LogName, why: FormatError) -> Result<(), StateError> {
-        self.refuse(log_path::<S>(log), why)
+        self.refuse(log_path(self, log), why)
     }
 }
 
-fn log_path<S: Substrate>(log: &LogName) -> PathBuf {
-    State::<S>::path(folder(log.kind), Path::new(&log.name))
+fn log_path<S: Substrate>(state: &State<'_, S>, log: &LogName) -> PathBuf {
+    state.path(folder(log.kind), Path::new(&log.name))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::hosts::{HostNo, Presence};
 use super::locks::Kept;
-use super::{FOLDER, Notice, SCRATCH, State, StateError};
+use super::{Notice, SCRATCH, State, StateError, StateFolder};
 use crate::format::identity::Identity;
 
 const LOCKS: &str = "locks";
@@ -56,6 +56,7 @@ impl<'a, S: Substrate> State<'a, S> {
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let mut state = State {
             substrate,
+            folder: StateFolder::of(substrate),
             clock,
             identity,
             host: HostNo(0),
@@ -66,7 +67,11 @@ impl<'a, S: Substrate> State<'a, S> {
             has_lost_entries: AtomicBool::new(false),
             notices,
             useless: Some(Useless::default()),
+            reported: Mutex::default(),
         };
+        if !state.keep_folders()? {
+            return Ok(None);
+        }
         let lost = match state.read_identity() {
             Ok(Some(identity)) => {
                 state.identity = identity;
@@ -89,7 +94,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Those of the device.
     pub fn work(&self) -> Result<Option<Work>, StateError> {
         let held = |folder: &str| {
-            let path = Path::new(FOLDER).join(folder);
+            let path = self.folder.join(folder);
             match self.substrate().held_locks(&path) {
                 Ok(held) => Ok(Some(held)),
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(None),
@@ -103,8 +108,8 @@ impl<'a, S: Substrate> State<'a, S> {
         let left_over = scratch.iter().filter(|name| writing.iter().all(|held| held.name != Path::new(name)));
         // Those that got their names or were removed since the list are none either.
         let left_over = left_over.filter(|name| {
-            let path = Path::new(FOLDER).join(SCRATCH).join(name);
-            self.substrate().open(&path, onefold_block::substrate::Access::Read).is_ok()
+            let path = self.path(SCRATCH, name);
+            self.open_own(&path, onefold_block::substrate::Access::Read).is_ok()
         });
         Ok(Some(Work { left_over: left_over.count() as u64, locks }))
     }

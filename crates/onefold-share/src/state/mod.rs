@@ -9,6 +9,7 @@ pub mod arena;
 pub mod ask;
 pub mod backlog;
 pub mod files;
+mod folder;
 pub mod hosts;
 pub mod intents;
 pub mod locks;
@@ -17,8 +18,10 @@ pub mod look;
 pub mod shards;
 mod tag;
 mod tree;
+pub mod trust;
 pub mod watches;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,20 +32,21 @@ use onefold_block::Show;
 use onefold_block::substrate::{Access, Listed, ListedKind};
 use onefold_block::{Clock, FingerprintKey, Random, Substrate, Timestamp};
 
+pub use self::folder::StateFolder;
 use self::hosts::{HostNo, Presence};
 use self::intents::OpenIntent;
 use crate::format::FormatError;
 use crate::format::identity::Identity;
 
 use self::look::Useless;
+use self::trust::{Distrust, WritableRoot};
 
-/// Name of the state folder, in the root of the file system.
-pub const FOLDER: &str = ".onefold";
+const ARENA: &str = "arena";
 pub(crate) const IDENTITY: &str = "identity";
 const SCRATCH: &str = "scratch";
-const SUBFOLDERS: [&str; 8] = ["arena", "files", "locks", "logs", "requests", SCRATCH, "shards", watches::FOLDER];
+const SUBFOLDERS: [&str; 8] = [ARENA, "files", "locks", "logs", "requests", SCRATCH, "shards", watches::FOLDER];
 
-/// Tells whether a name in [`FOLDER`] is one that a state folder has. What is called otherwise is somebody else's.
+/// Returns whether a name is one that things in a state folder have. What is called otherwise is somebody else's.
 #[must_use]
 pub fn is_name(name: &[u8]) -> bool {
     let others = [IDENTITY, tree::TREE, intents::FOLDER, tag::TAG];
@@ -57,6 +61,7 @@ const TRY_PAUSE: Duration = Duration::from_millis(5);
 /// The state folder, as a host has it open.
 pub struct State<'a, S: Substrate> {
     substrate: &'a S,
+    folder: StateFolder,
     /// For waiting.
     clock: &'a dyn Clock,
     identity: Identity,
@@ -71,6 +76,8 @@ pub struct State<'a, S: Substrate> {
     notices: &'a dyn Fn(Notice),
     /// Only where nothing is to be changed: what was of no use, and is taken for gone.
     useless: Option<Useless>,
+    /// Folders of which a notice said that others had rights to something in them.
+    reported: parking_lot::Mutex<BTreeSet<PathBuf>>,
 }
 
 /// A file that has no name yet that counts.
@@ -114,6 +121,24 @@ pub enum Notice {
     },
     /// The identity is lost while something is declared: no run goes on until a person has decided.
     IdentityLost(StateError),
+    /// Others than the owner had rights to a file or folder of the state folder, and perhaps to more in its folder. They have
+    /// them no longer.
+    Tightened {
+        /// Its path.
+        path: PathBuf,
+        /// Whether it is an arena file: nothing more is put into those that others may have open.
+        is_retired: bool,
+    },
+    /// Others than the owner have rights to a file or folder of the state folder. The next run takes them away.
+    Exposed {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// Another user can put an earlier state folder in place of the present one.
+    WritableRoot {
+        /// Who.
+        root: WritableRoot,
+    },
     /// An image cannot be read, or not as a whole. The others go on.
     Unreadable {
         /// Its path.
@@ -132,6 +157,25 @@ impl fmt::Display for Notice {
             }
             Notice::LeftAlone { path, why } => write!(f, "`{}` is not used: {why}", path.shown()),
             Notice::IdentityLost(why) => why.fmt(f),
+            Notice::Tightened { path, is_retired } => {
+                let retired = if *is_retired { "; nothing more is put into such files" } else { "" };
+                write!(
+                    f,
+                    "others than its owner had rights to `{}`, and perhaps to more in its folder: these were taken \
+                     away{retired}",
+                    path.shown()
+                )
+            }
+            Notice::Exposed { path } => write!(
+                f,
+                "others than its owner have rights to `{}`, and perhaps to more in its folder: the next run takes them away",
+                path.shown()
+            ),
+            Notice::WritableRoot { root } => write!(
+                f,
+                "{root}: such users can take the state folder away and put an earlier one back, which costs savings; let root \
+                 own that folder and nobody else write into it"
+            ),
             Notice::Unreadable { path, why } => write!(f, "`{}` cannot be read: {why}", path.shown()),
         }
     }
@@ -147,6 +191,14 @@ pub enum StateError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// A file or folder of it is not one to rely on. Nothing of it was used.
+    #[error("`{}` is not used: {why}", path.shown())]
+    Untrusted {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        why: Distrust,
     },
     /// It was made by a later version of this program.
     #[error("`{}`: {why}", path.shown())]
@@ -165,9 +217,11 @@ pub enum StateError {
         why: FormatError,
     },
     /// Its identity is gone or damaged, while images may have holes that can be filled from it.
-    #[error("`{FOLDER}/{IDENTITY}` is {}, and images may have holes that can be filled only from what is declared here: {}",
-        if *.is_damaged { "damaged" } else { "missing" }, named(.intents))]
+    #[error("`{}` is {}, and images may have holes that can be filled only from what is declared here: {}",
+        path.shown(), if *.is_damaged { "damaged" } else { "missing" }, named(.intents))]
     IdentityLost {
+        /// Its path.
+        path: PathBuf,
         /// Whether the file is there, and cannot be read.
         is_damaged: bool,
         /// The files in which something is declared.
@@ -177,7 +231,7 @@ pub enum StateError {
     #[error("interrupted")]
     Interrupted,
     /// Other hosts make and remove it all the time.
-    #[error("`{FOLDER}` changes too fast to be opened")]
+    #[error("the state folder changes too fast to be opened")]
     Restless,
 }
 
@@ -201,15 +255,16 @@ impl StateError {
     /// Returns what turns an error into one that names the file. `Interrupted` is what work that was told to stop ends with;
     /// substrates never give it.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError + use<'_> {
-        |source| match source.kind() {
-            io::ErrorKind::Interrupted => StateError::Interrupted,
-            _ => StateError::Io { path: path.to_owned(), source },
+        |source| match (Distrust::of(&source), source.kind()) {
+            (Some(why), _) => StateError::Untrusted { path: path.to_owned(), why },
+            (None, io::ErrorKind::Interrupted) => StateError::Interrupted,
+            (None, _) => StateError::Io { path: path.to_owned(), source },
         }
     }
 }
 
 impl<'a, S: Substrate> State<'a, S> {
-    /// Opens the state folder, and makes it where there is none.
+    /// Opens the state folder of the substrate's user, and makes it where there is none.
     ///
     /// # Errors
     /// As [`StateError`] says.
@@ -219,8 +274,9 @@ impl<'a, S: Substrate> State<'a, S> {
         random: &dyn Random,
         notices: &'a dyn Fn(Notice),
     ) -> Result<State<'a, S>, StateError> {
-        Self::make_folders(substrate)?;
         let mut state = Self::unidentified(substrate, clock, random, notices)?;
+        state.report_root()?;
+        state.make_folders()?;
         for _ in 0..TRIES {
             if let Some(identity) = state.read_identity()? {
                 state.identity = identity;
@@ -247,28 +303,17 @@ impl<'a, S: Substrate> State<'a, S> {
         notices: &'a dyn Fn(Notice),
     ) -> Result<Option<State<'a, S>>, StateError> {
         let state = Self::unidentified(substrate, clock, random, notices)?;
+        if !state.keep_folders()? {
+            return Ok(None);
+        }
         match state.read_identity() {
             Ok(None) if state.open_intents()?.is_empty() => return Ok(None),
             Ok(None) | Err(StateError::IdentityLost { .. }) => {}
             identity => return identity.and_then(|_| Self::open(substrate, clock, random, notices)).map(Some),
         }
-        Self::make_folders(substrate)?;
+        state.report_root()?;
+        state.make_folders()?;
         Ok(Some(state))
-    }
-
-    fn make_folders(substrate: &S) -> Result<(), StateError> {
-        let root = Path::new(FOLDER);
-        let intents = substrate.abilities().shares_in_two_steps.then_some(intents::FOLDER);
-        let subfolders = SUBFOLDERS.into_iter().chain(intents).map(|name| root.join(name));
-        for folder in std::iter::once(root.to_owned()).chain(subfolders) {
-            match substrate.create_dir(&folder) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(StateError::at(&folder)(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// Returns the state folder without its identity.
@@ -278,12 +323,14 @@ impl<'a, S: Substrate> State<'a, S> {
         random: &dyn Random,
         notices: &'a dyn Fn(Notice),
     ) -> Result<State<'a, S>, StateError> {
+        let folder = StateFolder::of(substrate);
         let mut host = [0; 8];
-        random.fill(&mut host).map_err(StateError::at(Path::new(FOLDER)))?;
+        random.fill(&mut host).map_err(StateError::at(folder.path()))?;
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let (host, next_name) = (HostNo(u64::from_le_bytes(host)), AtomicU64::new(0));
         Ok(State {
             substrate,
+            folder,
             clock,
             identity,
             host,
@@ -294,7 +341,49 @@ impl<'a, S: Substrate> State<'a, S> {
             has_lost_entries: AtomicBool::new(false),
             notices,
             useless: None,
+            reported: parking_lot::Mutex::default(),
         })
+    }
+
+    /// Makes the folders that are missing, and keeps all of them open.
+    fn make_folders(&self) -> Result<(), StateError> {
+        for folder in self.folders() {
+            match self.substrate.create_dir(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(StateError::at(&folder)(error));
+                }
+                _ => {}
+            }
+            self.keep_own(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps all folders open that there are. Returns whether there is a state folder.
+    fn keep_folders(&self) -> Result<bool, StateError> {
+        for (nth, folder) in self.folders().enumerate() {
+            match self.keep_own(&folder) {
+                Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    if nth == 0 {
+                        return Ok(false);
+                    }
+                }
+                kept => kept?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the paths of all folders: first the state folder itself.
+    fn folders(&self) -> impl Iterator<Item = PathBuf> + use<'_, 'a, S> {
+        let intents = self.substrate.abilities().shares_in_two_steps.then_some(intents::FOLDER);
+        let below = SUBFOLDERS.into_iter().chain(intents).map(|name| self.folder.join(name));
+        std::iter::once(self.folder.path().to_owned()).chain(below)
+    }
+
+    /// Returns the name of the folder.
+    pub fn folder(&self) -> &StateFolder {
+        &self.folder
     }
 
     /// Returns the file system.
@@ -333,8 +422,8 @@ impl<'a, S: Substrate> State<'a, S> {
     }
 
     /// Returns a path in one of the folders.
-    pub(crate) fn path(folder: &str, name: impl AsRef<Path>) -> PathBuf {
-        [Path::new(FOLDER), Path::new(folder), name.as_ref()].iter().collect()
+    pub(crate) fn path(&self, folder: &str, name: impl AsRef<Path>) -> PathBuf {
+        [self.folder.path(), Path::new(folder), name.as_ref()].iter().collect()
     }
 
     /// Writes a file under a name that nobody else uses.
@@ -391,7 +480,15 @@ impl<'a, S: Substrate> State<'a, S> {
     }
 
     /// Deals with a file that could not be used: what is worthless goes, what a later version wrote stays.
+    ///
+    /// # Errors
+    /// `Untrusted` for a file that was not used for that; those of the device.
     pub(crate) fn refuse(&self, path: PathBuf, why: FormatError) -> Result<(), StateError> {
+        if let FormatError::Io(error) = &why
+            && let Some(why) = Distrust::of(error)
+        {
+            return Err(StateError::Untrusted { path, why });
+        }
         if let Some(useless) = &self.useless {
             useless.insert(&path);
             self.notice(if why.is_worthless() {
@@ -410,7 +507,7 @@ impl<'a, S: Substrate> State<'a, S> {
 
     /// Returns the names of the files in a folder of the state folder.
     pub(crate) fn names(&self, folder: &str) -> Result<Vec<String>, StateError> {
-        let path = Self::path(folder, "");
+        let path = self.path(folder, "");
         let listed = match self.substrate.list(&path) {
             // Whoever only looks does not make what is missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.useless.is_some() => Vec::new(),
@@ -431,12 +528,17 @@ impl<'a, S: Substrate> State<'a, S> {
     /// # Errors
     /// Those of the device.
     pub fn is_current(&self) -> Result<bool, StateError> {
+        for folder in self.folders() {
+            if !self.substrate.is_folder_kept(&folder).map_err(StateError::at(&folder))? {
+                return Ok(false);
+            }
+        }
         Ok(self.read_identity()?.is_some_and(|identity| identity == self.identity))
     }
 
     fn read_identity(&self) -> Result<Option<Identity>, StateError> {
-        let path = Self::path("", IDENTITY);
-        let file = match self.substrate.open(&path, Access::Read) {
+        let path = self.path("", IDENTITY);
+        let file = match self.open_own(&path, Access::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(StateError::at(&path)(error)),
@@ -457,12 +559,12 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Refuses to go on without the identity while something is declared.
     fn check_nothing_declared(&self, is_damaged: bool) -> Result<(), StateError> {
         let intents = self.open_intents()?;
-        if intents.is_empty() { Ok(()) } else { Err(StateError::IdentityLost { is_damaged, intents }) }
+        if intents.is_empty() { Ok(()) } else { Err(StateError::IdentityLost { path: self.path("", IDENTITY), is_damaged, intents }) }
     }
 
     fn make_identity(&self, random: &dyn Random) -> Result<(), StateError> {
         self.check_nothing_declared(false)?;
-        let path = Self::path("", IDENTITY);
+        let path = self.path("", IDENTITY);
         let mut identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         random.fill(&mut identity.uuid).map_err(StateError::at(&path))?;
         random.fill(&mut identity.key).map_err(StateError::at(&path))?;
@@ -485,12 +587,12 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Creates an empty file under a name of this host's, `HOST.NUMBER`, and locks it: who sweeps sees that somebody has it.
     fn new_locked(&self, folder: &str) -> Result<Locked<S>, StateError> {
         for _ in 0..TRIES {
-            let path = Self::path(folder, format!("{}.{}", self.host, self.next_name()));
+            let path = self.path(folder, format!("{}.{}", self.host, self.next_name()));
             let file = self.substrate.create(&path).map_err(StateError::at(&path))?;
             // Before it has its lock, somebody may take it for left over. Then another one is made.
-            let Ok(lock) = self.substrate.open(&path, Access::Write) else { continue };
+            let Some(lock) = self.open_left(&path)? else { continue };
             if self.substrate.try_lock(&lock).map_err(StateError::at(&path))?
-                && self.substrate.open(&path, Access::Read).is_ok()
+                && self.open_own(&path, Access::Read).is_ok()
             {
                 return Ok(Locked { file, path, lock });
             }
@@ -501,8 +603,8 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Removes what hosts that died were writing.
     fn sweep_scratch(&self) -> Result<(), StateError> {
         for name in self.names(SCRATCH)?.into_iter().filter(|name| !name.ends_with(hosts::PRESENCE)) {
-            let path = Self::path(SCRATCH, name);
-            let Ok(file) = self.substrate.open(&path, Access::Write) else { continue };
+            let path = self.path(SCRATCH, name);
+            let Some(file) = self.open_left(&path)? else { continue };
             if self.substrate.try_lock(&file).map_err(StateError::at(&path))? {
                 self.remove(&path)?;
             }

@@ -155,8 +155,8 @@ impl<'a, S: Substrate> Finder<'_, 'a, S> {
     }
 
     fn open(&self, (prefix, generation): (Prefix, u64)) -> Result<ShardReader<'a, S>, Stop> {
-        let path = shard_path::<S>(prefix, generation);
-        let file = match self.state.substrate().open(&path, Access::Read) {
+        let path = shard_path(self.state, prefix, generation);
+        let file = match self.state.open_own(&path, Access::Read) {
             Ok(file) => file,
             // A newer one is there, and this one was removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Stop::Changed),
@@ -166,7 +166,7 @@ impl<'a, S: Substrate> Finder<'_, 'a, S> {
             Ok(_) if generation >= GENERATION_MAX => FormatError::Damaged("no generation could come after it"),
             Ok(entries) if entries.generation() == generation => return Ok(entries),
             Ok(_) => FormatError::Damaged("it is another generation than its name says"),
-            Err(FormatError::Io(source)) => return Err(Stop::Failed(StateError::Io { path, source })),
+            Err(FormatError::Io(source)) => return Err(Stop::Failed(StateError::at(&path)(source))),
             Err(why @ FormatError::Newer { .. }) => return Err(Stop::Failed(StateError::Newer { path, why })),
             Err(why) => why,
         };
@@ -209,7 +209,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Those of the device.
     pub fn refuse_shard(&self, shard: &Shard<'_, S>, why: FormatError) -> Result<(), StateError> {
         match shard.source {
-            Some((prefix, generation)) => self.refuse(shard_path::<S>(prefix, generation), why),
+            Some((prefix, generation)) => self.refuse(shard_path(self, prefix, generation), why),
             None => Ok(()),
         }
     }
@@ -241,13 +241,13 @@ impl<'a, S: Substrate> State<'a, S> {
             self.discard(&scratch);
             return Ok(Published::Unneeded);
         };
-        if !self.publish(&scratch, &shard_path::<S>(prefix, generation))? {
+        if !self.publish(&scratch, &shard_path(self, prefix, generation))? {
             return Ok(Published::Late);
         }
         let generations = self.generations()?;
         if generations.is_over(prefix, generation) {
             // The name was free because its generation had come and gone; or it has gone since, and is in what came after it.
-            self.remove(&shard_path::<S>(prefix, generation))?;
+            self.remove(&shard_path(self, prefix, generation))?;
             return Ok(Published::Late);
         }
         self.remove_superseded(&generations)?;
@@ -267,7 +267,7 @@ impl<'a, S: Substrate> State<'a, S> {
             let newest = generations.newest(*prefix);
             let is_split = generations.has_both_halves(*prefix);
             for number in numbers.iter().filter(|number| is_split || Some(**number) != newest) {
-                self.remove(&shard_path::<S>(*prefix, *number))?;
+                self.remove(&shard_path(self, *prefix, *number))?;
             }
         }
         Ok(())
@@ -312,8 +312,8 @@ pub enum Published<T> {
     Late,
 }
 
-fn shard_path<S: Substrate>(prefix: Prefix, generation: u64) -> PathBuf {
-    State::<S>::path(FOLDER, format!("{prefix}.{generation}"))
+fn shard_path<S: Substrate>(state: &State<'_, S>, prefix: Prefix, generation: u64) -> PathBuf {
+    state.path(FOLDER, format!("{prefix}.{generation}"))
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ const CONTENT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
 impl<S: Substrate> State<'_, S> {
     /// Writes the tag, unless there is one. Nothing depends on it: where it cannot be written, the next run tries again.
     pub(super) fn write_tag(&self) {
-        let path: PathBuf = Self::path("", TAG);
-        match self.substrate().open(&path, Access::Read) {
+        let path: PathBuf = self.path("", TAG);
+        match self.open_own(&path, Access::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             _ => return,
         }

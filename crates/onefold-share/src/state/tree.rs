@@ -26,7 +26,7 @@ impl<S: Substrate> State<'_, S> {
         if !substrate.abilities().shares_in_two_steps {
             return Ok(());
         }
-        let path = Self::tree_path();
+        let path = self.tree_path();
         let seed = self.seed()?;
         if substrate.stat(file).map_err(StateError::at(&path))?.length < offset + BLOCK_BYTES_U64 {
             substrate.set_len(file, offset + BLOCK_BYTES_U64).map_err(StateError::at(&path))?;
@@ -47,7 +47,7 @@ impl<S: Substrate> State<'_, S> {
             match ready.and_then(|()| substrate.clone_range(first, into, BLOCK_BYTES_U64)) {
                 Err(ShareError::Busy) => self.pause(),
                 Err(ShareError::Full) => {
-                    return Err(StateError::at(&Self::tree_path())(io::ErrorKind::StorageFull.into()));
+                    return Err(StateError::at(&self.tree_path())(io::ErrorKind::StorageFull.into()));
                 }
                 _ => break,
             }
@@ -72,12 +72,12 @@ impl<S: Substrate> State<'_, S> {
             match self.substrate().clone_range(source, into, BLOCK_BYTES_U64) {
                 Ok(()) => return Ok(()),
                 Err(ShareError::Busy) if tries < TRIES => self.pause(),
-                Err(ShareError::Io(why)) => return Err(StateError::at(&Self::tree_path())(why)),
+                Err(ShareError::Io(why)) => return Err(StateError::at(&self.tree_path())(why)),
                 Err(ShareError::Full) => {
-                    return Err(StateError::at(&Self::tree_path())(io::ErrorKind::StorageFull.into()));
+                    return Err(StateError::at(&self.tree_path())(io::ErrorKind::StorageFull.into()));
                 }
                 Err(why @ (ShareError::Busy | ShareError::Refused(_))) => {
-                    return Err(StateError::at(&Self::tree_path())(io::Error::other(why)));
+                    return Err(StateError::at(&self.tree_path())(io::Error::other(why)));
                 }
             }
         }
@@ -85,9 +85,9 @@ impl<S: Substrate> State<'_, S> {
 
     /// Opens the seed's file, and makes it where there is none. Of two hosts that make one, the first has made it.
     fn seed(&self) -> Result<S::File, StateError> {
-        let path = Self::tree_path();
+        let path = self.tree_path();
         for _ in 0..TRIES {
-            match self.substrate().open(&path, Access::Read) {
+            match self.open_own(&path, Access::Read) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 opened => return opened.map_err(StateError::at(&path)),
             }
@@ -102,7 +102,7 @@ impl<S: Substrate> State<'_, S> {
         Err(StateError::Restless)
     }
 
-    fn tree_path() -> PathBuf {
-        Self::path("", TREE)
+    fn tree_path(&self) -> PathBuf {
+        self.path("", TREE)
     }
 }

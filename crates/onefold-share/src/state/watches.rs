@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
+use super::trust::open_again;
 use super::{Locked, State, StateError, TRIES};
 use crate::format::FormatError;
 use crate::format::watch::WatchStatus;
@@ -38,8 +39,8 @@ impl<'a, S: Substrate> State<'a, S> {
     /// No space; those of the device.
     pub fn begin_watch(&self) -> Result<WatchFile<'a, S>, StateError> {
         for name in self.names(FOLDER)? {
-            let path = Self::path(FOLDER, name);
-            let Ok(file) = self.substrate().open(&path, Access::Write) else { continue };
+            let path = self.path(FOLDER, name);
+            let Some(file) = self.open_left(&path)? else { continue };
             if self.substrate().try_lock(&file).map_err(StateError::at(&path))? {
                 self.remove(&path)?;
             }
@@ -56,9 +57,9 @@ impl<'a, S: Substrate> State<'a, S> {
     pub fn watches(&self) -> Result<Vec<SeenWatch>, StateError> {
         let mut seen = Vec::new();
         for name in self.names(FOLDER)? {
-            let path = Self::path(FOLDER, name);
+            let path = self.path(FOLDER, name);
             if let Some(status) = self.read_watch(&path)? {
-                let Ok(file) = self.substrate().open(&path, Access::Write) else { continue };
+                let Some(file) = self.open_left(&path)? else { continue };
                 let is_running = !self.substrate().try_lock(&file).map_err(StateError::at(&path))?;
                 seen.push(SeenWatch { status, is_running });
             }
@@ -69,7 +70,7 @@ impl<'a, S: Substrate> State<'a, S> {
     fn read_watch(&self, path: &std::path::Path) -> Result<Option<WatchStatus>, StateError> {
         // It may be written at this moment: then it is whole a moment later.
         for _ in 0..TRIES {
-            let file = match self.substrate().open(path, Access::Read) {
+            let file = match self.open_own(path, Access::Read) {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(StateError::at(path)(error)),
@@ -93,7 +94,7 @@ impl<S: Substrate> WatchFile<'_, S> {
     pub fn say(&mut self, status: &WatchStatus) -> Result<(), StateError> {
         let file = match self.file.take() {
             Some(file) => file,
-            None => self.substrate.open(&self.path, Access::Write).map_err(StateError::at(&self.path))?,
+            None => open_again(self.substrate, &self.path).map_err(StateError::at(&self.path))?,
         };
         let written = status.write(self.substrate, file, self.identity).map_err(StateError::at(&self.path))?;
         self.file = Some(written);

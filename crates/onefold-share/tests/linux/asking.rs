@@ -18,12 +18,12 @@ use onefold_share::format::entry::Place;
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::opt_out::exclude;
 use onefold_share::references;
+use onefold_share::state::State;
 use onefold_share::state::files::Files;
 use onefold_share::state::locks::Subject;
-use onefold_share::state::{FOLDER, State};
 use onefold_share::status::{LockSubject, Status, status};
 
-use crate::ground::{BTRFS, Ground, K, XFS, on, on_each, random_blocks, run as run_program};
+use crate::ground::{BTRFS, FOLDER, Ground, K, XFS, on, on_each, random_blocks, run as run_program};
 use crate::pass::{Ends, How, USUAL, run, try_run};
 
 /// Looks at the state folder, which must be there. Returns what was noticed, too.
@@ -99,7 +99,7 @@ fn status_counts_what_is_there_and_changes_nothing() {
         fs::remove_file(ground.root.join("a")).unwrap();
         OpenOptions::new().write(true).open(ground.root.join("b")).unwrap().write_all_at(b"x", 0).unwrap();
         exclude(&ground.substrate, Path::new("c")).unwrap();
-        fs::write(ground.root.join(FOLDER).join("scratch/0123.1"), "half").unwrap();
+        drop(ground.file(".onefold/scratch/0123.1", b"half"));
         ground.file("g", &random_blocks(4, 7));
         ground.settled_room();
         let before = snapshot(ground);

@@ -10,9 +10,9 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::Access;
 use onefold_share::clone::{CloneError, CloneOptions, Cloned, Existing, Known, Unknown, clone};
-use onefold_share::state::{FOLDER, State};
+use onefold_share::state::State;
 
-use crate::ground::{Ground, K, STARTING, XFS, on, on_each, random_blocks};
+use crate::ground::{FOLDER, Ground, K, STARTING, XFS, on, on_each, random_blocks};
 use crate::pass::{How, USUAL, run, try_run};
 
 fn try_clone(ground: &Ground, source: &str, target: &str, existing: Existing) -> Result<Cloned, CloneError> {

@@ -18,6 +18,8 @@ use rustix::thread::UnshareFlags;
 use tempfile::TempDir;
 
 pub(crate) const K: u64 = onefold_block::BLOCK_BYTES_U64;
+/// Root's state folder.
+pub(crate) const FOLDER: &str = ".onefold";
 pub(crate) const MIB: u64 = 1 << 20;
 
 /// The least that mkfs.xfs makes is 300 MiB.

@@ -24,4 +24,5 @@ mod refusals;
 mod share;
 mod space;
 mod stat;
+mod trust;
 mod two_steps;

@@ -260,11 +260,12 @@ fn a_log_that_cannot_be_written_is_written_later() {
         let file = image(ground, "image");
         file.write_all_at(&content, 0).unwrap();
         monitor.wrote(0, &content);
-        let [scratch, away] = [".onefold/scratch", ".onefold/away"].map(|name| ground.root.join(name));
-        std::fs::rename(&scratch, &away).unwrap();
+        let scratch = ground.root.join(".onefold/scratch");
+        let set = |flag: &str| run("chattr", [flag.as_ref(), scratch.as_os_str()]).unwrap();
+        set("+i");
         assert!(monitor.flush(&state).is_err());
         monitor.wrote(0, &content[..BLOCK_BYTES]);
-        std::fs::rename(&away, &scratch).unwrap();
+        set("-i");
         monitor.flush(&state).unwrap();
         assert_eq!(monitor.counts().logged_blocks, 64);
         let passed = monitor.lend(&state, || pass_all(&state, &mut files)).unwrap();

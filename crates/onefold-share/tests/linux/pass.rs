@@ -19,11 +19,11 @@ use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
+use onefold_share::state::State;
 use onefold_share::state::files::Files;
 use onefold_share::state::locks::Subject;
-use onefold_share::state::{FOLDER, State};
 
-use crate::ground::{BTRFS, Ground, K, MIB, STARTING, XFS, on, on_each, random_blocks};
+use crate::ground::{BTRFS, FOLDER, Ground, K, MIB, STARTING, XFS, on, on_each, random_blocks};
 
 /// What a run did.
 #[derive(Debug)]

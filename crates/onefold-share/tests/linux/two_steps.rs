@@ -13,7 +13,7 @@ use onefold_block::random::SystemRandom;
 use onefold_block::substrate::{
     Abilities, Access, At, Compared, FileHandle, FileStat, Listed, MappedExtent, Room, ShareError, Substrate,
 };
-use onefold_block::{BLOCK_BYTES, Timestamp};
+use onefold_block::{BLOCK_BYTES, Protection, Timestamp, UserNo};
 use onefold_share::linux::{LinuxFile, LinuxSubstrate};
 use onefold_share::mend::{Became, Doubtful, Mended, Patience, mend, mend_patiently};
 use onefold_share::pace::Pace;
@@ -100,6 +100,30 @@ impl Substrate for TwoSteps<'_> {
 
     fn abilities(&self) -> &Abilities {
         &self.abilities
+    }
+
+    fn user(&self) -> UserNo {
+        self.inner.user()
+    }
+
+    fn protection(&self, file: &LinuxFile) -> io::Result<Protection> {
+        self.alive()?.protection(file)
+    }
+
+    fn set_mode(&self, file: &LinuxFile, mode: u32) -> io::Result<()> {
+        self.alive()?.set_mode(file, mode)
+    }
+
+    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
+        self.alive()?.keep_folder(folder)
+    }
+
+    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
+        self.alive()?.is_folder_kept(folder)
+    }
+
+    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
+        self.alive()?.set_folder_mode(folder, mode)
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<LinuxFile> {

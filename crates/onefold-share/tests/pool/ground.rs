@@ -20,8 +20,8 @@ use onefold_pool::{
 use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
+use onefold_share::state::State;
 use onefold_share::state::files::Files;
-use onefold_share::state::{FOLDER, State};
 
 pub(crate) const K: u64 = BLOCK_BYTES as u64;
 
@@ -176,7 +176,7 @@ pub(crate) fn remove_state(pool: &Pool) {
         names.iter().for_each(|name| remove(pool, attr.ino, name));
         pool.remove_directory(parent, name).unwrap();
     }
-    remove(pool, Ino::ROOT, FOLDER.as_bytes());
+    remove(pool, Ino::ROOT, b".onefold");
     settle(pool);
 }
 

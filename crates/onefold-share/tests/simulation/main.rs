@@ -9,6 +9,7 @@ mod engine;
 mod holes;
 mod monitor;
 mod stand_in;
+mod trust;
 mod watches;
 
 use std::cell::Cell;

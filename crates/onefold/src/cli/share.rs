@@ -16,8 +16,8 @@ pub(crate) enum ShareCommand {
     /// Find equal blocks of image files and have the file system share them, once
     ///
     /// Files stay plain files with the content that they have: the kernel compares blocks before it shares them. Files that
-    /// did not change since they were last read are not read again. What is known is kept in `.onefold` in the root of
-    /// the file system, and may be deleted at any time.
+    /// did not change since they were last read are not read again. What is known is kept in the root of the file system, in
+    /// `.onefold` for root and in `.onefold-NUMBER` for the user with that number, and may be deleted at any time.
     Run(ShareRunArgs),
     /// Do so again and again as files change, when the machine has time, until it is told to stop
     ///
@@ -78,6 +78,8 @@ pub(crate) struct ShareMendArgs {
     /// replaced. Without it they are reported and left, and their last copies stay
     #[arg(long, value_name = "ACTION")]
     pub(crate) foreign: Option<ForeignAction>,
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
 }
 
 /// What `share mend` does about images that wait under another identity.
@@ -87,6 +89,15 @@ pub(crate) enum ForeignAction {
     Mend,
     /// Name them and give them up: holes stay, and what was in them is lost
     GiveUp,
+}
+
+/// What `share run`, `share watch` and `share mend` are allowed on OCFS2, where the state folder says which holes to fill.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct RootArgs {
+    /// Work on OCFS2 even if another user can replace the state folder, because that user owns the root folder of the file system
+    /// or may write into it: an earlier state folder names holes that were filled long ago
+    #[arg(long)]
+    pub(crate) accept_writable_root: bool,
 }
 
 /// What `share run` and `share watch` are allowed on OCFS2.
@@ -203,6 +214,8 @@ pub(crate) struct ShareWatchArgs {
     #[command(flatten)]
     pub(crate) consent: ConsentArgs,
     #[command(flatten)]
+    pub(crate) root: RootArgs,
+    #[command(flatten)]
     pub(crate) limits: LimitArgs,
     /// Leave shorter runs of equal blocks alone: they save less and cost a file more seeks when it is read in sequence
     #[arg(long, value_name = "SIZE", default_value = "4K")]
@@ -239,6 +252,8 @@ pub(crate) struct ShareRunArgs {
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) consent: ConsentArgs,
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
     /// Upper limit of memory for sorting; what does not fit goes into temporary files

@@ -6,7 +6,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use onefold_pool::{Attr, FileKind, Ino, Pool, PoolError};
-use onefold_share::state::{self, FOLDER};
+use onefold_share::state;
+
+/// The engine's records in a pool: there are no users in it, so that it is always root's state folder.
+const FOLDER: &str = ".onefold";
 
 /// A folder whose sharing domain is another one than that of the folder above.
 #[derive(Clone, Debug, PartialEq, Eq)]

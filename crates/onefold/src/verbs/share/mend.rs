@@ -7,7 +7,7 @@ use onefold_share::mend::{Became, Doubtful, Foreign, MendRules, Mended, MendedIm
 use onefold_share::state::State;
 use serde_json::{Value, json};
 
-use super::open::{Ground, append, state_failure};
+use super::open::{Ground, append, check_root, state_failure};
 use super::run::MEND_WAIT;
 use super::status::noun;
 use crate::cli::share::{ForeignAction, ShareMendArgs};
@@ -28,6 +28,11 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
         Some(ForeignAction::GiveUp) => Foreign::GiveUp,
     };
     let rules = MendRules { doubtful, foreign };
+    // Where nobody has shared there is nothing to be mended, and no state folder to be made for it.
+    let (is_known, _) = ground.look(CANNOT, |state| Ok(state.is_some()))?;
+    if is_known {
+        check_root(CANNOT, &ground.substrate, arguments.root)?;
+    }
     let notices = std::cell::RefCell::new(Vec::new());
     let take = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| false };

@@ -3,11 +3,14 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use onefold_block::Substrate;
 use onefold_block::clock::SystemClock;
 use onefold_share::linux::LinuxSubstrate;
+use onefold_share::state::trust::{Distrust, WritableRoot, writable_root};
 use onefold_share::state::{Notice, State, StateError};
 
 use super::root::{Located, locate};
+use crate::cli::share::RootArgs;
 use crate::failure::{Failure, Outcome};
 
 /// A file system, and paths on it.
@@ -64,6 +67,7 @@ pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
         StateError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             failure.hint("run the command as root, or as who ran `onefold share run`")
         }
+        StateError::Untrusted { why, .. } => failure.hint(distrust_hint(*why)),
         StateError::Newer { .. } => {
             failure.hint("use the newer version on this host, too; or delete the folder, and all is found again")
         }
@@ -76,6 +80,44 @@ pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
     }
 }
 
+/// Says what to do about a file or folder of the state that is not used.
+pub(super) fn distrust_hint(why: Distrust) -> &'static str {
+    match why {
+        Distrust::Owner { .. } => {
+            "it may hold blocks that its owner is not to read, and lie about others: remove or rename the state folder, and all \
+             is found again (on OCFS2, first make sure that no host has died while it shared); each user's state folder is \
+             the user's own"
+        }
+        Distrust::Links { .. } => "look for its other name, and remove this one: what it held is found again",
+        Distrust::Writable { .. } => {
+            "if nobody else may have written it, run chmod -R go-rwx on the state folder; otherwise remove that, once no \
+             image has holes"
+        }
+        Distrust::Kind => "remove or rename it: what belongs there is made again",
+    }
+}
+
+/// Refuses a file system on which another user can put an earlier state folder in place of the present one, if an earlier one
+/// does harm there and the user has not accepted that.
+pub(super) fn check_root(cannot: &str, substrate: &LinuxSubstrate, accepted: RootArgs) -> Outcome<()> {
+    if !substrate.abilities().shares_in_two_steps || accepted.accept_writable_root {
+        return Ok(());
+    }
+    match writable_root(substrate).map_err(|error| Failure::of_io(cannot, &error))? {
+        None => Ok(()),
+        Some(root) => Err(unaccepted(cannot, root)),
+    }
+}
+
+fn unaccepted(cannot: &str, root: WritableRoot) -> Failure {
+    Failure::new(cannot)
+        .because_of(format!(
+            "{root}: such users can put an earlier state folder in place of the present one, and on OCFS2 it names holes in \
+             images that were filled long ago"
+        ))
+        .hint("let root own that folder and nobody else write into it; or give --accept-writable-root if those users may do it")
+}
+
 /// Appends lines.
 pub(super) fn append<'a>(text: &mut String, lines: impl IntoIterator<Item = &'a String>) {
     for line in lines {
@@ -83,5 +125,44 @@ pub(super) fn append<'a>(text: &mut String, lines: impl IntoIterator<Item = &'a 
             text.push('\n');
         }
         text.push_str(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_block::UserNo;
+
+    use super::*;
+
+    #[test]
+    fn a_root_folder_of_another_user_is_named_with_what_to_do() {
+        let root = WritableRoot { owner: UserNo(1000), mode: 0o755, user: UserNo::ROOT };
+        let message = unaccepted("cannot share blocks", root).to_string();
+        let parts = ["belongs to user 1000", "earlier state folder", "--accept-writable-root"];
+        assert!(parts.iter().all(|part| message.contains(part)) && !message.contains("  such"), "{message}");
+        let root = WritableRoot { owner: UserNo::ROOT, mode: 0o777, user: UserNo::ROOT };
+        let message = unaccepted("cannot share blocks", root).to_string();
+        assert!(
+            message.contains("others than root may write into the root folder") && message.contains("777"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_not_trusted_is_named_with_the_reason_and_what_to_do() {
+        let path = PathBuf::from(".onefold/arena/0");
+        for (why, reason, step) in [
+            (
+                Distrust::Owner { owner: UserNo(7), user: UserNo::ROOT },
+                "belongs to user 7, and this runs for root",
+                "rename",
+            ),
+            (Distrust::Links { links: 2, most: 1 }, "has 2 names, and should have one", "other name"),
+            (Distrust::Writable { mode: 0o666 }, "mode 666", "chmod -R go-rwx"),
+            (Distrust::Kind, "neither the folder nor the regular file", "remove"),
+        ] {
+            let message = state_failure("cannot share", &StateError::Untrusted { path: path.clone(), why }).to_string();
+            assert!([".onefold/arena/0", reason, step].iter().all(|part| message.contains(part)), "{message}");
+        }
     }
 }

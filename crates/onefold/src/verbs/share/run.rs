@@ -23,11 +23,11 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::limits::{check_memory, limits};
-use super::open::{IDENTITY_LOST, append};
+use super::open::{IDENTITY_LOST, append, check_root, distrust_hint};
 use super::result::{Findings, Space};
 use super::root::{Located, locate};
 use crate::cli::Talk;
-use crate::cli::share::{ConsentArgs, ShareRunArgs, SpaceArgs};
+use crate::cli::share::{ConsentArgs, RootArgs, ShareRunArgs, SpaceArgs};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::memory;
@@ -49,7 +49,8 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let Located { root, paths } = locate(&arguments.paths)?;
     // Who shares nothing leaves no holes.
     let consent = ConsentArgs { accept_mending: arguments.consent.accept_mending || arguments.dry_run };
-    let substrate = open_substrate(&root, consent)?;
+    let accepted = RootArgs { accept_writable_root: arguments.root.accept_writable_root || arguments.dry_run };
+    let substrate = open_substrate(&root, consent, accepted)?;
     let notices = RefCell::new(Vec::new());
     let take_notice = |notice: Notice| notices.borrow_mut().push(notice);
     let state =
@@ -135,12 +136,13 @@ pub(super) fn space(arguments: SpaceArgs) -> SpaceOptions {
 }
 
 /// Opens the file system, if blocks can be shared on it.
-pub(super) fn open_substrate(root: &Path, consent: ConsentArgs) -> Outcome<LinuxSubstrate> {
+pub(super) fn open_substrate(root: &Path, consent: ConsentArgs, accepted: RootArgs) -> Outcome<LinuxSubstrate> {
     let substrate = LinuxSubstrate::open(root, Path::new(""))
         .map_err(|error| Failure::new("cannot share blocks").because(&error))?;
     if substrate.abilities().shares_in_two_steps && !consent.accept_mending {
         return Err(without_consent());
     }
+    check_root("cannot share blocks", &substrate, accepted)?;
     Ok(substrate)
 }
 
@@ -196,6 +198,9 @@ pub(super) fn state_failure(error: &StateError) -> Failure {
             Failure::new("cannot share blocks")
                 .because(error)
                 .hint("run the command as root, or as a user who may write into the root of the file system")
+        }
+        StateError::Untrusted { why, .. } => {
+            Failure::new("cannot share blocks").because(error).hint(distrust_hint(*why))
         }
         StateError::Newer { .. } => Failure::new("cannot share blocks")
             .because(error)

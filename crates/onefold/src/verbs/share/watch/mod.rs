@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     let interrupt = Interrupt::watch();
     raise_open_files();
     let Located { root, paths } = locate(&arguments.paths)?;
-    let substrate = open_substrate(&root, arguments.consent)?;
+    let substrate = open_substrate(&root, arguments.consent, arguments.root)?;
     let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude);
     let options = WatchOptions {
         selection: Selection::new(&paths, &is_wanted),
