@@ -77,6 +77,8 @@ pub struct SimulatedFile<'run> {
     pub(super) open: OpenNo,
     pub(super) no: FileNo,
     pub(super) access: Access,
+    /// Whether it lies in a folder that the mount keeps, and the caller has not looked at its protection yet.
+    pub(super) is_unchecked: Cell<bool>,
 }
 
 impl fmt::Debug for SimulatedFile<'_> {
@@ -195,11 +197,25 @@ impl<'run> SimulatedSubstrate<'run> {
     }
 
     pub(super) fn opened(&self, world: &mut World, no: FileNo, access: Access) -> SimulatedFile<'run> {
-        SimulatedFile { substrate: self.clone(), open: world.add_open(self.mount.host, no), no, access }
+        let open = world.add_open(self.mount.host, no);
+        SimulatedFile { substrate: self.clone(), open, no, access, is_unchecked: Cell::new(false) }
+    }
+
+    /// As [`SimulatedSubstrate::opened`], for a file that was opened by its path.
+    pub(super) fn opened_at(&self, world: &mut World, path: &Path, no: FileNo, access: Access) -> SimulatedFile<'run> {
+        let is_kept = self.mount.kept.borrow().iter().any(|(kept, _)| path.starts_with(kept));
+        let file = self.opened(world, no, access);
+        file.is_unchecked.set(is_kept && world.options.wants_checks);
+        file
     }
 
     /// A file of another mount would be a mistake of the caller that no file system could answer.
     pub(super) fn own(&self, file: &SimulatedFile<'_>) {
         assert!(Rc::ptr_eq(&self.mount, &file.substrate.mount), "{file:?} was not opened through {self:?}");
+        if file.is_unchecked.get() && self.mount.is_alive() {
+            let mut world = self.mount.world.borrow_mut();
+            let path = world.names.path_of(file.no);
+            world.violated(format!("{} uses {path} and has not looked whose it is", self.mount.host));
+        }
     }
 }

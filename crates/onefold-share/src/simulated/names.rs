@@ -117,7 +117,8 @@ impl Names {
     /// As the trait says: `NotFound`, `NotADirectory`; `FilesystemLoop` at a symbolic link, `CrossesDevices` for a path
     /// that would leave the root.
     pub(super) fn resolve<'path>(&self, path: &'path Path) -> io::Result<(FolderNo, &'path [u8])> {
-        let (mut folder, path) = self.base(path);
+        // A kept folder's own name is one in the folder above.
+        let (mut folder, path) = self.base(path, |rest| !rest.as_os_str().is_empty());
         let mut last: Option<&[u8]> = None;
         for component in path.components() {
             let name = match component {
@@ -138,7 +139,7 @@ impl Names {
         if path.components().all(|component| component == Component::CurDir) {
             return Ok(FolderNo::ROOT);
         }
-        if let (kept, rest) = self.base(path)
+        if let (kept, rest) = self.base(path, |_| true)
             && rest.as_os_str().is_empty()
         {
             return Ok(kept);
@@ -152,11 +153,13 @@ impl Names {
         self.enter(self.find_folder(above)?, name.as_bytes())
     }
 
-    /// Returns the innermost folder on a path that the caller keeps, or the root, and the rest of the path.
-    fn base<'path>(&self, path: &'path Path) -> (FolderNo, &'path Path) {
+    /// Returns the innermost folder on a path that the caller keeps, if the rest of the path is one to take, or the root, and the
+    /// rest.
+    fn base<'path>(&self, path: &'path Path, takes: impl Fn(&Path) -> bool) -> (FolderNo, &'path Path) {
         let kept = self.caller.iter().flat_map(|caller| caller.kept.iter());
         let on_path = kept.filter_map(|(kept, folder)| Some((*folder, path.strip_prefix(kept).ok()?)));
-        on_path.min_by_key(|(_, rest)| rest.as_os_str().len()).unwrap_or((FolderNo::ROOT, path))
+        let taken = on_path.filter(|(_, rest)| takes(rest));
+        taken.min_by_key(|(_, rest)| rest.as_os_str().len()).unwrap_or((FolderNo::ROOT, path))
     }
 
     /// Fails if the caller has not these rights to a folder.

@@ -70,6 +70,11 @@ pub struct SimulationOptions {
     pub stack_bytes: usize,
     /// Whether the last steps are kept as text, for the message of a failure.
     pub tells_steps: bool,
+    /// Whether it is a violation that a host uses a file in a folder that it keeps ([`Substrate::keep_folder`]) before it has asked for
+    /// the file's protection.
+    ///
+    /// [`Substrate::keep_folder`]: onefold_block::Substrate::keep_folder
+    pub wants_checks: bool,
     /// The users for whom the hosts work, in turn; all of them work for root where it is empty. An image belongs to the user of
     /// the host on which it is created.
     pub users: Vec<UserNo>,
@@ -109,6 +114,7 @@ impl Default for SimulationOptions {
             tells_writes: false,
             stack_bytes: 512 << 10,
             tells_steps: false,
+            wants_checks: false,
             users: Vec::new(),
         }
     }
@@ -159,6 +165,7 @@ impl SimulationOptions {
                 share_blocks_max: [1, 16, 256][up_to(2) as usize],
                 extents_max: 1 + up_to(40),
             },
+            wants_checks: true,
             ..SimulationOptions::default()
         }
     }

@@ -143,7 +143,9 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
     }
 
     fn protection(&self, file: &SimulatedFile<'run>) -> io::Result<Protection> {
-        self.ask(|world| Ok(world.file_protection(file.no)))
+        let protection = self.ask(|world| Ok(world.file_protection(file.no)))?;
+        file.is_unchecked.set(false);
+        Ok(protection)
     }
 
     fn set_mode(&self, file: &SimulatedFile<'run>, mode: u32) -> io::Result<()> {
@@ -159,7 +161,9 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
             let no = world.names.find_folder_by_name(folder)?;
             Ok((no, world.folder_protection(no)))
         })?;
-        self.keep(folder, no);
+        if !folder.as_os_str().is_empty() {
+            self.keep(folder, no);
+        }
         Ok(protection)
     }
 
@@ -167,7 +171,7 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
         let found = self.ask(|world| world.names.find_folder_by_name(folder));
         match found {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            found => Ok(Some(found?) == self.kept(folder)),
+            found => Ok(folder.as_os_str().is_empty() || Some(found?) == self.kept(folder)),
         }
     }
 
@@ -190,7 +194,7 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
                 if access == Access::Write && world.files.get(no).refusal == Some(Refusal::Immutable) {
                     return Err(Errno::PERM.into());
                 }
-                Ok(self.opened(world, no, access))
+                Ok(self.opened_at(world, path, no, access))
             },
         )
     }

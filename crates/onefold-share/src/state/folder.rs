@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use onefold_block::substrate::SubstrateKind;
-use onefold_block::{Substrate, UserNo};
+use onefold_block::{Show, Substrate, UserNo};
 
 /// Root's, and the one in a pool, in which there are no users.
 const ROOTS: &str = ".onefold";
@@ -61,8 +61,7 @@ impl StateFolder {
 
 impl fmt::Display for StateFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The name is made of letters and digits.
-        f.write_str(&self.0.to_string_lossy())
+        self.0.shown().fmt(f)
     }
 }
 

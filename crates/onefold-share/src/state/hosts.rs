@@ -83,7 +83,7 @@ impl<S: Substrate> State<'_, S> {
             return Ok(true);
         }
         let path = self.path(SCRATCH, presence_name(host));
-        match self.substrate().open(&path, Access::Write) {
+        match self.open_own(&path, Access::Write) {
             // Others may ask at this moment: none of them may be taken for the host.
             Ok(file) => self.substrate().is_locked(&file).map_err(StateError::at(&path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

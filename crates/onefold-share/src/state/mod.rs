@@ -148,6 +148,19 @@ pub enum Notice {
     },
 }
 
+impl Notice {
+    /// Returns whether a run that gives it has left something undone, or has lost something that it finds again.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Notice::Dropped { .. } | Notice::Useless { .. } | Notice::LeftAlone { .. } | Notice::Unreadable { .. } => {
+                true
+            }
+            Notice::Tightened { .. } | Notice::Exposed { .. } | Notice::WritableRoot { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -109,7 +109,7 @@ fn each_kind_of_file_that_belongs_to_another_user_is_refused() {
             let name = path.strip_prefix(&ground.root).unwrap().to_owned();
             match try_once(ground) {
                 // A lock that nobody wanted: that of an image which did not change.
-                Ok(_) => assert!(name.to_str().unwrap().contains("/locks/"), "{}", name.display()),
+                Ok(_) => assert!(name.to_str().unwrap().contains("/locks/"), "{name:?}"),
                 outcome => {
                     let (found, why) = untrusted(outcome);
                     assert_eq!(

@@ -50,7 +50,7 @@ impl Findings {
     /// Tells whether something could not be done that was asked for.
     pub(crate) fn has_failures(&self) -> bool {
         let trouble = &self.passed.trouble;
-        trouble.is_full || !trouble.failed.is_empty() || !self.notices.is_empty()
+        trouble.is_full || !trouble.failed.is_empty() || self.notices.iter().any(Notice::is_failure)
     }
 
     /// Returns how many bytes came free, as maps tell. Those of Btrfs do to root only.
