@@ -153,9 +153,11 @@ impl Notice {
     #[must_use]
     pub fn is_failure(&self) -> bool {
         match self {
-            Notice::Dropped { .. } | Notice::Useless { .. } | Notice::LeftAlone { .. } | Notice::Unreadable { .. } => {
-                true
-            }
+            Notice::Dropped { .. }
+            | Notice::Useless { .. }
+            | Notice::LeftAlone { .. }
+            | Notice::IdentityLost(_)
+            | Notice::Unreadable { .. } => true,
             Notice::Tightened { .. } | Notice::Exposed { .. } | Notice::WritableRoot { .. } => false,
         }
     }
@@ -572,7 +574,11 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Refuses to go on without the identity while something is declared.
     fn check_nothing_declared(&self, is_damaged: bool) -> Result<(), StateError> {
         let intents = self.open_intents()?;
-        if intents.is_empty() { Ok(()) } else { Err(StateError::IdentityLost { path: self.path("", IDENTITY), is_damaged, intents }) }
+        if intents.is_empty() {
+            Ok(())
+        } else {
+            Err(StateError::IdentityLost { path: self.path("", IDENTITY), is_damaged, intents })
+        }
     }
 
     fn make_identity(&self, random: &dyn Random) -> Result<(), StateError> {
