@@ -63,7 +63,11 @@ fn decide_mend_scan_and_pass(host: &Host<'_>, tally: &Tally, backup: &Backup) ->
         opened => drop(opened?),
     }
     let mut bytes = vec![0; 4096];
-    let read = host.substrate.open(path, Access::Read).and_then(|file| host.substrate.read_at(&file, 0, &mut bytes));
+    let read = host.substrate.open(path, Access::Read).and_then(|file| {
+        // As everything that uses a file of the state folder, it looks whose it is.
+        host.substrate.protection(&file)?;
+        host.substrate.read_at(&file, 0, &mut bytes)
+    });
     if let Ok(length @ 1..) = read {
         bytes.truncate(length);
         *backup.borrow_mut() = bytes;
