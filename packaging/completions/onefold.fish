@@ -208,6 +208,7 @@ complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_s
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l stable-for -d 'Leave files alone whose content has changed less long ago' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l batch -d 'Share once the blocks that were read and wait are so much of the index, in percent: sharing goes through all of it' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l max-wait -d 'Or once they have waited for so long' -r
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l max-hang -d 'End, and leave all locks to others, once no call of the file system has come to its end for so long; 0 never does' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l io-limit -d 'Read at most so many bytes of images in a second, and have at most so many shared; without it, as fast as it goes' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l cpu-limit -d 'Use at most so much processor time, in percent of one core' -r
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l max-stall -d 'How long one call of the file system should take at most: whoever writes to a file that it shares waits meanwhile' -r
@@ -221,6 +222,8 @@ complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_s
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -l json -d 'Print the result as one JSON document'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -s q -l quiet -d 'Show no progress'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from watch" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from mend" -l foreign -d 'What to do about images that wait under another identity of the state folder, where `.onefold/identity` was lost or replaced. Without it they are reported and left, and their last copies stay' -r -f -a "mend\t'Fill their holes as those of the other images'
+give-up\t'Name them and give them up: holes stay, and what was in them is lost'"
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from mend" -l force -d 'Fill holes also in images to which somebody has written since: what was zeroed or discarded there meanwhile may come back. Images of which nothing can be put back any more are not told of again'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from mend" -l accept-writable-root -d 'Work on OCFS2 even if another user can replace the state folder, because that user owns the root folder of the file system or may write into it: an earlier state folder names holes that were filled long ago'
 complete -c onefold -n "__fish_onefold_using_subcommand share; and __fish_seen_subcommand_from mend" -l json -d 'Print the result as one JSON document'
