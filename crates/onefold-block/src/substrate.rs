@@ -373,6 +373,42 @@ pub trait Substrate {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// As [`Substrate::attribute`], of an open file: no other file can take its place meanwhile.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn attribute_of(&self, file: &Self::File, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let _ = (file, name);
+        Ok(None)
+    }
+
+    /// Returns the owner and the permissions of a file or folder. By default, those of a folder of root's that everybody may
+    /// write into: such a folder guards nothing.
+    ///
+    /// # Errors
+    /// As [`Substrate::attribute`].
+    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        let _ = path;
+        Ok(Ownership { user: ROOT, mode: 0o777 })
+    }
+
+    /// Returns the user number that this host knows by a name; none where it knows no such user.
+    fn user_named(&self, name: &str) -> Option<u32> {
+        let _ = name;
+        None
+    }
+
+    /// Tells whether attributes that only root may set (`trusted.NAME`) can be read. Where not, they read as missing.
+    fn reads_trusted_attributes(&self) -> bool {
+        true
+    }
+
+    /// Returns the path at which this host has the file system mounted, or from which on it was opened; empty where it has
+    /// none.
+    fn mounted_at(&self) -> &Path {
+        Path::new("")
+    }
+
     /// Returns which files of a folder somebody has locked, as far as this host can see. No lock is tried for it: whoever
     /// wants one at this moment gets it.
     ///
@@ -440,6 +476,8 @@ pub struct Abilities {
     pub is_clustered: bool,
     /// Whether a share may leave a hole where its host dies at it.
     pub shares_in_two_steps: bool,
+    /// Whether the file system has sharing domains of its own, and never shares a block across them.
+    pub has_own_domains: bool,
 }
 
 /// Kinds of file systems that differ in how they share.
@@ -541,6 +579,30 @@ pub struct FileStat {
     pub modified: Timestamp,
     /// When anything about it changed last.
     pub changed: Timestamp,
+    /// User number of its owner.
+    pub owner: u32,
+    /// How many names it has.
+    pub names: u32,
+}
+
+/// User number of root.
+pub const ROOT: u32 = 0;
+
+/// Owner and permissions of a file or folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// User number of the owner.
+    pub user: u32,
+    /// Permission bits, as in `chmod(2)`.
+    pub mode: u32,
+}
+
+impl Ownership {
+    /// Tells whether root alone may write to it.
+    #[must_use]
+    pub fn is_roots_alone(self) -> bool {
+        self.user == ROOT && self.mode & 0o022 == 0
+    }
 }
 
 /// Something in a folder.

@@ -65,7 +65,6 @@ pub(crate) fn digest_blocks(key: &FingerprintKey, bytes: &[u8], into: &mut Vec<O
 
 /// Reads and digests pieces in the order in which they are asked for.
 pub struct Digester<'scope> {
-    key: FingerprintKey,
     workers: Vec<Worker>,
     /// Whose turn it is; without workers, the pieces themselves.
     pending: VecDeque<Pending>,
@@ -75,8 +74,8 @@ pub struct Digester<'scope> {
     _scope: std::marker::PhantomData<&'scope ()>,
 }
 
-/// A piece to be digested, and what it is to be read by, unless it was.
-type Job = (Piece, Option<Arc<dyn Reader>>);
+/// A piece to be digested, the key for it, and what it is to be read by, unless it was.
+type Job = (Piece, FingerprintKey, Option<Arc<dyn Reader>>);
 
 struct Worker {
     to: SyncSender<Job>,
@@ -90,17 +89,12 @@ enum Pending {
 
 impl<'scope> Digester<'scope> {
     /// Returns a digester with threads of a scope of its caller's; with none, the caller does the work.
-    pub fn new<'env>(
-        key: &FingerprintKey,
-        threads: usize,
-        scope: &'scope thread::Scope<'scope, 'env>,
-    ) -> Digester<'scope> {
+    pub fn new<'env>(threads: usize, scope: &'scope thread::Scope<'scope, 'env>) -> Digester<'scope> {
         let workers = (0..threads.min(THREADS_MAX)).map(|_| {
             let (to, work) = sync_channel::<Job>(PIECES_PER_THREAD);
             let (done, from) = sync_channel(PIECES_PER_THREAD);
-            let key = key.clone();
             scope.spawn(move || {
-                for (mut piece, reader) in work {
+                for (mut piece, key, reader) in work {
                     if let Some(reader) = reader {
                         piece.read(|offset, into| reader.read_at(offset, into));
                     }
@@ -113,7 +107,6 @@ impl<'scope> Digester<'scope> {
             Worker { to, from }
         });
         Digester {
-            key: key.clone(),
             workers: workers.collect(),
             pending: VecDeque::new(),
             next: 0,
@@ -128,13 +121,14 @@ impl<'scope> Digester<'scope> {
         self.pending.len() < (self.workers.len() * PIECES_PER_THREAD).max(1)
     }
 
-    /// Asks for `length` bytes of a file from an offset on, in whole blocks, where there is room for it. A thread reads them by `reader`; where there is none, or
-    /// no thread, the caller does, by `read`.
+    /// Asks for `length` bytes of a file from an offset on, in whole blocks, where there is room for it, and for their digests
+    /// by a key. A thread reads them by `reader`; where there is none, or no thread, the caller does, by `read`.
     ///
     /// # Panics
     /// When a thread has panicked.
     pub fn ask(
         &mut self,
+        key: &FingerprintKey,
         offset: u64,
         length: usize,
         reader: Option<&Arc<dyn Reader>>,
@@ -151,13 +145,13 @@ impl<'scope> Digester<'scope> {
             None => piece.read(read),
         }
         if self.workers.is_empty() {
-            piece.digest(&self.key);
+            piece.digest(key);
             self.pending.push_back(Pending::Done(piece));
             return;
         }
         let turn = self.next;
         self.next = (self.next + 1) % self.workers.len();
-        self.workers[turn].to.send((piece, reader)).expect("a worker ends after its channel");
+        self.workers[turn].to.send((piece, key.clone(), reader)).expect("a worker ends after its channel");
         self.pending.push_back(Pending::With(turn));
     }
 
@@ -213,13 +207,13 @@ mod tests {
         let reader: Arc<dyn Reader> = Arc::new(Striped);
         for (threads, has_reader) in [(0, false), (0, true), (1, false), (1, true), (3, false), (3, true)] {
             thread::scope(|scope| {
-                let mut digester = Digester::new(&key, threads, scope);
+                let mut digester = Digester::new(threads, scope);
                 let (mut asked, mut taken) = (0, 0);
                 while taken <= BLOCKS {
                     while asked <= BLOCKS && digester.has_room() {
                         let offset = asked * BLOCK_BYTES as u64;
                         let read = |offset, into: &mut [u8]| Striped.read_at(offset, into);
-                        digester.ask(offset, 4 * BLOCK_BYTES, has_reader.then_some(&reader), read);
+                        digester.ask(&key, offset, 4 * BLOCK_BYTES, has_reader.then_some(&reader), read);
                         asked += 4;
                     }
                     let piece = digester.take().unwrap();

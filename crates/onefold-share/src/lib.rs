@@ -7,6 +7,7 @@
 
 pub mod clone;
 pub mod digest;
+pub mod domain;
 pub mod explain;
 pub mod extents;
 pub mod format;

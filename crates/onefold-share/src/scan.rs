@@ -12,9 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use onefold_block::substrate::{Access, FileHandle, FileStat, ListedKind, Reader};
-use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
+use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Substrate, Timestamp};
 
 use crate::digest::{Digester, PIECE_BYTES, Piece};
+use crate::domain::{Domain, DomainRules, Membership};
 use crate::extents::Extents;
 use crate::format::log::{LogKind, Note, Written};
 use crate::format::mark::{Mark, MarkFlags, Stamp};
@@ -22,7 +23,7 @@ use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
 use crate::pace::Pace;
 use crate::selection::Selection;
-use crate::state::files::Files;
+use crate::state::files::{Files, Noted};
 use crate::state::locks::Subject;
 use crate::state::{Notice, State, StateError, StateFolder};
 
@@ -58,7 +59,7 @@ pub struct ScanProgress {
 }
 
 /// What a scan found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
     /// Files that were looked at.
     pub files: u64,
@@ -76,6 +77,23 @@ pub struct Scanned {
     pub read_bytes: u64,
     /// Blocks written to logs.
     pub logged_blocks: u64,
+    /// The domains that the files belong to.
+    pub domains: BTreeMap<Domain, DomainCounts>,
+}
+
+/// Files of a domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DomainCounts {
+    /// How many.
+    pub files: u64,
+    /// Their apparent length, in bytes.
+    pub bytes: u64,
+}
+
+impl DomainCounts {
+    pub(crate) fn add(&mut self, bytes: u64) {
+        (self.files, self.bytes) = (self.files + 1, self.bytes + bytes);
+    }
 }
 
 /// An image file that was found.
@@ -84,6 +102,7 @@ struct Found {
     stat: FileStat,
     /// When all files had been found, by the clock that is never set.
     found_at: Duration,
+    membership: Membership,
 }
 
 /// Looks at all files and writes logs of those that changed.
@@ -98,7 +117,8 @@ pub fn scan<S: Substrate>(
     let mut scanned = Scanned::default();
     forget_what_the_index_lost(state, files)?;
     let now = state.now()?;
-    let (found, opted_out) = find(state, options, &mut scanned)?;
+    let domains = DomainRules::of(state)?;
+    let (found, opted_out) = find(state, files, &domains, options, &mut scanned)?;
     scanned.opted_out = opted_out.len() as u64;
     // Passes drop what is known of them: should they come back, they are read.
     for number in opted_out.iter().filter_map(|handle| Some(files.of(handle)?.number)).collect::<Vec<_>>() {
@@ -108,31 +128,34 @@ pub fn scan<S: Substrate>(
     let mut progress = ScanProgress { all_bytes, ..ScanProgress::default() };
     scanned.files += found.len() as u64;
     scanned.bytes = all_bytes;
+    for found in &found {
+        scanned.domains.entry(found.membership.domain.clone()).or_default().add(found.stat.length);
+    }
     let mut ahead: VecDeque<(Found, bool)> = found.into_iter().map(|found| (found, false)).collect();
     while let Some((found, is_second_try)) = ahead.pop_front() {
         options.pace.boundary()?;
-        if !is_stable(&found.stat, now, options.stable_for) && !is_unchanged(files, &found.stat, now) {
+        let Found { path, stat, membership, .. } = &found;
+        if !is_stable(stat, now, options.stable_for) && !is_unchanged(files, stat, membership, now) {
             // It is known all the same: whoever has it open is to be found.
-            files.number(state, &found.stat.handle, &found.path)?;
+            files.number(state, &stat.handle, path, membership)?;
             scanned.unsettled += 1;
             continue;
         }
-        let looked = scan_file(state, files, options, &found, now, &mut scanned, &mut progress)?;
-        let Found { path, stat, found_at } = found;
+        let looked = scan_file(state, files, &domains, options, &found, now, &mut scanned, &mut progress)?;
         if matches!(looked, Looked::Busy) {
             if is_second_try {
                 scanned.passed_over += 1;
             } else {
                 // Another host reads it now. By the time that all the others are done it may have ended.
-                ahead.push_back((Found { path, stat, found_at }, true));
+                ahead.push_back((found, true));
                 continue;
             }
         }
+        progress.done_bytes += stat.length;
         if let Looked::Failed(why) = looked {
             scanned.passed_over += 1;
-            state.notice(Notice::Unreadable { path, why });
+            state.notice(Notice::Unreadable { path: found.path, why });
         }
-        progress.done_bytes += stat.length;
         if (options.progress)(progress).is_break() {
             return Err(StateError::Interrupted);
         }
@@ -144,6 +167,8 @@ pub fn scan<S: Substrate>(
 /// name they are found by.
 fn find<S: Substrate>(
     state: &State<'_, S>,
+    files: &Files,
+    domains: &DomainRules<'_, S>,
     options: &ScanOptions<'_>,
     scanned: &mut Scanned,
 ) -> Result<(Vec<Found>, BTreeSet<FileHandle>), StateError> {
@@ -171,18 +196,17 @@ fn find<S: Substrate>(
                 }
                 continue;
             }
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                look(state, &path).and_then(|stat| Ok((stat, opt_outs.of(&path)?.is_some())))
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => look(state, files, domains, &opt_outs, &path),
             Err(error) => Err(error),
         };
         match outcome {
-            Ok((stat, _)) if stat.length < BLOCK_BYTES_U64 || !Mark::is_path_kept(&path) => {}
-            Ok((stat, true)) => drop(opted_out.insert(stat.handle)),
+            Ok(Sight::NotWanted) => {}
+            Ok(Sight::OptedOut(handle)) => drop(opted_out.insert(handle)),
             // Of several names always the same one: marks have it, and are written anew where it is another.
-            Ok((stat, false)) if found.get(&stat.handle).is_some_and(|found| found.path < path) => {}
-            Ok((stat, false)) => {
-                found.insert(stat.handle.clone(), Found { path, stat, found_at: Duration::ZERO });
+            Ok(Sight::Image(stat, _)) if found.get(&stat.handle).is_some_and(|found| found.path < path) => {}
+            Ok(Sight::Image(stat, membership)) => {
+                let seen = Found { path, stat, membership, found_at: Duration::ZERO };
+                found.insert(seen.stat.handle.clone(), seen);
             }
             // It was removed since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound && kind.is_some() => {}
@@ -199,24 +223,50 @@ fn find<S: Substrate>(
     Ok((found, opted_out))
 }
 
-fn look<S: Substrate>(state: &State<'_, S>, path: &Path) -> io::Result<FileStat> {
+/// A file that a scan came across.
+enum Sight {
+    /// It is too short to be shared, or its path too long to be noted.
+    NotWanted,
+    /// It is opted out.
+    OptedOut(FileHandle),
+    /// It is an image of a domain.
+    Image(FileStat, Membership),
+}
+
+fn look<S: Substrate>(
+    state: &State<'_, S>,
+    files: &Files,
+    domains: &DomainRules<'_, S>,
+    opt_outs: &OptOuts<'_, S>,
+    path: &Path,
+) -> io::Result<Sight> {
     let file = state.substrate().open(path, Access::Read)?;
-    state.substrate().stat(&file)
+    let stat = state.substrate().stat(&file)?;
+    if stat.length < BLOCK_BYTES_U64 || !Mark::is_path_kept(path) {
+        return Ok(Sight::NotWanted);
+    }
+    if opt_outs.of(path)?.is_some() {
+        return Ok(Sight::OptedOut(stat.handle));
+    }
+    let before = files.of(&stat.handle).map(|mark| &mark.membership);
+    let membership = domains.membership(path, &file, &stat, before)?;
+    Ok(Sight::Image(stat, membership))
 }
 
 /// Reads a file into a log, if it has changed since it was read and nobody else works on it.
 fn scan_file<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Files,
+    domains: &DomainRules<'_, S>,
     options: &ScanOptions<'_>,
     found: &Found,
     began: Timestamp,
     scanned: &mut Scanned,
     progress: &mut ScanProgress,
 ) -> Result<Looked, StateError> {
-    let Found { path, stat, .. } = found;
-    let number = files.number(state, &stat.handle, path)?;
-    if is_unchanged(files, stat, began) {
+    let Found { path, stat, membership, .. } = found;
+    let number = files.number(state, &stat.handle, path, membership)?;
+    if is_unchanged(files, stat, membership, began) {
         scanned.unchanged += 1;
         if files.get(number).is_some_and(|mark| mark.path != *path) {
             match state.try_lock(&Subject::File(stat.handle.clone()))? {
@@ -236,9 +286,23 @@ fn scan_file<S: Substrate>(
         Ok(_) => return Ok(Looked::Done),
         Err(why) => return Ok(Looked::Failed(why)),
     };
-    // Another host may have read it a moment ago.
-    let number = files.latest_number(state, &stat.handle, path)?;
-    if is_unchanged(files, &stat, began) {
+    // Another host may have read it a moment ago, or noted another tenant.
+    files.reload(state, number)?;
+    let before = files.of(&stat.handle).map(|mark| &mark.membership);
+    let membership = match domains.membership(path, &file, &stat, before) {
+        Ok(membership) => membership,
+        Err(why) => return Ok(Looked::Failed(why)),
+    };
+    let number = files.latest_number(state, &stat.handle, path, &membership)?;
+    if is_unchanged(files, &stat, &membership, began) {
+        scanned.unchanged += 1;
+        return Ok(Looked::Done);
+    }
+    if let Some(flags) = has_only_another_owner(files, &stat, &membership) {
+        let stamp = Stamp::of(&stat);
+        if Age::of(&stamp, now) == Age::Settled {
+            files.note_read(state, number, path, &Noted { scanned: Some(stamp), flags, membership: &membership })?;
+        }
         scanned.unchanged += 1;
         return Ok(Looked::Done);
     }
@@ -253,11 +317,12 @@ fn scan_file<S: Substrate>(
     let mark = files.get(number);
     let (was_read, known) = mark.map_or((false, MarkFlags::default()), |mark| (mark.scanned.is_some(), mark.flags));
     // Before its log is there, so that nobody who sees the log takes the file for gone.
-    files.note(state, number, path, None)?;
+    files.note_read(state, number, path, &Noted { scanned: None, flags: known, membership: &membership })?;
     // What is only in memory has no place yet, or one that the map still shows as set aside: it would be missed, and its
     // times say nothing when it goes there. Where that fails, reading does, too.
     let _ = state.substrate().settle(&file);
-    let read = read_into_log(state, number, &file, stat.length, options, progress)?;
+    let key = state.key(&membership.domain);
+    let read = read_into_log(state, (number, &key), &file, stat.length, options, progress)?;
     scanned.logged_blocks += read.logged;
     scanned.read_bytes += read.bytes;
     // Whoever could not be read as a whole is read again next time. So is who changed a moment ago: the next change may get
@@ -308,12 +373,22 @@ fn forget_what_the_index_lost<S: Substrate>(state: &State<'_, S>, files: &mut Fi
     lost.into_iter().try_for_each(|number| files.forget_scan(state, number))
 }
 
-/// Tells whether a file is as it was when it was read. One whose time was ahead then is not taken for that once the clock has
-/// come there: a change at that moment would have had the same time.
-fn is_unchanged(files: &Files, stat: &FileStat, now: Timestamp) -> bool {
+/// Tells whether a file is as it was when it was read, in the domain in which it was read. One whose time was ahead then is not
+/// taken for that once the clock has come there: a change at that moment would have had the same time.
+fn is_unchanged(files: &Files, stat: &FileStat, membership: &Membership, now: Timestamp) -> bool {
     let stamp = Stamp::of(stat);
     let is_due = |mark: &Mark| mark.flags.is_ahead && Age::of(&stamp, now) != Age::Ahead;
-    files.of(&stat.handle).is_some_and(|mark| mark.scanned == Some(stamp) && !is_due(mark))
+    let mark = files.of(&stat.handle).filter(|mark| mark.membership.domain == membership.domain);
+    mark.is_some_and(|mark| mark.scanned == Some(stamp) && !is_due(mark))
+}
+
+/// Tells whether a file was given to another owner since it was read, within its domain, and nothing tells of another change:
+/// libvirt does so with each image of a machine that starts or stops. Where somebody has written and set the time back
+/// as well, that costs what could have been shared, until the next change. Returns what its mark notes besides.
+fn has_only_another_owner(files: &Files, stat: &FileStat, membership: &Membership) -> Option<MarkFlags> {
+    let mark = files.of(&stat.handle).filter(|mark| mark.membership.domain == membership.domain)?;
+    let same = mark.scanned.is_some_and(|then| (then.length, then.modified) == (stat.length, stat.modified));
+    (same && mark.membership.owner != stat.owner && !mark.flags.is_ahead).then_some(mark.flags)
 }
 
 /// Tells whether a file's content has not changed for so long. Of a time that is ahead, which anybody may have set, the one
@@ -367,16 +442,15 @@ struct Read {
 
 fn read_into_log<S: Substrate>(
     state: &State<'_, S>,
-    number: FileNo,
+    (number, key): (FileNo, &FingerprintKey),
     file: &S::File,
     length: u64,
     options: &ScanOptions<'_>,
     progress: &mut ScanProgress,
 ) -> Result<Read, StateError> {
-    let key = state.key();
     thread::scope(|scope| {
-        let digester = Digester::new(&key, options.threads, scope);
-        let mut blocks = Blocks::new(state.substrate(), options.pace, file, length, digester);
+        let digester = Digester::new(options.threads, scope);
+        let mut blocks = Blocks::new(state.substrate(), options.pace, file, length, (digester, key));
         let (done_before, read_before) = (progress.done_bytes, progress.read_bytes);
         let mut told = 0;
         let logged = state.write_log(LogKind::Log, number, state.last_log_of(number)?, &mut || {
@@ -406,6 +480,7 @@ struct Blocks<'a, S: Substrate> {
     file: &'a S::File,
     map: Option<Extents>,
     digester: Digester<'a>,
+    key: &'a FingerprintKey,
     /// Where the next piece is looked for; the file's last whole block ends at `end`.
     offset: u64,
     end: u64,
@@ -426,7 +501,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         pace: &'a Pace<'a>,
         file: &'a S::File,
         length: u64,
-        digester: Digester<'a>,
+        (digester, key): (Digester<'a>, &'a FingerprintKey),
     ) -> Blocks<'a, S> {
         // What is behind the highest block that can be written down is never shared.
         let end = (length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64;
@@ -437,6 +512,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
             file,
             map,
             digester,
+            key,
             offset: 0,
             end,
             reader: substrate.reader(file),
@@ -490,7 +566,9 @@ impl<'a, S: Substrate> Blocks<'a, S> {
             let length = usize::try_from(to - from).expect("at most a piece");
             let (substrate, file) = (self.substrate, self.file);
             // It may have become shorter: then less is in the piece, or nothing.
-            self.digester.ask(from, length, self.reader.as_ref(), |offset, into| substrate.read_at(file, offset, into));
+            self.digester.ask(self.key, from, length, self.reader.as_ref(), |offset, into| {
+                substrate.read_at(file, offset, into)
+            });
             return true;
         }
         false

@@ -1,5 +1,6 @@
 //! What is known, what is pending, and who works on it: told by looking only, beside whatever runs.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
@@ -7,11 +8,13 @@ use onefold_block::Show;
 use onefold_block::substrate::{Abilities, Access};
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
 
+use crate::domain::Domain;
 use crate::extents::Extents;
 use crate::format::mark::{Mark, Stamp};
 use crate::format::shard::EntryCounts;
 use crate::mend::{Declared, declared};
 use crate::opt_out::OptOuts;
+use crate::scan::DomainCounts;
 use crate::state::ask::{Stored, Waiting};
 use crate::state::files::Files;
 use crate::state::watches::SeenWatch;
@@ -22,6 +25,8 @@ use crate::state::{State, StateError};
 pub struct Status {
     /// Image files.
     pub files: FileCounts,
+    /// The domains that they were seen in last; of those that are there.
+    pub domains: BTreeMap<Domain, DomainCounts>,
     /// Logs that the next pass takes in.
     pub waiting: Waiting,
     /// Entries of the index; none where a part of it is damaged.
@@ -108,8 +113,10 @@ pub fn status<S: Substrate>(state: &State<'_, S>) -> Result<Status, StateError> 
         }
         Err(error) => return Err(error),
     };
+    let (file_counts, domains) = count_files(state, &files);
     Ok(Status {
-        files: count_files(state, &files),
+        files: file_counts,
+        domains,
         waiting: state.waiting()?,
         entries,
         index: state.index_stored()?,
@@ -144,8 +151,8 @@ impl Standing {
     }
 }
 
-fn count_files<S: Substrate>(state: &State<'_, S>, files: &Files) -> FileCounts {
-    let mut counts = FileCounts::default();
+fn count_files<S: Substrate>(state: &State<'_, S>, files: &Files) -> (FileCounts, BTreeMap<Domain, DomainCounts>) {
+    let (mut counts, mut domains) = (FileCounts::default(), BTreeMap::<Domain, DomainCounts>::new());
     let opt_outs = OptOuts::new(state.substrate());
     // A file may have two numbers, of which one is used. One that is gone may have left its number.
     let is_used = |mark: &&Mark| files.first_number(mark.number) == mark.number && !mark.is_forgotten();
@@ -162,6 +169,7 @@ fn count_files<S: Substrate>(state: &State<'_, S>, files: &Files) -> FileCounts 
         let counter = match looked() {
             Ok(Some((stamp, is_opted_out))) => {
                 counts.bytes += stamp.length;
+                domains.entry(mark.membership.domain.clone()).or_default().add(stamp.length);
                 match Standing::of(mark, stamp) {
                     _ if is_opted_out => &mut counts.opted_out,
                     Standing::Current => &mut counts.current,
@@ -174,7 +182,7 @@ fn count_files<S: Substrate>(state: &State<'_, S>, files: &Files) -> FileCounts 
         };
         *counter += 1;
     }
-    counts
+    (counts, domains)
 }
 
 /// Tells whether there is no such file, but perhaps something else of its name.

@@ -11,6 +11,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::Access;
 use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_share::domain::DomainRules;
 use onefold_share::format::entry::{Entry, Place};
 use onefold_share::format::log::{LogKind, Note, Written};
 use onefold_share::format::mark::Stamp;
@@ -105,16 +106,19 @@ fn sparse_file<S: Substrate>(
 ) -> Result<FileNo, IndexError> {
     let path = Path::new(name);
     let substrate = state.substrate();
+    let domains = DomainRules::of(state)?;
     let make = || {
         let file = substrate.create(path)?;
         substrate.set_len(&file, blocks * BLOCK_BYTES_U64)?;
         substrate.sync(&file)?;
         drop(file);
         let file = substrate.open(path, Access::Read)?;
-        substrate.stat(&file)
+        let stat = substrate.stat(&file)?;
+        let membership = domains.membership(path, &file, &stat, None)?;
+        Ok((stat, membership))
     };
-    let stat = make().map_err(|source| IndexError::File { name, source })?;
-    let number = files.number(state, &stat.handle, path)?;
+    let (stat, membership) = make().map_err(|source| IndexError::File { name, source })?;
+    let number = files.number(state, &stat.handle, path, &membership)?;
     files.note(state, number, path, Some(Stamp::of(&stat)))?;
     Ok(number)
 }

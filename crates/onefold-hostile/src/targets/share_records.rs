@@ -1,10 +1,12 @@
 //! Decoders of the files of sharing's state folder: identity, marks, write logs, shards of the index and their entries,
-//! intents.
+//! intents, settings of domains.
 
 use std::path::{Path, PathBuf};
 
 use onefold_block::substrate::{Access, FileHandle};
 use onefold_block::{Substrate, Timestamp};
+use onefold_share::domain::settings::Settings;
+use onefold_share::domain::{Domain, Membership};
 use onefold_share::format::entry::{Entry, Place};
 use onefold_share::format::identity::Identity;
 use onefold_share::format::intent::{self, Intent, IntentRun};
@@ -68,8 +70,22 @@ pub(super) fn run(bytes: &[u8]) {
         2 => log(&mut choices, desk),
         3 => shard(&mut choices, desk),
         4 => intent(&mut choices, desk),
-        _ => entries(choices.take_rest()),
+        _ => {
+            let rest = choices.take_rest();
+            entries(rest);
+            settings(rest);
+        }
     });
+}
+
+/// Whatever an administrator's settings hold: they are refused, or each domain is joined once.
+fn settings(bytes: &[u8]) {
+    let domain = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<Domain>().ok();
+    let Ok(settings) = Settings::parse(bytes) else { return };
+    for word in bytes.split(u8::is_ascii_whitespace) {
+        let joined = domain(word).and_then(|domain| settings.joined(&domain));
+        assert!(joined.is_none_or(|into| settings.joined(&into).is_none()));
+    }
 }
 
 /// Returns the file that `sound` writes with damage, or any bytes.
@@ -101,6 +117,7 @@ fn mark(choices: &mut Choices<'_>, desk: &Desk) {
         handle: FileHandle::new(&[5; 16]).expect("a short one"),
         path: PathBuf::from("vm/disk.raw"),
         scanned: Some(Stamp { length: 1 << 30, modified: time, changed: time }),
+        membership: Membership { domain: "staff".parse().expect("a name"), tenant: 1000, owner: 0 },
     };
     let bytes = damaged(choices, desk, |file| sound.write(&desk.substrate, file, UUID).expect("there is room"));
     if let Ok(found) = Mark::read(&desk.substrate, desk.holding(&bytes), &UUID) {

@@ -50,6 +50,7 @@ impl<'a> PoolSubstrate<'a> {
             frees_whole_extents: false,
             is_clustered: false,
             shares_in_two_steps: false,
+            has_own_domains: true,
         };
         Ok(PoolSubstrate { pool, root, abilities })
     }
@@ -153,6 +154,8 @@ impl<'a> Substrate for PoolSubstrate<'a> {
             allocated: attr.mapped_blocks * BLOCK_BYTES_U64,
             modified: attr.modified,
             changed: attr.changed,
+            owner: attr.uid,
+            names: attr.link_count,
         })
     }
 

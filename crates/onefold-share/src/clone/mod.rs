@@ -23,6 +23,7 @@ use onefold_block::Show;
 use onefold_block::substrate::{Access, FileStat, ShareError};
 use onefold_block::{Clock, Random, Substrate};
 
+use crate::domain::DomainRules;
 use crate::format::FileNo;
 use crate::format::log::{LogKind, Note};
 use crate::format::mark::{Mark, MarkFlags, Stamp};
@@ -87,6 +88,8 @@ pub enum Unknown {
     SourceUnread,
     /// The source changed since it was read, or while it was cloned.
     SourceChanged,
+    /// The clone belongs to another domain than the source: what is known of the source's blocks says nothing there.
+    OtherDomain,
     /// Somebody has written to the clone already, or works on it.
     CloneInUse,
     /// What is known of the source is damaged, or more work to look up than to read.
@@ -169,8 +172,8 @@ pub fn clone<S: Substrate>(
     // A host may have begun to share meanwhile, and died at it.
     look_for_holes()?;
 
-    let mut introduction = Introduction::new(state, &before, &after);
-    introduction.prepare(&made, target, options.clock);
+    let mut introduction = Introduction::new(state, (source, &from), &before, &after);
+    introduction.prepare(&clone, &made, target, options.clock);
     match options.existing {
         Existing::Replace => substrate.rename(&scratch, target).map_err(of_target)?,
         Existing::Keep => match substrate.link(&scratch, target) {
@@ -228,7 +231,7 @@ impl<S: Substrate> Drop for Unnamed<'_, S> {
 /// The way of a clone into the state folder.
 enum Introduction<'a, 'b, S: Substrate> {
     /// It may go on.
-    Open { state: &'a State<'b, S>, files: Files, source: FileNo, clone: Option<Taken<S>> },
+    Open { state: &'a State<'b, S>, files: Files, domains: DomainRules<'b, S>, source: FileNo, clone: Option<Taken<S>> },
     /// It is left to the scan.
     Ended(Unknown),
 }
@@ -241,10 +244,15 @@ struct Taken<S: Substrate> {
 
 impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
     /// Returns one that goes on if the source was before the clone and is after it what it was when it was read.
-    fn new(state: Option<&'a State<'b, S>>, before: &FileStat, after: &FileStat) -> Introduction<'a, 'b, S> {
+    fn new(
+        state: Option<&'a State<'b, S>>,
+        (source, from): (&Path, &S::File),
+        before: &FileStat,
+        after: &FileStat,
+    ) -> Introduction<'a, 'b, S> {
         let Some(state) = state else { return Introduction::Ended(Unknown::NoState) };
-        let files = match Files::load(state) {
-            Ok(files) => files,
+        let (files, domains) = match Files::load(state).and_then(|files| Ok((files, DomainRules::of(state)?))) {
+            Ok(loaded) => loaded,
             Err(error) => return Introduction::Ended(Unknown::Failed(error)),
         };
         let standing = |stat: &FileStat| files.of(&stat.handle).map(|mark| Standing::of(mark, Stamp::of(stat)));
@@ -253,22 +261,32 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
             (Some(Standing::Unread) | None, _) => return Introduction::Ended(Unknown::SourceUnread),
             _ => return Introduction::Ended(Unknown::SourceChanged),
         }
-        match files.of(&before.handle).map(|mark| mark.number) {
-            Some(source) => Introduction::Open { state, files, source, clone: None },
-            None => Introduction::Ended(Unknown::SourceUnread),
+        let Some(mark) = files.of(&before.handle) else { return Introduction::Ended(Unknown::SourceUnread) };
+        match domains.membership(source, from, after, Some(&mark.membership)) {
+            Ok(now) if now.domain == mark.membership.domain => {
+                let source = mark.number;
+                Introduction::Open { state, files, domains, source, clone: None }
+            }
+            Ok(_) => Introduction::Ended(Unknown::SourceChanged),
+            Err(why) => Introduction::Ended(Unknown::Failed(StateError::at(source)(why))),
         }
     }
 
     /// Takes the clone's lock and number, and waits until a later write gives it another time.
-    fn prepare(&mut self, made: &FileStat, target: &Path, clock: &dyn Clock) {
-        let Introduction::Open { state, files, clone, .. } = self else { return };
+    fn prepare(&mut self, file: &S::File, made: &FileStat, target: &Path, clock: &dyn Clock) {
+        let Introduction::Open { state, files, domains, source, clone } = self else { return };
         if !Mark::is_path_kept(target) {
             *self = Introduction::Ended(Unknown::NotWorthIt);
             return;
         }
+        let membership = match domains.membership(target, file, made, None) {
+            Ok(membership) if files.domain(*source) == Some(&membership.domain) => membership,
+            Ok(_) => return *self = Introduction::Ended(Unknown::OtherDomain),
+            Err(why) => return *self = Introduction::Ended(Unknown::Failed(StateError::at(target)(why))),
+        };
         let mut take = || -> Result<Option<Taken<S>>, StateError> {
             let Some(lock) = state.try_lock(&Subject::File(made.handle.clone()))? else { return Ok(None) };
-            Ok(Some(Taken { number: files.number(state, &made.handle, target)?, _lock: lock }))
+            Ok(Some(Taken { number: files.number(state, &made.handle, target, &membership)?, _lock: lock }))
         };
         match take() {
             Ok(Some(taken)) => *clone = Some(taken),
@@ -290,7 +308,7 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
         let (state, mut files, source, clone) = match self {
             Introduction::Ended(why) => return Known::LeftToScan(why),
             Introduction::Open { clone: None, .. } => return Known::LeftToScan(Unknown::CloneInUse),
-            Introduction::Open { state, files, source, clone: Some(clone) } => (state, files, source, clone),
+            Introduction::Open { state, files, source, clone: Some(clone), .. } => (state, files, source, clone),
         };
         let mut introduce = || -> Result<Known, StateError> {
             let Some(mut digests) = digests::of_file(state, from, source, made, options)? else {

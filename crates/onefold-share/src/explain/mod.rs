@@ -12,9 +12,10 @@ use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
 
 use self::run::run_around;
+use crate::domain::{DomainRules, FoundDomain};
 use crate::extents::{Extents, Placed};
 use crate::format::entry::Place;
-use crate::format::mark::Stamp;
+use crate::format::mark::{Mark, Stamp};
 use crate::format::{Digest, FileBlock, FileNo, Slot};
 use crate::opt_out::OptOuts;
 use crate::state::files::Files;
@@ -49,6 +50,8 @@ pub struct Explained {
     pub digest: Option<Digest>,
     /// What its file is; none where it was never seen.
     pub standing: Option<Standing>,
+    /// The domain of its file; none where there is no state folder.
+    pub domain: Option<FoundDomain>,
     /// Whether a log that waits for a pass tells of it with the content that it has.
     pub is_logged: bool,
     /// What the index says of its content.
@@ -160,6 +163,7 @@ pub fn explain<S: Substrate>(
         sharers: Sharers::default(),
         digest: None,
         standing: None,
+        domain: None,
         is_logged: false,
         index: IndexSays::Nothing,
         opted_out: OptOuts::new(substrate).of(path)?,
@@ -170,12 +174,20 @@ pub fn explain<S: Substrate>(
     let files = Files::load(state)?;
     let mark = files.of(&stat.handle);
     explained.is_reserved = mark.is_some_and(|mark| mark.flags.is_reserved);
-    explained.standing = mark.map(|mark| Standing::of(mark, Stamp::of(&stat)));
+    let domain = DomainRules::of(state)?.find(path, &file, &stat, mark.map(|mark| &mark.membership))?;
+    let is_of_domain = |mark: &&Mark| mark.membership.domain == domain.membership.domain;
+    explained.standing = mark.map(|mark| match Standing::of(mark, Stamp::of(&stat)) {
+        // It is read anew in its domain.
+        Standing::Current if !is_of_domain(&mark) => Standing::Changed,
+        standing => standing,
+    });
     if let Some(place) = explained.place {
         explained.sharers = sharers::find(state, &files, place, &stat.handle, block)?;
     }
-    let own = mark.map(|mark| mark.number);
-    explained.digest = (held == Held::Data).then(|| Digest::of(state.key().fingerprint(&bytes)));
+    let own = mark.filter(is_of_domain).map(|mark| mark.number);
+    let key = state.key(&domain.membership.domain);
+    explained.digest = (held == Held::Data).then(|| Digest::of(key.fingerprint(&bytes)));
+    explained.domain = Some(domain);
     if let Some(number) = own {
         explained.is_logged = is_logged(state, number, block, explained.digest)?;
     }

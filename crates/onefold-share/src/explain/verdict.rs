@@ -129,6 +129,7 @@ mod tests {
             sharers: Sharers::default(),
             digest: Some(Digest::default()),
             standing: Some(Standing::Current),
+            domain: None,
             is_logged: false,
             index: IndexSays::ThisBlock,
             opted_out: None,

@@ -15,8 +15,9 @@
 //!
 //! | version | |
 //! |---------|-|
+//! | 3       | digests are made with the key of the file's domain; earlier versions are dropped |
 //! | 2       | runs without digests |
-//! | 1       | all runs have digests; reads as version 2, for no run of it was so long that the top bit is set |
+//! | 1       | all runs have digests |
 
 use std::io;
 
@@ -34,7 +35,7 @@ const CHANGED_BLOCKS_MAX: u64 = (1 << 39) - 1;
 /// Bits of a count that are before those that only a run without digests has.
 const COUNT_BITS: u32 = 15;
 const MORE_BYTES: usize = 3;
-const _: () = assert!(PAYLOAD_BYTES_MAX / Digest::BYTES < CHANGED as usize, "no run of version 1 has the top bit");
+const _: () = assert!(PAYLOAD_BYTES_MAX / Digest::BYTES < CHANGED as usize, "no run with digests has the top bit");
 
 /// One written block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,17 @@
 //! | 34..36 | handle     | length of the file's handle, at most 132                         |
 //! | 36..38 | path       | length of its path, at most 4096                                 |
 //! | 38..   |            | the handle, and the path below the root                          |
+//! | ..     | fields     | to the end of the frame, in ascending order of their kinds       |
+//!
+//! A field:
+//!
+//! | bytes | field  | notes                                                                            |
+//! |-------|--------|----------------------------------------------------------------------------------|
+//! | 0..2  | kind   | 1: the domain. Readers skip kinds that they do not know                          |
+//! | 2..4  | length | of what follows, in bytes                                                        |
+//! | 4..   |        | domain: user numbers of tenant and owner (4 bytes each), and the encoded domain  |
+//!
+//! Each mark has a domain, and keeps it: a file that comes into another domain gets another mark, with another number.
 //!
 //! A file that is gone has no path. Its times, if it has any, are when that was seen; passes look after it once more then.
 
@@ -24,9 +35,12 @@ use onefold_block::{Substrate, Timestamp};
 
 use super::record::{Frame, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{FileNo, FormatError};
+use crate::domain::{Domain, Membership};
 
 const FIXED_BYTES: usize = 38;
 const PATH_BYTES_MAX: usize = 4096;
+/// Kind of the field with the domain.
+const DOMAIN_FIELD: u16 = 1;
 
 /// What is known of an image file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +55,8 @@ pub struct Mark {
     pub scanned: Option<Stamp>,
     /// What was noted of it besides.
     pub flags: MarkFlags,
+    /// The domain that its number belongs to; and who tenant and owner were when it was last looked at.
+    pub membership: Membership,
 }
 
 /// What a mark notes of a file in single bits. Bits that are not known are zero, so that marks of earlier versions have none.
@@ -147,6 +163,7 @@ impl Mark {
         }
         bytes.extend_from_slice(handle);
         bytes.extend_from_slice(path);
+        put_field(&mut bytes, DOMAIN_FIELD, &encode_membership(&self.membership));
         bytes
     }
 
@@ -160,10 +177,11 @@ impl Mark {
         };
         let word = |at: usize| usize::from(u16::from_le_bytes([fixed[at], fixed[at + 1]]));
         let (handle_length, path_length) = (word(34), word(36));
-        let (handle, path) = bytes[FIXED_BYTES..].split_at_checked(handle_length).ok_or(CUT)?;
-        if path.len() != path_length || path_length > PATH_BYTES_MAX {
+        let (handle, rest) = bytes[FIXED_BYTES..].split_at_checked(handle_length).ok_or(CUT)?;
+        if path_length > PATH_BYTES_MAX {
             return Err(CUT);
         }
+        let (path, mut rest) = rest.split_at_checked(path_length).ok_or(CUT)?;
         let handle = FileHandle::new(handle).ok_or(CUT)?;
         let stamp = Stamp { length: long(0), modified: time(8), changed: time(20) };
         let scanned = match fixed[32] {
@@ -172,8 +190,45 @@ impl Mark {
             _ => return Err(FormatError::Damaged("its state is none of those that there are")),
         };
         let flags = MarkFlags::decode(fixed[33]);
-        Ok(Mark { number, handle, path: PathBuf::from(OsStr::from_bytes(path)), scanned, flags })
+        let (mut membership, mut last) = (None, 0);
+        while !rest.is_empty() {
+            let (kind, field, others) = take_field(rest).ok_or(CUT)?;
+            if kind <= last {
+                return Err(FormatError::Damaged("its fields are not in order"));
+            }
+            if kind == DOMAIN_FIELD {
+                membership = Some(decode_membership(field).ok_or(FormatError::Damaged("its domain is none"))?);
+            }
+            (rest, last) = (others, kind);
+        }
+        let membership = membership.ok_or(FormatError::Damaged("it has no domain"))?;
+        Ok(Mark { number, handle, path: PathBuf::from(OsStr::from_bytes(path)), scanned, flags, membership })
     }
+}
+
+fn put_field(bytes: &mut Vec<u8>, kind: u16, field: &[u8]) {
+    bytes.extend_from_slice(&kind.to_le_bytes());
+    bytes.extend_from_slice(&u16::try_from(field.len()).expect("fields are short").to_le_bytes());
+    bytes.extend_from_slice(field);
+}
+
+/// Returns the kind and the bytes of the first field, and what is behind it.
+fn take_field(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let ([a, b, c, d], rest) = bytes.split_first_chunk()?;
+    let (field, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([*c, *d])))?;
+    Some((u16::from_le_bytes([*a, *b]), field, rest))
+}
+
+fn encode_membership(membership: &Membership) -> Vec<u8> {
+    let Membership { domain, tenant, owner } = membership;
+    [&tenant.to_le_bytes()[..], &owner.to_le_bytes(), &domain.encode()].concat()
+}
+
+fn decode_membership(bytes: &[u8]) -> Option<Membership> {
+    let (tenant, rest) = bytes.split_first_chunk()?;
+    let (owner, domain) = rest.split_first_chunk()?;
+    let [tenant, owner] = [tenant, owner].map(|user| u32::from_le_bytes(*user));
+    Some(Membership { domain: Domain::decode(domain)?, tenant, owner })
 }
 
 #[cfg(test)]
@@ -182,15 +237,61 @@ mod tests {
 
     fn mark(scanned: Option<Stamp>) -> Mark {
         let handle = FileHandle::new(&[1, 2, 3]).unwrap();
-        Mark { number: FileNo(7), handle, path: PathBuf::from("vm/disk.raw"), scanned, flags: MarkFlags::default() }
+        let membership = Membership { domain: "staff".parse().unwrap(), tenant: 1000, owner: 64055 };
+        Mark {
+            number: FileNo(7),
+            handle,
+            path: PathBuf::from("vm/disk.raw"),
+            scanned,
+            flags: MarkFlags::default(),
+            membership,
+        }
     }
 
     #[test]
     fn marks_survive_their_encoding() {
         let time = Timestamp { seconds: -5, nanoseconds: 999_999_999 };
         for scanned in [None, Some(Stamp { length: u64::MAX, modified: time, changed: Timestamp::default() })] {
-            let mark = mark(scanned);
-            assert_eq!(Mark::decode(FileNo(7), &mark.encode()).unwrap(), mark);
+            for domain in [Domain::Owner(u32::MAX), "n".repeat(64).parse().unwrap()] {
+                let membership = Membership { domain, tenant: 0, owner: u32::MAX };
+                let mark = Mark { membership, ..mark(scanned) };
+                assert_eq!(Mark::decode(FileNo(7), &mark.encode()).unwrap(), mark);
+            }
+        }
+    }
+
+    /// These bytes are on disk: they never change.
+    #[test]
+    fn marks_match_the_stored_vector() {
+        let fields: &[u8] = &[1, 0, 14, 0, 232, 3, 0, 0, 55, 250, 0, 0, 1, b's', b't', b'a', b'f', b'f'];
+        let expected = [&[0; 34][..], &[3, 0, 11, 0, 1, 2, 3], b"vm/disk.raw", fields].concat();
+        assert_eq!(mark(None).encode(), expected);
+    }
+
+    /// A later part of the same version adds fields; one that is not known is skipped.
+    #[test]
+    fn fields_come_in_order_and_unknown_ones_are_skipped() {
+        let with = |fields: &[(u16, &[u8])]| {
+            let mut bytes = mark(None).encode();
+            bytes.truncate(38 + 3 + 11);
+            fields.iter().for_each(|(kind, field)| put_field(&mut bytes, *kind, field));
+            Mark::decode(FileNo(7), &bytes)
+        };
+        let domain = encode_membership(&mark(None).membership);
+        assert_eq!(with(&[(1, &domain)]).unwrap(), mark(None));
+        assert_eq!(with(&[(1, &domain), (9, b"news"), (10, b"")]).unwrap(), mark(None));
+        let damaged: [&[(u16, &[u8])]; 8] = [
+            &[],
+            &[(9, b"news")],
+            &[(0, b""), (1, &domain)],
+            &[(1, &domain), (1, &domain)],
+            &[(2, b""), (1, &domain)],
+            &[(1, &domain[..8])],
+            &[(1, &domain[..7])],
+            &[(1, b"")],
+        ];
+        for damaged in damaged {
+            with(damaged).unwrap_err();
         }
     }
 

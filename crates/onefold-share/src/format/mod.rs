@@ -30,6 +30,14 @@ pub enum FormatError {
     /// It belongs to another state folder, or to one that was deleted meanwhile.
     #[error("it belongs to another state folder")]
     Foreign,
+    /// It was written by an earlier version of this program, in a way that is of no use any more.
+    #[error("it has format version {found}; this program reads versions from {oldest} on")]
+    Older {
+        /// Its version.
+        found: u16,
+        /// The oldest that is understood.
+        oldest: u16,
+    },
     /// It was written by a later version of this program, and is left alone.
     #[error("it has format version {found}; this program reads versions up to {known}")]
     Newer {
@@ -44,7 +52,7 @@ impl FormatError {
     /// Tells whether the file is of no use to any version, so that it may be removed.
     #[must_use]
     pub fn is_worthless(&self) -> bool {
-        matches!(self, FormatError::Damaged(_) | FormatError::Foreign)
+        matches!(self, FormatError::Damaged(_) | FormatError::Foreign | FormatError::Older { .. })
     }
 }
 

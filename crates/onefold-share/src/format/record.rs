@@ -82,9 +82,20 @@ impl RecordKind {
     /// The newest version of its format.
     const fn version(self) -> u16 {
         match self {
-            RecordKind::Identity | RecordKind::Mark | RecordKind::Shard => 1,
-            RecordKind::Watch | RecordKind::Intent => 1,
-            RecordKind::Log | RecordKind::Request => 2,
+            RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
+            // 2: sharing domains. Marks note them, and all digests are made with their keys.
+            RecordKind::Mark | RecordKind::Shard => 2,
+            // 2: changed blocks without a digest. 3: sharing domains.
+            RecordKind::Log | RecordKind::Request => 3,
+        }
+    }
+
+    /// The oldest version that is still of use.
+    const fn oldest_version(self) -> u16 {
+        match self {
+            RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
+            RecordKind::Mark | RecordKind::Shard => 2,
+            RecordKind::Log | RecordKind::Request => 3,
         }
     }
 }
@@ -118,7 +129,7 @@ impl RecordHeader {
     /// Returns the header of a file that should be of this kind; whose it is, the caller looks at.
     ///
     /// # Errors
-    /// `Damaged` and `Newer`.
+    /// `Damaged`, `Older` and `Newer`.
     pub fn decode(bytes: &[u8; HEADER_BYTES], kind: RecordKind) -> Result<RecordHeader, FormatError> {
         let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -134,6 +145,9 @@ impl RecordHeader {
         }
         if word(10) > kind.version() {
             return Err(FormatError::Newer { found: word(10), known: kind.version() });
+        }
+        if word(10) < kind.oldest_version() {
+            return Err(FormatError::Older { found: word(10), oldest: kind.oldest_version() });
         }
         let identity = bytes[16..32].try_into().expect("sixteen bytes");
         Ok(RecordHeader { kind, identity, subject: long(32) })
@@ -376,4 +390,35 @@ pub(crate) const ONLY_FRAME_BYTES_MAX: usize = HEADER_BYTES + FRAME_HEADER_BYTES
 
 fn checksum(number: u64, payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was made without domains is dropped, and found again by reading; what does not depend on them stays.
+    #[test]
+    fn files_from_before_there_were_domains_are_of_no_use() {
+        for (kind, old, is_older) in [
+            (RecordKind::Mark, 1, true),
+            (RecordKind::Shard, 1, true),
+            (RecordKind::Log, 2, true),
+            (RecordKind::Request, 2, true),
+            (RecordKind::Identity, 1, false),
+            (RecordKind::Intent, 1, false),
+            (RecordKind::Watch, 1, false),
+        ] {
+            let mut bytes = RecordHeader { kind, identity: [1; 16], subject: 7 }.encode();
+            bytes[10..12].copy_from_slice(&u16::to_le_bytes(old));
+            let checksum = crc32c::crc32c(&bytes[..60]);
+            bytes[60..].copy_from_slice(&checksum.to_le_bytes());
+            match RecordHeader::decode(&bytes, kind) {
+                Ok(_) => assert!(!is_older, "{kind:?}"),
+                Err(why) => {
+                    assert!(is_older && why.is_worthless(), "{kind:?}: {why}");
+                    assert!(matches!(why, FormatError::Older { found, .. } if found == old), "{kind:?}: {why}");
+                }
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{XattrFlags, fgetxattr, fgetxattr_query, fremovexattr, fsetxattr};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -10,7 +10,8 @@ use rustix::io::{Errno, retry_on_intr};
 const TRIES: usize = 10;
 
 /// Returns an attribute; none where there is none of this name, or there are none at all.
-pub(super) fn get(file: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
+pub(super) fn get(file: impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let file = file.as_fd();
     for _ in 0..TRIES {
         let length = match retry_on_intr(|| fgetxattr_query(file, name)) {
             Ok(length) => length,

@@ -29,6 +29,7 @@ mod records;
 mod share;
 mod stat;
 mod sys;
+mod users;
 mod whole;
 mod whole_first;
 
@@ -39,8 +40,8 @@ use std::sync::{Arc, Weak};
 
 use onefold_block::Timestamp;
 use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Reader,
-    Reference, Refusal, Room, ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
+    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Ownership,
+    Reader, Reference, Refusal, Room, ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
 };
 use onefold_block::{Protection, UserNo};
 use parking_lot::Mutex;
@@ -59,6 +60,8 @@ pub use probe::ProbeError;
 #[derive(Debug)]
 pub struct LinuxSubstrate {
     root: Root,
+    /// The root's path, as it was opened.
+    path: PathBuf,
     abilities: Abilities,
     /// Where bytes can be sent to that nobody wants; none where there is no such place.
     nowhere: Option<OwnedFd>,
@@ -80,7 +83,7 @@ impl LinuxSubstrate {
         let abilities = probe::probe(&opened, root, scratch)?;
         let nowhere = rustix::fs::open(c"/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
         let (calls, locked) = (AtomicU64::new(0), Mutex::default());
-        Ok(LinuxSubstrate { root: opened, abilities, nowhere, calls, locked })
+        Ok(LinuxSubstrate { root: opened, path: root.to_owned(), abilities, nowhere, calls, locked })
     }
 
     /// Opens for reading only what could not be opened for writing, if the kernel lets the caller share into it
@@ -412,6 +415,29 @@ impl Substrate for LinuxSubstrate {
 
     fn set_attribute(&self, path: &Path, name: &str, value: Option<&[u8]>) -> io::Result<()> {
         attributes::set(&self.root.open_any(path)?, name, value)
+    }
+
+    fn attribute_of(&self, file: &LinuxFile, name: &str) -> io::Result<Option<Vec<u8>>> {
+        attributes::get(file, name)
+    }
+
+    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        let stat = rustix::fs::fstat(self.root.open_any(path)?)?;
+        Ok(Ownership { user: stat.st_uid, mode: stat.st_mode & 0o7777 })
+    }
+
+    /// Returns a user's number by `/etc/passwd`: users of system services are there, whatever else the host asks.
+    fn user_named(&self, name: &str) -> Option<u32> {
+        users::number_of(name)
+    }
+
+    /// Tells whether the process has `CAP_SYS_ADMIN`: to others the kernel shows no attribute `trusted.NAME`.
+    fn reads_trusted_attributes(&self) -> bool {
+        rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+    }
+
+    fn mounted_at(&self) -> &Path {
+        &self.path
     }
 
     /// Returns which files of a folder are locked by processes of this host, as `/proc/locks` has it. Locks of other hosts

@@ -322,6 +322,7 @@ fn abilities(kind: SubstrateKind) -> Abilities {
         frees_whole_extents: kind == SubstrateKind::Btrfs,
         is_clustered: kind == SubstrateKind::Ocfs2,
         shares_in_two_steps: kind == SubstrateKind::Ocfs2,
+        has_own_domains: false,
     }
 }
 

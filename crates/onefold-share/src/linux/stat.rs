@@ -26,6 +26,8 @@ pub(super) fn stat(file: impl AsFd) -> io::Result<FileStat> {
         allocated: stat.stx_blocks.saturating_mul(STAT_SECTOR_BYTES),
         modified: timestamp(stat.stx_mtime),
         changed: timestamp(stat.stx_ctime),
+        owner: stat.stx_uid,
+        names: stat.stx_nlink,
     })
 }
 

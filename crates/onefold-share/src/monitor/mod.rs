@@ -31,11 +31,12 @@ use parking_lot::{Condvar, Mutex};
 use self::notes::Notes;
 use self::policy::Budget;
 use crate::digest::digest_blocks;
+use crate::domain::{DomainRules, Membership};
 use crate::format::log::LogKind;
 use crate::format::mark::{MarkFlags, Stamp};
 use crate::format::{Digest, FileBlock, FileNo};
 use crate::scan::{Age, TICK};
-use crate::state::files::Files;
+use crate::state::files::{Files, Noted};
 use crate::state::locks::{Held, Subject};
 use crate::state::logs::{LogOrder, Logged};
 use crate::state::{State, StateError};
@@ -184,7 +185,9 @@ impl<S: Substrate> Monitor<S> {
         };
         // As it is now that nobody else works on it.
         let stat = state.substrate().stat(&file).map_err(failed)?;
-        let number = files.latest_number(state, &handle, path)?;
+        let before = files.of(&handle).map(|mark| mark.membership.clone());
+        let membership = DomainRules::of(state)?.membership(path, &file, &stat, before.as_ref()).map_err(failed)?;
+        let number = files.latest_number(state, &handle, path, &membership)?;
         let scanned = files.get(number).and_then(|mark| mark.scanned);
         let opened = Opened { scanned, is_current: scanned == Some(Stamp::of(&stat)) };
         let now = clock.monotonic();
@@ -203,7 +206,7 @@ impl<S: Substrate> Monitor<S> {
             handle,
             path: path.to_owned(),
             file,
-            key: state.key(),
+            key: state.key(&membership.domain),
             clock,
             policy,
             opened,
@@ -227,7 +230,7 @@ impl<S: Substrate> Monitor<S> {
         &self.path
     }
 
-    /// Returns the key of [`Monitor::wrote_digests`].
+    /// Returns the key of [`Monitor::wrote_digests`]: that of the domain that the image had when it was opened.
     #[must_use]
     pub fn key(&self) -> &FingerprintKey {
         &self.key
@@ -455,7 +458,9 @@ impl<S: Substrate> Monitor<S> {
             let age = Age::of(&stamp, state.now()?);
             if age == Age::Settled || (age == Age::Ahead && last == Some(stamp)) {
                 let flags = MarkFlags { is_ahead: age == Age::Ahead, ..mark.flags };
-                files.note_with(state, self.number, &mark.path, Some(stamp), flags)?;
+                let membership = Membership { owner: stat.owner, ..mark.membership.clone() };
+                let noted = Noted { scanned: Some(stamp), flags, membership: &membership };
+                files.note_read(state, self.number, &mark.path, &noted)?;
                 return Ok(true);
             }
             last = Some(stamp);

@@ -8,6 +8,7 @@ use onefold_block::random::{Random, SeededRandom};
 use onefold_block::zero::is_zero;
 
 use super::*;
+use crate::domain::Domain;
 use crate::format::entry::Place;
 use crate::pass::{PassOptions, Passed, SpaceOptions, pass};
 use crate::scan::{ScanOptions, Scanned, scan};
@@ -190,12 +191,16 @@ impl Door<'_> {
     fn check(&self, state: &State<'_, Sim>, number: FileNo, when: &str) {
         let entries = index(state);
         let found: BTreeSet<Digest> = entries.keys().copied().collect();
-        assert_eq!(found, self.digests(&state.key()), "{when}");
+        assert_eq!(found, self.digests(&state.key(&Domain::Owner(0))), "{when}");
         for (digest, place) in entries {
             if let Place::Unique(file, FileBlock(at)) = place {
                 let from = usize::try_from(at * K).unwrap();
                 let bytes = self.copy.get(from..from + BLOCK_BYTES).unwrap();
-                assert_eq!((file, Digest::of(state.key().fingerprint(bytes))), (number, digest), "{when}: block {at}");
+                assert_eq!(
+                    (file, Digest::of(state.key(&Domain::Owner(0)).fingerprint(bytes))),
+                    (number, digest),
+                    "{when}: block {at}"
+                );
             }
         }
         let mut read = vec![1; self.copy.len()];
@@ -244,7 +249,7 @@ fn the_index_after_a_monitor_is_the_one_after_a_scan() {
         assert!(scanned.read_bytes == 0 && scanned.unchanged == u64::from(length >= K), "seed {seed}: {scanned:?}");
         // And the scan, once it is made to read, says the same.
         door.unknown.clear();
-        let expected = door.digests(&state.key());
+        let expected = door.digests(&state.key(&Domain::Owner(0)));
         let known = index(&state);
         files.forget_scans(&state).unwrap();
         scan_all(&state, &mut files);
@@ -309,7 +314,7 @@ fn what_does_not_fit_into_memory_is_scanned() {
     monitor.lend(&state, || pass_all(&state, &mut files)).unwrap();
     // Whatever lies between the first and the last that did not fit may have changed; all behind is as it was.
     let known = index(&state);
-    let is_there = |number| known.contains_key(&Digest::of(state.key().fingerprint(&block(number))));
+    let is_there = |number| known.contains_key(&Digest::of(state.key(&Domain::Owner(0)).fingerprint(&block(number))));
     assert!((1..=19).step_by(2).all(|number| !is_there(number)) && (21..=40).all(is_there));
     assert!(!monitor.close(&state, &mut files).unwrap().is_known);
     ground.settle();

@@ -168,7 +168,16 @@ fn drop_entries<S: Substrate>(
     let (seen, suspects) = (SpoolWriter::new(folder, 0).finish()?, SlotSet::default());
     let again = Sorter::new(folder);
     let entries_max = options.shard_entries_max;
-    let news = News { changes, seen: &seen, suspects: &suspects, unneeded, entries_max, folder, pace: options.pace };
+    let news = News {
+        changes,
+        seen: &seen,
+        suspects: &suspects,
+        unneeded,
+        keys: &[],
+        entries_max,
+        folder,
+        pace: options.pace,
+    };
     if !publish::publish(state, options.clock, &news, known, named, &mut again.batch(0))? {
         return Ok(false);
     }

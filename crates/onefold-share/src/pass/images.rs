@@ -1,12 +1,13 @@
 //! The image files of a pass: which are there, which may be worked on.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use onefold_block::substrate::{Access, FileHandle};
-use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
+use onefold_block::substrate::{Access, FileHandle, FileStat};
+use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Substrate, Timestamp};
 
+use crate::domain::{Domain, DomainRules};
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
@@ -25,12 +26,16 @@ pub(super) struct Images<'a, 'b, S: Substrate> {
     /// Which files are selected: asked once, as there may be as many patterns as entries.
     selected: RefCell<BTreeMap<FileNo, bool>>,
     opt_outs: OptOuts<'b, S>,
+    domains: DomainRules<'b, S>,
 }
 
 /// An image file.
 struct Image<S: Substrate> {
-    /// How many whole blocks it has; none where it is gone, another file has its name, or it is opted out.
+    /// How many whole blocks it has; none where it is gone, another file has its name, it is opted out, or it belongs to
+    /// another domain than its number.
     blocks: Option<u64>,
+    /// Whether it is there, in another domain than its number.
+    has_left_domain: bool,
     owner: Owner<S>,
 }
 
@@ -45,9 +50,30 @@ enum Owner<S: Substrate> {
 }
 
 impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
-    pub(super) fn new(state: &'a State<'b, S>, files: &'a mut Files, selection: Selection<'a>) -> Images<'a, 'b, S> {
-        let selected = RefCell::default();
-        Images { state, files, known: BTreeMap::new(), selection, selected, opt_outs: OptOuts::new(state.substrate()) }
+    pub(super) fn new(
+        state: &'a State<'b, S>,
+        files: &'a mut Files,
+        selection: Selection<'a>,
+    ) -> Result<Images<'a, 'b, S>, StateError> {
+        let (opt_outs, domains) = (OptOuts::new(state.substrate()), DomainRules::of(state)?);
+        let (known, selected) = (BTreeMap::new(), RefCell::default());
+        Ok(Images { state, files, known, selection, selected, opt_outs, domains })
+    }
+
+    /// Returns the key that blocks of a file are digested with. Of a file that is not known it matches nothing.
+    pub(super) fn key(&self, number: FileNo) -> FingerprintKey {
+        self.state.key(self.files.domain(number).unwrap_or(&Domain::Owner(u32::MAX)))
+    }
+
+    /// Returns the keys of the domains of all known files.
+    pub(super) fn keys(&self) -> Vec<FingerprintKey> {
+        let domains: BTreeSet<&Domain> = self.files.iter().map(|mark| &mark.membership.domain).collect();
+        domains.into_iter().map(|domain| self.state.key(domain)).collect()
+    }
+
+    /// Tells whether two files belong to one domain.
+    pub(super) fn are_of_one_domain(&self, one: FileNo, other: FileNo) -> bool {
+        self.files.domain(one) == self.files.domain(other)
     }
 
     /// Returns the number of a file, if it is known.
@@ -132,14 +158,31 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(matches!(self.image(number)?.owner, Owner::Us { .. }) && self.is_selected(number))
     }
 
-    /// Opens a file by its name, and only if that still leads to it.
+    /// Opens a file by its name, and only if that still leads to it, and the file still belongs to the domain of its number:
+    /// nothing is shared out of one domain into another.
     pub(super) fn open(&self, number: FileNo, access: Access) -> io::Result<S::File> {
-        let mark = self.files.get(number).filter(|mark| !mark.is_forgotten()).ok_or(io::ErrorKind::NotFound)?;
-        let file = self.state.substrate().open(&mark.path, access)?;
-        if self.state.substrate().stat(&file)?.handle != mark.handle {
+        let (file, stat) = self.open_named(number, access)?;
+        if !self.is_in_domain(number, &file, &stat)? {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(file)
+    }
+
+    fn open_named(&self, number: FileNo, access: Access) -> io::Result<(S::File, FileStat)> {
+        let mark = self.files.get(number).filter(|mark| !mark.is_forgotten()).ok_or(io::ErrorKind::NotFound)?;
+        let file = self.state.substrate().open(&mark.path, access)?;
+        let stat = self.state.substrate().stat(&file)?;
+        if stat.handle != mark.handle {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok((file, stat))
+    }
+
+    /// Tells whether a file belongs to the domain of its number.
+    fn is_in_domain(&self, number: FileNo, file: &S::File, stat: &FileStat) -> io::Result<bool> {
+        let Some(mark) = self.files.get(number) else { return Ok(false) };
+        let now = self.domains.membership(&mark.path, file, stat, Some(&mark.membership))?;
+        Ok(now.domain == mark.membership.domain)
     }
 
     /// Returns all files that are known, those that other hosts have found since the marks were read, too.
@@ -206,36 +249,49 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         let numbers: Vec<FileNo> = marks.map(|mark| mark.number).collect();
         let mut gone = Vec::new();
         for number in numbers {
-            if self.is_selected(number) && !self.is_there(number)? && self.own(number)? && !self.is_there(number)? {
+            if self.is_selected(number)
+                && !self.is_there(number)?
+                && self.own(number)?
+                && !self.is_there(number)?
+                && !self.waits(number)?
+            {
                 gone.push(number);
             }
         }
         Ok(gone)
     }
 
+    /// Tells whether a file waits to be read in another domain. Who its tenant is has to be known until then.
+    fn waits(&mut self, number: FileNo) -> Result<bool, StateError> {
+        let is_last = self.files.get(number).is_some_and(|mark| {
+            let last = self.files.of(&mark.handle);
+            last.is_some_and(|last| last.membership.domain == mark.membership.domain)
+        });
+        Ok(is_last && self.image(number)?.has_left_domain)
+    }
+
     fn image(&mut self, number: FileNo) -> Result<&mut Image<S>, StateError> {
         if !self.known.contains_key(&number) {
-            let mut blocks = self.look(number);
+            let (mut blocks, mut has_left_domain) = self.look(number);
             if blocks.is_none() && self.files.reload(self.state, number)?.is_some() {
                 // Another host may have found it under another name since the marks were read.
-                blocks = self.look(number);
+                (blocks, has_left_domain) = self.look(number);
             }
-            self.known.insert(number, Image { blocks, owner: Owner::Unknown });
+            self.known.insert(number, Image { blocks, has_left_domain, owner: Owner::Unknown });
         }
         Ok(self.known.get_mut(&number).expect("it was put there"))
     }
 
-    /// Returns how many blocks a file has; none where it is gone or opted out. One that cannot be looked at is taken for
-    /// there: what that costs is told when it is to be read.
-    fn look(&self, number: FileNo) -> Option<u64> {
-        let there = self.open(number, Access::Read).and_then(|file| {
-            let stat = self.state.substrate().stat(&file)?;
+    /// Returns how many blocks a file has, none where it is gone, opted out or of another domain; and whether it is there, in
+    /// another domain. One that cannot be looked at is taken for there: what that costs is told when it is to be read.
+    fn look(&self, number: FileNo) -> (Option<u64>, bool) {
+        let there = self.open_named(number, Access::Read).and_then(|(file, stat)| {
+            if !self.is_in_domain(number, &file, &stat)? {
+                return Ok((None, true));
+            }
             let opted_out = self.opt_outs.of(&self.path(number))?.is_some();
-            Ok((!opted_out).then_some(stat.length / BLOCK_BYTES_U64))
+            Ok(((!opted_out).then_some(stat.length / BLOCK_BYTES_U64), false))
         });
-        match there {
-            Ok(blocks) => blocks,
-            Err(error) => (!is_gone(&error)).then_some(u64::MAX),
-        }
+        there.unwrap_or_else(|error| ((!is_gone(&error)).then_some(u64::MAX), false))
     }
 }

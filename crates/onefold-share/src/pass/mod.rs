@@ -281,13 +281,8 @@ pub fn pass<S: Substrate>(
     files: &mut Files,
     options: &PassOptions<'_>,
 ) -> Result<Passed, PassError> {
-    let mut pass = Pass {
-        state,
-        options,
-        images: Images::new(state, files, options.selection),
-        told_blocks: 0,
-        passed: Passed::default(),
-    };
+    let images = Images::new(state, files, options.selection)?;
+    let mut pass = Pass { state, options, images, told_blocks: 0, passed: Passed::default() };
     let result = pass.run();
     let Pass { passed, images, .. } = pass;
     drop(images);
@@ -417,11 +412,13 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             .collect();
         let again = Sorter::new(folder);
         let mut again_batch = again.batch(part / 8);
+        let keys = self.images.keys();
         let news = News {
             changes: &changes,
             seen: &seen,
             suspects: &noted.suspects,
             unneeded: &SlotSet::default(),
+            keys: &keys,
             entries_max: self.options.shard_entries_max,
             folder,
             pace: self.options.pace,

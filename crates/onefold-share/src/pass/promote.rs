@@ -42,7 +42,6 @@ pub(super) fn promote<'b, S: Substrate>(
     (touched, trouble): (&mut BTreeSet<FileNo>, &mut Trouble),
     (pace, threads): (&Pace<'_>, usize),
 ) -> Result<(), PassError> {
-    let key = state.key();
     thread::scope(|scope| {
         let promoter = Promoter {
             state,
@@ -56,7 +55,7 @@ pub(super) fn promote<'b, S: Substrate>(
             room: RecordsRoom::new(state.substrate()),
             ahead: VecDeque::new(),
             ahead_blocks: 0,
-            digester: Digester::new(&key, threads, scope),
+            digester: Digester::new(threads, scope),
             asked: VecDeque::new(),
         };
         promote_all(promoter, candidates)
@@ -153,7 +152,11 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
     fn look_later(&mut self, run: &[Candidate], first: Slot) -> Result<(), PassError> {
         self.ahead_blocks += run.len();
         match self.ahead.back_mut() {
-            Some((before, slot)) if before.len() + run.len() <= LOOK_BLOCKS && follows(*slot, before.len(), first) => {
+            Some((before, slot))
+                if before.len() + run.len() <= LOOK_BLOCKS
+                    && follows(*slot, before.len(), first)
+                    && self.images.are_of_one_domain(before[0].file, run[0].file) =>
+            {
                 before.extend_from_slice(run);
             }
             _ => self.ahead.push_back((run.to_vec(), first)),
@@ -179,9 +182,10 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
                 reader = Some((first.arena(), file.and_then(|file| substrate.reader(file))));
             }
             let reader = reader.as_ref().and_then(|(_, reader)| reader.as_ref());
+            let key = self.images.key(run[0].file);
             let length = run.len() * BLOCK_BYTES;
             self.pace.read(length as u64);
-            self.digester.ask(first.index() * BLOCK_BYTES_U64, length, reader, |offset, into| match file {
+            self.digester.ask(&key, first.index() * BLOCK_BYTES_U64, length, reader, |offset, into| match file {
                 Some(file) => substrate.read_at(file, offset, into),
                 None => Err(io::ErrorKind::NotFound.into()),
             });

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use onefold_block::substrate::Access;
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, FingerprintKey, Substrate};
 use onefold_sort::{Batch, OrderedWriter, Row, Spool, SpoolReader};
 
 use super::PassError;
@@ -61,6 +61,8 @@ pub(super) struct News<'a> {
     pub(super) suspects: &'a SlotSet,
     /// Slots that nobody refers to, and nobody can come to refer to until this is over.
     pub(super) unneeded: &'a SlotSet,
+    /// The keys of all domains.
+    pub(super) keys: &'a [FingerprintKey],
     /// A shard with more entries is split.
     pub(super) entries_max: u64,
     /// For what does not fit into memory.
@@ -168,6 +170,7 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
             named: &mut *self.named,
             suspects: self.news.suspects,
             unneeded: self.news.unneeded,
+            keys: self.news.keys,
             arena: None,
             looked_at: BTreeSet::new(),
             arenas: Arenas::default(),
@@ -239,6 +242,7 @@ struct Merge<'a, 'b, S: Substrate> {
     named: &'a mut SlotSet,
     suspects: &'a SlotSet,
     unneeded: &'a SlotSet,
+    keys: &'a [FingerprintKey],
     /// The arena file that a suspect was read from last.
     arena: Option<(u32, S::File)>,
     /// Arena files that were looked at since this began.
@@ -404,8 +408,9 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         self.pace.read(BLOCK_BYTES_U64);
         // What cannot be read is not known to be wrong.
         let read = self.state.substrate().read_at(file, slot.index() * BLOCK_BYTES_U64, &mut bytes);
-        let is_wrong =
-            read.is_ok_and(|count| count < BLOCK_BYTES || Digest::of(self.state.key().fingerprint(&bytes)) != digest);
+        // Which domain the entry is of, it does not say. There are few, and few slots are looked at.
+        let is_it = |key: &FingerprintKey| Digest::of(key.fingerprint(&bytes)) == digest;
+        let is_wrong = read.is_ok_and(|count| count < BLOCK_BYTES || !self.keys.iter().any(is_it));
         if is_wrong {
             // It is emptied, like all that no entry names.
             self.named.remove(slot);

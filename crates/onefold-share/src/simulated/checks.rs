@@ -6,6 +6,7 @@
 //! 3. Free blocks and used ones add up to all.
 //! 4. A call that was to change only sharing changed no content.
 //! 5. A block that several places refer to never changes.
+//! 6. No host has images of two users share a block.
 //!
 //! After every step they are looked at where the step changed something ([`World::verify`]), from notes of their own about
 //! who refers to what; now and then everywhere, from nothing but the maps ([`World::check_all`]).
@@ -258,6 +259,7 @@ impl World {
         let mut census = Census { images: images.len() as u64, used, total, ..Census::default() };
         // Most blocks hold one of few contents, by reference.
         let mut zeros = BTreeMap::new();
+        // Blocks of the device, for each user by itself: nothing is shared between two.
         let mut physical = BTreeSet::new();
         for no in images {
             let file = self.files.get(no);
@@ -268,12 +270,13 @@ impl World {
                 census.image_blocks += u64::from(!is_zero);
                 census.zero_blocks += u64::from(is_zero);
                 if !is_zero {
-                    physical.insert(block);
+                    physical.insert((file.owner, block));
                 }
             }
         }
         census.physical = physical.len() as u64;
-        let contents: HashSet<&[u8]> = physical.iter().map(|block| &self.blocks.content(*block)[..]).collect();
+        let contents: HashSet<(u32, &[u8])> =
+            physical.iter().map(|(owner, block)| (*owner, &self.blocks.content(*block)[..])).collect();
         census.distinct = contents.len() as u64;
         census
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_block::substrate::{HeldLock, Refusal, ShareError};
+use onefold_block::substrate::{HeldLock, Ownership, ROOT, Refusal, ShareError};
 use rustix::io::Errno;
 
 use super::files::{Attributes, FileNo};
@@ -46,6 +46,23 @@ impl World {
             None => drop(attributes.remove(name)),
         }
         Ok(())
+    }
+
+    /// Gives a file to another user.
+    pub(super) fn give(&mut self, actor: Actor, no: FileNo, owner: u32) {
+        let changed = self.file_time(actor.host());
+        let file = self.files.get_mut(no);
+        (file.owner, file.changed) = (owner, changed);
+        self.tell(|world| format!("{} belongs to user {owner}", world.names.path_of(no)));
+    }
+
+    /// Returns the owner and the permissions of a file or folder. All folders are root's, and nobody else's to write to.
+    pub(super) fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        if self.names.find_folder(path).is_ok() {
+            return Ok(Ownership { user: ROOT, mode: 0o755 });
+        }
+        let no = self.find_file(path)?;
+        Ok(Ownership { user: self.files.get(no).owner, mode: 0o600 })
     }
 
     /// Returns which files of a folder are locked, by whatever host.

@@ -136,6 +136,17 @@ impl SimulatedFileSystem {
         result
     }
 
+    /// Gives an image to another user, through a host.
+    ///
+    /// # Errors
+    /// As those of the trait.
+    pub fn give_image(&self, host: HostNo, path: impl AsRef<Path>, owner: u32) -> std::io::Result<()> {
+        let mut world = self.world_mut();
+        let no = world.find_file(path.as_ref())?;
+        world.give(Actor::Writer(host), no, owner);
+        Ok(())
+    }
+
     /// Removes an image, through a host.
     ///
     /// # Errors

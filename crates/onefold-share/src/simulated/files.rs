@@ -47,6 +47,8 @@ pub(super) struct File {
     /// Whether it belongs to the writers: hosts may share its blocks, and nothing else.
     pub(super) is_image: bool,
     pub(super) refusal: Option<Refusal>,
+    /// User number of its owner. A change of it is durable at once.
+    pub(super) owner: u32,
     /// Extended attributes. Their changes are durable at once.
     pub(super) attributes: Attributes,
     pub(super) unsynced: Unsynced,

@@ -46,6 +46,7 @@ impl Mount {
             frees_whole_extents: habits.frees_whole_extents,
             is_clustered: borrowed.options.hosts > 1,
             shares_in_two_steps: habits.shares_in_two_steps,
+            has_own_domains: false,
         };
         let machine = borrowed.machine(host);
         let (incarnation, user, kept) = (machine.incarnation, machine.user, RefCell::default());

@@ -25,6 +25,8 @@ pub struct SimulationOptions {
     pub total_blocks: u32,
     /// How many of a hundred steps are changes by writers.
     pub writer_percent: u32,
+    /// How many users the images belong to. With several, writers give images to other users now and then.
+    pub owners: u32,
     /// Whether writers make files ones that the file system does not share, for a time.
     pub refuses_files: bool,
     /// Whether writers set the times of files back, as tools that keep times do.
@@ -92,6 +94,7 @@ impl Default for SimulationOptions {
             contents: 48,
             total_blocks: 4096,
             writer_percent: 20,
+            owners: 1,
             refuses_files: true,
             sets_times_back: true,
             crashes_per_million: 0,
@@ -168,6 +171,12 @@ impl SimulationOptions {
             wants_checks: true,
             ..SimulationOptions::default()
         }
+    }
+
+    /// Returns the options for images of several users.
+    #[must_use]
+    pub fn with_owners(self, owners: u32) -> SimulationOptions {
+        SimulationOptions { owners, ..self }
     }
 
     /// As [`SimulationOptions::drawn`], on a file system that shares in two steps.
@@ -288,4 +297,6 @@ pub enum Mistake {
     CountNotLowered,
     /// A write changes a block in place that others refer to.
     SharedBlockOverwritten,
+    /// All files look as if they belonged to one user.
+    OwnersHidden,
 }

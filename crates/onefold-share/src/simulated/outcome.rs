@@ -54,9 +54,10 @@ pub struct Census {
     pub image_blocks: u64,
     /// Blocks of images that are no holes and hold zeros.
     pub zero_blocks: u64,
-    /// Contents of `image_blocks`: how many blocks of the device would do, if all were shared.
+    /// Contents of `image_blocks`, for each owner by itself: how many blocks of the device would do, if all were shared that
+    /// may be.
     pub distinct: u64,
-    /// Blocks of the device that `image_blocks` are.
+    /// Blocks of the device that `image_blocks` are; one that images of several owners have counts for each.
     pub physical: u64,
     /// Blocks of the device in use by anything.
     pub used: u64,

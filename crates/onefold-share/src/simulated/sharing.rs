@@ -93,6 +93,7 @@ impl World {
             self.counters.differs += 1;
             return Ok(Compared::Differ);
         }
+        self.check_owners(Ranges { count: stop_after.unwrap_or(ranges.count).min(ranges.count), ..ranges });
         let used = self.blocks.used();
         let count = stop_after.map_or(ranges.count, |most| most.min(ranges.count));
         for (from, to) in (Ranges { count, ..ranges }).pairs() {
@@ -113,6 +114,42 @@ impl World {
         Ok(Compared::Shared)
     }
 
+    /// Sees that hosts share blocks of one user's images only. Images do not change hands while a host has them open.
+    fn check_owners(&mut self, ranges: Ranges) {
+        let (source, into) = (ranges.source.0, ranges.into.0);
+        if !self.files.get(into).is_image {
+            return;
+        }
+        let owner = self.files.get(into).owner;
+        for (from, _) in ranges.pairs() {
+            let image = self.files.get(source);
+            // A file of a host's own that holds no clone holds zeros, or what is to be moved.
+            let other = if image.is_image { Some(image.owner) } else { self.cloned_from.get(&(source, from)).copied() };
+            if other.is_some_and(|other| other != owner) {
+                let path = self.names.path_of(into);
+                self.violated(format!("{path} of user {owner} was to share a block of user {other:?}"));
+            }
+        }
+    }
+
+    /// Notes whose blocks a host clones into a file of its own.
+    fn note_cloned(&mut self, actor: Actor, ranges: Ranges) {
+        let (source, into) = (self.files.get(ranges.source.0), self.files.get(ranges.into.0));
+        if matches!(actor, Actor::Writer(_)) || !source.is_image || into.is_image {
+            return;
+        }
+        let owner = source.owner;
+        for (_, to) in ranges.pairs() {
+            self.cloned_from.insert((ranges.into.0, to), owner);
+        }
+    }
+
+    /// Forgets whose blocks were cloned into a file that is gone.
+    pub(super) fn forget_clones(&mut self, no: FileNo) {
+        let mut others = self.cloned_from.split_off(&(no, 0));
+        self.cloned_from.append(&mut others.split_off(&(no, u64::MAX)));
+    }
+
     /// Makes a range refer to the blocks of another, whatever it held.
     pub(super) fn clone_range(&mut self, actor: Actor, ranges: Ranges) {
         let (source, into) = (ranges.source.0, ranges.into.0);
@@ -120,6 +157,7 @@ impl World {
         self.make_range_durable(actor.host(), source, ranges.source.1, ranges.count);
         self.take_over(actor.host(), into);
         self.mark_unsynced(actor.host(), into);
+        self.note_cloned(actor, ranges);
         for (from, to) in ranges.pairs() {
             self.note_durable(into, to);
             if self.forget_hole(into, to) && !self.is_followed(actor, into) {

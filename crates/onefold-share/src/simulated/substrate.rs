@@ -5,8 +5,8 @@ use std::path::Path;
 
 use onefold_block::Show;
 use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, MappedExtent, Reference, Refusal, Room,
-    ShareError, Slice, WholeExtent,
+    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, MappedExtent, Ownership, ROOT, Reference,
+    Refusal, Room, ShareError, Slice, WholeExtent,
 };
 use onefold_block::{BLOCK_BYTES_U64, Protection, Substrate, Timestamp, UserNo};
 use rustix::io::Errno;
@@ -16,6 +16,7 @@ use super::clock::{nanoseconds_of, timestamp};
 use super::files::FileNo;
 use super::host::HostNo;
 use super::mount::{SimulatedFile, SimulatedSubstrate};
+use super::options::Mistake;
 use super::rights::{Owned, READ, WRITE};
 use super::sharing::{MapLimits, Ranges};
 use super::world::{Actor, World};
@@ -507,6 +508,26 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
         )
     }
 
+    fn attribute_of(&self, file: &SimulatedFile<'run>, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.call_file(file, "attribute", |world, host| {
+            io_fault(world, host)?;
+            Ok(world.files.get(file.no).attributes.get(name).cloned())
+        })
+    }
+
+    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        self.call_names(|| format!("owner of {}", path.shown()), false, |world, _| world.ownership(path))
+    }
+
+    /// Knows the users that libvirt has on two distributions.
+    fn user_named(&self, name: &str) -> Option<u32> {
+        match name {
+            "libvirt-qemu" => Some(64055),
+            "qemu" => Some(107),
+            _ => None,
+        }
+    }
+
     fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
         self.call_names(|| format!("locks in {}", folder.shown()), false, |world, _| world.held_locks(folder))
     }
@@ -556,6 +577,8 @@ impl World {
             allocated: file.map.used() * BLOCK_BYTES_U64,
             modified: timestamp(file.modified),
             changed: timestamp(file.changed),
+            owner: if self.options.mistake == Some(Mistake::OwnersHidden) { ROOT } else { file.owner },
+            names: file.names,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The file system itself: one for all hosts, changed by one call at a time.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,6 +60,8 @@ pub(super) struct World {
     pub(super) checker: Checker,
     /// Blocks of images that a share has left as holes, as long as nobody has written or filled them.
     pub(super) left: BTreeSet<(FileNo, u64)>,
+    /// The owner that an image had when a block of it was cloned into a file of a host's, for that place of the file.
+    pub(super) cloned_from: BTreeMap<(FileNo, u64), u32>,
     /// What the present step changed.
     pub(super) changes: Vec<Change>,
     pub(super) counters: Counters,
@@ -82,6 +84,7 @@ impl World {
             reference: Reference::default(),
             checker: Checker::default(),
             left: BTreeSet::new(),
+            cloned_from: BTreeMap::new(),
             changes: Vec::new(),
             counters: Counters::default(),
             violation: None,
@@ -200,6 +203,7 @@ impl World {
         }
         self.drop_lock(no);
         self.left.retain(|(left, _)| *left != no);
+        self.forget_clones(no);
         self.reference.remove(no);
         self.files.remove(no);
     }

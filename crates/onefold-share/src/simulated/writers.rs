@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use onefold_block::substrate::Refusal;
+use onefold_block::substrate::{ROOT, Refusal};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 
 use super::content::{Content, Palette};
@@ -25,6 +25,8 @@ const TEMPLATES: usize = 3;
 /// How long a run of blocks is that one change writes or copies, at most.
 const RUN_BLOCKS_MAX: u64 = 4;
 const COPY_BLOCKS_MAX: u64 = 12;
+/// The first of several users that images belong to.
+const FIRST_OWNER: u32 = 1000;
 
 /// A name of an image.
 #[derive(Clone, Debug)]
@@ -38,6 +40,7 @@ struct Image {
 #[derive(Debug)]
 pub(super) struct Writers {
     dice: Dice,
+    owners: Dice,
     palette: Palette,
     /// Contents that new images begin as, more or less.
     templates: Vec<Vec<usize>>,
@@ -52,14 +55,24 @@ impl Writers {
     /// Makes the first images; all of it is durable.
     pub(super) fn new(world: &mut World) -> Writers {
         let mut dice = Dice::new(world.options.seed, 0x3417);
+        // Apart, so that a seed runs as it did before there were several owners.
+        let owners = Dice::new(world.options.seed, 0x0e12);
         let palette = Palette::new(world.options.contents);
         let mut template = || (0..world.options.image_blocks_max).map(|_| dice.index(palette.len())).collect();
         let templates = (0..TEMPLATES).map(|_| template()).collect();
         let writer = Actor::Writer(world.observer());
         let folder = |path: &&str| world.create_folder(writer, path.as_ref()).expect("the file system is empty");
         let folders = FOLDERS.iter().map(folder).collect();
-        let mut writers =
-            Writers { dice, palette, templates, folders, images: Vec::new(), names_version: 0, homes: BTreeMap::new() };
+        let mut writers = Writers {
+            dice,
+            owners,
+            palette,
+            templates,
+            folders,
+            images: Vec::new(),
+            names_version: 0,
+            homes: BTreeMap::new(),
+        };
         for _ in 0..world.options.images {
             writers.create(world, writer);
         }
@@ -90,6 +103,10 @@ impl Writers {
                 world.files.get_mut(image.no).refusal = None;
             }
             return;
+        }
+        if world.options.owners > 1 && world.files.get(image.no).opens == 0 && self.owners.one_in(40) {
+            let owner = self.draw_owner(world);
+            return world.give(writer, image.no, owner);
         }
         world.counters.writes += 1;
         world.tell(|world| format!("writer through {host}: {}", world.names.path_of(image.no)));
@@ -152,6 +169,14 @@ impl Writers {
             }
             None if world.has_holes_left(no) && !self.dice.one_in(16) => false,
             None => world.open_for_writer(host, no),
+        }
+    }
+
+    /// Draws the user that an image belongs to.
+    fn draw_owner(&mut self, world: &World) -> u32 {
+        match world.options.owners {
+            0 | 1 => ROOT,
+            owners => FIRST_OWNER + u32::try_from(self.owners.below(u64::from(owners))).expect("fewer than there are"),
         }
     }
 
@@ -286,6 +311,7 @@ impl Writers {
     fn create(&mut self, world: &mut World, writer: Actor) {
         let (folder, name) = self.draw_name(world);
         let Ok(no) = world.create_file(writer, folder, &name) else { return };
+        world.files.get_mut(no).owner = self.draw_owner(world);
         let template = self.templates[self.dice.index(TEMPLATES)].clone();
         let length = 1 + self.dice.index(template.len());
         let mut draw =
@@ -321,6 +347,7 @@ impl Writers {
         }
         let (folder, name) = self.draw_name(world);
         let Ok(no) = world.create_file(writer, folder, &name) else { return };
+        world.files.get_mut(no).owner = self.draw_owner(world);
         let count = world.files.get(image.no).length / BLOCK_BYTES_U64;
         if world.set_length(writer, no, count * BLOCK_BYTES_U64).is_ok() && count > 0 {
             world.clone_range(writer, Ranges { source: (image.no, 0), into: (no, 0), count });

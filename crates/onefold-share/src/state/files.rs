@@ -1,4 +1,7 @@
 //! The image files that are known, each by a number and a mark.
+//!
+//! A number belongs to one domain. A file that comes into another domain gets another number: entries, logs and requests that
+//! name the old one name a file that is gone from then on, and nothing of another domain is ever taken for its content.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,6 +12,7 @@ use onefold_block::substrate::{Access, FileHandle};
 use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 
 use super::{State, StateError};
+use crate::domain::{Domain, Membership};
 use crate::format::mark::{Mark, MarkFlags, Stamp};
 use crate::format::{FileNo, FormatError};
 use crate::scan::nanoseconds;
@@ -21,11 +25,22 @@ const TRIES: u32 = 10_000;
 /// its maps tell blocks as shared that only the arena has. Chosen by reasoning, not by measurement.
 const GONE_SETTLED: Duration = Duration::from_secs(60);
 
+/// What a mark is to say of a file that was looked at.
+pub(crate) struct Noted<'a> {
+    /// What it was like before it was last read to its end.
+    pub(crate) scanned: Option<Stamp>,
+    /// What was found out besides.
+    pub(crate) flags: MarkFlags,
+    /// Its domain, that of its number; its tenant and its owner.
+    pub(crate) membership: &'a Membership,
+}
+
 /// All marks.
 #[derive(Debug, Default)]
 pub struct Files {
     by_number: BTreeMap<FileNo, Mark>,
-    by_handle: BTreeMap<FileHandle, FileNo>,
+    /// The numbers of each file, in order. Several where two hosts saw it at the same moment, or its domain has changed.
+    by_handle: BTreeMap<FileHandle, Vec<FileNo>>,
 }
 
 impl Files {
@@ -64,17 +79,26 @@ impl Files {
         self.by_number.get(&number)
     }
 
-    /// Returns what is known of a file.
+    /// Returns what is known of a file, in the domain that it came into last.
     #[must_use]
     pub fn of(&self, handle: &FileHandle) -> Option<&Mark> {
-        self.by_handle.get(handle).and_then(|number| self.by_number.get(number))
+        let last = self.by_handle.get(handle)?.last()?;
+        self.get(self.first_number(*last))
     }
 
-    /// Returns the number that stands for a file of which two hosts that saw it at the same moment made two.
+    /// Returns the number that stands for a file in the domain of this number: two hosts that saw the file at the same moment
+    /// made two.
     #[must_use]
     pub fn first_number(&self, number: FileNo) -> FileNo {
-        let handle = self.by_number.get(&number).map(|mark| &mark.handle);
-        handle.and_then(|handle| self.by_handle.get(handle)).copied().unwrap_or(number)
+        let Some(mark) = self.get(number) else { return number };
+        let mut numbers = self.by_handle.get(&mark.handle).into_iter().flatten().copied();
+        numbers.find(|other| self.domain(*other) == Some(&mark.membership.domain)).unwrap_or(number)
+    }
+
+    /// Returns the domain of a number.
+    #[must_use]
+    pub fn domain(&self, number: FileNo) -> Option<&Domain> {
+        self.get(number).map(|mark| &mark.membership.domain)
     }
 
     /// Tells whether a run of this selection may read and change a file. A file without a name is nobody's: no run would ever come
@@ -125,7 +149,7 @@ impl Files {
         self.note(state, number, &path, Some(after))
     }
 
-    /// Returns a file's number, and gives it one if it has none.
+    /// Returns a file's number in its domain, and gives it one if it has none.
     ///
     /// # Errors
     /// No space; those of the device.
@@ -134,9 +158,14 @@ impl Files {
         state: &State<'_, S>,
         handle: &FileHandle,
         path: &Path,
+        membership: &Membership,
     ) -> Result<FileNo, StateError> {
-        if let Some(number) = self.by_handle.get(handle) {
-            return Ok(*number);
+        let known = |files: &Files| {
+            let mark = files.of(handle).filter(|mark| mark.membership.domain == membership.domain);
+            mark.map(|mark| mark.number)
+        };
+        if let Some(number) = known(self) {
+            return Ok(number);
         }
         let highest = self.by_number.last_key_value().map_or(0, |(number, _)| number.0);
         // Somebody may have given the highest number that there is.
@@ -150,12 +179,15 @@ impl Files {
             if tries > TRIES {
                 break;
             }
+            // That its room was reserved stays so in another domain.
+            let before = self.of(handle).map_or_else(MarkFlags::default, |mark| mark.flags);
             let mark = Mark {
                 number,
                 handle: handle.clone(),
                 path: path.to_owned(),
                 scanned: None,
-                flags: MarkFlags::default(),
+                flags: MarkFlags { is_ahead: false, ..before },
+                membership: membership.clone(),
             };
             let name = mark_path(state, number);
             let uuid = state.identity().uuid;
@@ -166,15 +198,15 @@ impl Files {
             }
             // Another host has taken it, perhaps for this very file.
             self.reload(state, number)?;
-            if let Some(number) = self.by_handle.get(handle) {
-                return Ok(*number);
+            if let Some(number) = known(self) {
+                return Ok(number);
             }
         }
         Err(StateError::Restless)
     }
 
-    /// As [`Files::number`], with the latest mark of it, for who has the file's lock now. Another host may have forgotten the
-    /// number that is known here.
+    /// As [`Files::number`], with the latest mark of the file; the caller has its lock. Another host may have forgotten the
+    /// number that is known here. Numbers that the file had in other domains are forgotten.
     ///
     /// # Errors
     /// As [`Files::number`].
@@ -183,9 +215,17 @@ impl Files {
         state: &State<'_, S>,
         handle: &FileHandle,
         path: &Path,
+        membership: &Membership,
     ) -> Result<FileNo, StateError> {
-        let number = self.number(state, handle, path)?;
-        if self.reload(state, number)?.is_some() { Ok(number) } else { self.number(state, handle, path) }
+        let mut number = self.number(state, handle, path, membership)?;
+        if self.reload(state, number)?.is_none() {
+            number = self.number(state, handle, path, membership)?;
+        }
+        // Once the new number is there: a host that dies in between leaves two, of which the later one counts.
+        let others = self.by_handle.get(handle).into_iter().flatten().copied();
+        let others: Vec<FileNo> = others.filter(|other| self.domain(*other) != Some(&membership.domain)).collect();
+        others.into_iter().try_for_each(|other| self.forget(state, other))?;
+        Ok(number)
     }
 
     /// Takes note that a file is gone and that no entry names it, for a pass that began at `now`. It is forgotten only by one
@@ -256,7 +296,28 @@ impl Files {
         flags: MarkFlags,
     ) -> Result<(), StateError> {
         let Some(known) = self.by_number.get(&number) else { return Ok(()) };
-        let mark = Mark { path: path.to_owned(), scanned, flags, ..known.clone() };
+        let membership = known.membership.clone();
+        self.note_read(state, number, path, &Noted { scanned, flags, membership: &membership })
+    }
+
+    /// As [`Files::note`], with all that a look at the file has shown.
+    ///
+    /// # Errors
+    /// As [`Files::note`].
+    ///
+    /// # Panics
+    /// When the domain is not that of the number.
+    pub(crate) fn note_read<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        number: FileNo,
+        path: &Path,
+        noted: &Noted<'_>,
+    ) -> Result<(), StateError> {
+        let Some(known) = self.by_number.get(&number) else { return Ok(()) };
+        let Noted { scanned, flags, membership } = *noted;
+        assert_eq!(known.membership.domain, membership.domain, "a number keeps its domain");
+        let mark = Mark { path: path.to_owned(), scanned, flags, membership: membership.clone(), ..known.clone() };
         if mark == *known {
             return Ok(());
         }
@@ -338,18 +399,20 @@ impl Files {
 
     fn remove(&mut self, number: FileNo) {
         let Some(mark) = self.by_number.remove(&number) else { return };
-        if self.by_handle.get(&mark.handle) == Some(&number) {
-            self.by_handle.remove(&mark.handle);
-            if let Some(other) = self.by_number.values().find(|other| other.handle == mark.handle) {
-                self.by_handle.insert(mark.handle, other.number);
+        if let Some(numbers) = self.by_handle.get_mut(&mark.handle) {
+            numbers.retain(|other| *other != number);
+            if numbers.is_empty() {
+                self.by_handle.remove(&mark.handle);
             }
         }
     }
 
     fn insert(&mut self, mark: Mark) {
         // Two hosts that saw a file at the same moment gave it two numbers: the lower one is used from then on.
-        let number = self.by_handle.entry(mark.handle.clone()).or_insert(mark.number);
-        *number = mark.number.min(*number);
+        let numbers = self.by_handle.entry(mark.handle.clone()).or_default();
+        if let Err(place) = numbers.binary_search(&mark.number) {
+            numbers.insert(place, mark.number);
+        }
         self.by_number.insert(mark.number, mark);
     }
 }

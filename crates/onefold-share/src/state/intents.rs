@@ -225,7 +225,7 @@ impl<'a, S: Substrate> State<'a, S> {
                 Err(FormatError::Damaged(_) | FormatError::Foreign) if tries < TRIES => self.pause(),
                 Err(FormatError::Io(source)) => return Err(StateError::at(path)(source)),
                 Err(why @ FormatError::Newer { .. }) => return Err(StateError::Newer { path: path.to_owned(), why }),
-                Err(why @ (FormatError::Damaged(_) | FormatError::Foreign)) => {
+                Err(why @ (FormatError::Damaged(_) | FormatError::Foreign | FormatError::Older { .. })) => {
                     return Err(StateError::Damaged { path: path.to_owned(), why });
                 }
             }

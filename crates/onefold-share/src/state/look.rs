@@ -66,6 +66,7 @@ impl<'a, S: Substrate> State<'a, S> {
             kept: Kept::default(),
             has_lost_entries: AtomicBool::new(false),
             notices,
+            has_dropped_older: AtomicBool::new(false),
             useless: Some(Useless::default()),
             reported: Mutex::default(),
         };

@@ -35,6 +35,8 @@ use onefold_block::{Clock, FingerprintKey, Random, Substrate, Timestamp};
 pub use self::folder::StateFolder;
 use self::hosts::{HostNo, Presence};
 use self::intents::OpenIntent;
+use crate::domain::Domain;
+use crate::domain::settings::{self, SettingsError};
 use crate::format::FormatError;
 use crate::format::identity::Identity;
 
@@ -49,7 +51,7 @@ const SUBFOLDERS: [&str; 8] = [ARENA, "files", "locks", "logs", "requests", SCRA
 /// Returns whether a name is one that things in a state folder have. What is called otherwise is somebody else's.
 #[must_use]
 pub fn is_name(name: &[u8]) -> bool {
-    let others = [IDENTITY, tree::TREE, intents::FOLDER, tag::TAG];
+    let others = [IDENTITY, tree::TREE, intents::FOLDER, tag::TAG, settings::FILE];
     SUBFOLDERS.iter().chain(&others).any(|known| name == known.as_bytes())
 }
 
@@ -74,6 +76,8 @@ pub struct State<'a, S: Substrate> {
     /// Whether a part of the index was dropped since somebody asked.
     has_lost_entries: AtomicBool,
     notices: &'a dyn Fn(Notice),
+    /// Whether something of an earlier version was dropped: one notice is enough.
+    has_dropped_older: AtomicBool,
     /// Only where nothing is to be changed: what was of no use, and is taken for gone.
     useless: Option<Useless>,
     /// Folders of which a notice said that others had rights to something in them.
@@ -103,6 +107,13 @@ pub enum Notice {
         /// Its path.
         path: PathBuf,
         /// What was wrong with it.
+        why: FormatError,
+    },
+    /// What an earlier version of this program left is of no use any more; images are read anew, once.
+    Older {
+        /// The first such file.
+        path: PathBuf,
+        /// The versions.
         why: FormatError,
     },
     /// A file of the state folder is of no use; the next run drops it.
@@ -158,7 +169,7 @@ impl Notice {
             | Notice::LeftAlone { .. }
             | Notice::IdentityLost(_)
             | Notice::Unreadable { .. } => true,
-            Notice::Tightened { .. } | Notice::Exposed { .. } | Notice::WritableRoot { .. } => false,
+            Notice::Older { .. } | Notice::Tightened { .. } | Notice::Exposed { .. } | Notice::WritableRoot { .. } => false,
         }
     }
 }
@@ -167,6 +178,9 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Notice::Dropped { path, why } => write!(f, "`{}` is dropped: {why}", path.shown()),
+            Notice::Older { path, why } => {
+                write!(f, "all images are read anew, once: `{}` is of an earlier version ({why})", path.shown())
+            }
             Notice::Useless { path, why } => {
                 write!(f, "`{}` is of no use, and dropped by the next run: {why}", path.shown())
             }
@@ -241,6 +255,14 @@ pub enum StateError {
         is_damaged: bool,
         /// The files in which something is declared.
         intents: Vec<OpenIntent>,
+    },
+    /// An administrator's settings cannot be used.
+    #[error("`{}` is not used: {why}", path.shown())]
+    Settings {
+        /// Their path.
+        path: PathBuf,
+        /// Why.
+        why: SettingsError,
     },
     /// The user wanted the work to stop.
     #[error("interrupted")]
@@ -355,6 +377,7 @@ impl<'a, S: Substrate> State<'a, S> {
             kept: locks::Kept::default(),
             has_lost_entries: AtomicBool::new(false),
             notices,
+            has_dropped_older: AtomicBool::new(false),
             useless: None,
             reported: parking_lot::Mutex::default(),
         })
@@ -416,9 +439,9 @@ impl<'a, S: Substrate> State<'a, S> {
         &self.identity
     }
 
-    /// Returns the key that its fingerprints are made with.
-    pub fn key(&self) -> FingerprintKey {
-        FingerprintKey::new(self.identity.key)
+    /// Returns the key that fingerprints of a domain's files are made with.
+    pub fn key(&self, domain: &Domain) -> FingerprintKey {
+        domain.key(&self.identity.key)
     }
 
     /// Tells of something.
@@ -504,7 +527,15 @@ impl<'a, S: Substrate> State<'a, S> {
         {
             return Err(StateError::Untrusted { path, why });
         }
-        if let Some(useless) = &self.useless {
+        if matches!(why, FormatError::Older { .. }) {
+            match &self.useless {
+                Some(useless) => useless.insert(&path),
+                None => self.remove(&path)?,
+            }
+            if !self.has_dropped_older.swap(true, Ordering::Relaxed) {
+                self.notice(Notice::Older { path, why });
+            }
+        } else if let Some(useless) = &self.useless {
             useless.insert(&path);
             self.notice(if why.is_worthless() {
                 Notice::Useless { path, why }

@@ -79,7 +79,7 @@ impl<'a, S: Substrate> State<'a, S> {
                 Ok(status) => return Ok(Some(status)),
                 Err(FormatError::Damaged(_)) => self.pause(),
                 Err(FormatError::Io(error)) => return Err(StateError::at(path)(error)),
-                Err(FormatError::Foreign | FormatError::Newer { .. }) => return Ok(None),
+                Err(FormatError::Foreign | FormatError::Older { .. } | FormatError::Newer { .. }) => return Ok(None),
             }
         }
         Ok(None)

@@ -368,7 +368,7 @@ impl<S: Substrate> Watcher<'_, S> {
     }
 
     fn add_scan(&mut self, scanned: &Scanned) {
-        let before = std::mem::replace(&mut self.scanned, *scanned);
+        let before = std::mem::replace(&mut self.scanned, scanned.clone());
         self.scanned.read_bytes += before.read_bytes;
         self.scanned.logged_blocks += before.logged_blocks;
     }

@@ -9,6 +9,7 @@
 mod asking;
 mod clones;
 mod cut;
+mod domains;
 mod facts;
 mod ground;
 mod leases;

@@ -27,6 +27,7 @@ fn abilities_are_those_of_the_kind() {
             frees_whole_extents: kind == SubstrateKind::Btrfs,
             is_clustered: false,
             shares_in_two_steps: false,
+            has_own_domains: false,
         };
         assert_eq!(*ground.substrate.abilities(), expected);
         assert_eq!(std::fs::read_dir(&ground.root).unwrap().count(), 0, "nothing is left behind");

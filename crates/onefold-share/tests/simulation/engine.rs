@@ -49,7 +49,7 @@ fn work(host: &Host<'_>) {
     drop(scan_and_pass(host));
 }
 
-fn hosts(seed: u64) -> u32 {
+pub(super) fn hosts(seed: u64) -> u32 {
     1 + u32::try_from(seed % 7).expect("below 7")
 }
 
@@ -80,7 +80,7 @@ fn images_read_as_written_while_the_identity_is_lost() {
 }
 
 /// Runs hosts among writers, then without any, and holds that all equal blocks are one in the end.
-fn comes_to_share_everything(options: &SimulationOptions) {
+pub(super) fn comes_to_share_everything(options: &SimulationOptions) {
     let mut simulation = Simulation::new(options, work);
     simulation.run(options.steps).unwrap_or_else(|failure| panic!("{failure}"));
     simulation.calm();
@@ -90,7 +90,7 @@ fn comes_to_share_everything(options: &SimulationOptions) {
 }
 
 /// Options under which there is nothing that may keep a block from being shared in the end.
-fn benign(seed: u64, hosts: u32) -> SimulationOptions {
+pub(super) fn benign(seed: u64, hosts: u32) -> SimulationOptions {
     let mut options = SimulationOptions::drawn(seed, hosts, 6000);
     options.total_blocks = 1 << 16;
     options.refuses_files = false;

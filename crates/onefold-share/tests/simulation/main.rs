@@ -5,6 +5,7 @@
 
 mod asking;
 mod collect;
+mod domains;
 mod engine;
 mod holes;
 mod monitor;

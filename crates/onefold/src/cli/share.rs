@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use glob::Pattern;
+use onefold_share::domain::label::Label;
 use onefold_share::watch::Window;
 
 use super::values::parse_duration;
@@ -48,12 +49,45 @@ pub(crate) enum ShareCommand {
     ///
     /// Removes the attribute `user.onefold.share`, or sets it to `on` where a folder above has `off`.
     Include(ShareFilesArgs),
+    /// Show or set the sharing domain of files: blocks are shared within a domain only
+    #[command(subcommand)]
+    Domain(ShareDomainCommand),
     /// Make a clone of an image that the next run need not read
     ///
     /// The clone shares all blocks of the image as it is at one moment; it belongs to who makes it, with the permissions that
     /// a copy would have. Where the image has not changed since it was read, as a template, all that is known of its
     /// blocks is known of the clone's, too.
     Clone(ShareCloneArgs),
+}
+
+/// What to do with sharing domains of plain files.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShareDomainCommand {
+    /// Show which domain files belong to, and why; of a folder, which one files that are made there get
+    Show(ShareFilesArgs),
+    /// Put a file, or all files of a folder, into a domain
+    ///
+    /// Sets the attribute `trusted.onefold.domain`, which only root can set or see. What a folder has holds for all below it
+    /// that has none of its own. The next run reads the files anew in their domain; what they share already stays shared.
+    Set(ShareDomainSetArgs),
+    /// Take back `set`
+    Clear(ShareFilesArgs),
+}
+
+/// Arguments of `share domain set`.
+#[derive(Args, Debug)]
+pub(crate) struct ShareDomainSetArgs {
+    /// A file, or a folder with all that is in it
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// A name (a letter, then letters, digits, `.`, `_` and `-`), the number of a user for that user's domain, or `owner`, so
+    /// that each file belongs to its owner's
+    #[arg(value_name = "DOMAIN", value_parser = parse_label)]
+    pub(crate) domain: Label,
+}
+
+fn parse_label(text: &str) -> Result<Label, String> {
+    Label::parse(text.as_bytes()).map_err(|why| why.to_string())
 }
 
 /// Arguments of verbs that look at a file system.
@@ -131,7 +165,7 @@ pub(crate) struct ShareExplainArgs {
     pub(crate) offset: ByteSize,
 }
 
-/// Arguments of `share exclude` and `share include`.
+/// Arguments of `share exclude`, `share include`, `share domain show` and `share domain clear`.
 #[derive(Args, Debug)]
 pub(crate) struct ShareFilesArgs {
     /// Files, or folders; on one file system

@@ -6,7 +6,9 @@ use onefold_share::explain::{EqualRun, ExplainError, Explained, Held, IndexSays,
 use onefold_share::status::Standing;
 use serde_json::{Value, json};
 
+use super::domain::{found_json, reason};
 use super::open::{Ground, append, state_failure};
+use super::result::domain_words;
 use super::status::noun;
 use crate::cli::share::ShareExplainArgs;
 use crate::failure::{Failure, Outcome};
@@ -62,6 +64,9 @@ fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
     if found.sharers.unmapped > 0 {
         let files = noun(found.sharers.unmapped, "file");
         lines.push(format!("  {} {files} could not be looked at", grouped(found.sharers.unmapped)));
+    }
+    if let Some(domain) = &found.domain {
+        lines.push(format!("its file is in {}, {}", domain_words(&domain.membership.domain), reason(domain)));
     }
     if let Some(digest) = found.digest {
         lines.push(format!("its content is {digest}; {}", index_line(&found.index)));
@@ -231,6 +236,7 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
             Standing::Changed => "changed",
             Standing::Unread => "unread",
         }),
+        "domain": found.domain.as_ref().map(found_json),
         "waits_in_log": found.is_logged,
         "index": match &found.index {
             IndexSays::Nothing => Value::Null,
@@ -258,6 +264,7 @@ mod tests {
     use std::path::PathBuf;
 
     use onefold_block::substrate::Refusal;
+    use onefold_share::domain::{Cause, Domain, FoundDomain, Membership};
     use onefold_share::explain::{Sharer, Sharers};
     use onefold_share::format::{Digest, FileBlock, Slot};
 
@@ -280,6 +287,7 @@ mod tests {
             },
             digest: Some(Digest([1; 12])),
             standing: Some(Standing::Current),
+            domain: None,
             is_logged: false,
             index: IndexSays::Slot { slot, is_equal: true },
             opted_out: None,
@@ -304,6 +312,12 @@ mod tests {
         let run = Some(EqualRun { blocks: 3, is_cut: false });
         let alone = Explained { sharers: Sharers::default(), is_told_shared: false, run, ..found() };
         let text = |found: &Explained| lines(found, found.verdict(true)).join("\n");
+        let membership = Membership { domain: Domain::Owner(1000), tenant: 1000, owner: 64055 };
+        let domain = FoundDomain { membership, cause: Cause::EarlierOwner, is_joined: false };
+        let lent = Explained { domain: Some(domain), ..alone.clone() };
+        let expected = "its file is in the domain of user 1000, that of its owner before user 64055, who runs machines";
+        assert!(text(&lent).contains(expected), "{}", text(&lent));
+        assert_eq!(json(&lent, lent.verdict(true))["domain"]["domain"], "1000");
         assert!(text(&alone).contains("the run of equal blocks around it is 12.00 KiB long"), "{}", text(&alone));
         let unsettled = Explained { place: None, is_unsettled: true, ..alone.clone() };
         assert!(text(&unsettled).starts_with("it holds data that is in memory only"), "{}", text(&unsettled));

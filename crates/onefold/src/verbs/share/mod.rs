@@ -1,6 +1,7 @@
 //! `onefold share`: the verbs for plain image files.
 
 mod clone;
+mod domain;
 mod explain;
 mod index;
 mod limits;
@@ -28,6 +29,7 @@ pub(crate) fn run(command: ShareCommand, talk: Talk) -> Outcome<Report> {
         ShareCommand::Explain(arguments) => explain::run(&arguments),
         ShareCommand::Exclude(arguments) => opt_out::run(&arguments, opt_out::Choice::Exclude),
         ShareCommand::Include(arguments) => opt_out::run(&arguments, opt_out::Choice::Include),
+        ShareCommand::Domain(command) => domain::run(&command),
         ShareCommand::Clone(arguments) => clone::run(&arguments),
         ShareCommand::Watch(arguments) => watch::run(&arguments, talk),
     }

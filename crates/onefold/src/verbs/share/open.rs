@@ -60,6 +60,10 @@ impl Ground {
 pub(super) const IDENTITY_LOST: &str = "restore `.onefold/identity` from a backup; or let `onefold share mend --foreign mend` \
     fill the holes, or `onefold share mend --foreign give-up` give them up";
 
+/// What to do about settings of domains that are not used.
+pub(super) const SETTINGS_HINT: &str =
+    "the file says which users' files are one domain; nothing is shared until it is clear";
+
 /// Says why the state folder cannot be used.
 pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
     let failure = Failure::new(cannot).because(error);
@@ -76,6 +80,7 @@ pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
         }
         StateError::IdentityLost { .. } => failure.hint(IDENTITY_LOST),
         StateError::Restless => failure.hint("run the command again"),
+        StateError::Settings { .. } => failure.hint(SETTINGS_HINT),
         StateError::Io { .. } | StateError::Interrupted => failure,
     }
 }

@@ -1,13 +1,15 @@
 //! What `onefold share run` says at its end.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::Show;
 use onefold_block::substrate::SubstrateKind;
+use onefold_share::domain::Domain;
 use onefold_share::pass::{Passed, Shared};
-use onefold_share::scan::Scanned;
+use onefold_share::scan::{DomainCounts, Scanned};
 use onefold_share::state::Notice;
 use serde_json::{Value, json};
 
@@ -24,6 +26,10 @@ pub(crate) struct Findings {
     pub(crate) kind: SubstrateKind,
     pub(crate) is_dry_run: bool,
     pub(crate) scanned: Scanned,
+    /// Whether folders' domains can be seen by this user.
+    pub(crate) sees_labels: bool,
+    /// Where the settings of domains are, or would be.
+    pub(crate) settings: PathBuf,
     pub(crate) passed: Passed,
     pub(crate) space: Space,
     pub(crate) notices: Vec<Notice>,
@@ -69,6 +75,9 @@ impl Findings {
         if scanned.opted_out > 0 {
             table.row(["left alone: opted out".to_owned(), String::new(), files(scanned.opted_out)]);
         }
+        for (domain, counts) in scanned.domains.iter().take(NAMED_MAX) {
+            table.row([format!("in {}", domain_words(domain)), human(counts.bytes), files(counts.files)]);
+        }
         let mut row = |name: &str, bytes: u64, of: String| table.row([name.to_owned(), human(bytes), of]);
         if self.is_dry_run {
             row("to be shared, or shared already", planned.targets * BLOCK_BYTES_U64, String::new());
@@ -100,11 +109,33 @@ impl Findings {
             text.push_str(&format!("\n{} {word} free than before, by the file system", human(gained.unsigned_abs())));
         }
         text.push_str(&format!("\n{}, {}", self.kind, duration(self.elapsed.as_secs())));
-        for line in self.trouble_lines() {
+        for line in self.domain_lines().into_iter().chain(self.trouble_lines()) {
             text.push('\n');
             text.push_str(&line);
         }
         text
+    }
+
+    /// Says what several domains mean, and how to join them.
+    fn domain_lines(&self) -> Vec<String> {
+        let domains = &self.scanned.domains;
+        let mut lines = Vec::new();
+        if domains.len() > NAMED_MAX {
+            lines.push(format!("and {} more domains; `--json` has them all", domains.len() - NAMED_MAX));
+        }
+        if domains.len() > 1 {
+            let names: Vec<String> = domains.keys().take(2).map(Domain::to_string).collect();
+            lines.push(format!(
+                "blocks are shared within a domain only; to join these two, write the line `join {} = NAME` into `{}`, or put \
+                 their folders into one with `onefold share domain set FOLDER NAME`",
+                names.join(" "),
+                self.settings.shown()
+            ));
+        }
+        if !self.sees_labels {
+            lines.push("domains that root has set for files and folders are not visible to this user".to_owned());
+        }
+        lines
     }
 
     fn trouble_lines(&self) -> Vec<String> {
@@ -152,6 +183,8 @@ impl Findings {
                 "opted_out_files": scanned.opted_out,
                 "bytes": scanned.bytes,
                 "read_bytes": scanned.read_bytes,
+                "domains": domains_json(&scanned.domains),
+                "folder_domains_visible": self.sees_labels,
             },
             "planned": {
                 "new": planned.new,
@@ -204,6 +237,21 @@ impl Findings {
 
 fn told(path: &std::path::Path, why: &dyn std::fmt::Display) -> Value {
     json!({ "path": machine_name(path), "why": why.to_string() })
+}
+
+/// Returns a domain as it is called in messages.
+pub(super) fn domain_words(domain: &Domain) -> String {
+    match domain {
+        Domain::Owner(user) => format!("the domain of user {user}"),
+        Domain::Named(name) => format!("the domain `{name}`"),
+    }
+}
+
+/// Returns domains and how many files each has, for machines.
+pub(super) fn domains_json(domains: &BTreeMap<Domain, DomainCounts>) -> Value {
+    let each = domains.iter();
+    each.map(|(domain, counts)| json!({ "domain": domain.to_string(), "files": counts.files, "bytes": counts.bytes }))
+        .collect()
 }
 
 pub(super) fn files(count: u64) -> String {

@@ -11,6 +11,7 @@ use onefold_block::Substrate;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::substrate::ListedKind;
+use onefold_share::domain::settings::Settings;
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::mend::{Doubtful, Mended, Patience, mend_patiently};
 use onefold_share::pace::{Pace, ProcessCpu, Wish};
@@ -23,7 +24,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::limits::{check_memory, limits};
-use super::open::{IDENTITY_LOST, append, check_root, distrust_hint};
+use super::open::{IDENTITY_LOST, SETTINGS_HINT, append, check_root, distrust_hint};
 use super::result::{Findings, Space};
 use super::root::{Located, locate};
 use crate::cli::Talk;
@@ -111,10 +112,12 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let space = Space { free_before, free_after: free_bytes(&substrate, &root) };
     let notices = notices.take();
     let result = Findings {
-        root,
+        root: root.clone(),
         kind: substrate.abilities().kind,
         is_dry_run: arguments.dry_run,
         scanned,
+        sees_labels: substrate.reads_trusted_attributes(),
+        settings: root.join(Settings::path(&state)),
         passed,
         space,
         notices,
@@ -206,6 +209,7 @@ pub(super) fn state_failure(error: &StateError) -> Failure {
             .because(error)
             .hint("use the newer version on this host, too; or delete the folder, and all is found again"),
         StateError::IdentityLost { .. } => Failure::new("cannot share blocks").because(error).hint(IDENTITY_LOST),
+        StateError::Settings { .. } => Failure::new("cannot share blocks").because(error).hint(SETTINGS_HINT),
         StateError::Io { .. } | StateError::Restless | StateError::Damaged { .. } => {
             Failure::new("cannot share blocks").because(error)
         }

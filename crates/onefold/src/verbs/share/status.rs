@@ -10,6 +10,7 @@ use onefold_share::status::{LockHeld, LockSubject, Status, status};
 use serde_json::{Value, json};
 
 use super::open::{Ground, append, state_failure};
+use super::result::{domain_words, domains_json};
 use crate::cli::share::ShareLookArgs;
 use crate::failure::Outcome;
 use crate::output::{Report, Table, machine_name};
@@ -40,7 +41,7 @@ pub(super) fn nothing_known(root: &str) -> String {
 }
 
 fn text(found: &Status) -> String {
-    let Status { files, waiting, entries, index, arena, locks, watches, left_over, declared } = found;
+    let Status { files, waiting, entries, index, arena, locks, watches, left_over, declared, domains } = found;
     let mut table = Table::new(["", "number", "bytes"]);
     let mut row = |name: &str, count: u64, bytes: Option<u64>| {
         table.row([name.to_owned(), grouped(count), bytes.map(human).unwrap_or_default()]);
@@ -56,6 +57,9 @@ fn text(found: &Status) -> String {
         if count > 0 {
             row(name, count, None);
         }
+    }
+    for (domain, counts) in domains.iter().take(NAMED_MAX) {
+        row(&format!("  in {}", domain_words(domain)), counts.files, Some(counts.bytes));
     }
     row("blocks in logs that wait for a run", waiting.blocks, Some(waiting.bytes));
     match entries {
@@ -182,7 +186,7 @@ pub(super) fn noun(count: u64, one: &str) -> String {
 }
 
 fn json(found: &Status) -> Value {
-    let Status { files, waiting, entries, index, arena, locks, watches, left_over, declared } = found;
+    let Status { files, waiting, entries, index, arena, locks, watches, left_over, declared, domains } = found;
     let declared_json = |one: &Declared| json!({ "image": machine_name(&one.path), "bytes": one.bytes });
     let all = entries.map(|entries| entries.unique + entries.shared);
     json!({
@@ -195,6 +199,7 @@ fn json(found: &Status) -> Value {
             "unreadable": files.unreadable,
             "bytes": files.bytes,
         },
+        "domains": domains_json(domains),
         "waiting": {
             "logs": waiting.logs,
             "files": waiting.files,
@@ -234,6 +239,8 @@ pub(super) fn ratio(part: u64, whole: u64) -> f64 {
 mod tests {
     use std::path::PathBuf;
 
+    use onefold_share::domain::Domain;
+    use onefold_share::scan::DomainCounts;
     use onefold_share::state::ask::{Stored, Waiting};
     use onefold_share::status::{ArenaCounts, FileCounts};
 
@@ -265,6 +272,11 @@ mod tests {
                 is_running: true,
             }],
             left_over: Some(1),
+            domains: [
+                (Domain::Owner(1000), DomainCounts { files: 2, bytes: 3 << 20 }),
+                ("staff".parse().unwrap(), DomainCounts { files: 1, bytes: 2 << 20 }),
+            ]
+            .into(),
             declared: vec![Declared { path: PathBuf::from("vm/b.raw"), bytes: 8192 }],
         }
     }
@@ -275,6 +287,8 @@ mod tests {
         for part in [
             "blocks in logs that wait for a run",
             "  gone, or renamed since",
+            "  in the domain of user 1000",
+            "  in the domain `staff`",
             "2 logs of 1 file wait; the index is in 1 file, the last of generation 7",
             "process 42 has `vm/a.raw`",
             "somebody has the lock `index`",
@@ -293,6 +307,7 @@ mod tests {
         let json = json(&found());
         assert_eq!(json["index"]["bytes_per_entry"], 20.0);
         assert_eq!(json["waiting"]["blocks"], 1234);
+        assert_eq!(json["domains"][1], serde_json::json!({ "domain": "staff", "files": 1, "bytes": 2 << 20 }));
         assert_eq!(json["locks"][0]["image"], "vm/a.raw");
         assert_eq!(json["watches"][0]["phase"], "outside-windows");
         assert_eq!(json["watches"][0]["last_pass"], Value::Null);
