@@ -141,7 +141,7 @@ pub fn scan<S: Substrate>(
             scanned.unsettled += 1;
             continue;
         }
-        let looked = scan_file(state, files, &domains, options, &found, now, &mut scanned, &mut progress)?;
+        let looked = scan_file(state, (&mut *files, &domains), options, &found, now, &mut scanned, &mut progress)?;
         if matches!(looked, Looked::Busy) {
             if is_second_try {
                 scanned.passed_over += 1;
@@ -256,8 +256,7 @@ fn look<S: Substrate>(
 /// Reads a file into a log, if it has changed since it was read and nobody else works on it.
 fn scan_file<S: Substrate>(
     state: &State<'_, S>,
-    files: &mut Files,
-    domains: &DomainRules<'_, S>,
+    (files, domains): (&mut Files, &DomainRules<'_, S>),
     options: &ScanOptions<'_>,
     found: &Found,
     began: Timestamp,

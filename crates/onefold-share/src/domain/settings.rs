@@ -145,7 +145,7 @@ impl Settings {
                 if domains.is_empty() {
                     return Err(LineError::Unknown);
                 }
-                self.join(domains, name.parse()?)
+                self.join(domains, &name.parse()?)
             }
             Some("machine-users") => {
                 let users = words.map(|word| match word.parse::<Domain>() {
@@ -163,7 +163,7 @@ impl Settings {
         }
     }
 
-    fn join(&mut self, domains: &[&str], name: DomainName) -> Result<(), LineError> {
+    fn join(&mut self, domains: &[&str], name: &DomainName) -> Result<(), LineError> {
         for domain in domains {
             let domain: Domain = domain.parse()?;
             let is_target = |domain: &Domain| self.joined.values().any(|into| *domain == Domain::Named(into.clone()));
@@ -174,7 +174,7 @@ impl Settings {
             if is_target(&domain) || self.joined.contains_key(&Domain::Named(name.clone())) {
                 return Err(LineError::JoinedTwice);
             }
-            if self.joined.insert(domain, name.clone()).is_some_and(|before| before != name) {
+            if self.joined.insert(domain, name.clone()).is_some_and(|before| before != *name) {
                 return Err(LineError::JoinedTwice);
             }
         }
