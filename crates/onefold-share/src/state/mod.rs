@@ -169,7 +169,9 @@ impl Notice {
             | Notice::LeftAlone { .. }
             | Notice::IdentityLost(_)
             | Notice::Unreadable { .. } => true,
-            Notice::Older { .. } | Notice::Tightened { .. } | Notice::Exposed { .. } | Notice::WritableRoot { .. } => false,
+            Notice::Older { .. } | Notice::Tightened { .. } | Notice::Exposed { .. } | Notice::WritableRoot { .. } => {
+                false
+            }
         }
     }
 }
@@ -318,7 +320,7 @@ impl<'a, S: Substrate> State<'a, S> {
             if let Some(identity) = state.read_identity()? {
                 state.identity = identity;
                 state.sweep_scratch()?;
-                state.write_tag();
+                state.write_tag()?;
                 return Ok(state);
             }
             state.make_identity(random)?;

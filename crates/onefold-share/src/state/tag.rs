@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
-use super::State;
+use super::trust::Distrust;
+use super::{State, StateError};
 
 pub(super) const TAG: &str = "CACHEDIR.TAG";
 /// The signature that tools look for, and what people read behind it.
@@ -17,11 +18,15 @@ const CONTENT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
 
 impl<S: Substrate> State<'_, S> {
     /// Writes the tag, unless there is one. Nothing depends on it: where it cannot be written, the next run tries again.
-    pub(super) fn write_tag(&self) {
+    ///
+    /// # Errors
+    /// `Untrusted` where another user has made it.
+    pub(super) fn write_tag(&self) -> Result<(), StateError> {
         let path: PathBuf = self.path("", TAG);
         match self.open_own(&path, Access::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            _ => return,
+            Err(error) if Distrust::of(&error).is_some() => return Err(StateError::at(&path)(error)),
+            _ => return Ok(()),
         }
         let scratch = self.write_scratch(|file| {
             self.substrate().write_at(&file, 0, CONTENT)?;
@@ -30,6 +35,7 @@ impl<S: Substrate> State<'_, S> {
         if let Ok(scratch) = scratch {
             let _ = self.publish(&scratch, &path);
         }
+        Ok(())
     }
 }
 

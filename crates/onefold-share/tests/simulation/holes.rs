@@ -43,8 +43,10 @@ fn decide_mend_scan_and_pass(host: &Host<'_>, tally: &Tally, backup: &Backup) ->
             *tally.borrow_mut().entry("put back").or_default() += 1;
             let new = Path::new(".onefold/identity.new");
             drop(host.substrate.remove(new));
+            // Other hosts go on in the middle of each call, and may replace the copy.
+            let copy = backup.borrow().clone();
             let restored = host.substrate.create(new).and_then(|file| {
-                host.substrate.write_at(&file, 0, &backup.borrow())?;
+                host.substrate.write_at(&file, 0, &copy)?;
                 host.substrate.sync(&file)?;
                 host.substrate.link(new, path)
             });
