@@ -140,7 +140,7 @@ impl Run<'_> {
         findings.notices.extend(notices.take());
         findings.opted_out += opted_out.get();
         let (scanned, passed) = found?;
-        findings.add(place, scanned, passed);
+        findings.add(place, &scanned, passed);
         Ok(())
     }
 

@@ -48,7 +48,7 @@ impl Findings {
     }
 
     /// Adds what came of one place.
-    pub(super) fn add(&mut self, place: &Place, scanned: Scanned, passed: Passed) {
+    pub(super) fn add(&mut self, place: &Place, scanned: &Scanned, passed: Passed) {
         self.files += scanned.files;
         self.bytes += scanned.bytes;
         self.read_bytes += scanned.read_bytes;
