@@ -6,12 +6,13 @@ from .index import IndexRow
 from .rates import CopyRow, ShuffledRow, SplitRow
 from .reads import ReadRow
 from .sets import CopiesRow, SetRow
+from .watching import WatchRow
 
 BOTH = (XFS, BTRFS)
 # Each part has a table of its own: classes of rows, and the file systems that each is for.
 PARTS = {
     "speed": ((ShuffledRow, BOTH), (CopyRow, BOTH), (SplitRow, BOTH), (SetRow, BOTH), (CopiesRow, BOTH)),
-    "costs": ((IndexRow, (XFS,)), (GuestRow, BOTH), (ReadRow, BOTH)),
+    "costs": ((IndexRow, (XFS,)), (GuestRow, BOTH), (ReadRow, BOTH), (WatchRow, BOTH)),
 }
 
 

@@ -23,6 +23,9 @@ class Settings:
     # Of the file that is read before and after it was shared.
     read_bytes: int
     fio_seconds: int
+    # Of each of twenty images beside a watch, and how long their guests write.
+    watch_image_bytes: int
+    watch_seconds: int
     # Of made-up images, and how many there are where there are no real ones.
     image_bytes: int
     images_made: int
@@ -47,6 +50,8 @@ FULL = Settings(
     guest_bytes=512 * MIB,
     read_bytes=384 * MIB,
     fio_seconds=4,
+    watch_image_bytes=128 * MIB,
+    watch_seconds=60,
     image_bytes=512 * MIB,
     images_made=5,
     images_bytes_max=2700 * MIB,
@@ -64,6 +69,8 @@ QUICK = Settings(
     guest_bytes=48 * MIB,
     read_bytes=96 * MIB,
     fio_seconds=1,
+    watch_image_bytes=32 * MIB,
+    watch_seconds=20,
     image_bytes=64 * MIB,
     images_made=4,
     images_bytes_max=0,
@@ -81,6 +88,8 @@ TINY = Settings(
     guest_bytes=12 * MIB,
     read_bytes=12 * MIB,
     fio_seconds=1,
+    watch_image_bytes=4 * MIB,
+    watch_seconds=3,
     image_bytes=8 * MIB,
     images_made=2,
     images_bytes_max=0,

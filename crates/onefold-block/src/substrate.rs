@@ -419,6 +419,30 @@ pub trait Substrate {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Returns the file system's present generation, a number that grows with its changes, where
+    /// [`Substrate::changed_since`] tells of this file all that was changed. None where nothing tells, or not of this file:
+    /// its blocks may be overwritten where they lie.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn generation(&self, file: &Self::File) -> io::Result<Option<u64>> {
+        let _ = file;
+        Ok(None)
+    }
+
+    /// Returns the extents of those parts of a file's map, from an offset on, that were touched in a generation or later, in
+    /// order; neighbours that were not touched may be among them, and holes are left out. Bytes of the file are others
+    /// than at a look in that generation only within extents that are younger ([`AgedExtent::generation`]), or lie elsewhere than
+    /// then. At most as many as the substrate likes to give at once; ask again from the end of the last. Empty when there is
+    /// nothing from the offset on. What was written and not [settled](Substrate::settle) may be missing.
+    ///
+    /// # Errors
+    /// `Unsupported` where [`Substrate::generation`] gives none; those of the device.
+    fn changed_since(&self, file: &Self::File, generation: u64, from: u64) -> io::Result<Vec<AgedExtent>> {
+        let _ = (file, generation, from);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Returns in which whole extents the data of a file lies from an offset on, in order; only of use where
     /// [`Abilities::frees_whole_extents`]. At most as many as the substrate likes to give at once; ask again from the end of
     /// the last. Empty when there is nothing from the offset on. What is stored in another way (compressed, within
@@ -655,6 +679,30 @@ impl MappedExtent {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.offset + self.length
+    }
+}
+
+/// A run of a file's data, where it lies and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgedExtent {
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// Place on the device, in bytes; none where it has no place of its own. Of what is stored in another way it tells only
+    /// that it is the same.
+    pub place: Option<u64>,
+    /// Whether it is set aside and reads as zeros.
+    pub is_unwritten: bool,
+    /// In which generation its bytes were written. A clone is as old as what it was cloned from.
+    pub generation: u64,
+}
+
+impl AgedExtent {
+    /// Offset in the file of the first byte behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.length)
     }
 }
 

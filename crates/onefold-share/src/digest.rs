@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -32,19 +33,78 @@ pub struct Piece {
     pub digests: Vec<Option<Digest>>,
     /// So many bytes were read.
     pub read_bytes: u64,
-    /// Why it could not be read.
-    pub failed: Option<io::Error>,
+    /// Blocks that could not be read, as offsets in the file, in order and apart; they have digests that say nothing.
+    pub failed: Vec<Range<u64>>,
+    /// Why the first of them could not be read.
+    pub why: Option<io::Error>,
 }
 
+/// Read at once where a larger read failed, in bytes.
+const PART_BYTES: usize = 64 << 10;
+/// After so many blocks of a piece that could not be read, each of which may have taken a disk seconds, the rest of it is
+/// given up.
+const FAILED_BLOCKS_MAX: usize = 16;
+
 impl Piece {
-    /// Has its blocks read, of which it has room for as many as there are to be.
-    fn read(&mut self, read: impl FnOnce(u64, &mut [u8]) -> io::Result<usize>) {
-        let count = read(self.offset, &mut self.bytes).unwrap_or_else(|why| {
-            self.failed = Some(why);
-            0
-        });
-        self.read_bytes = count as u64;
+    /// Has its blocks read, of which it has room for as many as there are to be. Where that fails it is tried in parts, so that
+    /// only what cannot be read is missing.
+    fn read(&mut self, read: impl Fn(u64, &mut [u8]) -> io::Result<usize>) {
+        let count = match read(self.offset, &mut self.bytes) {
+            Ok(count) => count,
+            Err(why) => {
+                self.why = Some(why);
+                self.read_in_parts(&read)
+            }
+        };
+        let failed: u64 = self.failed.iter().map(|range| range.end - range.start).sum();
+        self.read_bytes = (count as u64).saturating_sub(failed);
         self.bytes.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
+        let end = self.offset + self.bytes.len() as u64;
+        self.failed.retain_mut(|range| {
+            range.end = range.end.min(end);
+            !range.is_empty()
+        });
+        if self.failed.is_empty() {
+            self.why = None;
+        }
+    }
+
+    /// Reads part by part, and where one fails block by block. Returns how much there is, with what could not be read.
+    fn read_in_parts(&mut self, read: &impl Fn(u64, &mut [u8]) -> io::Result<usize>) -> usize {
+        let (length, mut failures) = (self.bytes.len(), 0);
+        for part in (0..length).step_by(PART_BYTES) {
+            let end = (part + PART_BYTES).min(length);
+            match read(self.offset + part as u64, &mut self.bytes[part..end]) {
+                Ok(count) if count < end - part => return part + count,
+                Ok(_) => continue,
+                Err(_) => {}
+            }
+            for block in (part..end).step_by(BLOCK_BYTES) {
+                let block_end = (block + BLOCK_BYTES).min(end);
+                let given_up = failures >= FAILED_BLOCKS_MAX;
+                let into = &mut self.bytes[block..block_end];
+                match if given_up { Err(io::ErrorKind::Other.into()) } else { read(self.offset + block as u64, into) } {
+                    Ok(count) if count < block_end - block => return block + count,
+                    Ok(_) => {}
+                    Err(_) => {
+                        into.fill(0);
+                        failures += 1;
+                        let (from, to) = (self.offset + block as u64, self.offset + block_end as u64);
+                        match self.failed.last_mut() {
+                            Some(last) if last.end == from => last.end = to,
+                            _ => self.failed.push(from..to),
+                        }
+                    }
+                }
+            }
+        }
+        length
+    }
+
+    /// Tells whether a block, by its offset in the file, could be read.
+    #[must_use]
+    pub fn is_read(&self, offset: u64) -> bool {
+        !self.failed.iter().any(|range| range.contains(&offset))
     }
 
     fn digest(&mut self, key: &FingerprintKey) {
@@ -132,11 +192,12 @@ impl<'scope> Digester<'scope> {
         offset: u64,
         length: usize,
         reader: Option<&Arc<dyn Reader>>,
-        read: impl FnOnce(u64, &mut [u8]) -> io::Result<usize>,
+        read: impl Fn(u64, &mut [u8]) -> io::Result<usize>,
     ) {
         debug_assert!(self.has_room(), "nobody takes what was asked for");
         let spare = self.spare.pop().unwrap_or_default();
-        let mut piece = Piece { offset, read_bytes: 0, failed: None, ..spare };
+        let mut piece = Piece { offset, read_bytes: 0, why: None, ..spare };
+        piece.failed.clear();
         piece.bytes.resize(length, 0);
         let reader = reader.filter(|_| !self.workers.is_empty()).map(Arc::clone);
         match &reader {
@@ -191,7 +252,7 @@ mod tests {
             let end = BLOCKS * BLOCK_BYTES as u64 + 2048;
             let count = into.len().min(usize::try_from(end.saturating_sub(offset)).unwrap());
             let first = offset / BLOCK_BYTES as u64;
-            if first == FAILS_AT {
+            if (first..).zip(into.chunks(BLOCK_BYTES)).any(|(number, _)| number == FAILS_AT + 1) {
                 return Err(io::ErrorKind::Other.into());
             }
             for (number, into) in (first..).zip(into[..count].chunks_mut(BLOCK_BYTES)) {
@@ -223,12 +284,16 @@ mod tests {
                     let (digests, read_bytes) = match taken {
                         // Half a block is read, and is none.
                         BLOCKS => (vec![], 2048),
-                        FAILS_AT => (vec![], 0),
+                        // One block fails, and the others are there.
+                        FAILS_AT => (vec![digest(number), None, digest(number + 1), None], 3 * BLOCK_BYTES as u64),
                         _ => (vec![digest(number), None, digest(number + 1), None], 4 * BLOCK_BYTES as u64),
                     };
                     assert_eq!(piece.digests, digests, "{threads} threads, block {taken}");
                     assert_eq!(piece.read_bytes, read_bytes);
-                    assert_eq!(piece.failed.is_some(), taken == FAILS_AT);
+                    assert_eq!(piece.why.is_some(), taken == FAILS_AT);
+                    let failed: Vec<u64> =
+                        (taken..taken + 4).filter(|block| !piece.is_read(block * BLOCK_BYTES as u64)).collect();
+                    assert_eq!(failed, if taken == FAILS_AT { vec![FAILS_AT + 1] } else { vec![] });
                     digester.give_back(piece);
                     taken += 4;
                 }

@@ -1,30 +1,38 @@
 //! The scan: reads what changed since it was last read, and writes it down as write logs.
 //!
-//! A file that has its length and times as they were is not opened for reading. A changed one is read where it has data,
-//! once; holes and blocks that are only set aside cost nothing.
+//! A file that has its length and times as they were is not opened for reading. Of a changed one, what lies elsewhere than at
+//! the last look is read, or what the file system says has changed ([`changes`]). Where that may miss something, the file has
+//! a *turn* in each scan ([`turn`]): a stretch of it is read, and the next turn goes on behind it. Holes and blocks that are
+//! only set aside cost nothing.
+//!
+//! A scan that ends early, because it is told to or because enough is known for a pass, notes the file that it has come to, and
+//! the next one goes on there.
+
+mod blocks;
+mod changes;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use onefold_block::substrate::{Access, FileHandle, FileStat, ListedKind, Reader};
-use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Substrate, Timestamp};
+use onefold_block::substrate::{Access, FileHandle, FileStat, ListedKind};
+use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 
-use crate::digest::{Digester, PIECE_BYTES, Piece};
+use crate::digest::PIECE_BYTES;
 use crate::domain::{Domain, DomainRules, Membership};
-use crate::extents::Extents;
-use crate::format::log::{LogKind, Note, Written};
+use crate::format::FileNo;
 use crate::format::mark::{Mark, MarkFlags, Stamp};
-use crate::format::{FileBlock, FileNo};
+use crate::format::reading::Reading;
 use crate::opt_out::OptOuts;
 use crate::pace::Pace;
 use crate::selection::Selection;
 use crate::state::files::{Files, Noted};
 use crate::state::locks::Subject;
+use crate::state::logs::LogList;
+use crate::state::maps::KeptMaps;
 use crate::state::{Notice, State, StateError, StateFolder};
 
 /// Read between two looks at the progress.
@@ -43,9 +51,56 @@ pub struct ScanOptions<'a> {
     pub stable_for: Duration,
     /// How hard it works.
     pub pace: &'a Pace<'a>,
+    /// How files that are known and have changed are read again.
+    pub rereading: Rereading<'a>,
     /// Told of each file's end and every few pieces on the way; `Break` ends the scan.
     pub progress: &'a dyn Fn(ScanProgress) -> ControlFlow<()>,
 }
+
+/// How files that are known and have changed are read again.
+#[derive(Clone, Copy)]
+pub struct Rereading<'a> {
+    /// Tells how much of a file that was read before is read again, where it is not known what of it changed.
+    pub turn: &'a dyn Fn(&FileStat) -> Turn,
+    /// Told how many bytes of logs this scan has written. Where it says that this is enough, the scan ends, and the next one
+    /// goes on.
+    pub enough: &'a dyn Fn(u64) -> bool,
+    /// Of shorter files no maps are kept, in bytes: to read them again costs little.
+    pub map_bytes_min: u64,
+    /// What failed is tried again at once, or only after its pause.
+    pub failed: Failed,
+}
+
+/// When ranges are tried again that could not be read, or shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// By each scan: somebody asked for it.
+    AtOnce,
+    /// After a pause, which grows: scans come all the time.
+    AfterPause,
+}
+
+/// How much of a file is read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// All that was not read since the file changed last.
+    Whole,
+    /// Besides what is known to have changed, as much as keeps what is read in proportion to what was written: so many bytes
+    /// since the last turn, for all that is known.
+    Within(u64),
+}
+
+impl Default for Rereading<'_> {
+    /// Everything is read again, to its end.
+    fn default() -> Self {
+        Rereading { turn: &|_| Turn::Whole, enough: &|_| false, map_bytes_min: MAP_BYTES_MIN, failed: Failed::AtOnce }
+    }
+}
+
+/// Of shorter files no maps are kept, unless somebody wants it otherwise, in bytes.
+pub const MAP_BYTES_MIN: u64 = 4 << 20;
+/// Of a written image so much is read in all, at most, in percent of what was written to it.
+pub const REREAD_PERCENT: u64 = 200;
 
 /// How far a scan has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +132,12 @@ pub struct Scanned {
     pub read_bytes: u64,
     /// Blocks written to logs.
     pub logged_blocks: u64,
+    /// Files that had their turn, or needed none: all, unless it is cut short.
+    pub looked_at: u64,
+    /// Files of which ranges could not be read that could be before.
+    pub failing: u64,
+    /// Whether there was enough before all files had their turn. The next scan goes on with the others.
+    pub is_cut_short: bool,
     /// The domains that the files belong to.
     pub domains: BTreeMap<Domain, DomainCounts>,
 }
@@ -115,7 +176,8 @@ pub fn scan<S: Substrate>(
     options: &ScanOptions<'_>,
 ) -> Result<Scanned, StateError> {
     let mut scanned = Scanned::default();
-    forget_what_the_index_lost(state, files)?;
+    let logs = state.list_logs()?;
+    forget_what_the_index_lost(state, files, &logs)?;
     let now = state.now()?;
     let domains = DomainRules::of(state)?;
     let (found, opted_out) = find(state, files, &domains, options, &mut scanned)?;
@@ -125,42 +187,133 @@ pub fn scan<S: Substrate>(
         files.forget_scan(state, number)?;
     }
     let all_bytes = found.iter().map(|found| found.stat.length).sum();
-    let mut progress = ScanProgress { all_bytes, ..ScanProgress::default() };
     scanned.files += found.len() as u64;
     scanned.bytes = all_bytes;
     for found in &found {
         scanned.domains.entry(found.membership.domain.clone()).or_default().add(found.stat.length);
     }
+    let cursor = state.scan_cursor()?;
+    let mut scan = Scan {
+        state,
+        files,
+        domains,
+        options,
+        maps: KeptMaps::default(),
+        logs,
+        scanned,
+        progress: ScanProgress { all_bytes, ..ScanProgress::default() },
+        log_bytes: 0,
+    };
     let mut ahead: VecDeque<(Found, bool)> = found.into_iter().map(|found| (found, false)).collect();
+    // Those before the cursor had their turn last time.
+    let before =
+        ahead.iter().take_while(|(found, _)| cursor.as_ref().is_some_and(|cursor| found.path < *cursor)).count();
+    ahead.rotate_left(before);
+    let mut noted = cursor;
+    let mut noted_at = 0;
     while let Some((found, is_second_try)) = ahead.pop_front() {
-        options.pace.boundary()?;
-        let Found { path, stat, membership, .. } = &found;
-        if !is_stable(stat, now, options.stable_for) && !is_unchanged(files, stat, membership, now) {
-            // It is known all the same: whoever has it open is to be found.
-            files.number(state, &stat.handle, path, membership)?;
-            scanned.unsettled += 1;
-            continue;
+        let path = found.path.clone();
+        let is_first = scan.progress.read_bytes == 0;
+        // Whatever ends this process: it goes on near here.
+        if scan.progress.read_bytes >= noted_at + CURSOR_BYTES {
+            state.set_scan_cursor(Some(&path))?;
+            (noted, noted_at) = (Some(path.clone()), scan.progress.read_bytes);
         }
-        let looked = scan_file(state, (&mut *files, &domains), options, &found, now, &mut scanned, &mut progress)?;
-        if matches!(looked, Looked::Busy) {
-            if is_second_try {
-                scanned.passed_over += 1;
-            } else {
-                // Another host reads it now. By the time that all the others are done it may have ended.
+        let ended = match scan.look_at(found, now, is_second_try) {
+            Ok(Next::GoOn) => {
+                scan.scanned.looked_at += 1;
+                continue;
+            }
+            Ok(Next::Later(found)) => {
                 ahead.push_back((found, true));
                 continue;
             }
-        }
-        progress.done_bytes += stat.length;
-        if let Looked::Failed(why) = looked {
-            scanned.passed_over += 1;
-            state.notice(Notice::Unreadable { path: found.path, why });
-        }
-        if (options.progress)(progress).is_break() {
-            return Err(StateError::Interrupted);
+            Ok(Next::Enough) => Ok(()),
+            Err(StateError::Interrupted) => Err(StateError::Interrupted),
+            Err(error) => return Err(error),
+        };
+        // A file that has had the whole of a scan for itself gives way to the others.
+        let has_had_all = is_first && scan.progress.read_bytes > 0;
+        let next = if has_had_all { ahead.front().map(|(found, _)| found.path.as_path()) } else { Some(&*path) };
+        state.set_scan_cursor(next)?;
+        scan.scanned.is_cut_short = true;
+        return ended.map(|()| scan.scanned);
+    }
+    if noted.is_some() {
+        state.set_scan_cursor(None)?;
+    }
+    Ok(scan.scanned)
+}
+
+/// The cursor is noted again once so much was read, in bytes.
+const CURSOR_BYTES: u64 = 1 << 30;
+
+/// A scan that is under way.
+struct Scan<'a, 'b, S: Substrate> {
+    state: &'a State<'b, S>,
+    files: &'a mut Files,
+    domains: DomainRules<'b, S>,
+    options: &'a ScanOptions<'a>,
+    maps: KeptMaps,
+    logs: LogList,
+    scanned: Scanned,
+    progress: ScanProgress,
+    /// Bytes of the logs that it has written.
+    log_bytes: u64,
+}
+
+/// What a scan does after a file.
+enum Next {
+    GoOn,
+    /// Another host reads the file now. By the time that all the others are done it may have ended.
+    Later(Found),
+    /// Enough is known for a pass.
+    Enough,
+}
+
+impl<S: Substrate> Scan<'_, '_, S> {
+    /// Returns up to which time it is late enough to try again what failed.
+    fn due_by(&self, now: Timestamp) -> Timestamp {
+        match self.options.rereading.failed {
+            Failed::AtOnce => Timestamp { seconds: i64::MAX, nanoseconds: 0 },
+            Failed::AfterPause => now,
         }
     }
-    Ok(scanned)
+
+    fn is_unchanged(&self, stat: &FileStat, membership: &Membership, now: Timestamp) -> bool {
+        is_unchanged(self.files, (stat, membership), (now, self.due_by(now)))
+    }
+
+    fn look_at(&mut self, found: Found, now: Timestamp, is_second_try: bool) -> Result<Next, StateError> {
+        self.options.pace.boundary()?;
+        let Found { path, stat, membership, .. } = &found;
+        let is_known = self.is_unchanged(stat, membership, now);
+        if !is_known && !is_stable(stat, now, self.options.stable_for) {
+            // It is known all the same: whoever has it open is to be found.
+            self.files.number(self.state, &stat.handle, path, membership)?;
+            self.scanned.unsettled += 1;
+            return Ok(Next::GoOn);
+        }
+        if !is_known && (self.options.rereading.enough)(self.log_bytes) {
+            return Ok(Next::Enough);
+        }
+        match self.scan_file(&found)? {
+            Looked::Busy if !is_second_try => return Ok(Next::Later(found)),
+            Looked::Busy => self.scanned.passed_over += 1,
+            Looked::Enough => return Ok(Next::Enough),
+            Looked::Done => {}
+            Looked::Failed(why) => {
+                self.scanned.passed_over += 1;
+                let path = found.path.clone();
+                self.state.notice(Notice::Unreadable { path, why });
+            }
+        }
+        self.progress.done_bytes += found.stat.length;
+        if (self.options.progress)(self.progress).is_break() {
+            return Err(StateError::Interrupted);
+        }
+        Ok(Next::GoOn)
+    }
 }
 
 /// Returns all files that are wanted, in order of their paths, and each only once; and those that are opted out, whatever
@@ -253,86 +406,74 @@ fn look<S: Substrate>(
     Ok(Sight::Image(stat, membership))
 }
 
-/// Reads a file into a log, if it has changed since it was read and nobody else works on it.
-fn scan_file<S: Substrate>(
-    state: &State<'_, S>,
-    (files, domains): (&mut Files, &DomainRules<'_, S>),
-    options: &ScanOptions<'_>,
-    found: &Found,
-    began: Timestamp,
-    scanned: &mut Scanned,
-    progress: &mut ScanProgress,
-) -> Result<Looked, StateError> {
-    let Found { path, stat, membership, .. } = found;
-    let number = files.number(state, &stat.handle, path, membership)?;
-    if is_unchanged(files, stat, membership, began) {
-        scanned.unchanged += 1;
-        if files.get(number).is_some_and(|mark| mark.path != *path) {
-            match state.try_lock(&Subject::File(stat.handle.clone()))? {
-                Some(_lock) => files.note_path(state, number, path)?,
-                // Who has it may be about to write its mark. This host finds it there all the same.
-                None => files.see_at(number, path),
+impl<S: Substrate> Scan<'_, '_, S> {
+    /// Reads what is new of a file into logs, if nobody else works on it.
+    fn scan_file(&mut self, found: &Found) -> Result<Looked, StateError> {
+        let Found { path, stat, membership, .. } = found;
+        let state = self.state;
+        let number = self.files.number(state, &stat.handle, path, membership)?;
+        if self.is_unchanged(stat, membership, state.now()?) {
+            self.scanned.unchanged += 1;
+            if self.files.get(number).is_some_and(|mark| mark.path != *path) {
+                match state.try_lock(&Subject::File(stat.handle.clone()))? {
+                    Some(_lock) => self.files.note_path(state, number, path)?,
+                    // Who has it may be about to write its mark. This host finds it there all the same.
+                    None => self.files.see_at(number, path),
+                }
             }
+            return Ok(Looked::Done);
         }
-        return Ok(Looked::Done);
-    }
-    let Some(_lock) = state.try_lock(&Subject::File(stat.handle.clone()))? else { return Ok(Looked::Busy) };
-    let now = state.now()?;
-    let opened = state.substrate().open(path, Access::Read);
-    let (file, mut stat) = match opened.and_then(|file| state.substrate().stat(&file).map(|stat| (file, stat))) {
-        Ok((file, now)) if now.handle == stat.handle => (file, now),
-        // Another file has its name meanwhile.
-        Ok(_) => return Ok(Looked::Done),
-        Err(why) => return Ok(Looked::Failed(why)),
-    };
-    // Another host may have read it a moment ago, or noted another tenant.
-    files.reload(state, number)?;
-    let before = files.of(&stat.handle).map(|mark| &mark.membership);
-    let membership = match domains.membership(path, &file, &stat, before) {
-        Ok(membership) => membership,
-        Err(why) => return Ok(Looked::Failed(why)),
-    };
-    let number = files.latest_number(state, &stat.handle, path, &membership)?;
-    if is_unchanged(files, &stat, &membership, began) {
-        scanned.unchanged += 1;
-        return Ok(Looked::Done);
-    }
-    if let Some(flags) = has_only_another_owner(files, &stat, &membership) {
-        let stamp = Stamp::of(&stat);
-        if Age::of(&stamp, now) == Age::Settled {
-            files.note_read(state, number, path, &Noted { scanned: Some(stamp), flags, membership: &membership })?;
-        }
-        scanned.unchanged += 1;
-        return Ok(Looked::Done);
-    }
-    let mut age = Age::of(&Stamp::of(&stat), now);
-    if age == Age::Ahead {
-        (stat, age) = match wait_for_others_tick(state, &file, found) {
-            Ok(waited) => waited,
+        let Some(_lock) = state.try_lock(&Subject::File(stat.handle.clone()))? else { return Ok(Looked::Busy) };
+        let now = state.now()?;
+        let before = self.files.of(&stat.handle).cloned();
+        let opened = state.substrate().open(path, Access::Read);
+        let (file, mut stat) = match opened.and_then(|file| state.substrate().stat(&file).map(|stat| (file, stat))) {
+            Ok((file, now)) if now.handle == stat.handle => (file, now),
+            // Another file has its name meanwhile.
+            Ok(_) => return Ok(Looked::Done),
             Err(why) => return Ok(Looked::Failed(why)),
         };
+        // Another host may have read it a moment ago, or noted another tenant.
+        self.files.reload(state, number)?;
+        let noted = self.files.of(&stat.handle).map(|mark| &mark.membership);
+        let membership = match self.domains.membership(path, &file, &stat, noted) {
+            Ok(membership) => membership,
+            Err(why) => return Ok(Looked::Failed(why)),
+        };
+        let number = self.files.latest_number(state, &stat.handle, path, &membership)?;
+        if self.files.get(number) != before.as_ref() {
+            // Its log comes before the one that is written now.
+            self.logs = state.list_logs()?;
+        }
+        let mut waits = false;
+        if let Some(before) = before_another_owner(self.files, &stat, &membership) {
+            let stamp = Stamp::of(&stat);
+            waits = Age::of(&stamp, now) != Age::Settled;
+            if !waits {
+                self.files.note_owner(state, (number, path), (before, stamp), &membership)?;
+            }
+        }
+        if waits || self.is_unchanged(&stat, &membership, now) {
+            self.scanned.unchanged += 1;
+            return Ok(Looked::Done);
+        }
+        let mut age = Age::of(&Stamp::of(&stat), now);
+        if age == Age::Ahead {
+            (stat, age) = match wait_for_others_tick(state, &file, found) {
+                Ok(waited) => waited,
+                Err(why) => return Ok(Looked::Failed(why)),
+            };
+        }
+        let mark = self.files.get(number);
+        let (scanned, flags) = mark.map_or((None, MarkFlags::default()), |mark| (mark.scanned, mark.flags));
+        // Before its log is there, so that nobody who sees the log takes the file for gone.
+        self.files.note_read(state, number, path, &Noted { scanned: None, flags, membership: &membership })?;
+        // What is only in memory has no place yet, or one that the map still shows as set aside: it would be missed, and its
+        // times say nothing when it goes there. Where that fails, reading does, too.
+        let _ = state.substrate().settle(&file);
+        let key = state.key(&membership.domain);
+        self.take_turn((number, path, &key), &file, (&stat, age, scanned), now)
     }
-    let stamp = Stamp::of(&stat);
-    let mark = files.get(number);
-    let (was_read, known) = mark.map_or((false, MarkFlags::default()), |mark| (mark.scanned.is_some(), mark.flags));
-    // Before its log is there, so that nobody who sees the log takes the file for gone.
-    files.note_read(state, number, path, &Noted { scanned: None, flags: known, membership: &membership })?;
-    // What is only in memory has no place yet, or one that the map still shows as set aside: it would be missed, and its
-    // times say nothing when it goes there. Where that fails, reading does, too.
-    let _ = state.substrate().settle(&file);
-    let key = state.key(&membership.domain);
-    let read = read_into_log(state, (number, &key), &file, stat.length, options, progress)?;
-    scanned.logged_blocks += read.logged;
-    scanned.read_bytes += read.bytes;
-    // Whoever could not be read as a whole is read again next time. So is who changed a moment ago: the next change may get
-    // the same time. Noted while nobody else can read it, so that of two hosts the later one has the last word.
-    let is_done = read.failed.is_none() && age != Age::Recent;
-    let flags = MarkFlags {
-        is_reserved: known.is_reserved || (!was_read && !read.has_hole),
-        is_ahead: is_done && age == Age::Ahead,
-    };
-    files.note_with(state, number, path, is_done.then_some(stamp), flags)?;
-    Ok(read.failed.map_or(Looked::Done, Looked::Failed))
 }
 
 /// Waits until the clock that has given a file a time ahead of this host's has gone on by a tick since the file was found: every
@@ -354,40 +495,57 @@ fn wait_for_others_tick<S: Substrate>(
 
 /// What came of looking at a file.
 enum Looked {
-    /// It is known as it is now.
+    /// It had its turn.
     Done,
     /// Another host has it.
     Busy,
-    /// It cannot be read, or not as a whole.
+    /// It cannot be opened.
     Failed(io::Error),
+    /// It had a part of its turn, and enough is known for a pass.
+    Enough,
 }
 
-/// An index that was lost is found again by reading all that is not in logs.
-fn forget_what_the_index_lost<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(), StateError> {
+/// An index that was lost is found again by reading all that is not in logs. Where a pass has published one before, logs may tell
+/// of parts of their files only: then all is read.
+fn forget_what_the_index_lost<S: Substrate>(
+    state: &State<'_, S>,
+    files: &mut Files,
+    logs: &LogList,
+) -> Result<(), StateError> {
     if state.has_index()? {
         return Ok(());
     }
-    let logged: BTreeSet<FileNo> = state.logs()?.into_iter().map(|log| log.file).collect();
-    let lost: Vec<FileNo> = files.iter().map(|mark| mark.number).filter(|number| !logged.contains(number)).collect();
+    let had_index = state.had_index()?;
+    let is_known =
+        |mark: &&Mark| (mark.scanned.is_some() || mark.reading != Reading::default()) && !mark.is_forgotten();
+    let known = files.iter().filter(is_known).map(|mark| mark.number);
+    let lost: Vec<FileNo> = known.filter(|number| had_index || !logs.has(*number)).collect();
     lost.into_iter().try_for_each(|number| files.forget_scan(state, number))
 }
 
-/// Tells whether a file is as it was when it was read, in the domain in which it was read. One whose time was ahead then is not
-/// taken for that once the clock has come there: a change at that moment would have had the same time.
-fn is_unchanged(files: &Files, stat: &FileStat, membership: &Membership, now: Timestamp) -> bool {
+/// Tells whether a file is as it was when it was read, in the domain in which it was read, and nothing of it is to be read again
+/// by then. One whose time was ahead when it was read is not taken for that once the clock has come there: a change at that
+/// moment would have had the same time.
+fn is_unchanged(
+    files: &Files,
+    (stat, membership): (&FileStat, &Membership),
+    (now, due_by): (Timestamp, Timestamp),
+) -> bool {
     let stamp = Stamp::of(stat);
-    let is_due = |mark: &Mark| mark.flags.is_ahead && Age::of(&stamp, now) != Age::Ahead;
+    let is_past = |mark: &Mark| mark.flags.is_ahead && Age::of(&stamp, now) != Age::Ahead;
     let mark = files.of(&stat.handle).filter(|mark| mark.membership.domain == membership.domain);
-    mark.is_some_and(|mark| mark.scanned == Some(stamp) && !is_due(mark))
+    mark.is_some_and(|mark| mark.scanned == Some(stamp) && !is_past(mark) && !mark.reading.is_due(due_by))
 }
 
-/// Tells whether a file was given to another owner since it was read, within its domain, and nothing tells of another change:
-/// libvirt does so with each image of a machine that starts or stops. Where somebody has written and set the time back
-/// as well, that costs what could have been shared, until the next change. Returns what its mark notes besides.
-fn has_only_another_owner(files: &Files, stat: &FileStat, membership: &Membership) -> Option<MarkFlags> {
+/// Returns the stamp with which a file was read, as a whole or in the round that is under way, where it was given to another owner
+/// since, within its domain, and nothing tells of another change: libvirt does so with each image of a machine that starts
+/// or stops. Where somebody has written and set the time back as well, that costs what could have been shared, until the next
+/// change.
+fn before_another_owner(files: &Files, stat: &FileStat, membership: &Membership) -> Option<Stamp> {
     let mark = files.of(&stat.handle).filter(|mark| mark.membership.domain == membership.domain)?;
-    let same = mark.scanned.is_some_and(|then| (then.length, then.modified) == (stat.length, stat.modified));
-    (same && mark.membership.owner != stat.owner && !mark.flags.is_ahead).then_some(mark.flags)
+    let then = mark.scanned.or(mark.reading.round.map(|round| round.stamp))?;
+    let same = (then.length, then.modified) == (stat.length, stat.modified);
+    (same && mark.membership.owner != stat.owner && !mark.flags.is_ahead).then_some(then)
 }
 
 /// Tells whether a file's content has not changed for so long. Of a time that is ahead, which anybody may have set, the one
@@ -426,172 +584,6 @@ impl Age {
             changed if changed <= -TICKS => Age::Ahead,
             changed if changed < TICKS || is_recent(stamp.modified) => Age::Recent,
             _ => Age::Settled,
-        }
-    }
-}
-
-/// What came of reading a file.
-struct Read {
-    logged: u64,
-    bytes: u64,
-    failed: Option<io::Error>,
-    /// Whether the file has a hole, or may have one.
-    has_hole: bool,
-}
-
-fn read_into_log<S: Substrate>(
-    state: &State<'_, S>,
-    (number, key): (FileNo, &FingerprintKey),
-    file: &S::File,
-    length: u64,
-    options: &ScanOptions<'_>,
-    progress: &mut ScanProgress,
-) -> Result<Read, StateError> {
-    thread::scope(|scope| {
-        let digester = Digester::new(options.threads, scope);
-        let mut blocks = Blocks::new(state.substrate(), options.pace, file, length, (digester, key));
-        let (done_before, read_before) = (progress.done_bytes, progress.read_bytes);
-        let mut told = 0;
-        let logged = state.write_log(LogKind::Log, number, state.last_log_of(number)?, &mut || {
-            options.pace.go_on().map_err(|_| io::ErrorKind::Interrupted)?;
-            let written = blocks.next().map(Note::Written);
-            if blocks.read_bytes >= told + PROGRESS_BYTES {
-                told = blocks.read_bytes;
-                progress.read_bytes = read_before + told;
-                progress.done_bytes = done_before + blocks.offset;
-                if (options.progress)(*progress).is_break() {
-                    return Err(io::ErrorKind::Interrupted.into());
-                }
-            }
-            Ok(written)
-        });
-        *progress = ScanProgress { done_bytes: done_before, read_bytes: read_before + blocks.read_bytes, ..*progress };
-        let logged = logged?;
-        let has_hole = blocks.has_hole || blocks.map.is_none();
-        Ok(Read { logged: logged.blocks, bytes: blocks.read_bytes, failed: blocks.failed, has_hole })
-    })
-}
-
-/// The blocks of a file that hold data, in order, with their digests.
-struct Blocks<'a, S: Substrate> {
-    substrate: &'a S,
-    pace: &'a Pace<'a>,
-    file: &'a S::File,
-    map: Option<Extents>,
-    digester: Digester<'a>,
-    key: &'a FingerprintKey,
-    /// Where the next piece is looked for; the file's last whole block ends at `end`.
-    offset: u64,
-    end: u64,
-    /// What the digester's threads read by.
-    reader: Option<Arc<dyn Reader>>,
-    /// The piece whose blocks are being returned, and the next of them.
-    piece: Option<(Piece, usize)>,
-    read_bytes: u64,
-    /// The first error; what could not be read is left out.
-    failed: Option<io::Error>,
-    /// Whether the map has shown a hole. What is set aside is none.
-    has_hole: bool,
-}
-
-impl<'a, S: Substrate> Blocks<'a, S> {
-    fn new(
-        substrate: &'a S,
-        pace: &'a Pace<'a>,
-        file: &'a S::File,
-        length: u64,
-        (digester, key): (Digester<'a>, &'a FingerprintKey),
-    ) -> Blocks<'a, S> {
-        // What is behind the highest block that can be written down is never shared.
-        let end = (length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64;
-        let map = Some(Extents::new());
-        Blocks {
-            substrate,
-            pace,
-            file,
-            map,
-            digester,
-            key,
-            offset: 0,
-            end,
-            reader: substrate.reader(file),
-            piece: None,
-            read_bytes: 0,
-            failed: None,
-            has_hole: false,
-        }
-    }
-
-    fn next(&mut self) -> Option<Written> {
-        loop {
-            if let Some((piece, next)) = &mut self.piece {
-                if let Some(digest) = piece.digests.get(*next) {
-                    let block = FileBlock(piece.offset / BLOCK_BYTES_U64 + *next as u64);
-                    *next += 1;
-                    return Some(Written { block, digest: *digest });
-                }
-                let (mut piece, _) = self.piece.take()?;
-                self.read_bytes += piece.read_bytes;
-                if let Some(why) = piece.failed.take() {
-                    self.failed.get_or_insert(why);
-                }
-                self.digester.give_back(piece);
-            }
-            while self.digester.has_room() && self.ask_piece() {}
-            self.piece = Some((self.digester.take()?, 0));
-        }
-    }
-
-    /// Has the next piece with data read and digested. Returns false at the end of the file.
-    fn ask_piece(&mut self) -> bool {
-        while self.offset < self.end {
-            let (from, to) = self.data_from(self.offset);
-            self.offset = to.min(self.end);
-            if from >= self.offset {
-                continue;
-            }
-            // A shared file lies in many small parts, which are read as one where no hole is between them.
-            let most = self.end.min(from + PIECE_BYTES as u64);
-            let mut to = to.min(most);
-            while to < most {
-                let (start, end) = self.data_from(to);
-                if start != to || start == end {
-                    break;
-                }
-                to = end.min(most);
-            }
-            self.offset = to;
-            self.pace.read(to - from);
-            let length = usize::try_from(to - from).expect("at most a piece");
-            let (substrate, file) = (self.substrate, self.file);
-            // It may have become shorter: then less is in the piece, or nothing.
-            self.digester.ask(self.key, from, length, self.reader.as_ref(), |offset, into| {
-                substrate.read_at(file, offset, into)
-            });
-            return true;
-        }
-        false
-    }
-
-    /// Returns where the next data is, in whole blocks; all of the rest where the file system has no maps.
-    fn data_from(&mut self, offset: u64) -> (u64, u64) {
-        let Some(map) = &mut self.map else { return (offset, u64::MAX) };
-        match map.at(self.substrate, self.file, offset) {
-            Ok(placed) if placed.is_data => {
-                let end = offset.saturating_add(placed.length).div_ceil(BLOCK_BYTES_U64);
-                (offset, end.saturating_mul(BLOCK_BYTES_U64))
-            }
-            Ok(placed) => {
-                self.has_hole |= placed.is_hole;
-                // A block that begins in a hole and ends in data is read from its beginning.
-                let end = offset.saturating_add(placed.length) / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
-                let end = end.max(offset + BLOCK_BYTES_U64);
-                (end, end)
-            }
-            Err(_) => {
-                self.map = None;
-                (offset, u64::MAX)
-            }
         }
     }
 }

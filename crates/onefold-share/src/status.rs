@@ -60,6 +60,10 @@ pub struct FileCounts {
     pub gone: u64,
     /// That cannot be opened.
     pub unreadable: u64,
+    /// Among those that are there: of which ranges could not be read, or shared, and are tried again after pauses. In no sum.
+    pub failing: u64,
+    /// What these ranges are in all, in bytes.
+    pub failing_bytes: u64,
     /// Length of those that are there, in bytes.
     pub bytes: u64,
 }
@@ -146,6 +150,7 @@ impl Standing {
         match mark.scanned {
             Some(stamp) if stamp == now => Standing::Current,
             Some(_) => Standing::Changed,
+            None if mark.reading.is_known => Standing::Changed,
             None => Standing::Unread,
         }
     }
@@ -170,6 +175,9 @@ fn count_files<S: Substrate>(state: &State<'_, S>, files: &Files) -> (FileCounts
             Ok(Some((stamp, is_opted_out))) => {
                 counts.bytes += stamp.length;
                 domains.entry(mark.membership.domain.clone()).or_default().add(stamp.length);
+                let failing: u64 = mark.reading.failed().map(|again| again.length).sum();
+                counts.failing += u64::from(failing > 0);
+                counts.failing_bytes += failing;
                 match Standing::of(mark, stamp) {
                     _ if is_opted_out => &mut counts.opted_out,
                     Standing::Current => &mut counts.current,

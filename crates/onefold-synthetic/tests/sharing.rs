@@ -9,7 +9,7 @@ use onefold_block::substrate::Access;
 use onefold_block::{BLOCK_BYTES, Substrate};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassOptions, Passed, SpaceOptions, pass};
-use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::simulated::{Host, SimulatedFileSystem, SimulationOptions};
 use onefold_share::state::State;
@@ -36,6 +36,7 @@ fn run(host: &Host<'_>) -> (Scanned, Passed) {
         threads: 0,
         stable_for: Duration::ZERO,
         pace: &pace,
+        rereading: Rereading::default(),
         progress: &|_| ControlFlow::Continue(()),
     };
     let scanned = scan(&state, &mut files, &options).expect("the scan ends");

@@ -7,11 +7,14 @@ use onefold_block::substrate::{Access, FileHandle};
 use onefold_block::{Substrate, Timestamp};
 use onefold_share::domain::settings::Settings;
 use onefold_share::domain::{Domain, Membership};
+use onefold_share::format::cursor;
 use onefold_share::format::entry::{Entry, Place};
 use onefold_share::format::identity::Identity;
 use onefold_share::format::intent::{self, Intent, IntentRun};
 use onefold_share::format::log::{LogKind, LogWriter, Note, Written, read_log};
+use onefold_share::format::map::{self, KeptExtent};
 use onefold_share::format::mark::{Mark, MarkFlags, Stamp};
+use onefold_share::format::reading::{Reading, Round};
 use onefold_share::format::shard::{ShardReader, ShardWriter};
 use onefold_share::format::{Digest, FileBlock, FileNo, FormatError, Slot};
 use onefold_share::simulated::{SimulatedFile, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
@@ -64,12 +67,14 @@ pub(super) fn run(bytes: &[u8]) {
         static DESK: Desk = Desk::new();
     }
     let mut choices = Choices::new(bytes);
-    DESK.with(|desk| match choices.below(6) {
+    DESK.with(|desk| match choices.below(8) {
         0 => identity(&mut choices, desk),
         1 => mark(&mut choices, desk),
         2 => log(&mut choices, desk),
         3 => shard(&mut choices, desk),
         4 => intent(&mut choices, desk),
+        5 => map(&mut choices, desk),
+        6 => cursor(&mut choices, desk),
         _ => {
             let rest = choices.take_rest();
             entries(rest);
@@ -111,6 +116,13 @@ fn identity(choices: &mut Choices<'_>, desk: &Desk) {
 
 fn mark(choices: &mut Choices<'_>, desk: &Desk) {
     let time = Timestamp { seconds: 1_790_000_000, nanoseconds: 999_999_999 };
+    let now = Timestamp { seconds: 1_790_000_000, nanoseconds: 0 };
+    let stamp = Stamp { length: 1 << 29, modified: time, changed: time };
+    let round = Some(Round { stamp, left: 1 << 20 });
+    let mut reading = Reading { is_known: true, generation: Some(77), cursor: 1 << 20, round, again: Vec::new() };
+    for at in 0..3 {
+        reading.read_again(at << 20..(at << 20) + 4096, at % 2 == 0, now);
+    }
     let sound = Mark {
         flags: MarkFlags { is_reserved: true, is_ahead: false },
         number: FILE,
@@ -118,12 +130,39 @@ fn mark(choices: &mut Choices<'_>, desk: &Desk) {
         path: PathBuf::from("vm/disk.raw"),
         scanned: Some(Stamp { length: 1 << 30, modified: time, changed: time }),
         membership: Membership { domain: "staff".parse().expect("a name"), tenant: 1000, owner: 0 },
+        reading,
     };
     let bytes = damaged(choices, desk, |file| sound.write(&desk.substrate, file, UUID).expect("there is room"));
     if let Ok(found) = Mark::read(&desk.substrate, desk.holding(&bytes), &UUID) {
         assert!(Mark::is_path_kept(&found.path));
         let again = desk.written(|file| found.write(&desk.substrate, file, UUID).expect("there is room"));
         assert_eq!(Mark::read(&desk.substrate, desk.holding(&again), &UUID).ok(), Some(found));
+    }
+}
+
+fn map(choices: &mut Choices<'_>, desk: &Desk) {
+    let extent = |at: u64| KeptExtent {
+        offset: at << 20,
+        length: 4096 << (at % 4),
+        place: (at % 5 > 0).then_some(at << 30),
+        is_unwritten: at % 7 == 3,
+    };
+    let sound: Vec<KeptExtent> = (0..20).map(extent).collect();
+    let write = |extents: &[KeptExtent], file| drop(map::write(&desk.substrate, file, UUID, FILE, extents));
+    let bytes = damaged(choices, desk, |file| write(&sound, file));
+    if let Ok((FILE, found)) = map::read(&desk.substrate, desk.holding(&bytes), &UUID) {
+        assert!(found.windows(2).all(|pair| pair[0].end() <= pair[1].offset), "{found:?}");
+        let again = desk.written(|file| write(&found, file));
+        assert_eq!(map::read(&desk.substrate, desk.holding(&again), &UUID).ok(), Some((FILE, found)));
+    }
+}
+
+fn cursor(choices: &mut Choices<'_>, desk: &Desk) {
+    let write = |path: &Path, file| cursor::write(&desk.substrate, file, UUID, path).expect("there is room");
+    let bytes = damaged(choices, desk, |file| write(Path::new("vm/disk.raw"), file));
+    if let Ok(found) = cursor::read(&desk.substrate, desk.holding(&bytes), &UUID) {
+        let again = desk.written(|file| write(&found, file));
+        assert_eq!(cursor::read(&desk.substrate, desk.holding(&again), &UUID).ok(), Some(found));
     }
 }
 

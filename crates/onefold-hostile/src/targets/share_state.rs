@@ -12,7 +12,7 @@ use onefold_block::{BLOCK_BYTES_U64, Substrate, UserNo};
 use onefold_share::monitor::{Monitor, MonitorPolicy};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassOptions, SpaceOptions, pass};
-use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
 use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
 use onefold_share::state::State;
@@ -118,6 +118,7 @@ fn scan_options<'a>(pace: &'a Pace<'a>) -> ScanOptions<'a> {
         selection: Selection::all(),
         threads: 0,
         pace,
+        rereading: Rereading::default(),
         stable_for: Duration::ZERO,
         progress: &|_| ControlFlow::Continue(()),
     }

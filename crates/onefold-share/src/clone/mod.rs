@@ -27,9 +27,13 @@ use crate::domain::DomainRules;
 use crate::format::FileNo;
 use crate::format::log::{LogKind, Note};
 use crate::format::mark::{Mark, MarkFlags, Stamp};
+use crate::kept_map::KeptMap;
+use crate::pace::Pace;
+use crate::scan::MAP_BYTES_MIN;
 use crate::state::files::Files;
 use crate::state::locks::Subject;
 use crate::state::logs::LogOrder;
+use crate::state::maps::MAPS_BYTES_MAX;
 use crate::state::{State, StateError};
 use crate::status::Standing;
 
@@ -315,6 +319,10 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
                 return Ok(Known::LeftToScan(Unknown::NotWorthIt));
             };
             let at = StateError::at(target);
+            // So that a scan finds what is written to it from now on. Taken before the look at its times.
+            let map =
+                (made.length >= MAP_BYTES_MIN).then(|| KeptMap::load(state.substrate(), file, &Pace::unlimited()));
+            let map = map.and_then(Result::ok).flatten();
             // Getting a name has changed one of its times, and it is not known when. The other one tells of writes.
             let stat = state.substrate().stat(file).map_err(at)?;
             if (stat.modified, stat.length) != (made.modified, made.length) {
@@ -322,6 +330,9 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
             }
             let notes = &mut || Ok(digests.next()?.map(Note::Written));
             let blocks = state.write_log(LogKind::Log, clone.number, LogOrder::default(), notes)?.blocks;
+            if let Some(map) = map {
+                state.write_map(clone.number, &map, MAPS_BYTES_MAX / 64)?;
+            }
             // What was reserved in the source is in the clone.
             let flags = MarkFlags {
                 is_reserved: files.get(source).is_some_and(|mark| mark.flags.is_reserved),

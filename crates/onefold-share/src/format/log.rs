@@ -19,6 +19,7 @@
 //! | 2       | runs without digests |
 //! | 1       | all runs have digests |
 
+use std::collections::VecDeque;
 use std::io;
 
 use onefold_block::Substrate;
@@ -196,33 +197,77 @@ pub fn read_log<S: Substrate, E: From<FormatError>>(
     identity: &[u8; 16],
     mut each: impl FnMut(FileNo, Note) -> Result<(), E>,
 ) -> Result<FileNo, E> {
-    let mut record = RecordReader::open(substrate, log, kind.record(), Some(identity))?;
-    let file = u32::try_from(record.subject()).map_err(|_| FormatError::Damaged("there is no such file number"))?;
-    let mut next = 0;
-    let mut blocks: u64 = 0;
-    while let Some(frame) = record.next_frame()? {
-        let mut payload = match frame {
-            Frame::Inner(payload) => payload,
-            Frame::Last(payload) if payload == blocks.to_le_bytes() => break,
-            Frame::Last(_) => return Err(FormatError::Damaged("it has not as many blocks as it says").into()),
-        };
-        while !payload.is_empty() {
-            let run = decode_run(payload, next)?;
-            payload = run.rest;
-            next = run.first + run.count;
-            blocks += run.count;
-            match run.digests {
-                None => each(FileNo(file), Note::Changed { first: FileBlock(run.first), count: run.count })?,
-                Some(digests) => {
-                    for (block, bytes) in (run.first..).zip(digests) {
+    let mut reader = LogReader::open(substrate, log, kind, identity)?;
+    while let Some(note) = reader.next_note()? {
+        each(reader.file, note)?;
+    }
+    Ok(reader.file)
+}
+
+/// Reads a log note by note.
+pub struct LogReader<'a, S: Substrate> {
+    record: RecordReader<'a, S>,
+    file: FileNo,
+    /// The notes of a frame that were not returned yet.
+    ahead: VecDeque<Note>,
+    /// The block behind the last one that was decoded.
+    next: u64,
+    blocks: u64,
+    is_at_end: bool,
+}
+
+impl<'a, S: Substrate> LogReader<'a, S> {
+    /// Begins to read a log.
+    ///
+    /// # Errors
+    /// As [`FormatError`] says.
+    pub fn open(
+        substrate: &'a S,
+        log: S::File,
+        kind: LogKind,
+        identity: &[u8; 16],
+    ) -> Result<LogReader<'a, S>, FormatError> {
+        let record = RecordReader::open(substrate, log, kind.record(), Some(identity))?;
+        let file = u32::try_from(record.subject()).map_err(|_| FormatError::Damaged("there is no such file number"))?;
+        Ok(LogReader { record, file: FileNo(file), ahead: VecDeque::new(), next: 0, blocks: 0, is_at_end: false })
+    }
+
+    /// Returns the file that it is of.
+    #[must_use]
+    pub fn file(&self) -> FileNo {
+        self.file
+    }
+
+    /// Returns the next note, in order of the blocks; none behind the last.
+    ///
+    /// # Errors
+    /// As [`FormatError`] says; what was returned before was in the log.
+    pub fn next_note(&mut self) -> Result<Option<Note>, FormatError> {
+        while self.ahead.is_empty() && !self.is_at_end {
+            let mut payload = match self.record.next_frame()? {
+                Some(Frame::Inner(payload)) => payload,
+                Some(Frame::Last(payload)) if payload == self.blocks.to_le_bytes() => {
+                    self.is_at_end = true;
+                    break;
+                }
+                _ => return Err(FormatError::Damaged("it has not as many blocks as it says")),
+            };
+            while !payload.is_empty() {
+                let run = decode_run(payload, self.next)?;
+                payload = run.rest;
+                self.next = run.first + run.count;
+                self.blocks += run.count;
+                match run.digests {
+                    None => self.ahead.push_back(Note::Changed { first: FileBlock(run.first), count: run.count }),
+                    Some(digests) => self.ahead.extend((run.first..).zip(digests).map(|(block, bytes)| {
                         let digest = Some(Digest(*bytes)).filter(|digest| *digest != ZERO);
-                        each(FileNo(file), Written { block: FileBlock(block), digest }.into())?;
-                    }
+                        Note::Written(Written { block: FileBlock(block), digest })
+                    })),
                 }
             }
         }
+        Ok(self.ahead.pop_front())
     }
-    Ok(FileNo(file))
 }
 
 struct Run<'a> {

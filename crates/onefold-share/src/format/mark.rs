@@ -18,7 +18,7 @@
 //!
 //! | bytes | field  | notes                                                                            |
 //! |-------|--------|----------------------------------------------------------------------------------|
-//! | 0..2  | kind   | 1: the domain. Readers skip kinds that they do not know                          |
+//! | 0..2  | kind   | 1: the domain; 2 and 3: how far the file is read ([`super::reading`]). Readers skip kinds that they do not know |
 //! | 2..4  | length | of what follows, in bytes                                                        |
 //! | 4..   |        | domain: user numbers of tenant and owner (4 bytes each), and the encoded domain  |
 //!
@@ -33,6 +33,7 @@ use std::path::{Path, PathBuf};
 use onefold_block::substrate::{FileHandle, FileStat};
 use onefold_block::{Substrate, Timestamp};
 
+use super::reading::{AGAIN_FIELD, READING_FIELD, Reading};
 use super::record::{Frame, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{FileNo, FormatError};
 use crate::domain::{Domain, Membership};
@@ -57,6 +58,8 @@ pub struct Mark {
     pub flags: MarkFlags,
     /// The domain that its number belongs to; and who tenant and owner were when it was last looked at.
     pub membership: Membership,
+    /// How far it is read, where it is not as it was.
+    pub reading: Reading,
 }
 
 /// What a mark notes of a file in single bits. Bits that are not known are zero, so that marks of earlier versions have none.
@@ -93,10 +96,34 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// Length of its encoding, in bytes.
+    pub(super) const BYTES: usize = 32;
+
     /// Returns the stamp of a file.
     #[must_use]
     pub fn of(stat: &FileStat) -> Stamp {
         Stamp { length: stat.length, modified: stat.modified, changed: stat.changed }
+    }
+
+    /// Returns the bytes of the stamp, as they are in marks.
+    pub(super) fn encode(&self) -> [u8; Stamp::BYTES] {
+        let mut bytes = [0; Stamp::BYTES];
+        bytes[..8].copy_from_slice(&self.length.to_le_bytes());
+        for (at, time) in [(8, self.modified), (20, self.changed)] {
+            bytes[at..at + 8].copy_from_slice(&time.seconds.to_le_bytes());
+            bytes[at + 8..at + 12].copy_from_slice(&time.nanoseconds.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Returns the stamp of these bytes.
+    pub(super) fn decode(bytes: &[u8; Stamp::BYTES]) -> Stamp {
+        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let time = |at: usize| {
+            let nanoseconds = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().expect("four bytes"));
+            Timestamp { seconds: long(at).cast_signed(), nanoseconds }
+        };
+        Stamp { length: long(0), modified: time(8), changed: time(20) }
     }
 }
 
@@ -151,11 +178,7 @@ impl Mark {
         let mut bytes = Vec::with_capacity(FIXED_BYTES + PATH_BYTES_MAX);
         let zero = Stamp { length: 0, modified: Timestamp::default(), changed: Timestamp::default() };
         let stamp = self.scanned.unwrap_or(zero);
-        bytes.extend_from_slice(&stamp.length.to_le_bytes());
-        for time in [stamp.modified, stamp.changed] {
-            bytes.extend_from_slice(&time.seconds.to_le_bytes());
-            bytes.extend_from_slice(&time.nanoseconds.to_le_bytes());
-        }
+        bytes.extend_from_slice(&stamp.encode());
         bytes.extend_from_slice(&[u8::from(self.scanned.is_some()), self.flags.encode()]);
         let (handle, path) = (self.handle.as_bytes(), self.path.as_os_str().as_bytes());
         for part in [handle, path] {
@@ -164,17 +187,18 @@ impl Mark {
         bytes.extend_from_slice(handle);
         bytes.extend_from_slice(path);
         put_field(&mut bytes, DOMAIN_FIELD, &encode_membership(&self.membership));
+        if let Some(field) = self.reading.encode() {
+            put_field(&mut bytes, READING_FIELD, &field);
+        }
+        if let Some(field) = self.reading.encode_again() {
+            put_field(&mut bytes, AGAIN_FIELD, &field);
+        }
         bytes
     }
 
     fn decode(number: FileNo, bytes: &[u8]) -> Result<Mark, FormatError> {
         const CUT: FormatError = FormatError::Damaged("its length is wrong");
         let fixed: &[u8; FIXED_BYTES] = bytes.first_chunk().ok_or(CUT)?;
-        let long = |at: usize| u64::from_le_bytes(fixed[at..at + 8].try_into().expect("eight bytes"));
-        let time = |at: usize| {
-            let nanoseconds = u32::from_le_bytes(fixed[at + 8..at + 12].try_into().expect("four bytes"));
-            Timestamp { seconds: long(at).cast_signed(), nanoseconds }
-        };
         let word = |at: usize| usize::from(u16::from_le_bytes([fixed[at], fixed[at + 1]]));
         let (handle_length, path_length) = (word(34), word(36));
         let (handle, rest) = bytes[FIXED_BYTES..].split_at_checked(handle_length).ok_or(CUT)?;
@@ -183,26 +207,32 @@ impl Mark {
         }
         let (path, mut rest) = rest.split_at_checked(path_length).ok_or(CUT)?;
         let handle = FileHandle::new(handle).ok_or(CUT)?;
-        let stamp = Stamp { length: long(0), modified: time(8), changed: time(20) };
+        let stamp = Stamp::decode(fixed.first_chunk().expect("the first of them"));
         let scanned = match fixed[32] {
             0 => None,
             1 => Some(stamp),
             _ => return Err(FormatError::Damaged("its state is none of those that there are")),
         };
         let flags = MarkFlags::decode(fixed[33]);
-        let (mut membership, mut last) = (None, 0);
+        let (mut membership, mut reading, mut last) = (None, Reading::default(), 0);
         while !rest.is_empty() {
             let (kind, field, others) = take_field(rest).ok_or(CUT)?;
             if kind <= last {
                 return Err(FormatError::Damaged("its fields are not in order"));
             }
-            if kind == DOMAIN_FIELD {
-                membership = Some(decode_membership(field).ok_or(FormatError::Damaged("its domain is none"))?);
+            match kind {
+                DOMAIN_FIELD => {
+                    membership = Some(decode_membership(field).ok_or(FormatError::Damaged("its domain is none"))?);
+                }
+                READING_FIELD => reading.decode(field)?,
+                AGAIN_FIELD => reading.decode_again(field)?,
+                _ => {}
             }
             (rest, last) = (others, kind);
         }
         let membership = membership.ok_or(FormatError::Damaged("it has no domain"))?;
-        Ok(Mark { number, handle, path: PathBuf::from(OsStr::from_bytes(path)), scanned, flags, membership })
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        Ok(Mark { number, handle, path, scanned, flags, membership, reading })
     }
 }
 
@@ -245,6 +275,7 @@ mod tests {
             scanned,
             flags: MarkFlags::default(),
             membership,
+            reading: Reading::default(),
         }
     }
 
@@ -266,6 +297,10 @@ mod tests {
         let fields: &[u8] = &[1, 0, 14, 0, 232, 3, 0, 0, 55, 250, 0, 0, 1, b's', b't', b'a', b'f', b'f'];
         let expected = [&[0; 34][..], &[3, 0, 11, 0, 1, 2, 3], b"vm/disk.raw", fields].concat();
         assert_eq!(mark(None).encode(), expected);
+        let reading = Reading { is_known: true, cursor: 4096, ..Reading::default() };
+        let field = [&[2, 0, 64, 0, 1][..], &[0; 16], &[16], &[0; 46]].concat();
+        let expected = [expected, field].concat();
+        assert_eq!(Mark { reading, ..mark(None) }.encode(), expected);
     }
 
     /// A later part of the same version adds fields; one that is not known is skipped.
@@ -280,7 +315,15 @@ mod tests {
         let domain = encode_membership(&mark(None).membership);
         assert_eq!(with(&[(1, &domain)]).unwrap(), mark(None));
         assert_eq!(with(&[(1, &domain), (9, b"news"), (10, b"")]).unwrap(), mark(None));
-        let damaged: [&[(u16, &[u8])]; 8] = [
+        let reading = Reading { cursor: 4096, ..Reading::default() };
+        let known = reading.encode().unwrap();
+        let expected = Mark { reading, ..mark(None) };
+        assert_eq!(with(&[(1, &domain), (2, &known), (900, b"")]).unwrap(), expected);
+        let damaged: [&[(u16, &[u8])]; 12] = [
+            &[(2, &known), (1, &domain)],
+            &[(1, &domain), (2, &known), (2, &known)],
+            &[(1, &domain), (2, &known[1..])],
+            &[(1, &domain), (3, b"short")],
             &[],
             &[(9, b"news")],
             &[(0, b""), (1, &domain)],
@@ -305,6 +348,14 @@ mod tests {
         let mut later = mark(None).encode();
         later[33] = 0xf1;
         assert!(Mark::decode(FileNo(7), &later).unwrap().flags.is_reserved, "other bits are somebody else's");
+    }
+
+    #[test]
+    fn how_far_a_file_is_read_survives_with_its_mark() {
+        for reading in Reading::samples() {
+            let mark = Mark { reading, ..mark(None) };
+            assert_eq!(Mark::decode(FileNo(7), &mark.encode()).unwrap(), mark);
+        }
     }
 
     #[test]

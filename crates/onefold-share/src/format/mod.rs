@@ -3,12 +3,15 @@
 //! What is decoded here was written by another host, an older version, or somebody who may write the state folder: it gives
 //! a value or a [`FormatError`], never a panic, and never more memory than a frame.
 
+pub mod cursor;
 pub mod entry;
 pub mod identity;
 pub mod intent;
 pub mod log;
+pub mod map;
 pub mod mark;
 pub mod prefix;
+pub mod reading;
 pub mod record;
 pub mod shard;
 pub mod watch;

@@ -64,6 +64,10 @@ pub enum RecordKind {
     Watch,
     /// What a host is about to share, in `intents/`.
     Intent,
+    /// Where the data of an image file lay when it was read, in `maps/`.
+    Map,
+    /// With which file the next scan begins.
+    Cursor,
 }
 
 impl RecordKind {
@@ -76,13 +80,15 @@ impl RecordKind {
             RecordKind::Request => 5,
             RecordKind::Watch => 6,
             RecordKind::Intent => 7,
+            RecordKind::Map => 9,
+            RecordKind::Cursor => 10,
         }
     }
 
     /// The newest version of its format.
     const fn version(self) -> u16 {
         match self {
-            RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
+            RecordKind::Identity | RecordKind::Watch | RecordKind::Intent | RecordKind::Map | RecordKind::Cursor => 1,
             // 2: sharing domains. Marks note them, and all digests are made with their keys.
             RecordKind::Mark | RecordKind::Shard => 2,
             // 2: changed blocks without a digest. 3: sharing domains.
@@ -93,7 +99,7 @@ impl RecordKind {
     /// The oldest version that is still of use.
     const fn oldest_version(self) -> u16 {
         match self {
-            RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
+            RecordKind::Identity | RecordKind::Watch | RecordKind::Intent | RecordKind::Map | RecordKind::Cursor => 1,
             RecordKind::Mark | RecordKind::Shard => 2,
             RecordKind::Log | RecordKind::Request => 3,
         }

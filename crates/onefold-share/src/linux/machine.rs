@@ -10,7 +10,7 @@ use onefold_block::substrate::{Access, FileHandle};
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, statx};
 
 use super::{LinuxSubstrate, sys};
-use crate::watch::{Machine, MinuteOfDay, OpenImages};
+use crate::watch::{Machine, MinuteOfDay, OpenImages, Writer};
 
 /// This machine, as far as it has to do with a file system.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,16 @@ impl Machine for LinuxMachine<'_> {
             if !is_process || *own == *name {
                 continue;
             }
-            match look_at(&process.path(), &images, &mut open.handles) {
+            let mut found = BTreeSet::new();
+            let looked = look_at(&process.path(), &images, &mut found);
+            if let (false, Some(process_no)) = (found.is_empty(), name.to_str().and_then(|name| name.parse().ok())) {
+                open.handles.extend(found.iter().cloned());
+                // Who does not tell how much it writes is taken for one that writes little.
+                if let Some(written_bytes) = written_by(&process.path()) {
+                    open.writers.push(Writer { process: process_no, written_bytes, images: found });
+                }
+            }
+            match looked {
                 // It has ended.
                 Err(error) if is_gone(&error) => {}
                 // Whatever one process has open must not hide the images of all others.
@@ -95,6 +104,12 @@ fn inode_of(folder: impl rustix::fd::AsFd, path: impl rustix::path::Arg) -> io::
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(folder, path, flags, StatxFlags::INO)?;
     Ok(Inode { device: (stat.stx_dev_major, stat.stx_dev_minor), number: stat.stx_ino })
+}
+
+/// Returns how many bytes a process has had brought to disks since it began: for all its threads, and those that have ended.
+fn written_by(process: &Path) -> Option<u64> {
+    let told = fs::read_to_string(process.join("io")).ok()?;
+    told.lines().find_map(|line| line.strip_prefix("write_bytes:"))?.trim().parse().ok()
 }
 
 /// Adds the images that a process has open for writing.

@@ -40,8 +40,8 @@ use std::sync::{Arc, Weak};
 
 use onefold_block::Timestamp;
 use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, ListedKind, MappedExtent, Ownership,
-    Reader, Reference, Refusal, Room, ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
+    Abilities, Access, AgedExtent, At, Compared, FileHandle, FileStat, HeldLock, Listed, ListedKind, MappedExtent,
+    Ownership, Reader, Reference, Refusal, Room, ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
 };
 use onefold_block::{Protection, UserNo};
 use parking_lot::Mutex;
@@ -456,6 +456,23 @@ impl Substrate for LinuxSubstrate {
             return Ok(false);
         }
         copy_hint::keep_copies_small(file)
+    }
+
+    /// Returns the number of the latest transaction on Btrfs, to who has `CAP_SYS_ADMIN`. None of a file that is overwritten in
+    /// place, and on other file systems.
+    fn generation(&self, file: &LinuxFile) -> io::Result<Option<u64>> {
+        match self.abilities.kind {
+            SubstrateKind::Btrfs => whole::generation(file),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns extents of those leaves of a file's tree that were written since a transaction (`BTRFS_IOC_TREE_SEARCH_V2`).
+    fn changed_since(&self, file: &LinuxFile, generation: u64, from: u64) -> io::Result<Vec<AgedExtent>> {
+        match self.abilities.kind {
+            SubstrateKind::Btrfs => whole::changed_since(file, generation, from),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Returns slices on Btrfs, to who has `CAP_SYS_ADMIN`.

@@ -232,14 +232,25 @@ pub(super) struct TreeItem {
 pub(super) fn tree_items(
     file: impl AsFd,
     tree: Option<u64>,
+    object: (u64, u8),
+    offsets: RangeInclusive<u64>,
+) -> Result<Vec<TreeItem>, Errno> {
+    tree_items_since(file, tree, object, offsets, 0)
+}
+
+/// As [`tree_items`], but only those that are in a block of the tree with items that were changed in a generation or later.
+pub(super) fn tree_items_since(
+    file: impl AsFd,
+    tree: Option<u64>,
     (object, kind): (u64, u8),
     offsets: RangeInclusive<u64>,
+    generation: u64,
 ) -> Result<Vec<TreeItem>, Errno> {
     let mut search = Box::new(TreeSearch {
         tree: tree.unwrap_or(0),
         objects: [object; 2],
         offsets: [*offsets.start(), *offsets.end()],
-        transactions: [0, u64::MAX],
+        transactions: [generation, u64::MAX],
         kinds: [kind.into(); 2],
         item_count: u32::MAX,
         reserved1: 0,
@@ -269,6 +280,30 @@ fn items_of(buffer: &[u8], count: u32, object: u64, kind: u8) -> Vec<TreeItem> {
         rest = next;
     }
     items
+}
+
+/// `struct btrfs_ioctl_fs_info_args`, as far as it is needed.
+#[repr(C)]
+struct FileSystemInfo {
+    before: [u64; 6],
+    flags: u64,
+    generation: u64,
+    behind: [u64; 120],
+}
+
+const BTRFS_IOC_FS_INFO: Opcode = opcode::read::<FileSystemInfo>(0x94, 31);
+const _: () = assert!(offset_of!(FileSystemInfo, flags) == 48 && size_of::<FileSystemInfo>() == 1024);
+/// `BTRFS_FS_INFO_FLAG_GENERATION`, since Linux 5.9.
+const WITH_GENERATION: u64 = 2;
+
+/// Returns the number of the latest transaction of Btrfs that was begun. None where the kernel does not tell.
+pub(super) fn generation(file: impl AsFd) -> Result<Option<u64>, Errno> {
+    let mut info = Box::new(FileSystemInfo { before: [0; 6], flags: WITH_GENERATION, generation: 0, behind: [0; 120] });
+    // SAFETY: the opcode reads and writes one `btrfs_ioctl_fs_info_args`, which has the size of `info`.
+    let call = unsafe { Updater::<BTRFS_IOC_FS_INFO, FileSystemInfo>::new(&mut info) };
+    // SAFETY: as above; the kernel writes to `info` only, during the call, and any bytes are valid there.
+    unsafe { ioctl(file, call) }?;
+    Ok((info.flags & WITH_GENERATION != 0).then_some(info.generation))
 }
 
 /// `struct btrfs_ioctl_space_info`: what Btrfs has set aside for a kind of content, and how much of it is used.

@@ -6,8 +6,9 @@
 
 use std::io;
 
-use onefold_block::substrate::{FileHandle, Reference, Slice, WholeExtent};
+use onefold_block::substrate::{AgedExtent, FileHandle, Reference, Slice, WholeExtent};
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::IFlags;
 use rustix::io::Errno;
 
 use super::file::LinuxFile;
@@ -52,6 +53,54 @@ pub(super) fn slices(file: &LinuxFile, from: u64) -> io::Result<Vec<Slice>> {
         let Some(last) = found.last().filter(|_| slices.is_empty()) else { return Ok(slices) };
         key = last.offset.saturating_add(1);
     }
+}
+
+/// Returns the number of the latest transaction, where the items of a file's map tell all that changes in it: not where it is
+/// overwritten in place (`nodatacow`), and only to who may read items.
+pub(super) fn generation(file: &LinuxFile) -> io::Result<Option<u64>> {
+    if rustix::fs::ioctl_getflags(file)?.contains(IFlags::NOCOW) {
+        return Ok(None);
+    }
+    let inode = rustix::fs::fstat(file.as_fd())?.st_ino;
+    if sys::tree_items(file, None, (inode, INODE_ITEM), 0..=0).is_err() {
+        return Ok(None);
+    }
+    Ok(sys::generation(file)?)
+}
+
+/// Returns the next extents of a file in those parts of its map that were changed since a generation.
+pub(super) fn changed_since(file: &LinuxFile, generation: u64, from: u64) -> io::Result<Vec<AgedExtent>> {
+    let inode = rustix::fs::fstat(file.as_fd())?.st_ino;
+    let mut key = from;
+    loop {
+        let found = sys::tree_items_since(file, None, (inode, EXTENT_DATA), key..=u64::MAX, generation);
+        let found = found.map_err(unsupported)?;
+        let extents: Vec<AgedExtent> = found.iter().filter_map(aged_extent_of).collect();
+        let Some(last) = found.last().filter(|_| extents.is_empty()) else { return Ok(extents) };
+        key = last.offset.saturating_add(1);
+    }
+}
+
+/// Understands an item of a file's data, however it is stored. None for holes.
+fn aged_extent_of(item: &TreeItem) -> Option<AgedExtent> {
+    let bytes = &item.bytes;
+    let (generation, whole, kind) = (long(bytes, 0)?, long(bytes, 8)?, *bytes.get(20)?);
+    if !matches!(kind, REGULAR | SET_ASIDE) {
+        // Within the item: as long as the bytes, decoded.
+        let extent = AgedExtent { offset: item.offset, length: whole, place: None, is_unwritten: false, generation };
+        return (whole > 0 && item.offset.checked_add(whole).is_some()).then_some(extent);
+    }
+    let [place, within, length] = [21, 37, 45].map(|at| long(bytes, at));
+    let (place, within, length) = (place?, within?, length?);
+    let is_sound = place > 0 && length > 0 && item.offset.checked_add(length).is_some();
+    is_sound.then_some(AgedExtent {
+        offset: item.offset,
+        length,
+        // Of what is compressed it is the place of nothing, but the same as long as the extent is the same.
+        place: Some(place.wrapping_add(within)),
+        is_unwritten: kind == SET_ASIDE,
+        generation,
+    })
 }
 
 /// Returns who refers to an extent.

@@ -124,7 +124,7 @@ pub struct MonitorCounts {
 }
 
 /// What a tick did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ticked {
     /// Bytes that were read to be hashed.
     pub read_bytes: u64,
@@ -549,7 +549,7 @@ impl<S: Substrate> Monitor<S> {
         };
         if is_due {
             let logged = self.write_log(state)?;
-            ticked.logged = Some(logged).filter(|logged| logged.blocks > 0).or(ticked.logged);
+            ticked.logged = Some(logged).filter(|logged| logged.blocks > 0).or(ticked.logged.take());
         }
         Ok(())
     }

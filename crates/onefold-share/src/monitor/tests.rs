@@ -11,7 +11,7 @@ use super::*;
 use crate::domain::Domain;
 use crate::format::entry::Place;
 use crate::pass::{PassOptions, Passed, SpaceOptions, pass};
-use crate::scan::{ScanOptions, Scanned, scan};
+use crate::scan::{Rereading, ScanOptions, Scanned, scan};
 use crate::selection::Selection;
 use crate::simulated::{Host, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 
@@ -60,6 +60,7 @@ fn scan_all(state: &State<'_, Sim>, files: &mut Files) -> Scanned {
         selection: Selection::all(),
         threads: 0,
         pace: &Pace::unlimited(),
+        rereading: Rereading::default(),
         stable_for: Duration::ZERO,
         progress: &|_| ControlFlow::Continue(()),
     };

@@ -233,6 +233,16 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.forget_scan(self.state, number)
     }
 
+    /// Takes note that ranges of a file must be read again, as [`Files::read_again`].
+    pub(super) fn read_again(
+        &mut self,
+        number: FileNo,
+        ranges: &[(std::ops::Range<u64>, bool)],
+        now: Timestamp,
+    ) -> Result<(), StateError> {
+        self.files.read_again(self.state, number, ranges, now)
+    }
+
     /// Takes note that all files must be read again.
     pub(super) fn forget_scans(&mut self) -> Result<(), StateError> {
         self.files.forget_scans(self.state)

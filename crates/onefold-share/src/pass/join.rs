@@ -1,13 +1,12 @@
 //! What became of the candidates meets the places that wait for them: both in order of their digests.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use onefold_sort::{Batch, Merge, Ordered, OrderedWriter};
 
 use super::PassError;
+use super::again::{Again, Because};
 use super::rows::{Candidate, Change, Promoted, Seen, Source, Step, Target};
-use crate::format::FileNo;
 use crate::format::entry::Place;
 
 /// Where the join puts what follows.
@@ -18,8 +17,8 @@ pub(super) struct Sinks<'a, 't, 'e, 'c> {
     pub(super) changes: &'a mut Batch<'e>,
     /// Where a candidate was overwritten, or could not be cloned, the next place of its content is one.
     pub(super) candidates: &'a mut Batch<'c>,
-    /// Where this was the last try: files that are read again next time instead.
-    pub(super) given_up: Option<&'a mut BTreeSet<FileNo>>,
+    /// Where this was the last try: places that are read again next time instead.
+    pub(super) given_up: Option<&'a mut Again>,
     /// For the list that is returned.
     pub(super) folder: &'a Path,
     pub(super) memory_bytes: usize,
@@ -54,11 +53,11 @@ pub(super) fn join(
             sinks.changes.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
             continue;
         };
-        if let Some(files) = &mut sinks.given_up {
+        if let Some(again) = &mut sinks.given_up {
             sinks.changes.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
-            files.insert(second.file);
+            again.add(second.file, second.block, 1, Because::Changed);
             while let Some(other) = take()? {
-                files.insert(other.file);
+                again.add(other.file, other.block, 1, Because::Changed);
             }
             continue;
         }

@@ -13,6 +13,7 @@
 //! 7. `collect`, where maps do not tell what only the arena refers to: that is found out now and then, and dropped of the index.
 //! 8. Slots that no entry names are emptied.
 
+mod again;
 mod arenas;
 mod collect;
 mod copies;
@@ -42,6 +43,7 @@ use onefold_block::substrate::{Refusal, ShareError};
 use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate, Timestamp};
 use onefold_sort::{Batch, Merge, Ordered, Row, Sorter, Spool, SpoolWriter};
 
+use self::again::{Again, Because};
 use self::arenas::Arenas;
 use self::collect::{Occasion, collect};
 use self::images::Images;
@@ -55,7 +57,7 @@ use crate::format::entry::Place;
 use crate::format::log::{LogKind, Note};
 use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
-use crate::format::{FileNo, FormatError};
+use crate::format::{FileBlock, FileNo, FormatError};
 use crate::pace::Pace;
 use crate::selection::Selection;
 use crate::state::arena::ArenaWriter;
@@ -199,8 +201,8 @@ pub struct Trouble {
     pub records_left: Option<u64>,
     /// Blocks that were overwritten between their reading and their sharing.
     pub changed: u64,
-    /// Files of which something was left undone that may succeed another time: they are read again then.
-    again: BTreeSet<FileNo>,
+    /// Where something was left undone that may succeed another time: that is read again then.
+    again: Again,
 }
 
 impl Trouble {
@@ -219,14 +221,20 @@ impl Trouble {
         let Err(why) = synced else { return };
         for number in files {
             let why = io::Error::new(why.kind(), why.to_string());
-            self.note(*number, images.path(*number), ShareError::Io(why));
+            self.again.add_file(*number);
+            self.note(images.path(*number), ShareError::Io(why));
         }
     }
 
-    fn note(&mut self, file: FileNo, path: PathBuf, why: ShareError) {
+    /// Notes why blocks of a file were left alone, and has them read again where that may not be for good.
+    fn note_blocks(&mut self, (file, first, count): (FileNo, FileBlock, u64), path: PathBuf, why: ShareError) {
         if !matches!(why, ShareError::Refused(_)) {
-            self.again.insert(file);
+            self.again.add(file, first, count, Because::Failed);
         }
+        self.note(path, why);
+    }
+
+    fn note(&mut self, path: PathBuf, why: ShareError) {
         match why {
             ShareError::Refused(refusal) => drop(self.refused.insert(path, refusal)),
             ShareError::Full => self.is_full = true,
@@ -431,8 +439,9 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         if !is_all_there {
             return Ok(());
         }
-        for number in &self.passed.trouble.again {
-            self.images.forget_scan(*number)?;
+        if !self.passed.trouble.again.is_empty() {
+            let now = self.state.now()?;
+            self.passed.trouble.again.note(&mut self.images, now)?;
         }
         for log in &causes.logs {
             state.remove_log(log)?;

@@ -20,11 +20,12 @@ use onefold_block::substrate::{Access, At, Compared, FileHandle, Reference, Shar
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
 use onefold_sort::{Merge, Row};
 
+use super::again::Because;
 use super::images::Images;
 use super::publish::{LOCK_PAUSE, LOCK_TRIES};
 use super::share::Shared;
 use super::{PassError, PassOptions, Trouble};
-use crate::format::FileNo;
+use crate::format::{FileBlock, FileNo};
 use crate::pace::CallKind;
 use crate::state::locks::{Held, Subject};
 use crate::state::{State, StateError};
@@ -98,6 +99,12 @@ struct Part {
     length: u64,
 }
 
+impl Part {
+    fn first_block(&self) -> FileBlock {
+        FileBlock(self.offset / BLOCK_BYTES_U64)
+    }
+}
+
 /// A part of an extent that anybody refers to, and where its copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Copied {
@@ -119,9 +126,10 @@ impl Remainder {
         self.runs.iter().map(|run| run.length).sum()
     }
 
-    fn images(&self) -> impl Iterator<Item = FileNo> {
+    /// Returns the blocks of images that are parts of it.
+    fn image_parts(&self) -> impl Iterator<Item = (FileNo, FileBlock, u64)> {
         self.parts.iter().filter_map(|part| match part.holder {
-            Holder::Image(number) => Some(number),
+            Holder::Image(number) => Some((number, part.first_block(), part.length.div_ceil(BLOCK_BYTES_U64))),
             Holder::Arena(_) => None,
         })
     }
@@ -390,10 +398,15 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                     match part.holder {
                         // Other slots may have been moved already: whoever shares with them looks for them again.
                         Holder::Arena(_) => {
-                            self.trouble.again.extend(remainder.images());
+                            remainder.image_parts().for_each(|(file, first, count)| {
+                                self.trouble.again.add(file, first, count, Because::Changed);
+                            });
                             break;
                         }
-                        Holder::Image(number) => self.trouble.note(number, self.images.path(number), why),
+                        Holder::Image(number) => {
+                            let blocks = (number, part.first_block(), part.length.div_ceil(BLOCK_BYTES_U64));
+                            self.trouble.note_blocks(blocks, self.images.path(number), why);
+                        }
                     }
                 }
             }
@@ -406,11 +419,15 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                     continue;
                 }
                 Ok(references) => {
-                    let handles: BTreeSet<FileHandle> = references.into_iter().filter_map(|one| one.handle).collect();
+                    let blocks = remainder.loss.extent.length.div_ceil(BLOCK_BYTES_U64);
+                    let at = |one: Reference| Some((one.handle?, FileBlock(one.offset / BLOCK_BYTES_U64)));
+                    let places: BTreeSet<(FileHandle, FileBlock)> = references.into_iter().filter_map(at).collect();
                     let is_image =
                         |handle: &FileHandle| !self.arenas.as_ref().is_some_and(|all| all.contains_key(handle));
-                    for handle in handles.into_iter().filter(is_image) {
-                        self.trouble.again.extend(self.images.latest_number_of(&handle)?);
+                    for (handle, first) in places.into_iter().filter(|(handle, _)| is_image(handle)) {
+                        if let Some(number) = self.images.latest_number_of(&handle)? {
+                            self.trouble.again.add(number, first, blocks, Because::Changed);
+                        }
                     }
                 }
                 // Nobody knows who does; those of whom it was known have been moved.

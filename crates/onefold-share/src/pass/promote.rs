@@ -15,6 +15,7 @@ use onefold_block::substrate::{Access, At, ShareError};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
 use onefold_sort::{Batch, Merge};
 
+use super::again::Because;
 use super::images::Images;
 use super::room::RecordsRoom;
 use super::rows::{Candidate, Promoted};
@@ -105,18 +106,21 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         let Some(first) = run.first() else { return Ok(()) };
         if self.file.as_ref().is_none_or(|(number, _)| *number != first.file) {
             let opened = self.images.open(first.file, Access::Read);
-            let opened =
-                opened.map_err(|why| self.trouble.note(first.file, self.images.path(first.file), ShareError::Io(why)));
+            let opened = opened.map_err(|why| self.trouble.note(self.images.path(first.file), ShareError::Io(why)));
             self.file = Some((first.file, opened.ok()));
         }
         let mut left = run;
         while let Some(next) = left.first() {
             self.pace.boundary()?;
             self.trouble.is_short_of_records(&mut self.room, self.state.substrate());
-            let Some((_, Some(file))) = &self.file else { return self.give_up(left) };
+            let Some((_, Some(file))) = &self.file else {
+                self.read_again(left, Because::Failed);
+                return self.give_up(left);
+            };
             if self.trouble.is_full {
                 // It is read again, once there is room.
-                self.trouble.note(next.file, self.images.path(next.file), ShareError::Full);
+                self.trouble.note(self.images.path(next.file), ShareError::Full);
+                self.read_again(left, Because::Failed);
                 return self.give_up(left);
             }
             let source = At { file, offset: next.block.0 * BLOCK_BYTES_U64 };
@@ -137,9 +141,12 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
                     // Who was cut short since it was read has changed, which is no failure.
                     if matches!(why, ShareError::Io(_)) && self.ends_within(file, failed) {
                         self.trouble.changed += failed.len() as u64;
-                        self.trouble.again.insert(next.file);
+                        self.read_again(failed, Because::Changed);
                     } else {
-                        self.trouble.note(next.file, self.images.path(next.file), why);
+                        if !matches!(why, ShareError::Refused(_)) {
+                            self.read_again(failed, Because::Failed);
+                        }
+                        self.trouble.note(self.images.path(next.file), why);
                     }
                     self.give_up(failed)?;
                     left = rest;
@@ -200,11 +207,11 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         let Some((mut piece, (run, first))) = self.digester.take().zip(self.asked.pop_front()) else {
             return Ok(false);
         };
-        if let Some(why) = piece.failed.take() {
+        if let Some(why) = piece.why.take() {
             // Nothing is known of any slot of the run.
             for part in run.chunk_by(|one, other| one.file == other.file) {
                 let why = io::Error::new(why.kind(), why.to_string());
-                self.trouble.note(part[0].file, self.images.path(part[0].file), ShareError::Io(why));
+                self.trouble.note(self.images.path(part[0].file), ShareError::Io(why));
             }
         }
         for (at, candidate) in run.iter().enumerate() {
@@ -213,12 +220,17 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             let slot = Slot::from_number(first.number() + at as u64).filter(|_| is_it);
             if !is_it {
                 self.trouble.changed += 1;
-                self.trouble.again.insert(candidate.file);
+                self.trouble.again.add(candidate.file, candidate.block, 1, Because::Changed);
             }
             self.promoted.push(Promoted { digest: candidate.digest, slot }.row())?;
         }
         self.digester.give_back(piece);
         Ok(true)
+    }
+
+    /// Has blocks read again.
+    fn read_again(&mut self, run: &[Candidate], because: Because) {
+        run.iter().for_each(|candidate| self.trouble.again.add(candidate.file, candidate.block, 1, because));
     }
 
     fn give_up(&mut self, run: &[Candidate]) -> Result<(), PassError> {

@@ -17,6 +17,7 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
 use onefold_sort::{Batch, Merge};
 
 use self::declared::Declaring;
+use super::again::Because;
 use super::images::Images;
 use super::pinned::{Loss, Remnants};
 use super::room::RecordsRoom;
@@ -25,9 +26,10 @@ use super::slots::SlotSet;
 use super::{PassError, PassOptions, PassProgress, Trouble};
 use crate::extents::Extents;
 use crate::format::mark::Stamp;
-use crate::format::{FileNo, Slot};
+use crate::format::{FileBlock, FileNo, Slot};
 use crate::pace::CallKind;
 use crate::slices::Slices;
+use crate::state::maps::Moved;
 use crate::state::{State, StateError};
 
 /// Maps of arena files that are kept at once, at most: 6 MiB each where every slot lies by itself.
@@ -96,6 +98,8 @@ pub(super) fn share<S: Substrate>(
         zeros,
         arenas: BTreeMap::new(),
         file: None,
+        unopened: None,
+        moved: Vec::new(),
         unsynced: Vec::new(),
         shared: Shared::default(),
         slices: Slices::default(),
@@ -130,7 +134,7 @@ pub(super) fn share<S: Substrate>(
 /// Takes note of blocks that are not as their source.
 fn note_differing(shared: &mut Shared, trouble: &mut Trouble, noted: &mut Noted, part: Run) {
     shared.differed += part.count * BLOCK_BYTES_U64;
-    trouble.again.insert(part.file);
+    trouble.again.add(part.file, FileBlock(part.first), part.count, Because::Changed);
     if let Source::Slot(first) = part.source {
         let slots = (first.number()..first.number() + part.count).filter_map(Slot::from_number);
         slots.for_each(|slot| noted.suspects.insert(slot));
@@ -189,6 +193,10 @@ struct Sharer<'a, 'b, 'l, S: Substrate> {
     arenas: BTreeMap<u32, Mapped<S>>,
     /// The file whose targets are on; nothing of it where it cannot be opened, or shares nothing.
     file: Option<(FileNo, Option<Mapped<S>>)>,
+    /// The file that is on, where it could not be opened for now.
+    unopened: Option<FileNo>,
+    /// Where what this shared of that file lies now.
+    moved: Vec<Moved>,
     /// Files that were left, and share what is not durable yet.
     unsynced: Vec<FileNo>,
     shared: Shared,
@@ -219,7 +227,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             self.leave_file()?;
             let opened = self.images.open(run.file, Access::Write).map_err(ShareError::Io);
             let opened = opened.and_then(|file| if self.is_left(&file)? { Err(ShareError::Busy) } else { Ok(file) });
-            let opened = opened.map_err(|why| self.trouble.note(run.file, self.images.path(run.file), why));
+            let is_for_now = matches!(&opened, Err(why) if !matches!(why, ShareError::Refused(_)));
+            let opened = opened.map_err(|why| self.trouble.note(self.images.path(run.file), why));
+            self.unopened = is_for_now.then_some(run.file);
             self.file = Some((run.file, opened.ok().map(|file| (file, Extents::new()))));
             self.slices = Slices::default();
         }
@@ -245,6 +255,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                     count
                 }
                 Ok(None) => {
+                    if self.unopened == Some(run.file) {
+                        self.trouble.again.add(rest.file, FileBlock(rest.first), rest.count, Because::Failed);
+                    }
                     // It could not be opened, or refuses: that was noted then. Or its arena file is gone.
                     self.shared.refused += rest.count * BLOCK_BYTES_U64;
                     rest.count
@@ -269,9 +282,12 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         for run in runs {
             self.shared.refused += run.count * BLOCK_BYTES_U64;
             file = Some(run.file);
+            if !matches!(why, ShareError::Refused(_)) {
+                self.trouble.again.add(run.file, FileBlock(run.first), run.count, Because::Failed);
+            }
         }
         if let Some(file) = file {
-            self.trouble.note(file, self.images.path(file), why);
+            self.trouble.note(self.images.path(file), why);
         }
     }
 
@@ -280,6 +296,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     fn leave_file(&mut self) -> Result<(), PassError> {
         self.share_gathered()?;
         let Some((number, Some((file, _)))) = self.file.take() else { return Ok(()) };
+        self.state.move_kept(number, &std::mem::take(&mut self.moved))?;
         if self.state.substrate().syncs_all_shares() {
             self.unsynced.push(number);
         } else {
@@ -488,6 +505,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let compared = self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))?;
         if compared == Compared::Shared {
             self.shared.now += length;
+            self.note_moved(part);
             self.noted.touched.insert(part.file);
             self.shared.freed += unshared;
             self.shared.untold += untold;
@@ -498,6 +516,31 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             self.shared.zeros += if part.source == Source::Zeros { length } else { 0 };
         }
         Ok(compared)
+    }
+
+    /// Takes note of where a range lies now: the next scan must not take it for changed.
+    fn note_moved(&mut self, part: Run) {
+        let mut at = 0;
+        while at < part.count {
+            let offset = (part.first + at) * BLOCK_BYTES_U64;
+            let rest = (part.count - at) * BLOCK_BYTES_U64;
+            let (place, length) = match part.source {
+                Source::Zeros => (None, rest),
+                Source::Slot(slot) => match self.arenas.get(&slot.arena()) {
+                    Some((_, map)) => {
+                        let placed = map.look((slot.index() + at) * BLOCK_BYTES_U64);
+                        (placed.place, placed.length.min(rest))
+                    }
+                    None => return,
+                },
+            };
+            let length = (length / BLOCK_BYTES_U64).max(1) * BLOCK_BYTES_U64;
+            // Of a slot whose place is not told nobody can say that the range did not move.
+            if place.is_some() || part.source == Source::Zeros {
+                self.moved.push(Moved { offset, length, place });
+            }
+            at += length / BLOCK_BYTES_U64;
+        }
     }
 
     /// Returns what a range has of whole extents.

@@ -13,7 +13,7 @@ use onefold_block::substrate::{Access, ListedKind};
 use super::*;
 use crate::opt_out;
 use crate::pace::{Limits, ProcessCpu, Wish};
-use crate::scan::{ScanOptions, Scanned, scan};
+use crate::scan::{Rereading, ScanOptions, Scanned, scan};
 use crate::simulated::{Faults, Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 use crate::state::Notice;
 use crate::state::locks::Subject;
@@ -88,6 +88,7 @@ fn scan_those(state: &State<'_, Sim>, files: &mut Files, wants: &dyn Fn(&Path, L
         selection: Selection::new(&roots, wants),
         threads: 0,
         pace: &Pace::unlimited(),
+        rereading: Rereading::default(),
         stable_for: Duration::ZERO,
         progress: &|_| ControlFlow::Continue(()),
     };
@@ -139,7 +140,7 @@ impl How<'_> {
 /// Returns which files have to be read again, by their paths.
 fn unread(state: &State<'_, Sim>) -> BTreeMap<PathBuf, bool> {
     let files = Files::load(state).unwrap();
-    files.iter().map(|mark| (mark.path.clone(), mark.scanned.is_none())).collect()
+    files.iter().map(|mark| (mark.path.clone(), mark.scanned.is_none() || !mark.reading.again.is_empty())).collect()
 }
 
 /// A shard of which the first bytes are gone is dropped by whoever opens it. What it held is found again, also where that
@@ -608,7 +609,7 @@ fn slots_that_somebody_has_declared_are_not_collected() {
     };
     let slot = slots(&other)[7];
     let mark = Files::load(&other).unwrap().iter().next().unwrap().clone();
-    let run = crate::format::intent::IntentRun { first: crate::format::FileBlock(0), slot, count: 1, checksum: 0 };
+    let run = crate::format::intent::IntentRun { first: FileBlock(0), slot, count: 1, checksum: 0 };
     let (number, handle, modified) = (mark.number, mark.handle, Default::default());
     let intent = crate::format::intent::Intent { number, handle, path: mark.path, modified, runs: vec![run] };
     intents.declare(&intent).unwrap();
@@ -631,7 +632,7 @@ fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_share
     let mut intents = sharer.begin_intents().unwrap();
     let mark = Files::load(&sharer).unwrap().iter().next().unwrap().clone();
     let slot = crate::format::Slot::new(0, 0).unwrap();
-    let run = crate::format::intent::IntentRun { first: crate::format::FileBlock(0), slot, count: 1, checksum: 0 };
+    let run = crate::format::intent::IntentRun { first: FileBlock(0), slot, count: 1, checksum: 0 };
     let (number, handle, modified) = (mark.number, mark.handle, Default::default());
     let intent = crate::format::intent::Intent { number, handle, path: mark.path, modified, runs: vec![run] };
     intents.declare(&intent).unwrap();
@@ -668,7 +669,7 @@ fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
     let mark = Files::load(&sharer).unwrap().iter().find(|mark| mark.handle == stat.handle).unwrap().clone();
     // Of an arena file that is there, with other contents, and of one that is not.
     let runs = [0, 9].map(|arena| crate::format::intent::IntentRun {
-        first: crate::format::FileBlock(2),
+        first: FileBlock(2),
         slot: crate::format::Slot::new(arena, 3).unwrap(),
         count: 2,
         checksum: 1,
@@ -730,7 +731,7 @@ fn leave_a_hole(ground: &Ground) -> (Vec<u8>, PathBuf) {
     };
     let slot = crate::format::Slot::new(0, (0..20).find(is_it).unwrap()).unwrap();
     let checksum = crc32c::crc32c(&bytes);
-    let run = crate::format::intent::IntentRun { first: crate::format::FileBlock(1), slot, count: 1, checksum };
+    let run = crate::format::intent::IntentRun { first: FileBlock(1), slot, count: 1, checksum };
     let mark = Files::load(&sharer).unwrap().of(&stat.handle).unwrap().clone();
     let (number, handle, modified) = (mark.number, mark.handle, stat.modified);
     let intent = crate::format::intent::Intent { number, handle, path: mark.path, modified, runs: vec![run] };

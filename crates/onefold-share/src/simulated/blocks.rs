@@ -24,6 +24,8 @@ struct Physical {
     content: Option<Content>,
     /// Whether it was referred to by several places since it was allocated.
     was_shared: bool,
+    /// How many blocks were allocated before it, and this one.
+    generation: u64,
 }
 
 /// All blocks of the device.
@@ -39,15 +41,27 @@ pub(super) struct Blocks {
     freed: BTreeSet<u32>,
     used: u32,
     limit: u32,
+    /// How many blocks were ever allocated.
+    generation: u64,
 }
 
 impl Blocks {
     pub(super) fn new(limit: u32) -> Blocks {
-        Blocks { blocks: Vec::new(), freed: BTreeSet::new(), used: 0, limit }
+        Blocks { blocks: Vec::new(), freed: BTreeSet::new(), used: 0, limit, generation: 0 }
     }
 
     pub(super) fn limit(&self) -> u32 {
         self.limit
+    }
+
+    /// Returns a number that grows with each block that is allocated.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Returns what that number was when a block was allocated.
+    pub(super) fn generation_of(&self, block: PhysicalNo) -> u64 {
+        self.blocks[block.index()].generation
     }
 
     pub(super) fn used(&self) -> u32 {
@@ -78,13 +92,14 @@ impl Blocks {
             return Err(Errno::NOSPC.into());
         }
         self.used += 1;
+        self.generation += 1;
         let fresh = u32::try_from(self.blocks.len()).expect("at most the limit, a u32");
         let number = match wanted {
             Some(PhysicalNo(number)) if self.freed.remove(&number) => number,
             Some(PhysicalNo(number)) if number == fresh && number < self.limit => fresh,
             _ => self.freed.pop_first().unwrap_or(fresh),
         };
-        let block = Physical { count: 0, content: Some(content), was_shared: false };
+        let block = Physical { count: 0, content: Some(content), was_shared: false, generation: self.generation };
         if number == fresh {
             self.blocks.push(block);
         } else {

@@ -35,6 +35,14 @@ impl World {
         length
     }
 
+    /// Tells whether a range has something of a block that cannot be read.
+    pub(super) fn has_bad_block(&self, no: FileNo, offset: u64, length: usize) -> bool {
+        self.bad.range((no, 0)..=(no, u64::MAX)).any(|(_, index)| {
+            let start = index * BLOCK_BYTES_U64;
+            start < offset + length as u64 && offset < start + BLOCK_BYTES_U64
+        })
+    }
+
     /// Returns what a block of a file holds; none is a hole.
     pub(super) fn content_at(&self, no: FileNo, index: u64) -> Option<&Content> {
         self.files.get(no).block(index).map(|block| self.blocks.content(block))

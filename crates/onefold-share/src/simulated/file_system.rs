@@ -147,6 +147,21 @@ impl SimulatedFileSystem {
         Ok(())
     }
 
+    /// Has a block of an image fail to be read, or not any more.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn set_readable(&self, path: impl AsRef<Path>, block: u64, is_readable: bool) -> std::io::Result<()> {
+        let mut world = self.world_mut();
+        let no = world.find_file(path.as_ref())?;
+        if is_readable {
+            world.bad.remove(&(no, block))
+        } else {
+            world.bad.insert((no, block))
+        };
+        Ok(())
+    }
+
     /// Removes an image, through a host.
     ///
     /// # Errors

@@ -36,6 +36,8 @@ pub(super) struct File {
     pub(super) length: u64,
     /// Which block of the device each of its blocks is; the rest are holes.
     pub(super) map: Sparse<PhysicalNo>,
+    /// In which generation each of its blocks became another one.
+    pub(super) touched: BTreeMap<u64, u64>,
     /// How many names lead to it.
     pub(super) names: u32,
     /// How often it is open.

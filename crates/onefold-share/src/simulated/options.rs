@@ -190,6 +190,11 @@ impl SimulationOptions {
         SimulationOptions { crash_at_share_percent: 10, ..options }
     }
 
+    /// Tells whether the file system says what was changed since a generation: where nothing is overwritten where it lies.
+    pub(super) fn tells_generations(&self) -> bool {
+        !self.habits.overwrites_in_place && !self.habits.shares_in_two_steps
+    }
+
     /// Returns the options for a file system that shares in two steps.
     #[must_use]
     pub fn in_two_steps(mut self) -> SimulationOptions {

@@ -9,6 +9,8 @@ pub struct Counters {
     pub steps: u64,
     /// Calls of hosts.
     pub calls: u64,
+    /// Listings of folders.
+    pub lists: u64,
     /// Changes by writers.
     pub writes: u64,
     /// Starts of hosts.

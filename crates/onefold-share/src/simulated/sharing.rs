@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_block::substrate::{Compared, MappedExtent, Reference, Refusal, ShareError, Slice, WholeExtent};
+use onefold_block::substrate::{
+    AgedExtent, Compared, MappedExtent, Reference, Refusal, ShareError, Slice, WholeExtent,
+};
 use rustix::io::Errno;
 
 use super::blocks::PhysicalNo;
@@ -216,6 +218,21 @@ impl World {
                 within: within * BLOCK_BYTES_U64,
                 is_unwritten: Rc::ptr_eq(self.blocks.content(block), &self.unwritten),
             }
+        })
+    }
+
+    /// Returns the blocks of a file that became others in a generation or later, and their neighbours.
+    pub(super) fn changed_since(&self, no: FileNo, generation: u64, from: u64) -> impl Iterator<Item = AgedExtent> {
+        let file = self.files.get(no);
+        let is_touched = move |index: u64| file.touched.get(&index).is_some_and(|touched| *touched >= generation);
+        let is_near = move |index: u64| (index.saturating_sub(1)..=index + 1).any(is_touched);
+        let blocks = file.map.iter_from(from / BLOCK_BYTES_U64).filter(move |(index, _)| is_near(*index));
+        blocks.map(|(index, &block)| AgedExtent {
+            offset: index * BLOCK_BYTES_U64,
+            length: BLOCK_BYTES_U64,
+            place: Some(u64::from(block.0) * BLOCK_BYTES_U64),
+            is_unwritten: Rc::ptr_eq(self.blocks.content(block), &self.unwritten),
+            generation: self.blocks.generation_of(block),
         })
     }
 

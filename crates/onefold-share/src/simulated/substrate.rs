@@ -5,8 +5,8 @@ use std::path::Path;
 
 use onefold_block::Show;
 use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileHandle, FileStat, HeldLock, Listed, MappedExtent, Ownership, ROOT, Reference,
-    Refusal, Room, ShareError, Slice, WholeExtent,
+    Abilities, Access, AgedExtent, At, Compared, FileHandle, FileStat, HeldLock, Listed, MappedExtent, Ownership, ROOT,
+    Reference, Refusal, Room, ShareError, Slice, WholeExtent,
 };
 use onefold_block::{BLOCK_BYTES_U64, Protection, Substrate, Timestamp, UserNo};
 use rustix::io::Errno;
@@ -272,6 +272,7 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
             || format!("list {}", folder.shown()),
             false,
             |world, _| {
+                world.counters.lists += 1;
                 let mut listed = world.list(folder)?;
                 // In no order: nobody shall rely on one.
                 let first = world.dice.index(listed.len());
@@ -291,6 +292,10 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
     fn read_at(&self, file: &SimulatedFile<'run>, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.call_file(file, "read", |world, host| {
             io_fault(world, host).inspect_err(|_| into.fill(GARBAGE))?;
+            if world.has_bad_block(file.no, offset, into.len()) {
+                into.fill(GARBAGE);
+                return Err(Errno::IO.into());
+            }
             Ok(world.read(file.no, offset, into))
         })
     }
@@ -530,6 +535,25 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
 
     fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
         self.call_names(|| format!("locks in {}", folder.shown()), false, |world, _| world.held_locks(folder))
+    }
+
+    fn generation(&self, file: &SimulatedFile<'run>) -> io::Result<Option<u64>> {
+        self.call_file(file, "generation of", |world, host| {
+            io_fault(world, host)?;
+            let is_in_place = world.files.get(file.no).refusal == Some(Refusal::NoCopyOnWrite);
+            Ok((world.options.tells_generations() && !is_in_place).then(|| world.blocks.generation()))
+        })
+    }
+
+    fn changed_since(&self, file: &SimulatedFile<'run>, generation: u64, from: u64) -> io::Result<Vec<AgedExtent>> {
+        self.call_file(file, "changes in", |world, host| {
+            io_fault(world, host)?;
+            if !world.options.tells_generations() {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            let most = world.options.habits.extents_max as usize;
+            Ok(world.changed_since(file.no, generation, from).take(most).collect())
+        })
     }
 
     fn slices(&self, file: &SimulatedFile<'run>, from: u64) -> io::Result<Vec<Slice>> {

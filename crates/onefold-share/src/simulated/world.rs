@@ -62,6 +62,8 @@ pub(super) struct World {
     pub(super) left: BTreeSet<(FileNo, u64)>,
     /// The owner that an image had when a block of it was cloned into a file of a host's, for that place of the file.
     pub(super) cloned_from: BTreeMap<(FileNo, u64), u32>,
+    /// Blocks of files that cannot be read.
+    pub(super) bad: BTreeSet<(FileNo, u64)>,
     /// What the present step changed.
     pub(super) changes: Vec<Change>,
     pub(super) counters: Counters,
@@ -85,6 +87,7 @@ impl World {
             checker: Checker::default(),
             left: BTreeSet::new(),
             cloned_from: BTreeMap::new(),
+            bad: BTreeSet::new(),
             changes: Vec::new(),
             counters: Counters::default(),
             violation: None,
@@ -142,6 +145,8 @@ impl World {
         if before == after {
             return;
         }
+        let generation = self.blocks.generation();
+        self.files.get_mut(no).touched.insert(index, generation);
         if after.is_some() {
             self.forget_hole(no, index);
         }

@@ -21,6 +21,8 @@ const ENTRY_BYTES: u64 = Digest::BYTES as u64 + 5;
 pub struct Backlog {
     /// Write logs and merge requests that wait.
     pub logs: u64,
+    /// Their length, in bytes.
+    pub bytes: u64,
     /// Blocks that they tell of.
     pub blocks: u64,
     /// Entries of the index.
@@ -51,6 +53,14 @@ impl Backlog {
     }
 }
 
+impl Backlog {
+    /// As [`Backlog::is_worthwhile`], with so many bytes of logs more.
+    pub(crate) fn is_worthwhile_with(&self, bytes: u64, percent: u32) -> bool {
+        let logs = self.logs + u64::from(bytes > 0);
+        Backlog { logs, blocks: self.blocks + bytes / Digest::BYTES as u64, ..*self }.is_worthwhile(percent)
+    }
+}
+
 impl<S: Substrate> State<'_, S> {
     /// Returns what waits for a pass: the logs of those files of which `includes` says so, without the logs of these names.
     ///
@@ -69,7 +79,9 @@ impl<S: Substrate> State<'_, S> {
             };
             for name in self.names(folder)?.iter().filter(is_counted) {
                 backlog.logs += 1;
-                backlog.blocks += self.length_of(folder, name)? / Digest::BYTES as u64;
+                let bytes = self.length_of(folder, name)?;
+                backlog.bytes += bytes;
+                backlog.blocks += bytes / Digest::BYTES as u64;
             }
         }
         for name in self.names(SHARDS)? {
@@ -103,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_pass_waits_until_the_backlog_is_a_fraction_of_the_index() {
-        let backlog = |logs, blocks, index_entries| Backlog { logs, blocks, index_entries, gone: 0 };
+        let backlog = |logs, blocks, index_entries| Backlog { logs, bytes: 0, blocks, index_entries, gone: 0 };
         assert!(!backlog(1, 49, 1000).is_worthwhile(5));
         assert!(backlog(1, 50, 1000).is_worthwhile(5));
         assert!(backlog(1, 1, 0).is_worthwhile(5), "with no index, anything is worth while");

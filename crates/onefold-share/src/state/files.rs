@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 use super::{State, StateError};
 use crate::domain::{Domain, Membership};
 use crate::format::mark::{Mark, MarkFlags, Stamp};
+use crate::format::reading::{Reading, Round};
 use crate::format::{FileNo, FormatError};
 use crate::scan::nanoseconds;
 use crate::selection::Selection;
@@ -144,9 +146,70 @@ impl Files {
         let is_same = (before.length, before.modified) == (after.length, after.modified);
         let path = match self.reload(state, number)? {
             Some(mark) if is_same && mark.scanned == Some(before) => mark.path.clone(),
+            Some(mark) if is_same && mark.reading.round.is_some_and(|round| round.stamp == before) => {
+                let mark = mark.clone();
+                let round = mark.reading.round.map(|round| Round { stamp: after, ..round });
+                return self.replace(state, Mark { reading: Reading { round, ..mark.reading.clone() }, ..mark });
+            }
             _ => return Ok(()),
         };
         self.note(state, number, &path, Some(after))
+    }
+
+    /// Notes how far a file is read, and what it was like if all of it is known as it was then; the caller has its lock.
+    ///
+    /// # Errors
+    /// As [`Files::note`].
+    pub(crate) fn note_reading<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        number: FileNo,
+        scanned: Option<Stamp>,
+        (reading, flags): (Reading, MarkFlags),
+    ) -> Result<(), StateError> {
+        let Some(known) = self.by_number.get(&number) else { return Ok(()) };
+        self.replace(state, Mark { scanned, reading, flags, ..known.clone() })
+    }
+
+    /// Notes that a file was given to another owner within its domain, by its stamps before and after; the caller has its lock.
+    /// What is known of its content stays, whether it is read to its end or on the way round.
+    ///
+    /// # Errors
+    /// As [`Files::note`].
+    pub(crate) fn note_owner<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        (number, path): (FileNo, &Path),
+        (before, after): (Stamp, Stamp),
+        membership: &Membership,
+    ) -> Result<(), StateError> {
+        let Some(mut mark) = self.by_number.get(&number).cloned() else { return Ok(()) };
+        assert_eq!(mark.membership.domain, membership.domain, "a number keeps its domain");
+        (mark.path, mark.membership) = (path.to_owned(), membership.clone());
+        mark.scanned = mark.scanned.map(|then| if then == before { after } else { then });
+        mark.reading.round =
+            mark.reading.round.map(|round| if round.stamp == before { Round { stamp: after, ..round } } else { round });
+        self.replace(state, mark)
+    }
+
+    /// Takes note that ranges of a file must be read again, in bytes: at once, or after a pause where they failed.
+    ///
+    /// # Errors
+    /// As [`Files::note`].
+    pub(crate) fn read_again<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        number: FileNo,
+        ranges: &[(Range<u64>, bool)],
+        now: Timestamp,
+    ) -> Result<(), StateError> {
+        let Some(mut mark) = self.reload(state, number)?.filter(|mark| !mark.is_forgotten()).cloned() else {
+            return Ok(());
+        };
+        for (range, has_failed) in ranges {
+            mark.reading.read_again(range.clone(), *has_failed, now);
+        }
+        self.replace(state, mark)
     }
 
     /// Returns a file's number in its domain, and gives it one if it has none.
@@ -188,6 +251,7 @@ impl Files {
                 scanned: None,
                 flags: MarkFlags { is_ahead: false, ..before },
                 membership: membership.clone(),
+                reading: Reading::default(),
             };
             let name = mark_path(state, number);
             let uuid = state.identity().uuid;
@@ -260,6 +324,7 @@ impl Files {
     /// # Errors
     /// Those of the device.
     pub fn forget<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<(), StateError> {
+        state.forget_map(number)?;
         if self.by_number.last_key_value().is_none_or(|(highest, _)| *highest == number) {
             return self.note(state, number, Path::new(""), None);
         }
@@ -317,13 +382,25 @@ impl Files {
         let Some(known) = self.by_number.get(&number) else { return Ok(()) };
         let Noted { scanned, flags, membership } = *noted;
         assert_eq!(known.membership.domain, membership.domain, "a number keeps its domain");
-        let mark = Mark { path: path.to_owned(), scanned, flags, membership: membership.clone(), ..known.clone() };
-        if mark == *known {
+        let mut mark = Mark { path: path.to_owned(), scanned, flags, membership: membership.clone(), ..known.clone() };
+        if scanned.is_some() {
+            // All of it is known: no round is left.
+            (mark.reading.is_known, mark.reading.round) = (true, None);
+        }
+        if mark.is_forgotten() {
+            mark.reading = Reading::default();
+        }
+        self.replace(state, mark)
+    }
+
+    /// Puts a mark in place of the one that is there, if it says something else.
+    fn replace<S: Substrate>(&mut self, state: &State<'_, S>, mark: Mark) -> Result<(), StateError> {
+        if self.by_number.get(&mark.number) == Some(&mark) {
             return Ok(());
         }
         let uuid = state.identity().uuid;
         let scratch = state.write_scratch(|file| mark.write(state.substrate(), file, uuid))?;
-        state.replace(&scratch, &mark_path(state, number))?;
+        state.replace(&scratch, &mark_path(state, mark.number))?;
         self.insert(mark);
         Ok(())
     }
@@ -384,8 +461,8 @@ impl Files {
         self.reload(state, number)?;
         // Of one that is gone nothing is read.
         let there = self.by_number.get(&number).filter(|mark| !mark.is_forgotten());
-        let Some(path) = there.map(|mark| mark.path.clone()) else { return Ok(()) };
-        self.note(state, number, &path, None)
+        let Some(mark) = there.cloned() else { return Ok(()) };
+        self.replace(state, Mark { scanned: None, reading: Reading::default(), ..mark })
     }
 
     /// Takes note that all files must be read again.

@@ -6,6 +6,7 @@
 //! is there: so whoever has a file's lock writes its log after all that there are ([`State::last_log_of`]). Where clocks
 //! mislead nevertheless, a block is found out of date when it is compared, and that costs savings.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use onefold_block::substrate::Access;
 
 use super::hosts::HostNo;
 use super::{State, StateError};
-use crate::format::log::{LogKind, LogWriter, Note, read_log};
+use crate::format::log::{LogKind, LogReader, LogWriter, Note, read_log};
 use crate::format::{FileNo, FormatError};
 
 /// A log, or a merge request, that is whole. In order of the files, and of the times of writing.
@@ -26,7 +27,7 @@ pub struct LogName {
     /// Which of the two it is.
     pub kind: LogKind,
     /// When it was written.
-    order: LogOrder,
+    pub(super) order: LogOrder,
     /// Who wrote it.
     pub host: HostNo,
     /// The name of the log's own file.
@@ -45,6 +46,11 @@ impl LogName {
         let host = HostNo::parse(parts.next()?)?;
         Some(LogName { file, kind, order, host, name })
     }
+
+    /// Returns when it was written.
+    pub(crate) fn order(&self) -> LogOrder {
+        self.order
+    }
 }
 
 fn folder(kind: LogKind) -> &'static str {
@@ -59,7 +65,7 @@ fn folder(kind: LogKind) -> &'static str {
 pub struct LogOrder(u64);
 
 /// What was written as a log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Logged {
     /// How many blocks it tells of.
     pub blocks: u64,
@@ -67,6 +73,41 @@ pub struct Logged {
     pub bytes: u64,
     /// When it was written; as before where nothing was.
     pub order: LogOrder,
+    /// The log; none where nothing was written.
+    pub log: Option<LogName>,
+}
+
+/// The write logs of a moment, by their files: one listing for a whole scan.
+#[derive(Debug, Default)]
+pub(crate) struct LogList {
+    by_file: BTreeMap<FileNo, Vec<LogName>>,
+}
+
+impl LogList {
+    /// Returns when the last log of a file was written, as far as there are any.
+    pub(crate) fn last_of(&self, file: FileNo) -> LogOrder {
+        self.of(file).iter().map(|log| log.order).max().unwrap_or_default()
+    }
+
+    /// Returns the logs of a file.
+    pub(crate) fn of(&self, file: FileNo) -> &[LogName] {
+        self.by_file.get(&file).map_or(&[], Vec::as_slice)
+    }
+
+    /// Tells whether there are logs of a file.
+    pub(crate) fn has(&self, file: FileNo) -> bool {
+        self.by_file.contains_key(&file)
+    }
+
+    /// Takes in a log that was written now.
+    pub(crate) fn add(&mut self, log: LogName) {
+        self.by_file.entry(log.file).or_default().push(log);
+    }
+
+    /// Takes out all logs of a file.
+    pub(crate) fn take(&mut self, file: FileNo) -> Vec<LogName> {
+        self.by_file.remove(&file).unwrap_or_default()
+    }
 }
 
 /// Why a log could not be read to its end.
@@ -120,7 +161,8 @@ impl<S: Substrate> State<'_, S> {
             return Ok(logged);
         }
         let name = format!("{file}.{:016x}.{}.{}", logged.order.0, self.host(), self.next_name());
-        self.publish(&scratch, &folder.join(name))?;
+        self.publish(&scratch, &folder.join(&name))?;
+        logged.log = Some(LogName { file, kind, order: logged.order, host: self.host(), name });
         Ok(logged)
     }
 
@@ -134,6 +176,27 @@ impl<S: Substrate> State<'_, S> {
         let names = self.names(folder(LogKind::Log))?.into_iter().filter(|name| name.starts_with(&of_file));
         let orders = names.filter_map(|name| Some(LogName::parse(LogKind::Log, name)?.order));
         Ok(orders.max().unwrap_or_default())
+    }
+
+    /// Returns the write logs that there are. What another host writes afterwards is missing.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn list_logs(&self) -> Result<LogList, StateError> {
+        let mut list = LogList::default();
+        let names = self.names(folder(LogKind::Log))?;
+        names.into_iter().filter_map(|name| LogName::parse(LogKind::Log, name)).for_each(|log| list.add(log));
+        Ok(list)
+    }
+
+    /// Begins to read a log.
+    ///
+    /// # Errors
+    /// As [`FormatError`] says.
+    pub(crate) fn open_log(&self, log: &LogName) -> Result<LogReader<'_, S>, FormatError> {
+        let file = self.open_own(&log_path(self, log), Access::Read)?;
+        let reader = LogReader::open(self.substrate(), file, log.kind, &self.identity().uuid)?;
+        if reader.file() == log.file { Ok(reader) } else { Err(FormatError::Damaged("it is the log of another file")) }
     }
 
     /// Returns the logs and the merge requests that there are, by file; first the logs, the oldest first.

@@ -8,6 +8,7 @@
 pub mod arena;
 pub mod ask;
 pub mod backlog;
+pub mod cursor;
 pub mod files;
 mod folder;
 pub mod hosts;
@@ -15,6 +16,8 @@ pub mod intents;
 pub mod locks;
 pub mod logs;
 pub mod look;
+pub mod maps;
+pub(crate) mod merged_logs;
 pub mod shards;
 mod tag;
 mod tree;
@@ -46,12 +49,13 @@ use self::trust::{Distrust, WritableRoot};
 const ARENA: &str = "arena";
 pub(crate) const IDENTITY: &str = "identity";
 const SCRATCH: &str = "scratch";
-const SUBFOLDERS: [&str; 8] = [ARENA, "files", "locks", "logs", "requests", SCRATCH, "shards", watches::FOLDER];
+const SUBFOLDERS: [&str; 9] =
+    [ARENA, "files", "locks", "logs", maps::FOLDER, "requests", SCRATCH, "shards", watches::FOLDER];
 
 /// Returns whether a name is one that things in a state folder have. What is called otherwise is somebody else's.
 #[must_use]
 pub fn is_name(name: &[u8]) -> bool {
-    let others = [IDENTITY, tree::TREE, intents::FOLDER, tag::TAG, settings::FILE];
+    let others = [IDENTITY, cursor::FILE, tree::TREE, intents::FOLDER, tag::TAG, settings::FILE];
     SUBFOLDERS.iter().chain(&others).any(|known| name == known.as_bytes())
 }
 
@@ -150,6 +154,17 @@ pub enum Notice {
         /// Who.
         root: WritableRoot,
     },
+    /// Ranges of an image cannot be read. All else of it is; these are tried again after pauses.
+    Failing {
+        /// Its path.
+        path: PathBuf,
+        /// The first such range, in bytes.
+        first: std::ops::Range<u64>,
+        /// Bytes of all of them.
+        bytes: u64,
+        /// Why.
+        why: io::Error,
+    },
     /// An image cannot be read, or not as a whole. The others go on.
     Unreadable {
         /// Its path.
@@ -168,6 +183,7 @@ impl Notice {
             | Notice::Useless { .. }
             | Notice::LeftAlone { .. }
             | Notice::IdentityLost(_)
+            | Notice::Failing { .. }
             | Notice::Unreadable { .. } => true,
             Notice::Older { .. } | Notice::Tightened { .. } | Notice::Exposed { .. } | Notice::WritableRoot { .. } => {
                 false
@@ -206,6 +222,12 @@ impl fmt::Display for Notice {
                 f,
                 "{root}: such users can take the state folder away and put an earlier one back, which costs savings; let root \
                  own that folder and nobody else write into it"
+            ),
+            Notice::Failing { path, first, bytes, why } => write!(
+                f,
+                "`{}`: {bytes} bytes cannot be read, the first at {}: {why}; they are tried again after a while",
+                path.shown(),
+                first.start
             ),
             Notice::Unreadable { path, why } => write!(f, "`{}` cannot be read: {why}", path.shown()),
         }

@@ -12,6 +12,9 @@ use crate::pace::Wish;
 /// Between two looks at the time of day while it works.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Of a window, so much at its end is for a pass.
+const WINDOW_PART_FOR_PASS: u32 = 8;
+
 pub(super) struct Gate<'a> {
     clock: &'a dyn Clock,
     machine: &'a dyn Machine,
@@ -40,6 +43,12 @@ impl<'a> Gate<'a> {
         }
         let is_too_high = self.load_max.is_some_and(|max| self.machine.load().is_some_and(|load| load > max));
         is_too_high.then_some(WatchPhase::LoadTooHigh)
+    }
+
+    /// Tells whether the open window ends so soon that a pass should begin, which may take about so long.
+    pub(super) fn is_closing(&self, pass_time: Duration) -> bool {
+        let closes_in = self.windows.closes_in(self.machine.time_of_day());
+        closes_in.is_some_and(|(left, all)| left <= (pass_time * 2).max(all / WINDOW_PART_FOR_PASS).min(all / 2))
     }
 
     /// Tells whether work that has begun goes on. Cheap.

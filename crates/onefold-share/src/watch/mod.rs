@@ -8,6 +8,7 @@
 
 mod gate;
 mod own;
+mod turns;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,17 +21,19 @@ use onefold_block::{Clock, Random, Substrate};
 
 use self::gate::Gate;
 use self::own::Owner;
+use self::turns::Turns;
 use crate::format::FileNo;
 use crate::format::watch::{WatchPhase, WatchStatus};
 use crate::mend::{Doubtful, Mended, mend};
 use crate::pace::{CpuTime, Limits, Pace};
 use crate::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
-use crate::scan::{ScanOptions, Scanned, scan};
+use crate::scan::{Failed, Rereading, ScanOptions, Scanned, scan};
 use crate::selection::Selection;
 use crate::state::files::Files;
 use crate::state::watches::WatchFile;
 use crate::state::{Notice, State, StateError};
 
+pub use self::turns::QUIET_BYTES;
 pub use self::window::{MinuteOfDay, Window, WindowError, Windows};
 
 /// The longest sleep in one: who wants the watch to end is heard afterwards.
@@ -59,8 +62,21 @@ pub trait Machine {
 pub struct OpenImages {
     /// The images.
     pub handles: BTreeSet<FileHandle>,
+    /// Who has them open, as far as it is told what they write.
+    pub writers: Vec<Writer>,
     /// Processes whose open files this one may not see.
     pub unseen_processes: u64,
+}
+
+/// A process that has images open for writing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// Its number.
+    pub process: u32,
+    /// Bytes that it has written since it began, wherever.
+    pub written_bytes: u64,
+    /// The images.
+    pub images: BTreeSet<FileHandle>,
 }
 
 /// All that a watch reaches the world through.
@@ -111,7 +127,17 @@ pub struct WatchOptions<'a> {
     pub batch_percent: u32,
     /// Or until logs have waited for so long.
     pub wait_max: Duration,
+    /// Of shorter files no maps are kept, in bytes ([`crate::scan::MAP_BYTES_MIN`]).
+    pub map_bytes_min: u64,
+    /// Logs that wait for a pass may have so many bytes; then the scan waits for it. None is a half of the index, and at
+    /// least [`LOG_BYTES_MIN`].
+    pub log_bytes_max: Option<u64>,
 }
+
+/// Logs may always have so many bytes: what is read of about 90 GiB.
+pub const LOG_BYTES_MIN: u64 = 256 << 20;
+/// A pass begins in the middle of a scan once so many bytes of logs wait, and they are worth it.
+const LOG_BYTES_WORTHWHILE: u64 = 32 << 20;
 
 /// What a watch tells whoever started it.
 #[derive(Debug)]
@@ -164,6 +190,8 @@ pub fn watch<S: Substrate>(
         status,
         scanned: Scanned::default(),
         scan_time: Duration::ZERO,
+        pass_time: Duration::ZERO,
+        turns: Turns::default(),
         waiting_since: None,
         left: BTreeSet::new(),
         left_since: Duration::ZERO,
@@ -200,6 +228,9 @@ struct Watcher<'a, S: Substrate> {
     /// All scans since the last pass, and how long they took.
     scanned: Scanned,
     scan_time: Duration,
+    /// How long the last pass took.
+    pass_time: Duration,
+    turns: Turns,
     /// Since when there have been logs that wait.
     waiting_since: Option<Duration>,
     /// Logs that a pass has left, because others have their files, and since when they are not counted.
@@ -253,22 +284,38 @@ impl<S: Substrate> Watcher<'_, S> {
         if self.gate.closed().is_some() {
             return Ok(());
         }
-        self.say(file, WatchPhase::Scanning)?;
-        let began = self.surroundings.clock.monotonic();
-        let known = files.iter().count();
-        let scanned = self.scan(state, &mut files)?;
-        if files.iter().count() > known {
-            self.own(state, owner, &files)?;
+        let mut looked_at = 0;
+        loop {
+            self.say(file, WatchPhase::Scanning)?;
+            let began = self.surroundings.clock.monotonic();
+            let known = files.iter().count();
+            let scanned = self.scan(state, &mut files)?;
+            if files.iter().count() > known {
+                self.own(state, owner, &files)?;
+            }
+            self.scan_time += self.surroundings.clock.monotonic().saturating_sub(began);
+            self.add_scan(&scanned);
+            let is_due = self.is_pass_due(state, &files)? || (scanned.is_cut_short && self.status.waiting_blocks > 0);
+            if !is_due || self.gate.closed() == Some(WatchPhase::OutsideWindows) {
+                return Ok(());
+            }
+            if !scanned.is_cut_short && self.gate.closed().is_some() {
+                return Ok(());
+            }
+            self.say(file, WatchPhase::Sharing)?;
+            // Scanning took its time, and other hosts have found files meanwhile: of one that is not known, a pass takes the
+            // log for left over.
+            files = Files::load(state)?;
+            let (waiting, began) = (self.status.waiting_blocks, self.passed_at);
+            self.pass(state, &mut files)?;
+            let has_ended = self.passed_at != began && waiting > 0;
+            // What is left of the scan goes on at once, unless the pass was to make the most of a window's end.
+            looked_at += scanned.looked_at;
+            let have_all_had_a_turn = looked_at >= scanned.files;
+            if !scanned.is_cut_short || have_all_had_a_turn || !has_ended || self.gate.is_closing(self.pass_time) {
+                return Ok(());
+            }
         }
-        self.scan_time += self.surroundings.clock.monotonic().saturating_sub(began);
-        self.add_scan(&scanned);
-        if !self.is_pass_due(state, &files)? || self.gate.closed().is_some() {
-            return Ok(());
-        }
-        self.say(file, WatchPhase::Sharing)?;
-        // Scanning took its time, and other hosts have found files meanwhile: of one that is not known, a pass takes the log
-        // for left over.
-        self.pass(state, &mut Files::load(state)?)
     }
 
     fn mend(&mut self, state: &State<'_, S>) -> Result<(), StateError> {
@@ -283,11 +330,32 @@ impl<S: Substrate> Watcher<'_, S> {
     }
 
     fn scan(&self, state: &State<'_, S>, files: &mut Files) -> Result<Scanned, StateError> {
+        let before = state.backlog(&self.left, |number| files.is_selected(number, &self.options.selection))?;
+        let index_bytes = state.index_stored()?.bytes;
+        let log_bytes_max = self.options.log_bytes_max.unwrap_or((index_bytes / 2).max(LOG_BYTES_MIN));
+        let clock = self.surroundings.clock;
+        let now = clock.now();
+        let enough = |written: u64| {
+            let waiting = before.bytes.saturating_add(written);
+            let is_much =
+                waiting >= LOG_BYTES_WORTHWHILE && before.is_worthwhile_with(written, self.options.batch_percent);
+            let has_waited = self
+                .waiting_since
+                .is_some_and(|since| clock.monotonic().saturating_sub(since) >= self.options.wait_max);
+            waiting > 0 && (waiting >= log_bytes_max || is_much || has_waited || self.gate.is_closing(self.pass_time))
+        };
+        let rereading = Rereading {
+            turn: &|stat| self.turns.of(stat, now),
+            enough: &enough,
+            map_bytes_min: self.options.map_bytes_min,
+            failed: Failed::AfterPause,
+        };
         let options = ScanOptions {
             selection: self.options.selection,
             threads: self.options.threads,
             stable_for: self.options.stable_for,
             pace: self.pace,
+            rereading,
             progress: &|_| ControlFlow::Continue(()),
         };
         scan(state, files, &options)
@@ -312,7 +380,8 @@ impl<S: Substrate> Watcher<'_, S> {
             progress: &|_| ControlFlow::Continue(()),
         };
         let passed = pass(state, files, &options)?;
-        let elapsed = clock.monotonic().saturating_sub(began) + std::mem::take(&mut self.scan_time);
+        self.pass_time = clock.monotonic().saturating_sub(began);
+        let elapsed = self.pass_time + std::mem::take(&mut self.scan_time);
         let after = state.log_names()?;
         self.left = before.intersection(&after).cloned().collect();
         self.left_gone = files.gone(state, &self.options.selection).into_keys().collect();
@@ -358,7 +427,9 @@ impl<S: Substrate> Watcher<'_, S> {
     }
 
     fn own(&mut self, state: &State<'_, S>, owner: &mut Owner, files: &Files) -> Result<(), StateError> {
-        let unseen = owner.own(state, files, self.surroundings.machine, &self.options.selection)?;
+        let open = owner.own(state, files, self.surroundings.machine, &self.options.selection)?;
+        self.turns.look(&open);
+        let unseen = open.unseen_processes;
         self.status.owned = owner.count();
         if unseen > 0 && !self.is_unseen_told {
             self.is_unseen_told = true;
@@ -370,6 +441,7 @@ impl<S: Substrate> Watcher<'_, S> {
     fn add_scan(&mut self, scanned: &Scanned) {
         let before = std::mem::replace(&mut self.scanned, scanned.clone());
         self.scanned.read_bytes += before.read_bytes;
+        self.scanned.failing += before.failing;
         self.scanned.logged_blocks += before.logged_blocks;
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use onefold_block::Substrate;
 use onefold_block::substrate::FileHandle;
 
-use super::Machine;
+use super::{Machine, OpenImages};
 use crate::selection::Selection;
 use crate::state::files::Files;
 use crate::state::locks::Subject;
@@ -27,14 +27,14 @@ impl Owner {
         self.kept.len() as u64
     }
 
-    /// Takes the locks of images that are open, and lets go of the others. Returns how many processes could not be looked at.
+    /// Takes the locks of images that are open, and lets go of the others. Returns what is open.
     pub(super) fn own<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
         files: &Files,
         machine: &dyn Machine,
         selection: &Selection<'_>,
-    ) -> Result<u64, StateError> {
+    ) -> Result<OpenImages, StateError> {
         let images: Vec<&Path> = files.iter().map(|mark| &*mark.path).filter(|path| selection.contains(path)).collect();
         let open = machine.open_for_writing(&images).map_err(StateError::at(Path::new("/proc")))?;
         self.kept.retain(|handle| {
@@ -44,12 +44,12 @@ impl Owner {
             }
             is_open
         });
-        for handle in open.handles {
+        for handle in &open.handles {
             // Who has it now may have it for the time of a pass only: it is tried again.
-            if !self.kept.contains(&handle) && state.keep(&Subject::File(handle.clone()))? {
-                self.kept.insert(handle);
+            if !self.kept.contains(handle) && state.keep(&Subject::File(handle.clone()))? {
+                self.kept.insert(handle.clone());
             }
         }
-        Ok(open.unseen_processes)
+        Ok(open)
     }
 }

@@ -80,6 +80,11 @@ impl Window {
         if self.from < self.to { self.from <= at.0 && at.0 < self.to } else { at.0 >= self.from || at.0 < self.to }
     }
 
+    /// Returns how many minutes after `at` it ends, where `at` is in it.
+    fn minutes_left(self, at: MinuteOfDay) -> u16 {
+        (self.to + MINUTES_A_DAY - at.0) % MINUTES_A_DAY
+    }
+
     /// Returns how many minutes after `at` it begins, less than a day.
     fn minutes_until(self, at: MinuteOfDay) -> u16 {
         (self.from + MINUTES_A_DAY - at.0) % MINUTES_A_DAY
@@ -101,6 +106,16 @@ impl Windows {
     #[must_use]
     pub fn contain(&self, at: MinuteOfDay) -> bool {
         self.are_always() || self.0.iter().any(|window| window.contains(at))
+    }
+
+    /// Returns how long one of them stays open, and how long it is in all: up to a minute more, as that of `at` has begun
+    /// already. None where no time is in them, or every time is.
+    #[must_use]
+    pub fn closes_in(&self, at: MinuteOfDay) -> Option<(Duration, Duration)> {
+        let open = self.0.iter().filter(|window| window.contains(at)).max_by_key(|window| window.minutes_left(at))?;
+        let minutes = |minutes: u16| Duration::from_secs(u64::from(minutes) * 60);
+        let all = (open.to + MINUTES_A_DAY - open.from) % MINUTES_A_DAY;
+        Some((minutes(open.minutes_left(at)), minutes(if all == 0 { MINUTES_A_DAY } else { all })))
     }
 
     /// Returns how long it is until one of them begins: up to a minute less, as that of `at` has begun already. Zero
@@ -160,6 +175,19 @@ mod tests {
             assert_eq!(windows.opens_in(at(time)), Some(Duration::ZERO), "{time}");
         }
         assert!(!windows.contain(at("02:00")));
+    }
+
+    #[test]
+    fn a_window_tells_when_it_closes_over_midnight_too() {
+        let windows = windows(&["22:00-06:00", "05:00-07:00", "12:00-12:01"]);
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        for (time, left, all) in [("22:00", 480, 480), ("23:59", 361, 480), ("04:59", 61, 480), ("05:30", 90, 120)] {
+            assert_eq!(windows.closes_in(at(time)), Some((minutes(left), minutes(all))), "{time}");
+        }
+        assert_eq!(windows.closes_in(at("08:00")), None);
+        assert_eq!(Windows::default().closes_in(at("08:00")), None);
+        let day = Windows(vec!["00:00-24:00".parse().unwrap()]);
+        assert_eq!(day.closes_in(at("00:00")).unwrap().1, minutes(1440));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod pass;
 mod probe;
 mod races;
 mod refusals;
+mod rereading;
 mod share;
 mod space;
 mod stat;

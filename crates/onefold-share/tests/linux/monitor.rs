@@ -16,7 +16,7 @@ use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::monitor::{Hashing, Monitor, MonitorPolicy};
 use onefold_share::pass::{PassOptions, Passed, SpaceOptions, pass};
-use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::files::Files;
 use onefold_share::state::{Notice, State, StateError};
@@ -43,6 +43,7 @@ fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Scanned {
         selection: Selection::all(),
         threads: 1,
         pace: &Pace::unlimited(),
+        rereading: Rereading::default(),
         stable_for: Duration::ZERO,
         progress: &|_| ControlFlow::Continue(()),
     };

@@ -17,7 +17,7 @@ use onefold_share::format::FileBlock;
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, SpaceOptions, pass};
-use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_share::state::files::Files;
@@ -62,6 +62,7 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
         threads: 1,
         stable_for: Duration::ZERO,
         pace: &Pace::unlimited(),
+        rereading: Rereading::default(),
         progress: &|_| ControlFlow::Continue(()),
     };
     let scanned = scan(&state, &mut files, &options)?;

@@ -14,7 +14,7 @@ use crate::ground::{FOLDER, Ground, on_each, random_blocks};
 use crate::pass::{Run, USUAL, run, try_run};
 
 const OTHER: u32 = 65534;
-const FOLDERS: [&str; 8] = ["arena", "files", "locks", "logs", "requests", "scratch", "shards", "watches"];
+const FOLDERS: [&str; 9] = ["arena", "files", "locks", "logs", "maps", "requests", "scratch", "shards", "watches"];
 
 fn untrusted(outcome: Result<Run, PassError>) -> (PathBuf, Distrust) {
     match outcome {

@@ -18,7 +18,7 @@ use onefold_share::linux::{LinuxFile, LinuxSubstrate};
 use onefold_share::mend::{Became, Doubtful, Mended, Patience, mend, mend_patiently};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
-use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_share::state::files::Files;
@@ -274,6 +274,7 @@ fn scan_all(state: &State<'_, TwoSteps<'_>>, files: &mut Files) -> Scanned {
         threads: 1,
         stable_for: Duration::ZERO,
         pace: &pace,
+        rereading: Rereading::default(),
         progress: &|_| ControlFlow::Continue(()),
     };
     scan(state, files, &options).unwrap()

@@ -18,7 +18,7 @@ use onefold_pool::{
     TestLimits,
 };
 use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
-use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_share::state::files::Files;
@@ -136,6 +136,7 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
         selection: Selection::all(),
         threads: 1,
         pace: &Pace::unlimited(),
+        rereading: Rereading::default(),
         stable_for: Duration::ZERO,
         progress: &|_| ControlFlow::Continue(()),
     };

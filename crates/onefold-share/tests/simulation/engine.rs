@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onefold_share::pace::Pace;
 use onefold_share::pass::{PassError, PassOptions, Passed, SpaceOptions, pass};
-use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
 use onefold_share::simulated::{Faults, Host, Simulation, SimulationOptions, seeds};
 use onefold_share::state::State;
@@ -24,6 +24,7 @@ pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
         threads: 0,
         stable_for: Duration::ZERO,
         pace: &Pace::unlimited(),
+        rereading: Rereading::default(),
         progress: &|_| ControlFlow::Continue(()),
     };
     scan(&state, &mut files, &options)?;

@@ -9,6 +9,7 @@ mod domains;
 mod engine;
 mod holes;
 mod monitor;
+mod rereading;
 mod stand_in;
 mod trust;
 mod watches;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use onefold_block::{Clock, Substrate};
 use onefold_share::monitor::{Hashing, Monitor, MonitorError, MonitorPolicy};
 use onefold_share::pass::{PassError, PassOptions, SpaceOptions, pass};
-use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
 use onefold_share::simulated::{
     Faults, Host, SeenKind, SeenWrite, SimulatedSubstrate, Simulation, SimulationOptions, seeds,
@@ -47,6 +47,7 @@ fn scan_all<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(),
         // A coroutine does not leave its thread.
         threads: 0,
         pace: &Pace::unlimited(),
+        rereading: Rereading::default(),
         stable_for: Duration::ZERO,
         progress: &|_| ControlFlow::Continue(()),
     };

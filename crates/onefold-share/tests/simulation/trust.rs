@@ -153,18 +153,20 @@ fn refuses_all_kinds(options: SimulationOptions, left: &[&str], expected: &[&str
     }
 }
 
-const LEFT: [&str; 4] =
-    ["scratch/0000000000000001.1", "watches/0000000000000001.2", "logs/1.1.1.1", "requests/1.1.1.1"];
-const KINDS: [&str; 18] = [
+const LEFT: [&str; 5] =
+    ["scratch/0000000000000001.1", "watches/0000000000000001.2", "logs/1.1.1.1", "requests/1.1.1.1", "cursor"];
+const KINDS: [&str; 20] = [
     "",
     "arena",
     "files",
     "locks",
     "logs",
+    "maps",
     "requests",
     "scratch",
     "shards",
     "watches",
+    "cursor",
     "identity",
     "arena/FILE",
     "files/FILE",

@@ -15,7 +15,7 @@ use onefold_block::{BLOCK_BYTES_U64, Clock, Random, Substrate};
 use onefold_share::format::watch::{WatchPhase, WatchStatus};
 use onefold_share::pace::{CpuTime, Limits, Pace};
 use onefold_share::pass::SpaceOptions;
-use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
 use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions, seeds};
 use onefold_share::state::State;
@@ -76,7 +76,7 @@ impl Machine for Scripted<'_> {
         }
         let is_open = |path: &&&Path| self.open.borrow().iter().any(|open| Path::new(open) == **path);
         let handles = images.iter().filter(is_open).map(|path| handle(self.host, path)).collect();
-        Ok(OpenImages { handles, unseen_processes: 3 })
+        Ok(OpenImages { handles, writers: Vec::new(), unseen_processes: 3 })
     }
 }
 
@@ -103,6 +103,7 @@ struct How<'a> {
     stable_for: Duration,
     batch_percent: u32,
     wait_max: Duration,
+    log_bytes_max: Option<u64>,
     wants: &'a dyn Fn(&Path, ListedKind) -> bool,
 }
 
@@ -112,6 +113,7 @@ const USUAL: How<'static> = How {
     stable_for: Duration::ZERO,
     batch_percent: 0,
     wait_max: Duration::from_secs(3600),
+    log_bytes_max: None,
     wants: &|_, _| true,
 };
 
@@ -213,6 +215,8 @@ fn options<'a>(how: &'a How<'a>) -> WatchOptions<'a> {
         stable_for: how.stable_for,
         batch_percent: how.batch_percent,
         wait_max: how.wait_max,
+        log_bytes_max: how.log_bytes_max,
+        map_bytes_min: 0,
     }
 }
 
@@ -366,6 +370,35 @@ fn the_end_of_a_window_ends_the_work_and_the_next_window_takes_it_up() {
     ground.check().unwrap();
 }
 
+/// Logs grew until the disk was full, where no scan came to its end.
+#[test]
+fn a_pass_takes_logs_in_before_they_grow_beyond_their_bound() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    for image in ["images/one", "images/two", "images/zoo"] {
+        write(&ground, image, 0, 1, 40);
+    }
+    let how = How { log_bytes_max: Some(1), batch_percent: 100, ..USUAL };
+    let heard = run(&host, &how, &|round, machine| machine.is_stopped.set(round == 2));
+    assert_eq!(heard[2..], [Heard::Shared(1, 0), Heard::Shared(1, 40), Heard::Shared(1, 40)], "{heard:?}");
+    ground.check().unwrap();
+}
+
+/// Where a window was shorter than a scan, no pass ever ran.
+#[test]
+fn what_was_read_is_shared_before_the_window_ends_and_the_rest_comes_in_the_next_looks() {
+    let ground = ground();
+    let host = ground.mount(WATCHER);
+    for image in ["images/one", "images/two", "images/zoo"] {
+        write(&ground, image, 0, 1, 40);
+    }
+    // Half an hour before its end.
+    let how = How { windows: &["22:00-06:00"], batch_percent: 100, ..USUAL };
+    let heard = run_at(&host, &how, &Cell::new(5), &|round, machine| machine.is_stopped.set(round == 4));
+    assert_eq!(heard[2..5], [Heard::Shared(1, 0), Heard::Shared(2, 40), Heard::Shared(3, 40)], "{heard:?}");
+    ground.check().unwrap();
+}
+
 #[test]
 fn images_that_are_open_here_are_kept_from_others_and_shared_all_the_same() {
     let ground = ground();
@@ -390,6 +423,7 @@ fn images_that_are_open_here_are_kept_from_others_and_shared_all_the_same() {
                 threads: 0,
                 stable_for: Duration::ZERO,
                 pace: &Pace::unlimited(),
+                rereading: Rereading::default(),
                 progress: &|_| ControlFlow::Continue(()),
             };
             write(&ground, "images/one", 3, 2, 1);
@@ -492,7 +526,7 @@ impl Machine for Fickle<'_, '_> {
                 handles.insert(stat.handle);
             }
         }
-        Ok(OpenImages { handles, unseen_processes: 0 })
+        Ok(OpenImages { handles, writers: Vec::new(), unseen_processes: 0 })
     }
 }
 

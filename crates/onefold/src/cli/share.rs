@@ -245,6 +245,10 @@ pub(crate) struct ShareWatchArgs {
     /// End, and leave all locks to others, once no call of the file system has come to its end for so long; 0 never does
     #[arg(long, value_name = "TIME", default_value = "15min", value_parser = parse_duration)]
     pub(crate) max_hang: Duration,
+    /// Let what was read and waits take so much room at most; then reading waits until it is shared. Without it, a half of
+    /// what the index takes, and at least 256M
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_logs: Option<ByteSize>,
     #[command(flatten)]
     pub(crate) consent: ConsentArgs,
     #[command(flatten)]

@@ -20,7 +20,7 @@ use onefold_block::substrate::ListedKind;
 use onefold_pool::{Dedup, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError, PoolSubstrate};
 use onefold_share::pace::{Limits, Pace, ProcessCpu, Wish};
 use onefold_share::pass::{PassError, PassOptions, PassProgress, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
-use onefold_share::scan::{ScanOptions, Scanned, scan};
+use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::files::Files;
 use onefold_share::state::{Notice, State, StateError};
@@ -162,6 +162,8 @@ impl Run<'_> {
             selection: Selection::new(&roots, wanted.scanned),
             threads,
             pace: &pace,
+            // Nothing is kept for another run.
+            rereading: Rereading { map_bytes_min: u64::MAX, ..Rereading::default() },
             stable_for: Duration::ZERO,
             progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
         };

@@ -16,7 +16,7 @@ use onefold_share::linux::LinuxSubstrate;
 use onefold_share::mend::{Doubtful, Mended, Patience, mend_patiently};
 use onefold_share::pace::{Pace, ProcessCpu, Wish};
 use onefold_share::pass::{PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, SpaceOptions, pass};
-use onefold_share::scan::{ScanOptions, scan};
+use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::files::Files;
 use onefold_share::state::{Notice, State, StateError};
@@ -74,6 +74,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         threads,
         stable_for: Duration::ZERO,
         pace: &pace,
+        rereading: Rereading::default(),
         progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
     };
     let mut files = Files::load(&state).map_err(|error| state_failure(&error))?;

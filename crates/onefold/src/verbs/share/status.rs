@@ -61,6 +61,9 @@ fn text(found: &Status) -> String {
     for (domain, counts) in domains.iter().take(NAMED_MAX) {
         row(&format!("  in {}", domain_words(domain)), counts.files, Some(counts.bytes));
     }
+    if files.failing > 0 {
+        row("  with ranges that fail, and are tried again", files.failing, Some(files.failing_bytes));
+    }
     row("blocks in logs that wait for a run", waiting.blocks, Some(waiting.bytes));
     match entries {
         Some(entries) => {
@@ -197,6 +200,8 @@ fn json(found: &Status) -> Value {
             "opted_out": files.opted_out,
             "gone": files.gone,
             "unreadable": files.unreadable,
+            "failing": files.failing,
+            "failing_bytes": files.failing_bytes,
             "bytes": files.bytes,
         },
         "domains": domains_json(domains),

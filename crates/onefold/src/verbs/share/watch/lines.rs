@@ -87,6 +87,7 @@ fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration) -> Line {
     for (count, what) in [
         (scanned.unsettled, "changed too short a time ago"),
         (scanned.passed_over + passed.logs_elsewhere, "left to others that have them"),
+        (scanned.failing, "with ranges that could not be read"),
     ] {
         if count > 0 {
             text.push_str(&format!("; {} {what}", files(count)));
@@ -101,6 +102,7 @@ fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration) -> Line {
         "files": scanned.files,
         "unsettled_files": scanned.unsettled,
         "passed_over_files": scanned.passed_over,
+        "failing_files": scanned.failing,
         "logs_elsewhere": passed.logs_elsewhere,
         "read_bytes": scanned.read_bytes,
         "shared_bytes": shared.now,

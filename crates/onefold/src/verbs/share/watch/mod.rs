@@ -16,6 +16,7 @@ use onefold_block::random::SystemRandom;
 use onefold_block::shown::ShownText;
 use onefold_share::linux::{LinuxMachine, LinuxSubstrate};
 use onefold_share::pace::ProcessCpu;
+use onefold_share::scan::MAP_BYTES_MIN;
 use onefold_share::selection::Selection;
 use onefold_share::state::Notice;
 use onefold_share::watch::{Surroundings, WatchEvent, WatchOptions, Windows, watch};
@@ -68,6 +69,8 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
         stable_for: arguments.stable_for,
         batch_percent: arguments.batch,
         wait_max: arguments.max_wait,
+        log_bytes_max: arguments.max_logs.map(|size| size.0),
+        map_bytes_min: MAP_BYTES_MIN,
     };
     let watchdog = Watchdog::default();
     let surroundings = Surroundings {

@@ -1,0 +1,121 @@
+"""`share watch` beside twenty images that are written to: what it reads for what is written, and what it shares of that.
+
+One percent of random writes in an hour is what the images of idle servers see. An hour is scaled to seconds: the same writes, in less
+time. Each write brings a block that another file has, so that all that is written could be shared.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from lib import system
+from lib.data import BLOCK_BYTES, UniqueData
+from lib.measure import Sample
+from lib.rows.row import seed_of
+
+from .row import ONEFOLD, ShareRow, lower
+
+IMAGES = 20
+POOL = "pool"
+WRITTEN_PART = 0.01
+# Between two looks of the watch, and between two writes of a guest to one image: as an hour to its writes.
+INTERVAL = "500ms"
+LOOK_SECONDS = 0.5
+# Once nobody has them open any more, images are read to their end: a second for each 16 MiB, and some looks.
+QUIET_BYTES_A_SECOND = 16 << 20
+WAIT_SECONDS = 120
+
+
+class WatchRow(ShareRow):
+    """Images that a process has open all the time, as a hypervisor has; and what a run finds that reads all of them."""
+
+    base = "watch"
+    share_of_time = 3.0
+
+    def make_lines(self, settings):
+        where = f"beside {IMAGES} images on {self.where} of which 1 % is written"
+        yield lower(f"{self.name}-read", f"`share watch` {where}: bytes read for a byte written (8, aim 2)", "", goal="report")
+        yield lower(f"{self.name}-missed", "not shared of it while they are open, in percent", "%", goal="report")
+        yield lower(f"{self.name}-left", "and once nobody has them open", "%", goal="report")
+
+    def measure(self, ground, settings, round_no):
+        ground.open()
+        draw = random.Random(seed_of(round_no, use=60))
+        length = settings.watch_image_bytes
+        ground.write(POOL, UniqueData(seed_of(round_no, use=61)), length)
+        names = [f"guest{number}" for number in range(IMAGES)]
+        for number, name in enumerate(names):
+            ground.write(name, UniqueData(seed_of(round_no, use=62 + number)), length)
+        # What was read before counts for nothing.
+        ground.share()
+        ground.warm(POOL)
+        pool = ground.path(POOL).read_bytes()
+        told = ground.folder / "watch.lines"
+        words = ("share", "watch", "--json", "--interval", INTERVAL, "--batch", "0", "--temporary", ground.temporary)
+        with open(told, "wb") as lines:
+            watch = subprocess.Popen([ground.programs.onefold, *words, ground.mountpoint], stdout=lines)
+        try:
+            time.sleep(2 * LOOK_SECONDS)
+            read_before = read_by(watch.pid)
+            written = write_to(ground, names, pool, settings.watch_seconds, draw)
+            time.sleep(4 * LOOK_SECONDS)
+            read = read_by(watch.pid) - read_before
+            while_open = shared(told)
+            for file in written.files:
+                os.close(file)
+            deadline = time.monotonic() + WAIT_SECONDS + length / QUIET_BYTES_A_SECOND
+            while shared(told) < written.bytes * 0.99 and time.monotonic() < deadline:
+                time.sleep(LOOK_SECONDS)
+            once_quiet = shared(told)
+        finally:
+            watch.send_signal(signal.SIGTERM)
+            watch.wait(timeout=60)
+        # What a full reading finds beyond that.
+        rest = ground.share().told["shared"]["now_bytes"]
+        yield f"{self.name}-read", ONEFOLD, Sample(read / written.bytes, more={"read": read, "written": written.bytes})
+        for key, done in (("missed", while_open), ("left", once_quiet)):
+            full = max(once_quiet + rest, done, BLOCK_BYTES)
+            yield f"{self.name}-{key}", ONEFOLD, Sample(100 * (1 - done / full), more={"shared": done, "full": full})
+        ground.close()
+
+
+class Written:
+    """Images that are open, and how much was written to them."""
+
+    def __init__(self):
+        self.files = []
+        self.bytes = 0
+
+
+def write_to(ground, names, pool, seconds, draw):
+    """Writes blocks of the pool to random places of all images, spread over a time; leaves them open."""
+    written = Written()
+    written.files = [os.open(ground.path(name), os.O_RDWR) for name in names]
+    blocks = len(pool) // BLOCK_BYTES
+    count = max(1, int(blocks * WRITTEN_PART)) * len(names)
+    began = time.monotonic()
+    for number in range(count):
+        at = draw.randrange(blocks) * BLOCK_BYTES
+        os.pwrite(written.files[number % len(names)], pool[at : at + BLOCK_BYTES], draw.randrange(blocks) * BLOCK_BYTES)
+        written.bytes += BLOCK_BYTES
+        time.sleep(max(0.0, began + seconds * number / count - time.monotonic()))
+    return written
+
+
+def read_by(process):
+    """Returns how many bytes a process has read, its own records among them."""
+    lines = Path(f"/proc/{process}/io").read_text(encoding="ascii").splitlines()
+    found = [int(line.split()[1]) for line in lines if line.startswith("rchar:")]
+    if not found:
+        raise system.BenchError(f"process {process} does not tell what it reads")
+    return found[0]
+
+
+def shared(told):
+    """Returns how many bytes a watch has shared, by what it printed."""
+    lines = [json.loads(line) for line in told.read_text(encoding="utf-8").splitlines()]
+    return sum(line["shared_bytes"] for line in lines if line["event"] == "passed")

@@ -1,0 +1,378 @@
+//! The turn of a file in a scan: what is known to have changed is read, then a stretch from the file's cursor on.
+//!
+//! A *round* is a way round the file, from where the cursor was when it began. Once a round came to its end, all of the file is
+//! known as it was when the round began. What may have changed without being seen ends a round: another one begins. So the
+//! first reading of a file is a round, and each later one costs as many turns as the share of what was written allows.
+//!
+//! The order of steps, each of which may be the last one that a host does:
+//!
+//! 1. What changed is read into a log. Of what could not be read before the work had to end, the mark notes that it is to be read.
+//! 2. The present map is kept. Before its log is there, what changed would look as if it were known.
+//! 3. A stretch is read into a log, and the mark notes how far the file is read. Again, as long as the turn lasts.
+
+use std::cell::Cell;
+use std::io;
+use std::iter::Peekable;
+use std::ops::Range;
+use std::path::Path;
+use std::thread;
+
+use onefold_block::substrate::FileStat;
+use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Substrate, Timestamp};
+
+use super::blocks::Blocks;
+use super::changes::Changes;
+use super::{Age, Failed, Looked, PROGRESS_BYTES, REREAD_PERCENT, Scan, Turn};
+use crate::digest::Digester;
+use crate::format::log::{LogKind, Note, Written};
+use crate::format::mark::Stamp;
+use crate::format::reading::{AGAIN_MAX, Reading, Round};
+use crate::format::{Digest, FileBlock, FileNo};
+use crate::ranges::Ranges;
+use crate::state::merged_logs::Merged;
+use crate::state::{Notice, StateError};
+
+/// Read into one log at most, in bytes: 48 MiB of log. What was read is lost only where the host dies before that.
+const PART_BYTES: u64 = 16 << 30;
+/// Notes between two looks at whether enough is known.
+const NOTES_BETWEEN_LOOKS: u64 = 1024;
+/// Bytes of a log that a note takes, about.
+const NOTE_BYTES: u64 = Digest::BYTES as u64;
+
+/// A file that has its turn.
+struct Subject<'a, S: Substrate> {
+    number: FileNo,
+    path: &'a Path,
+    /// What blocks of its domain are digested with.
+    key: &'a FingerprintKey,
+    file: &'a S::File,
+    stat: &'a FileStat,
+    stamp: Stamp,
+    age: Age,
+    /// Where its last whole block ends.
+    end: u64,
+    now: Timestamp,
+    /// Whether it has no hole, where this is its first reading and that is known.
+    is_reserved: Cell<Option<bool>>,
+}
+
+/// What is to be read into one log.
+struct Wanted<'w> {
+    ranges: &'w Ranges,
+    /// What holds nothing any more.
+    emptied: &'w Ranges,
+    /// Most bytes that are read.
+    most: u64,
+}
+
+/// What came of reading into a log.
+struct Part {
+    /// What was not come to.
+    rest: Ranges,
+    read_bytes: u64,
+    /// Whether the map has shown a hole, or there is none.
+    has_hole: bool,
+    failed: Ranges,
+    why: Option<io::Error>,
+    ended: Option<Ended>,
+}
+
+/// Why a turn ends before it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// The work is to stop.
+    Stopped,
+    /// Enough is known for a pass.
+    Enough,
+}
+
+impl<S: Substrate> Scan<'_, '_, S> {
+    /// Gives a file its turn; the caller has its lock. `scanned` is what it was like when all of it was known.
+    pub(super) fn take_turn(
+        &mut self,
+        (number, path, key): (FileNo, &Path, &FingerprintKey),
+        file: &S::File,
+        (stat, age, scanned): (&FileStat, Age, Option<Stamp>),
+        now: Timestamp,
+    ) -> Result<Looked, StateError> {
+        // What is behind the highest block that can be written down is never shared.
+        let end = (stat.length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64;
+        let subject = Subject {
+            number,
+            path,
+            key,
+            file,
+            stat,
+            stamp: Stamp::of(stat),
+            age,
+            end,
+            now,
+            is_reserved: Cell::new(None),
+        };
+        let mut reading = self.files.get(number).map(|mark| mark.reading.clone()).unwrap_or_default();
+        reading.cut(end);
+        reading.cursor = if reading.cursor < end { reading.cursor } else { 0 };
+        let known_to = if reading.is_known { end } else { reading.cursor };
+        // A change when the clock came by a time that was ahead would have had that time.
+        let was_ahead = self.files.get(number).is_some_and(|mark| mark.flags.is_ahead);
+        let is_as_scanned = scanned == Some(subject.stamp) && (!was_ahead || age == Age::Ahead);
+        let changes = if is_as_scanned || stat.length < self.options.rereading.map_bytes_min {
+            Changes::default()
+        } else {
+            Changes::of(self.state, (number, file), &reading, known_to, self.options.pace)?
+        };
+        let is_first = scanned.is_none() && !reading.is_known && reading.cursor == 0;
+        if is_first && let Some(map) = &changes.map {
+            subject.is_reserved.set(Some(!map.has_gap(end)));
+        }
+        if !is_as_scanned {
+            begin_round(&mut reading, &subject, changes.are_all);
+        }
+        let turn = (self.options.rereading.turn)(stat);
+
+        let due_by = self.due_by(now).seconds;
+        let due = reading.again.iter().filter(|again| !again.is_read && again.due <= due_by);
+        let due = Ranges::of(due.map(|again| again.range())).split(end).0;
+        let wanted = changes.differences.changed.split(end).0.plus(&due);
+        let emptied = changes.differences.emptied.minus(&wanted);
+        let part = self.read(&subject, &Wanted { ranges: &wanted, emptied: &emptied, most: u64::MAX })?;
+        let known = wanted.minus(&part.rest);
+        self.take_in(&subject, &mut reading, &known, &part);
+        // What was not come to is read next time, whether it changes or not.
+        for range in part.rest.clone().bounded(AGAIN_MAX / 2).iter() {
+            reading.read_again(range.clone(), false, now);
+        }
+        if !is_as_scanned {
+            self.maps.keep(self.state, number, changes.map.as_ref())?;
+            reading.generation = changes.generation;
+        }
+
+        let allowed = allowance(turn, &reading, part.read_bytes);
+        let ended = match part.ended {
+            Some(ended) => Some(ended),
+            None => self.go_round(&subject, &mut reading, (known, allowed))?,
+        };
+        self.note(&subject, reading)?;
+        match ended {
+            None => Ok(Looked::Done),
+            Some(Ended::Enough) => Ok(Looked::Enough),
+            Some(Ended::Stopped) => Err(StateError::Interrupted),
+        }
+    }
+
+    /// Reads on from the cursor, as far as the turn allows.
+    fn go_round(
+        &mut self,
+        subject: &Subject<'_, S>,
+        reading: &mut Reading,
+        (known, mut allowed): (Ranges, u64),
+    ) -> Result<Option<Ended>, StateError> {
+        while let Some(round) = reading.round.filter(|_| allowed > 0) {
+            let stop = subject.end.min(reading.cursor + round.left);
+            // What failed has its own time.
+            let failing = Ranges::of(reading.failed().map(|again| again.range()));
+            let stretch = Ranges::of(std::iter::once(reading.cursor..stop)).minus(&failing).minus(&known);
+            let wanted = Wanted { ranges: &stretch, emptied: &Ranges::default(), most: allowed.min(PART_BYTES) };
+            let part = self.read(subject, &wanted)?;
+            self.take_in(subject, reading, &stretch.minus(&part.rest), &part);
+            let reached = part.rest.iter().next().map_or(stop, |rest| rest.start);
+            let left = round.left - (reached - reading.cursor);
+            let has_moved = reached > reading.cursor;
+            let was_all = (reading.cursor, reached) == (0, subject.end) && known.is_empty();
+            if was_all && !reading.is_known && subject.is_reserved.get().is_none() {
+                subject.is_reserved.set(Some(!part.has_hole));
+            }
+            let was_whole = was_all && part.failed.is_empty();
+            let is_at_end = reached >= subject.end;
+            let was_known = reading.is_known;
+            reading.cursor = if is_at_end { 0 } else { reached };
+            reading.is_known |= is_at_end;
+            reading.round = Some(Round { left, ..round }).filter(|round| round.left > 0);
+            allowed -= part.read_bytes.min(allowed);
+            if !was_known && reading.is_known && reading.round.is_some() {
+                // From here on it is read within its share, as the others are.
+                allowed = allowance((self.options.rereading.turn)(subject.stat), reading, 0);
+            }
+            self.tidy_logs(subject, reading, was_whole)?;
+            if part.ended.is_some() || !has_moved {
+                return Ok(part.ended);
+            }
+            if reading.round.is_some() {
+                self.note(subject, reading.clone())?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has the newest log of a file replace the older ones where it tells of all of it; else many become one.
+    fn tidy_logs(
+        &mut self,
+        subject: &Subject<'_, S>,
+        reading: &mut Reading,
+        was_whole: bool,
+    ) -> Result<(), StateError> {
+        if was_whole {
+            let mut logs = self.logs.take(subject.number);
+            let last = logs.iter().map(|log| log.order()).max();
+            for log in logs.drain(..) {
+                if Some(log.order()) == last {
+                    self.logs.add(log);
+                } else {
+                    self.state.remove_log(&log)?;
+                }
+            }
+        } else if self.state.merge_logs(subject.number, &mut self.logs)? == Merged::Damaged {
+            // What it told is found by reading the file.
+            *reading = Reading::default();
+        }
+        Ok(())
+    }
+
+    /// Reads ranges into a log, and publishes it. What was read until somebody wanted the work to end is kept.
+    fn read(&mut self, subject: &Subject<'_, S>, wanted: &Wanted<'_>) -> Result<Part, StateError> {
+        if wanted.ranges.is_empty() && wanted.emptied.is_empty() {
+            let (rest, failed) = (Ranges::default(), Ranges::default());
+            return Ok(Part { rest, read_bytes: 0, has_hole: true, failed, why: None, ended: None });
+        }
+        let (state, options, number) = (self.state, self.options, subject.number);
+        let (log_bytes, progress) = (self.log_bytes, &mut self.progress);
+        let after = self.logs.last_of(number);
+        let (part, logged) = thread::scope(|scope| {
+            let digester = Digester::new(options.threads, scope);
+            let mut blocks = Blocks::new(
+                state.substrate(),
+                options.pace,
+                subject.file,
+                (wanted.ranges, wanted.most),
+                (digester, subject.key),
+            );
+            let mut notes = Notes { emptied: wanted.emptied.iter().peekable(), ahead: None };
+            let (done_before, read_before) = (progress.done_bytes, progress.read_bytes);
+            let (mut told, mut noted, mut ended) = (0, 0_u64, None);
+            let logged = state.write_log(LogKind::Log, number, after, &mut || {
+                if ended.is_none() {
+                    if options.pace.boundary().is_err() {
+                        ended = Some(Ended::Stopped);
+                    } else if noted.is_multiple_of(NOTES_BETWEEN_LOOKS)
+                        && (options.rereading.enough)(log_bytes + noted * NOTE_BYTES)
+                    {
+                        ended = Some(Ended::Enough);
+                    }
+                    noted += 1;
+                    if blocks.read_bytes >= told + PROGRESS_BYTES {
+                        told = blocks.read_bytes;
+                        progress.read_bytes = read_before + told;
+                        progress.done_bytes = done_before + blocks.position().unwrap_or(0);
+                        if (options.progress)(*progress).is_break() {
+                            ended = Some(Ended::Stopped);
+                        }
+                    }
+                    if ended.is_some() {
+                        blocks.end_soon();
+                    }
+                }
+                Ok(notes.next(&mut blocks))
+            });
+            progress.done_bytes = done_before;
+            progress.read_bytes = read_before + blocks.read_bytes;
+            let part = Part {
+                rest: blocks.rest(),
+                read_bytes: blocks.read_bytes,
+                has_hole: blocks.has_hole(),
+                failed: Ranges::of(std::mem::take(&mut blocks.failed)),
+                why: blocks.why.take(),
+                ended,
+            };
+            (part, logged)
+        });
+        let logged = logged?;
+        self.scanned.logged_blocks += logged.blocks;
+        self.scanned.read_bytes += part.read_bytes;
+        self.log_bytes += logged.bytes;
+        logged.log.into_iter().for_each(|log| self.logs.add(log));
+        Ok(part)
+    }
+
+    /// Takes note of what was read, and of what could not be.
+    fn take_in(&mut self, subject: &Subject<'_, S>, reading: &mut Reading, known: &Ranges, part: &Part) {
+        known.minus(&part.failed).iter().for_each(|range| reading.was_read(range, subject.now));
+        let mut news: Option<Range<u64>> = None;
+        for range in part.failed.iter() {
+            let is_new = reading.read_again(range.clone(), true, subject.now);
+            // Who asks for it is told each time.
+            if is_new || self.options.rereading.failed == Failed::AtOnce {
+                news.get_or_insert(range.clone());
+            }
+        }
+        if let Some((first, why)) = news.zip(part.why.as_ref()) {
+            self.scanned.failing += 1;
+            let (path, bytes) = (subject.path.to_owned(), part.failed.bytes());
+            let why = io::Error::new(why.kind(), why.to_string());
+            self.state.notice(Notice::Failing { path, first, bytes, why });
+        }
+    }
+
+    /// Writes down how far a file is read. All of it is known where no round is left, unless it changed a moment ago: the next
+    /// change may get the same time.
+    fn note(&mut self, subject: &Subject<'_, S>, reading: Reading) -> Result<(), StateError> {
+        let is_whole = reading.is_known && reading.round.is_none();
+        let scanned = (is_whole && subject.age != Age::Recent).then_some(subject.stamp);
+        let mut flags = self.files.get(subject.number).map(|mark| mark.flags).unwrap_or_default();
+        flags.is_reserved |= subject.is_reserved.get() == Some(true);
+        flags.is_ahead = scanned.is_some() && subject.age == Age::Ahead;
+        self.files.note_reading(self.state, subject.number, scanned, (reading, flags))
+    }
+}
+
+/// Begins a round where one is needed, or goes on with the one that is under way.
+fn begin_round(reading: &mut Reading, subject: &Subject<'_, impl Substrate>, are_all: bool) {
+    let Subject { end, age, .. } = *subject;
+    // The next change may get the same times: then nothing tells that what was read in this turn is not the latest.
+    let is_settled = age != Age::Recent;
+    let stamp = if is_settled { subject.stamp } else { Stamp { length: u64::MAX, ..subject.stamp } };
+    reading.round = match reading.round {
+        None if reading.is_known && are_all => None,
+        Some(round) if are_all => {
+            // All that changed since it began was seen; what was added is before the file's end.
+            let added = subject.stamp.length.saturating_sub(round.stamp.length);
+            Some(Round { stamp: subject.stamp, left: round.left.saturating_add(added).min(end) })
+        }
+        Some(round) if round.stamp == stamp && is_settled => Some(Round { left: round.left.min(end), ..round }),
+        _ => Some(Round { stamp, left: end }),
+    };
+}
+
+/// Returns how many bytes a turn reads on from the cursor, with so many that it has read already.
+fn allowance(turn: Turn, reading: &Reading, read_bytes: u64) -> u64 {
+    match turn {
+        _ if reading.round.is_none() => 0,
+        _ if !reading.is_known => u64::MAX,
+        Turn::Whole => u64::MAX,
+        Turn::Within(written) => {
+            // What is known to have changed was written. Times that are others tell of one write, at least.
+            let written = written.max(read_bytes).max(BLOCK_BYTES_U64);
+            (written.saturating_mul(REREAD_PERCENT) / 100).saturating_sub(read_bytes)
+        }
+    }
+}
+
+/// What is told of a file, in order of its blocks: what was read, and what holds nothing any more.
+struct Notes<'n, I: Iterator<Item = &'n Range<u64>>> {
+    emptied: Peekable<I>,
+    /// What was read and not told.
+    ahead: Option<Written>,
+}
+
+impl<'n, I: Iterator<Item = &'n Range<u64>>> Notes<'n, I> {
+    fn next<S: Substrate>(&mut self, blocks: &mut Blocks<'_, S>) -> Option<Note> {
+        self.ahead = self.ahead.take().or_else(|| blocks.next());
+        let next = self.ahead.map_or(u64::MAX, |written| written.block.0 * BLOCK_BYTES_U64);
+        match self.emptied.next_if(|range| range.start < next) {
+            Some(range) => {
+                let first = FileBlock(range.start / BLOCK_BYTES_U64);
+                Some(Note::Changed { first, count: (range.end - range.start) / BLOCK_BYTES_U64 })
+            }
+            None => self.ahead.take().map(Note::Written),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How much of an image that has changed is read again in a round of the watch.
+//!
+//! What was written to an image is told by the processes that have it open: how much each has written in all, shared out among
+//! its images. What a process writes elsewhere counts, too, so that this is an estimate. Of an image that nobody has open it is
+//! not known, and it is read to its end once it is quiet for a second for each [`QUIET_BYTES`] of its length: an image that
+//! the kernel writes to, or another host, is not read as a whole in each pause of its writer.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use onefold_block::Timestamp;
+use onefold_block::substrate::{FileHandle, FileStat};
+
+use super::OpenImages;
+use crate::scan::{Turn, nanoseconds};
+
+/// Of an image that nobody has open, so many bytes are read again for each second without a change, at most.
+pub const QUIET_BYTES: u64 = 16 << 20;
+
+/// What was written to images since their last turns.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// What each process had written in all at the last look.
+    processes: BTreeMap<u32, u64>,
+    open: BTreeSet<FileHandle>,
+    /// By image, in bytes, since its last turn.
+    written: RefCell<BTreeMap<FileHandle, u64>>,
+}
+
+impl Turns {
+    /// Takes in which images are open, and how much their writers have written.
+    pub(super) fn look(&mut self, open: &OpenImages) {
+        let mut processes = BTreeMap::new();
+        let written = self.written.get_mut();
+        for writer in &open.writers {
+            // Of one that was not seen before it is not known when it has written what.
+            let before = self.processes.get(&writer.process).copied().unwrap_or(writer.written_bytes);
+            // A number that was given to another process begins anew.
+            let since = writer.written_bytes.checked_sub(before).unwrap_or(writer.written_bytes);
+            processes.insert(writer.process, writer.written_bytes);
+            let images = writer.images.len().max(1) as u64;
+            for image in &writer.images {
+                *written.entry(image.clone()).or_default() += since / images;
+            }
+        }
+        self.processes = processes;
+        self.open.clone_from(&open.handles);
+        written.retain(|image, _| open.handles.contains(image));
+    }
+
+    /// Returns how much of an image is read again.
+    pub(super) fn of(&self, stat: &FileStat, now: Timestamp) -> Turn {
+        if self.open.contains(&stat.handle) {
+            return Turn::Within(self.written.borrow_mut().insert(stat.handle.clone(), 0).unwrap_or(0));
+        }
+        // Anybody may set the time of the content; the other one is the file system's.
+        let quiet = nanoseconds(now) - nanoseconds(stat.changed);
+        let wanted = i128::from(stat.length) * 1_000_000_000 / i128::from(QUIET_BYTES);
+        if quiet >= wanted { Turn::Whole } else { Turn::Within(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::Writer;
+
+    fn image(number: u8) -> FileHandle {
+        FileHandle::new(&[number]).unwrap()
+    }
+
+    fn open(writers: &[(u32, u64, &[u8])]) -> OpenImages {
+        let writer = |&(process, written_bytes, images): &(u32, u64, &[u8])| Writer {
+            process,
+            written_bytes,
+            images: images.iter().map(|number| image(*number)).collect(),
+        };
+        let writers: Vec<Writer> = writers.iter().map(writer).collect();
+        let handles = writers.iter().flat_map(|writer| writer.images.clone()).collect();
+        OpenImages { handles, writers, unseen_processes: 0 }
+    }
+
+    fn stat(number: u8, length: u64, changed: i64) -> FileStat {
+        let changed = Timestamp { seconds: changed, nanoseconds: 0 };
+        FileStat { handle: image(number), length, allocated: 0, names: 1, owner: 0, modified: changed, changed }
+    }
+
+    #[test]
+    fn what_processes_write_is_shared_out_among_their_images_and_counts_once() {
+        let mut turns = Turns::default();
+        let now = Timestamp { seconds: 1000, nanoseconds: 0 };
+        let of = |turns: &Turns, number| turns.of(&stat(number, 1 << 30, 1000), now);
+        turns.look(&open(&[(7, 5000, &[1, 2]), (8, 100, &[3])]));
+        assert_eq!(of(&turns, 1), Turn::Within(0), "when that was written nobody knows");
+        turns.look(&open(&[(7, 9000, &[1, 2]), (8, 150, &[3, 1])]));
+        turns.look(&open(&[(7, 9000, &[1, 2]), (8, 150, &[3, 1])]));
+        assert_eq!([1, 2, 3].map(|number| of(&turns, number)), [2025, 2000, 25].map(Turn::Within));
+        assert_eq!(of(&turns, 1), Turn::Within(0));
+        // Another process of the same number.
+        turns.look(&open(&[(7, 300, &[1])]));
+        assert_eq!(of(&turns, 1), Turn::Within(300));
+    }
+
+    #[test]
+    fn an_image_that_nobody_has_open_is_read_to_its_end_once_it_was_quiet_for_long_enough() {
+        let turns = Turns::default();
+        let now = Timestamp { seconds: 1000, nanoseconds: 0 };
+        for (length, changed, expected) in [
+            (QUIET_BYTES * 60, 940, Turn::Whole),
+            (QUIET_BYTES * 60, 941, Turn::Within(0)),
+            (4096, 999, Turn::Whole),
+            (4096, 2000, Turn::Within(0)),
+        ] {
+            assert_eq!(turns.of(&stat(1, length, changed), now), expected, "{length} {changed}");
+        }
+    }
+}
