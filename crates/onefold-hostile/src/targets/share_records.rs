@@ -131,6 +131,7 @@ fn mark(choices: &mut Choices<'_>, desk: &Desk) {
         scanned: Some(Stamp { length: 1 << 30, modified: time, changed: time }),
         membership: Membership { domain: "staff".parse().expect("a name"), tenant: 1000, owner: 0 },
         reading,
+        last_log: Some(1 << 60),
     };
     let bytes = damaged(choices, desk, |file| sound.write(&desk.substrate, file, UUID).expect("there is room"));
     if let Ok(found) = Mark::read(&desk.substrate, desk.holding(&bytes), &UUID) {

@@ -79,6 +79,17 @@ pub enum Note {
     },
 }
 
+impl Note {
+    /// Returns the first block that it tells of, and how many there are.
+    #[must_use]
+    pub fn blocks(&self) -> (FileBlock, u64) {
+        match *self {
+            Note::Written(Written { block, .. }) => (block, 1),
+            Note::Changed { first, count } => (first, count),
+        }
+    }
+}
+
 impl From<Written> for Note {
     fn from(written: Written) -> Note {
         Note::Written(written)

@@ -18,9 +18,10 @@
 //!
 //! | bytes | field  | notes                                                                            |
 //! |-------|--------|----------------------------------------------------------------------------------|
-//! | 0..2  | kind   | 1: the domain; 2 and 3: how far the file is read ([`super::reading`]). Readers skip kinds that they do not know |
+//! | 0..2  | kind   | 1: the domain; 2 and 3: how far the file is read ([`super::reading`]); 4: the last log. Readers skip kinds that they do not know |
 //! | 2..4  | length | of what follows, in bytes                                                        |
 //! | 4..   |        | domain: user numbers of tenant and owner (4 bytes each), and the encoded domain  |
+//! |       |        | last log: the number that orders it among the logs of its file, 8 bytes          |
 //!
 //! Each mark has a domain, and keeps it: a file that comes into another domain gets another mark, with another number.
 //!
@@ -42,6 +43,8 @@ const FIXED_BYTES: usize = 38;
 const PATH_BYTES_MAX: usize = 4096;
 /// Kind of the field with the domain.
 const DOMAIN_FIELD: u16 = 1;
+/// Kind of the field with the last log.
+const LAST_LOG_FIELD: u16 = 4;
 
 /// What is known of an image file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +63,9 @@ pub struct Mark {
     pub membership: Membership,
     /// How far it is read, where it is not as it was.
     pub reading: Reading,
+    /// The number that orders the last log which the writer of this mark knew, among the logs of the file; none where no scan
+    /// has noted one. A log with a higher number is of a host that did not come to write the mark.
+    pub last_log: Option<u64>,
 }
 
 /// What a mark notes of a file in single bits. Bits that are not known are zero, so that marks of earlier versions have none.
@@ -193,6 +199,9 @@ impl Mark {
         if let Some(field) = self.reading.encode_again() {
             put_field(&mut bytes, AGAIN_FIELD, &field);
         }
+        if let Some(order) = self.last_log {
+            put_field(&mut bytes, LAST_LOG_FIELD, &order.to_le_bytes());
+        }
         bytes
     }
 
@@ -214,7 +223,7 @@ impl Mark {
             _ => return Err(FormatError::Damaged("its state is none of those that there are")),
         };
         let flags = MarkFlags::decode(fixed[33]);
-        let (mut membership, mut reading, mut last) = (None, Reading::default(), 0);
+        let (mut membership, mut reading, mut last_log, mut last) = (None, Reading::default(), None, 0);
         while !rest.is_empty() {
             let (kind, field, others) = take_field(rest).ok_or(CUT)?;
             if kind <= last {
@@ -226,13 +235,17 @@ impl Mark {
                 }
                 READING_FIELD => reading.decode(field)?,
                 AGAIN_FIELD => reading.decode_again(field)?,
+                LAST_LOG_FIELD => {
+                    let order = field.try_into().map_err(|_| FormatError::Damaged("its last log is none"))?;
+                    last_log = Some(u64::from_le_bytes(order));
+                }
                 _ => {}
             }
             (rest, last) = (others, kind);
         }
         let membership = membership.ok_or(FormatError::Damaged("it has no domain"))?;
         let path = PathBuf::from(OsStr::from_bytes(path));
-        Ok(Mark { number, handle, path, scanned, flags, membership, reading })
+        Ok(Mark { number, handle, path, scanned, flags, membership, reading, last_log })
     }
 }
 
@@ -276,6 +289,7 @@ mod tests {
             flags: MarkFlags::default(),
             membership,
             reading: Reading::default(),
+            last_log: None,
         }
     }
 
@@ -300,7 +314,12 @@ mod tests {
         let reading = Reading { is_known: true, cursor: 4096, ..Reading::default() };
         let field = [&[2, 0, 64, 0, 1][..], &[0; 16], &[16], &[0; 46]].concat();
         let expected = [expected, field].concat();
-        assert_eq!(Mark { reading, ..mark(None) }.encode(), expected);
+        let read = Mark { reading, ..mark(None) };
+        assert_eq!(read.encode(), expected);
+        let field = [4, 0, 8, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+        let logged = Mark { last_log: Some(0x0102_0304_0506_0708), ..read };
+        assert_eq!(logged.encode(), [&expected[..], &field].concat());
+        assert_eq!(Mark::decode(FileNo(7), &logged.encode()).unwrap(), logged);
     }
 
     /// A later part of the same version adds fields; one that is not known is skipped.
@@ -319,11 +338,12 @@ mod tests {
         let known = reading.encode().unwrap();
         let expected = Mark { reading, ..mark(None) };
         assert_eq!(with(&[(1, &domain), (2, &known), (900, b"")]).unwrap(), expected);
-        let damaged: [&[(u16, &[u8])]; 12] = [
+        let damaged: [&[(u16, &[u8])]; 13] = [
             &[(2, &known), (1, &domain)],
             &[(1, &domain), (2, &known), (2, &known)],
             &[(1, &domain), (2, &known[1..])],
             &[(1, &domain), (3, b"short")],
+            &[(1, &domain), (4, b"7 bytes")],
             &[],
             &[(9, b"news")],
             &[(0, b""), (1, &domain)],

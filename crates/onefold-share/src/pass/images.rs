@@ -8,12 +8,14 @@ use onefold_block::substrate::{Access, FileHandle, FileStat};
 use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Substrate, Timestamp};
 
 use crate::domain::{Domain, DomainRules};
+use crate::format::log::LogKind;
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
 use crate::selection::Selection;
 use crate::state::files::Files;
 use crate::state::locks::{Held, Subject};
+use crate::state::logs::LogName;
 use crate::state::{State, StateError};
 use crate::status::is_gone;
 
@@ -231,6 +233,11 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     /// nothing.
     pub(super) fn forget_scan(&mut self, number: FileNo) -> Result<(), StateError> {
         self.files.forget_scan(self.state, number)
+    }
+
+    /// Tells whether what a log tells may be out of date, as [`Files::is_unnoted`].
+    pub(super) fn is_unnoted(&self, log: &LogName) -> bool {
+        log.kind == LogKind::Log && log.host != self.state.host() && self.files.is_unnoted(log)
     }
 
     /// Takes note that ranges of a file must be read again, as [`Files::read_again`].

@@ -575,9 +575,11 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         written: &mut WrittenRanges,
     ) -> Result<Vec<LogName>, PassError> {
         let mut done = Vec::new();
-        // Of two logs that tell of one block the newer one is right. Requests say what was known before any of them.
-        let (requests, logs): (Vec<LogName>, Vec<LogName>) =
+        // Of two logs that tell of one block the newer one is right, whichever number of their file they have. Requests say what
+        // was known before any of them.
+        let (requests, mut logs): (Vec<LogName>, Vec<LogName>) =
             self.state.logs()?.into_iter().partition(|log| log.kind == LogKind::Request);
+        logs.sort_by_key(LogName::order);
         let mut present = BTreeMap::new();
         for log in logs.into_iter().rev().chain(requests) {
             self.options.pace.boundary()?;
@@ -610,6 +612,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             }
             let file = self.images.first_number(log.file)?;
             let is_reserved = self.images.is_reserved(file);
+            let is_unnoted = self.images.is_unnoted(&log);
             let read = self.state.read_log(&log, |note| -> Result<(), PassError> {
                 self.options.pace.boundary()?;
                 self.told_blocks += match (log.kind, note) {
@@ -617,6 +620,11 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
                     (LogKind::Log, Note::Written(_)) => 1,
                     (LogKind::Request, _) => 0,
                 };
+                if is_unnoted {
+                    // A scan that did not know this log may have read these blocks later.
+                    let (first, count) = note.blocks();
+                    self.passed.trouble.again.add(file, first, count, Because::Changed);
+                }
                 let told = match (log.kind, note) {
                     (LogKind::Log, note) => written.news(file, note),
                     (LogKind::Request, Note::Written(told)) if !written.contains(file, told.block) => Some(told),

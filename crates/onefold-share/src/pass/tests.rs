@@ -11,6 +11,7 @@ use onefold_block::random::{Random, SeededRandom};
 use onefold_block::substrate::{Access, ListedKind};
 
 use super::*;
+use crate::format::mark::Mark;
 use crate::opt_out;
 use crate::pace::{Limits, ProcessCpu, Wish};
 use crate::scan::{Rereading, ScanOptions, Scanned, scan};
@@ -1013,4 +1014,59 @@ fn files_that_nobody_knows_of_keep_their_blocks() {
     assert_eq!(USUAL.pass(&state, &mut files).unwrap().planned.collected, 10);
     assert!(content("unknown") == expected);
     ground.file_system.check().unwrap();
+}
+
+/// Two hosts that saw a file at the same moment gave it two numbers. The log under the higher one was believed, though it was
+/// older, and what the file holds was not known until it was written to.
+#[test]
+fn of_logs_under_two_numbers_of_a_file_the_newer_one_is_right() {
+    let ground = Ground::new();
+    let state = ground.state();
+    let mut files = Files::load(&state).unwrap();
+    ground.write("one", 1, 4);
+    scan_all(&state, &mut files);
+    let [log] = &state.logs().unwrap()[..] else { panic!("one log") };
+    let mut old = Vec::new();
+    let read = state.read_log(log, |note| -> Result<(), PassError> {
+        old.push(note);
+        Ok(())
+    });
+    read.unwrap();
+    let first = files.iter().next().unwrap().clone();
+    let second = Mark { number: FileNo(first.number.0 + 1), ..first };
+    let name = format!("files/{}", second.number);
+    second.write(&ground.host.substrate, ground.create(&name), state.identity().uuid).unwrap();
+    let mut old = old.into_iter();
+    state.write_log(LogKind::Log, second.number, log.order(), &mut || Ok(old.next())).unwrap();
+    ground.write("one", 2, 4);
+    ground.write("two", 2, 4);
+    let mut files = Files::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    assert_eq!(state.logs().unwrap().len(), 3);
+    assert_eq!(USUAL.pass(&state, &mut files).unwrap().shared.now, 4 * K);
+}
+
+/// A host that does not know the higher numbers gives out one that was forgotten. Another host that still took it for the
+/// number of the file before forgot the mark of the new one.
+#[test]
+fn a_number_that_has_become_another_files_is_not_forgotten() {
+    let ground = Ground::new();
+    let state = ground.state();
+    let mut files = Files::load(&state).unwrap();
+    ground.write("one", 1, 4);
+    ground.write("two", 2, 4);
+    scan_all(&state, &mut files);
+    let mut late = Files::load(&state).unwrap();
+    let mark = files.get(FileNo(1)).unwrap().clone();
+    files.forget(&state, FileNo(1)).unwrap();
+    ground.write("three", 3, 4);
+    let stat = ground.host.substrate.open(Path::new("three"), Access::Read);
+    let stat = ground.host.substrate.stat(&stat.unwrap()).unwrap();
+    let given = Files::default().number(&state, &stat.handle, Path::new("three"), &mark.membership).unwrap();
+    assert_eq!(given, FileNo(1));
+    late.forget(&state, FileNo(1)).unwrap();
+    assert!(late.of(&mark.handle).is_none());
+    for files in [late, Files::load(&state).unwrap()] {
+        assert_eq!(files.of(&stat.handle).map(|mark| mark.number), Some(FileNo(1)));
+    }
 }

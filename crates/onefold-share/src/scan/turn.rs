@@ -320,7 +320,8 @@ impl<S: Substrate> Scan<'_, '_, S> {
         let mut flags = self.files.get(subject.number).map(|mark| mark.flags).unwrap_or_default();
         flags.is_reserved |= subject.is_reserved.get() == Some(true);
         flags.is_ahead = scanned.is_some() && subject.age == Age::Ahead;
-        self.files.note_reading(self.state, subject.number, scanned, (reading, flags))
+        let last_log = self.logs.last_of(subject.number);
+        self.files.note_reading(self.state, subject.number, scanned, (reading, flags, last_log))
     }
 }
 

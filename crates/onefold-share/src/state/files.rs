@@ -12,6 +12,7 @@ use std::time::Duration;
 use onefold_block::substrate::{Access, FileHandle};
 use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
 
+use super::logs::{LogName, LogOrder};
 use super::{State, StateError};
 use crate::domain::{Domain, Membership};
 use crate::format::mark::{Mark, MarkFlags, Stamp};
@@ -111,6 +112,13 @@ impl Files {
         mark.is_none_or(|mark| mark.is_forgotten() || selection.contains(&mark.path))
     }
 
+    /// Tells whether a log was published after the file's mark was written: by a host that died before it wrote the mark, or by
+    /// the monitor of another host. Whoever wrote the mark may have logged later blocks under an earlier number.
+    pub(crate) fn is_unnoted(&self, log: &LogName) -> bool {
+        let noted = self.get(self.first_number(log.file)).and_then(|mark| mark.last_log);
+        noted.is_some_and(|noted| log.order().number() > noted)
+    }
+
     /// Returns all marks, by number.
     pub fn iter(&self) -> impl Iterator<Item = &Mark> {
         self.by_number.values()
@@ -156,7 +164,8 @@ impl Files {
         self.note(state, number, &path, Some(after))
     }
 
-    /// Notes how far a file is read, and what it was like if all of it is known as it was then; the caller has its lock.
+    /// Notes how far a file is read, what it was like if all of it is known as it was then, and the last of its logs; the
+    /// caller has its lock.
     ///
     /// # Errors
     /// As [`Files::note`].
@@ -165,10 +174,11 @@ impl Files {
         state: &State<'_, S>,
         number: FileNo,
         scanned: Option<Stamp>,
-        (reading, flags): (Reading, MarkFlags),
+        (reading, flags, last_log): (Reading, MarkFlags, LogOrder),
     ) -> Result<(), StateError> {
         let Some(known) = self.by_number.get(&number) else { return Ok(()) };
-        self.replace(state, Mark { scanned, reading, flags, ..known.clone() })
+        let last_log = Some(last_log.number()).filter(|order| *order > 0).max(known.last_log);
+        self.replace(state, Mark { scanned, reading, flags, last_log, ..known.clone() })
     }
 
     /// Notes that a file was given to another owner within its domain, by its stamps before and after; the caller has its lock.
@@ -252,6 +262,7 @@ impl Files {
                 flags: MarkFlags { is_ahead: false, ..before },
                 membership: membership.clone(),
                 reading: Reading::default(),
+                last_log: None,
             };
             let name = mark_path(state, number);
             let uuid = state.identity().uuid;
@@ -303,6 +314,9 @@ impl Files {
         number: FileNo,
         now: Timestamp,
     ) -> Result<(), StateError> {
+        if !self.is_still(state, number)? {
+            return Ok(());
+        }
         match self.get(number).and_then(Mark::gone_since) {
             None => {
                 let gone = Stamp { length: 0, modified: now, changed: now };
@@ -318,12 +332,16 @@ impl Files {
         }
     }
 
-    /// Forgets a file that is gone and that nothing refers to any more. The highest number is kept without a path, for none
-    /// is given out twice.
+    /// Forgets a file that is gone and that nothing refers to any more. The highest number is kept without a path, so that it
+    /// is not given out again. A lower one is free: a host that has not seen the higher ones may give it to another file. So
+    /// nothing is forgotten where the number has become another file's.
     ///
     /// # Errors
     /// Those of the device.
     pub fn forget<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<(), StateError> {
+        if !self.is_still(state, number)? {
+            return Ok(());
+        }
         state.forget_map(number)?;
         if self.by_number.last_key_value().is_none_or(|(highest, _)| *highest == number) {
             return self.note(state, number, Path::new(""), None);
@@ -331,6 +349,12 @@ impl Files {
         state.remove(&mark_path(state, number))?;
         self.remove(number);
         Ok(())
+    }
+
+    /// Reads a mark again, and tells whether its number is still that of the file that was known by it.
+    fn is_still<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<bool, StateError> {
+        let Some(known) = self.get(number).map(|mark| mark.handle.clone()) else { return Ok(false) };
+        Ok(self.reload(state, number)?.is_some_and(|mark| mark.handle == known))
     }
 
     /// Notes where a file is and what it was like when it was read last.
@@ -485,6 +509,10 @@ impl Files {
     }
 
     fn insert(&mut self, mark: Mark) {
+        // The number may have been given to another file since it was read last.
+        if self.get(mark.number).is_some_and(|known| known.handle != mark.handle) {
+            self.remove(mark.number);
+        }
         // Two hosts that saw a file at the same moment gave it two numbers: the lower one is used from then on.
         let numbers = self.by_handle.entry(mark.handle.clone()).or_default();
         if let Err(place) = numbers.binary_search(&mark.number) {

@@ -48,7 +48,8 @@ impl LogName {
     }
 
     /// Returns when it was written.
-    pub(crate) fn order(&self) -> LogOrder {
+    #[must_use]
+    pub fn order(&self) -> LogOrder {
         self.order
     }
 }
@@ -63,6 +64,13 @@ fn folder(kind: LogKind) -> &'static str {
 /// When a log was written, among all logs of its file: the nanoseconds of a time, or one more than those of the log before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogOrder(u64);
+
+impl LogOrder {
+    /// Returns the number, as marks have it; 0 where there is no log.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+}
 
 /// What was written as a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -228,12 +236,14 @@ impl<S: Substrate> State<'_, S> {
         Ok(())
     }
 
-    /// Removes a log that is merged.
+    /// Removes a log that is merged, or that another one replaces. A replaced log was not read, so its owner is checked here.
     ///
     /// # Errors
-    /// Those of the device.
+    /// `Untrusted` for a log of another user, which stays; those of the device.
     pub fn remove_log(&self, log: &LogName) -> Result<(), StateError> {
-        self.remove(&log_path(self, log))
+        let path = log_path(self, log);
+        self.open_left(&path).map(drop)?;
+        self.remove(&path)
     }
 
     /// Deals with a log that could not be read.

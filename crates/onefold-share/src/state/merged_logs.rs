@@ -8,7 +8,7 @@ use onefold_block::Substrate;
 use super::logs::{LogList, LogName};
 use super::trust::Distrust;
 use super::{State, StateError};
-use crate::format::log::{LogKind, LogReader, Note, Written};
+use crate::format::log::{LogKind, LogReader, Note};
 use crate::format::{FileBlock, FileNo, FormatError};
 
 /// A file has at most so many logs before they are merged.
@@ -85,9 +85,9 @@ impl<'a, S: Substrate> Source<'a, S> {
 
     /// Returns the blocks that its next note tells of.
     fn blocks(&self) -> Option<(u64, u64)> {
-        self.note.map(|note| match note {
-            Note::Written(Written { block, .. }) => (block.0, block.0 + 1),
-            Note::Changed { first, count } => (first.0, first.0 + count),
+        self.note.map(|note| {
+            let (first, count) = note.blocks();
+            (first.0, first.0 + count)
         })
     }
 
@@ -148,6 +148,7 @@ mod tests {
 
     use super::*;
     use crate::format::Digest;
+    use crate::format::log::Written;
     use crate::simulated::{SimulatedFileSystem, SimulationOptions};
 
     fn told(state: &State<'_, impl Substrate>, log: &LogName, into: &mut BTreeMap<u64, Option<Option<Digest>>>) {

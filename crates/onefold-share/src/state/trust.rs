@@ -141,7 +141,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(file)
     }
 
-    /// Opens a file that may have been left behind by a dead host. None where it cannot be opened.
+    /// Opens a file that goes unread, for example one that a dead host left behind. None where it cannot be opened.
     ///
     /// # Errors
     /// `Untrusted`.
