@@ -13,6 +13,7 @@ use crate::engine::group_init::write_error;
 use crate::error::Result;
 use crate::format::store_page::BlockUse;
 use crate::meta::Privilege;
+use crate::meta::allocate::Run;
 use crate::meta::in_flight::{DeviceWrite, InFlight};
 
 /// A copy that operations may refer to; given back when it is dropped before one did.
@@ -27,7 +28,7 @@ impl Drop for SpareCopy<'_> {
         let mut meta = self.engine.meta();
         meta.in_flight.unpin(self.full);
         if meta.in_flight.leave(self.flight.block) {
-            meta.groups.clear_busy(self.flight.block);
+            meta.free_again(&[Run { first: self.flight.block, count: 1 }]);
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::engine::group_init::write_error;
 use crate::engine::{Engine, PLACES_MAX};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
+use crate::meta::allocate::Run;
 use crate::meta::in_flight::{DeviceWrite, WriteState};
 use crate::meta::{Op, OpResult, Privilege};
 use crate::options::Verify;
@@ -72,7 +73,7 @@ impl Plan<'_> {
                 Fate::Share(block) => meta.in_flight.unpin(block),
                 Fate::Attach(flight) | Fate::Write(flight) => {
                     if meta.in_flight.leave(flight.block) {
-                        meta.groups.clear_busy(flight.block);
+                        meta.free_again(&[Run { first: flight.block, count: 1 }]);
                     }
                 }
             }

@@ -1,4 +1,5 @@
-//! Background work: the commit timer, reclaim, and reading fingerprints into the filter after a mount.
+//! Background work: the commit timer, reclaim, and what is found out after a mount: where free blocks are, and the
+//! fingerprints for the filter.
 //!
 //! One thread keeps time, another does the work that may take long, in small pieces. Both only call what tests call
 //! themselves when a pool is opened without them.
@@ -216,9 +217,9 @@ fn work(engine: &Engine) {
     while !engine.wake.is_ending() {
         let began = Instant::now();
         let done = loop {
-            // Neither keeps the other from its turn. An error is reported where users meet it (`check`, `stat`, a write);
+            // None keeps another from its turn. An error is reported where users meet it (`check`, `stat`, a write);
             // here the work waits and is tried again.
-            let more = [engine.index_some(), engine.reclaim_one()];
+            let more = [engine.survey_some(), engine.index_some(), engine.reclaim_one()];
             if more.iter().any(|result| matches!(result, Err(PoolError::Stopped { .. }))) {
                 return;
             }

@@ -34,11 +34,15 @@ use crate::format::header;
 use crate::format::journal::{TransactionBuilder, WHOLE_RECORD_BYTES};
 use crate::journal::log::{self, Log};
 use crate::meta::Meta;
+use crate::meta::free_again::runs_of;
 use crate::meta::ranges::DirtyRanges;
 use crate::options::Journaling;
+use crate::sync;
 
 /// Blocks that a checkpoint gathers in one buffer.
 const GATHER_BLOCKS: usize = 256;
+/// Blocks that are handed out again, or noted to be in place, under one hold of the metadata lock.
+const BLOCKS_PER_HOLD: usize = 1024;
 const _: () = assert!(GATHER_BLOCKS <= BATCH_BLOCKS, "a kept buffer is large enough");
 
 /// State of commits and checkpoints, behind its own lock.
@@ -188,14 +192,27 @@ impl Engine {
     /// Lets durably freed data blocks be handed out again, but for those that are being compared or shared: they stay out
     /// of reach a little longer.
     fn hand_out_freed(&self, committer: &mut Committer) {
-        let mut meta = self.meta();
-        committer.freed_later.retain(|&block| {
-            let held = meta.in_flight.is_held(block);
-            if !held {
-                meta.groups.clear_busy(block);
-            }
-            held
-        });
+        let mut freed = std::mem::take(&mut committer.freed_later);
+        freed.sort_unstable();
+        for blocks in freed.chunks(BLOCKS_PER_HOLD) {
+            let mut meta = self.meta();
+            let (held, free): (Vec<BlockNo>, Vec<BlockNo>) =
+                blocks.iter().partition(|block| meta.in_flight.is_held(**block));
+            meta.free_again(&runs_of(&free));
+            sync::unlock_fairly(meta);
+            committer.freed_later.extend(held);
+        }
+    }
+
+    /// Lets metadata blocks be handed out again that the log no longer names.
+    fn hand_out_held(&self, committer: &mut Committer) {
+        committer.held.sort_unstable();
+        for blocks in committer.held.chunks(BLOCKS_PER_HOLD) {
+            let mut meta = self.meta();
+            meta.free_again(&runs_of(blocks));
+            sync::unlock_fairly(meta);
+        }
+        committer.held.clear();
     }
 
     fn write_transaction(&self, committer: &mut Committer, taken: &Taken) -> Result<()> {
@@ -245,13 +262,9 @@ impl Engine {
         }
         committer.freed_later.extend(taken.freed);
         self.hand_out_freed(committer);
-        let mut meta = self.meta();
         if self.options.journaling == Journaling::Off {
-            for block in committer.held.drain(..) {
-                meta.groups.clear_busy(block);
-            }
+            self.hand_out_held(committer);
         }
-        drop(meta);
         self.activity.add(Counter::Commits, 1);
     }
 
@@ -314,17 +327,19 @@ impl Engine {
         self.write_home(&committer.home)?;
         log::sync(&*self.device, BlockNo(0))?;
         committer.log.move_tail(&*self.device, committer.durable + 1, clean)?;
-        let mut meta = self.meta();
-        for block in std::mem::take(&mut committer.home).into_keys() {
-            // No newer transaction with the block can have been taken: that needs the committer.
-            if let Some(slot) = meta.cache.get(block) {
-                slot.home_sequence = 0;
+        // First, while the bitmaps that say what lies beside them are kept in memory.
+        self.hand_out_held(committer);
+        let home: Vec<BlockNo> = std::mem::take(&mut committer.home).into_keys().collect();
+        for blocks in home.chunks(BLOCKS_PER_HOLD) {
+            let mut meta = self.meta();
+            for &block in blocks {
+                // No newer transaction with the block can have been taken: that needs the committer.
+                if let Some(slot) = meta.cache.get(block) {
+                    slot.home_sequence = 0;
+                }
             }
+            sync::unlock_fairly(meta);
         }
-        for block in committer.held.drain(..) {
-            meta.groups.clear_busy(block);
-        }
-        drop(meta);
         self.activity.add(Counter::Checkpoints, 1);
         Ok(())
     }

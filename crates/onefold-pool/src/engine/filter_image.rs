@@ -95,6 +95,10 @@ impl Engine {
             if group >= ready {
                 self.init_group(group)?;
             }
+            if self.meta().groups.free_runs.get(group).is_some_and(|known| known.free == 0) {
+                // Its bitmaps need not be read for that.
+                continue;
+            }
             let mut from = 0;
             while missing > 0 && runs.len() < RUNS_MAX && from < GROUP_BLOCKS {
                 // No more than is needed: the names tree may need a block, too.
@@ -186,7 +190,7 @@ impl Engine {
                 let is_in_group = group < ready
                     && run.count > 0
                     && within.checked_add(run.count).is_some_and(|end| end <= geometry.group_blocks(group));
-                if is_in_group { op.reserve_run(run) } else { Ok(false) }
+                if is_in_group { op.reserve_runs(&[run]) } else { Ok(false) }
             })?;
             if !is_free {
                 self.free_saved(&reserved);
@@ -198,12 +202,7 @@ impl Engine {
     }
 
     fn free_saved(&self, blocks: &[Run]) {
-        let mut meta = self.meta();
-        for run in blocks {
-            for block in 0..run.count {
-                meta.groups.clear_busy(run.first.plus(block));
-            }
-        }
+        self.meta().free_again(blocks);
     }
 
     /// Reads the next pieces of a saved filter. Returns what follows when all has been read, or turned out to be of no

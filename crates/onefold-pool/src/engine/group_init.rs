@@ -96,7 +96,7 @@ impl Engine {
             op.count(Field::GroupsReady, 1);
             op.wrote_data();
             op.meta.groups.forget_full_backing();
-            Ok(())
+            op.survey(group)
         })
     }
 

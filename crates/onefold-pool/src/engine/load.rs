@@ -25,7 +25,7 @@ const _: () = assert!(ENTRIES_PER_STORE_PAGE * STORE_PAGES_PER_GROUP >= GROUP_BL
 
 /// Checks that what was read for `fault` is what it must be, and belongs there: a hostile pointer could lead to a block
 /// with a fixed use that bears a forged header, and the next change would be written over it.
-fn sound(meta: &Meta, fault: Fault, bytes: &BlockBytes) -> std::result::Result<(), String> {
+pub(super) fn sound(meta: &Meta, fault: Fault, bytes: &BlockBytes) -> std::result::Result<(), String> {
     if !meta.geometry.is_place_of(fault.kind, fault.block) {
         return Err("does not belong there".to_owned());
     }

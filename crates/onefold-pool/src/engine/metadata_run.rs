@@ -5,7 +5,7 @@
 //! before. So their places are filled with zeros while an operation can still be told that there is no space: whole runs
 //! as a rule, single blocks where there are no runs any more.
 
-use onefold_block::AlignedBuffer;
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, WriteOp};
 
 use super::Engine;
 use super::group_init::write_error;
@@ -14,32 +14,37 @@ use crate::meta::Privilege;
 use crate::meta::allocate::Run;
 use crate::options::Allocation;
 
-/// Single written blocks that are remembered: those that were taken since are among them.
-const WRITTEN_MAX: usize = 4096;
-
 impl Engine {
     /// Writes free blocks for metadata to take. Does nothing where they are not free any more.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`] where the sparse backing file is full; device errors, after which the pool is stopped.
-    pub(crate) fn write_run(&self, run: Run) -> Result<()> {
+    pub(crate) fn write_runs(&self, runs: &[Run]) -> Result<()> {
         if !self.meta().permits(Allocation::MetadataRun) {
             return Err(PoolError::NoSpace);
         }
-        // The run is busy while it is written: nobody gets its blocks meanwhile.
-        if !self.run(Privilege::Freeing, |op| op.reserve_run(run))? {
+        // The runs are busy while they are written: nobody gets their blocks meanwhile.
+        if !self.run(Privilege::Freeing, |op| op.reserve_runs(runs))? {
             return Ok(());
         }
-        let zeros = AlignedBuffer::zeroed(usize::try_from(run.count).expect("at most 256"));
-        let written = self.device.write(run.first, &zeros).map_err(|source| write_error(run.first, source));
+        let longest = runs.iter().map(|run| run.count).max().unwrap_or(0);
+        let zeros = AlignedBuffer::zeroed(usize::try_from(longest).expect("at most 256"));
+        let write = |run: &Run| {
+            let length = usize::try_from(run.count).expect("at most 256") * BLOCK_BYTES;
+            WriteOp { first: run.first, from: &zeros[..length] }
+        };
+        let writes: Vec<WriteOp<'_>> = runs.iter().map(write).collect();
+        let written = self.device.write_batch(&writes).map_err(|source| write_error(runs[0].first, source));
         let mut meta = self.meta();
-        for block in 0..run.count {
-            meta.groups.clear_busy(run.first.plus(block));
-        }
+        meta.free_again(runs);
         if written.is_ok() {
-            meta.groups.take_written(run, WRITTEN_MAX);
+            meta.keep_written(runs);
         }
         drop(meta);
-        written.inspect_err(|error| self.write_failed(error, run.first))
+        written.inspect_err(|error| match (error, runs) {
+            // Which of them has no room is found out one by one.
+            (PoolError::NoSpace, [_, _, ..]) => self.meta().groups.note_full_backing_once(),
+            _ => self.write_failed(error, runs[0].first),
+        })
     }
 }

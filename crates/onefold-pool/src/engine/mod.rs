@@ -25,6 +25,7 @@ pub(crate) mod load;
 pub(crate) mod metadata_run;
 pub(crate) mod open;
 pub(crate) mod space;
+pub(crate) mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -211,7 +212,7 @@ impl Engine {
             let helped = match error {
                 OpError::Fault => self.load(&faults),
                 OpError::NeedGroup(group) => self.init_group(group),
-                OpError::NeedWritten(run) => self.write_run(run),
+                OpError::NeedWritten(runs) => self.write_runs(&runs),
                 OpError::CountFull(block) => self.copy_full(block, privilege).map(|copy| copies.extend(copy)),
                 OpError::TransactionFull => self.commit(),
                 OpError::Fail(error) => Err(error),

@@ -1,5 +1,7 @@
 //! Operations that are run again: what they find out meanwhile.
 
+mod free_space;
+
 use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
@@ -28,29 +30,33 @@ fn environment() -> Environment {
     Environment { clock: Arc::new(ManualClock::starting_at(1)), random: Arc::new(SeededRandom::new(1)) }
 }
 
-/// Opens a pool of so many groups, all of them full but the last. Nobody has written what fills them: its bitmaps say so.
-fn nearly_full(groups: u64) -> (Arc<FaultyDevice<MemoryDevice>>, Engine) {
+type Device = Arc<FaultyDevice<MemoryDevice>>;
+
+/// Opens a pool of so many groups in which those blocks are used that `is_used` names, and all of group 0. Nobody has
+/// written them: its bitmaps say so. Groups from `stores_from` on have fingerprint stores.
+fn filled(groups: u64, stores_from: u64, is_used: impl Fn(BlockNo) -> bool) -> (Device, Engine) {
     let device = Arc::new(FaultyDevice::new(MemoryDevice::new(groups * GROUP_BLOCKS), 1));
     let seam: Arc<dyn BlockDevice> = device.clone();
     super::format::create(&seam, &CreateOptions::default(), &environment()).unwrap();
     let superblock = super::open::read_superblock(&*seam).unwrap();
     let (geometry, pool_tag) = (superblock.geometry, superblock.pool_tag());
-    for (at, _, bytes) in blank_group(&geometry, pool_tag, groups - 1) {
-        device.write(at, &bytes).unwrap();
-    }
-    let last = geometry.bitmap_block(groups - 1, BITMAP_BLOCKS - 1);
     for group in 0..groups {
-        for index in 0..BITMAP_BLOCKS {
-            let at = geometry.bitmap_block(group, index);
-            let mut bitmap = header::blank(pool_tag, BlockKind::Bitmap, at);
-            bitmap[HEADER_BYTES..].fill(0xff);
-            if at == last {
-                // Of the second bitmap block: the group's last blocks.
-                let end = HEADER_BYTES + (GROUP_BLOCKS % BITS_PER_BITMAP_BLOCK / 8) as usize;
-                bitmap[end - (FREE / 8) as usize..end].fill(0);
+        for (at, kind, mut bytes) in blank_group(&geometry, pool_tag, group) {
+            if kind == BlockKind::StorePage && group < stores_from {
+                continue;
             }
-            header::seal(&mut bitmap);
-            device.write(at, &bitmap).unwrap();
+            if kind == BlockKind::Bitmap {
+                let index = at.0 - geometry.bitmap_block(group, 0).0;
+                for bit in 0..BITS_PER_BITMAP_BLOCK {
+                    let within = index * BITS_PER_BITMAP_BLOCK + bit;
+                    let block = geometry.group_first(group).plus(within);
+                    if within < GROUP_BLOCKS && (group == 0 || is_used(block)) {
+                        bytes[HEADER_BYTES + (bit / 8) as usize] |= 1 << (bit % 8);
+                    }
+                }
+                header::seal(&mut bytes);
+            }
+            device.write(at, &bytes).unwrap();
         }
     }
     let mut state = [0; onefold_block::BLOCK_BYTES];
@@ -61,6 +67,11 @@ fn nearly_full(groups: u64) -> (Arc<FaultyDevice<MemoryDevice>>, Engine) {
     let options = OpenOptions { background: false, memory_bytes: MEMORY_BYTES, ..OpenOptions::default() };
     let engine = Engine::assemble(seam, superblock, options, environment(), None).unwrap();
     (device, engine)
+}
+
+/// Opens a pool of so many groups, all of them full but the last.
+fn nearly_full(groups: u64) -> (Device, Engine) {
+    filled(groups, groups - 1, |block| block.0 < groups * GROUP_BLOCKS - FREE)
 }
 
 /// What was wrong, found by reading: each missing bitmap rolled the operation back, and with it what it had found out

@@ -13,8 +13,10 @@
 use onefold_block::BlockNo;
 use onefold_block::zero::is_zero;
 
+use super::free_words::FreeFor;
 use super::groups::Cursor;
 use super::op::{Op, OpError, OpResult, Privilege, damaged};
+use super::search::{Unknown, Wanted};
 use crate::error::PoolError;
 use crate::format::geometry::{BITS_PER_BITMAP_BLOCK, GROUP_BLOCKS};
 use crate::format::get_u64;
@@ -28,15 +30,6 @@ pub(crate) const EMERGENCY_BLOCKS: u64 = 128;
 /// While untouched groups are left, data goes only to free runs at least this long.
 const RUN_BLOCKS_PREFERRED: u64 = 32;
 const BITMAP_WORDS: u64 = BITS_PER_BITMAP_BLOCK / 64;
-
-/// Who looks for free blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FreeFor {
-    /// The run kept for metadata is out of reach.
-    Data,
-    /// All that is free.
-    Metadata,
-}
 
 /// A run of blocks within one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,11 +63,12 @@ impl Op<'_> {
         let mut missing = count;
         while missing > 0 {
             let run = self.find_data_run(missing)?;
-            self.set_run_busy(run);
+            self.reserve(run);
             missing -= run.count;
             runs.push(run);
         }
         self.refuse_blocks_in_use(&runs)?;
+        self.meta.groups.note_found();
         Ok(runs)
     }
 
@@ -102,115 +96,40 @@ impl Op<'_> {
     /// # Errors
     /// [`OpError::Fault`]; damage.
     pub(crate) fn reserve_free_run(&mut self, group: u64, from: u64, most: u64) -> OpResult<Option<Run>> {
-        let Some((within, count)) = self.find_run(group, from, 1, most, FreeFor::Metadata)? else { return Ok(None) };
-        let run = Run { first: BlockNo(group * GROUP_BLOCKS + within), count };
-        self.set_run_busy(run);
-        Ok(Some(run))
+        let wanted = Wanted { least: 1, most, free_for: FreeFor::Metadata, unknown: Unknown::All };
+        let run = self.find_run(group, from, wanted)?;
+        run.into_iter().for_each(|run| self.reserve(run));
+        Ok(run)
     }
 
     fn find_data_run(&mut self, count: u64) -> OpResult<Run> {
-        let ready = self.state(Field::GroupsReady);
-        let preferred = if self.meta.groups.full_backing.is_full() { 1 } else { count.min(RUN_BLOCKS_PREFERRED) };
-        if let Some(run) = self.find_in_groups(ready, preferred, count)? {
+        let is_backing_full = self.meta.groups.full_backing.is_full();
+        let preferred = if is_backing_full { 1 } else { count.min(RUN_BLOCKS_PREFERRED) };
+        let unknown = if preferred == 1 { Unknown::All } else { Unknown::Few };
+        if let Some(run) = self.find_from_cursor(preferred, count, unknown)? {
             return Ok(run);
         }
+        let ready = self.state(Field::GroupsReady);
         if ready < self.meta.geometry.group_count() {
             return Err(OpError::NeedGroup(ready));
         }
-        // Nothing but small holes: take them, and those of the metadata run as well.
-        self.give_up_metadata_run();
-        match self.find_in_groups(ready, 1, count)? {
-            Some(run) => Ok(run),
-            None => Err(PoolError::NoSpace.into()),
+        // Nothing but small holes: take them, and in the end what is kept for metadata as well.
+        if let Some(run) = self.find_from_cursor(1, count, Unknown::All)? {
+            return Ok(run);
         }
+        self.meta.give_up_kept();
+        self.find_from_cursor(1, count, Unknown::All)?.ok_or_else(|| PoolError::NoSpace.into())
     }
 
-    /// Gives the run kept for metadata back. What was found out about its group did not count its blocks.
-    fn give_up_metadata_run(&mut self) {
-        let (first, _) = std::mem::take(&mut self.meta.groups.metadata_run);
-        self.meta.groups.forget_runs(first / GROUP_BLOCKS);
-    }
-
-    /// Looks for a run of at least `least` and at most `most` blocks, from the data cursor on, around all groups.
-    fn find_in_groups(&mut self, ready: u64, least: u64, most: u64) -> OpResult<Option<Run>> {
+    /// Looks for a run of at least `least` and at most `most` blocks where the last one ended, or else elsewhere.
+    fn find_from_cursor(&mut self, least: u64, most: u64, unknown: Unknown) -> OpResult<Option<Run>> {
         let start = if self.meta.limits.lowest_first { Cursor::default() } else { self.meta.groups.data_cursor };
-        for step in 0..=ready {
-            let group = (start.group + step) % ready.max(1);
-            let from = if step == 0 { start.within } else { 0 };
-            if from == 0 && self.meta.groups.lacks_run(group, least) {
-                continue;
-            }
-            if let Some((within, count)) = self.find_run(group, from, least, most, FreeFor::Data)? {
-                self.meta.groups.data_cursor = Cursor { group, within: within + count };
-                return Ok(Some(Run { first: BlockNo(group * GROUP_BLOCKS + within), count }));
-            }
-            if from == 0 {
-                self.set_lacks_run(group, least);
-            }
+        let found = self.search(start, Wanted { least, most, free_for: FreeFor::Data, unknown })?;
+        if let Some(run) = found {
+            let within = run.first.0 % GROUP_BLOCKS + run.count;
+            self.meta.groups.data_cursor = Cursor { group: run.first.0 / GROUP_BLOCKS, within };
         }
-        Ok(None)
-    }
-
-    /// Returns the first free run in a group at or after `from`: place within the group, and length, cut at `most`.
-    pub(super) fn find_run(
-        &mut self,
-        group: u64,
-        from: u64,
-        least: u64,
-        most: u64,
-        free_for: FreeFor,
-    ) -> OpResult<Option<(u64, u64)>> {
-        let end = self.meta.geometry.group_blocks(group);
-        let mut at = from;
-        while at < end {
-            let free = self.free_word(group, at / 64, free_for)? >> (at % 64);
-            if free == 0 {
-                at = (at / 64 + 1) * 64;
-                continue;
-            }
-            let first = at + u64::from(free.trailing_zeros());
-            let mut count = 0;
-            while first + count < end && count < most {
-                let place = first + count;
-                let word = self.free_word(group, place / 64, free_for)? >> (place % 64);
-                let ones = u64::from(word.trailing_ones());
-                if ones == 0 {
-                    break;
-                }
-                count += ones;
-            }
-            let count = count.min(most).min(end.saturating_sub(first));
-            if count >= least {
-                let run = (first..first + count).map(|within| BlockNo(group * GROUP_BLOCKS + within));
-                if let Some(block) = run.into_iter().find(|block| !self.meta.geometry.is_allocatable(*block)) {
-                    return Err(damaged(
-                        BlockKind::Bitmap.name(),
-                        block,
-                        "a structure with a fixed place is called free",
-                    ));
-                }
-                return Ok(Some((first, count)));
-            }
-            at = first + count.max(1);
-        }
-        Ok(None)
-    }
-
-    /// Returns the free blocks among 64 of a group, one bit each.
-    fn free_word(&mut self, group: u64, word: u64, free_for: FreeFor) -> OpResult<u64> {
-        let used = self.used_word(group, word)?;
-        let busy = self.meta.groups.busy_word(group, usize::try_from(word).expect("below 512"));
-        let mut free = !(used | busy | self.meta.groups.full_backing.word(group * GROUP_BLOCKS + word * 64));
-        if free_for == FreeFor::Data {
-            let (first, end) = self.meta.groups.metadata_run;
-            let base = group * GROUP_BLOCKS + word * 64;
-            if first < base + 64 && base < end {
-                for bit in first.saturating_sub(base)..(end - base).min(64) {
-                    free &= !(1 << bit);
-                }
-            }
-        }
-        Ok(free)
+        Ok(found)
     }
 
     /// Returns the end of the blocks from `first` on, within its group, that the bitmap does not call used.

@@ -3,8 +3,11 @@
 
 use onefold_block::BlockNo;
 
-use super::allocate::{EMERGENCY_BLOCKS, FreeFor, Run};
+use super::allocate::{EMERGENCY_BLOCKS, Run};
+use super::free_words::FreeFor;
+use super::groups::Cursor;
 use super::op::{Op, OpError, OpResult, Privilege};
+use super::search::{Unknown, Wanted};
 use crate::error::PoolError;
 use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::header::BlockKind;
@@ -13,9 +16,11 @@ use crate::format::store_page::{BlockUse, Entry};
 use crate::options::Allocation;
 
 /// Length of a run kept for metadata.
-const METADATA_RUN_BLOCKS: u64 = 256;
+pub(super) const METADATA_RUN_BLOCKS: u64 = 256;
 /// Blocks of a run that only operations which free space may take: a sparse backing file may have room for no others.
 const RUN_BLOCKS_KEPT: u64 = 32;
+/// Of the blocks that are available, this share at most is put in stock at once where there is no run.
+const STOCK_SHARE: u64 = 16;
 
 impl Op<'_> {
     /// Allocates a block for metadata and makes it in memory, blank. Its entry in the fingerprint store is made too.
@@ -33,10 +38,12 @@ impl Op<'_> {
         self.permit(if usage == BlockUse::TreePage { Allocation::TreePage } else { Allocation::MapNode })?;
         let block = self.find_metadata_block()?;
         self.refuse_blocks_in_use(&[Run { first: block, count: 1 }])?;
+        self.take(Run { first: block, count: 1 });
         self.set_bit(block, true)?;
         self.set_entry(block, &Entry::metadata(usage))?;
         self.count(Field::MetadataBlocks, 1);
         self.create_block(block, kind);
+        self.meta.groups.note_found();
         Ok(block)
     }
 
@@ -48,69 +55,92 @@ impl Op<'_> {
         };
         if first + kept < end {
             let (group, within) = (first / GROUP_BLOCKS, first % GROUP_BLOCKS);
-            if let Some((place, _)) = self.find_run(group, within, 1, 1, FreeFor::Metadata)? {
-                let block = group * GROUP_BLOCKS + place;
-                if block + kept < end {
-                    self.meta.groups.metadata_run = (block + 1, end);
-                    return Ok(BlockNo(block));
-                }
+            let wanted = Wanted { least: 1, most: 1, free_for: FreeFor::Metadata, unknown: Unknown::All };
+            if let Some(Run { first: block, .. }) = self.find_run(group, within, wanted)?
+                && block.0 + kept < end
+            {
+                self.meta.groups.metadata_run = (block.0 + 1, end);
+                return Ok(block);
             }
         }
-        self.find_outside_run()
+        while let Some(block) = self.take_from_stock() {
+            let (group, within) = (block.0 / GROUP_BLOCKS, block.0 % GROUP_BLOCKS);
+            // A saved filter may have got it meanwhile.
+            let wanted = Wanted { least: 1, most: 1, free_for: FreeFor::Metadata, unknown: Unknown::All };
+            if self.find_run(group, within, wanted)?.is_some_and(|run| run.first == block) {
+                return Ok(block);
+            }
+        }
+        Err(self.miss_written()?)
     }
 
-    /// Finds a block for metadata where none of the run is left for this operation.
-    fn find_outside_run(&mut self) -> OpResult<BlockNo> {
+    /// Returns what has to be done first where no written block is left for this operation.
+    fn miss_written(&mut self) -> OpResult<OpError> {
         let ready = self.state(Field::GroupsReady);
         let may_grow = ready < self.meta.geometry.group_count();
-        if !self.meta.groups.full_backing.is_full() {
-            if let Some(run) = self.find_metadata_run(METADATA_RUN_BLOCKS)? {
-                return Err(OpError::NeedWritten(run));
+        let is_backing_full = self.meta.groups.full_backing.is_full();
+        if !is_backing_full {
+            let start = Cursor { group: self.meta.groups.data_cursor.group, within: 0 };
+            let least = METADATA_RUN_BLOCKS;
+            let wanted = Wanted { least, most: least, free_for: FreeFor::Data, unknown: Unknown::Few };
+            if let Some(run) = self.search(start, wanted)? {
+                return Ok(OpError::NeedWritten(vec![run]));
             }
             if may_grow {
-                return Err(OpError::NeedGroup(ready));
+                return Ok(OpError::NeedGroup(ready));
             }
         }
-        // A nearly full pool: any block will do.
-        match self.find_metadata_run(1)? {
-            Some(Run { first, .. }) if self.meta.groups.written.contains(&first) => Ok(first),
-            Some(Run { first, .. }) => Err(OpError::NeedWritten(Run { first, count: 1 })),
-            None if may_grow => Err(OpError::NeedGroup(ready)),
-            None => Err(PoolError::NoSpace.into()),
-        }
+        // A nearly full pool: any blocks will do. On a full host they may have no room, and are tried one by one.
+        let share = (self.blocks_available() / STOCK_SHARE).clamp(1, METADATA_RUN_BLOCKS - 1);
+        let runs = self.gather(if is_backing_full { 1 } else { share })?;
+        Ok(match runs.is_empty() {
+            false => OpError::NeedWritten(runs),
+            true if may_grow => OpError::NeedGroup(ready),
+            true => PoolError::NoSpace.into(),
+        })
     }
 
-    fn find_metadata_run(&mut self, least: u64) -> OpResult<Option<Run>> {
+    /// Returns some free blocks, up to `most`, as runs. None where there are none.
+    fn gather(&mut self, most: u64) -> OpResult<Vec<Run>> {
         let ready = self.state(Field::GroupsReady);
-        let start = if self.meta.groups.full_backing.is_full() { 0 } else { self.meta.groups.data_cursor.group };
-        // What is kept of the run is for operations that free space.
-        let free_for = match self.privilege {
-            Privilege::Normal => FreeFor::Data,
-            Privilege::Freeing => FreeFor::Metadata,
-        };
-        for group in (0..ready).map(|step| (start + step) % ready) {
-            if self.meta.groups.lacks_run(group, least) {
-                continue;
+        // Data comes to the groups behind the cursor last; on a full host those that were used first have room.
+        let start = if self.meta.groups.full_backing.is_full() { 0 } else { self.meta.groups.data_cursor.group + 1 };
+        let (mut runs, mut missing): (Vec<Run>, u64) = (Vec::new(), most);
+        for groups in [start.min(ready)..ready, 0..start.min(ready)] {
+            let mut from = groups.start;
+            while missing > 0
+                && let Some(group) = self.meta.groups.free_runs.next_with(from..groups.end, 1)
+            {
+                if !runs.is_empty() && !self.has_bitmaps(group) {
+                    // What is at hand is enough to go on with.
+                    return Ok(runs);
+                }
+                let found = self.first_runs(group, missing)?;
+                missing -= found.iter().map(|run| run.count).sum::<u64>();
+                runs.extend(found);
+                from = group + 1;
             }
-            if let Some((within, count)) = self.find_run(group, 0, least, METADATA_RUN_BLOCKS, free_for)? {
-                return Ok(Some(Run { first: BlockNo(group * GROUP_BLOCKS + within), count }));
-            }
-            self.set_lacks_run(group, least);
         }
-        Ok(None)
+        if runs.is_empty() {
+            let wanted = Wanted { least: 1, most, free_for: FreeFor::Data, unknown: Unknown::All };
+            runs.extend(self.search(Cursor::default(), wanted)?);
+        }
+        Ok(runs)
     }
 
-    /// Makes a run busy if all of it is free. Returns whether it is.
+    /// Makes runs busy if all of them are free. Returns whether they are.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
-    pub(crate) fn reserve_run(&mut self, run: Run) -> OpResult<bool> {
-        let (group, within) = (run.first.0 / GROUP_BLOCKS, run.first.0 % GROUP_BLOCKS);
-        let found = self.find_run(group, within, 1, run.count, FreeFor::Metadata)?;
-        let is_free = found == Some((within, run.count));
-        for block in (0..run.count).filter(|_| is_free) {
-            self.set_busy(run.first.plus(block));
+    pub(crate) fn reserve_runs(&mut self, runs: &[Run]) -> OpResult<bool> {
+        for run in runs {
+            let within = run.first.0 % GROUP_BLOCKS;
+            let wanted = Wanted { least: 1, most: run.count, free_for: FreeFor::Metadata, unknown: Unknown::All };
+            if self.find_run(run.first.0 / GROUP_BLOCKS, within, wanted)? != Some(*run) {
+                return Ok(false);
+            }
         }
-        Ok(is_free)
+        runs.iter().for_each(|run| self.reserve(*run));
+        Ok(true)
     }
 }

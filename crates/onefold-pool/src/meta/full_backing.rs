@@ -27,32 +27,24 @@ impl FullBacking {
         self.refusals
     }
 
-    /// Notes that a range of free blocks has no room.
-    pub(crate) fn refuse(&mut self, range: Range<u64>) {
+    /// Notes that a range of free blocks has no room. Returns the range that is forgotten for it, if there is one.
+    pub(crate) fn refuse(&mut self, range: Range<u64>) -> Option<Range<u64>> {
         self.is_full = true;
         self.refusals += 1;
-        if self.without_room.len() == RANGES_MAX {
-            self.without_room.remove(0);
-        }
+        let forgotten = (self.without_room.len() == RANGES_MAX).then(|| self.without_room.remove(0));
         self.without_room.push(range);
+        forgotten
     }
 
-    /// Forgets it all: there may be room again.
-    pub(crate) fn forget(&mut self) {
+    /// Forgets it all: there may be room again. Returns the ranges that had none.
+    pub(crate) fn forget(&mut self) -> Vec<Range<u64>> {
         self.is_full = false;
-        self.without_room.clear();
+        std::mem::take(&mut self.without_room)
     }
 
-    /// Returns those of the blocks `first..first + 64` that have no room, one bit each.
-    pub(crate) fn word(&self, first: u64) -> u64 {
-        let mut bits = 0;
-        for range in &self.without_room {
-            let (from, to) = (range.start.max(first), range.end.min(first + 64));
-            for block in from..to {
-                bits |= 1 << (block - first);
-            }
-        }
-        bits
+    /// Returns the ranges that have no room.
+    pub(crate) fn without_room(&self) -> impl Iterator<Item = &Range<u64>> {
+        self.without_room.iter()
     }
 }
 
@@ -61,24 +53,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_blocks_of_refused_ranges_have_no_room_until_it_is_forgotten() {
+    fn refused_ranges_have_no_room_until_it_is_forgotten() {
         let mut backing = FullBacking::default();
-        assert!(!backing.is_full() && backing.word(0) == 0);
-        backing.refuse(60..130);
-        backing.refuse(3..4);
-        assert_eq!([0, 64, 128, 192].map(|first| backing.word(first)), [0xf << 60 | 8, u64::MAX, 3, 0]);
+        assert!(!backing.is_full() && backing.without_room().next().is_none());
+        assert_eq!([backing.refuse(60..130), backing.refuse(3..4)], [None, None]);
+        assert!(backing.without_room().eq([&(60..130), &(3..4)]));
         assert!(backing.is_full() && backing.refusals() == 2);
-        backing.forget();
-        assert!(!backing.is_full() && backing.word(64) == 0 && backing.refusals() == 2);
+        assert_eq!(backing.forget(), [60..130, 3..4]);
+        assert!(!backing.is_full() && backing.without_room().next().is_none() && backing.refusals() == 2);
     }
 
     #[test]
-    fn ranges_are_bounded() {
+    fn ranges_are_bounded_and_the_oldest_is_forgotten() {
         let mut backing = FullBacking::default();
-        for number in 0..1000 {
-            backing.refuse(number * 2..number * 2 + 1);
-        }
-        assert_eq!(backing.without_room.len(), RANGES_MAX);
-        assert_eq!(backing.word(1998), 1, "the newest is known");
+        let forgotten: Vec<Range<u64>> =
+            (0..1000).filter_map(|number| backing.refuse(number * 2..number * 2 + 1)).collect();
+        assert_eq!((forgotten.len(), backing.without_room().count()), (1000 - RANGES_MAX, RANGES_MAX));
+        assert_eq!((forgotten[0].clone(), backing.without_room().last()), (0..1, Some(&(1998..1999))));
     }
 }

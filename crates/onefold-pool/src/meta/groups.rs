@@ -7,9 +7,10 @@ use std::ops::Range;
 
 use onefold_block::BlockNo;
 
-use super::allocate::Run;
+use super::free_runs::FreeRuns;
 use super::full_backing::FullBacking;
-use super::hash::{BlockSet, PlainMap};
+use super::hash::PlainMap;
+use super::stock::Stock;
 use crate::format::geometry::GROUP_BLOCKS;
 
 const WORDS: usize = 512;
@@ -17,10 +18,12 @@ const WORDS: usize = 512;
 const STORE_MISSES_KEPT: usize = 64;
 /// Groups whose bitmaps are read at once by a search for free blocks: half a mebibyte in as many places.
 const BITMAP_GROUPS_AHEAD_MAX: u64 = 64;
+/// Groups that nothing is known of which searches for long runs may look at between two that find blocks.
+const UNKNOWN_GROUPS_MAX: u32 = 64;
 const _: () = assert!(WORDS as u64 * 64 == GROUP_BLOCKS);
 
 /// One bit for each block of a group.
-type GroupBits = Box<[u64; WORDS]>;
+pub(crate) type GroupBits = Box<[u64; WORDS]>;
 
 /// Where allocation goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,12 +35,18 @@ pub(crate) struct Cursor {
 }
 
 /// Allocation state of all groups.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Groups {
     busy: PlainMap<u64, (GroupBits, u32)>,
     busy_count: u64,
-    /// Groups known to have no free run of that many blocks. Forgotten when one of their blocks becomes free.
-    no_run_of: PlainMap<u64, u64>,
+    /// What is known of the free blocks of each group.
+    pub(crate) free_runs: FreeRuns,
+    /// Groups that nothing is known of which searches for long runs may still look at.
+    unknown_left: u32,
+    /// Groups before this one were surveyed in the background, or passed over.
+    pub(crate) survey_next: u64,
+    /// Words of 64 blocks that searches and surveys have looked at since the pool was opened.
+    pub(crate) words_scanned: u64,
     /// Groups in whose fingerprint stores a page was missing lately, oldest first.
     store_misses: std::collections::VecDeque<u64>,
     /// The group whose bitmaps will be missing next if a search goes on, and how many groups were read for it at once.
@@ -47,10 +56,29 @@ pub(crate) struct Groups {
     /// A run kept for metadata, so that map nodes and tree pages do not cut file data into pieces: first and end. Its
     /// blocks have been written since the pool was opened: a checkpoint finds room for them.
     pub(crate) metadata_run: (u64, u64),
-    /// Single blocks that were written for metadata to take, where there is no such run.
-    pub(crate) written: BlockSet,
+    /// Single blocks kept for metadata, where there is no such run.
+    pub(crate) stock: Stock,
     /// What a sparse backing file has no room for.
     pub(crate) full_backing: FullBacking,
+}
+
+impl Default for Groups {
+    fn default() -> Groups {
+        Groups {
+            busy: PlainMap::default(),
+            busy_count: 0,
+            free_runs: FreeRuns::default(),
+            unknown_left: UNKNOWN_GROUPS_MAX,
+            survey_next: 0,
+            words_scanned: 0,
+            store_misses: std::collections::VecDeque::new(),
+            bitmap_search: (0, 0),
+            data_cursor: Cursor::default(),
+            metadata_run: (0, 0),
+            stock: Stock::default(),
+            full_backing: FullBacking::default(),
+        }
+    }
 }
 
 fn place(block: BlockNo) -> (u64, usize, u64) {
@@ -70,14 +98,6 @@ fn words_of(first: BlockNo, count: u64) -> impl Iterator<Item = (usize, u64)> {
 }
 
 impl Groups {
-    /// Forgets which free blocks were written for metadata to take, as after some were discarded.
-    pub(crate) fn forget_written(&mut self) {
-        self.written.clear();
-        let (first, _) = std::mem::take(&mut self.metadata_run);
-        // What was found out about its group did not count its blocks.
-        self.forget_runs(first / GROUP_BLOCKS);
-    }
-
     /// Marks a block busy. Returns false if it was.
     pub(crate) fn set_busy(&mut self, block: BlockNo) -> bool {
         let (group, word, bit) = place(block);
@@ -106,27 +126,25 @@ impl Groups {
         true
     }
 
-    /// Ends the being busy of those blocks of a run within one group that are.
-    pub(crate) fn clear_run_busy(&mut self, first: BlockNo, count: u64) {
+    /// Ends the being busy of those blocks of a run within one group that are. Returns how many were. Blocks that are
+    /// free then come back through [`super::Meta::free_again`].
+    pub(crate) fn clear_run_busy(&mut self, first: BlockNo, count: u64) -> u64 {
         let group = first.0 / GROUP_BLOCKS;
-        let Some((bits, busy)) = self.busy.get_mut(&group) else { return };
+        let Some((bits, busy)) = self.busy.get_mut(&group) else { return 0 };
         let mut cleared = 0;
         for (word, mask) in words_of(first, count) {
             cleared += (bits[word] & mask).count_ones();
             bits[word] &= !mask;
-        }
-        if cleared == 0 {
-            return;
         }
         *busy -= cleared;
         self.busy_count -= u64::from(cleared);
         if *busy == 0 {
             self.busy.remove(&group);
         }
-        self.no_run_of.remove(&group);
+        u64::from(cleared)
     }
 
-    /// Ends a block's being busy. Returns false if it was not.
+    /// Ends a block's being busy, as [`Groups::clear_run_busy`]. Returns false if it was not.
     pub(crate) fn clear_busy(&mut self, block: BlockNo) -> bool {
         let (group, word, bit) = place(block);
         let Some((bits, count)) = self.busy.get_mut(&group) else { return false };
@@ -139,7 +157,6 @@ impl Groups {
         if *count == 0 {
             self.busy.remove(&group);
         }
-        self.no_run_of.remove(&group);
         true
     }
 
@@ -150,7 +167,13 @@ impl Groups {
         self.busy.get(&group).is_some_and(|(bits, _)| bits[word] & bit != 0)
     }
 
+    /// Returns the busy bits of a group; `None` where no block is busy.
+    pub(crate) fn busy_bits(&self, group: u64) -> Option<&GroupBits> {
+        self.busy.get(&group).map(|(bits, _)| bits)
+    }
+
     /// Returns the busy bits of blocks `word * 64..` of a group.
+    #[cfg(test)]
     pub(crate) fn busy_word(&self, group: u64, word: usize) -> u64 {
         self.busy.get(&group).map_or(0, |(bits, _)| bits[word])
     }
@@ -179,33 +202,29 @@ impl Groups {
         ahead
     }
 
-    /// Tells whether a group is known to have no free run of `count` blocks.
-    pub(crate) fn lacks_run(&self, group: u64, count: u64) -> bool {
-        self.no_run_of.get(&group).is_some_and(|&absent| absent <= count)
+    /// Lets a search for a long run look at one more group that nothing is known of. False when it has looked at enough.
+    pub(crate) fn may_look_at_unknown(&mut self) -> bool {
+        let may = self.unknown_left > 0;
+        self.unknown_left = self.unknown_left.saturating_sub(1);
+        may
     }
 
-    /// Remembers that a group has no free run of `count` blocks.
-    pub(crate) fn set_lacks_run(&mut self, group: u64, count: u64) {
-        self.no_run_of.entry(group).and_modify(|absent| *absent = count.min(*absent)).or_insert(count);
+    /// Notes that a search has found blocks: the next ones may look at as many unknown groups again.
+    pub(crate) fn note_found(&mut self) {
+        self.unknown_left = UNKNOWN_GROUPS_MAX;
     }
 
-    /// Keeps a run that was written for metadata. Of two that were written at once the later one is kept; the blocks of
-    /// the other are free like any.
-    pub(crate) fn take_written(&mut self, run: Run, single_max: usize) {
-        if run.count > 1 {
-            let (old, _) = std::mem::replace(&mut self.metadata_run, (run.first.0, run.first.0 + run.count));
-            self.forget_runs(old / GROUP_BLOCKS);
-            return;
-        }
-        if self.written.len() >= single_max {
-            self.written.clear();
-        }
-        self.written.insert(run.first);
+    /// Forgets what is known of a group's free blocks.
+    pub(crate) fn forget_runs(&mut self, group: u64) {
+        self.free_runs.set(group, None);
+        self.survey_next = self.survey_next.min(group);
     }
 
     /// Notes that a sparse backing file has no room for some free blocks; the search for others begins anew.
     pub(crate) fn note_full_backing(&mut self, without_room: Range<u64>) {
-        self.full_backing.refuse(without_room);
+        if let Some(forgotten) = self.full_backing.refuse(without_room) {
+            self.forget_runs_in(&forgotten);
+        }
         self.data_cursor = Cursor::default();
     }
 
@@ -219,21 +238,23 @@ impl Groups {
 
     /// Looks everywhere again: a backing file that was full may have room by now.
     pub(crate) fn forget_full_backing(&mut self) {
-        if self.full_backing.is_full() {
-            self.full_backing.forget();
-            self.no_run_of.clear();
+        for range in self.full_backing.forget() {
+            self.forget_runs_in(&range);
         }
     }
 
-    /// Forgets what is known of a group's runs.
-    pub(crate) fn forget_runs(&mut self, group: u64) {
-        self.no_run_of.remove(&group);
+    /// Forgets what is known of the groups of a range: it did not count the blocks of the range.
+    fn forget_runs_in(&mut self, range: &Range<u64>) {
+        for group in range.start / GROUP_BLOCKS..range.end.div_ceil(GROUP_BLOCKS) {
+            self.forget_runs(group);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::free_runs::Known;
 
     #[test]
     fn a_run_is_busy_as_its_blocks_are_one_by_one() {
@@ -266,15 +287,35 @@ mod tests {
     }
 
     #[test]
-    fn busy_blocks_are_counted_once_and_freeing_one_reopens_its_group() {
+    fn busy_blocks_are_counted_once() {
         let mut groups = Groups::default();
         let block = BlockNo(GROUP_BLOCKS * 3 + 65);
         assert!(groups.set_busy(block) && !groups.set_busy(block));
         assert_eq!((groups.busy_count(), groups.busy_word(3, 1)), (1, 2));
-        groups.set_lacks_run(3, 8);
-        groups.set_lacks_run(3, 20);
-        assert!(groups.lacks_run(3, 8) && groups.lacks_run(3, 9) && !groups.lacks_run(3, 7));
         assert!(groups.clear_busy(block) && !groups.clear_busy(block));
-        assert!(!groups.lacks_run(3, 8) && !groups.is_busy(block) && groups.busy_count() == 0);
+        assert!(!groups.is_busy(block) && groups.busy_count() == 0);
+    }
+
+    #[test]
+    fn what_is_known_of_groups_without_room_is_forgotten_with_the_ranges() {
+        let mut groups = Groups::default();
+        for group in 0..3 {
+            groups.free_runs.set(group, Some(Known::new(0, 9)));
+        }
+        groups.survey_next = 3;
+        groups.note_full_backing(GROUP_BLOCKS + 5..GROUP_BLOCKS + 9);
+        assert!(groups.free_runs.next_unknown(0..3).is_none());
+        groups.forget_full_backing();
+        assert_eq!((groups.free_runs.next_unknown(0..3), groups.free_runs.next_unknown(2..3)), (Some(1), None));
+        assert_eq!(groups.survey_next, 1);
+    }
+
+    #[test]
+    fn searches_look_at_few_unknown_groups_until_one_finds_blocks() {
+        let mut groups = Groups::default();
+        let mut look = || (0..1000).filter(|_| groups.may_look_at_unknown()).count();
+        assert_eq!([look(), look()], [64, 0]);
+        groups.note_found();
+        assert!(groups.may_look_at_unknown());
     }
 }

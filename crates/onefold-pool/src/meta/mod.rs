@@ -10,6 +10,9 @@ pub(crate) mod allocate;
 mod allocate_metadata;
 pub(crate) mod cache;
 pub(crate) mod entries;
+pub(crate) mod free_again;
+pub(crate) mod free_runs;
+pub(crate) mod free_words;
 pub(crate) mod full_backing;
 pub(crate) mod groups;
 pub(crate) mod hash;
@@ -18,6 +21,8 @@ pub(crate) mod indexing;
 pub(crate) mod op;
 pub(crate) mod ranges;
 pub(crate) mod running;
+mod search;
+pub(crate) mod stock;
 
 use std::collections::HashMap;
 use std::sync::Arc;

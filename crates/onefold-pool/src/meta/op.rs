@@ -11,6 +11,9 @@ use onefold_block::{BlockNo, Fingerprint};
 
 use super::Meta;
 use super::allocate::Run;
+use super::free_runs::Known;
+use super::groups::Cursor;
+use super::hash::PlainMap;
 use super::indexing::Leave;
 use super::ranges::DirtyRanges;
 use crate::error::PoolError;
@@ -29,8 +32,8 @@ pub(crate) enum OpError {
     Fault,
     /// Allocation needs this block group, which has not been initialised.
     NeedGroup(u64),
-    /// Metadata is to take free blocks that must be written before: the backing file may have no room for them.
-    NeedWritten(Run),
+    /// Metadata is to take some of these free blocks, which must be written before: the backing file may have no room.
+    NeedWritten(Vec<Run>),
     /// The running transaction has no room for it; commit and try again.
     TransactionFull,
     /// This data block has as many references as it can have: make a copy of it and try again.
@@ -80,7 +83,7 @@ enum Undo {
     Created(BlockNo),
     Busy(BlockNo),
     BusyRun(Run),
-    LacksRun(u64),
+    Stock(BlockNo),
 }
 
 /// What is done once the operation has succeeded.
@@ -111,6 +114,9 @@ pub(crate) struct Op<'a> {
     /// Nothing else is in the running transaction.
     is_alone: bool,
     metadata_run_before: (u64, u64),
+    data_cursor_before: Cursor,
+    /// What was known of the groups that it has taken blocks of, before it did.
+    known_before: PlainMap<u64, Option<Known>>,
     leave: Leave,
     wrote_data: bool,
     edited: bool,
@@ -122,6 +128,7 @@ impl<'a> Op<'a> {
         let dirty_before = meta.running.dirty.len();
         let is_alone = meta.running.has_no_records();
         let metadata_run_before = meta.groups.metadata_run;
+        let data_cursor_before = meta.groups.data_cursor;
         Op {
             meta,
             privilege,
@@ -134,6 +141,8 @@ impl<'a> Op<'a> {
             dirty_before,
             is_alone,
             metadata_run_before,
+            data_cursor_before,
+            known_before: PlainMap::default(),
             leave: Leave::Now,
             wrote_data: false,
             edited: false,
@@ -255,8 +264,9 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// As [`Op::set_busy`], for a run within one group.
-    pub(crate) fn set_run_busy(&mut self, run: Run) {
+    /// Makes free blocks busy, a run within one group.
+    pub(crate) fn reserve(&mut self, run: Run) {
+        self.take(run);
         if self.meta.groups.set_run_busy(run.first, run.count) {
             self.undo.push(Undo::BusyRun(run));
             return;
@@ -266,21 +276,19 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Remembers that a group has no free run of `count` blocks. Only until a rollback if this operation itself has taken
-    /// blocks there; otherwise it stays true, and what is tried again after each missing bitmap does not begin anew.
-    pub(crate) fn set_lacks_run(&mut self, group: u64, count: u64) {
-        self.meta.groups.set_lacks_run(group, count);
-        let geometry = self.meta.geometry;
-        let has_taken = self.undo.iter().any(|undo| match undo {
-            Undo::Busy(block) | Undo::BusyRun(Run { first: block, .. }) => geometry.group_of(*block) == group,
-            Undo::Bytes { block, .. } => {
-                geometry.is_place_of(BlockKind::Bitmap, *block) && geometry.group_of(*block) == group
-            }
-            Undo::Created(_) | Undo::LacksRun(_) => false,
-        });
-        if has_taken {
-            self.undo.push(Undo::LacksRun(group));
-        }
+    /// Takes a block out of the stock for metadata until the operation is rolled back.
+    pub(crate) fn take_from_stock(&mut self) -> Option<BlockNo> {
+        let block = self.meta.groups.stock.take()?;
+        self.undo.push(Undo::Stock(block));
+        Some(block)
+    }
+
+    /// Notes that free blocks of a group are about to be used, or busy, until the operation is rolled back.
+    pub(crate) fn take(&mut self, run: Run) {
+        let group = self.meta.geometry.group_of(run.first);
+        let free_runs = &mut self.meta.groups.free_runs;
+        self.known_before.entry(group).or_insert_with(|| free_runs.get(group));
+        free_runs.take(group, run.count);
     }
 
     /// On success: enters a block into the filter.
@@ -384,7 +392,9 @@ impl<'a> Op<'a> {
         match *effect {
             Effect::Index(fingerprint, block) => meta.enter_filter(fingerprint, block),
             Effect::Unindex(fingerprint, block) => meta.leave_filter(fingerprint, block, self.leave),
-            Effect::UnbusyRun(run) => meta.groups.clear_run_busy(run.first, run.count),
+            Effect::UnbusyRun(run) => {
+                meta.groups.clear_run_busy(run.first, run.count);
+            }
             Effect::FreedData(block) => {
                 // Again: an operation that claims a block and drops its only reference has just ended its being busy.
                 // Else it would be handed out at once, and a second time when its free is durable.
@@ -413,11 +423,21 @@ impl<'a> Op<'a> {
                 Undo::Busy(block) => {
                     self.meta.groups.clear_busy(block);
                 }
-                Undo::BusyRun(run) => self.meta.groups.clear_run_busy(run.first, run.count),
-                Undo::LacksRun(group) => self.meta.groups.forget_runs(group),
+                Undo::Stock(block) => {
+                    self.meta.groups.stock.add([block]);
+                }
+                Undo::BusyRun(run) => {
+                    self.meta.groups.clear_run_busy(run.first, run.count);
+                }
             }
         }
+        for (group, known) in std::mem::take(&mut self.known_before) {
+            // What it found out about other groups stays true: what is tried again does not begin anew.
+            self.meta.groups.free_runs.set(group, known);
+        }
         self.meta.groups.metadata_run = self.metadata_run_before;
+        // What is tried again takes the same blocks: what it missed is in memory by then.
+        self.meta.groups.data_cursor = self.data_cursor_before;
         self.forget_dirty();
         // Only now: a panic on the way leaves a pool that has stopped.
         self.ended = true;

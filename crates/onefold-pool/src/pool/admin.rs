@@ -15,13 +15,14 @@ use crate::progress::Progress;
 const TRIM_BLOCKS: u64 = 2048;
 
 impl Pool {
-    /// Does one bounded step of background work: reading fingerprints into the filter, reclaim of deleted files.
+    /// Does one bounded step of background work: finding out where free blocks are, reading fingerprints into the filter,
+    /// reclaim of deleted files.
     /// Returns false when nothing is left. Pools opened with `background` do this by themselves.
     ///
     /// # Errors
     /// Device errors; damage.
     pub fn reclaim(&self) -> Result<bool> {
-        Ok(self.engine.index_some()? || self.engine.reclaim_one()?)
+        Ok(self.engine.survey_some()? || self.engine.index_some()? || self.engine.reclaim_one()?)
     }
 
     /// Takes in what the device has gained since the pool was created. Returns the new size in bytes.
@@ -98,10 +99,8 @@ impl Pool {
                 let result = engine.device.discard(run.first, run.count);
                 let mut meta = engine.meta();
                 // The backing file has no room for them any more.
-                meta.groups.forget_written();
-                for block in 0..run.count {
-                    meta.groups.clear_busy(run.first.plus(block));
-                }
+                meta.give_up_kept();
+                meta.free_again(&[run]);
                 drop(meta);
                 result.map_err(|source| PoolError::Io { action: "discard", block: run.first, source })?;
                 discarded += run.count;

@@ -1,0 +1,201 @@
+//! What is known of each group's free blocks: how many there are, and an upper bound of their longest run.
+//!
+//! A search for free blocks asks here first, and reads the bitmaps of those groups only that may have what it needs. One
+//! look at a group's bitmaps tells both numbers. From then on they follow each change: blocks that are taken lower the
+//! count, blocks that become free raise it, and the run that they become part of raises the bound.
+//!
+//! Invariants, for a group that is known:
+//! 1. `free` is the number of its blocks that are neither used nor busy.
+//! 2. `longest` is at least the length of its longest run of free blocks that data may take, or [`LONG_RUN`] if that
+//!    is less. It may be more: where blocks were taken, nobody looked what is left.
+//!
+//! It takes four bytes a group, and four more for every 64: half a mebibyte for a pool of 16 TiB. Of groups from
+//! [`GROUPS_MAX`] on nothing is remembered.
+
+use std::ops::Range;
+
+use crate::format::geometry::GROUP_BLOCKS;
+
+/// Longer runs count as this long: no search asks for more.
+pub(crate) const LONG_RUN: u64 = 256;
+/// Groups summed up in one part: a search passes over all of them at once.
+const PART_GROUPS: usize = 64;
+/// Groups that are remembered, at most: 512 TiB. A hostile pool that claims to be larger must not take memory for it.
+const GROUPS_MAX: usize = 1 << 22;
+/// Stands for a group that nothing is known of.
+const UNKNOWN: Known = Known { longest: u16::MAX, free: u16::MAX };
+const _: () = assert!(size_of::<Known>() == 4);
+const _: () = assert!(LONG_RUN <= GROUP_BLOCKS && GROUP_BLOCKS <= u16::MAX as u64);
+
+/// What is known of the free blocks of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Upper bound of the longest run of free blocks, at most [`LONG_RUN`].
+    pub(crate) longest: u16,
+    /// Number of free blocks.
+    pub(crate) free: u16,
+}
+
+impl Known {
+    /// Returns what a look at a group has found out.
+    pub(crate) fn new(longest: u64, free: u64) -> Known {
+        Known { longest: narrow(longest.min(LONG_RUN)), free: narrow(free) }
+    }
+
+    fn unless_unknown(self) -> Option<Known> {
+        (self != UNKNOWN).then_some(self)
+    }
+}
+
+fn narrow(count: u64) -> u16 {
+    u16::try_from(count).expect("a group has 32,768 blocks")
+}
+
+/// The free blocks of all groups. Nothing is known of a group at first.
+#[derive(Debug, Default)]
+pub(crate) struct FreeRuns {
+    /// Groups behind the end are not known.
+    groups: Vec<Known>,
+    parts: Vec<Part>,
+}
+
+/// What is known of [`PART_GROUPS`] groups together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    /// The highest bound of a known group.
+    longest: u16,
+    known: u16,
+}
+
+impl FreeRuns {
+    /// Returns what is known of a group.
+    pub(crate) fn get(&self, group: u64) -> Option<Known> {
+        self.groups.get(usize::try_from(group).ok()?)?.unless_unknown()
+    }
+
+    /// Sets what is known of a group; `None` forgets it.
+    pub(crate) fn set(&mut self, group: u64, known: Option<Known>) {
+        let at = usize::try_from(group).expect("a ready group is on the device");
+        if at >= self.groups.len() {
+            if known.is_none() || at >= GROUPS_MAX {
+                return;
+            }
+            self.groups.resize(at + 1, UNKNOWN);
+            self.parts.resize(self.groups.len().div_ceil(PART_GROUPS), Part::default());
+        }
+        let before = std::mem::replace(&mut self.groups[at], known.unwrap_or(UNKNOWN)).unless_unknown();
+        let part = &mut self.parts[at / PART_GROUPS];
+        part.known = part.known + u16::from(known.is_some()) - u16::from(before.is_some());
+        let (old, new) = (before.map_or(0, |known| known.longest), known.map_or(0, |known| known.longest));
+        if new >= part.longest {
+            part.longest = new;
+        } else if old == part.longest {
+            let first = at / PART_GROUPS * PART_GROUPS;
+            let end = self.groups.len().min(first + PART_GROUPS);
+            let known = self.groups[first..end].iter().filter_map(|known| known.unless_unknown());
+            part.longest = known.map(|known| known.longest).max().unwrap_or(0);
+        }
+    }
+
+    /// Notes that free blocks of a group were taken.
+    pub(crate) fn take(&mut self, group: u64, count: u64) {
+        let Some(known) = self.get(group) else { return };
+        let free = known.free.saturating_sub(narrow(count));
+        self.set(group, Some(Known { free, longest: known.longest.min(free) }));
+    }
+
+    /// Notes that blocks of a group became free, as part of runs of which the longest has `longest` blocks.
+    pub(crate) fn release(&mut self, group: u64, count: u64, longest: u64) {
+        let Some(known) = self.get(group) else { return };
+        let merged = Known::new(longest, u64::from(known.free) + count);
+        self.set(group, Some(Known { longest: known.longest.max(merged.longest), free: merged.free }));
+    }
+
+    /// Returns the first of `groups` that is known and may have a run of `least` blocks.
+    pub(crate) fn next_with(&self, groups: Range<u64>, least: u64) -> Option<u64> {
+        let least = narrow(least.min(LONG_RUN));
+        let has = |known: &Known| known.unless_unknown().is_some_and(|known| known.longest >= least);
+        self.next(groups, |part| part.longest >= least && part.known > 0, has)
+    }
+
+    /// Returns the first of `groups` that is not known.
+    pub(crate) fn next_unknown(&self, groups: Range<u64>) -> Option<u64> {
+        let behind = groups.start.max(self.groups.len() as u64);
+        let end = groups.end;
+        self.next(groups, |part| usize::from(part.known) < PART_GROUPS, |known| *known == UNKNOWN)
+            .or_else(|| (behind < end).then_some(behind))
+    }
+
+    fn next(&self, groups: Range<u64>, part_has: impl Fn(&Part) -> bool, has: impl Fn(&Known) -> bool) -> Option<u64> {
+        let end = self.groups.len().min(usize::try_from(groups.end).unwrap_or(usize::MAX));
+        let mut at = usize::try_from(groups.start).unwrap_or(usize::MAX);
+        while at < end {
+            let part_end = end.min((at / PART_GROUPS + 1) * PART_GROUPS);
+            if part_has(&self.parts[at / PART_GROUPS])
+                && let Some(found) = self.groups[at..part_end].iter().position(&has)
+            {
+                return Some((at + found) as u64);
+            }
+            at = part_end;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(longest: u16) -> Option<Known> {
+        Some(Known { longest, free: 1000 })
+    }
+
+    #[test]
+    fn groups_are_found_as_a_look_at_each_of_them_would() {
+        let mut runs = FreeRuns::default();
+        let mut plain: Vec<Option<Known>> = vec![None; 300];
+        let mut seed = 7_u64;
+        for round in 0..5000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (group, longest) = ((seed >> 33) % 300, u16::try_from((seed >> 50) % 9).unwrap());
+            let value = if longest == 8 { None } else { known(longest) };
+            runs.set(group, value);
+            plain[usize::try_from(group).unwrap()] = value;
+            let range = round % 300..300;
+            let first = |has: &dyn Fn(Option<Known>) -> bool| {
+                range.clone().find(|&group| has(plain[usize::try_from(group).unwrap()]))
+            };
+            for least in 1..9 {
+                let expected = first(&|known| known.is_some_and(|known| u64::from(known.longest) >= least));
+                assert_eq!(runs.next_with(range.clone(), least), expected);
+            }
+            assert_eq!(runs.next_unknown(range.clone()), first(&|known| known.is_none()));
+        }
+    }
+
+    #[test]
+    fn a_pool_that_claims_to_be_huge_takes_no_memory() {
+        let mut runs = FreeRuns::default();
+        runs.set(1 << 36, known(5));
+        assert_eq!(
+            (runs.groups.len(), runs.get(1 << 36), runs.next_unknown(1 << 36..1 << 37)),
+            (0, None, Some(1 << 36))
+        );
+    }
+
+    #[test]
+    fn counts_follow_what_is_taken_and_released_and_bound_the_longest_run() {
+        let mut runs = FreeRuns::default();
+        runs.take(3, 5);
+        runs.release(3, 5, 5);
+        assert_eq!(runs.get(3), None, "of a group that is not known nothing becomes known");
+        runs.set(3, Some(Known::new(40, 60)));
+        runs.take(3, 30);
+        assert_eq!(runs.get(3), Some(Known { longest: 30, free: 30 }));
+        runs.release(3, 10, 10);
+        assert_eq!(runs.get(3), Some(Known { longest: 30, free: 40 }));
+        runs.release(3, 2, 9000);
+        assert_eq!(runs.get(3), Some(Known { longest: 256, free: 42 }));
+        assert_eq!((runs.next_with(0..9, 9000), runs.next_with(4..9, 1)), (Some(3), None));
+    }
+}

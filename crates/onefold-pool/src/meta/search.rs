@@ -1,0 +1,188 @@
+//! The search for free blocks, over all groups and within one.
+//!
+//! What is known of the groups ([`super::free_runs`]) says which of them may have a run that is long enough; only their
+//! bitmaps are looked at. A look that finds nothing tells what the group does have, so that the next search passes it
+//! over. Soon after a mount there are groups that nothing is known of. A search for a long run looks at some of them and
+//! then is content with less, since no write may wait for the bitmaps of a whole pool.
+
+use std::ops::Range;
+
+use onefold_block::BlockNo;
+
+use super::allocate::Run;
+use super::free_runs::Known;
+use super::free_words::{FreeFor, FreeWords, bitmaps_of};
+use super::groups::Cursor;
+use super::op::{Op, OpError, OpResult, damaged};
+use crate::format::geometry::GROUP_BLOCKS;
+use crate::format::header::BlockKind;
+use crate::format::state::Field;
+
+/// Groups whose bitmaps are read at once for a search: half a mebibyte in as many places.
+const GROUPS_AHEAD_MAX: u64 = 64;
+
+/// How far a search goes through groups that nothing is known of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// It looks at a few of them.
+    Few,
+    /// It looks at all of them if it must: there is no other way to find out whether there are free blocks.
+    All,
+}
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Length of the run, at least.
+    pub(super) least: u64,
+    /// A longer run is cut.
+    pub(super) most: u64,
+    pub(super) free_for: FreeFor,
+    pub(super) unknown: Unknown,
+}
+
+impl Op<'_> {
+    /// Looks for a run from a place on, around all groups.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`]; damage.
+    pub(super) fn search(&mut self, start: Cursor, wanted: Wanted) -> OpResult<Option<Run>> {
+        let ready = self.state(Field::GroupsReady);
+        if start.within > 0 && self.may_have_run(start.group, wanted)? {
+            if let Some(run) = self.find_run(start.group, start.within, wanted)? {
+                return Ok(Some(run));
+            }
+            // It is left behind: what is left of it is found out while its bitmaps are at hand.
+            self.survey(start.group)?;
+        }
+        let around = [start.group..ready, 0..start.group.min(ready)];
+        for groups in around.clone() {
+            let mut from = groups.start;
+            while let Some(group) = self.meta.groups.free_runs.next_with(from..groups.end, wanted.least) {
+                if !self.has_bitmaps(group) {
+                    self.want_bitmaps(group..groups.end, wanted)?;
+                }
+                if let Some(run) = self.find_run(group, 0, wanted)? {
+                    return Ok(Some(run));
+                }
+                from = group + 1;
+            }
+        }
+        for groups in around {
+            let mut from = groups.start;
+            while let Some(group) = self.meta.groups.free_runs.next_unknown(from..groups.end) {
+                if !self.may_look_at_unknown(wanted) {
+                    return Ok(None);
+                }
+                self.survey(group)?;
+                if self.may_have_run(group, wanted)?
+                    && let Some(run) = self.find_run(group, 0, wanted)?
+                {
+                    return Ok(Some(run));
+                }
+                from = group + 1;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Notes that the bitmaps of the next groups which may have what is wanted will be needed: as many groups as are
+    /// needed if each has one run only. They are read together.
+    fn want_bitmaps(&mut self, groups: Range<u64>, wanted: Wanted) -> OpResult<()> {
+        let (geometry, mut from) = (self.meta.geometry, groups.start);
+        for _ in 0..(wanted.most / wanted.least).clamp(1, GROUPS_AHEAD_MAX) {
+            let Some(group) = self.meta.groups.free_runs.next_with(from..groups.end, wanted.least) else { break };
+            for bitmap in bitmaps_of(&geometry, group) {
+                self.want(bitmap, BlockKind::Bitmap)?;
+            }
+            from = group + 1;
+        }
+        self.settle()
+    }
+
+    /// Tells whether a group may have a run that is long enough. A group that nothing is known of is looked at first,
+    /// unless enough of them were.
+    fn may_have_run(&mut self, group: u64, wanted: Wanted) -> OpResult<bool> {
+        if self.meta.groups.free_runs.get(group).is_none() {
+            if !self.may_look_at_unknown(wanted) {
+                return Ok(false);
+            }
+            self.survey(group)?;
+        }
+        let known = self.meta.groups.free_runs.get(group);
+        // Of a group that cannot be remembered nothing is known even now.
+        Ok(known.is_none_or(|known| u64::from(known.longest) >= wanted.least))
+    }
+
+    fn may_look_at_unknown(&mut self, wanted: Wanted) -> bool {
+        wanted.unknown == Unknown::All || self.meta.groups.may_look_at_unknown()
+    }
+
+    /// Returns the first run in a group at or after `from` that is long enough, cut at what was asked for. Remembers what
+    /// the group does have where it has none.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`]; damage.
+    pub(super) fn find_run(&mut self, group: u64, from: u64, wanted: Wanted) -> OpResult<Option<Run>> {
+        let found = self.free_words(group, wanted.free_for)?.find(from, wanted.least, wanted.most);
+        self.meta.groups.words_scanned += found.words;
+        let Some((within, count)) = found.run else {
+            if from == 0 {
+                self.learn(group, found.known);
+            }
+            return Ok(None);
+        };
+        let first = BlockNo(group * GROUP_BLOCKS + within);
+        let mut run = (0..count).map(|offset| first.plus(offset));
+        if let Some(block) = run.find(|block| !self.meta.geometry.is_allocatable(*block)) {
+            return Err(damaged(BlockKind::Bitmap.name(), block, "a structure with a fixed place is called free"));
+        }
+        Ok(Some(Run { first, count }))
+    }
+
+    /// Looks at all of a group and remembers what there is.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`]; damage.
+    pub(crate) fn survey(&mut self, group: u64) -> OpResult<()> {
+        let (known, words) = self.free_words(group, FreeFor::Data)?.survey();
+        self.meta.groups.words_scanned += words;
+        self.learn(group, known);
+        Ok(())
+    }
+
+    /// Returns the first free runs of a group that data may take, up to so many blocks. Remembers what the group has where
+    /// it has none.
+    ///
+    /// # Errors
+    /// [`OpError::Fault`].
+    pub(super) fn first_runs(&mut self, group: u64, blocks_max: u64) -> OpResult<Vec<Run>> {
+        let found = self.free_words(group, FreeFor::Data)?.first_runs(blocks_max);
+        if found.is_empty() {
+            self.survey(group)?;
+        }
+        let first = self.meta.geometry.group_first(group);
+        Ok(found.into_iter().map(|(within, count)| Run { first: first.plus(within), count }).collect())
+    }
+
+    /// Tells whether the bitmaps of a group are in memory.
+    pub(super) fn has_bitmaps(&self, group: u64) -> bool {
+        bitmaps_of(&self.meta.geometry, group).all(|bitmap| self.meta.cache.contains(bitmap))
+    }
+
+    fn learn(&mut self, group: u64, known: Known) {
+        // An operation that is rolled back takes back what it did to the group itself, and this with it.
+        self.meta.groups.free_runs.set(group, Some(known));
+    }
+
+    /// Returns the free blocks of a group.
+    fn free_words(&mut self, group: u64, free_for: FreeFor) -> OpResult<FreeWords<'_>> {
+        let geometry = self.meta.geometry;
+        for bitmap in bitmaps_of(&geometry, group) {
+            self.want(bitmap, BlockKind::Bitmap)?;
+        }
+        self.settle()?;
+        let meta = &*self.meta;
+        FreeWords::cached(&meta.cache, &meta.groups, &geometry, group, free_for).ok_or(OpError::Fault)
+    }
+}
