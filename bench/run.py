@@ -42,7 +42,8 @@ def measure(arguments):
     launch.ensure_able()
     rows = [row for row in ROWS if not arguments.only or row.name in arguments.only]
     folder = arguments.dir.absolute()
-    needed_bytes = 2 * chosen.device_bytes + chosen.import_image_bytes + SPARE_BYTES
+    extra_bytes = max(chosen.import_image_bytes, chosen.punched_device_bytes)
+    needed_bytes = 2 * chosen.device_bytes + extra_bytes + SPARE_BYTES
     with workplace.taken(folder, needed_bytes) as work:
         run = Run(launch.facts("bench/run.py", chosen.mode, work, onefold) | sizes(chosen), chosen)
         bench = Bench(work, onefold, chosen, arguments.profile and Profiler(arguments.profile.absolute()))

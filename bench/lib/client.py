@@ -6,6 +6,8 @@ system call that moves data to the return of the last; opening is not part of it
 """
 
 import argparse
+import ctypes
+import errno
 import json
 import mmap
 import os
@@ -18,6 +20,8 @@ from data import BLOCK_BYTES, CHUNK_BLOCKS, CHUNK_BYTES, ImageData, OverwrittenD
 
 # Streams of one job differ in their seeds by as much as no number of rounds reaches.
 SEEDS_BETWEEN_STREAMS = 100
+# From the kernel's falloc.h: punch a hole, and leave the length as it is.
+PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 
 
 class Stopwatch:
@@ -157,6 +161,44 @@ def overwrite(arguments):
     return watch.result()
 
 
+def fill_up(arguments):
+    """Writes a new file until there is no space, then syncs it; tells how long it has become."""
+    data, file, length = UniqueData(arguments.seed), open_new(arguments.path, arguments), 0
+    with Stopwatch() as watch:
+        # In whole chunks, and what is left then in blocks.
+        for piece_bytes in (CHUNK_BYTES, BLOCK_BYTES):
+            while True:
+                start = length % CHUNK_BYTES
+                piece = data.chunk(length // CHUNK_BYTES)[start : min(start + piece_bytes, CHUNK_BYTES)]
+                try:
+                    done = os.pwrite(file, piece, length)
+                    # Accepted is not yet stored.
+                    os.fdatasync(file)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    break
+                length += done
+        os.ftruncate(file, length)
+        os.fsync(file)
+    os.close(file)
+    return watch.result(bytes=length)
+
+
+def punch_every_second(arguments):
+    """Punches every second block out of a file, then syncs it."""
+    fallocate = ctypes.CDLL(None, use_errno=True).fallocate64
+    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    file = os.open(arguments.path, os.O_WRONLY)
+    with Stopwatch() as watch:
+        for offset in range(0, arguments.bytes, 2 * BLOCK_BYTES):
+            if fallocate(file, PUNCH_HOLE_KEEP_SIZE, offset, BLOCK_BYTES) != 0:
+                sys.exit(f"cannot punch at {offset}: {os.strerror(ctypes.get_errno())}")
+        os.fsync(file)
+    os.close(file)
+    return watch.result()
+
+
 def replay_reads(arguments):
     """Reads from several files at once what a record lists, in each file one request after the other."""
     requests = recorded(arguments, "reads")
@@ -255,7 +297,7 @@ def sync_folder(path):
 JOBS = {
     job.__name__.replace("_", "-"): job
     for job in (
-        *(write, write_streams, churn, overwrite, poke, sync, read),
+        *(write, write_streams, churn, overwrite, fill_up, punch_every_second, poke, sync, read),
         *(replay_reads, replay_writes, create_files, stat_files, unlink_files),
     )
 }
@@ -265,7 +307,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("job", choices=JOBS)
     parser.add_argument("path")
-    parser.add_argument("--bytes", type=int, default=0, help="length of the file, whole MiB")
+    parser.add_argument("--bytes", type=int, default=0, help="length of the file, whole MiB where it is written")
     parser.add_argument("--count", type=int, default=0, help="number of files or streams, or an image's number")
     parser.add_argument("--seed", type=int, default=1, help="which stream of data")
     parser.add_argument("--data", choices=("unique", "shuffled", "overwritten", "image"), default="unique")
@@ -274,7 +316,7 @@ def main():
     parser.add_argument("--record", help="a recorded boot: see boot.py")
     parser.add_argument("--direct", action="store_true", help="open with O_DIRECT")
     arguments = parser.parse_args()
-    if arguments.bytes % CHUNK_BYTES:
+    if arguments.bytes % (BLOCK_BYTES if arguments.job == "punch-every-second" else CHUNK_BYTES):
         parser.error(f"--bytes must be whole chunks of {CHUNK_BYTES}")
     print(json.dumps(JOBS[arguments.job](arguments)))
 

@@ -20,6 +20,9 @@ class Settings:
     # Of the files that are written with 4 KiB in each call, and of those that lie in bits and pieces.
     small_writes_bytes: int
     layout_bytes: int
+    # Of the pool whose free space lies in single blocks, and of the file that is written there.
+    punched_device_bytes: int
+    punched_write_bytes: int
     # Of the file on a slowed disk, and of the one that is twice as long as the memory.
     slow_bytes: int
     beyond_memory_bytes: int
@@ -50,6 +53,8 @@ FULL = Settings(
     file_bytes=4 * GIB,
     small_writes_bytes=GIB,
     layout_bytes=2 * GIB,
+    punched_device_bytes=4 * GIB,
+    punched_write_bytes=GIB,
     slow_bytes=384 * MIB,
     beyond_memory_bytes=4 * GIB,
     fio_seconds=4,
@@ -68,6 +73,8 @@ QUICK = Settings(
     file_bytes=512 * MIB,
     small_writes_bytes=128 * MIB,
     layout_bytes=256 * MIB,
+    punched_device_bytes=512 * MIB,
+    punched_write_bytes=128 * MIB,
     slow_bytes=128 * MIB,
     beyond_memory_bytes=512 * MIB,
     fio_seconds=1,
@@ -86,6 +93,8 @@ TINY = Settings(
     file_bytes=16 * MIB,
     small_writes_bytes=4 * MIB,
     layout_bytes=16 * MIB,
+    punched_device_bytes=64 * MIB,
+    punched_write_bytes=8 * MIB,
     slow_bytes=96 * MIB,
     beyond_memory_bytes=192 * MIB,
     fio_seconds=1,

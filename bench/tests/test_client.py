@@ -9,7 +9,7 @@ import time
 import unittest
 
 from paths import CLIENT  # it makes the next import possible
-from lib.data import CHUNK_BYTES, UniqueData  # noqa: I001
+from lib.data import BLOCK_BYTES, CHUNK_BYTES, UniqueData  # noqa: I001
 
 
 class Client(unittest.TestCase):
@@ -54,6 +54,17 @@ class Client(unittest.TestCase):
 
     def test_half_a_chunk_is_wrong_usage(self):
         self.assertEqual(self.client("write", self.path, "--bytes=4096").returncode, 2)
+
+    def test_every_second_block_is_punched_out(self):
+        self.write(chunks=2, seed=5)
+        self.done("punch-every-second", self.path, f"--bytes={2 * CHUNK_BYTES}")
+        data = UniqueData(5)
+        with open(self.path, "rb") as file:
+            for index in range(2):
+                expected = bytearray(data.chunk(index))
+                for start in range(0, CHUNK_BYTES, 2 * BLOCK_BYTES):
+                    expected[start : start + BLOCK_BYTES] = bytes(BLOCK_BYTES)
+                self.assertEqual(file.read(CHUNK_BYTES), bytes(expected))
 
     def test_a_poke_changes_one_block_in_the_middle(self):
         self.write(chunks=2, seed=5)

@@ -100,12 +100,16 @@ def fio(side, mode, round_no, seconds, **options):
     """Runs fio on a row's files, for some seconds or to its end; returns fio's account, of all jobs together, and what it
     cost."""
     finished, cost = side.command(*fio_command(side, mode, round_no, seconds, **options))
+    return fio_account(finished.text, side.path(NAME)), cost
+
+
+def fio_account(text, path):
+    """Returns fio's account of its jobs, all together, from what it printed; raises BenchError where they failed."""
     # Warnings, if any, come before the JSON.
-    text = finished.text[finished.text.find("{") :]
-    job = json.loads(text)["jobs"][0]
+    job = json.loads(text[text.find("{") :])["jobs"][0]
     if job["error"]:
-        raise BenchError(f"fio's job on {side.path(NAME)} ended with error {job['error']}")
-    return job, cost
+        raise BenchError(f"fio's job on {path} ended with error {job['error']}")
+    return job
 
 
 def fio_command(side, mode, round_no, seconds, names=(NAME,), filename=None, **options):
