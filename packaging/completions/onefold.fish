@@ -83,6 +83,7 @@ complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_su
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l no-allow-other -d 'Keep other users out'
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l noatime -d 'Do not record times of access'
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l writeback-cache -d 'Let the kernel gather small buffered writes; a full pool then shows at fsync or close'
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l thin -d 'The device is a thin volume, which can run out of room untold: answer writes only when they are stored'
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l report-ready -d 'Report on standard output when the mount is ready, then leave the terminal'
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l json -d 'Print the result as one JSON document'
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -s q -l quiet -d 'Show no progress'

@@ -54,6 +54,9 @@ pub enum ServeError {
     /// The pool could not be closed in good order: changes since the last commit may be lost.
     #[error("the pool could not be closed in good order")]
     Close(#[source] PoolError),
+    /// The pool was closed in good order, but had lost writes that it had accepted.
+    #[error("the pool was closed in good order, but not all that was written is in it")]
+    Lost(#[source] PoolError),
 }
 
 /// A pool that the kernel shows at a mount point. Requests wait until it is served; dropping it unmounts.
@@ -151,12 +154,18 @@ impl Mounted {
         self.stopper.note_end();
         let closed = self.pool.close();
         self.ending.reach(match (&served, &closed) {
+            (_, Err(error @ PoolError::WritesLost { .. })) => {
+                Err(format!("the pool was closed in good order, but not all that was written is in it: {error}"))
+            }
             (_, Err(error)) => Err(format!("the pool could not be closed in good order: {error}")),
             (Err(error), Ok(())) => Err(format!("the connection to the kernel failed: {error}")),
             (Ok(()), Ok(())) => Ok(()),
         });
         self.control.finish();
-        closed.map_err(ServeError::Close)?;
+        closed.map_err(|error| match error {
+            PoolError::WritesLost { .. } => ServeError::Lost(error),
+            error => ServeError::Close(error),
+        })?;
         served.map_err(ServeError::Transport)
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::mapping::SharedMapping;
-use common::{TestMount, can_mount, new_pool_of, noise};
+use common::{TestMount, assert_clean_on, can_mount, new_pool_of, noise};
 use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 use onefold_export::control::ControlClient;
@@ -146,6 +146,52 @@ fn a_full_pool_unlinks_truncates_and_syncs() {
     assert!(!mount.path("source").exists());
     fs::remove_file(mount.path("filler")).unwrap();
     mount.end();
+}
+
+/// What was seen: a sparse pool on a host that had filled up accepted 15 MiB and lost them. `fsync` of the file failed;
+/// `fsync` of a folder and of another file, and the unmount, succeeded.
+#[test]
+fn a_lost_write_is_reported_by_each_open_file_and_folder_by_its_file_later_and_by_the_unmount() {
+    if !can_mount() {
+        return;
+    }
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::from(new_pool_of(8192).image()), 1));
+    let lines = Arc::new(Lines::default());
+    let open = OpenOptions { commit_interval_ms: u32::MAX, ..OpenOptions::default() };
+    let mount = TestMount::opened(device.clone(), open, |options| options.log = lines.clone());
+    let synchronous = |name| File::options().write(true).custom_flags(libc::O_DSYNC).open(mount.path(name)).unwrap();
+    let (victim, other) = (mount.create("victim"), mount.create("other"));
+    let (folder, at_once) = (File::open(mount.root()).unwrap(), synchronous("other"));
+    for file in [&victim, &other, &folder] {
+        file.sync_all().unwrap();
+    }
+    device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
+    victim.write_all_at(&noise(1, BLOCK), 0).expect("accepted");
+    // The pool's numbers wait for the write.
+    ControlClient::connect(&mount.root()).unwrap().stat().unwrap();
+    device.heal();
+    for file in [&victim, &other, &folder] {
+        assert_eq!(errno(file.sync_all()), Some(Errno::NOSPC));
+        file.sync_all().expect("reported once");
+    }
+    assert_eq!(errno(at_once.write_all_at(b"durable", 0)), Some(Errno::NOSPC), "as a write and an fsync");
+    at_once.write_all_at(b"durable", 0).expect("reported once");
+    for _ in 0..2 {
+        let later = File::options().write(true).open(mount.path("victim")).unwrap();
+        assert_eq!(errno(later.sync_all()), Some(Errno::NOSPC));
+        later.sync_all().expect("reported once");
+    }
+    File::open(mount.path("other")).unwrap().sync_all().expect("it lost nothing, and others know");
+    victim.set_len(0).unwrap();
+    File::open(mount.path("victim")).unwrap().sync_all().expect("nothing of it is left");
+    let heard = lines.0.lock().join("\n");
+    assert!(heard.contains("accepted writes were lost") && heard.contains("no space left"), "{heard}");
+    drop((victim, other, folder, at_once));
+    let told = ControlClient::connect(&mount.root()).unwrap().umount();
+    assert!(told.is_err_and(|error| error.to_string().contains("accepted writes were lost")));
+    let (device, result) = mount.wait();
+    assert!(matches!(result, Err(ServeError::Lost(_))), "{result:?}");
+    assert_clean_on(&*device);
 }
 
 #[derive(Default)]

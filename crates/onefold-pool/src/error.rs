@@ -1,6 +1,10 @@
 //! What can go wrong in a pool, as facts.
 
+use std::sync::Arc;
+
 use onefold_block::BlockNo;
+
+use crate::attr::Ino;
 
 /// Result of a pool operation.
 pub type Result<T> = std::result::Result<T, PoolError>;
@@ -64,6 +68,17 @@ pub enum PoolError {
     Stopped {
         /// The first failure.
         cause: String,
+    },
+    /// Writes were accepted and could not be stored later.
+    #[error("{count} accepted writes were lost, the last one to inode {ino}: {cause}")]
+    WritesLost {
+        /// How many writes, of any file of the pool.
+        count: u64,
+        /// The file of the last of them.
+        ino: Ino,
+        /// Why the last of them failed.
+        #[source]
+        cause: Arc<PoolError>,
     },
     /// The operation changes more metadata than the journal holds at once.
     #[error("the operation is too large for the journal")]

@@ -24,12 +24,14 @@ pub use attr::{
     AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RenameMode, SeekTarget, SetAttr, SetTime,
     XattrMode,
 };
+pub use data::behind::LossesSeen;
 pub use data::read::Reading;
 pub use data::share::{SHARE_BYTES_MAX, ShareOutcome};
 pub use error::{PoolError, Result};
 pub use format::heartbeat::HostId;
 pub use options::{
-    Allocation, AllocationSeam, CreateOptions, Environment, Journaling, OpenOptions, Prefetch, StorePlacement, Verify,
+    Allocation, AllocationSeam, CreateOptions, Environment, Journaling, OpenOptions, Prefetch, Provisioning,
+    StorePlacement, Verify,
 };
 #[doc(hidden)]
 pub use options::{TestLimits, Workers};

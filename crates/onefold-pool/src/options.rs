@@ -124,6 +124,15 @@ pub enum Journaling {
     Off,
 }
 
+/// Whether the device tells when it is running out of room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provisioning {
+    /// Each block of it has its place, or it tells how much room it has: disks, partitions, files.
+    Told,
+    /// It can run out of room without a warning: thin volumes. Writes are answered only when the device has taken them.
+    Thin,
+}
+
 /// Numbers made small, so that tests meet all the time what a real pool meets never or once in years. For tests only: a
 /// pool that was written with short fingerprints must not be opened without them.
 #[doc(hidden)]
@@ -187,6 +196,8 @@ pub struct OpenOptions {
     pub filter_index_bits: Option<u8>,
     /// Paper's k: bits of the fingerprint kept in the filter; `None` picks by size.
     pub filter_tag_bits: Option<u8>,
+    /// Whether the device tells when it is running out of room.
+    pub provisioning: Provisioning,
     /// Identity of this host, by which others that reach the same storage know it; `None` where nobody else does.
     /// Beats are given by background threads.
     pub host: Option<HostId>,
@@ -216,6 +227,7 @@ impl Default for OpenOptions {
             commit_interval_ms: 5000,
             filter_index_bits: None,
             filter_tag_bits: None,
+            provisioning: Provisioning::Told,
             host: None,
             allocations: None,
             background: true,

@@ -159,6 +159,9 @@ fn explain(error: &PoolError) -> (Exit, Option<&'static str>) {
         PoolError::FileTooLarge => (Exit::Failed, Some("a file in a pool has at most 16 TiB")),
         PoolError::CrossDomain => (Exit::Failed, Some("copy the data instead, for example with `cp --reflink=never`")),
         PoolError::ReadOnly => (Exit::Failed, Some("mount the pool without --read-only")),
+        PoolError::WritesLost { .. } => {
+            (Exit::Failed, Some("make room for the pool, and write the files again that were being written"))
+        }
         PoolError::Stopped { .. } => (
             Exit::Failed,
             Some("look at the disk, then unmount the pool, run `onefold pool check`, and mount it again"),

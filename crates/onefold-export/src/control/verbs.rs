@@ -143,6 +143,7 @@ fn kind_of(error: &PoolError) -> FailureKind {
         | PoolError::Unsupported(_)
         | PoolError::TooLargeForJournal
         | PoolError::JournalTooSmall { .. }
+        | PoolError::WritesLost { .. }
         | PoolError::Stopped { .. }
         | PoolError::Io { .. }
         | PoolError::NotAPool(_)

@@ -25,9 +25,14 @@ impl AccessMarks {
         AccessMarks { next_handle: AtomicU64::new(1), unread: (0..PLACES).map(|_| AtomicBool::new(false)).collect() }
     }
 
-    /// Returns a handle for a new opening, not yet read from.
+    /// Returns a handle for a new opening of a folder, which is never read from as files are.
+    pub(super) fn open_folder(&self) -> u64 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns a handle for a new opening of a file, not yet read from.
     pub(super) fn open(&self) -> u64 {
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let handle = self.open_folder();
         self.place(handle).store(true, Ordering::Relaxed);
         handle
     }

@@ -105,7 +105,7 @@ impl Door {
             }
             Operation::Write(Write { head, data }) => {
                 let to = Place { ino: Ino(header.node), offset: head.offset };
-                let write = || self.filesystem.write(to, OpenFlags(head.flags), data);
+                let write = || self.filesystem.write(to, (head.handle, OpenFlags(head.flags)), data);
                 return self.finish_write(header, &head, data.len(), write, device);
             }
             operation => self.body(header, operation),
@@ -158,7 +158,8 @@ impl Door {
     ) -> io::Result<()> {
         let to = Place { ino: Ino(header.node), offset: head.offset };
         let bytes = range.len();
-        let write = || self.filesystem.write_behind(to, OpenFlags(head.flags), buffer, range);
+        let opening = (head.handle, OpenFlags(head.flags));
+        let write = || self.filesystem.write_behind(to, opening, buffer, range);
         self.finish_write(header, head, bytes, write, device)
     }
 
@@ -249,17 +250,21 @@ impl Door {
             }
             Operation::StatFs => Ok(statfs(&fs.space())),
             // Writes have told of their errors themselves, and close promises nothing.
-            Operation::Flush | Operation::ReleaseDirectory | Operation::Destroy => Ok(Vec::new()),
-            Operation::Release => {
-                fs.release(ino);
+            Operation::Flush | Operation::Destroy => Ok(Vec::new()),
+            Operation::Release { handle } => {
+                fs.release(ino, handle);
                 Ok(Vec::new())
             }
-            Operation::Sync => done(fs.sync(ino)),
+            Operation::ReleaseDirectory { handle } => {
+                fs.release_folder(handle);
+                Ok(Vec::new())
+            }
+            Operation::Sync { handle } => done(fs.sync(ino, handle)),
             Operation::SetXattr(change) => done(fs.set_xattr(ino, &change, header.uid)),
             Operation::GetXattr { name, room } => with_room(fs.xattr(ino, name)?, room),
             Operation::ListXattrs { room } => with_room(fs.xattr_names(ino)?, room),
             Operation::RemoveXattr { name } => done(fs.remove_xattr(ino, name)),
-            Operation::OpenDirectory => Ok(opened(0, 0)),
+            Operation::OpenDirectory => Ok(opened(fs.open_folder(ino), 0)),
             Operation::ReadDirectory { cookie, room } => self.list(ino, cookie, room),
             Operation::ReadDirectoryPlus { cookie, room } => self.list_with_attributes(ino, cookie, room),
             Operation::Ioctl => Err(Errno::NOTTY),

@@ -33,6 +33,7 @@ pub(super) fn errno_of(error: &PoolError) -> (Errno, Report) {
         PoolError::NotPermitted(_) => (Errno::PERM, Caller),
         PoolError::Unsupported(_) => (Errno::OPNOTSUPP, Caller),
         PoolError::ReadOnly => (Errno::ROFS, Caller),
+        PoolError::WritesLost { cause, .. } => (errno_of(cause).0, Operator),
         PoolError::Stopped { .. } | PoolError::Damaged { .. } | PoolError::Io { .. } => (Errno::IO, Operator),
         // These belong to opening a pool. From a mounted one they would be news to the operator.
         PoolError::NotAPool(_)
@@ -47,6 +48,7 @@ pub(super) fn errno_of(error: &PoolError) -> (Errno, Report) {
 #[cfg(test)]
 mod tests {
     use onefold_block::BlockNo;
+    use onefold_pool::Ino;
 
     use super::*;
 
@@ -81,7 +83,11 @@ mod tests {
     fn trouble_of_the_pool_is_an_io_error_and_is_reported() {
         let block = BlockNo(7);
         let source = std::io::Error::other("cable");
+        let damaged = PoolError::Damaged { structure: "bitmap", block, what: "bad checksum".into() };
+        let lost = PoolError::WritesLost { count: 3, ino: Ino(5), cause: PoolError::NoSpace.into() };
+        assert_eq!(errno_of(&lost), (Errno::NOSPC, Report::Operator));
         let table = [
+            PoolError::WritesLost { count: 3, ino: Ino(5), cause: damaged.into() },
             PoolError::Stopped { cause: "cannot write".into() },
             PoolError::Damaged { structure: "bitmap", block, what: "bad checksum".into() },
             PoolError::Io { action: "read", block, source },

@@ -21,6 +21,7 @@ use super::access_marks::AccessMarks;
 use super::failures::Failures;
 use super::flags::OpenFlags;
 use super::open_files::OpenFiles;
+use super::opened_losses::OpenedLosses;
 use super::privileges::{self, Privileges};
 use crate::options::{AccessTimes, MountOptions};
 
@@ -34,6 +35,7 @@ pub(crate) struct PoolFilesystem {
     marks: AccessMarks,
     clock: Arc<dyn Clock>,
     open_files: Arc<OpenFiles>,
+    losses: OpenedLosses,
     updates_access_times: bool,
     control_path: PathBuf,
 }
@@ -68,6 +70,7 @@ impl PoolFilesystem {
             marks: AccessMarks::new(),
             clock: options.clock.clone(),
             open_files: Arc::default(),
+            losses: OpenedLosses::default(),
             updates_access_times: options.access_times == AccessTimes::Relative && !options.read_only,
             control_path,
         }
@@ -96,9 +99,10 @@ impl PoolFilesystem {
         set().map_err(|error| self.failed("setattr", ino, &error))
     }
 
-    /// Makes a file or directory durable, with all that it needs to be found again.
-    pub(super) fn sync(&self, ino: Ino) -> Result<()> {
-        self.pool.fsync(ino).map_err(|error| self.failed("fsync", ino, &error))
+    /// Makes a file or folder durable, with all that it needs to be found again. Fails once for each loss of accepted writes
+    /// that its opening does not know of.
+    pub(super) fn sync(&self, ino: Ino, handle: u64) -> Result<()> {
+        self.pool.fsync_opened(&self.losses.of(handle)).map_err(|error| self.failed("fsync", ino, &error))
     }
 
     pub(super) fn space(&self) -> FsStat {
@@ -110,12 +114,27 @@ impl PoolFilesystem {
         self.open_files.opened(ino, flags.is_direct());
         // Everything that changes a file goes through this mount, or is told to the kernel: its pages stay right.
         let caching = if flags.is_direct() { Caching::Bypass } else { Caching::Keep };
-        Opened { handle: self.marks.open(), caching }
+        let handle = self.marks.open();
+        self.losses.opened(&self.pool, ino, handle);
+        Opened { handle, caching }
     }
 
-    /// Ends an opening: the kernel has handed over everything that was written through it.
-    pub(super) fn release(&self, ino: Ino) {
+    /// Opens a folder and returns its handle.
+    pub(super) fn open_folder(&self, ino: Ino) -> u64 {
+        let handle = self.marks.open_folder();
+        self.losses.opened(&self.pool, ino, handle);
+        handle
+    }
+
+    /// Ends an opening of a file: the kernel has handed over everything that was written through it.
+    pub(super) fn release(&self, ino: Ino, handle: u64) {
+        self.losses.released(handle);
         self.open_files.released(ino);
+    }
+
+    /// Ends an opening of a folder.
+    pub(super) fn release_folder(&self, handle: u64) {
+        self.losses.released(handle);
     }
 
     /// Returns the register of open files.

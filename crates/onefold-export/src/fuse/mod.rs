@@ -22,6 +22,7 @@ mod held_replies;
 mod lead;
 mod mounting;
 mod open_files;
+mod opened_losses;
 mod privileges;
 mod protocol;
 mod read_buffer;

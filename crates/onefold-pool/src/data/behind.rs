@@ -16,19 +16,21 @@
 //! - *Durability.* `fsync` waits for all that was accepted before it. Until then a crash loses what it would have lost
 //!   anyhow: what is not committed.
 //! - *Space.* Blocks are set aside at acceptance, as if all were new. Where that would take some of the last blocks, or
-//!   of the last room under a sparse pool, the write is done before it is answered, and can be refused.
+//!   of the last room under a sparse pool, the write is done before it is answered, and can be refused
+//!   ([`crate::engine::room`]).
 //! - *Failures.* A device that fails stops the pool, and every `fsync` says so. What fails otherwise (a damaged
-//!   structure, a host whose file system filled up in the same moment) is told by the next `fsync` of the file.
+//!   structure, a host whose file system filled up in the same moment) is a loss, which each open file and folder reports
+//!   ([`losses`]).
 //!
 //! **Why nobody waits for ever.** A write is numbered after it has its range, and takes its turn by number. It waits for
 //! its range while it has no number, and for lower numbers when it has its range: every wait is for a lower number. What
 //! it attaches to ([`super::decide`]) is a block whose writer has begun and waits for nobody before it has written.
 
 mod line;
+mod losses;
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BLOCK_BYTES_U64};
 
@@ -37,6 +39,7 @@ use super::range_lock::Access;
 use super::write::Store;
 use crate::attr::{Durability, Ino};
 use crate::engine::Engine;
+use crate::engine::room::Allowance;
 use crate::error::Result;
 use crate::format::inode::Inode;
 use crate::format::map_node::{FAN_OUT, LEVELS_MAX};
@@ -45,25 +48,11 @@ use crate::meta::allocate::EMERGENCY_BLOCKS;
 use crate::meta::{Op, OpResult, Privilege};
 pub(crate) use line::Line;
 use line::{Accepted, BATCH_BLOCKS, Entrance};
+pub(crate) use losses::Losses;
+pub use losses::LossesSeen;
 
 /// Blocks that stay free beyond all that was accepted.
 const SPARE_BLOCKS: u64 = 256;
-
-/// Room that the file system under a sparse pool must have beyond all that was accepted.
-const SPARE_ROOM_BLOCKS: u64 = 16_384;
-
-/// The room under the pool is asked for again after so many blocks.
-const ROOM_STEP_BLOCKS: u64 = 4096;
-
-/// What is known of the room under the pool: blocks that can be accepted before it is asked for again.
-#[derive(Debug, Default)]
-pub(crate) struct KnownRoom(AtomicU64);
-
-impl KnownRoom {
-    fn take(&self, count: u64) -> bool {
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(count)).is_ok()
-    }
-}
 
 /// Returns the blocks that a write of `count` blocks takes at most: its data, and the nodes of the file's map that may have
 /// to be made or copied.
@@ -120,14 +109,6 @@ impl Engine {
         self.behind.wait_for(number);
     }
 
-    /// Returns what failed of a file's writes after they were accepted, once.
-    ///
-    /// # Errors
-    /// The first failure.
-    pub(crate) fn tell_failure(&self, ino: Ino) -> Result<()> {
-        self.behind.take_failure(ino).map_or(Ok(()), Err)
-    }
-
     /// Writes `buffer[range]` to a file, now or later: see the module.
     ///
     /// # Errors
@@ -168,19 +149,15 @@ impl Engine {
     /// Sets blocks aside for a write that is to be accepted; false where they are too near the last ones.
     fn set_aside(&self, ino: Ino, count: u64) -> Result<bool> {
         self.ensure_writable()?;
-        let mut has_room = self.known_room.take(count);
-        if !has_room {
-            let room = self.device.room_blocks();
-            let set_aside = self.meta().set_aside;
-            let allowed = room.map_or(u64::MAX, |room| room.saturating_sub(set_aside + SPARE_ROOM_BLOCKS));
-            if allowed >= count + ROOM_STEP_BLOCKS {
-                self.known_room.0.store(ROOM_STEP_BLOCKS, Ordering::Release);
-                has_room = true;
-            }
-        }
+        let set_aside_max = match self.room.allowance(count, || self.device.room_blocks()) {
+            Allowance::Any => u64::MAX,
+            Allowance::InAll(blocks) => blocks,
+            Allowance::Nothing => return Ok(false),
+        };
         self.view(|op| {
             op.regular(ino)?;
             let promised = op.state(Field::ReservedBlocks) + op.meta.set_aside;
+            let has_room = op.meta.set_aside + count <= set_aside_max;
             let is_free = op.blocks_available() >= promised + count + EMERGENCY_BLOCKS + SPARE_BLOCKS;
             if is_free && has_room {
                 op.meta.set_aside += count;
@@ -226,7 +203,7 @@ impl Engine {
                 privilege: Privilege::Freeing,
             };
             if let Err(error) = self.write_locked(&request, set_aside) {
-                self.behind.keep_failure(accepted.ino, error);
+                self.losses.note(accepted.ino, error);
             }
         }
     }

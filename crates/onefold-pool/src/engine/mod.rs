@@ -24,6 +24,7 @@ pub(crate) mod index;
 pub(crate) mod load;
 pub(crate) mod metadata_run;
 pub(crate) mod open;
+pub(crate) mod room;
 pub(crate) mod space;
 pub(crate) mod survey;
 #[cfg(test)]
@@ -37,7 +38,7 @@ use onefold_block::{BlockDevice, BufferPool, FingerprintKey};
 
 use crate::activity::Activity;
 use crate::attr::Ino;
-use crate::data::behind::{KnownRoom, Line};
+use crate::data::behind::{Line, Losses, LossesSeen};
 use crate::data::cache::DataCache;
 use crate::data::range_lock::RangeLocks;
 use crate::error::{PoolError, Result};
@@ -65,7 +66,10 @@ pub(crate) struct Engine {
     pub(crate) range_locks: RangeLocks,
     pub(crate) data_cache: DataCache,
     pub(crate) behind: Line,
-    pub(crate) known_room: KnownRoom,
+    pub(crate) losses: Losses,
+    /// What the callers of [`crate::Pool::fsync`] know of them, who have nothing opened.
+    pub(crate) losses_seen: LossesSeen,
+    pub(crate) room: Arc<room::Room>,
     /// Buffers for new blocks on their way to the device: fresh memory costs more than the copy into it.
     pub(crate) buffers: BufferPool,
     keys: Mutex<HashMap<u16, FingerprintKey>>,

@@ -12,8 +12,9 @@ use super::commit::Committer;
 use super::fence::Fenced;
 use super::heartbeat::Pulse;
 use super::index;
+use super::room::{Room, RoomWatch};
 use crate::activity::{Activity, Counter};
-use crate::data::behind::{KnownRoom, Line};
+use crate::data::behind::{Line, Losses, LossesSeen};
 use crate::data::cache::DataCache;
 use crate::data::range_lock::RangeLocks;
 use crate::data::write::BATCH_BLOCKS;
@@ -236,12 +237,13 @@ impl Engine {
         let activity = Activity::default();
         activity.add(Counter::Replayed, replayed.transaction_count);
         activity.add(Counter::ReplayedBytes, replayed.position.used * onefold_block::block::BLOCK_BYTES_U64);
+        let room = Arc::new(Room::new(Arc::clone(&environment.clock), options.provisioning));
         let committer = take_in(&mut meta, replayed, pulse.as_ref().map_or(0, |pulse| pulse.run()));
         load_state(&*device, &mut meta)?;
         // The group that was begun last is most likely to have room.
         meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
         Ok(Engine {
-            device,
+            device: Arc::new(RoomWatch::new(device, Arc::clone(&room))),
             name_hash: NameHash::new(&superblock.key),
             pool_key: superblock.key,
             superblock: Mutex::new(superblock),
@@ -251,7 +253,9 @@ impl Engine {
             range_locks: RangeLocks::default(),
             data_cache: DataCache::new(plan.data),
             behind: Line::new(behind_blocks, super::background::writers() / 2),
-            known_room: KnownRoom::default(),
+            losses: Losses::default(),
+            losses_seen: LossesSeen::default(),
+            room,
             buffers: BufferPool::new(BATCH_BLOCKS, BUFFERS_BYTES_MAX),
             keys: Mutex::new(HashMap::new()),
             meta: Mutex::new(meta),

@@ -48,7 +48,12 @@ impl Pool {
         let now = self.engine.environment.clock.now();
         let mut also = |op: &mut Op<'_>, inode: &mut Inode| set(op, inode, change, now);
         match change.size_bytes {
-            Some(bytes) => self.settled().truncate_file(ino, bytes, now, &mut also)?,
+            Some(bytes) => {
+                self.settled().truncate_file(ino, bytes, now, &mut also)?;
+                if bytes == 0 {
+                    self.engine.losses.forget_file(ino);
+                }
+            }
             None => self.settled().run(Privilege::Freeing, |op| {
                 let mut inode = op.inode(ino)?;
                 also(op, &mut inode)?;

@@ -6,6 +6,7 @@ use onefold_block::AlignedBuffer;
 
 use super::Pool;
 use crate::attr::{AllocateMode, Durability, Ino, SeekTarget};
+use crate::data::behind::LossesSeen;
 use crate::data::read::Reading;
 use crate::error::Result;
 
@@ -42,7 +43,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::write`]. What fails after the return (a damaged structure, a host file system that fills up in the same
-    /// moment) is told by the next [`Pool::fsync`] of the file; a failing device stops the pool.
+    /// moment) is reported by [`Pool::fsync`], [`Pool::fsync_opened`] and [`Pool::close`]; a failing device stops the pool.
     pub fn write_behind(&self, ino: Ino, offset: u64, buffer: AlignedBuffer, range: Range<usize>) -> Result<()> {
         self.engine.write_behind(ino, offset, buffer, range)
     }
@@ -52,18 +53,40 @@ impl Pool {
         self.engine.behind.blocks()
     }
 
-    /// Makes a file durable: data, length, times, and everything that happened before.
+    /// Makes a file durable: data, length, times, and everything that happened before, in all of the pool. For callers that
+    /// have nothing opened.
     ///
     /// # Errors
-    /// Device errors, after which the pool is stopped; what failed of [`Pool::write_behind`], once.
-    pub fn fsync(&self, ino: Ino) -> Result<()> {
-        let engine = self.settled();
-        engine.ensure_writable()?;
-        engine.tell_failure(ino)?;
-        engine.commit()
+    /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] where writes of any file were lost
+    /// that no caller of this was told of.
+    pub fn fsync(&self, _ino: Ino) -> Result<()> {
+        self.fsync_opened(&self.engine.losses_seen)
     }
 
-    /// Makes everything durable that has happened so far.
+    /// Makes everything durable that has happened so far, for an opened file or folder that knows of the losses `seen`.
+    ///
+    /// # Errors
+    /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] where writes of any file were lost
+    /// that the opening does not know of. It does now, and all else is durable.
+    pub fn fsync_opened(&self, seen: &LossesSeen) -> Result<()> {
+        let engine = self.settled();
+        engine.ensure_writable()?;
+        engine.commit()?;
+        engine.losses.report(seen)
+    }
+
+    /// Returns what a new opening of a file or folder knows of the pool's losses: not those of its own file, and not those
+    /// that were reported to nobody.
+    pub fn losses_seen_by_opening(&self, ino: Ino) -> LossesSeen {
+        self.engine.losses.seen_by_opening(ino)
+    }
+
+    /// Tells whether no accepted write was lost since the pool was opened.
+    pub fn is_without_losses(&self) -> bool {
+        self.engine.losses.is_empty()
+    }
+
+    /// Makes everything durable that has happened so far. Does not report lost writes, which [`Pool::close`] does.
     ///
     /// # Errors
     /// Device errors, after which the pool is stopped.

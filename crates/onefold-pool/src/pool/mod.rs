@@ -77,6 +77,7 @@ impl Pool {
     ///
     /// # Errors
     /// Device errors; the failure that stopped the pool before. The pool then recovers when it is opened again.
+    /// [`PoolError::WritesLost`] if accepted writes were lost since it was opened; it is closed all the same.
     pub fn close(&self) -> Result<()> {
         // While the heart still beats: this may take longer than another host waits before it takes the pool.
         self.engine.close_behind();
@@ -95,7 +96,7 @@ impl Pool {
             pulse.release()?;
         }
         self.engine.meta().stopped = Some("it has been closed".to_owned());
-        Ok(())
+        self.engine.losses.report_all()
     }
 
     /// Carries out accepted writes until [`Pool::end_workers`], for tests whose own threads do so.

@@ -25,7 +25,8 @@ pub(super) fn io_error(error: PoolError) -> io::Error {
         PoolError::ReadOnly => ErrorKind::ReadOnlyFilesystem,
         PoolError::Damaged { .. } => ErrorKind::InvalidData,
         PoolError::Io { source, .. } => source.kind(),
-        PoolError::Stopped { .. }
+        PoolError::WritesLost { .. }
+        | PoolError::Stopped { .. }
         | PoolError::NoAttribute
         | PoolError::AttributeTooLarge
         | PoolError::JournalTooSmall { .. }

@@ -124,6 +124,9 @@ pub(crate) struct MountArgs {
     /// Let the kernel gather small buffered writes; a full pool then shows at fsync or close
     #[arg(long)]
     pub(crate) writeback_cache: bool,
+    /// The device is a thin volume, which can run out of room untold: answer writes only when they are stored
+    #[arg(long)]
+    pub(crate) thin: bool,
     /// Threads that serve requests; without it eight, or one for each 16 MiB of memory where that is less
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use onefold_block::Show;
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_export::{Access, AccessTimes, Log, MountError, MountOptions, Mounted, ServeError, StderrLog};
-use onefold_pool::{Environment, OpenOptions, Pool};
+use onefold_pool::{Environment, OpenOptions, Pool, Provisioning};
 use sd_notify::NotifyState;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -217,6 +217,7 @@ fn open_options(arguments: &MountArgs) -> OpenOptions {
         commit_interval_ms: u32::try_from(arguments.commit_interval.as_millis()).unwrap_or(u32::MAX),
         filter_index_bits: arguments.filter_index_bits,
         filter_tag_bits: arguments.filter_tag_bits,
+        provisioning: if arguments.thin { Provisioning::Thin } else { Provisioning::Told },
         host: host::identity(),
         ..OpenOptions::default()
     }
@@ -293,6 +294,10 @@ fn serve(mounted: Mounted, places: &Places, log: &Arc<dyn Log>) -> Outcome<()> {
         let failed = format!("the mount at `{}` ended badly", places.mountpoint.shown());
         match error {
             ServeError::Close(cause) => Failure::of_pool(failed, &cause),
+            ServeError::Lost(cause) => Failure::of_pool(
+                format!("`{}` is unmounted and its pool closed in good order", places.mountpoint.shown()),
+                &cause,
+            ),
             ServeError::Transport(_) => Failure::new(failed).because(&error),
         }
     })

@@ -52,6 +52,12 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
             .because(&error)
             .hint(format!("`onefold pool check {}` tells whether all is well", mount.source.shown())));
         }
+        // The daemon has ended the mount, and tells what became of the pool.
+        Err(error @ ControlError::Refused { .. }) if !is_mounted(mount) => {
+            wait_until_free(&mount.source);
+            let unmounted = format!("`{}` is unmounted, but something was wrong", mount.mountpoint.shown());
+            return Err(Failure::new(unmounted).because(&error));
+        }
         Err(error) => return Err(refused("unmount", mount, &error)),
     }
     wait_until_free(&mount.source);

@@ -34,8 +34,8 @@ use crate::{BLOCK_BYTES_U64, BlockNo};
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
-    /// Of a loop device: the file that it shows, open for the sake of its lock.
-    _behind: Option<File>,
+    /// Of a loop device: the file that it shows, open for its lock and its room.
+    behind: Option<File>,
     path: PathBuf,
     kind: Kind,
     mode: OpenMode,
@@ -154,7 +154,10 @@ impl BlockDevice for FileDevice {
     }
 
     fn room_blocks(&self) -> Option<u64> {
-        room::room_blocks(&self.file, self.kind)
+        match (self.kind, &self.behind) {
+            (Kind::Regular, _) => room::room_blocks(&self.file),
+            (Kind::BlockDevice, behind) => behind.as_ref().and_then(room::room_blocks),
+        }
     }
 
     fn read_batch(&self, batch: &mut [ReadOp<'_>]) -> io::Result<()> {

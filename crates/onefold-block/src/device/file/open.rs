@@ -96,7 +96,7 @@ pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[Caching]) -> Result<
     let bytes = size_bytes(&file, kind).map_err(io("measure"))?;
     Ok(FileDevice {
         file,
-        _behind: behind,
+        behind,
         path: path.to_owned(),
         kind,
         mode,

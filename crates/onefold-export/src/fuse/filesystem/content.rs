@@ -53,23 +53,27 @@ impl PoolFilesystem {
         }
     }
 
-    /// Writes all of `data`.
-    pub(in crate::fuse) fn write(&self, to: Place, flags: OpenFlags, data: &[u8]) -> Result<()> {
-        self.pool
-            .write(to.ino, to.offset, data, flags.durability())
-            .map_err(|error| self.failed("write", to.ino, &error))
+    /// Writes all of `data` by the opening of this handle and these flags. What is to be durable at once is as a write and an
+    /// `fsync`: it also fails for losses that the opening does not know of.
+    pub(in crate::fuse) fn write(&self, to: Place, (handle, flags): (u64, OpenFlags), data: &[u8]) -> Result<()> {
+        let durability = flags.durability();
+        self.pool.write(to.ino, to.offset, data, durability).map_err(|error| self.failed("write", to.ino, &error))?;
+        if durability == Durability::Now && !self.pool.is_without_losses() {
+            return self.sync(to.ino, handle);
+        }
+        Ok(())
     }
 
     /// Writes `buffer[range]`, now or, where nobody can tell the difference, a little later.
     pub(in crate::fuse) fn write_behind(
         &self,
         to: Place,
-        flags: OpenFlags,
+        (handle, flags): (u64, OpenFlags),
         buffer: AlignedBuffer,
         range: Range<usize>,
     ) -> Result<()> {
         if flags.durability() == Durability::Now {
-            return self.write(to, flags, &buffer[range]);
+            return self.write(to, (handle, flags), &buffer[range]);
         }
         self.pool.write_behind(to.ino, to.offset, buffer, range).map_err(|error| self.failed("write", to.ino, &error))
     }

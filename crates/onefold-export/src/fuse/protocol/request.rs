@@ -76,6 +76,7 @@ pub(in crate::fuse) struct Write<'a> {
 /// Where data is to be written, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fuse) struct WriteHead {
+    pub(in crate::fuse) handle: u64,
     pub(in crate::fuse) offset: u64,
     /// With which the file was opened.
     pub(in crate::fuse) flags: i32,
@@ -153,9 +154,13 @@ pub(in crate::fuse) enum Operation<'a> {
     Write(Write<'a>),
     StatFs,
     Flush,
-    Release,
+    Release {
+        handle: u64,
+    },
     /// Of a file or a directory.
-    Sync,
+    Sync {
+        handle: u64,
+    },
     SetXattr(XattrChange<'a>),
     GetXattr {
         name: &'a [u8],
@@ -176,7 +181,9 @@ pub(in crate::fuse) enum Operation<'a> {
         cookie: u64,
         room: u32,
     },
-    ReleaseDirectory,
+    ReleaseDirectory {
+        handle: u64,
+    },
     Ioctl,
     Allocate {
         offset: u64,
@@ -232,8 +239,8 @@ impl<'a> Operation<'a> {
             15 => read(f)?,
             16 => write(f)?,
             17 => Operation::StatFs,
-            18 => Operation::Release,
-            20 | 30 => Operation::Sync,
+            18 => Operation::Release { handle: f.u64()? },
+            20 | 30 => Operation::Sync { handle: f.u64()? },
             21 => set_xattr(f, has_long_setxattr)?,
             22 => {
                 let room = f.u32()?;
@@ -248,7 +255,7 @@ impl<'a> Operation<'a> {
                 let (cookie, room) = listing(f)?;
                 Operation::ReadDirectory { cookie, room }
             }
-            29 => Operation::ReleaseDirectory,
+            29 => Operation::ReleaseDirectory { handle: f.u64()? },
             35 => {
                 let (flags, mode, umask, _open_flags) = (f.i32()?, f.u32()?, f.u32()?, f.u32()?);
                 Operation::Create { name: f.name()?, mode, umask, flags }
@@ -304,12 +311,12 @@ impl Operation<'_> {
             | Operation::CreateUnnamed { .. }
             | Operation::StatFs
             | Operation::Flush
-            | Operation::Release
+            | Operation::Release { .. }
             | Operation::GetXattr { .. }
             | Operation::ListXattrs { .. }
             | Operation::OpenDirectory
             | Operation::ReadDirectory { .. }
-            | Operation::ReleaseDirectory => true,
+            | Operation::ReleaseDirectory { .. } => true,
             Operation::Write(write) => write.data.len() <= BRIEF_BYTES_MAX && write.head.flags & libc::O_DSYNC == 0,
             _ => false,
         }
@@ -323,9 +330,9 @@ impl Operation<'_> {
                 | Operation::Lookup { .. }
                 | Operation::Open { .. }
                 | Operation::Flush
-                | Operation::Release
+                | Operation::Release { .. }
                 | Operation::OpenDirectory
-                | Operation::ReleaseDirectory
+                | Operation::ReleaseDirectory { .. }
         )
     }
 }
@@ -411,11 +418,12 @@ fn listing(f: &mut Fields<'_>) -> Result<(u64, u32), Malformed> {
 fn write<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, Malformed> {
     const FROM_CACHE: u32 = 1;
     const KILL_SUIDGID: u32 = 1 << 2;
-    let (_handle, offset, bytes, write_flags, _lock_owner) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u64()?);
+    let (handle, offset, bytes, write_flags, _lock_owner) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u64()?);
     let (flags, _padding) = (f.i32()?, f.u32()?);
     let data = f.bytes(usize::try_from(bytes).map_err(|_| Malformed)?)?;
     let is_from_cache = write_flags & FROM_CACHE != 0;
-    let head = WriteHead { offset, flags, privileges: privileges(write_flags & KILL_SUIDGID != 0), is_from_cache };
+    let head =
+        WriteHead { handle, offset, flags, privileges: privileges(write_flags & KILL_SUIDGID != 0), is_from_cache };
     Ok(Operation::Write(Write { head, data }))
 }
 

@@ -1,6 +1,6 @@
 //! The line in which accepted writes wait for their turn.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,6 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 
 use crate::attr::Ino;
 use crate::data::range_lock::RangeTicket;
-use crate::error::PoolError;
 use crate::format::map_node::FAN_OUT;
 use crate::sync::{Condvar, Mutex};
 
@@ -25,9 +24,6 @@ const SMALL_BELOW_BLOCKS: usize = 32;
 
 /// Writes in the line at most, however small: each holds a range that others compare theirs with.
 const WRITES_MAX: u64 = 512;
-
-/// Failures that are kept until somebody asks.
-const FAILURES_MAX: usize = 1024;
 
 /// A write that was accepted.
 #[derive(Debug)]
@@ -90,8 +86,6 @@ struct State {
     blocks: usize,
     /// Workers that are carrying out small writes.
     small_at_work: usize,
-    /// What failed after it was accepted, until the file's next `fsync`.
-    failures: HashMap<Ino, PoolError>,
     /// Nothing is accepted any more.
     is_closed: bool,
     /// Nothing is begun any more.
@@ -235,19 +229,6 @@ impl Line {
         self.pending.fetch_sub(count as u64, Ordering::AcqRel);
         drop(state);
         self.moved.notify_all();
-    }
-
-    /// Keeps a failure until somebody asks for it.
-    pub(super) fn keep_failure(&self, ino: Ino, failure: PoolError) {
-        let failures = &mut self.state.lock().failures;
-        if failures.len() < FAILURES_MAX {
-            failures.entry(ino).or_insert(failure);
-        }
-    }
-
-    /// Returns a file's first failure, once.
-    pub(super) fn take_failure(&self, ino: Ino) -> Option<PoolError> {
-        self.state.lock().failures.remove(&ino)
     }
 
     /// Accepts nothing more, and waits for those that have a place and are not in it yet.

@@ -93,7 +93,13 @@ fn a_write_takes_as_much_data_as_it_says_and_has() {
     body.extend([0; 4]);
     body.extend(b"abc");
     let expected = Operation::Write(Write {
-        head: WriteHead { offset: 8192, flags: libc::O_SYNC, privileges: Privileges::Dropped, is_from_cache: false },
+        head: WriteHead {
+            handle: 1,
+            offset: 8192,
+            flags: libc::O_SYNC,
+            privileges: Privileges::Dropped,
+            is_from_cache: false,
+        },
         data: b"abc",
     });
     assert_eq!(Operation::decode(&header(16), &body, true), Ok(expected));
@@ -103,6 +109,20 @@ fn a_write_takes_as_much_data_as_it_says_and_has() {
     assert!(matches!(decoded, Operation::Write(Write { head, .. }) if head.is_from_cache), "{decoded:?}");
     body.pop();
     assert_eq!(Operation::decode(&header(16), &body, true), Err(Malformed));
+}
+
+#[test]
+fn the_handle_of_an_opening_is_read_where_its_end_or_an_fsync_names_it() {
+    let body = [7u64.to_ne_bytes(), [0; 8], [0; 8]].concat();
+    for (opcode, expected) in [
+        (18, Operation::Release { handle: 7 }),
+        (20, Operation::Sync { handle: 7 }),
+        (29, Operation::ReleaseDirectory { handle: 7 }),
+        (30, Operation::Sync { handle: 7 }),
+    ] {
+        assert_eq!(Operation::decode(&header(opcode), &body, true), Ok(expected));
+        assert_eq!(Operation::decode(&header(opcode), &body[..7], true), Err(Malformed));
+    }
 }
 
 #[test]

@@ -1,0 +1,175 @@
+//! Losses: accepted writes that failed after they were answered. Each is counted, and reported until all that must know of
+//! it do.
+//!
+//! A loss is reported once to each opened file and folder: each remembers the count that it has seen ([`LossesSeen`]), as
+//! files of Linux do (`errseq_t`). What an opening begins with decides what it reports:
+//! - *A file that lost data* reports to each opening that comes later, whoever was told before: its victim may come last.
+//! - *A loss that was reported to nobody* is reported to the next opening of anything.
+//! - *The close of the pool* reports all of them.
+//!
+//! A file stops to be one that lost data when it is truncated to nothing. Inode numbers are never used again, so files that
+//! were removed need no attention.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::attr::Ino;
+use crate::error::{PoolError, Result};
+use crate::sync::Mutex;
+
+/// Files whose losses are told apart. Where more have lost data, each file is taken for one of them.
+const FILES_MAX: usize = 65_536;
+
+/// What an opened file or folder knows of the pool's losses.
+#[derive(Debug, Default)]
+pub struct LossesSeen(AtomicU64);
+
+/// The losses of a pool since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    /// Writes that were lost. Spares the lock as long as there are none.
+    count: AtomicU64,
+    /// Never held while another lock is taken.
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The number of each file's last loss, counted from 1.
+    of_files: HashMap<Ino, u64>,
+    /// The last loss of a file that has no place in `of_files`; 0 is none.
+    of_other_files: u64,
+    /// Losses up to this number were reported to somebody.
+    reported: u64,
+    /// The file of the last one, and why it failed.
+    last: Option<(Ino, Arc<PoolError>)>,
+}
+
+impl Losses {
+    /// Counts a write to a file that failed after it was accepted.
+    pub(super) fn note(&self, ino: Ino, cause: PoolError) {
+        let mut state = self.state.lock();
+        let number = self.count.load(Ordering::Acquire) + 1;
+        if state.of_files.len() < FILES_MAX || state.of_files.contains_key(&ino) {
+            state.of_files.insert(ino, number);
+        } else {
+            state.of_other_files = number;
+        }
+        state.last = Some((ino, Arc::new(cause)));
+        self.count.store(number, Ordering::Release);
+    }
+
+    /// Tells whether nothing was lost.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns what a new opening of a file or folder begins with.
+    pub(crate) fn seen_by_opening(&self, ino: Ino) -> LossesSeen {
+        if self.is_empty() {
+            return LossesSeen::default();
+        }
+        let state = self.state.lock();
+        let own = state.of_files.get(&ino).copied().unwrap_or(state.of_other_files);
+        let before_own = if own == 0 { u64::MAX } else { own - 1 };
+        LossesSeen(AtomicU64::new(state.reported.min(before_own)))
+    }
+
+    /// Returns the losses that `seen` does not know of, as an error, once.
+    ///
+    /// # Errors
+    /// [`PoolError::WritesLost`] if there are any.
+    pub(crate) fn report(&self, seen: &LossesSeen) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let count = self.count.load(Ordering::Acquire);
+        let before = seen.0.fetch_max(count, Ordering::AcqRel);
+        match &state.last {
+            Some((ino, cause)) if before < count => {
+                let (ino, cause) = (*ino, Arc::clone(cause));
+                state.reported = count;
+                Err(PoolError::WritesLost { count: count - before, ino, cause })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns all losses, as an error.
+    ///
+    /// # Errors
+    /// [`PoolError::WritesLost`] if there were any.
+    pub(crate) fn report_all(&self) -> Result<()> {
+        self.report(&LossesSeen::default())
+    }
+
+    /// Notes that a file was emptied: nothing is left in it that a loss could have changed.
+    pub(crate) fn forget_file(&self, ino: Ino) {
+        if !self.is_empty() {
+            self.state.lock().of_files.remove(&ino);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reported(losses: &Losses, seen: &LossesSeen) -> u64 {
+        match losses.report(seen) {
+            Ok(()) => 0,
+            Err(PoolError::WritesLost { count, .. }) => count,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn each_opening_reports_each_loss_once() {
+        let losses = Losses::default();
+        let (file, folder, other) = (Ino(2), Ino(1), Ino(3));
+        let opened: Vec<LossesSeen> = [file, folder, other].map(|ino| losses.seen_by_opening(ino)).into();
+        assert!(opened.iter().all(|seen| reported(&losses, seen) == 0));
+        losses.note(file, PoolError::NoSpace);
+        losses.note(file, PoolError::NoSpace);
+        assert!(opened.iter().all(|seen| reported(&losses, seen) == 2));
+        assert!(opened.iter().all(|seen| reported(&losses, seen) == 0));
+        losses.note(other, PoolError::NoSpace);
+        assert!(opened.iter().all(|seen| reported(&losses, seen) == 1));
+        assert!(matches!(losses.report_all(), Err(PoolError::WritesLost { count: 3, .. })));
+        assert!(losses.report_all().is_err(), "whoever asks last");
+    }
+
+    #[test]
+    fn a_later_opening_reports_losses_of_its_file_and_those_that_nobody_was_told_of() {
+        let losses = Losses::default();
+        let (file, other) = (Ino(2), Ino(3));
+        losses.note(file, PoolError::NoSpace);
+        let folder = losses.seen_by_opening(Ino(1));
+        assert_eq!(reported(&losses, &folder), 1, "nobody was told");
+        assert_eq!(reported(&losses, &losses.seen_by_opening(Ino(1))), 0, "somebody was told");
+        for _ in 0..3 {
+            assert_eq!(reported(&losses, &losses.seen_by_opening(file)), 1, "each opening of the file");
+        }
+        losses.note(other, PoolError::NoSpace);
+        assert_eq!(reported(&losses, &losses.seen_by_opening(file)), 2);
+        assert_eq!(reported(&losses, &losses.seen_by_opening(file)), 2, "its own loss is the first of both");
+        losses.forget_file(file);
+        assert_eq!(reported(&losses, &losses.seen_by_opening(file)), 0);
+        assert_eq!(reported(&losses, &losses.seen_by_opening(other)), 1);
+    }
+
+    #[test]
+    fn more_files_than_are_told_apart_are_all_taken_for_losers() {
+        let losses = Losses::default();
+        let files = FILES_MAX as u64 + 10;
+        for ino in 0..files {
+            losses.note(Ino(ino), PoolError::NoSpace);
+        }
+        losses.report_all().expect_err("losses");
+        for ino in [0, FILES_MAX as u64, files - 1, files + 5] {
+            assert!(reported(&losses, &losses.seen_by_opening(Ino(ino))) > 0, "{ino}");
+        }
+    }
+}

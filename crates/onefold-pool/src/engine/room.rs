@@ -1,0 +1,264 @@
+//! Room under the pool: how many blocks may be accepted before the backing store is asked for its room again.
+//!
+//! A sparse pool file and a thin volume can run out of room while the pool has free blocks. A write that is answered before
+//! it is stored is then lost. So the room is known before a write is accepted:
+//! - *Ample room*, 1 GiB and more, gives credit: 16 MiB may be accepted without another question, for at most a second.
+//!   Others may take all of the room meanwhile.
+//! - *Little room* gives no credit: the backing store is asked for each write.
+//! - *A write that finds no room* ends all credit. Nothing is accepted until no write has failed so for a second.
+//! - *A store that has failed so without being able to tell its room* (a thin volume) gives no credit any more.
+//!
+//! All writes of the pool take new blocks today. Overwrites in place will need room only on a backing store that never
+//! writes in place itself, which [`BlockDevice::room_blocks`] knows: it tells no room where each block has its place.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onefold_block::{BlockDevice, BlockNo, Clock, ReadOp, WriteOp};
+
+use crate::options::Provisioning;
+use crate::sync::Mutex;
+
+/// Room that the backing store must have beyond all that was accepted, in blocks.
+const SPARE_BLOCKS: u64 = 16_384;
+
+/// Below this room the backing store is asked for each write, in blocks: 1 GiB.
+const AMPLE_BLOCKS: u64 = 262_144;
+
+/// Blocks that ample room gives credit for.
+const CREDIT_BLOCKS: u64 = 4096;
+
+/// Longest life of a credit.
+const CREDIT_TIME: Duration = Duration::from_secs(1);
+
+/// Time after a write without room in which nothing is accepted.
+const FULL_TIME: Duration = Duration::from_secs(1);
+
+/// What is known of the room under the pool.
+pub(crate) struct Room {
+    clock: Arc<dyn Clock>,
+    /// Never held while another lock is taken.
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    credit: Option<Credit>,
+    /// When a write last found no room.
+    failed_at: Option<Duration>,
+    /// Whether the backing store can run out of room and does not tell how much it has.
+    is_thin: bool,
+}
+
+/// Blocks that can be accepted without asking for the room.
+#[derive(Clone, Copy, Debug)]
+struct Credit {
+    blocks: u64,
+    given_at: Duration,
+}
+
+/// How many blocks may be set aside for accepted writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowance {
+    /// Any number, as far as the room counts.
+    Any,
+    /// This number in all, with what is set aside already.
+    InAll(u64),
+    /// None: writes are stored before they are answered.
+    Nothing,
+}
+
+impl Room {
+    pub(crate) fn new(clock: Arc<dyn Clock>, provisioning: Provisioning) -> Room {
+        let is_thin = provisioning == Provisioning::Thin;
+        Room { clock, state: Mutex::new(State { is_thin, ..State::default() }) }
+    }
+
+    /// Returns what the room under the pool allows to a write that takes at most `count` blocks; `ask` asks the backing
+    /// store for its room in blocks. To be called without the metadata lock.
+    pub(crate) fn allowance(&self, count: u64, ask: impl FnOnce() -> Option<u64>) -> Allowance {
+        let now = self.clock.monotonic();
+        {
+            let mut state = self.state.lock();
+            if state.is_closed(now) {
+                return Allowance::Nothing;
+            }
+            if state.take_credit(count, now) {
+                return Allowance::Any;
+            }
+        }
+        let room = ask();
+        let mut state = self.state.lock();
+        // A write may have failed meanwhile: that is newer than the answer.
+        if state.is_closed(now) {
+            return Allowance::Nothing;
+        }
+        match room {
+            Some(room) if room < AMPLE_BLOCKS => Allowance::InAll(room.saturating_sub(SPARE_BLOCKS)),
+            room => {
+                state.credit = Some(Credit { blocks: CREDIT_BLOCKS.saturating_sub(count), given_at: now });
+                room.map_or(Allowance::Any, |room| Allowance::InAll(room - SPARE_BLOCKS))
+            }
+        }
+    }
+
+    /// Notes that a write found no room. `tells_room` is whether the backing store tells how much it has.
+    fn note_full(&self, tells_room: bool) {
+        let now = self.clock.monotonic();
+        let mut state = self.state.lock();
+        state.credit = None;
+        state.failed_at = Some(now);
+        state.is_thin |= !tells_room;
+    }
+}
+
+impl State {
+    fn is_closed(&self, now: Duration) -> bool {
+        self.is_thin || self.failed_at.is_some_and(|failed_at| now < failed_at.saturating_add(FULL_TIME))
+    }
+
+    fn take_credit(&mut self, count: u64, now: Duration) -> bool {
+        let left = self.credit.filter(|credit| now < credit.given_at.saturating_add(CREDIT_TIME));
+        let taken = left.and_then(|credit| credit.blocks.checked_sub(count));
+        if let (Some(credit), Some(blocks)) = (&mut self.credit, taken) {
+            credit.blocks = blocks;
+        }
+        taken.is_some()
+    }
+}
+
+/// A device that tells [`Room`] of each write that finds no room.
+pub(crate) struct RoomWatch {
+    device: Arc<dyn BlockDevice>,
+    room: Arc<Room>,
+}
+
+impl RoomWatch {
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, room: Arc<Room>) -> RoomWatch {
+        RoomWatch { device, room }
+    }
+
+    fn note(&self, outcome: io::Result<()>) -> io::Result<()> {
+        outcome.inspect_err(|error| {
+            if error.kind() == io::ErrorKind::StorageFull {
+                self.room.note_full(self.device.room_blocks().is_some());
+            }
+        })
+    }
+}
+
+impl BlockDevice for RoomWatch {
+    fn block_count(&self) -> io::Result<u64> {
+        self.device.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.device.read(first, into)
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        self.note(self.device.write(first, from))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.device.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        self.device.discard(first, count)
+    }
+
+    fn room_blocks(&self) -> Option<u64> {
+        self.device.room_blocks()
+    }
+
+    fn read_batch(&self, batch: &mut [ReadOp<'_>]) -> io::Result<()> {
+        self.device.read_batch(batch)
+    }
+
+    fn write_batch(&self, batch: &[WriteOp<'_>]) -> io::Result<()> {
+        self.note(self.device.write_batch(batch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_block::clock::ManualClock;
+    use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
+
+    use super::*;
+
+    struct Asked {
+        clock: Arc<ManualClock>,
+        room: Arc<Room>,
+    }
+
+    impl Asked {
+        fn new(provisioning: Provisioning) -> Asked {
+            let clock = Arc::new(ManualClock::starting_at(1000));
+            Asked { room: Arc::new(Room::new(clock.clone(), provisioning)), clock }
+        }
+
+        /// Returns the allowance for 100 blocks where the backing store has so much room, and whether it was asked.
+        fn allowance(&self, room: Option<u64>) -> (Allowance, bool) {
+            let mut was_asked = false;
+            let allowance = self.room.allowance(100, || {
+                was_asked = true;
+                room
+            });
+            (allowance, was_asked)
+        }
+    }
+
+    #[test]
+    fn ample_room_is_asked_for_once_in_a_second_or_16_mib() {
+        let asked = Asked::new(Provisioning::Told);
+        let ample = Some(AMPLE_BLOCKS);
+        assert_eq!(asked.allowance(ample), (Allowance::InAll(AMPLE_BLOCKS - SPARE_BLOCKS), true));
+        let credited = (0..).take_while(|_| asked.allowance(ample) == (Allowance::Any, false)).count() as u64;
+        assert_eq!(credited, CREDIT_BLOCKS / 100 - 1, "the next one was asked for");
+        assert_eq!(asked.allowance(ample), (Allowance::Any, false));
+        asked.clock.advance_seconds(1);
+        assert_eq!(asked.allowance(Some(0)), (Allowance::InAll(0), true), "what was known is too old");
+        assert_eq!(asked.allowance(None), (Allowance::Any, true));
+    }
+
+    #[test]
+    fn little_room_is_asked_for_each_time() {
+        let asked = Asked::new(Provisioning::Told);
+        for room in [AMPLE_BLOCKS - 1, SPARE_BLOCKS, 0, 50_000] {
+            assert_eq!(asked.allowance(Some(room)), (Allowance::InAll(room.saturating_sub(SPARE_BLOCKS)), true));
+        }
+    }
+
+    #[test]
+    fn a_write_without_room_ends_the_credit_and_nothing_is_accepted_for_a_second() {
+        let asked = Asked::new(Provisioning::Told);
+        let thin = Arc::new(ThinDevice::new(MemoryDevice::new(64), 1));
+        let watch = RoomWatch::new(thin, asked.room.clone());
+        assert!(asked.allowance(Some(AMPLE_BLOCKS)).1);
+        assert_eq!(asked.allowance(None), (Allowance::Any, false));
+        watch.write(BlockNo(1), &[1; 4096]).expect("there is room for one");
+        assert_eq!(asked.allowance(None), (Allowance::Any, false));
+        let from = [2; 4096];
+        watch.write_batch(&[WriteOp { first: BlockNo(2), from: &from }]).expect_err("no room");
+        assert_eq!(asked.allowance(Some(AMPLE_BLOCKS)), (Allowance::Nothing, false));
+        asked.clock.advance_seconds(1);
+        assert_eq!(asked.allowance(Some(20_000)), (Allowance::InAll(20_000 - SPARE_BLOCKS), true));
+    }
+
+    #[test]
+    fn a_device_that_ran_out_of_room_untold_gets_no_credit_any_more() {
+        let asked = Asked::new(Provisioning::Told);
+        let volume = Arc::new(FaultyDevice::new(MemoryDevice::new(64), 1));
+        let watch = RoomWatch::new(volume.clone(), asked.room.clone());
+        assert_eq!(asked.allowance(None), (Allowance::Any, true));
+        volume.fail(Call::Write, When::Nth(1), Fault::StorageFull);
+        watch.write(BlockNo(1), &[1; 4096]).expect_err("no room");
+        asked.clock.advance_seconds(1000);
+        assert_eq!(asked.allowance(None), (Allowance::Nothing, false));
+        let said = Asked::new(Provisioning::Thin);
+        assert_eq!(said.allowance(None), (Allowance::Nothing, false));
+    }
+}
