@@ -6,9 +6,11 @@ use onefold_block::clock::ManualClock;
 use onefold_block::device::{MemoryDevice, MemoryImage};
 use onefold_block::random::SeededRandom;
 use onefold_block::{BlockDevice, BlockNo, Random};
-use onefold_pool::format::geometry::{Geometry, SUPERBLOCK};
+use onefold_pool::format::BlockBytes;
+use onefold_pool::format::geometry::{Geometry, SUPERBLOCK, SUPERBLOCK_COPY};
 use onefold_pool::format::header::{self, BlockKind};
-use onefold_pool::format::superblock::Superblock;
+use onefold_pool::format::journal::TransactionIdentity;
+use onefold_pool::format::superblock::{Marking, Superblock};
 use onefold_pool::{
     AllocateMode, CreateOptions, Durability, Environment, FileKind, HostId, Ino, NewFile, OpenOptions, Pool, Result,
     StorePlacement, XattrMode,
@@ -43,6 +45,8 @@ pub struct Sample {
     pub geometry: Geometry,
     /// The tag that its metadata blocks bear.
     pub pool_tag: u32,
+    /// What opens its transactions.
+    pub identity: TransactionIdentity,
     /// The places of the blocks of each of [`KINDS`]; a kind may have none.
     pub places: Vec<Vec<BlockNo>>,
 }
@@ -61,6 +65,7 @@ pub fn samples() -> &'static [Sample] {
             ("cut", 6000, &in_groups, End::Cut),
             ("stores at the end", 8000, &at_end, End::Cut),
             ("many groups", 1 << 19, &small_journal, End::Close),
+            ("version 1", 6000, &in_groups, End::Old),
         ]
         .map(|(name, blocks, options, end)| make(name, blocks, options, end).expect("a sound pool is made"))
         .into()
@@ -74,6 +79,8 @@ enum End {
     Close,
     /// As by a power cut: a journal to replay.
     Cut,
+    /// In good order, and of version 1 of the format: the next opening for writing upgrades it.
+    Old,
 }
 
 /// Returns an environment in which the same seed gives the same pool.
@@ -96,14 +103,17 @@ fn make(name: &'static str, blocks: u64, options: &CreateOptions, end: End) -> R
     let pool = Pool::open(seam, OpenOptions { host, ..open_options() }, environment())?;
     fill(&pool)?;
     match end {
-        End::Close => pool.close()?,
+        End::Close | End::Old => pool.close()?,
         End::Cut => {
             pool.checkpoint()?;
             change(&pool)?;
         }
     }
     drop(pool);
-    let image = device.image();
+    let mut image = device.image();
+    if let End::Old = end {
+        make_old(&mut image);
+    }
     let superblock =
         image.get(SUPERBLOCK).and_then(|bytes| Superblock::decode(bytes, SUPERBLOCK).ok()).expect("just made");
     let pool_tag = superblock.pool_tag();
@@ -112,7 +122,34 @@ fn make(name: &'static str, blocks: u64, options: &CreateOptions, end: End) -> R
         let sound = all.iter().filter(|(at, bytes)| header::verify(bytes, pool_tag, kind, *at).is_ok());
         sound.map(|(at, _)| *at).collect()
     });
-    Ok(Sample { name, geometry: superblock.geometry, image, pool_tag, places: places.into() })
+    Ok(Sample {
+        name,
+        geometry: superblock.geometry,
+        image,
+        pool_tag,
+        identity: superblock.transaction_identity(),
+        places: places.into(),
+    })
+}
+
+/// Makes a pool that was closed one of version 1 of the format: its metadata gets the tag that derives from the UUID.
+fn make_old(image: &mut MemoryImage) {
+    let decode = |bytes: &BlockBytes| Superblock::decode(bytes, SUPERBLOCK).ok();
+    let new = image.get(SUPERBLOCK).and_then(|bytes| decode(bytes)).expect("just made");
+    let old = Superblock { marking: Marking::Public, ..new.clone() };
+    let blocks: Vec<(BlockNo, BlockBytes)> = image.blocks().iter().map(|(at, bytes)| (*at, **bytes)).collect();
+    for (at, mut bytes) in blocks {
+        if let Some(kind) = header::kind(&bytes)
+            && header::verify(&bytes, new.pool_tag(), kind, at).is_ok()
+        {
+            header::stamp(&mut bytes, old.pool_tag(), kind, at);
+            header::seal(&mut bytes);
+            image.set(at, Arc::new(bytes));
+        }
+    }
+    for at in [SUPERBLOCK, SUPERBLOCK_COPY] {
+        image.set(at, Arc::from(old.encode(at)));
+    }
 }
 
 /// Returns bytes that are equal for equal seeds only.

@@ -36,7 +36,7 @@ fn with_transaction(sample: &Sample, block: BlockNo, kind: BlockKind) -> MemoryI
         .unwrap();
     let mut builder = TransactionBuilder::new(0);
     builder.whole(block, &header::blank(sample.pool_tag, kind, block));
-    let (bytes, _) = builder.finish(sample.pool_tag, header.tail_chain, header.tail_sequence, header.tail_position);
+    let (bytes, _) = builder.finish(sample.identity, header.tail_chain, header.tail_sequence, header.tail_position);
     for (number, bytes) in (0..).zip(bytes.as_chunks::<BLOCK_BYTES>().0) {
         let position = (header.tail_position + number) % log_blocks;
         image.set(first.plus(HEADER_SLOTS + position), Arc::new(*bytes));

@@ -29,7 +29,7 @@ refused 1 'No such file' onefold pool create "$dir/absent/none.pool" --size 1G
 # A pool of the next format version.
 create_pool 1G
 cp --sparse=always "$pool" "$dir/newer"
-python3 "$tools/superblock.py" "$dir/newer" version 2
+python3 "$tools/superblock.py" "$dir/newer" version 3
 refused_everywhere 1 'newer' "$dir/newer"
 cp --sparse=always "$pool" "$dir/feature"
 python3 "$tools/superblock.py" "$dir/feature" incompatible 1

@@ -6,7 +6,7 @@ use onefold_block::BlockNo;
 use onefold_block::device::MemoryImage;
 use onefold_pool::format::BlockBytes;
 use onefold_pool::format::header::{self, BlockKind};
-use onefold_pool::format::superblock::pool_tag;
+use onefold_pool::format::superblock::tag_of;
 
 use super::{fields, values};
 use crate::Choices;
@@ -59,8 +59,8 @@ fn damage_one(choices: &mut Choices<'_>, sample: &Sample, image: &mut MemoryImag
     // Now and then the checksum does not fit: damage as disks do it.
     if choices.below(16) != 15 {
         if kind == BlockKind::Superblock {
-            let uuid = bytes[64..80].try_into().expect("sixteen bytes");
-            header::stamp(&mut bytes, pool_tag(&uuid), kind, at);
+            let tag = tag_of(&bytes);
+            header::stamp(&mut bytes, tag, kind, at);
         }
         header::seal(&mut bytes);
     }

@@ -11,11 +11,12 @@ use onefold_pool::format::store_page;
 
 use crate::Choices;
 
-const SUPERBLOCK: [(usize, usize); 17] = [
+const SUPERBLOCK: [(usize, usize); 18] = [
     (16, 8),
     (24, 4),
     (28, 1),
     (29, 1),
+    (30, 1),
     (32, 8),
     (40, 8),
     (48, 8),

@@ -45,7 +45,7 @@ fn log_block(geometry: &Geometry, number: u64) -> BlockNo {
 
 /// Reads the log. `None` where it is empty or wraps round its end, which no sample's does.
 fn read(image: &MemoryImage, sample: &Sample) -> Option<Log> {
-    let Sample { geometry, pool_tag, .. } = sample;
+    let Sample { geometry, pool_tag, identity, .. } = sample;
     let log_blocks = geometry.journal_blocks - HEADER_SLOTS;
     let slots = (0..HEADER_SLOTS).filter_map(|slot| {
         let at = geometry.journal_first.plus(slot);
@@ -63,7 +63,7 @@ fn read(image: &MemoryImage, sample: &Sample) -> Option<Log> {
     let (mut position, mut sequence) = (header.tail_position, header.tail_sequence);
     while let Some(opening) = usize::try_from(position)
         .ok()
-        .and_then(|position| Opening::decode(bytes.get(position * BLOCK_BYTES..)?, *pool_tag, log_blocks))
+        .and_then(|position| Opening::decode(bytes.get(position * BLOCK_BYTES..)?, *identity, log_blocks))
         .filter(|opening| opening.sequence == sequence && opening.position == position)
     {
         let at = usize::try_from(position).ok()? * BLOCK_BYTES;

@@ -45,11 +45,7 @@ fn block(choices: &mut Choices<'_>, sample: &Sample, kind: BlockKind, at: BlockN
             *place = *byte;
         }
     }
-    let tag = if kind == BlockKind::Superblock {
-        superblock::pool_tag(&bytes[64..80].try_into().expect("sixteen bytes"))
-    } else {
-        sample.pool_tag
-    };
+    let tag = if kind == BlockKind::Superblock { superblock::tag_of(&bytes) } else { sample.pool_tag };
     header::stamp(&mut bytes, tag, kind, at);
     header::seal(&mut bytes);
     bytes

@@ -1,7 +1,7 @@
 //! Decoders of the journal's transactions.
 
 use onefold_block::BlockNo;
-use onefold_pool::format::journal::{OPENING_BYTES, Opening, Record, TransactionBuilder, records};
+use onefold_pool::format::journal::{OPENING_BYTES, Opening, Record, TransactionBuilder, TransactionIdentity, records};
 
 use crate::Choices;
 
@@ -20,7 +20,7 @@ pub(super) fn run(bytes: &[u8]) {
         let at = choices.index(transaction.len());
         transaction[at] = choices.byte();
     }
-    if let Some(opening) = Opening::decode(&transaction, 5, LOG_BLOCKS) {
+    if let Some(opening) = Opening::decode(&transaction, identity(), LOG_BLOCKS) {
         assert!(opening.block_count() <= LOG_BLOCKS);
         let _ = opening.matches(&transaction);
     }
@@ -43,6 +43,10 @@ pub(super) fn run(bytes: &[u8]) {
     assert!(given <= transaction.len(), "records hold more than the transaction");
 }
 
+fn identity() -> TransactionIdentity {
+    TransactionIdentity::public(5)
+}
+
 /// Returns a small transaction with each kind of record.
 fn sound() -> Vec<u8> {
     let content = [3; onefold_block::BLOCK_BYTES];
@@ -50,7 +54,7 @@ fn sound() -> Vec<u8> {
     builder.ranges(BlockNo(197), &content, &[(100, 104), (4000, 4096)]);
     builder.forget(BlockNo(9));
     builder.ranges(BlockNo(198), &content, &[(4, 5)]);
-    let (mut bytes, _) = builder.finish(5, 77, 12, 3);
+    let (mut bytes, _) = builder.finish(identity(), 77, 12, 3);
     bytes.truncate(300);
     bytes
 }

@@ -20,7 +20,7 @@ fn read(device: &dyn BlockDevice, at: BlockNo) -> Result<AlignedBuffer> {
     Ok(buffer)
 }
 
-/// Checks that both superblock copies are whole and say the same, but for what a crash may leave while a pool grows.
+/// Checks that both superblock copies are whole and say the same, but for what a crash may leave while a pool grows or is upgraded.
 pub(super) fn check_superblocks(
     device: &dyn BlockDevice,
     superblock: &Superblock,
@@ -37,7 +37,7 @@ pub(super) fn check_superblocks(
         match Superblock::decode(buffer.block(0).expect("one block was read"), at) {
             Ok(found) if found == *superblock => {}
             // The next opening brings it up to date.
-            Ok(found) if found.was_outgrown_by(superblock) => {}
+            Ok(found) if found.was_replaced_by(superblock) => {}
             Ok(_) => findings.tell("superblock", Some(at), format!("{name} is out of date, the other one is newer")),
             Err(SuperblockError::Damaged(what)) => {
                 findings.tell("superblock", Some(at), format!("{name} is unusable: {what}"));

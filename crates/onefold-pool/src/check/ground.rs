@@ -81,14 +81,14 @@ impl Ground {
     /// # Errors
     /// Damage of the journal; device errors.
     pub(super) fn recover(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Ground> {
-        let replayed = replay::replay(device, &superblock.geometry, superblock.pool_tag())?;
+        let replayed = replay::replay(device, superblock)?;
         Ok(Ground::new(Reading::Recovered, replayed))
     }
 
     /// Returns what a reading of the journal makes of the pool, if the journal can be read that way.
     fn read(device: &dyn BlockDevice, superblock: &Superblock, reading: Reading) -> Option<Ground> {
         let geometry = &superblock.geometry;
-        let remains = || Remains::read(device, geometry, superblock.pool_tag());
+        let remains = || Remains::read(device, superblock);
         let replayed = match reading {
             Reading::Recovered => return Ground::recover(device, superblock).ok(),
             Reading::NewestChain => remains().newest_chain(device, geometry)?,

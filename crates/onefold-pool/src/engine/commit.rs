@@ -31,7 +31,7 @@ use crate::data::write::BATCH_BLOCKS;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
 use crate::format::header;
-use crate::format::journal::{TransactionBuilder, WHOLE_RECORD_BYTES};
+use crate::format::journal::{TransactionBuilder, TransactionIdentity, WHOLE_RECORD_BYTES};
 use crate::journal::log::{self, Log};
 use crate::meta::Meta;
 use crate::meta::free_again::runs_of;
@@ -90,6 +90,11 @@ impl Committer {
         held: Vec<BlockNo>,
     ) -> Committer {
         Committer { log, durable, home, held, freed_later: Vec::new(), unwritten: None }
+    }
+
+    /// Gives later transactions another identity, while the log is empty.
+    pub(super) fn identify_by(&mut self, identity: TransactionIdentity) {
+        self.log.identify_by(identity);
     }
 }
 

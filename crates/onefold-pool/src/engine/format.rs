@@ -11,7 +11,7 @@ use crate::format::geometry::{self, DEVICE_BLOCKS_MIN, Geometry, STATE, SUPERBLO
 use crate::format::header::{self, BlockKind};
 use crate::format::journal::{HEADER_SLOTS, JournalHeader};
 use crate::format::state::Field;
-use crate::format::superblock::{LABEL_BYTES_MAX, Superblock};
+use crate::format::superblock::{LABEL_BYTES_MAX, Marking, Superblock};
 use crate::journal::log;
 use crate::meta::Privilege;
 use crate::options::{CreateOptions, Environment, OpenOptions};
@@ -54,6 +54,7 @@ pub(crate) fn create(device: &Arc<dyn BlockDevice>, options: &CreateOptions, env
         generation: 1,
         uuid,
         key,
+        marking: Marking::Secret,
         label: options.label.clone(),
         dedup: options.dedup,
         geometry,

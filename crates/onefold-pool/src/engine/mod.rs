@@ -29,6 +29,7 @@ pub(crate) mod space;
 pub(crate) mod survey;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -77,14 +77,14 @@ pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     }
 }
 
-/// Brings a copy of the superblock up to date that a growth, cut short, has left behind: until then one damaged block
-/// could make the pool as small as it was.
-fn renew_outgrown(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+/// Brings a copy of the superblock up to date that a growth or an upgrade, cut short, has left behind: until then one damaged
+/// block could make the pool as small, or as old, as it was.
+fn renew_replaced(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
     for at in [SUPERBLOCK, SUPERBLOCK_COPY] {
         let mut buffer = AlignedBuffer::zeroed(1);
         device.read(at, &mut buffer).map_err(|source| PoolError::Io { action: "read", block: at, source })?;
         let found = Superblock::decode(buffer.block(0).expect("one block was read"), at);
-        if found.is_ok_and(|found| found.was_outgrown_by(superblock)) {
+        if found.is_ok_and(|found| found.was_replaced_by(superblock)) {
             let renewed = AlignedBuffer::copy_of(&superblock.encode(at)[..]);
             device.write(at, &renewed).map_err(|source| PoolError::Io { action: "write", block: at, source })?;
             log::sync(device, at)?;
@@ -189,10 +189,11 @@ impl Engine {
             None => device,
         };
         if !options.read_only {
-            renew_outgrown(&*device, &superblock)?;
+            renew_replaced(&*device, &superblock)?;
         }
         let engine = Engine::assemble(device, superblock, options, environment, pulse)?;
         if !engine.options.read_only {
+            engine.upgrade()?;
             engine.take_saved_filter()?;
         }
         Ok(engine)
@@ -210,7 +211,7 @@ impl Engine {
         pulse: Option<Arc<Pulse>>,
     ) -> Result<Engine> {
         let (geometry, pool_tag) = (superblock.geometry, superblock.pool_tag());
-        let mut replayed = replay::replay(&*device, &geometry, pool_tag)?;
+        let mut replayed = replay::replay(&*device, &superblock)?;
         if let Some(pulse) = &pulse {
             // It is written before the log is, though perhaps not yet.
             replayed.position.generation = replayed.position.generation.max(pulse.trace_generation());
@@ -238,7 +239,7 @@ impl Engine {
         activity.add(Counter::Replayed, replayed.transaction_count);
         activity.add(Counter::ReplayedBytes, replayed.position.used * onefold_block::block::BLOCK_BYTES_U64);
         let room = Arc::new(Room::new(Arc::clone(&environment.clock), options.provisioning));
-        let committer = take_in(&mut meta, replayed, pulse.as_ref().map_or(0, |pulse| pulse.run()));
+        let committer = take_in(&mut meta, &superblock, replayed, pulse.as_ref().map_or(0, |pulse| pulse.run()));
         load_state(&*device, &mut meta)?;
         // The group that was begun last is most likely to have room.
         meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
@@ -271,7 +272,7 @@ impl Engine {
 }
 
 /// Puts what recovery found into the cache, as content that is committed but not in place.
-fn take_in(meta: &mut Meta, replayed: Replayed, run: u64) -> Committer {
+fn take_in(meta: &mut Meta, superblock: &Superblock, replayed: Replayed, run: u64) -> Committer {
     let durable = replayed.next_sequence - 1;
     let mut home = std::collections::BTreeMap::new();
     for (block, bytes) in replayed.blocks {
@@ -286,7 +287,7 @@ fn take_in(meta: &mut Meta, replayed: Replayed, run: u64) -> Committer {
     for &block in &replayed.forgotten {
         meta.groups.set_busy(block);
     }
-    let log = Log::new(&meta.geometry, meta.pool_tag, replayed.position, run);
+    let log = Log::new(superblock, replayed.position, run);
     Committer::new(log, durable, home, replayed.forgotten.into_iter().collect())
 }
 

@@ -3,7 +3,7 @@
 //! | bytes  | field    | notes                                                                     |
 //! |--------|----------|---------------------------------------------------------------------------|
 //! | 0..4   | checksum | CRC-32C over bytes 4..4096; brought up to date when the block leaves memory |
-//! | 4..8   | pool tag | CRC-32C of the pool's UUID: a block of another pool is seen as foreign      |
+//! | 4..8   | pool tag | derives from the pool's key (see [`super::superblock`]): a block of another pool, or of file data, is seen as foreign |
 //! | 8..14  | address  | the block's own number, 48 bits: a block in the wrong place is seen as wrong |
 //! | 14     | kind     | [`BlockKind`]                                                              |
 //! | 15     | level    | of a map node: 0 is a leaf; otherwise 0                                    |

@@ -16,15 +16,18 @@
 //!
 //! | bytes  | field    | notes                                                                        |
 //! |--------|----------|------------------------------------------------------------------------------|
-//! | 0..4   | magic    | `OFTX`                                                                       |
-//! | 4..8   | pool tag |                                                                              |
+//! | 0..8   | identity | what only the pool itself can write there: [`TransactionIdentity`]            |
 //! | 8..12  | checksum | CRC-32C over bytes 12..length: a torn transaction did not happen              |
 //! | 12..16 | chain    | checksum of the transaction before: an old transaction can't follow a new one |
 //! | 16..24 | sequence | one more than the transaction before                                         |
 //! | 24..32 | position | block index in the log where it believes it begins                           |
 //! | 32..40 | length   | bytes, this opening included                                                 |
 //!
-//! and goes on with records, byte after byte:
+//! Blocks of the log hold what users chose, such as attributes. So nothing that a user can know may make a block pass for the
+//! beginning of a transaction: the identity derives from the pool's secret. In version 1 of the format it was the magic
+//! `OFTX` and the pool tag.
+//!
+//! A transaction goes on with records, byte after byte:
 //!
 //! | record | bytes                                                                                   |
 //! |--------|-----------------------------------------------------------------------------------------|
@@ -40,7 +43,10 @@ use onefold_block::{BLOCK_BYTES, BlockNo};
 use super::header::{self, BlockKind, HeaderError};
 use super::{BlockBytes, GENERATION_MAX, get_u16, get_u32, get_u64, put_u32, put_u64};
 
-const MAGIC: [u8; 4] = *b"OFTX";
+/// Opens transactions of version 1, before the pool tag.
+const PUBLIC_MAGIC: [u8; 4] = *b"OFTX";
+/// What the identity of a pool's transactions derives from its key for.
+const IDENTITY_CONTEXT: &str = "onefold 2026 journal transaction";
 /// Bytes of a transaction's opening.
 pub const OPENING_BYTES: usize = 40;
 /// Header slots at the front of the journal.
@@ -112,6 +118,35 @@ impl JournalHeader {
     }
 }
 
+/// The eight bytes by which a pool knows its transactions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TransactionIdentity([u8; 8]);
+
+impl std::fmt::Debug for TransactionIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // It stays out of logs.
+        f.write_str("TransactionIdentity")
+    }
+}
+
+impl TransactionIdentity {
+    /// Returns the identity of version 1, which anybody can know.
+    #[must_use]
+    pub fn public(pool_tag: u32) -> TransactionIdentity {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&PUBLIC_MAGIC);
+        put_u32(&mut bytes, 4, pool_tag);
+        TransactionIdentity(bytes)
+    }
+
+    /// Returns the identity that nobody can know without the pool's key.
+    #[must_use]
+    pub fn secret(pool_key: &[u8; 32]) -> TransactionIdentity {
+        let derived = blake3::derive_key(IDENTITY_CONTEXT, pool_key);
+        TransactionIdentity(*derived.first_chunk().expect("thirty-two bytes"))
+    }
+}
+
 /// What opens a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
@@ -130,8 +165,8 @@ pub struct Opening {
 impl Opening {
     /// Reads what may be an opening; `None` if it is none. Only a match of the checksum makes it true.
     #[must_use]
-    pub fn decode(bytes: &[u8], pool_tag: u32, log_blocks: u64) -> Option<Opening> {
-        if bytes.len() < OPENING_BYTES || bytes[..4] != MAGIC || get_u32(bytes, 4) != pool_tag {
+    pub fn decode(bytes: &[u8], identity: TransactionIdentity, log_blocks: u64) -> Option<Opening> {
+        if bytes.len() < OPENING_BYTES || bytes[..8] != identity.0 {
             return None;
         }
         let length = get_u64(bytes, 32);
@@ -208,10 +243,9 @@ impl TransactionBuilder {
 
     /// Writes the opening; returns whole blocks and the transaction's checksum.
     #[must_use]
-    pub fn finish(mut self, pool_tag: u32, chain: u32, sequence: u64, position: u64) -> (Vec<u8>, u32) {
+    pub fn finish(mut self, identity: TransactionIdentity, chain: u32, sequence: u64, position: u64) -> (Vec<u8>, u32) {
         let length = self.bytes.len();
-        self.bytes[..4].copy_from_slice(&MAGIC);
-        put_u32(&mut self.bytes, 4, pool_tag);
+        self.bytes[..8].copy_from_slice(&identity.0);
         put_u32(&mut self.bytes, 12, chain);
         put_u64(&mut self.bytes, 16, sequence);
         put_u64(&mut self.bytes, 24, position);
@@ -326,6 +360,8 @@ fn ranges_length(bytes: &[u8], count: u16) -> Result<usize, &'static str> {
 mod tests {
     use super::*;
 
+    const IDENTITY: TransactionIdentity = TransactionIdentity(*b"identity");
+
     fn sample() -> (Vec<u8>, u32) {
         let mut builder = TransactionBuilder::new(0);
         let mut content = header::blank(5, BlockKind::State, BlockNo(197));
@@ -333,14 +369,14 @@ mod tests {
         content[100..104].copy_from_slice(b"abcd");
         builder.ranges(BlockNo(197), &content, &[(100, 104), (4000, 4096)]);
         builder.forget(BlockNo(9));
-        builder.finish(5, 77, 12, 3)
+        builder.finish(IDENTITY, 77, 12, 3)
     }
 
     #[test]
     fn a_transaction_survives_its_encoding() {
         let (bytes, checksum) = sample();
         assert_eq!(bytes.len() % BLOCK_BYTES, 0);
-        let opening = Opening::decode(&bytes, 5, 100).unwrap();
+        let opening = Opening::decode(&bytes, IDENTITY, 100).unwrap();
         assert_eq!((opening.checksum, opening.chain, opening.sequence, opening.position), (checksum, 77, 12, 3));
         assert!(opening.matches(&bytes));
         let mut seen = Vec::new();
@@ -354,9 +390,19 @@ mod tests {
     }
 
     #[test]
+    fn identities_do_not_drift_and_pools_do_not_share_one() {
+        assert_eq!(TransactionIdentity::public(0x0403_0201).0, *b"OFTX\x01\x02\x03\x04");
+        assert_eq!(TransactionIdentity::secret(&[7; 32]).0, [0xb2, 0x7e, 0x6d, 0x75, 0xfa, 0x91, 0x67, 0xda]);
+        assert_ne!(TransactionIdentity::secret(&[7; 32]), TransactionIdentity::secret(&[8; 32]));
+        let (bytes, _) = sample();
+        assert_eq!(Opening::decode(&bytes, TransactionIdentity::public(5), 100), None);
+        assert_eq!(Opening::decode(&bytes, TransactionIdentity::secret(&[7; 32]), 100), None);
+    }
+
+    #[test]
     fn a_torn_transaction_is_seen() {
         let (bytes, _) = sample();
-        let opening = Opening::decode(&bytes, 5, 100).unwrap();
+        let opening = Opening::decode(&bytes, IDENTITY, 100).unwrap();
         for sector in 0..opening.length.div_ceil(512) {
             let mut torn = bytes.clone();
             let end = (sector * 512 + 512).min(opening.length);

@@ -6,10 +6,11 @@
 //! | bytes    | field          | notes                                                                    |
 //! |----------|----------------|--------------------------------------------------------------------------|
 //! | 16..24   | magic          | `ONEFOLDP`                                                               |
-//! | 24..28   | version        | 1; another one is refused                                                |
+//! | 24..28   | version        | 2, or 1 (below); another one is refused                                  |
 //! | 28       | store placement | 0 in groups, 1 at the end                                               |
 //! | 29       | dedup          | of new files: 0 on, 1 off                                                |
-//! | 30..32   |                | 0                                                                        |
+//! | 30       | metadata tag   | derives from: 0 the UUID, 1 the key; always 0 in version 1               |
+//! | 31       |                | 0                                                                        |
 //! | 32..40   | generation     | 1 at creation, one more at each rewrite                                  |
 //! | 40..48   | compatible     | features that an older Onefold may ignore                                |
 //! | 48..56   | read-only compatible | features that an older Onefold may only read past                  |
@@ -22,19 +23,40 @@
 //! | 136..148 | created        | seconds i64, nanoseconds u32                                             |
 //! | 148      | label length   |                                                                          |
 //! | 149..213 | label          | UTF-8                                                                    |
+//!
+//! | version | what is different |
+//! |---------|-------------------|
+//! | 2       | a pool knows its transactions by its key, and if it was created so also its metadata ([`Marking`]) |
+//! | 1       | it knows both by its UUID. Becomes version 2 when it is opened, with an empty journal |
 
 use onefold_block::{BLOCK_BYTES, BlockNo, Timestamp};
 
 use super::geometry::Geometry;
-use super::header::{self, BlockKind};
+use super::header::{self, BlockKind, HeaderError};
+use super::journal::TransactionIdentity;
 use super::{BlockBytes, GENERATION_MAX, get_u32, get_u64, put_u32, put_u64};
 use crate::{Dedup, StorePlacement};
 
 const MAGIC: [u8; 8] = *b"ONEFOLDP";
-/// The format's version.
-pub const VERSION: u32 = 1;
+/// The newest version of the format.
+pub const VERSION: u32 = 2;
+/// The version before, in which users could know what marks a pool's transactions.
+const VERSION_PUBLIC: u32 = 1;
+/// What the tag of metadata blocks derives from a pool's key for.
+const TAG_CONTEXT: &str = "onefold 2026 metadata tag";
 /// Longest label in bytes.
 pub const LABEL_BYTES_MAX: usize = 64;
+
+/// What a pool's own blocks are marked with, so that users' bytes are not taken for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marking {
+    /// By the UUID, which users may know: version 1 of the format.
+    Public,
+    /// Transactions by the key, metadata blocks by the UUID: a pool that was created with version 1.
+    SecretTransactions,
+    /// By the key, which no user can know.
+    Secret,
+}
 
 /// The facts.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,6 +67,8 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// Secret from which keys derive.
     pub key: [u8; 32],
+    /// What the pool's own blocks are marked with.
+    pub marking: Marking,
     /// Name for people.
     pub label: String,
     /// Whether new files share blocks.
@@ -76,27 +100,50 @@ pub enum SuperblockError {
     Damaged(String),
 }
 
-/// Returns the tag that all metadata blocks of the pool bear.
+/// Returns the tag that a superblock with these bytes must bear, whether or not they make sense.
+///
+/// # Panics
+/// Never: all fields lie within the block.
 #[must_use]
-pub fn pool_tag(uuid: &[u8; 16]) -> u32 {
-    crc32c::crc32c(uuid)
+pub fn tag_of(bytes: &BlockBytes) -> u32 {
+    let is_secret = get_u32(bytes, 24) == VERSION && bytes[30] == 1;
+    let marking = if is_secret { Marking::Secret } else { Marking::Public };
+    tag(marking, &bytes[64..80], bytes[80..112].try_into().expect("thirty-two bytes"))
+}
+
+fn tag(marking: Marking, uuid: &[u8], key: &[u8; 32]) -> u32 {
+    match marking {
+        Marking::Public | Marking::SecretTransactions => crc32c::crc32c(uuid),
+        Marking::Secret => get_u32(&blake3::derive_key(TAG_CONTEXT, key), 0),
+    }
 }
 
 impl Superblock {
     /// Returns the tag that all metadata blocks of the pool bear.
     #[must_use]
     pub fn pool_tag(&self) -> u32 {
-        pool_tag(&self.uuid)
+        tag(self.marking, &self.uuid, &self.key)
     }
 
-    /// Tells whether `self` is what a growth that was cut short leaves beside `newer`: the same pool, one generation
-    /// earlier and smaller.
+    /// Returns what opens all transactions of the pool.
     #[must_use]
-    pub fn was_outgrown_by(&self, newer: &Superblock) -> bool {
+    pub fn transaction_identity(&self) -> TransactionIdentity {
+        match self.marking {
+            Marking::Public => TransactionIdentity::public(self.pool_tag()),
+            Marking::SecretTransactions | Marking::Secret => TransactionIdentity::secret(&self.key),
+        }
+    }
+
+    /// Tells whether `self` is what a growth or an upgrade that was cut short leaves beside `newer`: the same pool, one
+    /// generation earlier, and smaller or of version 1.
+    #[must_use]
+    pub fn was_replaced_by(&self, newer: &Superblock) -> bool {
         let grown = Superblock { generation: newer.generation, geometry: newer.geometry, ..self.clone() };
-        grown == *newer
-            && self.generation + 1 == newer.generation
-            && self.geometry.total_blocks < newer.geometry.total_blocks
+        let upgraded = Superblock { generation: newer.generation, marking: newer.marking, ..self.clone() };
+        let has_grown = grown == *newer && self.geometry.total_blocks < newer.geometry.total_blocks;
+        let is_upgraded =
+            upgraded == *newer && (self.marking, newer.marking) == (Marking::Public, Marking::SecretTransactions);
+        self.generation + 1 == newer.generation && (has_grown || is_upgraded)
     }
 
     /// Returns the sealed block for the copy at `at`.
@@ -105,9 +152,10 @@ impl Superblock {
         let mut bytes = Box::new([0; BLOCK_BYTES]);
         header::stamp(&mut bytes, self.pool_tag(), BlockKind::Superblock, at);
         bytes[16..24].copy_from_slice(&MAGIC);
-        put_u32(&mut *bytes, 24, VERSION);
+        put_u32(&mut *bytes, 24, if self.marking == Marking::Public { VERSION_PUBLIC } else { VERSION });
         bytes[28] = u8::from(self.geometry.placement == StorePlacement::AtEnd);
         bytes[29] = u8::from(self.dedup == Dedup::Off);
+        bytes[30] = u8::from(self.marking == Marking::Secret);
         put_u64(&mut *bytes, 32, self.generation);
         bytes[64..80].copy_from_slice(&self.uuid);
         bytes[80..112].copy_from_slice(&self.key);
@@ -133,12 +181,21 @@ impl Superblock {
             return Err(SuperblockError::NotAPool);
         }
         let uuid: [u8; 16] = bytes[64..80].try_into().expect("sixteen bytes");
-        header::verify(bytes, pool_tag(&uuid), BlockKind::Superblock, at)
-            .map_err(|error| SuperblockError::Damaged(error.to_string()))?;
-        let version = get_u32(bytes, 24);
-        if version != VERSION {
-            return Err(SuperblockError::Newer(format!("format version {version}, this one knows {VERSION}")));
+        let (found, expected) = (header::checksum(bytes), get_u32(bytes, 0));
+        if found != expected {
+            return Err(SuperblockError::Damaged(HeaderError::Checksum { found, expected }.to_string()));
         }
+        let version = get_u32(bytes, 24);
+        let marking = match (version, bytes[30]) {
+            (VERSION_PUBLIC, 0) => Marking::Public,
+            (VERSION, 0) => Marking::SecretTransactions,
+            (VERSION, 1) => Marking::Secret,
+            (VERSION_PUBLIC | VERSION, _) => return Err(damaged("unknown kind of metadata tag")),
+            _ => return Err(SuperblockError::Newer(format!("format version {version}, this one knows {VERSION}"))),
+        };
+        // Only now: another version may have another tag.
+        header::verify(bytes, tag_of(bytes), BlockKind::Superblock, at)
+            .map_err(|error| SuperblockError::Damaged(error.to_string()))?;
         let incompatible = get_u64(bytes, 56);
         let read_only = get_u64(bytes, 48);
         if incompatible != 0 || read_only != 0 {
@@ -172,6 +229,7 @@ impl Superblock {
             generation: get_u64(bytes, 32),
             uuid,
             key: bytes[80..112].try_into().expect("thirty-two bytes"),
+            marking,
             label: label.to_owned(),
             dedup,
             geometry,
@@ -189,6 +247,7 @@ mod tests {
             generation: 3,
             uuid: [9; 16],
             key: [8; 32],
+            marking: Marking::Secret,
             label: "lab images".to_owned(),
             dedup: Dedup::On,
             geometry: Geometry::plan(100_000, None, StorePlacement::InGroups).unwrap(),
@@ -204,10 +263,42 @@ mod tests {
     }
 
     #[test]
+    fn each_marking_survives_its_encoding_and_has_its_tags() {
+        for marking in [Marking::Public, Marking::SecretTransactions, Marking::Secret] {
+            let superblock = Superblock { marking, ..sample() };
+            let bytes = superblock.encode(BlockNo(0));
+            assert_eq!(Superblock::decode(&bytes, BlockNo(0)), Ok(superblock.clone()));
+            assert_eq!(tag_of(&bytes), superblock.pool_tag());
+        }
+        let of = |marking| Superblock { marking, ..sample() };
+        let public = of(Marking::Public);
+        assert_eq!(public.pool_tag(), crc32c::crc32c(&[9; 16]));
+        assert_eq!(public.transaction_identity(), TransactionIdentity::public(public.pool_tag()));
+        let upgraded = of(Marking::SecretTransactions);
+        assert_eq!(upgraded.pool_tag(), public.pool_tag(), "its blocks stay as they are");
+        assert_eq!(upgraded.transaction_identity(), TransactionIdentity::secret(&[8; 32]));
+        assert_eq!(of(Marking::Secret).pool_tag(), 0xdfce_191e);
+    }
+
+    #[test]
+    fn a_copy_that_an_upgrade_or_a_growth_left_behind_is_known() {
+        let newer = Superblock { marking: Marking::SecretTransactions, ..sample() };
+        let older = Superblock { generation: 2, marking: Marking::Public, ..sample() };
+        assert!(older.was_replaced_by(&newer));
+        assert!(!newer.was_replaced_by(&older));
+        assert!(!Superblock { generation: 1, ..older.clone() }.was_replaced_by(&newer));
+        assert!(!Superblock { label: "other".to_owned(), ..older.clone() }.was_replaced_by(&newer));
+        assert!(!older.was_replaced_by(&sample()), "its metadata would have other tags");
+        let smaller = Geometry::plan(90_000, None, StorePlacement::InGroups).unwrap();
+        let smaller = Superblock { generation: 2, geometry: smaller, ..sample() };
+        assert!(smaller.was_replaced_by(&sample()) && !sample().was_replaced_by(&smaller));
+    }
+
+    #[test]
     fn other_things_and_newer_versions_are_told_apart() {
         assert_eq!(Superblock::decode(&[0; BLOCK_BYTES], BlockNo(0)), Err(SuperblockError::NotAPool));
         let mut newer = sample().encode(BlockNo(0));
-        put_u32(&mut *newer, 24, 2);
+        put_u32(&mut *newer, 24, VERSION + 1);
         header::seal(&mut newer);
         assert!(matches!(Superblock::decode(&newer, BlockNo(0)), Err(SuperblockError::Newer(_))));
         let mut feature = sample().encode(BlockNo(0));
@@ -226,8 +317,8 @@ mod tests {
                 bytes[at] = random.next_u64().to_le_bytes()[0];
             }
             // Sealed again: the mutation is believed.
-            let uuid: [u8; 16] = bytes[64..80].try_into().unwrap();
-            header::stamp(&mut bytes, pool_tag(&uuid), BlockKind::Superblock, BlockNo(0));
+            let tag = tag_of(&bytes);
+            header::stamp(&mut bytes, tag, BlockKind::Superblock, BlockNo(0));
             header::seal(&mut bytes);
             let _ = Superblock::decode(&bytes, BlockNo(0));
         }

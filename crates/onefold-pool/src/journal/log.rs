@@ -5,7 +5,8 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 use crate::engine::group_init::write_error;
 use crate::error::{PoolError, Result};
 use crate::format::geometry::Geometry;
-use crate::format::journal::{HEADER_SLOTS, JournalHeader, TransactionBuilder};
+use crate::format::journal::{HEADER_SLOTS, JournalHeader, TransactionBuilder, TransactionIdentity};
+use crate::format::superblock::Superblock;
 
 /// The journal as the committer sees it.
 #[derive(Debug)]
@@ -13,6 +14,7 @@ pub(crate) struct Log {
     first: BlockNo,
     log_blocks: u64,
     pool_tag: u32,
+    identity: TransactionIdentity,
     /// The opening that writes it, as header slots name it.
     run: u64,
     /// Block index where the next transaction begins.
@@ -46,11 +48,12 @@ pub(crate) fn log_blocks(geometry: &Geometry) -> u64 {
 
 impl Log {
     /// Returns the log of a pool that was opened as `run`; 0 if no other host can reach it.
-    pub(crate) fn new(geometry: &Geometry, pool_tag: u32, position: LogPosition, run: u64) -> Log {
+    pub(crate) fn new(superblock: &Superblock, position: LogPosition, run: u64) -> Log {
         Log {
-            first: geometry.journal_first,
-            log_blocks: log_blocks(geometry),
-            pool_tag,
+            first: superblock.geometry.journal_first,
+            log_blocks: log_blocks(&superblock.geometry),
+            pool_tag: superblock.pool_tag(),
+            identity: superblock.transaction_identity(),
             run,
             head: position.head,
             used: position.used,
@@ -58,6 +61,12 @@ impl Log {
             generation: position.generation,
             buffer: AlignedBuffer::zeroed(0),
         }
+    }
+
+    /// Gives later transactions another identity. To be called while the log is empty: none of both kinds may follow one another.
+    pub(crate) fn identify_by(&mut self, identity: TransactionIdentity) {
+        assert_eq!(self.used, 0, "the log is empty");
+        self.identity = identity;
     }
 
     /// Returns the bytes that a transaction may take without a checkpoint.
@@ -81,7 +90,7 @@ impl Log {
         builder: TransactionBuilder,
         sequence: u64,
     ) -> Result<()> {
-        let (bytes, chain) = builder.finish(self.pool_tag, self.chain, sequence, self.head);
+        let (bytes, chain) = builder.finish(self.identity, self.chain, sequence, self.head);
         let (length, blocks) = (bytes.len(), (bytes.len() / BLOCK_BYTES) as u64);
         assert!(self.used + blocks <= self.log_blocks, "the committer made room before");
         let until_end = usize::try_from(self.log_blocks - self.head).unwrap_or(usize::MAX).saturating_mul(BLOCK_BYTES);

@@ -18,7 +18,8 @@ use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
 use crate::format::geometry::Geometry;
 use crate::format::header;
-use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, Opening, Record};
+use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, Opening, Record, TransactionIdentity};
+use crate::format::superblock::Superblock;
 
 /// Blocks of the log that are read at once to look for transactions: 1 MiB.
 const PIECE_BLOCKS: usize = 256;
@@ -42,9 +43,10 @@ pub(crate) struct Replayed {
 ///
 /// # Errors
 /// Damage; device errors.
-pub(crate) fn replay(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u32) -> Result<Replayed> {
+pub(crate) fn replay(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Replayed> {
+    let (geometry, pool_tag) = (&superblock.geometry, superblock.pool_tag());
     let header = read_header(device, geometry, pool_tag)?;
-    let mut log = LogReader::new(device, geometry, pool_tag);
+    let mut log = LogReader::new(device, geometry, superblock.transaction_identity());
     let mut replayed = Replayed {
         blocks: BTreeMap::new(),
         forgotten: BTreeSet::new(),
@@ -139,17 +141,17 @@ struct LogReader<'a> {
     device: &'a dyn BlockDevice,
     first: BlockNo,
     blocks: u64,
-    pool_tag: u32,
+    identity: TransactionIdentity,
     piece: AlignedBuffer,
     /// Position of the piece; none before the first is read.
     piece_at: Option<u64>,
 }
 
 impl<'a> LogReader<'a> {
-    fn new(device: &'a dyn BlockDevice, geometry: &Geometry, pool_tag: u32) -> LogReader<'a> {
+    fn new(device: &'a dyn BlockDevice, geometry: &Geometry, identity: TransactionIdentity) -> LogReader<'a> {
         let first = geometry.journal_first.plus(HEADER_SLOTS);
         let piece = AlignedBuffer::zeroed(PIECE_BLOCKS);
-        LogReader { device, first, blocks: log_blocks(geometry), pool_tag, piece, piece_at: None }
+        LogReader { device, first, blocks: log_blocks(geometry), identity, piece, piece_at: None }
     }
 
     /// Returns what a transaction at a position would begin with, if the block there says that one does. Only its checksum
@@ -166,7 +168,7 @@ impl<'a> LogReader<'a> {
         }
         let within = usize::try_from(position - piece_at).expect("within a piece");
         let block = self.piece.block(within).expect("the piece holds the position");
-        Ok(Opening::decode(block, self.pool_tag, self.blocks).filter(|opening| opening.position == position))
+        Ok(Opening::decode(block, self.identity, self.blocks).filter(|opening| opening.position == position))
     }
 
     /// Returns the blocks of a transaction that was found by [`LogReader::opening_at`], if it is whole.

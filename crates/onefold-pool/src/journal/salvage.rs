@@ -13,7 +13,8 @@ use super::replay::{Replayed, ensure_in_place};
 use crate::format::BlockBytes;
 use crate::format::geometry::Geometry;
 use crate::format::header;
-use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, Opening, Record};
+use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, Opening, Record, TransactionIdentity};
+use crate::format::superblock::Superblock;
 
 /// Transactions of higher numbers are no pool's: a header slot that names one is refused.
 const SEQUENCE_MAX: u64 = u64::MAX / 4;
@@ -29,11 +30,14 @@ pub(crate) struct Remains {
     transactions: Vec<Opening>,
     log_blocks: u64,
     pool_tag: u32,
+    identity: TransactionIdentity,
 }
 
 impl Remains {
     /// Reads all that can be read of the journal.
-    pub(crate) fn read(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u32) -> Remains {
+    pub(crate) fn read(device: &dyn BlockDevice, superblock: &Superblock) -> Remains {
+        let (geometry, pool_tag) = (&superblock.geometry, superblock.pool_tag());
+        let identity = superblock.transaction_identity();
         let log_blocks = log_blocks(geometry);
         let first = geometry.journal_first;
         let mut slot = AlignedBuffer::zeroed(1);
@@ -57,8 +61,8 @@ impl Remains {
                 }
             }
         }
-        let transactions = whole_transactions(&log, pool_tag, log_blocks);
-        Remains { header, unreadable, log, transactions, log_blocks, pool_tag }
+        let transactions = whole_transactions(&log, identity, log_blocks);
+        Remains { header, unreadable, log, transactions, log_blocks, pool_tag, identity }
     }
 
     /// Returns what the transactions say that follow one another up to the newest; `None` if there are none.
@@ -120,7 +124,7 @@ impl Remains {
     fn replay(&self, device: &dyn BlockDevice, geometry: &Geometry, chain: &[Opening]) -> Replayed {
         let mut replayed = self.nothing();
         for opening in chain {
-            let Some((_, bytes)) = transaction_at(&self.log, opening.position, self.pool_tag, self.log_blocks) else {
+            let Some((_, bytes)) = transaction_at(&self.log, opening.position, self.identity, self.log_blocks) else {
                 continue;
             };
             // What makes no sense is left out: the records before it still count.
@@ -136,18 +140,18 @@ impl Remains {
 }
 
 /// Returns all whole transactions by number; of several with one number, one.
-fn whole_transactions(log: &[u8], pool_tag: u32, log_blocks: u64) -> Vec<Opening> {
+fn whole_transactions(log: &[u8], identity: TransactionIdentity, log_blocks: u64) -> Vec<Opening> {
     // Hostile blocks could each claim a transaction as long as the log.
     let mut budget = log.len().saturating_mul(4);
     let mut found = Vec::new();
     for (position, block) in (0..).zip(log.chunks_exact(BLOCK_BYTES)) {
-        let Some(opening) = Opening::decode(block, pool_tag, log_blocks) else { continue };
+        let Some(opening) = Opening::decode(block, identity, log_blocks) else { continue };
         if opening.position != position || !(1..SEQUENCE_MAX).contains(&opening.sequence) {
             continue;
         }
         let Some(left) = budget.checked_sub(opening.length) else { break };
         budget = left;
-        if transaction_at(log, position, pool_tag, log_blocks).is_some() {
+        if transaction_at(log, position, identity, log_blocks).is_some() {
             found.push(opening);
         }
     }
@@ -200,9 +204,14 @@ fn home_copy(device: &dyn BlockDevice, geometry: &Geometry, block: BlockNo) -> O
 }
 
 /// Returns the transaction that begins at a place of the log, if a whole one does.
-fn transaction_at(log: &[u8], position: u64, pool_tag: u32, blocks_in_log: u64) -> Option<(Opening, Vec<u8>)> {
+fn transaction_at(
+    log: &[u8],
+    position: u64,
+    identity: TransactionIdentity,
+    blocks_in_log: u64,
+) -> Option<(Opening, Vec<u8>)> {
     let at = usize::try_from(position).ok()?.checked_mul(BLOCK_BYTES)?;
-    let opening = Opening::decode(log.get(at..)?, pool_tag, blocks_in_log)?;
+    let opening = Opening::decode(log.get(at..)?, identity, blocks_in_log)?;
     if opening.position != position {
         return None;
     }

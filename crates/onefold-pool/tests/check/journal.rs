@@ -8,6 +8,7 @@ use onefold_block::{BlockDevice, BlockNo};
 use onefold_pool::check::{CheckReport, repair};
 use onefold_pool::format::geometry::{STATE, SUPERBLOCK, SUPERBLOCK_COPY};
 use onefold_pool::format::journal::Opening;
+use onefold_pool::format::superblock::Superblock;
 use onefold_pool::{Durability, FileKind, Ino, NoProgress};
 use parking_lot::Mutex;
 
@@ -70,12 +71,12 @@ fn left() -> Left {
     let image = device.image();
     let block = |image: &MemoryImage, at| image.get(at).map_or([0; 4096], |bytes| **bytes);
     let newest = JOURNAL_SLOTS.into_iter().max_by_key(|at| block(&image, *at)[16]).unwrap();
-    let tag = u32::from_le_bytes(block(&image, SUPERBLOCK)[4..8].try_into().unwrap());
+    let identity = Superblock::decode(&block(&image, SUPERBLOCK), SUPERBLOCK).unwrap().transaction_identity();
     let tail = u64::from_le_bytes(block(&image, newest)[24..32].try_into().unwrap());
     let mut transactions = Vec::new();
     for at in (0..LOG_BLOCKS).map(|offset| LOG.plus(offset)) {
         if let Some(opening) =
-            Opening::decode(&block(&image, at), tag, LOG_BLOCKS).filter(|opening| opening.sequence >= tail)
+            Opening::decode(&block(&image, at), identity, LOG_BLOCKS).filter(|opening| opening.sequence >= tail)
         {
             transactions.push((at, opening.block_count()));
         }

@@ -27,11 +27,11 @@ pub(super) fn settle(device: &dyn BlockDevice, superblock: &Superblock, ground: 
         write(*at, &bytes[..])?;
     }
     // A bad sector is often a good one again once it is written.
-    for at in Remains::read(device, &superblock.geometry, superblock.pool_tag()).unreadable {
+    for at in Remains::read(device, superblock).unreadable {
         write(at, &[0; BLOCK_BYTES])?;
     }
     log::sync(device, superblock.geometry.journal_first)?;
-    let mut log = Log::new(&superblock.geometry, superblock.pool_tag(), ground.position, 0);
+    let mut log = Log::new(superblock, ground.position, 0);
     // Twice, so that both header slots are good.
     log.move_tail(device, ground.next_sequence, false)?;
     log.move_tail(device, ground.next_sequence, false)

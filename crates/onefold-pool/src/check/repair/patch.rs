@@ -38,12 +38,12 @@ impl<'a> Patch<'a> {
     /// Recovers the pool on the device, so that all blocks are in place and the journal is empty.
     pub(super) fn recover(device: &'a dyn BlockDevice, superblock: &Superblock) -> Result<Patch<'a>> {
         let (geometry, pool_tag) = (superblock.geometry, superblock.pool_tag());
-        let replayed = replay::replay(device, &geometry, pool_tag)?;
+        let replayed = replay::replay(device, superblock)?;
         let mut patch = Patch {
             device,
             reader: Reader::new(device, pool_tag, geometry.total_blocks, Arc::default()),
             dirty: BTreeMap::new(),
-            log: Log::new(&geometry, pool_tag, replayed.position, 0),
+            log: Log::new(superblock, replayed.position, 0),
             next_sequence: replayed.next_sequence,
             pool_tag,
             free: Vec::new(),

@@ -14,7 +14,7 @@ use super::{BEAT_INTERVAL, Pulse, WATCH};
 use crate::error::PoolError;
 use crate::format::geometry::{Geometry, HEARTBEAT};
 use crate::format::journal::{HEADER_SLOTS, JournalHeader};
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{Marking, Superblock};
 use crate::options::Environment;
 use crate::{Dedup, StorePlacement};
 
@@ -27,6 +27,7 @@ fn superblock() -> Superblock {
         generation: 1,
         uuid: [9; 16],
         key: [8; 32],
+        marking: Marking::Secret,
         label: String::new(),
         dedup: Dedup::On,
         geometry: Geometry::plan(BLOCKS, None, StorePlacement::InGroups).expect("the least pool"),

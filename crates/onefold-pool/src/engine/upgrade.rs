@@ -1,0 +1,62 @@
+//! Bringing a pool of version 1 up to date, when it is opened.
+//!
+//! The order, and what would be lost if a step moved:
+//! 1. All that recovery found is put in place, and the journal is empty. (Later: transactions of version 1 would be looked
+//!    for by the identity of version 2, and lost.)
+//! 2. The copy of the superblock is written and flushed, then the superblock itself. Cut between the two, the newer copy
+//!    counts, and the next opening brings the other one up to date.
+//! 3. From now on transactions have the new identity. (Earlier: an opening by the old superblock would not see them.)
+
+use onefold_block::AlignedBuffer;
+
+use super::Engine;
+use super::group_init::write_error;
+use crate::error::{PoolError, Result};
+use crate::format::geometry::{SUPERBLOCK, SUPERBLOCK_COPY};
+use crate::format::superblock::{Marking, Superblock};
+use crate::journal::log;
+
+impl Engine {
+    /// Makes a pool of version 1 one of version 2. Leaves it as it is where a sparse backing file has no room for that.
+    ///
+    /// # Errors
+    /// Device errors, after which the pool is stopped.
+    pub(super) fn upgrade(&self) -> Result<()> {
+        let mut superblock = self.superblock.lock();
+        if superblock.marking != Marking::Public {
+            return Ok(());
+        }
+        let upgraded = Superblock {
+            generation: superblock.generation + 1,
+            marking: Marking::SecretTransactions,
+            ..superblock.clone()
+        };
+        let emptied = self.checkpoint().and_then(|()| self.write_superblock(&upgraded));
+        match emptied {
+            Err(PoolError::NoSpace) => return Ok(()),
+            emptied => emptied?,
+        }
+        self.committer.lock().identify_by(upgraded.transaction_identity());
+        *superblock = upgraded;
+        Ok(())
+    }
+
+    /// Writes both copies of the superblock, the second one only where there is room for it.
+    fn write_superblock(&self, superblock: &Superblock) -> Result<()> {
+        for at in [SUPERBLOCK_COPY, SUPERBLOCK] {
+            let bytes = AlignedBuffer::copy_of(&superblock.encode(at)[..]);
+            let written = self.device.write(at, &bytes).map_err(|source| write_error(at, source));
+            match written.and_then(|()| log::sync(&*self.device, at)) {
+                Ok(()) => {}
+                // The copy counts. The next opening writes the other one.
+                Err(PoolError::NoSpace) if at == SUPERBLOCK => {}
+                Err(PoolError::NoSpace) => return Err(PoolError::NoSpace),
+                Err(error) => {
+                    self.stop(&error);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}
