@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::observe::{check_clean, seen};
 use common::{environment, letters, open, quiet, regular};
-use onefold_block::device::{MemoryDevice, MemoryImage};
-use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo, Timestamp};
+use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo, Timestamp};
 use onefold_pool::check::{CheckOptions, repair};
 use onefold_pool::format::BlockBytes;
 use onefold_pool::format::geometry::{STATE, STORE_PAGES_PER_GROUP, SUPERBLOCK, SUPERBLOCK_COPY};
@@ -228,6 +228,41 @@ fn a_pool_of_version_1_is_recovered_by_the_old_rule_and_upgraded_with_an_empty_j
     assert!(again.stat().expect("adds up").activity.replayed > 0);
     assert!(seen(&again).expect("reads") == last);
     again.close().expect("closes");
+}
+
+#[test]
+fn an_upgrade_that_is_cut_or_has_no_room_loses_nothing_and_is_finished_later() {
+    let cut = as_version_1(cut_with_attributes(&version_1().image(), &[b"an attribute".to_vec()]));
+    let expected =
+        seen(&open(&(Arc::new(MemoryDevice::from(cut.clone())) as Arc<dyn BlockDevice>), &read_only())).expect("reads");
+    let mut left_half_done = 0;
+    for fault in [Fault::Io, Fault::StorageFull] {
+        for nth in 1.. {
+            let device = Arc::new(FaultyDevice::new(MemoryDevice::from(cut.clone()), 1));
+            device.fail(Call::Write, When::FromNth(nth), fault);
+            drop(Pool::open(device.clone(), quiet(), environment()));
+            let image = device.inner().image();
+            let [first, copy] = [SUPERBLOCK, SUPERBLOCK_COPY].map(|at| superblock_at(&image, at).marking);
+            assert!(first == Marking::Public || copy == Marking::SecretTransactions, "the copy comes first");
+            left_half_done += u32::from(first != copy);
+            check_clean(&MemoryDevice::from(image.clone())).expect("is sound");
+            let seam: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(image));
+            let pool = open(&seam, &quiet());
+            assert!(seen(&pool).expect("reads") == expected, "write {nth}, {fault:?}");
+            pool.close().expect("closes");
+            for at in [SUPERBLOCK, SUPERBLOCK_COPY] {
+                let mut bytes = AlignedBuffer::zeroed(1);
+                seam.read(at, &mut bytes).expect("reads");
+                let superblock = Superblock::decode(bytes.block(0).expect("one"), at).expect("is sound");
+                assert_eq!(superblock.marking, Marking::SecretTransactions);
+            }
+            if device.count(Call::Write) < nth {
+                assert!(nth > 3, "the upgrade writes more than that");
+                break;
+            }
+        }
+    }
+    assert_eq!(left_half_done, 2, "cut between both copies, once by each fault");
 }
 
 fn read_only() -> onefold_pool::OpenOptions {
