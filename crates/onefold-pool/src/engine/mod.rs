@@ -9,7 +9,7 @@
 //! 6. the mark of the heartbeat, held across its own I/O.
 //!
 //! The line of accepted writes has a lock of its own ([`crate::data::behind`]), which is never held while another is
-//! taken. Waiting for a turn in it happens with range locks held and none of the others.
+//! taken; so have the losses among them, and what is known of the room under the pool ([`room`]). Waiting for a turn in it happens with range locks held and none of the others.
 //!
 //! A thread that holds the metadata lock takes no other; waiting for a block that another thread reads releases it.
 
