@@ -163,6 +163,14 @@ impl KeptMap {
         kept.into_iter().for_each(|extent| self.push(extent));
     }
 
+    /// Forgets what lies from an offset on.
+    pub(crate) fn cut(&mut self, end: u64) {
+        self.extents.truncate(self.extents.partition_point(|extent| extent.offset < end));
+        if let Some(last) = self.extents.last_mut() {
+            last.length = last.length.min(end - last.offset);
+        }
+    }
+
     /// Makes ranges holes.
     pub(crate) fn empty(&mut self, ranges: &Ranges) {
         let parts = self.extents.iter().flat_map(|extent| {

@@ -145,7 +145,7 @@ fn map(choices: &mut Choices<'_>, desk: &Desk) {
     let extent = |at: u64| KeptExtent {
         offset: at << 20,
         length: 4096 << (at % 4),
-        place: (at % 5 > 0).then_some(at << 30),
+        place: (!at.is_multiple_of(5)).then_some(at << 30),
         is_unwritten: at % 7 == 3,
     };
     let sound: Vec<KeptExtent> = (0..20).map(extent).collect();

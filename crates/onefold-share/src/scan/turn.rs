@@ -143,7 +143,17 @@ impl<S: Substrate> Scan<'_, '_, S> {
             reading.read_again(range.clone(), false, now);
         }
         if !is_as_scanned {
-            self.maps.keep(self.state, number, changes.map.as_ref())?;
+            // What the file grew by between the looks at its length and at its map is not read in this turn, and may be older
+            // than the generation.
+            if changes.generation.is_some() {
+                let grown = self.state.substrate().stat(file).map_or(0, |stat| stat.length / BLOCK_BYTES_U64);
+                reading.read_again(end..grown.min(FileBlock::LIMIT) * BLOCK_BYTES_U64, false, now);
+            }
+            let map = changes.map.map(|mut map| {
+                map.cut(end);
+                map
+            });
+            self.maps.keep(self.state, number, map.as_ref())?;
             reading.generation = changes.generation;
         }
 
