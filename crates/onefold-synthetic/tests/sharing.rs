@@ -8,7 +8,7 @@ use onefold_block::clock::ManualClock;
 use onefold_block::substrate::Access;
 use onefold_block::{BLOCK_BYTES, Substrate};
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassOptions, Passed, SpaceOptions, pass};
+use onefold_share::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::simulated::{Host, SimulatedFileSystem, SimulationOptions};
@@ -46,6 +46,7 @@ fn run(host: &Host<'_>) -> (Scanned, Passed) {
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: BLOCK_BYTES as u64,
+        batch: BatchOptions::default(),
         space: SpaceOptions::default(),
         pace: &pace,
         threads: 2,

@@ -11,7 +11,7 @@ use onefold_block::substrate::{Access, ListedKind};
 use onefold_block::{BLOCK_BYTES_U64, Substrate, UserNo};
 use onefold_share::monitor::{Monitor, MonitorPolicy};
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassOptions, SpaceOptions, pass};
+use onefold_share::pass::{BatchOptions, PassOptions, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
 use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
@@ -95,6 +95,7 @@ fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: BLOCK_BYTES_U64,
+        batch: BatchOptions::default(),
         space: SpaceOptions::default(),
         threads: 0,
         is_dry_run: choices.below(16) == 15,

@@ -3,6 +3,7 @@
 //! What is decoded here was written by another host, an older version, or somebody who may write the state folder: it gives
 //! a value or a [`FormatError`], never a panic, and never more memory than a frame.
 
+pub mod claim;
 pub mod cursor;
 pub mod entry;
 pub mod identity;

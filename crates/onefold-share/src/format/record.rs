@@ -33,7 +33,7 @@ use super::FormatError;
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 10;
 /// Length of the header.
 pub const HEADER_BYTES: usize = 64;
-const FRAME_HEADER_BYTES: usize = 8;
+pub(crate) const FRAME_HEADER_BYTES: usize = 8;
 const MAGIC: [u8; 8] = *b"onefold\x1a";
 const LAST: u32 = 1 << 31;
 /// Read or written at once.
@@ -68,6 +68,10 @@ pub enum RecordKind {
     Map,
     /// With which file the next scan begins.
     Cursor,
+    /// Entries that a pass published before its end, in `batches/`.
+    Batch,
+    /// Which files a pass works on, in `claims/`.
+    Claim,
 }
 
 impl RecordKind {
@@ -80,15 +84,18 @@ impl RecordKind {
             RecordKind::Request => 5,
             RecordKind::Watch => 6,
             RecordKind::Intent => 7,
+            RecordKind::Batch => 8,
             RecordKind::Map => 9,
             RecordKind::Cursor => 10,
+            RecordKind::Claim => 11,
         }
     }
 
     /// The newest version of its format.
     const fn version(self) -> u16 {
         match self {
-            RecordKind::Identity | RecordKind::Watch | RecordKind::Intent | RecordKind::Map | RecordKind::Cursor => 1,
+            RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
+            RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor => 1,
             // 2: sharing domains. Marks note them, and all digests are made with their keys.
             RecordKind::Mark | RecordKind::Shard => 2,
             // 2: changed blocks without a digest. 3: sharing domains.
@@ -99,7 +106,8 @@ impl RecordKind {
     /// The oldest version that is still of use.
     const fn oldest_version(self) -> u16 {
         match self {
-            RecordKind::Identity | RecordKind::Watch | RecordKind::Intent | RecordKind::Map | RecordKind::Cursor => 1,
+            RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
+            RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor => 1,
             RecordKind::Mark | RecordKind::Shard => 2,
             RecordKind::Log | RecordKind::Request => 3,
         }

@@ -3,6 +3,9 @@
 //! The subject is the generation, its top bit set where the shard is split: its entries belong to its two halves from then
 //! on, and each half has them until it has a generation of its own. Each frame but the last holds whole entries (`entry`),
 //! those of all frames in one order. The last frame holds the number of unique and of shared entries, 8 bytes each.
+//!
+//! A batch, what a pass publishes before its end, is written alike: its subject is its number, and all of its entries are shared
+//! ones, of any digests.
 
 use std::io;
 use std::ops::AddAssign;
@@ -10,13 +13,18 @@ use std::ops::AddAssign;
 use onefold_block::Substrate;
 
 use super::entry::{ENTRY_BYTES_MAX, Entry, Place};
-use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
+use super::record::{
+    FRAME_HEADER_BYTES, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter,
+};
 use super::{Digest, FormatError};
 
 /// In the subject: the shard is split.
 const SPLIT: u64 = 1 << 63;
 
 const OUT_OF_ORDER: FormatError = FormatError::Damaged("its entries are out of order");
+
+/// Length of a shard, or a batch, without entries.
+pub const EMPTY_BYTES: u64 = (HEADER_BYTES + 2 * FRAME_HEADER_BYTES + 16) as u64;
 
 /// The highest number of a generation.
 pub const GENERATION_MAX: u64 = SPLIT - 1;
@@ -76,6 +84,14 @@ impl<'a, S: Substrate> ShardWriter<'a, S> {
         let record = RecordWriter::new(substrate, file, &header);
         let payload = Vec::with_capacity(PAYLOAD_BYTES_MAX);
         ShardWriter { record, payload, last: None, counts: EntryCounts::default() }
+    }
+
+    /// Begins a batch in an empty file.
+    #[must_use]
+    pub fn of_batch(substrate: &'a S, file: S::File, identity: [u8; 16], number: u64) -> ShardWriter<'a, S> {
+        let header = RecordHeader { kind: RecordKind::Batch, identity, subject: number };
+        let record = RecordWriter::new(substrate, file, &header);
+        ShardWriter { record, payload: Vec::new(), last: None, counts: EntryCounts::default() }
     }
 
     /// Adds an entry.
@@ -170,6 +186,7 @@ pub struct ShardReader<'a, S: Substrate> {
     counts: EntryCounts,
     is_ended: bool,
     length: u64,
+    is_batch: bool,
 }
 
 impl<'a, S: Substrate> ShardReader<'a, S> {
@@ -178,10 +195,33 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
     /// # Errors
     /// As [`FormatError`] says.
     pub fn open(substrate: &'a S, file: S::File, identity: &[u8; 16]) -> Result<ShardReader<'a, S>, FormatError> {
+        ShardReader::open_kind(substrate, file, identity, RecordKind::Shard)
+    }
+
+    /// Begins to read a batch.
+    ///
+    /// # Errors
+    /// As [`FormatError`] says.
+    pub fn open_batch(substrate: &'a S, file: S::File, identity: &[u8; 16]) -> Result<ShardReader<'a, S>, FormatError> {
+        ShardReader::open_kind(substrate, file, identity, RecordKind::Batch)
+    }
+
+    fn open_kind(
+        substrate: &'a S,
+        file: S::File,
+        identity: &[u8; 16],
+        kind: RecordKind,
+    ) -> Result<ShardReader<'a, S>, FormatError> {
         let length = substrate.stat(&file)?.length;
-        let record = RecordReader::open(substrate, file, RecordKind::Shard, Some(identity))?;
-        let counts = EntryCounts::default();
-        Ok(ShardReader { record, payload: Vec::new(), taken: 0, last: None, counts, is_ended: false, length })
+        let record = RecordReader::open(substrate, file, kind, Some(identity))?;
+        let (counts, is_batch) = (EntryCounts::default(), kind == RecordKind::Batch);
+        Ok(ShardReader { record, payload: Vec::new(), taken: 0, last: None, counts, is_ended: false, length, is_batch })
+    }
+
+    /// Returns the number of a batch.
+    #[must_use]
+    pub fn batch_number(&self) -> u64 {
+        self.record.subject()
     }
 
     /// Returns which generation it is.
@@ -244,6 +284,9 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
                 self.taken += length;
                 if self.last.is_some_and(|last| last >= entry.digest) {
                     return Err(OUT_OF_ORDER);
+                }
+                if self.is_batch && matches!(entry.place, Place::Unique(..)) {
+                    return Err(FormatError::Damaged("a batch holds what is in no arena slot"));
                 }
                 self.last = Some(entry.digest);
                 self.counts.count(&entry);
@@ -338,6 +381,43 @@ mod tests {
             let again: Vec<Entry> = std::iter::from_fn(|| other.next_entry().unwrap()).collect();
             assert!(again == expected, "round {round}");
         }
+    }
+
+    /// The bytes of a batch do not change: other versions read them.
+    #[test]
+    fn a_batch_has_these_bytes() {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions::default());
+        let substrate = file_system.observe().substrate;
+        let file = substrate.create(Path::new("batch")).unwrap();
+        let mut writer = ShardWriter::of_batch(&substrate, file, UUID, 0x0102);
+        let shared = |first: u8, slot| Entry {
+            digest: Digest([first; Digest::BYTES]),
+            place: Place::Shared(Slot::from_number(slot).unwrap()),
+        };
+        [shared(1, 5), shared(0xfe, 0x12_3456_789a)].iter().for_each(|entry| writer.push(entry).unwrap());
+        assert_eq!(writer.finish().unwrap().1, 64 + 8 + 34 + 8 + 16);
+        let mut bytes = [0; 130];
+        let file = substrate.open(Path::new("batch"), Access::Read).unwrap();
+        substrate.read_at(&file, 0, &mut bytes).unwrap();
+        assert_eq!(bytes[..12], *b"onefold\x1a\x08\0\x01\0");
+        assert_eq!((&bytes[16..32], &bytes[32..40]), (&UUID[..], &[2, 1, 0, 0, 0, 0, 0, 0][..]));
+        assert_eq!((&bytes[64..68], bytes[72], bytes[84]), (&[34, 0, 0, 0][..], 1, 0x80));
+        assert_eq!(bytes[101..106], [0x92, 0x34, 0x56, 0x78, 0x9a]);
+        assert_eq!(bytes[114..], [0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_batch_with_something_else_than_slots_is_refused() {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions::default());
+        let substrate = file_system.observe().substrate;
+        let file = substrate.create(Path::new("batch")).unwrap();
+        let mut writer = ShardWriter::of_batch(&substrate, file, UUID, 1);
+        let place = Place::Unique(FileNo(1), FileBlock(1));
+        writer.push(&Entry { digest: Digest([1; Digest::BYTES]), place }).unwrap();
+        writer.finish().unwrap();
+        let open = || substrate.open(Path::new("batch"), Access::Read).unwrap();
+        assert!(ShardReader::open_batch(&substrate, open(), &UUID).unwrap().next_entry().is_err());
+        assert!(ShardReader::open(&substrate, open(), &UUID).is_err(), "it is no shard");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use onefold_block::zero::is_zero;
 use super::*;
 use crate::domain::Domain;
 use crate::format::entry::Place;
-use crate::pass::{PassOptions, Passed, SpaceOptions, pass};
+use crate::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
 use crate::scan::{Rereading, ScanOptions, Scanned, scan};
 use crate::selection::Selection;
 use crate::simulated::{Host, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
@@ -74,6 +74,7 @@ fn pass_all(state: &State<'_, Sim>, files: &mut Files) -> Passed {
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: K,
+        batch: BatchOptions::default(),
         space: SpaceOptions::default(),
         threads: 0,
         is_dry_run: false,

@@ -54,19 +54,49 @@ impl Again {
         }
     }
 
-    /// Writes it into the marks. Pauses begin now.
-    pub(super) fn note<S: Substrate>(&self, images: &mut Images<'_, '_, S>, now: Timestamp) -> Result<(), StateError> {
-        let numbers: BTreeSet<FileNo> = self.changed.keys().chain(self.failed.keys()).copied().collect();
-        for number in numbers {
-            let bounded = |of: &BTreeMap<FileNo, Vec<Range<u64>>>| {
-                Ranges::of(of.get(&number).into_iter().flatten().cloned()).bounded(AGAIN_MAX / 4)
-            };
-            let (changed, failed) = (bounded(&self.changed), bounded(&self.failed));
-            let changed = changed.iter().map(|range| (range.clone(), false));
-            let ranges: Vec<_> = changed.chain(failed.iter().map(|range| (range.clone(), true))).collect();
-            images.read_again(number, &ranges, now)?;
+    /// Writes it into the marks. Pauses begin now. What other hosts have just now is kept for another time.
+    pub(super) fn note<S: Substrate>(
+        &mut self,
+        images: &mut Images<'_, '_, S>,
+        now: Timestamp,
+    ) -> Result<(), StateError> {
+        for number in self.files() {
+            self.note_file(images, number, now)?;
         }
-        self.whole.iter().try_for_each(|number| images.forget_scan(*number))
+        Ok(())
+    }
+
+    /// Writes into the mark of one file what is to be read of it, as [`Again::note`].
+    pub(super) fn note_file<S: Substrate>(
+        &mut self,
+        images: &mut Images<'_, '_, S>,
+        number: FileNo,
+        now: Timestamp,
+    ) -> Result<(), StateError> {
+        let bounded = |of: &BTreeMap<FileNo, Vec<Range<u64>>>| {
+            Ranges::of(of.get(&number).into_iter().flatten().cloned()).bounded(AGAIN_MAX / 4)
+        };
+        let (changed, failed) = (bounded(&self.changed), bounded(&self.failed));
+        let changed = changed.iter().map(|range| (range.clone(), false));
+        let ranges: Vec<_> = changed.chain(failed.iter().map(|range| (range.clone(), true))).collect();
+        if !ranges.is_empty() && images.read_again(number, &ranges, now)? {
+            self.changed.remove(&number);
+            self.failed.remove(&number);
+        }
+        if self.whole.contains(&number) && images.forget_scan(number)? {
+            self.whole.remove(&number);
+        }
+        Ok(())
+    }
+
+    /// Returns the files of which something is read again.
+    pub(super) fn files(&self) -> BTreeSet<FileNo> {
+        self.changed.keys().chain(self.failed.keys()).chain(&self.whole).copied().collect()
+    }
+
+    /// Tells whether something of a file is read again.
+    pub(super) fn has(&self, number: FileNo) -> bool {
+        self.changed.contains_key(&number) || self.failed.contains_key(&number) || self.whole.contains(&number)
     }
 
     /// Tells whether there is nothing.

@@ -170,10 +170,12 @@ fn drop_entries<S: Substrate>(
     let entries_max = options.shard_entries_max;
     let news = News {
         changes,
+        planned: changes,
         seen: &seen,
         suspects: &suspects,
         unneeded,
         keys: &[],
+        merges: false,
         entries_max,
         folder,
         pace: options.pace,

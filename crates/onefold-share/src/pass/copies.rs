@@ -9,7 +9,7 @@ use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
 use super::PassError;
-use super::images::Images;
+use super::images::{Hold, Images};
 use crate::format::FileNo;
 use crate::format::mark::Stamp;
 use crate::state::State;
@@ -22,6 +22,7 @@ pub(super) fn keep_small<S: Substrate>(
 ) -> Result<(), PassError> {
     let substrate = state.substrate();
     for number in files {
+        let Hold::Ours { _lock } = images.hold(*number)? else { continue };
         let Ok(file) = images.open(*number, Access::Write) else { continue };
         let Ok(before) = substrate.stat(&file) else { continue };
         if !matches!(substrate.keep_copies_small(&file), Ok(true)) {

@@ -3,10 +3,13 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
+use std::rc::Rc;
 
 use onefold_block::substrate::{Access, FileHandle, FileStat};
 use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Substrate, Timestamp};
 
+use super::PassOptions;
 use crate::domain::{Domain, DomainRules};
 use crate::format::log::LogKind;
 use crate::format::mark::{Mark, Stamp};
@@ -19,47 +22,86 @@ use crate::state::logs::LogName;
 use crate::state::{State, StateError};
 use crate::status::is_gone;
 
-/// All files that a pass has come across. The locks that it has taken are held until it ends.
+/// All files that a pass has come across.
+///
+/// Who works on which file's logs is settled by claims ([`State::claim`]). The lock of an image is taken for a moment where something
+/// has to be decided about it, and held only while its blocks are put into slots or share with them.
 pub(super) struct Images<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     files: &'a mut Files,
-    known: BTreeMap<FileNo, Image<S>>,
+    known: BTreeMap<FileNo, Image>,
     selection: Selection<'a>,
+    /// Whether nothing is to be changed.
+    is_dry_run: bool,
     /// Which files are selected: asked once, as there may be as many patterns as entries.
     selected: RefCell<BTreeMap<FileNo, bool>>,
     opt_outs: OptOuts<'b, S>,
     domains: DomainRules<'b, S>,
+    /// Files whose locks this pass has.
+    held: HeldFiles,
 }
 
+type HeldFiles = Rc<RefCell<BTreeSet<FileHandle>>>;
+
 /// An image file.
-struct Image<S: Substrate> {
+struct Image {
     /// How many whole blocks it has; none where it is gone, another file has its name, it is opted out, or it belongs to
     /// another domain than its number.
     blocks: Option<u64>,
     /// Whether it is there, in another domain than its number.
     has_left_domain: bool,
-    owner: Owner<S>,
+    owner: Owner,
 }
 
-/// Who may share in a file.
-enum Owner<S: Substrate> {
+/// Who had a file when it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
     /// Nobody has asked.
     Unknown,
-    /// This host, until the pass ends.
-    Us { _lock: Option<Held<S>> },
+    /// Nobody: this host may decide about it.
+    Us,
     /// Another host, or a door.
     Others,
+}
+
+/// What came of taking a file to share in it.
+pub(super) enum Hold<S: Substrate> {
+    /// It is this host's as long as this is kept. There is no lock where there is no such file any more.
+    Ours { _lock: Option<ImageLock<S>> },
+    /// Another host has it, or a door; or it is outside of the selection.
+    Others,
+}
+
+/// The lock of an image, as long as this is kept.
+pub(super) struct ImageLock<S: Substrate> {
+    handle: FileHandle,
+    held: HeldFiles,
+    _lock: Held<S>,
+}
+
+impl<S: Substrate> Drop for ImageLock<S> {
+    fn drop(&mut self) {
+        self.held.borrow_mut().remove(&self.handle);
+    }
 }
 
 impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     pub(super) fn new(
         state: &'a State<'b, S>,
         files: &'a mut Files,
-        selection: Selection<'a>,
+        options: &PassOptions<'a>,
     ) -> Result<Images<'a, 'b, S>, StateError> {
-        let (opt_outs, domains) = (OptOuts::new(state.substrate()), DomainRules::of(state)?);
-        let (known, selected) = (BTreeMap::new(), RefCell::default());
-        Ok(Images { state, files, known, selection, selected, opt_outs, domains })
+        Ok(Images {
+            state,
+            files,
+            known: BTreeMap::new(),
+            selection: options.selection,
+            is_dry_run: options.is_dry_run,
+            selected: RefCell::default(),
+            opt_outs: OptOuts::new(state.substrate()),
+            domains: DomainRules::of(state)?,
+            held: HeldFiles::default(),
+        })
     }
 
     /// Returns the key that blocks of a file are digested with. Of a file that is not known it matches nothing.
@@ -116,7 +158,15 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
             return Ok(true);
         }
         // Where it has just become this host's, it is looked at anew.
-        Ok(!self.own(number)? || self.image(number)?.blocks.is_some_and(|blocks| block.0 < blocks))
+        if !self.own(number)? {
+            return Ok(true);
+        }
+        let blocks = self.image(number)?.blocks;
+        // Should it come back, it is read: what entries say of it is dropped.
+        if blocks.is_none() && !self.is_dry_run && !self.forget_scan_once(number)? {
+            return Ok(true);
+        }
+        Ok(blocks.is_some_and(|blocks| block.0 < blocks))
     }
 
     /// Returns the number that stands for a file that has several.
@@ -131,33 +181,64 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         }
     }
 
-    /// Tells whether a file is this host's to share in, and makes it so where nobody has it. No file outside of the selection is.
+    /// Tells whether a file is this host's to decide about: nobody has it at the moment when it is asked for first. What is known of its
+    /// name is the latest then. No file outside of the selection is.
     pub(super) fn own(&mut self, number: FileNo) -> Result<bool, StateError> {
         let number = self.first_number(number)?;
         if !self.is_selected(number) {
             return Ok(false);
         }
         if matches!(self.image(number)?.owner, Owner::Unknown) {
-            let lock = match self.files.get(number) {
-                Some(mark) => Some(self.state.try_lock(&Subject::File(mark.handle.clone()))?),
-                None => None,
-            };
-            let owner = match lock {
-                Some(Some(lock)) => {
-                    // Whoever had it before may have found it under another name, or longer.
-                    self.files.reload(self.state, number)?;
-                    self.known.remove(&number);
-                    self.selected.get_mut().clear();
-                    Owner::Us { _lock: Some(lock) }
-                }
-                Some(None) => Owner::Others,
-                // There is no such file any more.
-                None => Owner::Us { _lock: None },
+            let owner = match self.hold(number)? {
+                Hold::Ours { .. } => Owner::Us,
+                Hold::Others => Owner::Others,
             };
             self.image(number)?.owner = owner;
         }
         // It may have been found under another name since.
-        Ok(matches!(self.image(number)?.owner, Owner::Us { .. }) && self.is_selected(number))
+        Ok(matches!(self.image(number)?.owner, Owner::Us) && self.is_selected(number))
+    }
+
+    /// Takes a file to share in it, if nobody else has it. What is known of its name is the latest then.
+    pub(super) fn hold(&mut self, number: FileNo) -> Result<Hold<S>, StateError> {
+        let number = self.first_number(number)?;
+        if !self.is_selected(number) {
+            return Ok(Hold::Others);
+        }
+        let Some(mark) = self.files.get(number) else { return Ok(Hold::Ours { _lock: None }) };
+        let handle = mark.handle.clone();
+        let Some(lock) = self.lock(handle)? else { return Ok(Hold::Others) };
+        // Whoever had it before may have found it under another name, or longer.
+        self.files.reload(self.state, number)?;
+        self.known.remove(&number);
+        self.selected.get_mut().clear();
+        if !self.is_selected(number) {
+            return Ok(Hold::Others);
+        }
+        Ok(Hold::Ours { _lock: Some(lock) })
+    }
+
+    fn lock(&self, handle: FileHandle) -> Result<Option<ImageLock<S>>, StateError> {
+        let Some(lock) = self.state.try_lock(&Subject::File(handle.clone()))? else { return Ok(None) };
+        self.held.borrow_mut().insert(handle.clone());
+        Ok(Some(ImageLock { handle, held: Rc::clone(&self.held), _lock: lock }))
+    }
+
+    /// Changes a file's mark while the file is this pass's: a host that reads the file at the same time would write its own mark over
+    /// the change. Returns false where another host has the file.
+    fn change_mark(
+        &mut self,
+        number: FileNo,
+        change: impl FnOnce(&mut Files, &State<'b, S>) -> Result<(), StateError>,
+    ) -> Result<bool, StateError> {
+        let Some(handle) = self.files.get(number).map(|mark| mark.handle.clone()) else { return Ok(true) };
+        let is_held = self.held.borrow().contains(&handle);
+        let lock = if is_held { None } else { self.lock(handle)? };
+        if !is_held && lock.is_none() {
+            return Ok(false);
+        }
+        change(self.files, self.state)?;
+        Ok(true)
     }
 
     /// Opens a file by its name, and only if that still leads to it, and the file still belongs to the domain of its number:
@@ -219,9 +300,9 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.get(number).and_then(Mark::gone_since)
     }
 
-    /// Notes that only what is said about a file has changed, as [`Files::restamp`].
+    /// Notes that only what is said about a file has changed, as [`Files::restamp`]. Where another host has the file, it is read again.
     pub(super) fn restamp(&mut self, number: FileNo, before: Stamp, after: Stamp) -> Result<(), StateError> {
-        self.files.restamp(self.state, number, before, after)
+        self.change_mark(number, |files, state| files.restamp(state, number, before, after)).map(drop)
     }
 
     /// Returns the path of a file, for messages.
@@ -230,9 +311,9 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     }
 
     /// Takes note that a file must be read again. To be done before what was known of it goes: who dies in between has lost
-    /// nothing.
-    pub(super) fn forget_scan(&mut self, number: FileNo) -> Result<(), StateError> {
-        self.files.forget_scan(self.state, number)
+    /// nothing. Returns false where another host has the file, and nothing is noted.
+    pub(super) fn forget_scan(&mut self, number: FileNo) -> Result<bool, StateError> {
+        self.change_mark(number, |files, state| files.forget_scan(state, number))
     }
 
     /// Tells whether what a log tells may be out of date, as [`Files::is_unnoted`].
@@ -240,14 +321,21 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         log.kind == LogKind::Log && log.host != self.state.host() && self.files.is_unnoted(log)
     }
 
-    /// Takes note that ranges of a file must be read again, as [`Files::read_again`].
+    /// Takes note that ranges of a file must be read again, as [`Files::read_again`]. Returns false where another host has the file, and
+    /// nothing is noted.
     pub(super) fn read_again(
         &mut self,
         number: FileNo,
-        ranges: &[(std::ops::Range<u64>, bool)],
+        ranges: &[(Range<u64>, bool)],
         now: Timestamp,
-    ) -> Result<(), StateError> {
-        self.files.read_again(self.state, number, ranges, now)
+    ) -> Result<bool, StateError> {
+        self.change_mark(number, |files, state| files.read_again(state, number, ranges, now))
+    }
+
+    /// As [`Images::forget_scan`], where that is not known to have been noted, nor the file to be gone for good.
+    fn forget_scan_once(&mut self, number: FileNo) -> Result<bool, StateError> {
+        let is_needed = |mark: &Mark| mark.scanned.is_some() && !mark.is_forgotten();
+        if self.files.get(number).is_some_and(is_needed) { self.forget_scan(number) } else { Ok(true) }
     }
 
     /// Takes note that all files must be read again.
@@ -255,12 +343,16 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.forget_scans(self.state)
     }
 
-    /// Takes note that no entry names a file any more that is gone, for a pass that began at `now`.
+    /// Takes note that no entry names a file any more that is gone, for a pass that began at `now`; unless it has come back.
     pub(super) fn let_go(&mut self, number: FileNo, now: Timestamp) -> Result<(), StateError> {
-        self.files.let_go(self.state, number, now)
+        match self.hold(number)? {
+            Hold::Ours { .. } if !self.is_there(number)? => self.files.let_go(self.state, number, now),
+            _ => Ok(()),
+        }
     }
 
     /// Returns all files of the selection that are known, not there, and nobody else's; and those whose going is a short while ago.
+    /// Those that come back are read again, for what entries say of them is dropped.
     pub(super) fn gone(&mut self) -> Result<Vec<FileNo>, StateError> {
         let marks = self.files.iter().filter(|mark| !mark.is_forgotten() || mark.gone_since().is_some());
         let numbers: Vec<FileNo> = marks.map(|mark| mark.number).collect();
@@ -271,6 +363,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
                 && self.own(number)?
                 && !self.is_there(number)?
                 && !self.waits(number)?
+                && (self.is_dry_run || self.forget_scan_once(number)?)
             {
                 gone.push(number);
             }
@@ -287,7 +380,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(is_last && self.image(number)?.has_left_domain)
     }
 
-    fn image(&mut self, number: FileNo) -> Result<&mut Image<S>, StateError> {
+    fn image(&mut self, number: FileNo) -> Result<&mut Image, StateError> {
         if !self.known.contains_key(&number) {
             let (mut blocks, mut has_left_domain) = self.look(number);
             if blocks.is_none() && self.files.reload(self.state, number)?.is_some() {

@@ -21,7 +21,7 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
 use onefold_sort::{Merge, Row};
 
 use super::again::Because;
-use super::images::Images;
+use super::images::{Hold, Images};
 use super::publish::{LOCK_PAUSE, LOCK_TRIES};
 use super::share::Shared;
 use super::{PassError, PassOptions, Trouble};
@@ -36,6 +36,8 @@ const BATCH_BYTES: u64 = 32 << 20;
 const BATCH_EXTENTS: usize = 1024;
 /// Files that are kept open.
 const OPEN_MAX: usize = 64;
+/// Images that are held at once. What more of them refer to is left as it is.
+const HELD_MAX: usize = 64;
 /// Of all room, the part that is left free whatever is copied.
 const ROOM_LEFT_PART: u64 = 50;
 
@@ -156,6 +158,7 @@ pub(super) fn release<S: Substrate>(
         remnants,
         arenas: None,
         open: BTreeMap::new(),
+        holds: BTreeMap::new(),
         held: None,
         looked_at: 0,
         batch: Vec::new(),
@@ -188,6 +191,8 @@ struct Releaser<'a, 'b, 'i, 'c, S: Substrate> {
     arenas: Option<BTreeMap<FileHandle, u32>>,
     /// Files and how many whole blocks they have, in bytes.
     open: BTreeMap<Holder, (S::File, u64)>,
+    /// Images that are this host's until all of the batch is moved.
+    holds: BTreeMap<FileNo, Hold<S>>,
     /// That no other host moves slots, while this one looks for what to move.
     held: Option<Held<S>>,
     /// Extents that were asked about meanwhile.
@@ -339,8 +344,17 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
             return Ok(Some(Holder::Arena(*number)));
         }
         let Some(number) = self.images.number_of(handle) else { return Ok(None) };
-        let is_ours = self.images.is_there(number)? && self.images.own(number)?;
-        Ok(is_ours.then_some(Holder::Image(number)))
+        if !self.holds.contains_key(&number) {
+            if self.holds.len() == HELD_MAX || !self.images.is_selected(number) || !self.images.is_there(number)? {
+                return Ok(None);
+            }
+            let hold = self.images.hold(number)?;
+            if matches!(hold, Hold::Others) {
+                return Ok(None);
+            }
+            self.holds.insert(number, hold);
+        }
+        Ok(self.images.is_there(number)?.then_some(Holder::Image(number)))
     }
 
     /// Returns a file, if blocks can be shared into it.
@@ -368,6 +382,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         let held = self.held.take();
         self.looked_at = 0;
         let rewritten = self.rewrite_batch();
+        self.holds.clear();
         drop(held);
         rewritten
     }

@@ -15,7 +15,7 @@ use onefold_sort::{Batch, Ordered, OrderedWriter, Spool, SpoolReader};
 use super::PassError;
 use super::arenas::Arenas;
 use super::images::Images;
-use super::rows::{Candidate, Change, Seen, Source, Step, Target};
+use super::rows::{Candidate, Change, Other, Seen, Source, Step, Target};
 use super::slots::SlotSet;
 use super::written::WrittenRanges;
 use crate::format::entry::{Entry, Place};
@@ -28,7 +28,7 @@ use crate::state::shards::Shard;
 /// What the plan looks at.
 pub(super) struct Sources<'a, 'b, S: Substrate> {
     pub(super) state: &'a State<'b, S>,
-    /// All of the index, in order.
+    /// All of the index, in order, with what batches hold.
     pub(super) shards: Vec<Shard<'b, S>>,
     /// In order of the digests.
     pub(super) seen: &'a Spool,
@@ -43,19 +43,21 @@ pub(super) struct Sinks<'a, 'b> {
     pub(super) folder: &'a Path,
     pub(super) memory_bytes: usize,
     pub(super) candidates: &'a mut Batch<'b>,
+    /// Places that are to share with what becomes of the candidates.
+    pub(super) others: &'a mut Batch<'b>,
     pub(super) targets: &'a mut Batch<'b>,
-    /// Places in files of other hosts, which are told that there is something to share.
+    /// Places in files outside of the selection whose entries go to a place inside.
     pub(super) requests: &'a mut Batch<'b>,
     /// Slots that entries name which stay as they are.
     pub(super) named: &'a mut SlotSet,
+    /// Slots that entries name which are to be dropped.
+    pub(super) dropped: &'a mut SlotSet,
 }
 
 /// What is to be done.
 pub(super) struct Plan {
     /// What becomes of entries, in order of their digests.
     pub(super) changes: Ordered,
-    /// Places that are to share with what becomes of the candidates, in order of their digests.
-    pub(super) others: Ordered,
     pub(super) counts: PlanCounts,
     /// How many entries each shard has.
     pub(super) entries: Vec<EntryCounts>,
@@ -87,8 +89,8 @@ pub(super) fn plan<S: Substrate>(
     pace: &Pace<'_>,
 ) -> Result<Plan, PassError> {
     let Sources { state, shards, seen, written, arenas } = sources;
-    let [changes, others] = [(); 2].map(|()| OrderedWriter::new(sinks.folder, sinks.memory_bytes));
-    let mut planner = Planner { changes, others, sinks, written, arenas, counts: PlanCounts::default() };
+    let changes = OrderedWriter::new(sinks.folder, sinks.memory_bytes);
+    let mut planner = Planner { changes, sinks, written, arenas, counts: PlanCounts::default() };
     let mut entries = Entries { state, shards: shards.into_iter(), shard: None, counts: Vec::new(), next: None };
     entries.advance()?;
     let mut seen = SeenStream { rows: seen.read(0, u64::MAX), next: None };
@@ -116,12 +118,7 @@ pub(super) fn plan<S: Substrate>(
         }
         planner.decide(images, digest, entry.map(|entry| entry.place), &mut seen)?;
     }
-    Ok(Plan {
-        changes: planner.changes.finish()?,
-        others: planner.others.finish()?,
-        counts: planner.counts,
-        entries: entries.counts,
-    })
+    Ok(Plan { changes: planner.changes.finish()?, counts: planner.counts, entries: entries.counts })
 }
 
 /// The index, one entry ahead.
@@ -204,7 +201,6 @@ impl SeenStream<'_> {
 
 struct Planner<'a, 'b> {
     changes: OrderedWriter<'a>,
-    others: OrderedWriter<'a>,
     sinks: Sinks<'a, 'b>,
     written: &'a WrittenRanges,
     arenas: &'a Arenas,
@@ -215,6 +211,9 @@ impl Planner<'_, '_> {
     /// Decides what is done with a content that the index knows and that was not seen.
     fn decide_unseen<S: Substrate>(&mut self, images: &mut Images<'_, '_, S>, entry: Entry) -> Result<(), PassError> {
         if !self.is_true(images, entry.place, false)? {
+            if let Place::Shared(slot) = entry.place {
+                self.sinks.dropped.insert(slot);
+            }
             self.note_dropped(entry.place);
             self.change(entry.digest, Step::Drop(entry.place))?;
         } else if let Place::Shared(slot) = entry.place {
@@ -287,11 +286,13 @@ impl Planner<'_, '_> {
             return self.change(digest, Step::Put(place));
         }
         self.counts.promoted += 1;
-        self.sinks.candidates.push(Candidate { file: first.file, block: first.block, digest }.row())?;
+        let candidate = Candidate { file: first.file, block: first.block, digest };
+        self.sinks.candidates.push(candidate.row())?;
+        let other_of = |file, block| Other { of: candidate.key(), file, block }.row();
         let mut other = second;
-        while let Some(seen) = other {
+        while let Some(Seen { file, block, .. }) = other {
             self.counts.targets += 1;
-            self.others.push(seen.row())?;
+            self.sinks.others.push(other_of(file, block))?;
             other = next()?;
         }
         if let Some(place) = entry {
@@ -303,14 +304,13 @@ impl Planner<'_, '_> {
         if let Some(Place::Unique(file, block)) = known {
             if is_apart {
                 self.counts.outside += 1;
-                self.sinks.requests.push(Candidate { file, block, digest }.row())?;
             } else if images.own(file)? {
                 self.counts.targets += 1;
-                self.others.push(Seen { digest, file, block }.row())?;
             } else {
                 self.counts.elsewhere += 1;
-                self.sinks.requests.push(Candidate { file, block, digest }.row())?;
             }
+            // Whether it can be shared in is found out when it is its turn.
+            self.sinks.others.push(other_of(file, block))?;
         }
         Ok(())
     }

@@ -13,12 +13,12 @@ use std::thread;
 
 use onefold_block::substrate::{Access, At, ShareError};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
-use onefold_sort::{Batch, Merge};
 
 use super::again::Because;
-use super::images::Images;
+use super::elsewhere::Elsewhere;
+use super::images::{Hold, Images};
 use super::room::RecordsRoom;
-use super::rows::{Candidate, Promoted};
+use super::rows::Candidate;
 use super::{PassError, Trouble};
 use crate::digest::{Digester, PIECE_BYTES};
 use crate::format::{FileNo, Slot};
@@ -27,31 +27,42 @@ use crate::state::State;
 use crate::state::arena::ArenaWriter;
 
 /// Blocks that are cloned at once: files stay locked for the time of a call.
-const RUN_BLOCKS: u64 = 256;
+const RUN_BLOCKS: usize = 256;
 /// Blocks that are cloned and not looked at yet, at most, but for the last run: 32 MiB.
 const AHEAD_BLOCKS: usize = 8192;
 /// Slots that are read at once, at most.
 const LOOK_BLOCKS: usize = PIECE_BYTES / BLOCK_BYTES;
 
-/// Puts all candidates into the arena and writes down what became of each.
+/// Where it is noted what came of candidates beside their slots.
+pub(super) struct Notes<'a, 'e> {
+    /// Files of which blocks were put into slots.
+    pub(super) touched: &'a mut BTreeSet<FileNo>,
+    /// Places that another host has.
+    pub(super) elsewhere: &'a mut Elsewhere<'e>,
+    pub(super) trouble: &'a mut Trouble,
+}
+
+/// Puts candidates into the arena, which are in order of their places. Returns the slot of each that has one.
 pub(super) fn promote<'b, S: Substrate>(
     state: &State<'b, S>,
-    images: &Images<'_, 'b, S>,
+    images: &mut Images<'_, 'b, S>,
     arena: &mut ArenaWriter<'_, 'b, S>,
-    candidates: Merge,
-    promoted: &mut Batch<'_>,
-    (touched, trouble): (&mut BTreeSet<FileNo>, &mut Trouble),
+    candidates: &[Candidate],
+    notes: Notes<'_, '_>,
     (pace, threads): (&Pace<'_>, usize),
-) -> Result<(), PassError> {
+) -> Result<Vec<Option<Slot>>, PassError> {
+    let Notes { touched, elsewhere, trouble } = notes;
     thread::scope(|scope| {
         let promoter = Promoter {
             state,
             images,
             arena,
-            promoted,
+            slots: vec![None; candidates.len()],
+            elsewhere,
             trouble,
             pace,
             file: None,
+            hold: None,
             touched,
             room: RecordsRoom::new(state.substrate()),
             ahead: VecDeque::new(),
@@ -63,51 +74,67 @@ pub(super) fn promote<'b, S: Substrate>(
     })
 }
 
-fn promote_all<S: Substrate>(mut promoter: Promoter<'_, '_, '_, '_, S>, candidates: Merge) -> Result<(), PassError> {
-    let mut run: Vec<Candidate> = Vec::new();
-    for row in candidates {
-        let candidate = Candidate::of(row?);
-        let goes_on = run.last().is_some_and(|last| {
-            last.file == candidate.file && last.block.0 + 1 == candidate.block.0 && (run.len() as u64) < RUN_BLOCKS
-        });
-        if !goes_on {
-            promoter.put(&run)?;
-            run.clear();
+fn promote_all<S: Substrate>(
+    mut promoter: Promoter<'_, '_, '_, '_, '_, S>,
+    candidates: &[Candidate],
+) -> Result<Vec<Option<Slot>>, PassError> {
+    let mut first = 0;
+    for run in candidates.chunk_by(|last, next| last.file == next.file && last.block.0 + 1 == next.block.0) {
+        for part in run.chunks(RUN_BLOCKS) {
+            promoter.put(first, part)?;
+            first += part.len();
         }
-        run.push(candidate);
     }
-    promoter.put(&run)?;
-    promoter.look()
+    promoter.look()?;
+    Ok(promoter.slots)
 }
 
-struct Promoter<'a, 'b, 'c, 'd, S: Substrate> {
+/// Candidates whose blocks follow on each other in slots.
+struct Cloned {
+    candidates: Vec<Candidate>,
+    /// Where in the list of all candidates they are: they follow on each other there.
+    at: usize,
+    /// The slot of the first.
+    first: Slot,
+}
+
+struct Promoter<'a, 'b, 'c, 'i, 'e, S: Substrate> {
     state: &'a State<'b, S>,
-    images: &'a Images<'a, 'b, S>,
+    images: &'a mut Images<'i, 'b, S>,
     arena: &'a mut ArenaWriter<'c, 'b, S>,
-    promoted: &'a mut Batch<'d>,
+    /// What became of each candidate.
+    slots: Vec<Option<Slot>>,
+    elsewhere: &'a mut Elsewhere<'e>,
     trouble: &'a mut Trouble,
     pace: &'a Pace<'a>,
     /// The file whose candidates are on; none where it cannot be opened.
     file: Option<(FileNo, Option<S::File>)>,
+    /// That file, as long as it is this host's.
+    hold: Option<Hold<S>>,
     /// Files of which blocks were put into slots.
     touched: &'a mut BTreeSet<FileNo>,
     room: RecordsRoom,
-    /// What was cloned and is to be looked at, with the first slot of each run of slots.
-    ahead: VecDeque<(Vec<Candidate>, Slot)>,
+    /// What was cloned and is to be looked at.
+    ahead: VecDeque<Cloned>,
     ahead_blocks: usize,
     digester: Digester<'a>,
-    /// What is being read and digested, with the first slot of each run.
-    asked: VecDeque<(Vec<Candidate>, Slot)>,
+    /// What is being read and digested.
+    asked: VecDeque<Cloned>,
 }
 
-impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
-    /// Puts consecutive blocks of a file into slots.
-    fn put(&mut self, run: &[Candidate]) -> Result<(), PassError> {
+impl<S: Substrate> Promoter<'_, '_, '_, '_, '_, S> {
+    /// Puts consecutive blocks of a file into slots; `at` is where they are in the list of all candidates.
+    fn put(&mut self, mut at: usize, run: &[Candidate]) -> Result<(), PassError> {
         let Some(first) = run.first() else { return Ok(()) };
         if self.file.as_ref().is_none_or(|(number, _)| *number != first.file) {
+            self.hold = None;
+            self.hold = Some(self.images.hold(first.file)?);
             let opened = self.images.open(first.file, Access::Read);
             let opened = opened.map_err(|why| self.trouble.note(self.images.path(first.file), ShareError::Io(why)));
             self.file = Some((first.file, opened.ok()));
+        }
+        if matches!(self.hold, Some(Hold::Others)) {
+            return run.iter().try_for_each(|place| self.elsewhere.leave(*place));
         }
         let mut left = run;
         while let Some(next) = left.first() {
@@ -115,13 +142,13 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             self.trouble.is_short_of_records(&mut self.room, self.state.substrate());
             let Some((_, Some(file))) = &self.file else {
                 self.read_again(left, Because::Failed);
-                return self.give_up(left);
+                return Ok(());
             };
             if self.trouble.is_full {
                 // It is read again, once there is room.
                 self.trouble.note(self.images.path(next.file), ShareError::Full);
                 self.read_again(left, Because::Failed);
-                return self.give_up(left);
+                return Ok(());
             }
             let source = At { file, offset: next.block.0 * BLOCK_BYTES_U64 };
             let at_once = self.pace.call_bytes(CallKind::Clone, left.len() as u64 * BLOCK_BYTES_U64);
@@ -129,7 +156,8 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
             match self.pace.call(CallKind::Clone, at_once, || arena.put(source, blocks))? {
                 Ok(slots) => {
                     let (done, rest) = left.split_at(usize::try_from(slots.count).expect("at most a run"));
-                    self.look_later(done, slots.first)?;
+                    self.look_later(at, done, slots.first)?;
+                    at += done.len();
                     left = rest;
                     self.touched.insert(first.file);
                 }
@@ -148,7 +176,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
                         }
                         self.trouble.note(self.images.path(next.file), why);
                     }
-                    self.give_up(failed)?;
+                    at += failed.len();
                     left = rest;
                 }
             }
@@ -156,17 +184,18 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         Ok(())
     }
 
-    fn look_later(&mut self, run: &[Candidate], first: Slot) -> Result<(), PassError> {
+    fn look_later(&mut self, at: usize, run: &[Candidate], first: Slot) -> Result<(), PassError> {
         self.ahead_blocks += run.len();
-        match self.ahead.back_mut() {
-            Some((before, slot))
-                if before.len() + run.len() <= LOOK_BLOCKS
-                    && follows(*slot, before.len(), first)
-                    && self.images.are_of_one_domain(before[0].file, run[0].file) =>
-            {
-                before.extend_from_slice(run);
-            }
-            _ => self.ahead.push_back((run.to_vec(), first)),
+        let goes_on = |before: &Cloned| {
+            let count = before.candidates.len();
+            count + run.len() <= LOOK_BLOCKS
+                && before.at + count == at
+                && follows(before.first, count, first)
+                && self.images.are_of_one_domain(before.candidates[0].file, run[0].file)
+        };
+        match self.ahead.back_mut().filter(|before| goes_on(before)) {
+            Some(before) => before.candidates.extend_from_slice(run),
+            None => self.ahead.push_back(Cloned { candidates: run.to_vec(), at, first }),
         }
         if self.ahead_blocks >= AHEAD_BLOCKS { self.look() } else { Ok(()) }
     }
@@ -182,21 +211,22 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         self.ahead_blocks = 0;
         // Of the arena file that is looked at.
         let mut reader = None;
-        while let Some((run, first)) = self.ahead.pop_front() {
+        while let Some(cloned) = self.ahead.pop_front() {
+            let first = cloned.first;
             while !self.digester.has_room() && self.settle()? {}
             let (substrate, file) = (self.state.substrate(), self.arena.file(first.arena()));
             if reader.as_ref().is_none_or(|(number, _)| *number != first.arena()) {
                 reader = Some((first.arena(), file.and_then(|file| substrate.reader(file))));
             }
             let reader = reader.as_ref().and_then(|(_, reader)| reader.as_ref());
-            let key = self.images.key(run[0].file);
-            let length = run.len() * BLOCK_BYTES;
+            let key = self.images.key(cloned.candidates[0].file);
+            let length = cloned.candidates.len() * BLOCK_BYTES;
             self.pace.read(length as u64);
             self.digester.ask(&key, first.index() * BLOCK_BYTES_U64, length, reader, |offset, into| match file {
                 Some(file) => substrate.read_at(file, offset, into),
                 None => Err(io::ErrorKind::NotFound.into()),
             });
-            self.asked.push_back((run, first));
+            self.asked.push_back(cloned);
         }
         while self.settle()? {}
         Ok(())
@@ -204,25 +234,25 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
 
     /// Writes down which slots of the run that was asked for first hold what they should. Returns false where there is none.
     fn settle(&mut self) -> Result<bool, PassError> {
-        let Some((mut piece, (run, first))) = self.digester.take().zip(self.asked.pop_front()) else {
+        let Some((mut piece, cloned)) = self.digester.take().zip(self.asked.pop_front()) else {
             return Ok(false);
         };
         if let Some(why) = piece.why.take() {
             // Nothing is known of any slot of the run.
-            for part in run.chunk_by(|one, other| one.file == other.file) {
+            for part in cloned.candidates.chunk_by(|one, other| one.file == other.file) {
                 let why = io::Error::new(why.kind(), why.to_string());
                 self.trouble.note(self.images.path(part[0].file), ShareError::Io(why));
             }
         }
-        for (at, candidate) in run.iter().enumerate() {
+        for (at, candidate) in cloned.candidates.iter().enumerate() {
             // What is zero has no digest, and is not what any candidate was.
             let is_it = piece.digests.get(at).is_some_and(|found| *found == Some(candidate.digest));
-            let slot = Slot::from_number(first.number() + at as u64).filter(|_| is_it);
+            let slot = Slot::from_number(cloned.first.number() + at as u64).filter(|_| is_it);
             if !is_it {
                 self.trouble.changed += 1;
                 self.trouble.again.add(candidate.file, candidate.block, 1, Because::Changed);
             }
-            self.promoted.push(Promoted { digest: candidate.digest, slot }.row())?;
+            self.slots[cloned.at + at] = slot;
         }
         self.digester.give_back(piece);
         Ok(true)
@@ -231,13 +261,6 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
     /// Has blocks read again.
     fn read_again(&mut self, run: &[Candidate], because: Because) {
         run.iter().for_each(|candidate| self.trouble.again.add(candidate.file, candidate.block, 1, because));
-    }
-
-    fn give_up(&mut self, run: &[Candidate]) -> Result<(), PassError> {
-        for candidate in run {
-            self.promoted.push(Promoted { digest: candidate.digest, slot: None }.row())?;
-        }
-        Ok(())
     }
 }
 

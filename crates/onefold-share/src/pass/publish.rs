@@ -4,27 +4,34 @@
 //! not wait for each other. Other hosts may have published since the plan was made: what they have put in is kept, and
 //! where both have found the same content, the places of this pass become merge requests, so that the next pass over them
 //! meets what the other host has put in.
+//!
+//! A batch hides what the shard beside it says of the same content. Where the batch goes into the shard, a place that it hides is
+//! dropped. Only the pass that made the batch knows whether it has shared there. For all others the place becomes a merge request, before
+//! the generation is published that does without it.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::iter::Peekable;
 use std::ops::Range;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use onefold_block::substrate::Access;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, FingerprintKey, Substrate};
-use onefold_sort::{Batch, OrderedWriter, Row, Spool, SpoolReader};
+use onefold_sort::{Batch, OrderedWriter, Row, Sorter, Spool, SpoolReader};
 
-use super::PassError;
 use super::arenas::Arenas;
 use super::rows::{Candidate, Change, Seen, Step};
 use super::slots::SlotSet;
+use super::{PassError, requests};
 use crate::format::entry::{ENTRY_BYTES_MAX, Entry, Place};
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EntryCounts, ShardWriter};
 use crate::format::{Digest, FormatError};
 use crate::pace::Pace;
+use crate::state::batches::SharedBatches;
 use crate::state::locks::Subject;
 use crate::state::shards::{Published, Shard};
 use crate::state::{State, StateError};
@@ -55,6 +62,8 @@ pub(super) type KnownShards = BTreeMap<Prefix, Known>;
 pub(super) struct News<'a> {
     /// In order of the digests.
     pub(super) changes: &'a Spool,
+    /// What this pass has planned, in order of the digests: it has seen to the places that it drops.
+    pub(super) planned: &'a Spool,
     /// All places that were seen, in order of the digests.
     pub(super) seen: &'a Spool,
     /// Slots that may not hold what they should.
@@ -63,6 +72,8 @@ pub(super) struct News<'a> {
     pub(super) unneeded: &'a SlotSet,
     /// The keys of all domains.
     pub(super) keys: &'a [FingerprintKey],
+    /// Whether what batches hold is brought into all shards, and they go.
+    pub(super) merges: bool,
     /// A shard with more entries is split.
     pub(super) entries_max: u64,
     /// For what does not fit into memory.
@@ -82,10 +93,14 @@ pub(super) fn publish<S: Substrate>(
     named: &mut SlotSet,
     again: &mut Batch<'_>,
 ) -> Result<bool, PassError> {
-    let mut publisher = Publisher { state, news, known, named, again };
+    let batches = state.open_batches()?;
+    let merged: BTreeSet<u64> = batches.numbers().collect();
+    let merges = news.merges && batches.has_entries();
+    let opened = Some(Rc::new(RefCell::new(batches)));
+    let mut publisher = Publisher { state, news, known, named, again, merges, opened };
     let mut ahead = VecDeque::new();
     for prefix in publisher.known.keys().copied() {
-        if !publisher.rows(news.changes, prefix)?.is_empty() {
+        if merges || !publisher.rows(news.changes, prefix)?.is_empty() {
             ahead.push_back(Ahead { prefix, locked: 0, late: 0 });
         }
     }
@@ -114,6 +129,9 @@ pub(super) fn publish<S: Substrate>(
             ahead.push_back(next);
         }
     }
+    if merges {
+        state.remove_batches(&merged)?;
+    }
     Ok(true)
 }
 
@@ -132,13 +150,17 @@ struct Publisher<'a, 'b, 'c, S: Substrate> {
     known: &'a mut KnownShards,
     named: &'a mut SlotSet,
     again: &'a mut Batch<'c>,
+    /// Whether what batches hold goes into the shards.
+    merges: bool,
+    /// Batches, as far as they were read.
+    opened: Option<SharedBatches<'b, S>>,
 }
 
 impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
     /// Publishes the news of some digests. Returns false where another host was first.
     fn publish_within(&mut self, within: Prefix) -> Result<bool, PassError> {
         // It may have been split, or be a part of a whole again, since the plan was made.
-        let shards = self.state.open_shards(within)?;
+        let (shards, batches) = self.state.open_index(within, &mut self.opened)?;
         if self.state.take_loss() {
             // A new generation would hide that the others of its entries are gone.
             return Err(PassError::Index { prefix: within, why: FormatError::Damaged("it was dropped") });
@@ -149,24 +171,31 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
                 return Ok(false);
             }
         }
-        Ok(true)
+        // What this pass has put in beside a batch that came meanwhile is hidden by it: it has to be looked at again.
+        let batches: BTreeSet<u64> = batches.borrow().numbers().collect();
+        Ok(self.state.batch_numbers()?.is_subset(&batches))
     }
 
     /// Publishes the next generation of a shard with the news of the digests that begin with `within`.
     fn publish_shard(&mut self, mut shard: Shard<'b, S>, within: Prefix) -> Result<bool, PassError> {
         let changes = self.rows(self.news.changes, within)?;
-        if changes.is_empty() {
+        if changes.is_empty() && !self.merges {
             return Ok(true);
         }
         let (prefix, generation) = (shard.prefix, shard.generation + 1);
         let entries = shard.bytes / ENTRY_BYTES_MAX as u64 + (changes.end - changes.start);
         let is_split = entries > self.news.entries_max && prefix.halves().is_some();
         let seen = self.rows(self.news.seen, within)?;
+        let planned = self.rows(self.news.planned, prefix)?;
+        let hidden = Sorter::new(self.news.folder);
         let mut merge = Merge {
             state: self.state,
             pace: self.news.pace,
             changes: Stream { rows: self.news.changes.read(changes.start, changes.end).peekable() },
             seen: Stream { rows: self.news.seen.read(seen.start, seen.end).peekable() },
+            planned: Stream { rows: self.news.planned.read(planned.start, planned.end).peekable() },
+            hidden: None,
+            hidden_sorter: &hidden,
             named: &mut *self.named,
             suspects: self.news.suspects,
             unneeded: self.news.unneeded,
@@ -179,9 +208,14 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
             counts: EntryCounts::default(),
             failure: None,
         };
+        let merges = self.merges;
         let published = self.state.publish_shard((prefix, generation), is_split, |writer| {
             merge.run(&mut shard, writer)?;
-            Ok(merge.has_changed.then_some(()))
+            let is_needed = merge.has_changed || merges && shard.batched_entries() > 0;
+            if is_needed && let Some(places) = merge.hidden.take() {
+                merge.request(hidden.merged(vec![places.finish()])?)?;
+            }
+            Ok(is_needed.then_some(()))
         });
         let Merge { again, counts, failure, .. } = merge;
         match failure {
@@ -239,6 +273,10 @@ struct Merge<'a, 'b, S: Substrate> {
     pace: &'a Pace<'a>,
     changes: Stream<'a>,
     seen: Stream<'a>,
+    planned: Stream<'a>,
+    /// Places that batches hide, and that this pass has not seen to.
+    hidden: Option<Batch<'a>>,
+    hidden_sorter: &'a Sorter,
     named: &'a mut SlotSet,
     suspects: &'a SlotSet,
     unneeded: &'a SlotSet,
@@ -423,9 +461,36 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
     }
 
     fn next_entry(&mut self, shard: &mut Shard<'b, S>) -> io::Result<Option<Entry>> {
-        shard.next_entry().map_err(|why| {
+        let next = shard.next_entry().map_err(|why| {
             self.failure = Some(Failure::Shard(why));
-            io::ErrorKind::InvalidData.into()
+            io::Error::from(io::ErrorKind::InvalidData)
+        })?;
+        if let Some(hidden) = shard.take_hidden() {
+            self.note_hidden(hidden)?;
+        }
+        Ok(next)
+    }
+
+    /// Keeps a place that a batch hides, unless this pass has seen to it.
+    fn note_hidden(&mut self, Entry { digest, place }: Entry) -> io::Result<()> {
+        let Place::Unique(file, block) = place else { return Ok(()) };
+        let mut is_planned = false;
+        while let Some(row) = self.planned.next_if(|planned| planned <= digest)? {
+            is_planned |= Change::of(row) == Change { digest, step: Step::Drop(place) };
+        }
+        if is_planned {
+            return Ok(());
+        }
+        self.hidden
+            .get_or_insert_with(|| self.hidden_sorter.batch(AGAIN_BYTES))
+            .push(Candidate { file, block, digest }.row())
+    }
+
+    /// Writes merge requests for places.
+    fn request(&mut self, places: onefold_sort::Merge) -> io::Result<()> {
+        requests::write(self.state, places).map_err(|error| {
+            self.failure = Some(Failure::Pass(error));
+            io::ErrorKind::Interrupted.into()
         })
     }
 }

@@ -29,11 +29,21 @@ pub(super) struct Candidate {
     pub(super) digest: Digest,
 }
 
-/// What became of a candidate; in order of the content.
+/// A place that waits for a candidate of the same content; in order of the candidate, then of its own place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Promoted {
-    pub(super) digest: Digest,
-    pub(super) slot: Option<Slot>,
+pub(super) struct Other {
+    pub(super) of: OfCandidate,
+    pub(super) file: FileNo,
+    pub(super) block: FileBlock,
+}
+
+/// What tells one candidate from all others: its place, and some bits of its digest, for logs may say two things of one block. In
+/// the order of the candidates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct OfCandidate {
+    file: FileNo,
+    block: FileBlock,
+    check: u32,
 }
 
 /// A block that is to share with a slot, or to become a hole; in order of the block.
@@ -106,14 +116,24 @@ impl Candidate {
     }
 }
 
-impl Promoted {
+impl Candidate {
+    /// Returns what tells it from all others.
+    pub(super) fn key(self) -> OfCandidate {
+        OfCandidate { file: self.file, block: self.block, check: digest_words(self.digest).1 >> LOW_BITS }
+    }
+}
+
+impl Other {
     pub(super) fn row(self) -> Row {
-        let (high, low) = digest_words(self.digest);
-        [high, u64::from(low) << 32, self.slot.map_or(NONE, Slot::number)]
+        let OfCandidate { file, block, check } = self.of;
+        let (high, low) = place_words(file, block);
+        [high, low | u64::from(check) << 32 | u64::from(self.file.0), self.block.0]
     }
 
-    pub(super) fn of(row: Row) -> Promoted {
-        Promoted { digest: digest_of(row[0], upper(row[1])), slot: Slot::from_number(row[2]) }
+    pub(super) fn of(row: Row) -> Other {
+        let (file, block) = place_of(row[0], row[1]);
+        let of = OfCandidate { file, block, check: upper(row[1]) & (u32::MAX >> LOW_BITS) };
+        Other { of, file: FileNo(lower(row[1])), block: FileBlock(row[2]) }
     }
 }
 
@@ -209,10 +229,9 @@ mod tests {
             assert_eq!(Seen::of(seen.row()), seen);
             let candidate = Candidate { file, block, digest };
             assert_eq!(Candidate::of(candidate.row()), candidate);
-            for slot in [None, Some(slot)] {
-                let promoted = Promoted { digest, slot };
-                assert_eq!(Promoted::of(promoted.row()), promoted);
-            }
+            let (other_file, other_block, _) = places(&random);
+            let other = Other { of: candidate.key(), file: other_file, block: other_block };
+            assert_eq!(Other::of(other.row()), other);
             for source in [Source::Zeros, Source::Slot(slot)] {
                 let target = Target { file, block, source };
                 assert_eq!(Target::of(target.row()), target);
@@ -229,7 +248,7 @@ mod tests {
     fn rows_sort_as_their_steps_want_them() {
         let random = SeededRandom::new(2);
         for _ in 0..10_000 {
-            let [one, other] = [(); 2].map(|()| {
+            let [one, other_one] = [(); 2].map(|()| {
                 // Near each other, so that ties and carries happen.
                 let file = FileNo(lower(random.below(2)));
                 (file, FileBlock(127 + random.below(3)), digest_of(random.below(2), lower(random.below(2))))
@@ -238,15 +257,25 @@ mod tests {
             let candidate = |(file, block, digest)| Candidate { file, block, digest }.row();
             let place = |(file, block, _): (FileNo, FileBlock, Digest)| (file, block);
             assert_eq!(
-                candidate(one)[..1].cmp(&candidate(other)[..1]).is_le(),
-                place(one).0.cmp(&place(other).0).then((place(one).1.0 >> 7).cmp(&(place(other).1.0 >> 7))).is_le()
+                candidate(one)[..1].cmp(&candidate(other_one)[..1]).is_le(),
+                place(one)
+                    .0
+                    .cmp(&place(other_one).0)
+                    .then((place(one).1.0 >> 7).cmp(&(place(other_one).1.0 >> 7)))
+                    .is_le()
             );
-            if place(one) != place(other) {
-                assert_eq!(candidate(one).cmp(&candidate(other)), place(one).cmp(&place(other)));
+            if place(one) != place(other_one) {
+                assert_eq!(candidate(one).cmp(&candidate(other_one)), place(one).cmp(&place(other_one)));
+            }
+            let of = |(file, block, digest)| Candidate { file, block, digest }.key();
+            let other = |key| Other { of: of(key), file: FileNo(u32::MAX), block: FileBlock(0) }.row();
+            if of(one) != of(other_one) {
+                assert_eq!(other(one).cmp(&other(other_one)), of(one).cmp(&of(other_one)));
+                assert_eq!(candidate(one).cmp(&candidate(other_one)), of(one).cmp(&of(other_one)));
             }
             let seen = |(file, block, digest)| Seen { digest, file, block }.row();
-            let order = key(one).2.cmp(&key(other).2).then(place(one).cmp(&place(other)));
-            assert_eq!(seen(one).cmp(&seen(other)), order);
+            let order = key(one).2.cmp(&key(other_one).2).then(place(one).cmp(&place(other_one)));
+            assert_eq!(seen(one).cmp(&seen(other_one)), order);
         }
     }
 }

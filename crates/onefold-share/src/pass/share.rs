@@ -12,13 +12,14 @@ mod declared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use onefold_block::substrate::{Access, At, Compared, FileHandle, ShareError, Slice};
+use onefold_block::substrate::{Access, At, Compared, ShareError, Slice};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
-use onefold_sort::{Batch, Merge};
+use onefold_sort::{Batch, Row};
 
 use self::declared::Declaring;
 use super::again::Because;
-use super::images::Images;
+use super::elsewhere::Elsewhere;
+use super::images::{Hold, Images};
 use super::pinned::{Loss, Remnants};
 use super::room::RecordsRoom;
 use super::rows::{Source, Target};
@@ -74,15 +75,27 @@ pub(super) struct Noted {
     pub(super) remnants: Remnants,
 }
 
-/// Has all targets share with their sources.
-pub(super) fn share<S: Substrate>(
-    state: &State<'_, S>,
-    images: &Images<'_, '_, S>,
-    targets: Merge,
-    losses: &mut Batch<'_>,
+/// Where sharing puts what follows.
+pub(super) struct Sinks<'a, 'l, 'e> {
+    /// Blocks that were taken from whole extents.
+    pub(super) losses: &'a mut Batch<'l>,
+    /// Places that another host has.
+    pub(super) elsewhere: &'a mut Elsewhere<'e>,
+    pub(super) noted: &'a mut Noted,
+    pub(super) trouble: &'a mut Trouble,
+    /// What came of all targets so far.
+    pub(super) shared: &'a mut Shared,
+}
+
+/// Has targets share with their sources; they come in order of their places.
+pub(super) fn share<'b, S: Substrate>(
+    state: &State<'b, S>,
+    images: &mut Images<'_, 'b, S>,
+    targets: impl Iterator<Item = io::Result<Row>>,
     options: &PassOptions<'_>,
-    (noted, trouble): (&mut Noted, &mut Trouble),
-) -> Result<Shared, PassError> {
+    sinks: Sinks<'_, '_, '_>,
+) -> Result<(), PassError> {
+    let Sinks { losses, elsewhere, noted, trouble, shared } = sinks;
     let call_bytes = options.call_bytes.min(state.substrate().abilities().share_bytes_max);
     let call_blocks = (call_bytes / BLOCK_BYTES_U64).max(1);
     let zeros = state.zeros(call_blocks * BLOCK_BYTES_U64)?;
@@ -92,6 +105,7 @@ pub(super) fn share<S: Substrate>(
         images,
         options,
         losses,
+        elsewhere,
         noted,
         trouble,
         call_blocks,
@@ -100,35 +114,21 @@ pub(super) fn share<S: Substrate>(
         file: None,
         unopened: None,
         moved: Vec::new(),
+        hold: None,
         unsynced: Vec::new(),
-        shared: Shared::default(),
+        shared,
         slices: Slices::default(),
         room: RecordsRoom::new(state.substrate()),
-        left: shares_in_two_steps.then(|| state.declared_images().map_err(|error| error.to_string())),
+        shares_in_two_steps,
         declaring: shares_in_two_steps.then(Declaring::default),
         buffers: [Vec::new(), Vec::new()],
     };
-    let mut run: Option<Run> = None;
-    for row in targets {
-        let target = Target::of(row?);
-        match &mut run {
-            // Two logs may tell of one block.
-            Some(run) if run.file == target.file && run.end() > target.block.0 => {}
-            Some(run) if run.goes_on_with(&target) => run.count += 1,
-            _ => {
-                if let Some(run) = run.take() {
-                    sharer.share_run(run)?;
-                }
-                run = Some(Run { file: target.file, first: target.block.0, source: target.source, count: 1 });
-            }
-        }
+    let worked = sharer.share_each(targets);
+    if worked.is_err() {
+        // What this has moved must not look changed to the next scan. Where that cannot be written, the scan reads it again.
+        let _ = sharer.note_moved_of_file();
     }
-    if let Some(run) = run {
-        sharer.share_run(run)?;
-    }
-    sharer.leave_file()?;
-    sharer.sync();
-    Ok(sharer.shared)
+    worked
 }
 
 /// Takes note of blocks that are not as their source.
@@ -179,12 +179,14 @@ impl Run {
 /// A file and its map.
 type Mapped<S> = (<S as Substrate>::File, Extents);
 
-struct Sharer<'a, 'b, 'l, S: Substrate> {
+struct Sharer<'a, 'b, 'i, 'l, 'e, S: Substrate> {
     state: &'a State<'b, S>,
-    images: &'a Images<'a, 'b, S>,
+    images: &'a mut Images<'i, 'b, S>,
     options: &'a PassOptions<'a>,
     /// Blocks that were taken from whole extents.
     losses: &'a mut Batch<'l>,
+    /// Places that another host has.
+    elsewhere: &'a mut Elsewhere<'e>,
     noted: &'a mut Noted,
     trouble: &'a mut Trouble,
     call_blocks: u64,
@@ -197,17 +199,16 @@ struct Sharer<'a, 'b, 'l, S: Substrate> {
     unopened: Option<FileNo>,
     /// Where what this shared of that file lies now.
     moved: Vec<Moved>,
+    /// That file, as long as it is this host's; none where another one has it.
+    hold: Option<Hold<S>>,
     /// Files that were left, and share what is not durable yet.
     unsynced: Vec<FileNo>,
-    shared: Shared,
+    shared: &'a mut Shared,
     /// In which whole extents the data of that file lies, where that counts.
     slices: Slices,
     room: RecordsRoom,
-    /// Of which images something was declared when this began, or why that is not known; none where nobody declares.
-    ///
-    /// Once is enough: of all targets this host has had the owners' locks since before. Without these nobody declares anything,
-    /// nor mends; and what this pass itself declares of a file is retired before the next one is opened.
-    left: Option<Result<BTreeSet<FileHandle>, String>>,
+    /// Whether hosts declare what they share.
+    shares_in_two_steps: bool,
     /// What waits to be shared, where that is only done after it is declared.
     declaring: Option<Declaring<'b, S>>,
     /// What is at the source and at the target.
@@ -221,10 +222,49 @@ enum Stretch {
     Apart(u64),
 }
 
-impl<S: Substrate> Sharer<'_, '_, '_, S> {
+impl<S: Substrate> Sharer<'_, '_, '_, '_, '_, S> {
+    /// Shares all targets.
+    fn share_each(&mut self, targets: impl Iterator<Item = io::Result<Row>>) -> Result<(), PassError> {
+        let mut run: Option<Run> = None;
+        for row in targets {
+            let target = Target::of(row?);
+            match &mut run {
+                // Two logs may tell of one block.
+                Some(run) if run.file == target.file && run.end() > target.block.0 => {}
+                Some(run) if run.goes_on_with(&target) => run.count += 1,
+                _ => {
+                    if let Some(run) = run.take() {
+                        self.share_run(run)?;
+                    }
+                    run = Some(Run { file: target.file, first: target.block.0, source: target.source, count: 1 });
+                }
+            }
+        }
+        if let Some(run) = run {
+            self.share_run(run)?;
+        }
+        self.leave_file()?;
+        self.sync();
+        Ok(())
+    }
+
+    /// Writes down where what was shared of the file that is on lies now.
+    fn note_moved_of_file(&mut self) -> Result<(), StateError> {
+        let moved = std::mem::take(&mut self.moved);
+        match &self.file {
+            Some((number, Some(_))) if !moved.is_empty() => self.state.move_kept(*number, &moved),
+            _ => Ok(()),
+        }
+    }
+
     fn share_run(&mut self, run: Run) -> Result<(), PassError> {
         if self.file.as_ref().is_none_or(|(number, _)| *number != run.file) {
             self.leave_file()?;
+            self.hold = Some(self.images.hold(run.file)?);
+            if matches!(self.hold, Some(Hold::Others)) {
+                self.file = Some((run.file, None));
+                return self.leave_to_others(run);
+            }
             let opened = self.images.open(run.file, Access::Write).map_err(ShareError::Io);
             let opened = opened.and_then(|file| if self.is_left(&file)? { Err(ShareError::Busy) } else { Ok(file) });
             let is_for_now = matches!(&opened, Err(why) if !matches!(why, ShareError::Refused(_)));
@@ -232,6 +272,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             self.unopened = is_for_now.then_some(run.file);
             self.file = Some((run.file, opened.ok().map(|file| (file, Extents::new()))));
             self.slices = Slices::default();
+        }
+        if matches!(self.hold, Some(Hold::Others)) {
+            return self.leave_to_others(run);
         }
         if let Source::Slot(slot) = run.source {
             self.load_arena(slot.arena())?;
@@ -268,10 +311,22 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 }
             };
         }
-        let Shared { now, before, differed, too_short, refused, .. } = self.shared;
+        let Shared { now, before, differed, too_short, refused, .. } = *self.shared;
         let bytes = now + before + differed + too_short + refused;
         if (self.options.progress)(PassProgress::Sharing { bytes }).is_break() {
             return Err(StateError::Interrupted.into());
+        }
+        Ok(())
+    }
+
+    /// Leaves a run to who has its file now.
+    fn leave_to_others(&mut self, run: Run) -> Result<(), PassError> {
+        for block in 0..run.count {
+            let slot = match run.part(block, 1).source {
+                Source::Slot(slot) => Some(slot),
+                Source::Zeros => None,
+            };
+            self.elsewhere.leave_target(run.file, FileBlock(run.first + block), slot)?;
         }
         Ok(())
     }
@@ -295,13 +350,33 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     /// no more. Where the pass ends in between, nothing says so.
     fn leave_file(&mut self) -> Result<(), PassError> {
         self.share_gathered()?;
-        let Some((number, Some((file, _)))) = self.file.take() else { return Ok(()) };
-        self.state.move_kept(number, &std::mem::take(&mut self.moved))?;
-        if self.state.substrate().syncs_all_shares() {
-            self.unsynced.push(number);
-        } else {
-            let synced = self.state.substrate().sync_shares(&file);
-            self.trouble.note_unsynced(&[number], self.images, synced);
+        self.note_moved_of_file()?;
+        let left = self.file.take();
+        if let Some((number, Some((file, _)))) = &left {
+            let number = *number;
+            if self.state.substrate().syncs_all_shares() {
+                self.unsynced.push(number);
+            } else {
+                let synced = self.state.substrate().sync_shares(file);
+                self.trouble.note_unsynced(&[number], self.images, synced);
+            }
+        }
+        if let Some((number, _)) = left {
+            self.note_mark(number)?;
+        }
+        self.hold = None;
+        Ok(())
+    }
+
+    /// Brings the mark of a file up to date, while it is this host's.
+    fn note_mark(&mut self, number: FileNo) -> Result<(), StateError> {
+        if let Some((before, after)) = self.noted.retimed.remove(&number) {
+            self.images.restamp(number, before, after)?;
+        }
+        // Where the file system is full, the logs stay.
+        if self.trouble.again.has(number) && !self.trouble.is_full {
+            let now = self.state.now()?;
+            self.trouble.again.note_file(self.images, number, now)?;
         }
         Ok(())
     }
@@ -318,12 +393,13 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     /// Tells whether a host has left an image with holes, perhaps, that are not mended yet. Sharing would make holes of its own,
     /// of zeros, without another time: they would be filled with what was there before.
     fn is_left(&self, file: &S::File) -> io::Result<bool> {
-        let Some(left) = &self.left else { return Ok(false) };
-        match left {
-            Ok(left) if left.is_empty() => Ok(false),
-            Ok(left) => Ok(left.contains(&self.state.substrate().stat(file)?.handle)),
-            Err(why) => Err(io::Error::other(why.clone())),
+        if !self.shares_in_two_steps {
+            return Ok(false);
         }
+        // Without the owner's lock, which this host has by now, nobody declares anything of the image, nor mends it; and what this pass
+        // itself declares of a file is retired before the next one is opened.
+        let left = self.state.declared_images().map_err(io::Error::other)?;
+        Ok(!left.is_empty() && left.contains(&self.state.substrate().stat(file)?.handle))
     }
 
     fn load_arena(&mut self, number: u32) -> Result<(), PassError> {
@@ -433,7 +509,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             if let Some(declaring) = self.declaring.as_mut().filter(|_| is_equal && is_declared) {
                 declaring.gather(part);
             } else if !is_equal || self.ask(mapped, part)? == Compared::Differ {
-                note_differing(&mut self.shared, self.trouble, self.noted, part);
+                note_differing(self.shared, self.trouble, self.noted, part);
             }
         }
         Ok(())

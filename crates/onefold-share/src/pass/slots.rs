@@ -31,6 +31,23 @@ impl SlotSet {
         }
     }
 
+    /// Adds all slots of another set.
+    pub(super) fn add(&mut self, other: &SlotSet) {
+        for (number, words) in &other.files {
+            let own = self.files.entry(*number).or_insert_with(|| Box::new([0; WORDS]));
+            own.iter_mut().zip(words.iter()).for_each(|(own, word)| *own |= word);
+        }
+    }
+
+    /// Removes all slots of another set.
+    pub(super) fn remove_all(&mut self, other: &SlotSet) {
+        for (number, words) in &other.files {
+            if let Some(own) = self.files.get_mut(number) {
+                own.iter_mut().zip(words.iter()).for_each(|(own, word)| *own &= !word);
+            }
+        }
+    }
+
     /// Returns how many slots it has.
     pub(super) fn count(&self) -> u64 {
         let words = self.files.values().flat_map(|words| words.iter());

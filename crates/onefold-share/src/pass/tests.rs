@@ -1,24 +1,31 @@
 //! Passes that are disturbed: nothing that was known is lost for good.
 
+mod batches;
 mod selection;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use onefold_block::clock::ManualClock;
 use onefold_block::random::{Random, SeededRandom};
 use onefold_block::substrate::{Access, ListedKind};
+use onefold_block::{BLOCK_BYTES_U64, Timestamp};
 
 use super::*;
+use crate::format::entry::Place;
+use crate::format::log::LogKind;
 use crate::format::mark::Mark;
+use crate::format::prefix::Prefix;
+use crate::format::{FileBlock, FileNo};
 use crate::opt_out;
 use crate::pace::{Limits, ProcessCpu, Wish};
 use crate::scan::{Rereading, ScanOptions, Scanned, scan};
 use crate::simulated::{Faults, Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
-use crate::state::Notice;
 use crate::state::locks::Subject;
 use crate::state::trust::Distrust;
+use crate::state::{Notice, StateError};
 
 const K: u64 = BLOCK_BYTES_U64;
 
@@ -100,6 +107,7 @@ fn scan_those(state: &State<'_, Sim>, files: &mut Files, wants: &dyn Fn(&Path, L
 #[derive(Clone, Copy)]
 struct How<'a> {
     selection: Selection<'a>,
+    batch: BatchOptions,
     call_bytes: u64,
     is_dry_run: bool,
     clock: Option<&'a ManualClock>,
@@ -109,6 +117,7 @@ struct How<'a> {
 
 const USUAL: How<'static> = How {
     selection: Selection::all(),
+    batch: BatchOptions { slots: Slot::IN_FILE },
     call_bytes: 1 << 20,
     is_dry_run: false,
     clock: None,
@@ -126,6 +135,7 @@ impl How<'_> {
             memory_bytes: 1 << 20,
             call_bytes: self.call_bytes,
             min_run_bytes: K,
+            batch: self.batch,
             space: SpaceOptions::default(),
             threads: 0,
             is_dry_run: self.is_dry_run,
@@ -218,16 +228,16 @@ fn what_was_left_undone_is_noted_before_the_logs_go() {
     ground.write("a", 1, 4);
     ground.write("b", 1, 4);
     let state = ground.state();
-    // An arena file with a block that no entry names, whose lock is none; and a newer one, which is filled.
-    let unnamed = ground.create("arena/5");
-    ground.host.substrate.write_at(&unnamed, 0, &[1; 4096]).unwrap();
+    // The arena file that is filled, whose lock is none in the end: what no entry names cannot be emptied.
     ground.create("arena/6");
-    ground.host.substrate.create_dir(&Path::new(FOLDER).join("locks/arena.5")).unwrap();
+    let lock = Path::new(FOLDER).join("locks/arena.6");
     let mut files = Files::load(&state).unwrap();
     scan_all(&state, &mut files);
     let progress = |at| {
         if matches!(at, PassProgress::Planned { .. }) {
             ground.write("b", 2, 1);
+        } else if ground.host.substrate.remove(&lock).is_ok() {
+            ground.host.substrate.create_dir(&lock).unwrap();
         }
         ControlFlow::Continue(())
     };
@@ -379,10 +389,10 @@ fn a_full_arena_file_of_the_highest_number_is_not_the_end() {
     ground.run();
     let substrate = &ground.host.substrate;
     let highest = (1 << 21) - 1;
-    assert!(crate::format::Slot::new(highest, 0).is_some() && crate::format::Slot::new(highest + 1, 0).is_none());
+    assert!(Slot::new(highest, 0).is_some() && Slot::new(highest + 1, 0).is_none());
     let path: PathBuf = [FOLDER, "arena", &highest.to_string()].iter().collect();
     let file = substrate.create(&path).unwrap();
-    substrate.write_at(&file, (crate::format::Slot::IN_FILE - 1) * K, &[7; 4096]).unwrap();
+    substrate.write_at(&file, (Slot::IN_FILE - 1) * K, &[7; 4096]).unwrap();
     drop(file);
     for path in ["one", "two"] {
         ground.write(path, 1, 5);
@@ -632,7 +642,7 @@ fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_share
     sharer.be_present().unwrap();
     let mut intents = sharer.begin_intents().unwrap();
     let mark = Files::load(&sharer).unwrap().iter().next().unwrap().clone();
-    let slot = crate::format::Slot::new(0, 0).unwrap();
+    let slot = Slot::new(0, 0).unwrap();
     let run = crate::format::intent::IntentRun { first: FileBlock(0), slot, count: 1, checksum: 0 };
     let (number, handle, modified) = (mark.number, mark.handle, Default::default());
     let intent = crate::format::intent::Intent { number, handle, path: mark.path, modified, runs: vec![run] };
@@ -671,7 +681,7 @@ fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
     // Of an arena file that is there, with other contents, and of one that is not.
     let runs = [0, 9].map(|arena| crate::format::intent::IntentRun {
         first: FileBlock(2),
-        slot: crate::format::Slot::new(arena, 3).unwrap(),
+        slot: Slot::new(arena, 3).unwrap(),
         count: 2,
         checksum: 1,
     });
@@ -730,7 +740,7 @@ fn leave_a_hole(ground: &Ground) -> (Vec<u8>, PathBuf) {
         substrate.read_at(&arena, index * K, &mut slot).unwrap();
         slot == bytes
     };
-    let slot = crate::format::Slot::new(0, (0..20).find(is_it).unwrap()).unwrap();
+    let slot = Slot::new(0, (0..20).find(is_it).unwrap()).unwrap();
     let checksum = crc32c::crc32c(&bytes);
     let run = crate::format::intent::IntentRun { first: FileBlock(1), slot, count: 1, checksum };
     let mark = Files::load(&sharer).unwrap().of(&stat.handle).unwrap().clone();

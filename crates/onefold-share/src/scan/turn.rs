@@ -246,7 +246,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
         }
         let (state, options, number) = (self.state, self.options, subject.number);
         let (log_bytes, progress) = (self.log_bytes, &mut self.progress);
-        let after = self.logs.last_of(number);
+        let after = self.files.numbers(number).map(|number| self.logs.last_of(number)).max().unwrap_or_default();
         let (part, logged) = thread::scope(|scope| {
             let digester = Digester::new(options.threads, scope);
             let mut blocks = Blocks::new(

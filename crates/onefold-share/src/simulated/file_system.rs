@@ -106,6 +106,12 @@ impl SimulatedFileSystem {
         self.world_mut().unstall(host);
     }
 
+    /// Returns how many files a host has open.
+    #[must_use]
+    pub fn open_files(&self, host: HostNo) -> usize {
+        self.world().machine(host).opens.len()
+    }
+
     /// Lets time pass.
     pub fn pass(&self, time: Duration) {
         self.world().pass(nanoseconds(time));
@@ -171,6 +177,11 @@ impl SimulatedFileSystem {
         let result = world.remove(Actor::Writer(host), path.as_ref());
         world.verify(Allowed::Content);
         result
+    }
+
+    /// Has all that takes room fail from now on, or no more: another one has filled the file system, or made room.
+    pub fn set_full(&self, is_full: bool) {
+        self.world_mut().options.faults.full = if is_full { 1_000_000 } else { 0 };
     }
 
     /// Has the identity of the state folder be gone, as a repair of the file system may leave it. Durable at once.

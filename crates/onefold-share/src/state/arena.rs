@@ -35,6 +35,8 @@ struct Filling<S: Substrate> {
     number: u32,
     file: S::File,
     next: u64,
+    /// From here on no entry names the slots yet.
+    published: u64,
     _lock: Held<S>,
 }
 
@@ -146,6 +148,30 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
         Ok(())
     }
 
+    /// Takes note that the entries of all slots that are worth any are published.
+    pub fn note_published(&mut self) {
+        // The last one is filled on; the slots of the others are named, and nothing more goes into them.
+        let full = self.files.len().saturating_sub(1);
+        self.files.drain(..full);
+        self.files.iter_mut().for_each(|filling| filling.published = filling.next);
+    }
+
+    /// Empties the slots that were filled since entries were published last, but for those that `is_kept` is said of. What cannot be
+    /// emptied now is emptied by the next pass.
+    pub fn discard(&mut self, is_kept: impl Fn(Slot) -> bool) {
+        for filling in &mut self.files {
+            let slots = filling.published..filling.next;
+            let kept = |index: &u64| Slot::new(filling.number, *index).is_some_and(&is_kept);
+            for run in slots.collect::<Vec<_>>().chunk_by(|one, other| kept(one) == kept(other)) {
+                let (Some(first), false) = (run.first(), run.first().is_some_and(kept)) else { continue };
+                let (offset, length) = (first * BLOCK_BYTES_U64, run.len() as u64 * BLOCK_BYTES_U64);
+                // A failure is the device's; the pass ends anyhow.
+                let _ = self.state.substrate().punch(&filling.file, offset, length);
+            }
+            filling.published = filling.next;
+        }
+    }
+
     /// Returns the numbers of the files that were filled.
     pub fn numbers(&self) -> impl Iterator<Item = u32> {
         self.files.iter().map(|filling| filling.number)
@@ -189,7 +215,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
             let extents = Extents::load(state.substrate(), &file).map_err(StateError::at(&path))?;
             let next = extents.end().div_ceil(BLOCK_BYTES_U64);
             if next < Slot::IN_FILE {
-                return Ok(Filling { number, file, next, _lock: lock });
+                return Ok(Filling { number, file, next, published: next, _lock: lock });
             }
         }
         Err(StateError::Restless)

@@ -11,11 +11,11 @@ use onefold_block::substrate::Access;
 
 use super::logs::LogError;
 use super::trust::Distrust;
-use super::{State, StateError};
+use super::{State, StateError, batches};
 use crate::format::entry::{Entry, Place};
 use crate::format::log::{LogKind, Note};
 use crate::format::prefix::Prefix;
-use crate::format::shard::EntryCounts;
+use crate::format::shard::{EMPTY_BYTES, EntryCounts};
 use crate::format::{Digest, FileBlock, FileNo, FormatError};
 
 const SHARDS: &str = "shards";
@@ -119,7 +119,11 @@ impl<S: Substrate> State<'_, S> {
     /// # Errors
     /// Those of the device.
     pub fn index_stored(&self) -> Result<Stored, StateError> {
-        self.stored(SHARDS)
+        // A batch without entries is there for its number.
+        let (mut stored, batches) = (self.stored(SHARDS, 0)?, self.stored(batches::FOLDER, EMPTY_BYTES + 1)?);
+        stored.files += batches.files;
+        stored.bytes += batches.bytes;
+        Ok(stored)
     }
 
     /// Returns what logs wait for a pass. Those that are of no use are left out, and told of.
@@ -127,7 +131,7 @@ impl<S: Substrate> State<'_, S> {
     /// # Errors
     /// Those of the device.
     pub fn waiting(&self) -> Result<Waiting, StateError> {
-        let bytes = self.stored(LOGS)?.bytes + self.stored(REQUESTS)?.bytes;
+        let bytes = self.stored(LOGS, 0)?.bytes + self.stored(REQUESTS, 0)?.bytes;
         let mut waiting = Waiting { bytes, ..Waiting::default() };
         let mut files = BTreeSet::new();
         for log in self.logs()? {
@@ -188,7 +192,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(told)
     }
 
-    fn stored(&self, folder: &str) -> Result<Stored, StateError> {
+    fn stored(&self, folder: &str, bytes_min: u64) -> Result<Stored, StateError> {
         let mut stored = Stored::default();
         for name in self.names(folder)? {
             let path = self.path(folder, &name);
@@ -199,6 +203,9 @@ impl<S: Substrate> State<'_, S> {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(StateError::at(&path)(error)),
             };
+            if stat.length < bytes_min {
+                continue;
+            }
             let generation = name.rsplit_once('.').and_then(|(_, generation)| generation.parse().ok()).unwrap_or(0);
             stored.files += 1;
             stored.bytes += stat.length;

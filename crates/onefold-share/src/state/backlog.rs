@@ -6,7 +6,7 @@ use std::io;
 use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
-use super::{State, StateError};
+use super::{State, StateError, batches};
 use crate::format::{Digest, FileNo};
 
 const LOGS: &str = "logs";
@@ -84,8 +84,10 @@ impl<S: Substrate> State<'_, S> {
                 backlog.blocks += bytes / Digest::BYTES as u64;
             }
         }
-        for name in self.names(SHARDS)? {
-            backlog.index_entries += self.length_of(SHARDS, &name)? / ENTRY_BYTES;
+        for folder in [SHARDS, batches::FOLDER] {
+            for name in self.names(folder)? {
+                backlog.index_entries += self.length_of(folder, &name)? / ENTRY_BYTES;
+            }
         }
         Ok(backlog)
     }

@@ -98,6 +98,13 @@ impl Files {
         numbers.find(|other| self.domain(*other) == Some(&mark.membership.domain)).unwrap_or(number)
     }
 
+    /// Returns all numbers that a file has in the domain of this one.
+    pub(crate) fn numbers(&self, number: FileNo) -> impl Iterator<Item = FileNo> {
+        let numbers = self.get(number).and_then(|mark| self.by_handle.get(&mark.handle));
+        let numbers = numbers.map_or(&[][..], Vec::as_slice);
+        numbers.iter().copied().filter(move |other| self.domain(*other) == self.domain(number))
+    }
+
     /// Returns the domain of a number.
     #[must_use]
     pub fn domain(&self, number: FileNo) -> Option<&Domain> {

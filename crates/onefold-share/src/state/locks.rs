@@ -30,6 +30,8 @@ pub enum Subject {
     /// The maps of all images are held against those of the arena files by who has this. The time of its file's content says
     /// when that was done last.
     Maps,
+    /// Who works on which files' logs is settled by who has this, for a moment.
+    Claims,
 }
 
 impl Subject {
@@ -41,6 +43,7 @@ impl Subject {
             Subject::Sweep(number) => format!("sweep.{number}"),
             Subject::Moves => "moves".to_owned(),
             Subject::Maps => "maps".to_owned(),
+            Subject::Claims => "claims".to_owned(),
         }
     }
 }

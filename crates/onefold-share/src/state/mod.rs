@@ -8,6 +8,8 @@
 pub mod arena;
 pub mod ask;
 pub mod backlog;
+pub mod batches;
+mod claims;
 pub mod cursor;
 pub mod files;
 mod folder;
@@ -49,8 +51,19 @@ use self::trust::{Distrust, WritableRoot};
 const ARENA: &str = "arena";
 pub(crate) const IDENTITY: &str = "identity";
 const SCRATCH: &str = "scratch";
-const SUBFOLDERS: [&str; 9] =
-    [ARENA, "files", "locks", "logs", maps::FOLDER, "requests", SCRATCH, "shards", watches::FOLDER];
+const SUBFOLDERS: [&str; 11] = [
+    ARENA,
+    batches::FOLDER,
+    claims::FOLDER,
+    "files",
+    "locks",
+    "logs",
+    maps::FOLDER,
+    "requests",
+    SCRATCH,
+    "shards",
+    watches::FOLDER,
+];
 
 /// Returns whether a name is one that things in a state folder have. What is called otherwise is somebody else's.
 #[must_use]

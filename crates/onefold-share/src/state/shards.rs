@@ -8,15 +8,20 @@
 //! A generation appears by `link`, which fails where another host was first. So two hosts may work on a shard at once,
 //! because a lock expired or a host was suspended: the second begins anew and nothing else. As older generations go, a
 //! host that comes back late may find the name of its own free: it looks afterwards whether it is the newest.
+//!
+//! Who reads a shard reads the batches ([`super::batches`]) beside it, as if it held their entries.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use onefold_block::Substrate;
 use onefold_block::substrate::Access;
 
+use super::batches::SharedBatches;
 use super::{State, StateError};
 use crate::format::entry::Entry;
 use crate::format::prefix::Prefix;
@@ -35,16 +40,56 @@ pub struct Shard<'a, S: Substrate> {
     entries: Option<ShardReader<'a, S>>,
     /// The file that they are in.
     source: Option<(Prefix, u64)>,
-    /// How long its entries are, in bytes; about, where it is one half of a shard that was split.
+    /// How long its entries are, in bytes; about, where it is one half of a shard that was split, or batches hold some.
     pub bytes: u64,
+    /// What batches hold, for this shard and those after it.
+    batches: SharedBatches<'a, S>,
+    /// An entry of the shard that comes behind one of a batch.
+    ahead: Option<Entry>,
+    /// What the shard itself says of the digest of the last entry, where that was in a batch.
+    hidden: Option<Entry>,
+    /// Entries that batches held.
+    from_batches: u64,
 }
 
 impl<S: Substrate> Shard<'_, S> {
-    /// Returns the next entry, in order of the digests; none behind the last.
+    /// Returns how many of the entries so far were in batches.
+    pub(crate) fn batched_entries(&self) -> u64 {
+        self.from_batches
+    }
+
+    /// Takes what the shard itself says of the digest of the last entry, where that was in a batch.
+    pub(crate) fn take_hidden(&mut self) -> Option<Entry> {
+        self.hidden.take()
+    }
+
+    /// Returns the next entry, in order of the digests; none behind the last. What a batch holds comes in place of what the shard
+    /// says of the same digest. Shards that were opened together are read in their order.
     ///
     /// # Errors
     /// As [`FormatError`] says.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, FormatError> {
+        let own = match self.ahead.take() {
+            Some(entry) => Some(entry),
+            None => self.next_own_entry()?,
+        };
+        let mut batches = self.batches.borrow_mut();
+        match batches.peek(self.prefix)? {
+            Some(entry) if own.is_none_or(|own| entry.digest <= own.digest) => {
+                batches.take();
+                self.from_batches += 1;
+                let is_hidden = own.is_some_and(|own| own.digest == entry.digest);
+                (self.ahead, self.hidden) = if is_hidden { (None, own) } else { (own, None) };
+                Ok(Some(entry))
+            }
+            _ => {
+                self.hidden = None;
+                Ok(own)
+            }
+        }
+    }
+
+    fn next_own_entry(&mut self) -> Result<Option<Entry>, FormatError> {
         let Some(entries) = &mut self.entries else { return Ok(None) };
         loop {
             let Some(entry) = entries.next_entry()? else { return Ok(None) };
@@ -67,13 +112,17 @@ impl<S: Substrate> Shard<'_, S> {
     /// # Errors
     /// As [`Shard::next_entry`].
     pub fn take_below(&mut self, limit: Option<Digest>) -> Result<Stretch<'_>, FormatError> {
-        let Some(entries) = &mut self.entries else { return Ok(Stretch::default()) };
+        let Some(entries) = self.entries.as_mut().filter(|_| self.ahead.is_none()) else {
+            return Ok(Stretch::default());
+        };
         if !entries.last().is_some_and(|last| self.prefix.contains(last)) {
             return Ok(Stretch::default());
         }
         // From an entry of the shard on all are, up to its highest digest.
         let end = (u128::from(self.prefix.last_word()) + 1) << (u128::BITS - u64::BITS - u32::BITS);
-        entries.take_below(limit.map_or(end, |limit| end.min(limit.number())))
+        let batched = self.batches.borrow_mut().peek(self.prefix)?;
+        let limits = limit.into_iter().chain(batched.map(|entry| entry.digest));
+        entries.take_below(limits.fold(end, |end, limit| end.min(limit.number())))
     }
 }
 
@@ -115,6 +164,7 @@ struct Finder<'s, 'a, S: Substrate> {
     state: &'s State<'a, S>,
     generations: Generations,
     within: Prefix,
+    batches: SharedBatches<'a, S>,
     found: Vec<Shard<'a, S>>,
 }
 
@@ -137,7 +187,7 @@ impl<'a, S: Substrate> Finder<'_, 'a, S> {
             return self.find_halves(prefix, own.or(inherited));
         }
         let Some(source) = own.or(inherited) else {
-            self.found.push(Shard { prefix, generation: 0, entries: None, source: None, bytes: 0 });
+            self.push(prefix, 0, None);
             return Ok(());
         };
         let entries = self.open(source)?;
@@ -145,9 +195,19 @@ impl<'a, S: Substrate> Finder<'_, 'a, S> {
             return self.find_halves(prefix, own);
         }
         let generation = own.map_or(0, |(_, generation)| generation);
-        let bytes = entries.length() >> prefix.bits_behind(source.0);
-        self.found.push(Shard { prefix, generation, entries: Some(entries), source: Some(source), bytes });
+        self.push(prefix, generation, Some((entries, source)));
         Ok(())
+    }
+
+    fn push(&mut self, prefix: Prefix, generation: u64, entries: Option<(ShardReader<'a, S>, (Prefix, u64))>) {
+        let (entries, source) = entries.unzip();
+        let own =
+            entries.as_ref().zip(source).map(|(entries, source)| entries.length() >> prefix.bits_behind(source.0));
+        let bytes = own.unwrap_or(0) + (self.batches.borrow().bytes() >> prefix.bits_behind(Prefix::WHOLE));
+        let batches = Rc::clone(&self.batches);
+        let shard =
+            Shard { prefix, generation, entries, source, bytes, batches, ahead: None, hidden: None, from_batches: 0 };
+        self.found.push(shard);
     }
 
     fn find_halves(&mut self, prefix: Prefix, source: Option<(Prefix, u64)>) -> Result<(), Stop> {
@@ -183,11 +243,38 @@ impl<'a, S: Substrate> State<'a, S> {
     /// # Errors
     /// Those of the device; `Newer`, as a later version's index must not be written anew by this one.
     pub fn open_shards(&self, within: Prefix) -> Result<Vec<Shard<'a, S>>, StateError> {
+        Ok(self.open_index(within, &mut None)?.0)
+    }
+
+    /// As [`State::open_shards`], with the batches that they are read beside. Those that were opened before are used on, where no other
+    /// ones are there now and what they hold of these digests is still ahead.
+    ///
+    /// # Errors
+    /// As [`State::open_shards`].
+    pub(crate) fn open_index(
+        &self,
+        within: Prefix,
+        opened: &mut Option<SharedBatches<'a, S>>,
+    ) -> Result<(Vec<Shard<'a, S>>, SharedBatches<'a, S>), StateError> {
         let mut tries = 0;
         while tries < super::TRIES {
-            let mut finder = Finder { state: self, generations: self.generations()?, within, found: Vec::new() };
+            // Before the shards: what is merged and gone by now is in those that are there now.
+            let numbers = self.batch_numbers()?;
+            let is_same = |batches: &SharedBatches<'a, S>| {
+                let batches = batches.borrow();
+                let is_whole = batches.reaches(within) && batches.damaged().is_none();
+                is_whole && numbers.iter().all(|number| batches.numbers().any(|opened| opened == *number))
+            };
+            let batches = match opened.take().filter(is_same) {
+                Some(batches) => batches,
+                None => Rc::new(RefCell::new(self.open_batches_of(numbers)?)),
+            };
+            *opened = Some(Rc::clone(&batches));
+            let generations = self.generations()?;
+            let found = Vec::new();
+            let mut finder = Finder { state: self, generations, within, batches: Rc::clone(&batches), found };
             match finder.find(Prefix::WHOLE, None) {
-                Ok(()) => return Ok(finder.found),
+                Ok(()) => return Ok((finder.found, batches)),
                 Err(Stop::Changed) => tries += 1,
                 // There is one less of them each time, however many they were.
                 Err(Stop::Dropped) => {}
@@ -203,11 +290,14 @@ impl<'a, S: Substrate> State<'a, S> {
         self.has_lost_entries.swap(false, Ordering::Relaxed)
     }
 
-    /// Drops the file of a shard that turned out to be damaged while it was read.
+    /// Drops the file of a shard that turned out to be damaged while it was read, or the batch beside it that did.
     ///
     /// # Errors
     /// Those of the device.
     pub fn refuse_shard(&self, shard: &Shard<'_, S>, why: FormatError) -> Result<(), StateError> {
+        if let Some(batch) = shard.batches.borrow().damaged() {
+            return self.refuse_batch(batch, why);
+        }
         match shard.source {
             Some((prefix, generation)) => self.refuse(shard_path(self, prefix, generation), why),
             None => Ok(()),
@@ -260,6 +350,16 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Those of the device.
     pub fn has_index(&self) -> Result<bool, StateError> {
         Ok(self.generations()?.are_all_there(Prefix::WHOLE))
+    }
+
+    /// Returns the newest generation of each shard that has any, as the names tell.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn newest_generations(&self) -> Result<BTreeMap<Prefix, u64>, StateError> {
+        let generations = self.generations()?;
+        let newest = generations.by_prefix.keys().filter_map(|prefix| Some((*prefix, generations.newest(*prefix)?)));
+        Ok(newest.collect())
     }
 
     fn remove_superseded(&self, generations: &Generations) -> Result<(), StateError> {

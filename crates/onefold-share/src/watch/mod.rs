@@ -26,7 +26,7 @@ use crate::format::FileNo;
 use crate::format::watch::{WatchPhase, WatchStatus};
 use crate::mend::{Doubtful, Mended, mend};
 use crate::pace::{CpuTime, Limits, Pace};
-use crate::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
+use crate::pass::{BatchOptions, PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use crate::scan::{Failed, Rereading, ScanOptions, Scanned, scan};
 use crate::selection::Selection;
 use crate::state::files::Files;
@@ -371,6 +371,7 @@ impl<S: Substrate> Watcher<'_, S> {
             memory_bytes: self.options.memory_bytes,
             call_bytes: self.options.call_bytes,
             min_run_bytes: self.options.min_run_bytes,
+            batch: BatchOptions::default(),
             space: self.options.space,
             pace: self.pace,
             threads: self.options.threads,

@@ -15,7 +15,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::monitor::{Hashing, Monitor, MonitorPolicy};
-use onefold_share::pass::{PassOptions, Passed, SpaceOptions, pass};
+use onefold_share::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::files::Files;
@@ -57,6 +57,7 @@ fn pass_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Passed {
         memory_bytes: 32 << 20,
         call_bytes: MIB,
         min_run_bytes: K,
+        batch: BatchOptions::default(),
         space: SpaceOptions::default(),
         threads: 0,
         is_dry_run: false,

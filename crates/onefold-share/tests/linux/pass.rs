@@ -16,7 +16,7 @@ use onefold_block::{BLOCK_BYTES, Substrate};
 use onefold_share::format::FileBlock;
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassError, PassOptions, Passed, SpaceOptions, pass};
+use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
@@ -73,6 +73,7 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
         memory_bytes: how.memory_bytes,
         call_bytes: MIB,
         min_run_bytes: how.min_run_bytes,
+        batch: BatchOptions::default(),
         space: how.space,
         pace: &Pace::unlimited(),
         threads: 2,

@@ -12,7 +12,7 @@ use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_block::substrate::SubstrateKind;
 use onefold_share::clone::{CloneOptions, Existing, clone};
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
+use onefold_share::pass::{BatchOptions, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, Turn, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
@@ -48,6 +48,7 @@ fn passed(ground: &Ground) -> Passed {
         call_bytes: MIB,
         min_run_bytes: K,
         space: SpaceOptions::default(),
+        batch: BatchOptions::default(),
         pace: &Pace::unlimited(),
         threads: 2,
         is_dry_run: false,

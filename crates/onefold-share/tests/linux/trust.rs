@@ -14,7 +14,8 @@ use crate::ground::{FOLDER, Ground, on_each, random_blocks};
 use crate::pass::{Run, USUAL, run, try_run};
 
 const OTHER: u32 = 65534;
-const FOLDERS: [&str; 9] = ["arena", "files", "locks", "logs", "maps", "requests", "scratch", "shards", "watches"];
+const FOLDERS: [&str; 11] =
+    ["arena", "batches", "claims", "files", "locks", "logs", "maps", "requests", "scratch", "shards", "watches"];
 
 fn untrusted(outcome: Result<Run, PassError>) -> (PathBuf, Distrust) {
     match outcome {
@@ -123,7 +124,7 @@ fn each_kind_of_file_that_belongs_to_another_user_is_refused() {
         }
         let of = |folder: &str| refused.iter().filter(|path| path.starts_with(Path::new(FOLDER).join(folder))).count();
         for (folder, least) in
-            [("arena", 2), ("files", 3), ("locks", 2), ("shards", 2), ("identity", 1), ("watches", 1)]
+            [("arena", 2), ("batches", 2), ("files", 3), ("locks", 2), ("shards", 2), ("identity", 1), ("watches", 1)]
         {
             assert!(of(folder) >= least, "{folder}: {refused:?}");
         }

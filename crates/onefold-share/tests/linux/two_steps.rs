@@ -17,7 +17,7 @@ use onefold_block::{BLOCK_BYTES, Protection, Timestamp, UserNo};
 use onefold_share::linux::{LinuxFile, LinuxSubstrate};
 use onefold_share::mend::{Became, Doubtful, Mended, Patience, mend, mend_patiently};
 use onefold_share::pace::Pace;
-use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
+use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
@@ -291,6 +291,7 @@ fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
         memory_bytes: 16 << 20,
         call_bytes: 4 * K,
         min_run_bytes: K,
+        batch: BatchOptions::default(),
         space: SpaceOptions::default(),
         pace: &pace,
         threads: 0,

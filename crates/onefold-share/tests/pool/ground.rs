@@ -17,7 +17,7 @@ use onefold_pool::{
     CreateOptions, Durability, Environment, FileKind, Ino, NewFile, NoProgress, OpenOptions, Pool, PoolSubstrate,
     TestLimits,
 };
-use onefold_share::pass::{PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
+use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
@@ -147,6 +147,7 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
         memory_bytes: 8 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: K,
+        batch: BatchOptions::default(),
         space: SpaceOptions::default(),
         threads: 0,
         is_dry_run: false,

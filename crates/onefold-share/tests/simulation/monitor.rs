@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use onefold_block::{Clock, Substrate};
 use onefold_share::monitor::{Hashing, Monitor, MonitorError, MonitorPolicy};
-use onefold_share::pass::{PassError, PassOptions, SpaceOptions, pass};
+use onefold_share::pass::{BatchOptions, PassError, PassOptions, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
 use onefold_share::simulated::{
@@ -62,6 +62,7 @@ fn pass_all<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(),
         memory_bytes: 1 << 20,
         call_bytes: 1 << 20,
         min_run_bytes: 4096,
+        batch: BatchOptions::default(),
         space: SpaceOptions::default(),
         threads: 0,
         is_dry_run: false,

@@ -12,7 +12,7 @@ use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES_U64, Clock, Random, Substrate, UserNo};
 use onefold_share::format::mark::Mark;
 use onefold_share::pace::{CpuTime, Limits, Pace, Wish};
-use onefold_share::pass::{PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
+use onefold_share::pass::{BatchOptions, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Failed, Rereading, ScanOptions, Scanned, Turn, scan};
 use onefold_share::selection::Selection;
 use onefold_share::simulated::{Habits, Host, HostNo, SimulatedFileSystem, SimulationOptions};
@@ -91,6 +91,7 @@ fn passed(host: &Host<'_>) -> Passed {
         call_bytes: 1 << 20,
         min_run_bytes: K,
         space: SpaceOptions::default(),
+        batch: BatchOptions::default(),
         pace: &Pace::unlimited(),
         threads: 0,
         is_dry_run: false,

@@ -61,7 +61,7 @@ impl<S: Substrate> Declaring<'_, S> {
     }
 }
 
-impl<S: Substrate> Sharer<'_, '_, '_, S> {
+impl<S: Substrate> Sharer<'_, '_, '_, '_, '_, S> {
     /// Shares what was gathered of the file that is on.
     pub(super) fn share_gathered(&mut self) -> Result<(), PassError> {
         let Some(declaring) = &mut self.declaring else { return Ok(()) };
@@ -178,7 +178,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 match declared {
                     Some(_) if runs.len() == RUNS_MAX => self.leave_out(std::iter::once(&run), ShareError::Busy),
                     Some(declared) => runs.push((run, declared)),
-                    None => note_differing(&mut self.shared, self.trouble, self.noted, run),
+                    None => note_differing(self.shared, self.trouble, self.noted, run),
                 }
             }
         }
@@ -232,7 +232,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             }
             match self.ask(mapped, *run) {
                 Ok(Compared::Shared) => {}
-                Ok(Compared::Differ) => note_differing(&mut self.shared, self.trouble, self.noted, *run),
+                Ok(Compared::Differ) => note_differing(self.shared, self.trouble, self.noted, *run),
                 Err(why) => {
                     *is_refused = matches!(why, ShareError::Refused(_));
                     let is_for_all = *is_refused || matches!(why, ShareError::Full);

@@ -19,7 +19,9 @@ use onefold_block::random::SystemRandom;
 use onefold_block::substrate::ListedKind;
 use onefold_pool::{Dedup, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError, PoolSubstrate};
 use onefold_share::pace::{Limits, Pace, ProcessCpu, Wish};
-use onefold_share::pass::{PassError, PassOptions, PassProgress, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
+use onefold_share::pass::{
+    BatchOptions, PassError, PassOptions, PassProgress, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass,
+};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::files::Files;
@@ -110,6 +112,7 @@ struct Run<'a> {
 }
 
 /// Which files of a place are scanned, and which may be shared in.
+#[derive(Clone, Copy)]
 struct Wanted<'a> {
     scanned: &'a dyn Fn(&Path, ListedKind) -> bool,
     shared: &'a dyn Fn(&Path, ListedKind) -> bool,
@@ -179,6 +182,7 @@ impl Run<'_> {
             memory_bytes: self.sorting_bytes,
             call_bytes: CALL_BYTES,
             min_run_bytes: MIN_RUN_BYTES,
+            batch: BatchOptions::default(),
             space: SpaceOptions::default(),
             threads,
             is_dry_run: false,

@@ -15,7 +15,7 @@ use onefold_share::domain::settings::Settings;
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::mend::{Doubtful, Mended, Patience, mend_patiently};
 use onefold_share::pace::{Pace, ProcessCpu, Wish};
-use onefold_share::pass::{PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, SpaceOptions, pass};
+use onefold_share::pass::{BatchOptions, PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::files::Files;
@@ -92,6 +92,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         memory_bytes,
         call_bytes: CALL_BYTES,
         min_run_bytes: arguments.min_run.0,
+        batch: BatchOptions::default(),
         space: space(arguments.space),
         pace: &pace,
         threads,

@@ -1,0 +1,47 @@
+//! Places whose files other hosts have when it is their turn.
+//!
+//! A merge request says what is known of such a place: its owner takes it in, or the next pass does. Where that cannot be said, the
+//! place was in a log of this pass, and the logs of its file stay.
+
+use std::collections::BTreeSet;
+
+use onefold_sort::Batch;
+
+use super::PassError;
+use super::rows::Candidate;
+use crate::format::entry::{Entry, Place};
+use crate::format::{Digest, FileBlock, FileNo, Slot};
+
+/// Where such places go.
+pub(super) struct Elsewhere<'a> {
+    /// Files whose logs stay.
+    pub(super) left: &'a mut BTreeSet<FileNo>,
+    /// Merge requests.
+    pub(super) requests: Batch<'a>,
+    /// What the slots hold that were filled for this batch, in order of the slots.
+    pub(super) by_slot: Vec<Entry>,
+}
+
+impl Elsewhere<'_> {
+    /// Leaves a place of which it is known what it holds.
+    pub(super) fn leave(&mut self, place: Candidate) -> Result<(), PassError> {
+        Ok(self.requests.push(place.row())?)
+    }
+
+    /// Leaves a place that was to share with a slot, or to become a hole.
+    pub(super) fn leave_target(&mut self, file: FileNo, block: FileBlock, slot: Option<Slot>) -> Result<(), PassError> {
+        match slot.and_then(|slot| self.digest_of(slot)) {
+            Some(digest) => self.leave(Candidate { file, block, digest }),
+            // What shares with a slot that the index knew, or was found to be zero, was in a log.
+            None => {
+                self.left.insert(file);
+                Ok(())
+            }
+        }
+    }
+
+    fn digest_of(&self, slot: Slot) -> Option<Digest> {
+        let at = self.by_slot.binary_search_by_key(&Place::Shared(slot), |entry| entry.place).ok()?;
+        Some(self.by_slot[at].digest)
+    }
+}

@@ -1,0 +1,157 @@
+//! The logs: which of them are this pass's, and what they tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use onefold_block::Substrate;
+use onefold_sort::Batch;
+
+use super::PassError;
+use super::again::Because;
+use super::publish::{LOCK_PAUSE, LOCK_TRIES};
+use super::rows::{Seen, Source, Target};
+use super::run::Pass;
+use super::written::WrittenRanges;
+use crate::format::log::{LogKind, Note};
+use crate::format::{FileNo, FormatError};
+use crate::state::logs::{LogError, LogName};
+
+/// Where the logs' news go.
+pub(super) struct Sinks<'a, 'b> {
+    pub(super) seen: &'a mut Batch<'b>,
+    pub(super) targets: &'a mut Batch<'b>,
+    pub(super) written: &'a mut WrittenRanges,
+}
+
+/// A log that was read, and the number that stands for its file.
+pub(super) type Taken = (FileNo, LogName);
+
+impl<S: Substrate> Pass<'_, '_, S> {
+    /// Reads the logs of all files that are this host's, or can be, and that no other host works on. Returns those that may go once the
+    /// index is published.
+    pub(super) fn take_logs(&mut self, mut sinks: Sinks<'_, '_>) -> Result<Vec<Taken>, PassError> {
+        let ahead = self.free_logs()?;
+        let claimed = self.claim(ahead.iter().map(|(file, _)| *file).collect())?;
+        let mut done = Vec::new();
+        for (file, log) in ahead {
+            self.options.pace.boundary()?;
+            if !claimed.contains(&file) {
+                self.passed.logs_elsewhere += 1;
+                continue;
+            }
+            if !self.images.is_there(file)? {
+                // It may come back as it was, under another name of its folder, or in again.
+                if self.images.forget_scan(file)? {
+                    self.state.remove_log(&log)?;
+                }
+                continue;
+            }
+            match self.read_log(file, &log, &mut sinks) {
+                Ok(()) => done.push((file, log)),
+                Err(LogError::Each(error)) => return Err(error),
+                // Another host had the file until a moment ago, and has taken the log in.
+                Err(LogError::Log(FormatError::Io(why))) if why.kind() == io::ErrorKind::NotFound => continue,
+                // What was read of it counts; the rest is found when the file is read again.
+                Err(LogError::Log(why)) => {
+                    if self.images.forget_scan(file)? {
+                        self.state.refuse_log(&log, why)?;
+                    }
+                }
+            }
+            sinks.written.seal();
+            self.passed.logs += 1;
+        }
+        Ok(done)
+    }
+
+    /// Returns the logs of files that nobody has, in the order in which they are to be read, each with the number that stands for its
+    /// file.
+    fn free_logs(&mut self) -> Result<Vec<Taken>, PassError> {
+        let mut free = Vec::new();
+        // Of two logs that tell of one block the newer one is right, whichever number of their file they have. Requests say what
+        // was known before any of them.
+        let (requests, mut logs): (Vec<LogName>, Vec<LogName>) =
+            self.state.logs()?.into_iter().partition(|log| log.kind == LogKind::Request);
+        logs.sort_by_key(LogName::order);
+        let mut present = BTreeMap::new();
+        for log in logs.into_iter().rev().chain(requests) {
+            self.options.pace.boundary()?;
+            if !self.images.is_selected(log.file) {
+                self.passed.logs_outside += 1;
+                continue;
+            }
+            if log.kind == LogKind::Request && log.host != self.state.host() {
+                // Whoever wrote it may not have published yet what it tells of; then it would be taken for known.
+                let is_present = match present.get(&log.host) {
+                    Some(is_present) => *is_present,
+                    None => self.state.is_present(log.host)?,
+                };
+                present.insert(log.host, is_present);
+                if is_present {
+                    self.passed.logs_elsewhere += 1;
+                    continue;
+                }
+            }
+            if self.images.own(log.file)? {
+                free.push((self.images.first_number(log.file)?, log));
+            } else {
+                self.passed.logs_elsewhere += 1;
+            }
+        }
+        Ok(free)
+    }
+
+    /// Keeps other passes from working on files, and returns those that are this one's. A dry run changes nothing, and looks at all.
+    fn claim(&mut self, wanted: BTreeSet<FileNo>) -> Result<BTreeSet<FileNo>, PassError> {
+        if wanted.is_empty() || self.options.is_dry_run {
+            return Ok(wanted);
+        }
+        // A claim holds as long as its host is present.
+        self.state.be_present()?;
+        for _ in 0..LOCK_TRIES {
+            if let Some(claimed) = self.state.claim(&wanted)? {
+                self.has_claimed = !claimed.is_empty();
+                return Ok(claimed);
+            }
+            self.options.clock.sleep(LOCK_PAUSE);
+            self.options.pace.waited();
+            self.options.pace.boundary()?;
+        }
+        Ok(BTreeSet::new())
+    }
+
+    fn read_log(&mut self, file: FileNo, log: &LogName, sinks: &mut Sinks<'_, '_>) -> Result<(), LogError<PassError>> {
+        let Sinks { seen, targets, written } = sinks;
+        let is_reserved = self.images.is_reserved(file);
+        let is_unnoted = self.images.is_unnoted(log);
+        let mut told_blocks = 0;
+        let read = self.state.read_log(log, |note| -> Result<(), PassError> {
+            self.options.pace.boundary()?;
+            told_blocks += match (log.kind, note) {
+                (LogKind::Log, Note::Changed { count, .. }) => count,
+                (LogKind::Log, Note::Written(_)) => 1,
+                (LogKind::Request, _) => 0,
+            };
+            if is_unnoted {
+                // A scan that did not know this log may have read these blocks later.
+                let (first, count) = note.blocks();
+                self.passed.trouble.again.add(file, first, count, Because::Changed);
+            }
+            let told = match (log.kind, note) {
+                (LogKind::Log, note) => written.news(file, note),
+                (LogKind::Request, Note::Written(told)) if !written.contains(file, told.block) => Some(told),
+                (LogKind::Request, _) => None,
+            };
+            let Some(block) = told else { return Ok(()) };
+            match block.digest {
+                Some(digest) => seen.push(Seen { digest, file, block: block.block }.row())?,
+                // Whoever has reserved the room of the file wants to have it.
+                None if is_reserved => {}
+                None => targets.push(Target { file, block: block.block, source: Source::Zeros }.row())?,
+            }
+            Ok(())
+        });
+        self.told_blocks += told_blocks;
+        read
+    }
+}

@@ -1,0 +1,151 @@
+//! The end of a batch: a file of its own names its slots.
+//!
+//! Another host may have put the same content into the arena since the plan was made. Who comes later by the number of its batch
+//! yields: its places are looked at again, and its slot is named by nobody. Where another host has come to know a content at one
+//! place, that place is looked at again, for the batch hides what the shard says.
+
+use std::collections::BTreeMap;
+
+use onefold_block::Substrate;
+use onefold_sort::Spool;
+
+use super::PassError;
+use super::rows::{Candidate, Change, Seen, Step};
+use super::since::SeenIndex;
+use super::slots::SlotSet;
+use crate::format::Digest;
+use crate::format::entry::{Entry, Place};
+use crate::state::{State, StateError};
+
+/// As often others may publish first.
+const TRIES: u32 = 1000;
+
+/// What the plan has said, by digests.
+pub(super) struct Planned<'a> {
+    pub(super) changes: &'a Spool,
+    pub(super) seen: &'a Spool,
+}
+
+impl Planned<'_> {
+    /// Returns what is to be dropped of what the index said of a content.
+    fn dropped(&self, digest: Digest) -> Result<Vec<Place>, PassError> {
+        let mut dropped = Vec::new();
+        let from = self.changes.lower_bound(digest.first_word())?;
+        for row in self.changes.read(from, self.changes.len()) {
+            let change = Change::of(row?);
+            if change.digest > digest {
+                break;
+            }
+            if let (true, Step::Drop(place)) = (change.digest == digest, change.step) {
+                dropped.push(place);
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Returns all places of a content that this pass was to share.
+    fn places(&self, digest: Digest) -> Result<Vec<Candidate>, PassError> {
+        let mut places = Vec::new();
+        let from = self.seen.lower_bound(digest.first_word())?;
+        for row in self.seen.read(from, self.seen.len()) {
+            let Seen { digest: seen, file, block } = Seen::of(row?);
+            if seen > digest {
+                break;
+            }
+            if seen == digest {
+                places.push(Candidate { file, block, digest });
+            }
+        }
+        for place in self.dropped(digest)? {
+            if let Place::Unique(file, block) = place {
+                places.push(Candidate { file, block, digest });
+            }
+        }
+        Ok(places)
+    }
+}
+
+/// Publishes the entries of a batch, in order of their digests. Slots that they name go into `named`. Returns places that have to be
+/// looked at again.
+pub(super) fn publish_batch<S: Substrate>(
+    state: &State<'_, S>,
+    planned: &Planned<'_>,
+    index: &mut SeenIndex,
+    mut entries: Vec<Entry>,
+    named: &mut SlotSet,
+) -> Result<Vec<Candidate>, PassError> {
+    let mut again = Vec::new();
+    for _ in 0..TRIES {
+        yield_to_others(state, planned, index, (&mut entries, &mut again), named)?;
+        if entries.is_empty() {
+            return Ok(again);
+        }
+        let newest = index.batches.last().copied().unwrap_or(0);
+        // From here on others may share with them, whatever this host learns of it.
+        for entry in &entries {
+            if let Place::Shared(slot) = entry.place {
+                named.insert(slot);
+            }
+        }
+        let published = state.publish_batch(newest, &entries).inspect_err(|_| {
+            // The slots are emptied, unless the batch is there all the same: then it is read before.
+            for entry in &entries {
+                if let Place::Shared(slot) = entry.place {
+                    named.remove(slot);
+                }
+            }
+        });
+        if let Some(number) = published? {
+            index.batches.insert(number);
+            // Shards that were published in between have not seen the batch, which hides what they say.
+            let theirs = yield_to_others(state, planned, index, (&mut entries, &mut again), named)?;
+            if !theirs.is_empty() {
+                correct(state, index, &theirs)?;
+            }
+            return Ok(again);
+        }
+    }
+    Err(StateError::Restless.into())
+}
+
+/// Publishes what others have in the arena after a batch that says something else.
+fn correct<S: Substrate>(state: &State<'_, S>, index: &mut SeenIndex, theirs: &[Entry]) -> Result<(), PassError> {
+    let mut newest = index.batches.last().copied().unwrap_or(0);
+    for _ in 0..TRIES {
+        if let Some(number) = state.publish_batch(newest, theirs)? {
+            index.batches.insert(number);
+            return Ok(());
+        }
+        newest = state.batch_numbers()?.last().copied().unwrap_or(newest);
+    }
+    Err(StateError::Restless.into())
+}
+
+/// Looks what others have published meanwhile: takes out what they have in the arena, which is returned, and notes what is to be looked
+/// at again.
+fn yield_to_others<S: Substrate>(
+    state: &State<'_, S>,
+    planned: &Planned<'_>,
+    index: &mut SeenIndex,
+    (entries, again): (&mut Vec<Entry>, &mut Vec<Candidate>),
+    named: &mut SlotSet,
+) -> Result<Vec<Entry>, PassError> {
+    index.read_news(state, named, Some(planned.seen))?;
+    let mut yielded = BTreeMap::new();
+    for Entry { digest, place } in entries.iter() {
+        let Some(met) = index.met.remove(digest) else { continue };
+        let dropped = planned.dropped(*digest)?;
+        for theirs in met.into_iter().filter(|theirs| theirs != place && !dropped.contains(theirs)) {
+            match theirs {
+                Place::Shared(_) => {
+                    if yielded.insert(*digest, theirs).is_none() {
+                        again.extend(planned.places(*digest)?);
+                    }
+                }
+                Place::Unique(file, block) => again.push(Candidate { file, block, digest: *digest }),
+            }
+        }
+    }
+    entries.retain(|entry| !yielded.contains_key(&entry.digest));
+    Ok(yielded.into_iter().map(|(digest, place)| Entry { digest, place }).collect())
+}

@@ -1,0 +1,145 @@
+//! What other hosts have published since the plan was made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::iter::Peekable;
+
+use onefold_block::Substrate;
+use onefold_sort::{Spool, SpoolReader};
+
+use super::PassError;
+use super::publish::KnownShards;
+use super::rows::Seen;
+use super::slots::SlotSet;
+use crate::format::entry::{Entry, Place};
+use crate::format::prefix::Prefix;
+use crate::format::{Digest, FormatError};
+use crate::state::State;
+
+/// The parts of the index of which all entries were read by this pass.
+#[derive(Debug, Default)]
+pub(super) struct SeenIndex {
+    pub(super) generations: BTreeMap<Prefix, u64>,
+    pub(super) batches: BTreeSet<u64>,
+    /// What others say since the plan of contents that this pass has seen, too.
+    pub(super) met: BTreeMap<Digest, BTreeSet<Place>>,
+}
+
+impl SeenIndex {
+    /// Reads the parts that are new, and counts them as read. Slots that they name go into `named`; what they say of contents of `seen`,
+    /// all places in order of their digests, is kept. Where nothing is new, two folders are listed.
+    pub(super) fn read_news<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        named: &mut SlotSet,
+        seen: Option<&Spool>,
+    ) -> Result<(), PassError> {
+        let mut news = News { seen: seen.map(SeenDigests::new), named, met: &mut self.met };
+        // Before the shards: what is merged and gone by now is in those that are there now.
+        let numbers: Vec<u64> = state.batch_numbers()?.difference(&self.batches).copied().collect();
+        let mut batches = state.open_batches_of(numbers.iter().copied())?;
+        loop {
+            match batches.peek(Prefix::WHOLE) {
+                Ok(Some(entry)) => news.take(entry)?,
+                Ok(None) => break,
+                Err(FormatError::Io(error)) => return Err(error.into()),
+                Err(why) => {
+                    if let Some(number) = batches.damaged() {
+                        state.refuse_batch(number, FormatError::Damaged("its entries cannot be read"))?;
+                    }
+                    return Err(PassError::Index { prefix: Prefix::WHOLE, why });
+                }
+            }
+            batches.take();
+        }
+        self.batches.extend(numbers);
+        let mut opened = None;
+        for (prefix, generation) in state.newest_generations()? {
+            if self.generations.get(&prefix) == Some(&generation) {
+                continue;
+            }
+            for mut shard in state.open_index(prefix, &mut opened)?.0 {
+                loop {
+                    match shard.next_entry() {
+                        Ok(Some(entry)) => {
+                            news.take(entry)?;
+                            // A batch may hide a place that another host has published, the batch of this host above all.
+                            if let Some(hidden) = shard.take_hidden().filter(|hidden| is_unique(hidden.place)) {
+                                news.take(hidden)?;
+                            }
+                        }
+                        Ok(None) => break,
+                        Err(FormatError::Io(error)) => return Err(error.into()),
+                        Err(why) => return Err(PassError::damaged(state, &shard, why)?),
+                    }
+                }
+            }
+            self.generations.insert(prefix, generation);
+        }
+        if state.take_loss() {
+            let why = io::Error::other("a part of it was dropped");
+            return Err(PassError::Index { prefix: Prefix::WHOLE, why: FormatError::Io(why) });
+        }
+        Ok(())
+    }
+
+    /// Takes note of generations that this pass has published, or merged its news into.
+    pub(super) fn note(&mut self, known: &KnownShards) {
+        self.generations.extend(known.iter().map(|(prefix, known)| (*prefix, known.generation)));
+    }
+}
+
+fn is_unique(place: Place) -> bool {
+    matches!(place, Place::Unique(..))
+}
+
+/// Where news go.
+struct News<'a> {
+    seen: Option<SeenDigests<'a>>,
+    named: &'a mut SlotSet,
+    met: &'a mut BTreeMap<Digest, BTreeSet<Place>>,
+}
+
+impl News<'_> {
+    fn take(&mut self, entry: Entry) -> Result<(), PassError> {
+        let is_known = match entry.place {
+            Place::Shared(slot) => {
+                let is_known = self.named.contains(slot);
+                self.named.insert(slot);
+                is_known
+            }
+            Place::Unique(..) => false,
+        };
+        if let Some(seen) = self.seen.as_mut().filter(|_| !is_known)
+            && seen.contain(entry.digest)?
+        {
+            self.met.entry(entry.digest).or_default().insert(entry.place);
+        }
+        Ok(())
+    }
+}
+
+/// The digests of a list, which is gone through as long as they are asked for in order.
+struct SeenDigests<'a> {
+    rows: &'a Spool,
+    ahead: Peekable<SpoolReader<'a>>,
+    last: Option<Digest>,
+}
+
+impl SeenDigests<'_> {
+    fn new(rows: &Spool) -> SeenDigests<'_> {
+        SeenDigests { rows, ahead: rows.read(0, rows.len()).peekable(), last: None }
+    }
+
+    fn contain(&mut self, digest: Digest) -> io::Result<bool> {
+        if self.last.replace(digest).is_some_and(|last| last > digest) {
+            let from = self.rows.lower_bound(digest.first_word())?;
+            self.ahead = self.rows.read(from, self.rows.len()).peekable();
+        }
+        while let Some(row) = self.ahead.next_if(|row| row.as_ref().map_or(true, |row| Seen::of(*row).digest < digest))
+        {
+            row?;
+        }
+        Ok(matches!(self.ahead.peek(), Some(Ok(row)) if Seen::of(*row).digest == digest))
+    }
+}

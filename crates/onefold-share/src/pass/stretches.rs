@@ -1,0 +1,102 @@
+//! Long lists in parts: candidates with the places that wait for them, and targets.
+
+use std::io;
+use std::iter::Peekable;
+
+use onefold_sort::{Merge, Row};
+
+use super::rows::{Candidate, OfCandidate, Other, Source, Target};
+use crate::format::{FileBlock, FileNo};
+
+/// Candidates, in order of their places.
+pub(super) struct Candidates(Peekable<Merge>);
+
+impl Candidates {
+    pub(super) fn new(rows: Merge) -> Candidates {
+        Candidates(rows.peekable())
+    }
+
+    /// Tells whether there are no more.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.0.peek().is_none()
+    }
+
+    /// Takes the next ones, at most so many. Their end is that of a run where one ends in time.
+    pub(super) fn take(&mut self, most: usize) -> io::Result<Vec<Candidate>> {
+        let mut taken: Vec<Candidate> = Vec::new();
+        while taken.len() < most {
+            let (last, is_enough) = (taken.last().copied(), taken.len() >= most - most / 8);
+            let goes_on = |row: &io::Result<Row>| match (row, last) {
+                (Ok(row), Some(last)) if is_enough => follows(last, Candidate::of(*row)),
+                _ => true,
+            };
+            let Some(row) = self.0.next_if(goes_on) else { break };
+            taken.push(Candidate::of(row?));
+        }
+        Ok(taken)
+    }
+}
+
+fn follows(last: Candidate, next: Candidate) -> bool {
+    last.file == next.file && last.block.0 + 1 == next.block.0
+}
+
+/// Places that wait for candidates, in the order of these.
+pub(super) struct Others(Peekable<Merge>);
+
+impl Others {
+    pub(super) fn new(rows: Merge) -> Others {
+        Others(rows.peekable())
+    }
+
+    /// Takes the next place that waits for a candidate. Candidates come in their order.
+    pub(super) fn take(&mut self, of: OfCandidate) -> io::Result<Option<(FileNo, FileBlock)>> {
+        loop {
+            let Some(row) = self.0.next_if(|row| row.as_ref().map_or(true, |row| Other::of(*row).of <= of)) else {
+                return Ok(None);
+            };
+            let other = Other::of(row?);
+            if other.of == of {
+                return Ok(Some((other.file, other.block)));
+            }
+        }
+    }
+}
+
+/// Targets, in order of their places.
+pub(super) struct Targets(Peekable<Merge>);
+
+impl Targets {
+    pub(super) fn new(rows: Merge) -> Targets {
+        Targets(rows.peekable())
+    }
+
+    /// Tells whether there are no more.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.0.peek().is_none()
+    }
+
+    /// Returns about so many of the next ones: they end with a run.
+    pub(super) fn stretch(&mut self, most: u64) -> impl Iterator<Item = io::Result<Row>> {
+        let (mut count, mut last): (u64, Option<Target>) = (0, None);
+        std::iter::from_fn(move || {
+            let is_enough = count >= most;
+            let row = self.0.next_if(|row| match (row, last) {
+                (Ok(row), Some(last)) if is_enough => goes_on(last, Target::of(*row)),
+                _ => true,
+            })?;
+            count += 1;
+            last = row.as_ref().ok().map(|row| Target::of(*row));
+            Some(row)
+        })
+    }
+}
+
+fn goes_on(last: Target, next: Target) -> bool {
+    let source_goes_on = match (last.source, next.source) {
+        (Source::Slot(last), Source::Slot(next)) => last.number() + 1 == next.number(),
+        (Source::Zeros, Source::Zeros) => true,
+        _ => false,
+    };
+    last.file == next.file && last.block.0 + 1 == next.block.0 && source_goes_on
+}

@@ -1,0 +1,294 @@
+//! What passes publish before their end: batches, small files of entries that are read beside the shards.
+//!
+//! A batch is one step of a pass: its slots are filled, images share with them, and its file names them. The digests of a batch lie
+//! in all shards, so to bring it into these at once would be to write the whole index. That is done at the end of a pass, or when
+//! batches have become a good part of the index: new generations of the shards first, then the batches go. Who dies in between
+//! leaves entries twice that agree.
+//!
+//! Of one digest the newest batch is right, then older ones, then the shard. A reader opens the batches before the shards: a batch
+//! that is gone by then is in the shards that are there by then.
+//!
+//! Numbers are given by `link`, one after the other, so that of two hosts that have put one content into the arena the second sees the
+//! first one's batch before it has a number. The newest batch is never removed, or its number would be given out twice: an empty
+//! one comes after it first.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use onefold_block::Substrate;
+use onefold_block::substrate::Access;
+
+use super::{State, StateError};
+use crate::format::entry::Entry;
+use crate::format::prefix::Prefix;
+use crate::format::shard::{EMPTY_BYTES, ShardReader, ShardWriter};
+use crate::format::{Digest, FormatError};
+
+pub(super) const FOLDER: &str = "batches";
+
+/// As many batches are there at once, at most, before they are brought into the shards: each is open while the index is read.
+pub(crate) const BATCHES_MAX: usize = 64;
+
+/// Batches are brought into the shards when they are this part of the index, and of this length, in bytes: so each entry is written a few
+/// times at most.
+pub(crate) const MERGE_PART: u64 = 4;
+/// See [`MERGE_PART`].
+pub(crate) const MERGE_BYTES_MIN: u64 = 64 << 20;
+
+/// Several readers of one list of batches: shards that are read one after the other.
+pub(crate) type SharedBatches<'a, S> = Rc<RefCell<Batches<'a, S>>>;
+
+/// The entries of some batches, in order of their digests, the newest of each.
+pub(crate) struct Batches<'a, S: Substrate> {
+    readers: Vec<(u64, ShardReader<'a, S>)>,
+    /// The next entry of each, the lowest digest first, and of equal ones that of the newest batch.
+    heads: BinaryHeap<Head>,
+    /// The entry that comes next, once it was looked for.
+    next: Option<Entry>,
+    is_begun: bool,
+    /// Below this nothing is left: it was taken, or passed over.
+    from: u64,
+    bytes: u64,
+    /// The batch that turned out to be damaged.
+    damaged: Option<u64>,
+}
+
+struct Head {
+    entry: Entry,
+    number: u64,
+    reader: usize,
+}
+
+impl Head {
+    fn key(&self) -> (std::cmp::Reverse<Digest>, u64) {
+        (std::cmp::Reverse(self.entry.digest), self.number)
+    }
+}
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Head) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Head {}
+
+impl PartialOrd for Head {
+    fn partial_cmp(&self, other: &Head) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Head {
+    fn cmp(&self, other: &Head) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl<S: Substrate> Batches<'_, S> {
+    /// Returns the numbers of the batches.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.readers.iter().map(|(number, _)| *number)
+    }
+
+    /// Tells whether any of them has an entry.
+    pub(crate) fn has_entries(&self) -> bool {
+        self.readers.iter().any(|(_, entries)| entries.length() > EMPTY_BYTES)
+    }
+
+    /// Returns how long they are together, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the damaged batch that ended the reading.
+    pub(crate) fn damaged(&self) -> Option<u64> {
+        self.damaged
+    }
+
+    /// Tells whether the entries of a prefix are still ahead.
+    pub(super) fn reaches(&self, prefix: Prefix) -> bool {
+        self.from <= prefix.first_word()
+    }
+
+    /// Returns the next entry of a prefix, and leaves it; those of lower digests are passed over. Prefixes come in order.
+    pub(crate) fn peek(&mut self, prefix: Prefix) -> Result<Option<Entry>, FormatError> {
+        if !self.is_begun {
+            self.is_begun = true;
+            for reader in 0..self.readers.len() {
+                self.fill(reader)?;
+            }
+        }
+        loop {
+            if self.next.is_none() {
+                self.advance()?;
+            }
+            match self.next {
+                Some(entry) if entry.digest.first_word() < prefix.first_word() => drop(self.take()),
+                Some(entry) => return Ok(Some(entry).filter(|entry| prefix.contains(entry.digest))),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Takes the entry that was peeked at.
+    pub(crate) fn take(&mut self) -> Option<Entry> {
+        let entry = self.next.take();
+        if let Some(entry) = entry {
+            self.from = self.from.max(entry.digest.first_word().saturating_add(1));
+        }
+        entry
+    }
+
+    fn advance(&mut self) -> Result<(), FormatError> {
+        let Some(head) = self.heads.pop() else { return Ok(()) };
+        self.fill(head.reader)?;
+        while self.heads.peek().is_some_and(|older| older.entry.digest == head.entry.digest) {
+            let Some(older) = self.heads.pop() else { break };
+            self.fill(older.reader)?;
+        }
+        self.next = Some(head.entry);
+        Ok(())
+    }
+
+    fn fill(&mut self, reader: usize) -> Result<(), FormatError> {
+        let (number, entries) = &mut self.readers[reader];
+        match entries.next_entry() {
+            Ok(Some(entry)) => {
+                self.heads.push(Head { entry, number: *number, reader });
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(why) => {
+                if why.is_worthless() {
+                    self.damaged = Some(*number);
+                }
+                Err(why)
+            }
+        }
+    }
+}
+
+impl<'a, S: Substrate> State<'a, S> {
+    /// Returns the numbers of all batches, in order.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn batch_numbers(&self) -> Result<BTreeSet<u64>, StateError> {
+        let names = match self.names(FOLDER) {
+            // An earlier version has made the state folder, and nobody has written to it since.
+            Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
+            names => names?,
+        };
+        // What no number could come after is not ours, nor what is written in another way.
+        let number = |name: &String| name.parse::<u64>().ok().filter(|number| number.to_string() == *name);
+        Ok(names.iter().filter_map(number).filter(|number| *number < u64::MAX).collect())
+    }
+
+    /// Opens all batches, to be read beside shards that are opened afterwards. One that is of no use is dropped, and counts as a part
+    /// of the index that is lost.
+    ///
+    /// # Errors
+    /// Those of the device; `Newer`.
+    pub(crate) fn open_batches(&self) -> Result<Batches<'a, S>, StateError> {
+        let numbers = self.batch_numbers()?;
+        self.open_batches_of(numbers)
+    }
+
+    /// As [`State::open_batches`], of batches of these numbers. Those that are gone are passed over.
+    ///
+    /// # Errors
+    /// As [`State::open_batches`].
+    pub(crate) fn open_batches_of(&self, numbers: impl IntoIterator<Item = u64>) -> Result<Batches<'a, S>, StateError> {
+        let mut batches = Batches {
+            readers: Vec::new(),
+            heads: BinaryHeap::new(),
+            next: None,
+            is_begun: false,
+            from: 0,
+            bytes: 0,
+            damaged: None,
+        };
+        for number in numbers {
+            let path = batch_path(self, number);
+            let file = match self.open_own(&path, Access::Read) {
+                // Merged into shards, which are opened next.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.map_err(StateError::at(&path))?,
+            };
+            let why = match ShardReader::open_batch(self.substrate(), file, &self.identity().uuid) {
+                Ok(entries) if entries.batch_number() == number => {
+                    batches.bytes += entries.length();
+                    batches.readers.push((number, entries));
+                    continue;
+                }
+                Ok(_) => FormatError::Damaged("it is another batch than its name says"),
+                Err(FormatError::Io(source)) => return Err(StateError::at(&path)(source)),
+                Err(why @ FormatError::Newer { .. }) => return Err(StateError::Newer { path, why }),
+                Err(why) => why,
+            };
+            self.refuse_batch(number, why)?;
+        }
+        Ok(batches)
+    }
+
+    /// Drops a batch that is damaged: what it held is found again by reading all files.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn refuse_batch(&self, number: u64, why: FormatError) -> Result<(), StateError> {
+        self.has_lost_entries.store(true, Ordering::Relaxed);
+        self.refuse(batch_path(self, number), why)
+    }
+
+    /// Publishes entries as the batch that comes after all that there are; `newest` is the last one that the caller has read.
+    /// Returns its number; none where there is a newer one: that is to be read first.
+    ///
+    /// # Errors
+    /// No space; those of the device.
+    ///
+    /// # Panics
+    /// When the entries are not in order of their digests.
+    pub(crate) fn publish_batch(&self, newest: u64, entries: &[Entry]) -> Result<Option<u64>, StateError> {
+        let number = newest + 1;
+        let scratch = self.write_scratch(|file| {
+            let mut writer = ShardWriter::of_batch(self.substrate(), file, self.identity().uuid, number);
+            entries.iter().try_for_each(|entry| writer.push(entry))?;
+            writer.finish().map(drop)
+        })?;
+        if !self.publish(&scratch, &batch_path(self, number))? {
+            return Ok(None);
+        }
+        if self.batch_numbers()?.last().is_some_and(|last| *last > number) {
+            // The name was free because its batch had come and gone: somebody else's, which was not read.
+            self.remove(&batch_path(self, number))?;
+            return Ok(None);
+        }
+        Ok(Some(number))
+    }
+
+    /// Removes batches of which all entries are in the shards by now.
+    ///
+    /// # Errors
+    /// No space for an empty one where the newest goes; those of the device.
+    pub(crate) fn remove_batches(&self, merged: &BTreeSet<u64>) -> Result<(), StateError> {
+        let Some(newest) = self.batch_numbers()?.last().copied() else { return Ok(()) };
+        let mut kept = newest;
+        if merged.contains(&newest) && self.open_batches_of([newest])?.has_entries() {
+            // Where another host has just published one, that is newer, and stays.
+            kept = self.publish_batch(newest, &[])?.unwrap_or(newest + 1);
+        }
+        for number in merged.iter().filter(|number| **number < kept) {
+            self.remove(&batch_path(self, *number))?;
+        }
+        Ok(())
+    }
+}
+
+fn batch_path<S: Substrate>(state: &State<'_, S>, number: u64) -> PathBuf {
+    state.path(FOLDER, number.to_string())
+}
