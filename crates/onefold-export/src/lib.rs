@@ -9,11 +9,13 @@ pub mod control;
 mod fuse;
 pub mod log;
 mod mount;
+mod mount_holders;
 mod mount_table;
 mod options;
 mod unmount;
 
 pub use log::{Log, StderrLog};
 pub use mount::{MountError, Mounted, ServeError, mark_as_io_flusher, mount};
+pub use mount_holders::{HolderProcess, MountHolder, holders_elsewhere};
 pub use options::{Access, AccessTimes, CONTROL_XATTR, MountOptions, StBlocks};
 pub use unmount::{StopError, Stopper, UnmountError};

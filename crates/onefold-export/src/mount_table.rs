@@ -1,9 +1,9 @@
 //! Looking up mounts in the kernel's own table, which asks nothing of the file systems in it.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 /// Number of the device that a mounted file system counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,22 +12,81 @@ pub(crate) struct DeviceNumber {
     pub(crate) minor: u32,
 }
 
+/// The mounts of one mount namespace, in the order of the kernel's table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MountTable {
+    pub(crate) mounts: Vec<TableMount>,
+}
+
+/// One line of the table (proc(5), `mountinfo`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableMount {
+    pub(crate) id: u64,
+    pub(crate) parent: u64,
+    pub(crate) device: DeviceNumber,
+    /// The folder or file of the file system that is shown: `/` unless it is a bind mount of a part.
+    pub(crate) root: PathBuf,
+    pub(crate) mountpoint: PathBuf,
+    /// The group of mounts that it sends mounts and unmounts to.
+    pub(crate) peer_group: Option<u64>,
+    /// The group of mounts that it receives mounts and unmounts from.
+    pub(crate) master_group: Option<u64>,
+    /// Type of the file system, such as `fuse.onefold`.
+    pub(crate) kind: OsString,
+    pub(crate) source: PathBuf,
+}
+
+impl MountTable {
+    /// Returns the table of this process's mount namespace.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub(crate) fn own() -> io::Result<MountTable> {
+        Ok(MountTable::parse(&std::fs::read("/proc/self/mountinfo")?))
+    }
+
+    /// Returns the mounts of a table's text; lines that make no sense are left out.
+    pub(crate) fn parse(text: &[u8]) -> MountTable {
+        MountTable { mounts: text.split(|&byte| byte == b'\n').filter_map(parse_line).collect() }
+    }
+
+    /// Returns what is mounted at exactly `mountpoint`: the topmost mount, if there are several.
+    pub(crate) fn topmost_at(&self, mountpoint: &Path) -> Option<&TableMount> {
+        // A mount on top of another comes later in the table.
+        self.mounts.iter().rev().find(|mount| mount.mountpoint == mountpoint)
+    }
+}
+
 /// Returns the device of what is mounted at exactly `mountpoint` (the topmost, if several are), or nothing.
 ///
 /// # Errors
 /// When the table can't be read.
 pub(crate) fn device_at(mountpoint: &Path) -> io::Result<Option<DeviceNumber>> {
-    Ok(device_in(&std::fs::read("/proc/self/mountinfo")?, mountpoint))
+    Ok(MountTable::own()?.topmost_at(mountpoint).map(|mount| mount.device))
 }
 
-fn device_in(table: &[u8], mountpoint: &Path) -> Option<DeviceNumber> {
-    // A mount on top of another comes later in the table.
-    table.split(|&byte| byte == b'\n').rev().find_map(|line| {
-        let mut fields = line.split(|&byte| byte == b' ');
-        let device = fields.nth(2)?;
-        let path = unescape(fields.nth(1)?);
-        if Path::new(OsStr::from_bytes(&path)) == mountpoint { parse_device(device) } else { None }
-    })
+fn parse_line(line: &[u8]) -> Option<TableMount> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let (id, parent) = (parse_number(fields.next()?)?, parse_number(fields.next()?)?);
+    let device = parse_device(fields.next()?)?;
+    let (root, mountpoint) = (unescape(fields.next()?), unescape(fields.next()?));
+    let _options = fields.next()?;
+    let (mut peer_group, mut master_group) = (None, None);
+    loop {
+        match fields.next()? {
+            b"-" => break,
+            field => {
+                peer_group = peer_group.or_else(|| parse_number(field.strip_prefix(b"shared:")?));
+                master_group = master_group.or_else(|| parse_number(field.strip_prefix(b"master:")?));
+            }
+        }
+    }
+    let (kind, source) = (unescape(fields.next()?).into_os_string(), unescape(fields.next()?));
+    Some(TableMount { id, parent, device, root, mountpoint, peer_group, master_group, kind, source })
+}
+
+fn parse_number(field: &[u8]) -> Option<u64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
 }
 
 fn parse_device(field: &[u8]) -> Option<DeviceNumber> {
@@ -36,7 +95,7 @@ fn parse_device(field: &[u8]) -> Option<DeviceNumber> {
 }
 
 /// Undoes the table's escapes: space, tab, newline and backslash appear as a backslash and three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
+fn unescape(field: &[u8]) -> PathBuf {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, tail @ ..] = rest {
@@ -51,7 +110,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
             }
         }
     }
-    plain
+    PathBuf::from(OsString::from_vec(plain))
 }
 
 #[cfg(test)]
@@ -61,28 +120,47 @@ mod tests {
     const TABLE: &[u8] = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
         40 22 0:37 / /mnt/images rw shared:9 - fuse.onefold images.pool rw\n\
         41 22 0:38 / /mnt/with\\040space rw - fuse.onefold other.pool rw\n\
-        42 40 0:39 / /mnt/images rw - tmpfs none rw\n\
+        42 40 0:39 /sub /mnt/images rw master:7 shared:8 - tmpfs none rw\n\
         broken line\n";
+
+    fn device_in(table: &[u8], mountpoint: &str) -> Option<DeviceNumber> {
+        MountTable::parse(table).topmost_at(Path::new(mountpoint)).map(|mount| mount.device)
+    }
 
     #[test]
     fn the_topmost_mount_at_a_path_is_found() {
-        assert_eq!(device_in(TABLE, Path::new("/mnt/images")), Some(DeviceNumber { major: 0, minor: 39 }));
-        assert_eq!(device_in(TABLE, Path::new("/")), Some(DeviceNumber { major: 8, minor: 1 }));
+        assert_eq!(device_in(TABLE, "/mnt/images"), Some(DeviceNumber { major: 0, minor: 39 }));
+        assert_eq!(device_in(TABLE, "/"), Some(DeviceNumber { major: 8, minor: 1 }));
     }
 
     #[test]
     fn paths_with_spaces_are_found() {
-        assert_eq!(device_in(TABLE, Path::new("/mnt/with space")), Some(DeviceNumber { major: 0, minor: 38 }));
+        assert_eq!(device_in(TABLE, "/mnt/with space"), Some(DeviceNumber { major: 0, minor: 38 }));
     }
 
     #[test]
     fn a_path_inside_a_mount_is_no_mount_point() {
-        assert_eq!(device_in(TABLE, Path::new("/mnt/images/sub")), None);
-        assert_eq!(device_in(b"", Path::new("/")), None);
+        assert_eq!(device_in(TABLE, "/mnt/images/sub"), None);
+        assert_eq!(device_in(b"", "/"), None);
     }
 
     #[test]
     fn escapes_that_are_none_stay() {
-        assert_eq!(unescape(br"a\134b\011c\9\07"), b"a\\b\tc\\9\\07");
+        assert_eq!(unescape(br"a\134b\011c\9\07"), Path::new("a\\b\tc\\9\\07"));
+    }
+
+    #[test]
+    fn a_line_is_read_with_and_without_groups() {
+        let mounts = MountTable::parse(TABLE).mounts;
+        let groups = |at: usize| (mounts[at].peer_group, mounts[at].master_group);
+        assert_eq!(
+            (mounts.len(), groups(0), groups(2), groups(3)),
+            (4, (Some(1), None), (None, None), (Some(8), Some(7)))
+        );
+        assert_eq!((mounts[3].id, mounts[3].parent, mounts[3].root.as_path()), (42, 40, Path::new("/sub")));
+        assert_eq!(
+            (mounts[1].kind.as_os_str(), mounts[1].source.as_path()),
+            ("fuse.onefold".as_ref(), Path::new("images.pool"))
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onefold_block::Show;
 use onefold_block::shown::ShownOutput;
@@ -16,17 +16,28 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::fuse::{Invalidate, OpenFiles};
+use crate::mount_holders::{MountHolder, VisibleMounts};
 use crate::mount_table::{DeviceNumber, device_at};
 
 /// How long a daemon that must go waits for the kernel to hand over what it has cached.
 const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 
-/// Why an unmount did not happen.
+/// How long an unmount waits for other mount namespaces to let go: processes that run for a moment have one, too.
+const HOLDERS_WAIT_MAX: Duration = Duration::from_secs(2);
+const HOLDERS_POLL: Duration = Duration::from_millis(50);
+
+/// Why an unmount did not happen, or did not end the file system.
 #[derive(Debug, thiserror::Error)]
 pub enum UnmountError {
     /// Files are open, or a process has its working directory in the mount.
     #[error("files of the mount are open, or a process works in it")]
     Busy,
+    /// Another mount keeps the pool in use. Nothing was unmounted.
+    #[error("{0}")]
+    Held(MountHolder),
+    /// The mount is taken away, but another one that could not be seen before keeps the pool in use.
+    #[error("the mount point is free, but the pool stays in use: {}", holder_shown(.0.as_ref()))]
+    StillHeld(Option<MountHolder>),
     /// The operating system refused.
     #[error("cannot unmount {}", path.shown())]
     Refused {
@@ -36,6 +47,11 @@ pub enum UnmountError {
         #[source]
         source: io::Error,
     },
+}
+
+fn holder_shown(holder: Option<&MountHolder>) -> String {
+    let unseen = || "a mount namespace that the daemon may not look into has it mounted".to_owned();
+    holder.map_or_else(unseen, ToString::to_string)
 }
 
 /// Ends a mount from another thread. Cheap to clone.
@@ -76,12 +92,24 @@ impl Stopper {
     }
 
     /// Unmounts if nobody uses the mount. The kernel hands over all it has cached before it lets go, so this needs the
-    /// mount to be served. Does nothing if the pool is not mounted any more.
+    /// mount to be served. Does nothing if the pool is not mounted any more. Takes no longer than four seconds, beside the
+    /// time that the kernel takes to hand over.
     ///
     /// # Errors
-    /// [`UnmountError::Busy`] if somebody uses it.
+    /// [`UnmountError::Busy`] if a process uses it; [`UnmountError::Held`] if it is also mounted elsewhere, and
+    /// [`UnmountError::StillHeld`] if that shows only afterwards.
     pub fn try_unmount(&self) -> Result<(), UnmountError> {
-        self.mount.unmount(Manner::Polite)
+        self.mount.unmount_unless_held(HOLDERS_WAIT_MAX)
+    }
+
+    /// Makes everything durable that was written so far, as far as the kernel hands over within five seconds what it has
+    /// cached: for an unmount that was refused.
+    ///
+    /// # Errors
+    /// What the pool reports.
+    pub(crate) fn commit(&self) -> Result<(), PoolError> {
+        self.hand_over_caches_for(HAND_OVER_MAX);
+        self.mount.pool.sync()
     }
 
     /// Ends the mount in any case, for a daemon that was told to stop. A mount that is in use is not simply detached,
@@ -94,14 +122,14 @@ impl Stopper {
     /// # Errors
     /// When not even that works, or the pool can't make everything durable (the mount ends all the same).
     pub fn stop(&self) -> Result<(), StopError> {
-        match self.try_unmount() {
-            Err(UnmountError::Busy) => {}
+        match self.mount.unmount_unless_held(Duration::ZERO) {
+            Err(UnmountError::Busy | UnmountError::Held(_) | UnmountError::StillHeld(_)) => {}
             Ok(()) => return Ok(()),
             Err(error) => return Err(StopError::Unmount(error)),
         }
-        self.hand_over_caches_for(HAND_OVER_MAX);
-        let synced = self.mount.pool.sync();
+        let synced = self.commit();
         self.mount.unmount(Manner::Forced).map_err(StopError::Unmount)?;
+        self.mount.abort_where_held().map_err(StopError::Unmount)?;
         synced.map_err(StopError::Sync)
     }
 
@@ -143,6 +171,57 @@ pub enum StopError {
 }
 
 impl LiveMount {
+    /// Unmounts if no process uses the mount and it is mounted nowhere else. Waits for `patience` until mount namespaces of
+    /// other processes have let go; a second mount in the own namespace does not go away by itself.
+    fn unmount_unless_held(&self, patience: Duration) -> Result<(), UnmountError> {
+        let started = Instant::now();
+        loop {
+            let visible = self.visible_mounts()?;
+            // Only while the connection lives, the device's number means this mount for certain.
+            if self.has_ended.load(Ordering::Relaxed) || !self.invalidator.is_connected() {
+                return Ok(());
+            }
+            let Some(path) = visible.first_mount_of(self.point.device, &self.point.path) else { break };
+            match visible.left_by_unmount(&path, self.point.device).into_iter().next() {
+                Some(holder) if holder.process.is_none() || started.elapsed() >= patience => {
+                    return Err(UnmountError::Held(holder));
+                }
+                Some(_) => thread::sleep(HOLDERS_POLL),
+                None => {
+                    MountPoint { path, device: self.point.device }.unmount(Manner::Polite)?;
+                    break;
+                }
+            }
+        }
+        self.wait_for_end()
+    }
+
+    fn visible_mounts(&self) -> Result<VisibleMounts, UnmountError> {
+        VisibleMounts::read().map_err(|source| UnmountError::Refused { path: self.point.path.clone(), source })
+    }
+
+    /// Waits until the kernel has ended the file system after its mount was taken away.
+    fn wait_for_end(&self) -> Result<(), UnmountError> {
+        let started = Instant::now();
+        while self.invalidator.is_connected() {
+            if started.elapsed() >= HOLDERS_WAIT_MAX {
+                let left = self.visible_mounts()?.left_by_unmount(&self.point.path, self.point.device);
+                return Err(UnmountError::StillHeld(left.into_iter().next()));
+            }
+            thread::sleep(HOLDERS_POLL / 10);
+        }
+        Ok(())
+    }
+
+    /// Ends a connection that no mount of this namespace leads to any more, through the kernel's control file system.
+    fn abort_where_held(&self) -> Result<(), UnmountError> {
+        if self.has_ended.load(Ordering::Relaxed) || !self.invalidator.is_connected() {
+            return Ok(());
+        }
+        let path = PathBuf::from(format!("/sys/fs/fuse/connections/{}/abort", self.point.device.minor));
+        std::fs::write(&path, "1").map_err(|source| UnmountError::Refused { path, source })
+    }
+
     fn unmount(&self, manner: Manner) -> Result<(), UnmountError> {
         if self.has_ended.load(Ordering::Relaxed) { Ok(()) } else { self.point.unmount(manner) }
     }
@@ -151,7 +230,9 @@ impl LiveMount {
     /// files that are open have such changes: closing and unmapping wait for them.
     fn hand_over_caches(&self) {
         // Where one of these fails the kernel has nothing to hand over to: the connection is broken already.
-        if let Ok(root) = File::open(&self.point.path) {
+        if self.point.is_mounted().unwrap_or(false)
+            && let Ok(root) = File::open(&self.point.path)
+        {
             // Starts with all files at once, but does not wait for FUSE.
             let _ = rustix::fs::syncfs(&root);
         }
@@ -163,10 +244,16 @@ impl LiveMount {
 }
 
 impl MountPoint {
+    /// Tells whether the pool is mounted there. Something else may be by now.
+    fn is_mounted(&self) -> Result<bool, UnmountError> {
+        let refused = |source| UnmountError::Refused { path: self.path.clone(), source };
+        Ok(device_at(&self.path).map_err(refused)? == Some(self.device))
+    }
+
     fn unmount(&self, manner: Manner) -> Result<(), UnmountError> {
         let refused = |source| UnmountError::Refused { path: self.path.clone(), source };
         // Whatever else is mounted there by now is not ours to unmount.
-        if device_at(&self.path).map_err(refused)? != Some(self.device) {
+        if !self.is_mounted()? {
             return Ok(());
         }
         let flags = match manner {

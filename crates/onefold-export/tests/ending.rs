@@ -6,6 +6,7 @@ mod common;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -80,6 +81,85 @@ fn stop_ends_a_busy_mount_and_loses_nothing_written_before() {
     let mount = TestMount::with(device, |_| ());
     assert!(fs::read(mount.path("file")).unwrap() == data);
     assert_eq!(fs::read(mount.path("mapped")).unwrap()[10], 5);
+    mount.end();
+}
+
+/// Seen: the unmount took the mount point away and then waited without limit or word.
+#[test]
+fn a_bind_mount_keeps_the_pool_mounted_and_is_named() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    fs::write(mount.path("file"), b"here").unwrap();
+    let bind = tempfile::tempdir().unwrap();
+    run("mount", &["--bind".as_ref(), mount.root().as_os_str(), bind.path().as_os_str()]);
+    match mount.stopper.try_unmount() {
+        Err(UnmountError::Held(holder)) => {
+            assert_eq!((holder.mountpoint.as_path(), holder.process), (bind.path(), None));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(fs::read(mount.path("file")).unwrap(), b"here", "nothing was unmounted");
+    // Its own mount is taken away by hand: the last one is then the one to unmount.
+    run("umount", &["-i".as_ref(), mount.root().as_os_str()]);
+    assert_eq!(fs::read(bind.path().join("file")).unwrap(), b"here");
+    mount.stopper.try_unmount().unwrap();
+    let (device, result) = mount.wait();
+    result.unwrap();
+    assert_clean(&device);
+}
+
+/// A daemon that was told to stop left the mount point and lived on unseen.
+#[test]
+fn stop_ends_a_mount_that_is_bound_elsewhere() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    fs::write(mount.path("file"), b"here").unwrap();
+    let bind = tempfile::tempdir().unwrap();
+    run("mount", &["--bind".as_ref(), mount.root().as_os_str(), bind.path().as_os_str()]);
+    mount.stopper.stop().unwrap();
+    let (device, result) = mount.wait();
+    result.unwrap();
+    run("umount", &["-i".as_ref(), bind.path().as_os_str()]);
+    assert_clean(&device);
+    let mount = TestMount::with(device, |_| ());
+    assert_eq!(fs::read(mount.path("file")).unwrap(), b"here");
+    mount.end();
+}
+
+/// Seen: the mount point was gone, the pool was in use for as long as the process ran, and nothing said which.
+#[test]
+fn a_process_with_another_mount_namespace_is_named_after_two_seconds() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    // The mounts of tests beside this one are none of its business.
+    let leave_others = "awk -v own=\"$0\" '$3 == \"fuse.onefold\" && $2 != own { print $2 }' /proc/self/mounts | \
+        xargs -r umount -i -l 2>/dev/null; exec sleep 60";
+    let mut process = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", leave_others])
+        .arg(mount.root())
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let namespace = |id: u32| fs::read_link(format!("/proc/{id}/ns/mnt")).unwrap();
+    while namespace(process.id()) == namespace(std::process::id()) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    match mount.stopper.try_unmount() {
+        Err(UnmountError::Held(holder)) => {
+            assert_eq!(holder.mountpoint, mount.root());
+            assert_eq!(holder.process.map(|found| found.id), Some(process.id()));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(mounts().contains(mount.root().to_str().unwrap()), "nothing was unmounted");
+    process.kill().unwrap();
+    process.wait().unwrap();
     mount.end();
 }
 

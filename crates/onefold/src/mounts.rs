@@ -22,6 +22,8 @@ const TABLE: &str = "/proc/self/mountinfo";
 pub(crate) struct Mount {
     /// Where it is mounted.
     pub(crate) mountpoint: PathBuf,
+    /// The folder or file of the pool that is shown: `/` unless it is a bind mount of a part.
+    pub(crate) root: PathBuf,
     /// The pool's file or partition, as the daemon named it.
     pub(crate) source: PathBuf,
     /// What it counts as. Given to another mount once this one is gone.
@@ -74,9 +76,11 @@ pub(crate) fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mou
         .max_by_key(|mount| mount.mountpoint.components().count())
 }
 
-/// Returns the mount of the pool at `pool`, which is a canonical path.
+/// Returns the mount of the pool at `pool`, which is a canonical path: the latest one, and of that the original, not a bind
+/// mount.
 pub(crate) fn of_pool<'a>(mounts: &'a [Mount], pool: &Path) -> Option<&'a Mount> {
-    mounts.iter().rev().find(|mount| is_of_pool(mount, pool))
+    let latest = mounts.iter().rev().find(|mount| is_of_pool(mount, pool))?;
+    mounts.iter().find(|mount| mount.device == latest.device && is_of_pool(mount, pool))
 }
 
 /// Tells whether a mount shows the pool at `pool`, which is a canonical path. One that is not believed does not.
@@ -96,13 +100,13 @@ fn parse(text: &[u8]) -> Vec<Mount> {
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ');
     let device = parse_device(fields.nth(2)?)?;
-    let mountpoint = fields.nth(1)?;
+    let (root, mountpoint) = (unescape(fields.next()?), fields.next()?);
     let mut after_dash = fields.skip_while(|field| *field != b"-").skip(1);
     if after_dash.next()? != FILE_SYSTEM_TYPE.as_bytes() {
         return None;
     }
     let source = unescape(after_dash.next()?);
-    Some(Mount { mountpoint: unescape(mountpoint), source, device, user: parse_user(after_dash.next()?)? })
+    Some(Mount { mountpoint: unescape(mountpoint), root, source, device, user: parse_user(after_dash.next()?)? })
 }
 
 fn device_of_mount(table: &[u8], id: &str) -> Option<DeviceNumber> {
@@ -164,7 +168,8 @@ mod tests {
         broken\n";
 
     fn mount(mountpoint: &str, source: &str, minor: u32, user: u32) -> Mount {
-        Mount { mountpoint: mountpoint.into(), source: source.into(), device: DeviceNumber { major: 0, minor }, user }
+        let device = DeviceNumber { major: 0, minor };
+        Mount { mountpoint: mountpoint.into(), root: "/".into(), source: source.into(), device, user }
     }
 
     /// A line for a mount of the file at `source` by `user`.
@@ -191,6 +196,15 @@ mod tests {
         assert_eq!(source("/mnt/images/inner/x"), Some("/data/inner.pool".into()));
         assert_eq!(source("/mnt/imagesque"), None);
         assert_eq!(source("/mnt"), None);
+    }
+
+    /// Seen: `pool umount` of a pool's file told of the bind mount instead.
+    #[test]
+    fn a_pool_leads_to_its_own_mount_and_not_to_a_bind_mount() {
+        let bind = b"50 22 0:36 /sub /mnt/bind rw - fuse.onefold /data/images.pool rw,user_id=0\n";
+        let mounts = parse(&[MOUNTINFO, bind].concat());
+        assert_eq!(mounts[3].root, Path::new("/sub"));
+        assert_eq!(of_pool(&mounts, Path::new("/data/images.pool")), Some(&mounts[0]));
     }
 
     #[test]

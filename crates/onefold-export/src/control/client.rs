@@ -181,7 +181,8 @@ impl ControlClient {
     /// Unmounts the pool and returns when everything is on disk and the pool is closed.
     ///
     /// # Errors
-    /// [`FailureKind::Busy`] while files are open; otherwise as [`ControlClient::request`].
+    /// [`FailureKind::Busy`] while files are open, [`FailureKind::Held`] while another mount keeps the pool in use;
+    /// otherwise as [`ControlClient::request`].
     pub fn umount(&mut self) -> Result<(), ControlError> {
         self.expect_nothing(&ControlRequest::Umount, &[])
     }

@@ -131,6 +131,8 @@ pub enum FailureKind {
     NotPermitted,
     /// Files of the mount are open.
     Busy,
+    /// Another mount keeps the pool in use.
+    Held,
     /// The pool has no room.
     NoSpace,
     /// Damage was met.

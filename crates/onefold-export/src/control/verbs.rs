@@ -53,7 +53,18 @@ pub(super) fn run(
         ControlRequest::Umount => {
             // A file sent along would keep the mount busy.
             drop(files);
-            served.stopper.try_unmount()?;
+            if let Err(error) = served.stopper.try_unmount() {
+                // Refused or not, what was written is on disk when the answer comes.
+                let committed = served.stopper.commit();
+                let failure = Failure::from(error);
+                return Err(match committed {
+                    Ok(()) => failure,
+                    Err(error) => {
+                        let message = format!("{}; and not everything is on disk: {error}", failure.message);
+                        Failure::new(failure.kind, message)
+                    }
+                });
+            }
             match served.ending.wait() {
                 Ok(()) => Ok(Answer::Nothing),
                 Err(message) => Err(Failure::new(FailureKind::Failed, message)),
@@ -118,6 +129,7 @@ impl From<UnmountError> for Failure {
     fn from(error: UnmountError) -> Failure {
         match &error {
             UnmountError::Busy => Failure::new(FailureKind::Busy, error.to_string()),
+            UnmountError::Held(_) | UnmountError::StillHeld(_) => Failure::new(FailureKind::Held, error.to_string()),
             UnmountError::Refused { source, .. } => Failure::new(FailureKind::Failed, format!("{error}: {source}")),
         }
     }

@@ -167,4 +167,8 @@ impl Invalidate for Invalidator {
     fn invalidate(&self, ino: Ino) -> io::Result<()> {
         self.device.notify(&notify_inode(ino.0, &Reach::Everything))
     }
+
+    fn is_connected(&self) -> bool {
+        self.device.is_connected()
+    }
 }

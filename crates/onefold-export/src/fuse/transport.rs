@@ -25,4 +25,7 @@ pub(crate) trait Invalidate: Send + Sync {
     /// # Errors
     /// When the kernel refuses. That it knows nothing of the file is no error.
     fn invalidate(&self, ino: Ino) -> io::Result<()>;
+
+    /// Tells whether the kernel still has the file system mounted somewhere.
+    fn is_connected(&self) -> bool;
 }

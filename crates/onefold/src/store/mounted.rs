@@ -39,6 +39,10 @@ pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failur
         ControlError::UnknownAnswer => failure.hint("use the same version of Onefold as the daemon"),
         ControlError::Refused { kind, .. } => match kind {
             FailureKind::Busy => failure.hint(format!("`fuser -vm {mountpoint}` shows who uses it")),
+            FailureKind::Held => failure.hint(
+                "unmount it there first, with `umount`, or `nsenter --target PROCESS --mount umount DIRECTORY` where a \
+                 process has it; all that was written is on disk",
+            ),
             FailureKind::NotPermitted => failure.hint("run the command as root, or as the user who mounted the pool"),
             FailureKind::NoSpace => {
                 failure.hint("delete files, or enlarge the pool's file or partition and run `onefold pool grow`")

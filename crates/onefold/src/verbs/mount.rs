@@ -32,6 +32,8 @@ use crate::{mount_helper, mounts};
 /// pool after an unmount that did not wait for it.
 const DYING_TIME_MAX: Duration = Duration::from_secs(10);
 const DYING_POLL: Duration = Duration::from_millis(20);
+/// How long mount namespaces of other processes may take to let go of a pool that was unmounted here.
+const HOLDERS_WAIT_MAX: Duration = Duration::from_secs(2);
 
 pub(super) fn run(arguments: &MountArgs) -> Outcome<Report> {
     if arguments.report_ready {
@@ -189,6 +191,15 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
             // lock and be served at the same place by now: what is cleared is this very mount, or nothing.
             Located::Stale(mount) if dead_mount::was_killed(&mount) => clear_dead_mounts(pool)?,
             Located::Stale(_) | Located::Offline(_) => {}
+        }
+        if started.elapsed() >= HOLDERS_WAIT_MAX
+            && let Some(holder) =
+                onefold_export::holders_elsewhere(pool).ok().and_then(|found| found.into_iter().next())
+        {
+            return Err(Failure::new(format!("cannot open `{}`", pool.shown())).because_of(holder.to_string()).hint(
+                "the pool can be mounted here once that process has ended, or after `nsenter --target PROCESS --mount \
+                 umount DIRECTORY`",
+            ));
         }
         thread::sleep(DYING_POLL);
     }

@@ -1,12 +1,14 @@
 //! `onefold pool umount`
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use onefold_block::Show;
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
-use onefold_export::control::{ControlClient, ControlError};
+use onefold_export::control::{ControlClient, ControlError, FailureKind};
+use rustix::mount::UnmountFlags;
 use serde_json::json;
 
 use crate::cli::pool::UmountArgs;
@@ -23,6 +25,9 @@ const END_POLL: Duration = Duration::from_millis(10);
 
 pub(super) fn run(arguments: &UmountArgs) -> Outcome<Report> {
     let target = arguments.target.as_path();
+    if let Some(bind) = bind_mount_at(target)? {
+        return unmount_bind(&bind);
+    }
     match locate::locate(target)? {
         Located::Mounted { mount, base } => {
             if base != mount.mountpoint {
@@ -38,6 +43,31 @@ pub(super) fn run(arguments: &UmountArgs) -> Outcome<Report> {
     }
 }
 
+/// Returns the bind mount of a pool, or of a file or folder in one, that covers exactly `target`. The pool's own mount is
+/// none: it is the first of its device in the table.
+fn bind_mount_at(target: &Path) -> Outcome<Option<Mount>> {
+    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
+    // Nothing is asked of what is mounted there: its daemon may have died.
+    let named = std::path::absolute(target).ok();
+    let resolved = || -> Option<PathBuf> { Some(fs::canonicalize(target.parent()?).ok()?.join(target.file_name()?)) };
+    let at = |path: PathBuf| mounts.iter().rposition(|mount| mount.mountpoint == path);
+    let Some(position) = named.and_then(at).or_else(|| at(resolved()?)) else { return Ok(None) };
+    let mount = &mounts[position];
+    let is_later = mounts[..position].iter().any(|other| other.device == mount.device);
+    let is_bind = is_later || mount.root != Path::new("/");
+    Ok((is_bind && !dead_mount::was_killed(mount)).then(|| mount.clone()))
+}
+
+/// Has the kernel take a bind mount away. The pool stays mounted where it is, unless this was its last mount.
+fn unmount_bind(bind: &Mount) -> Outcome<Report> {
+    rustix::mount::unmount(&bind.mountpoint, UnmountFlags::NOFOLLOW).map_err(|errno| {
+        let failure = Failure::of_io(format!("cannot unmount `{}`", bind.mountpoint.shown()), &errno.into());
+        failure.hint(format!("`fuser -vm {}` shows who uses it", bind.mountpoint.shown()))
+    })?;
+    let json = json!({ "mountpoint": machine_name(&bind.mountpoint), "pool": machine_name(&bind.source), "daemon_had_died": false });
+    Ok(Report::done("", json))
+}
+
 /// Lets the daemon unmount; returns when the pool is free for the next to open.
 fn unmount(mount: &Mount) -> Outcome<Report> {
     let asked = ControlClient::connect(&mount.mountpoint).and_then(|mut client| client.umount());
@@ -51,6 +81,10 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
             ))
             .because(&error)
             .hint(format!("`onefold pool check {}` tells whether all is well", mount.source.shown())));
+        }
+        // Detached, and still served elsewhere: nothing to wait for.
+        Err(error @ ControlError::Refused { kind: FailureKind::Held, .. }) => {
+            return Err(refused("unmount", mount, &error));
         }
         // The daemon has ended the mount, and tells what became of the pool.
         Err(error @ ControlError::Refused { .. }) if !is_mounted(mount) => {
