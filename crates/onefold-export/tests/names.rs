@@ -5,10 +5,11 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::num::NonZeroUsize;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::process::Command;
 
-use common::{TestMount, can_mount, run};
+use common::{TestMount, can_mount, new_pool, run};
 use rustix::fs::{AtFlags, CWD, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
@@ -267,6 +268,70 @@ fn a_program_loses_its_privileges_when_others_write_to_it() {
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o6755);
     std::os::unix::fs::chown(&path, Some(1), None).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o755);
+    mount.end();
+}
+
+/// Seen: `stat -c %A`, which asks for nothing but the mode, showed the old one for minutes (xfstests generic/355).
+#[test]
+fn the_mode_that_a_direct_write_changed_is_seen_at_once() {
+    if !can_mount() {
+        return;
+    }
+    for threads in [8, 1] {
+        let mount = TestMount::with(new_pool(), |options| options.threads = NonZeroUsize::new(threads).unwrap());
+        let path = mount.path(format!("program-{threads}"));
+        fs::write(&path, vec![1; 8192]).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+        let mode = || {
+            let found = rustix::fs::statx(CWD, &path, AtFlags::empty(), rustix::fs::StatxFlags::MODE);
+            found.unwrap().stx_mode & 0o7777
+        };
+        assert_eq!(mode(), 0o6777);
+        let target = format!("of={}", path.to_str().unwrap());
+        let words =
+            ["dd", "if=/dev/zero", &target, "bs=4096", "count=1", "oflag=direct", "conv=notrunc", "status=none"];
+        let status = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .args(words)
+            .status()
+            .unwrap();
+        assert!(status.success());
+        assert_eq!(mode(), 0o777);
+        mount.end();
+    }
+}
+
+/// Seen: a writer outside of the file's group left the set-group-id bit where the group may not execute (xfstests generic/683
+/// to 685). The owner could make a privilege of it later.
+#[test]
+fn a_change_by_a_stranger_to_the_group_takes_the_set_group_id_bit() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let changes = [
+        "fallocate --length 4096 F",
+        "fallocate --punch-hole --offset 0 --length 4096 F",
+        "printf x >> F",
+        "dd if=/dev/zero of=F bs=4096 count=1 oflag=direct conv=notrunc status=none",
+        "truncate -s 10 F",
+    ];
+    let groups = [("--clear-groups", 0o666), ("--groups=77", 0o2666), ("--groups=78,79", 0o666)];
+    for (number, change) in changes.iter().enumerate() {
+        for (groups, expected) in groups {
+            let path = mount.path(format!("file-{number}{groups}"));
+            fs::write(&path, vec![1; 8192]).unwrap();
+            std::os::unix::fs::chown(&path, Some(0), Some(77)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o2666)).unwrap();
+            let change = change.replace('F', path.to_str().unwrap());
+            let status = Command::new("setpriv")
+                .args(["--reuid=65534", "--regid=65534", groups, "sh", "-c", &change])
+                .status()
+                .unwrap();
+            assert!(status.success(), "{change}");
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, expected, "{change} {groups}");
+        }
+    }
     mount.end();
 }
 

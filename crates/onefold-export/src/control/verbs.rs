@@ -82,7 +82,7 @@ fn inspect<const COUNT: usize>(served: &Served, files: Vec<OwnedFd>) -> Result<[
 fn clone(served: &Served, [source, target]: &[OpenFile; 2]) -> Result<Answer, Failure> {
     let (source, target) = (source.readable()?, target.replaceable()?);
     // The kernel sees no write here, after which it would ask for this itself.
-    drop_privileges_from(&served.pool, target)?;
+    drop_privileges_from(&served.pool, target, None)?;
     let cloned = served.pool.clone_file(source, target);
     // The kernel knows nothing of what happened to the target. What it has of it goes away even after a failure: the
     // pages would be the only place where a half-told story could stay.

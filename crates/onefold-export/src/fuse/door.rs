@@ -15,7 +15,7 @@ use super::filesystem::{Caching, Entry, Opened, Owner, Place, PoolFilesystem, Re
 use super::flags::OpenFlags;
 use super::held_replies::{HeldReplies, HeldReply};
 use super::open_files::OpenFiles;
-use super::privileges::Privileges;
+use super::privileges::{Caller, Privileges};
 use super::protocol::{
     Abilities, DirectoryReply, Header, Operation, Read, Write, WriteHead, created, encode_attributes, entry, opened,
     seek_result, statfs, statx, written, xattr_size,
@@ -163,8 +163,8 @@ impl Door {
         self.finish_write(header, head, bytes, write, device)
     }
 
-    /// Does a write of so many bytes and replies to it: at once, or, where that made pages of the kernel's cache stale, as
-    /// soon as the kernel has dropped them.
+    /// Does a write of so many bytes and replies to it: at once, or, where that made pages or attributes in the kernel's cache
+    /// stale, as soon as the kernel has dropped them.
     fn finish_write(
         &self,
         header: &Header,
@@ -180,10 +180,14 @@ impl Door {
             // The pages that are written stay in the cache, and may be older than a direct write beside this one.
             self.open_files.note_cached(ino, range.clone());
         }
-        if let Err(errno) = self.prepare_write(ino, head.privileges).and_then(|()| write()) {
-            return device.reply(header.unique, errno.raw_os_error(), &[]);
-        }
-        if is_direct && let Some(stale) = self.open_files.take_stale(ino, range.clone()) {
+        let prepared = self.prepare_write(header, head.privileges);
+        let has_new_mode = match prepared.and_then(|has_new_mode| write().map(|()| has_new_mode)) {
+            Ok(has_new_mode) => has_new_mode,
+            Err(errno) => return device.reply(header.unique, errno.raw_os_error(), &[]),
+        };
+        let stale = if is_direct { self.open_files.take_stale(ino, range.clone()) } else { None };
+        if stale.is_some() || has_new_mode {
+            // After a direct write the kernel asks for new times and a new length, but keeps the mode that it knows.
             let (unique, device) = (header.unique, device.clone());
             self.held_replies.hold(HeldReply { ino, bytes: range, stale, unique, device });
             return Ok(());
@@ -199,11 +203,12 @@ impl Door {
         }
     }
 
-    fn prepare_write(&self, ino: Ino, privileges: Privileges) -> Result<()> {
+    /// Does what comes before a write. Returns whether the mode has changed.
+    fn prepare_write(&self, header: &Header, privileges: Privileges) -> Result<bool> {
         match privileges {
             // Before the content changes: at no time may new content run with old privileges.
-            Privileges::Dropped => self.filesystem.drop_privileges(ino),
-            Privileges::Kept => Ok(()),
+            Privileges::Dropped => self.filesystem.drop_privileges(Ino(header.node), caller(header)),
+            Privileges::Kept => Ok(false),
         }
     }
 
@@ -217,7 +222,9 @@ impl Door {
             Operation::Lookup { name } => self.entry(fs.lookup(at(name))),
             Operation::GetAttr => self.attributes(fs.attr(ino)),
             Operation::Statx => Ok(statx(&fs.attr(ino)?, self.st_blocks)),
-            Operation::SetAttr { change, privileges } => self.attributes(fs.set_attr(ino, change, privileges)),
+            Operation::SetAttr { change, privileges } => {
+                self.attributes(fs.set_attr(ino, change, privileges, caller(header)))
+            }
             Operation::ReadSymlink => fs.read_symlink(ino),
             Operation::Symlink { name, target } => {
                 self.entry(fs.create_symlink(at(name), target, header.uid, header.gid))
@@ -318,6 +325,10 @@ impl Door {
         self.filesystem.list_with_attributes(ino, cookie, &mut take)?;
         Ok(reply.into_bytes())
     }
+}
+
+fn caller(header: &Header) -> Caller {
+    Caller { gid: header.gid, pid: header.pid }
 }
 
 fn reply_read(device: &FuseDevice, unique: u64, outcome: Result<usize>, buffer: &[u8]) -> io::Result<()> {

@@ -22,7 +22,7 @@ use super::failures::Failures;
 use super::flags::OpenFlags;
 use super::open_files::OpenFiles;
 use super::opened_losses::OpenedLosses;
-use super::privileges::{self, Privileges};
+use super::privileges::{self, Caller, Privileges};
 use crate::options::{AccessTimes, MountOptions};
 
 /// Result of a request.
@@ -88,11 +88,18 @@ impl PoolFilesystem {
         self.pool.attr(ino).map_err(|error| self.failed("getattr", ino, &error))
     }
 
-    pub(super) fn set_attr(&self, ino: Ino, mut change: SetAttr, privileges: Privileges) -> Result<Attr> {
+    pub(super) fn set_attr(
+        &self,
+        ino: Ino,
+        mut change: SetAttr,
+        privileges: Privileges,
+        caller: Caller,
+    ) -> Result<Attr> {
         let mut set = || {
             if privileges::are_lost_by(&change, privileges) {
                 let attr = self.pool.attr(ino)?;
-                change.mode = privileges::mode_without(attr.kind, attr.mode);
+                change.mode =
+                    privileges::mode_without(attr.kind, attr.mode, privileges::is_member(attr.gid, Some(caller)));
             }
             self.pool.set_attr(ino, &change)
         };

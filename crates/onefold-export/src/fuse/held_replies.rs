@@ -1,4 +1,5 @@
-//! Replies to direct writes that are held until the kernel has dropped pages that have become stale ([`super::cached_pages`]).
+//! Replies to direct writes that are held until the kernel has dropped pages that have become stale ([`super::cached_pages`]),
+//! or attributes: the mode, where the write took set-user-id or set-group-id bits away. With pages, attributes go as well.
 //!
 //! To have pages dropped is to wait for them: the kernel waits for each page that a read or a cached write under way has
 //! locked, and hands dirty ones over. The requests behind these pages need threads that answer. So no thread that answers
@@ -31,8 +32,8 @@ pub(super) struct HeldReply {
     pub(super) ino: Ino,
     /// What was written, in bytes of the file.
     pub(super) bytes: Range<u64>,
-    /// What the kernel has to drop before.
-    pub(super) stale: Stale,
+    /// The pages that the kernel has to drop before. Without any, it drops attributes alone.
+    pub(super) stale: Option<Stale>,
     /// The request, and the descriptor that it came from.
     pub(super) unique: u64,
     pub(super) device: FuseDevice,
@@ -62,7 +63,7 @@ struct State {
     /// The one whose pages are being dropped, until it is replied to.
     current: Option<(Instant, HeldReply)>,
     /// What was replied to before its pages were dropped.
-    late: VecDeque<(Ino, Range<u64>, Stale)>,
+    late: VecDeque<(Ino, Range<u64>, Option<Stale>)>,
     is_over: bool,
 }
 
@@ -102,12 +103,15 @@ impl HeldReplies {
             };
             drop(state);
             let reach = match stale {
-                Stale::Range => Reach::Range(bytes.clone()),
-                Stale::Everything => Reach::Everything,
+                None => Reach::Attributes,
+                Some(Stale::Range) => Reach::Range(bytes.clone()),
+                Some(Stale::Everything) => Reach::Everything,
             };
             // The kernel refuses only where it has nothing of the file, or the connection is over.
             let _ = device.notify(&notify_inode(ino.0, &reach));
-            open_files.dropped(ino, &bytes, stale);
+            if let Some(stale) = stale {
+                open_files.dropped(ino, &bytes, stale);
+            }
             let current = self.state.lock().current.take();
             if let Some((_, reply)) = current {
                 let _ = reply.send();
@@ -164,7 +168,7 @@ mod tests {
 
     fn reply_to(unique: u64, device: &FuseDevice, held: &HeldReplies) {
         let (ino, bytes, device) = (Ino(5), 0..4096, device.clone());
-        held.hold(HeldReply { ino, bytes, stale: Stale::Range, unique, device });
+        held.hold(HeldReply { ino, bytes, stale: Some(Stale::Range), unique, device });
     }
 
     fn next_reply(replies: &mut File) -> u64 {

@@ -3,6 +3,12 @@
 //! The kernel could do this by itself, at the price of asking for `security.capability` before *every* buffered write,
 //! and would forget it for direct writes. So `FUSE_HANDLE_KILLPRIV_V2` is negotiated and it is done here, where the kernel
 //! says so: with each chown, and with writes and truncates of callers that lack `CAP_FSETID`.
+//!
+//! The set-group-id bit of a file that its group may not execute is no privilege by itself. Like the kernel since Linux 6.2,
+//! a change by a caller that is no member of the file's group takes it away as well: the bit would become one when the
+//! owner gives the group the right to execute.
+
+use std::fs;
 
 use onefold_pool::{FileKind, Ino, Pool, PoolError, SetAttr};
 
@@ -20,39 +26,80 @@ pub(super) enum Privileges {
     Dropped,
 }
 
+/// The process that a request comes from, as its groups are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// Its group for new files.
+    pub(super) gid: u32,
+    /// Its number; 0 where the daemon can't see it.
+    pub(super) pid: u32,
+}
+
+impl Caller {
+    /// Tells whether it is a member of `group`. A process that can't be looked at counts as none.
+    fn is_member_of(self, group: u32) -> bool {
+        self.gid == group || {
+            let status = fs::read_to_string(format!("/proc/{}/status", self.pid));
+            status.is_ok_and(|status| supplementary_groups(&status).any(|member| member == group))
+        }
+    }
+}
+
+/// Returns the groups that proc_pid_status(5) lists.
+fn supplementary_groups(status: &str) -> impl Iterator<Item = u32> + '_ {
+    let listed = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    listed.unwrap_or_default().split_whitespace().filter_map(|group| group.parse().ok())
+}
+
 /// Tells whether a request to make `change` takes privileges away from a file.
 pub(super) fn are_lost_by(change: &SetAttr, privileges: Privileges) -> bool {
     // chmod says itself what the bits are to be. A request to change nothing is how the kernel asks for just this.
     change.mode.is_none() && (privileges == Privileges::Dropped || *change == SetAttr::default())
 }
 
-/// Takes the privileges of a program away, because somebody without the right to give them changes its content.
+/// Takes the privileges of a program away, because a process without the right to give them changes its content. Returns
+/// whether there was something to take away from its mode. Without a `caller` that it knows, none is a member of a group.
 ///
 /// # Errors
 /// What the pool reports.
-pub(crate) fn drop_from(pool: &Pool, ino: Ino) -> onefold_pool::Result<()> {
+pub(crate) fn drop_from(pool: &Pool, ino: Ino, caller: Option<Caller>) -> onefold_pool::Result<bool> {
     // Each write of an ordinary user comes here, and hardly any file has something to lose.
     let (kind, mode, has_capabilities) = pool.mode_and_xattr(ino, CAPABILITY_XATTR)?;
-    if let Some(mode) = mode_without(kind, mode) {
+    let mut is_changed = false;
+    if may_lose(kind, mode)
+        && let Some(mode) = mode_without(kind, mode, is_member(pool.attr(ino)?.gid, caller))
+    {
         pool.set_attr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+        is_changed = true;
     }
     if !has_capabilities {
-        return Ok(());
+        return Ok(is_changed);
     }
     match pool.remove_xattr(ino, CAPABILITY_XATTR) {
-        Err(PoolError::NoAttribute) => Ok(()),
-        removed => removed,
+        Err(PoolError::NoAttribute) => Ok(is_changed),
+        removed => removed.map(|()| is_changed),
     }
 }
 
-/// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose.
-pub(super) fn mode_without(kind: FileKind, mode: u16) -> Option<u16> {
+/// Returns the test whether the caller is a member of a file's group. It reads what the kernel tells of the process only
+/// when it is asked.
+pub(super) fn is_member(group: u32, caller: Option<Caller>) -> impl FnOnce() -> bool {
+    move || caller.is_some_and(|caller| caller.is_member_of(group))
+}
+
+fn may_lose(kind: FileKind, mode: u16) -> bool {
+    kind != FileKind::Directory && mode & (SET_UID | SET_GID) != 0
+}
+
+/// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose. `is_member` tells whether the
+/// process that changes the file is a member of its group.
+pub(super) fn mode_without(kind: FileKind, mode: u16, is_member: impl FnOnce() -> bool) -> Option<u16> {
     // Of a directory the bits are about inheritance. Special files have nothing to run, but lose them all the same.
-    if kind == FileKind::Directory {
+    if !may_lose(kind, mode) {
         return None;
     }
-    // Without group execution the bit means mandatory locking, not a privilege.
-    let lost = if mode & GROUP_EXECUTE == 0 { SET_UID } else { SET_UID | SET_GID };
+    let keeps_group_bit = mode & SET_GID == 0 || mode & GROUP_EXECUTE == 0 && is_member();
+    let lost = if keeps_group_bit { SET_UID } else { SET_UID | SET_GID };
     (mode & lost != 0).then_some(mode & !lost)
 }
 
@@ -64,16 +111,35 @@ mod tests {
 
     #[test]
     fn programs_lose_both_bits_and_others_keep_the_group_bit() {
-        assert_eq!(mode_without(FileKind::Regular, 0o6755), Some(0o755));
-        assert_eq!(mode_without(FileKind::Regular, 0o2755), Some(0o755));
-        assert_eq!(mode_without(FileKind::Regular, 0o6744), Some(0o2744));
-        assert_eq!(mode_without(FileKind::Regular, 0o2644), None);
-        assert_eq!(mode_without(FileKind::Regular, 0o1777), None);
-        assert_eq!(mode_without(FileKind::Directory, 0o6755), None, "inheritance, no privilege");
+        for is_member in [true, false] {
+            let mode_without = |kind, mode| mode_without(kind, mode, || is_member);
+            assert_eq!(mode_without(FileKind::Regular, 0o6755), Some(0o755));
+            assert_eq!(mode_without(FileKind::Regular, 0o2755), Some(0o755));
+            assert_eq!(mode_without(FileKind::Regular, 0o4744), Some(0o744));
+            assert_eq!(mode_without(FileKind::Regular, 0o1777), None);
+            assert_eq!(mode_without(FileKind::Directory, 0o6755), None, "inheritance, no privilege");
+        }
+        assert_eq!(mode_without(FileKind::Regular, 0o6744, || true), Some(0o2744));
+        assert_eq!(mode_without(FileKind::Regular, 0o2644, || true), None);
+        // Seen: xfstests generic/683 to 685.
+        assert_eq!(mode_without(FileKind::Regular, 0o6744, || false), Some(0o744));
+        assert_eq!(mode_without(FileKind::Regular, 0o2644, || false), Some(0o644));
         // Seen: a user's chown of a fifo kept both bits, as pjdfstest noticed.
         for special in [FileKind::Fifo, FileKind::Socket, FileKind::CharDevice, FileKind::BlockDevice] {
-            assert_eq!(mode_without(special, 0o6555), Some(0o555));
+            assert_eq!(mode_without(special, 0o6555, || true), Some(0o555));
         }
+    }
+
+    #[test]
+    fn a_caller_is_a_member_by_its_own_group_and_by_its_others() {
+        let status = "Name:\tsh\nGid:\t7\t7\t7\t7\nGroups:\t4 24 1000 \nVmPeak:\t5 kB\n";
+        assert_eq!(supplementary_groups(status).collect::<Vec<_>>(), [4, 24, 1000]);
+        assert_eq!(supplementary_groups("Name:\tGroups:\n").count(), 0);
+        let unseen = Caller { gid: 7, pid: 0 };
+        assert!(unseen.is_member_of(7) && !unseen.is_member_of(8));
+        let own = std::process::id();
+        let groups = rustix::process::getgroups().unwrap();
+        assert!(groups.iter().all(|group| Caller { gid: u32::MAX, pid: own }.is_member_of(group.as_raw())));
     }
 
     #[test]

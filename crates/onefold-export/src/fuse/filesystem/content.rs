@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::{PoolFilesystem, Result};
 use crate::fuse::access_marks::relatime_wants_update;
 use crate::fuse::flags::{OpenFlags, allocate_mode, seek_target};
-use crate::fuse::privileges;
+use crate::fuse::privileges::{self, Caller};
 
 /// Most bytes that one `copy_file_range` clones. The kernel hands large ranges on as they are, and the caller goes on
 /// where a shorter one ended.
@@ -83,9 +83,10 @@ impl PoolFilesystem {
         self.pool.blocks_behind()
     }
 
-    /// Takes the privileges of a program away, because somebody without the right to give them wrote to it.
-    pub(in crate::fuse) fn drop_privileges(&self, ino: Ino) -> Result<()> {
-        privileges::drop_from(&self.pool, ino).map_err(|error| self.failed("write", ino, &error))
+    /// Takes the privileges of a program away, because a process without the right to give them writes to it. Returns
+    /// whether that changed its mode.
+    pub(in crate::fuse) fn drop_privileges(&self, ino: Ino, caller: Caller) -> Result<bool> {
+        privileges::drop_from(&self.pool, ino, Some(caller)).map_err(|error| self.failed("write", ino, &error))
     }
 
     pub(in crate::fuse) fn allocate(&self, at: Place, bytes: u64, mode: i32) -> Result<()> {

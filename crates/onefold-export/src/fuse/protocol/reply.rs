@@ -33,6 +33,8 @@ pub(in crate::fuse) fn reply_header(unique: u64, error: i32, body_bytes: usize) 
 /// What the kernel is told to forget of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::fuse) enum Reach {
+    /// Attributes alone.
+    Attributes,
     /// Attributes and all cached pages.
     Everything,
     /// Attributes, and the cached pages that a range of bytes touches; never empty.
@@ -44,6 +46,8 @@ pub(in crate::fuse) enum Reach {
 pub(in crate::fuse) fn notify_inode(node: u64, reach: &Reach) -> Vec<u8> {
     const INVAL_INODE: i32 = 2;
     let (offset, bytes) = match reach {
+        // The kernel looks at pages only from an offset that is not negative on.
+        Reach::Attributes => (-1, 0),
         // From the first byte, to the end.
         Reach::Everything => (0i64, 0i64),
         Reach::Range(bytes) => {

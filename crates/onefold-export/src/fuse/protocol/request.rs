@@ -31,6 +31,8 @@ pub(in crate::fuse) struct Header {
     pub(in crate::fuse) node: u64,
     pub(in crate::fuse) uid: u32,
     pub(in crate::fuse) gid: u32,
+    /// The process that asks; 0 where this one can't see it.
+    pub(in crate::fuse) pid: u32,
 }
 
 impl Header {
@@ -42,7 +44,8 @@ impl Header {
             return Err(Malformed);
         }
         let (opcode, unique, node) = (fields.u32()?, fields.u64()?, fields.u64()?);
-        Ok((Header { opcode, unique, node, uid: fields.u32()?, gid: fields.u32()? }, body))
+        let (uid, gid, pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        Ok((Header { opcode, unique, node, uid, gid, pid }, body))
     }
 }
 

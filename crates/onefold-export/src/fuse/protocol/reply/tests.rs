@@ -40,6 +40,7 @@ fn replies_have_the_lengths_that_the_kernel_expects() {
     assert_eq!(statx(&attr, StBlocks::Mapped).len(), 32 + 256);
     assert_eq!(statfs(&FsStat { blocks: 1, blocks_free: 1, blocks_available: 1, inodes: 1, inodes_free: 1 }).len(), 80);
     assert_eq!(notify_inode(5, &Reach::Everything).len(), 40);
+    assert_eq!(notify_inode(5, &Reach::Attributes)[24..], [[0xff; 8], [0; 8]].concat());
     let range = notify_inode(5, &Reach::Range(8192..12288));
     assert_eq!(range[24..32], 8192i64.to_ne_bytes());
     assert_eq!(range[32..], 4096i64.to_ne_bytes());

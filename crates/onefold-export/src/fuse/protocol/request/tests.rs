@@ -4,7 +4,7 @@ use onefold_block::random::SeededRandom;
 use super::*;
 
 fn header(opcode: u32) -> Header {
-    Header { opcode, unique: 9, node: 5, uid: 1, gid: 2 }
+    Header { opcode, unique: 9, node: 5, uid: 1, gid: 2, pid: 77 }
 }
 
 fn request(opcode: u32, body: &[u8]) -> Vec<u8> {
