@@ -1,5 +1,10 @@
 //! Numbers that add up.
 
+use crate::format::map_node::FAN_OUT;
+
+/// Nodes on the way to a block that are not full yet, of the file's map and of the names tree.
+const PATH_NODES_MAX: u64 = 16;
+
 /// Space of a pool, in bytes unless the name says otherwise.
 ///
 /// `apparent = zero + unique + shared + saved_by_blocks + saved_by_clones` and
@@ -116,4 +121,14 @@ pub struct FsStat {
     pub inodes: u64,
     /// Inodes that could still be made.
     pub inodes_free: u64,
+}
+
+impl FsStat {
+    /// Returns how many blocks of data files can still get: the available blocks, less what maps the data. A single new file
+    /// gets all of them.
+    #[must_use]
+    pub fn blocks_for_data(&self) -> u64 {
+        let nodes = self.blocks_available.div_ceil(FAN_OUT + 1) + self.blocks_available.div_ceil(FAN_OUT * FAN_OUT);
+        self.blocks_available.saturating_sub(nodes + PATH_NODES_MAX)
+    }
 }

@@ -112,8 +112,10 @@ impl PoolFilesystem {
         self.pool.fsync_opened(&self.losses.of(handle)).map_err(|error| self.failed("fsync", ino, &error))
     }
 
+    /// Returns the space as `df` tells it: what it promises is what a file can get.
     pub(super) fn space(&self) -> FsStat {
-        self.pool.fs_stat()
+        let space = self.pool.fs_stat();
+        FsStat { blocks_available: space.blocks_for_data(), ..space }
     }
 
     /// Opens a file. The kernel has checked that the caller may.
