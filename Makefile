@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash damage posix races sim soak kill test-cluster fuzz bench bench-paper bench-scale bench-share bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster fuzz bench bench-paper bench-scale bench-share bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,6 +61,9 @@ fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverag
 
 posix: ## Public POSIX suites, fsx and stress-ng at length, under each kind of mount. FSX_SEEDS and others: scripts/posix.sh.
 	@scripts/posix.sh
+
+xfstests: ## Runs an xfstests that you have built, DIR=/path/to/xfstests, on pools. CHECK="-g auto" or "generic/003".
+	@scripts/xfstests.sh "$(DIR)" $(CHECK)
 
 bench: ## Compares a pool with ext4 on the same disk, side by side. QUICK=1 takes under 3 minutes.
 	@scripts/install-deps.sh build bench
