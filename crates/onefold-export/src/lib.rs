@@ -17,5 +17,5 @@ mod unmount;
 pub use log::{Log, StderrLog};
 pub use mount::{MountError, Mounted, ServeError, mark_as_io_flusher, mount};
 pub use mount_holders::{HolderProcess, MountHolder, holders_elsewhere};
-pub use options::{Access, AccessTimes, CONTROL_XATTR, MountOptions, StBlocks};
+pub use options::{Access, AccessTimes, CONTROL_XATTR, KernelOption, MountOptions, StBlocks};
 pub use unmount::{StopError, Stopper, UnmountError};

@@ -40,6 +40,19 @@ pub enum StBlocks {
     Mapped,
 }
 
+/// What the kernel itself does for a mount, whatever file system it is (mount(8)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelOption {
+    /// Each write is durable when it returns.
+    Sync,
+    /// Each change of a directory is durable when it returns.
+    Dirsync,
+    /// Times are kept in memory for longer.
+    Lazytime,
+    /// Symbolic links are not followed.
+    Nosymfollow,
+}
+
 /// Chosen each time a pool is mounted.
 #[derive(Clone)]
 pub struct MountOptions {
@@ -51,6 +64,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// When a read changes the access time.
     pub access_times: AccessTimes,
+    /// What the kernel does beside.
+    pub kernel_options: Vec<KernelOption>,
     /// What `st_blocks` covers.
     pub st_blocks: StBlocks,
     /// Whether the kernel may collect buffered writes before it hands them on. Faster for small buffered writes; then
@@ -92,6 +107,7 @@ impl MountOptions {
             access,
             read_only: false,
             access_times: AccessTimes::Relative,
+            kernel_options: Vec::new(),
             st_blocks: StBlocks::Length,
             writeback_cache: false,
             threads: NonZeroUsize::new(Self::THREADS).expect("eight is not zero"),
@@ -109,6 +125,7 @@ impl std::fmt::Debug for MountOptions {
             .field("access", &self.access)
             .field("read_only", &self.read_only)
             .field("access_times", &self.access_times)
+            .field("kernel_options", &self.kernel_options)
             .field("st_blocks", &self.st_blocks)
             .field("writeback_cache", &self.writeback_cache)
             .field("threads", &self.threads)

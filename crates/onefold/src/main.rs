@@ -34,7 +34,13 @@ use failure::{EXIT_BUG, Exit, Failure};
 
 fn main() -> ExitCode {
     report_panics();
-    let cli = match mount_helper::translate(std::env::args_os().collect()) {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    match mount_helper::remount(&arguments) {
+        Some(Ok(())) => return Exit::Done.into(),
+        Some(Err(failure)) => return fail(&failure, false),
+        None => {}
+    }
+    let cli = match mount_helper::translate(arguments) {
         Ok(arguments) => parse(&arguments),
         Err(failure) => return fail(&failure, false),
     };

@@ -1,5 +1,5 @@
 # mount(8), fstab and the systemd unit mount a pool by what packaging/ installs, again after a kill, and unmount it
-needs unshare systemd-escape
+needs unshare systemd-escape findmnt
 
 # mount(8) looks for helpers in /sbin alone: a mount namespace gives this case one of its own.
 [[ -n ${in_namespace-} ]] || run_in_namespace
@@ -50,6 +50,24 @@ exec 8<&-
 # With the helper, or the check could come before the daemon has closed the pool.
 mount -t fuse.onefold -o uhelper=fuse.onefold "$pool" "$mnt"
 umount "$mnt"
+check_pool
+
+# Seen: the helper refused what every file system takes, and mounted anew for `remount` (xfstests generic/003).
+options_of_mount() {
+    findmnt --noheadings --output OPTIONS --target "$mnt"
+}
+mount -t fuse.onefold \
+    -o strictatime,lazytime,sync,dirsync,nosymfollow,acl,user_xattr,default_permissions,fsname=x,subtype=y "$pool" "$mnt"
+[[ ,$(options_of_mount), == *,nosymfollow,* && ,$(options_of_mount), == *,sync,* ]] || fail "$(options_of_mount)"
+ln -s file "$mnt/link"
+fails_with 'symbolic links' cat "$mnt/link"
+mount -o remount,ro "$mnt"
+fails_with 'Read-only' touch "$mnt/file"
+mount -o remount,rw,noatime,symfollow "$mnt"
+touch "$mnt/file"
+cat "$mnt/link" >/dev/null
+[[ ,$(options_of_mount), == *,noatime,* && ,$(options_of_mount), == *,nosuid,*nodev,* ]] || fail "$(options_of_mount)"
+onefold pool umount "$mnt"
 check_pool
 
 printf '%s %s fuse.onefold memory=128M,nofail,x-systemd.automount,uhelper=fuse.onefold 0 0\n' "$pool" "$mnt" >"$dir/fstab"

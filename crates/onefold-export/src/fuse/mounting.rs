@@ -15,7 +15,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::device::FuseDevice;
-use crate::options::{Access, AccessTimes, MountOptions};
+use crate::options::{Access, AccessTimes, KernelOption, MountOptions};
 
 const HELPER: &str = "fusermount3";
 
@@ -71,6 +71,7 @@ fn mount_directly(path: &Path, options: &MountOptions) -> io::Result<FuseDevice>
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NOATIME, options.access_times == AccessTimes::Never);
+    options.kernel_options.iter().for_each(|option| flags.insert(kernel_option(*option).0));
     let data = CString::new(words.join(",")).expect("words without zero bytes");
     rustix::mount::mount(&options.source_name, path, "fuse", flags, &*data)?;
     Ok(device)
@@ -120,7 +121,18 @@ fn helper_words(options: &MountOptions) -> Vec<String> {
     if options.access_times == AccessTimes::Never {
         words.push("noatime".to_owned());
     }
+    words.extend(options.kernel_options.iter().map(|option| kernel_option(*option).1.to_owned()));
     words
+}
+
+/// Returns an option as the system call takes it, and as the helper does where it knows it.
+fn kernel_option(option: KernelOption) -> (MountFlags, &'static str) {
+    match option {
+        KernelOption::Sync => (MountFlags::SYNCHRONOUS, "sync"),
+        KernelOption::Dirsync => (MountFlags::DIRSYNC, "dirsync"),
+        KernelOption::Lazytime => (MountFlags::LAZYTIME, "lazytime"),
+        KernelOption::Nosymfollow => (MountFlags::NOSYMFOLLOW, "nosymfollow"),
+    }
 }
 
 /// Receives the connection, or nothing where the helper ends without one.
@@ -146,9 +158,10 @@ mod tests {
         let mut options = MountOptions::new("a,b\\c");
         options.access = Access::Owner;
         options.access_times = AccessTimes::Never;
+        options.kernel_options = vec![KernelOption::Dirsync];
         assert_eq!(
             helper_words(&options),
-            ["fsname=a\\,b\\\\c", "subtype=onefold", "default_permissions", "rw", "noatime"]
+            ["fsname=a\\,b\\\\c", "subtype=onefold", "default_permissions", "rw", "noatime", "dirsync"]
         );
     }
 

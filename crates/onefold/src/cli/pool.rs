@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::values::{ImageFormat, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch, VerifyBy, parse_duration};
+use super::values::{
+    ImageFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch, VerifyBy, parse_duration,
+};
 use crate::size::ByteSize;
 
 /// The verbs of `onefold pool`.
@@ -130,6 +132,9 @@ pub(crate) struct MountArgs {
     /// Threads that serve requests; without it eight, or one for each 16 MiB of memory where that is less
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
+    /// Have the kernel do what it does for any file system: an option of mount(8)
+    #[arg(long, hide = true, value_name = "OPTION")]
+    pub(crate) kernel_option: Vec<KernelOptionName>,
     /// Report on standard output when the mount is ready, then leave the terminal
     #[arg(long, hide = true)]
     pub(crate) report_ready: bool,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use onefold_export::StBlocks;
+use onefold_export::{KernelOption, StBlocks};
 use onefold_pool::{Dedup, Journaling, Prefetch, StorePlacement, Verify};
 
 /// What `st_blocks` of a file covers.
@@ -20,6 +20,26 @@ impl From<StBlocksCover> for StBlocks {
         match cover {
             StBlocksCover::Length => StBlocks::Length,
             StBlocksCover::Mapped => StBlocks::Mapped,
+        }
+    }
+}
+
+/// An option of mount(8) that the kernel does for any file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KernelOptionName {
+    Sync,
+    Dirsync,
+    Lazytime,
+    Nosymfollow,
+}
+
+impl From<KernelOptionName> for KernelOption {
+    fn from(name: KernelOptionName) -> KernelOption {
+        match name {
+            KernelOptionName::Sync => KernelOption::Sync,
+            KernelOptionName::Dirsync => KernelOption::Dirsync,
+            KernelOptionName::Lazytime => KernelOption::Lazytime,
+            KernelOptionName::Nosymfollow => KernelOption::Nosymfollow,
         }
     }
 }

@@ -252,6 +252,7 @@ fn mount_options(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> 
     if arguments.noatime {
         options.access_times = AccessTimes::Never;
     }
+    options.kernel_options = arguments.kernel_option.iter().copied().map(Into::into).collect();
     options.st_blocks = arguments.st_blocks.into();
     let threads = arguments.threads.map_or(MountOptions::threads_within(arguments.open.memory.0), usize::from);
     if let Some(threads) = NonZeroUsize::new(threads.min(MountOptions::THREADS_MAX)) {
