@@ -51,10 +51,10 @@ impl Engine {
             if !onefold_block::zero::is_zero(&last[within..]) {
                 last[within..].fill(0);
                 let data = [(whole, &last[..])];
-                return self.store_blocks(&Store::now(ino, &data, Privilege::Freeing), &mut 0, &mut change);
+                return self.store_blocks(&Store::now(ino, &data, Privilege::Shrinking), &mut 0, &mut change);
             }
         }
-        self.change_file(ino, Privilege::Freeing, &mut change)
+        self.change_file(ino, Privilege::Shrinking, &mut change)
     }
 
     /// Reserves, punches or zeroes a range, each piece of about a gibibyte whole or not at all.
@@ -77,7 +77,7 @@ impl Engine {
             inode.attr.changed = now;
         };
         if mode == AllocateMode::PunchHole {
-            return self.zero_range(ino, offset..end, Privilege::Freeing, &mut |_, inode| {
+            return self.zero_range(ino, offset..end, Privilege::Shrinking, &mut |_, inode| {
                 touch(inode);
                 Ok(())
             });

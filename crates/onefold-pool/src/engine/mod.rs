@@ -179,7 +179,7 @@ impl Engine {
         if self.options.read_only {
             return Err(PoolError::ReadOnly);
         }
-        if privilege == Privilege::Normal {
+        if privilege != Privilege::Freeing {
             self.demand.fetch_add(1, Ordering::Relaxed);
         }
         let mut copies = Vec::new();
@@ -233,7 +233,7 @@ impl Engine {
                 Err(PoolError::NoSpace) => {
                     // Reclaim itself runs as a freeing operation, so it must not call for reclaim again.
                     let gained = match privilege {
-                        Privilege::Normal => self.make_space()?,
+                        Privilege::Normal | Privilege::Shrinking => self.make_space()?,
                         Privilege::Freeing => self.settle_frees()?,
                     };
                     // Where there is more now, or at the latest with the next operation, all of it is tried again.

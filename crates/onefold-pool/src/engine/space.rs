@@ -3,9 +3,9 @@
 use super::Engine;
 use super::index::ENTRIES_PER_HOLD;
 use crate::attr::Ino;
-use crate::error::Result;
+use crate::error::{PoolError, Result};
 use crate::format::state::Field;
-use crate::meta::Privilege;
+use crate::meta::{Op, OpResult, Privilege};
 use crate::sync;
 
 /// Steps of reclaim between two looks at whether there is space now.
@@ -28,6 +28,20 @@ impl Engine {
         }
         self.settle_frees()?;
         Ok(true)
+    }
+
+    /// Runs an operation that frees space and may use all there is. Reclaim comes before it is told that there is none: truncates
+    /// may have taken the last blocks on the strength of what they left on the reclaim list.
+    ///
+    /// # Errors
+    /// As [`Engine::run`].
+    pub(crate) fn run_with_reclaim<T>(&self, mut change: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
+        loop {
+            match self.run(Privilege::Freeing, &mut change) {
+                Err(PoolError::NoSpace) if self.make_space()? => {}
+                done => return done,
+            }
+        }
     }
 
     /// Makes frees durable, so that their blocks can be handed out, and takes those back that hold a saved filter which

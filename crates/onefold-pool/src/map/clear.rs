@@ -153,6 +153,7 @@ impl Op<'_> {
         if self.node_parents(node)? > 1 {
             return self.drop_node_parent(node);
         }
+        self.note_detached();
         let number = self.state(Field::NextReclaim);
         self.count(Field::NextReclaim, 1);
         self.count(Field::ReclaimPending, 1);

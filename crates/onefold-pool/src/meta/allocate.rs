@@ -52,8 +52,8 @@ impl Op<'_> {
             // What was promised must be there however far others have filled the pool.
             Privilege::Normal if promised >= count => 0,
             Privilege::Normal => EMERGENCY_BLOCKS,
-            // A truncate that must write its last block anew may use the emergency reserve.
-            Privilege::Freeing => 0,
+            // A truncate that must write its last block anew may use the emergency reserve if it frees as much.
+            Privilege::Shrinking | Privilege::Freeing => 0,
         };
         if available < count + kept {
             return Err(PoolError::NoSpace.into());

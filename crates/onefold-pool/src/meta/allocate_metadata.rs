@@ -29,8 +29,8 @@ impl Op<'_> {
     /// [`PoolError::NoSpace`]; [`OpError::NeedGroup`].
     pub(crate) fn allocate_metadata(&mut self, kind: BlockKind, usage: BlockUse) -> OpResult<BlockNo> {
         let kept = match self.privilege {
-            Privilege::Normal => EMERGENCY_BLOCKS / 2 + self.state(Field::ReservedBlocks) + self.meta.set_aside,
-            Privilege::Freeing => 0,
+            Privilege::Normal => self.metadata_blocks_kept(),
+            Privilege::Shrinking | Privilege::Freeing => 0,
         };
         if self.blocks_available() <= kept {
             return Err(PoolError::NoSpace.into());
@@ -47,11 +47,16 @@ impl Op<'_> {
         Ok(block)
     }
 
+    /// Returns how many available blocks an operation that does not free space leaves when it takes metadata.
+    pub(super) fn metadata_blocks_kept(&self) -> u64 {
+        EMERGENCY_BLOCKS / 2 + self.state(Field::ReservedBlocks) + self.meta.set_aside
+    }
+
     fn find_metadata_block(&mut self) -> OpResult<BlockNo> {
         let (first, end) = self.meta.groups.metadata_run;
         let kept = match self.privilege {
             Privilege::Normal => RUN_BLOCKS_KEPT,
-            Privilege::Freeing => 0,
+            Privilege::Shrinking | Privilege::Freeing => 0,
         };
         if first + kept < end {
             let (group, within) = (first / GROUP_BLOCKS, first % GROUP_BLOCKS);

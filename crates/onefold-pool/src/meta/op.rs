@@ -66,7 +66,9 @@ impl From<TreeError> for OpError {
 pub(crate) enum Privilege {
     /// It leaves the emergency reserve alone.
     Normal,
-    /// It frees space (unlink, truncate, reclaim): it may use all there is.
+    /// It may turn out to free space (truncate, punch): it may use all there is if it frees at least as much as it takes.
+    Shrinking,
+    /// It frees space (unlink, reclaim): it may use all there is.
     Freeing,
 }
 
@@ -109,6 +111,8 @@ pub(crate) struct Op<'a> {
     deltas: [i64; FIELD_COUNT],
     /// Blocks that are both busy and used until the operation succeeds.
     claimed: u64,
+    /// Map nodes that it has put on the reclaim list, which frees them.
+    detached: u64,
     /// Dirty blocks of the running transaction when the operation began.
     dirty_before: usize,
     /// Nothing else is in the running transaction.
@@ -138,6 +142,7 @@ impl<'a> Op<'a> {
             faults: Vec::new(),
             deltas: [0; FIELD_COUNT],
             claimed: 0,
+            detached: 0,
             dirty_before,
             is_alone,
             metadata_run_before,
@@ -264,6 +269,23 @@ impl<'a> Op<'a> {
         }
     }
 
+    /// Notes that a map node comes free by way of the reclaim list.
+    pub(crate) fn note_detached(&mut self) {
+        self.detached += 1;
+    }
+
+    /// Refuses an operation that had hoped to free space and has taken some of the emergency reserve instead.
+    fn refuse_growth(&self) -> OpResult<()> {
+        let delta = |field| self.deltas[field as usize];
+        let taken = delta(Field::DataBlocks) + delta(Field::MetadataBlocks) + delta(Field::ReservedBlocks);
+        let is_growth = taken > i64::try_from(self.detached).unwrap_or(i64::MAX);
+        if self.privilege == Privilege::Shrinking && is_growth && self.blocks_available() < self.metadata_blocks_kept()
+        {
+            return Err(PoolError::NoSpace.into());
+        }
+        Ok(())
+    }
+
     /// Makes free blocks busy, a run within one group.
     pub(crate) fn reserve(&mut self, run: Run) {
         self.take(run);
@@ -342,10 +364,10 @@ impl<'a> Op<'a> {
     /// Ends the operation with success; it joins the running transaction.
     ///
     /// # Errors
-    /// [`OpError::TransactionFull`], or [`PoolError::TooLargeForJournal`] where a commit would not help; the operation is
-    /// rolled back then.
+    /// [`OpError::TransactionFull`], or [`PoolError::TooLargeForJournal`] where a commit would not help;
+    /// [`PoolError::NoSpace`]. The operation is rolled back then.
     pub(crate) fn finish(mut self) -> OpResult<()> {
-        if let Err(error) = self.flush_deltas() {
+        if let Err(error) = self.refuse_growth().and_then(|()| self.flush_deltas()) {
             self.roll_back();
             return Err(error);
         }

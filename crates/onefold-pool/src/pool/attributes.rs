@@ -54,7 +54,7 @@ impl Pool {
                     self.engine.losses.forget_file(ino);
                 }
             }
-            None => self.settled().run(Privilege::Freeing, |op| {
+            None => self.settled().run(Privilege::Shrinking, |op| {
                 let mut inode = op.inode(ino)?;
                 also(op, &mut inode)?;
                 op.put_inode(&inode)

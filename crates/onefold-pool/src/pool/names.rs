@@ -189,7 +189,7 @@ impl Pool {
 
     fn remove(&self, parent: Ino, name: Name<'_>, allow: impl Fn(FileKind) -> Result<()>) -> Result<()> {
         let now = self.engine.environment.clock.now();
-        self.settled().run(Privilege::Freeing, |op| {
+        self.settled().run_with_reclaim(|op| {
             let mut directory = op.directory(parent)?;
             let entry = op.entry_of(parent, name)?;
             let mut inode = op.inode(entry.item.ino)?;
