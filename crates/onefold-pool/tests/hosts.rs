@@ -142,6 +142,26 @@ fn a_closing_pool_commits_while_its_heart_still_beats() {
     check_clean(&*storage).expect("clean");
 }
 
+/// What was wrong, found by reading: closing a pool ended its heartbeat before it loaded what was left of the saved filter,
+/// saved the filter and emptied the journal, all of which takes long for a large pool on slow storage.
+#[test]
+fn a_heart_beats_until_all_of_a_close_is_done() {
+    let (storage, holding) = (new_pool(), Arc::<Holding>::default());
+    let device = {
+        let holding = Arc::clone(&holding);
+        Hooked::before_write(&storage, move |first| holding.before_write(first))
+    };
+    let pool = Pool::open(device, options(ONE), environment(Arc::new(SystemClock), ONE)).expect("opens");
+    // All is committed: the next write is made for the filter or for the end of the journal.
+    write_file(&pool, "durable");
+    holding.holds_next.store(true, Ordering::SeqCst);
+    pool.close().expect("closes");
+    assert!(!holding.holds_next.load(Ordering::SeqCst), "there was something to write");
+    assert!(holding.was_beaten.load(Ordering::SeqCst), "no beat came while the close took its time");
+    let again = Pool::open(storage, options(OTHER), environment(Arc::new(SystemClock), OTHER)).expect("is given free");
+    again.close().expect("closes");
+}
+
 /// What was wrong: a disk that did not answer for some seconds stopped the pool, though no other host was there.
 #[test]
 fn a_pool_goes_on_after_its_storage_stalled() {

@@ -99,7 +99,7 @@ impl Wake {
         *self.ending.lock()
     }
 
-    /// Ends the threads.
+    /// Ends the threads that wait for it.
     pub(crate) fn end(&self) {
         *self.ending.lock() = true;
         self.ended.notify_all();
@@ -137,12 +137,19 @@ pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Vec<JoinHandle<()>>
         let name = format!("writer-{number}");
         threads.push(std::thread::Builder::new().name(name).spawn(move || while engine.work_behind() {})?);
     }
-    if let Some(pulse) = engine.pulse.clone() {
-        let engine = Arc::clone(engine);
-        let beat = move || give_beats(&pulse, &engine.wake, |error| engine.stop(error));
-        threads.push(std::thread::Builder::new().name("heartbeat".to_owned()).spawn(beat)?);
-    }
     Ok(threads)
+}
+
+/// Starts the thread that gives beats until [`Engine::heart`] ends it, which outlives the others. `None` where no other host can
+/// have the pool.
+///
+/// # Errors
+/// When the operating system has no thread to give.
+pub(crate) fn start_heart(engine: &Arc<Engine>) -> std::io::Result<Option<JoinHandle<()>>> {
+    let Some(pulse) = engine.pulse.clone() else { return Ok(None) };
+    let engine = Arc::clone(engine);
+    let beat = move || give_beats(&pulse, &engine.heart, |error| engine.stop(error));
+    std::thread::Builder::new().name("heartbeat".to_owned()).spawn(beat).map(Some)
 }
 
 /// Calls `work` at each interval, until the pool is closed or it fails.

@@ -86,6 +86,8 @@ pub(crate) struct Engine {
     /// Tells other hosts that the pool is open.
     pub(crate) pulse: Option<Arc<heartbeat::Pulse>>,
     pub(crate) wake: background::Wake,
+    /// Ends the heartbeat, after all else.
+    pub(crate) heart: background::Wake,
 }
 
 impl Engine {

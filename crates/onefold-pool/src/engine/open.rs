@@ -267,6 +267,7 @@ impl Engine {
             demand: AtomicU64::new(0),
             pulse,
             wake: Wake::default(),
+            heart: Wake::default(),
         })
     }
 }

@@ -32,6 +32,7 @@ use crate::sync::Mutex;
 pub struct Pool {
     engine: Arc<Engine>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    heart: Mutex<Option<JoinHandle<()>>>,
     pub(crate) file_locks: FileLocks,
 }
 
@@ -58,19 +59,25 @@ impl Pool {
     pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, environment: Environment) -> Result<Pool> {
         let in_background = options.background && !options.read_only;
         let engine = Arc::new(Engine::open(device, options, environment)?);
+        let no_thread = |source| {
+            // Those that were started are to end.
+            engine.wake.end();
+            engine.behind.end();
+            PoolError::Io { action: "start threads for", block: onefold_block::BlockNo(0), source }
+        };
+        let mut heart = None;
         let threads = if in_background {
-            background::start(&engine).map_err(|source| PoolError::Io {
-                action: "start threads for",
-                block: onefold_block::BlockNo(0),
-                source,
-            })?
+            let threads = background::start(&engine).map_err(no_thread)?;
+            heart = background::start_heart(&engine).map_err(no_thread)?;
+            threads
         } else {
             // Without threads nobody else would complete the filter.
             let waits = !engine.options.read_only && !engine.options.test_limits.index_in_steps;
             while waits && engine.index_some()? {}
             Vec::new()
         };
-        Ok(Pool { engine, threads: Mutex::new(threads), file_locks: FileLocks::default() })
+        let (threads, heart) = (Mutex::new(threads), Mutex::new(heart));
+        Ok(Pool { engine, threads, heart, file_locks: FileLocks::default() })
     }
 
     /// Ends background work, makes everything durable and marks the pool as closed. Every later change is refused.
@@ -79,24 +86,32 @@ impl Pool {
     /// Device errors; the failure that stopped the pool before. The pool then recovers when it is opened again.
     /// [`PoolError::WritesLost`] if accepted writes were lost since it was opened; it is closed all the same.
     pub fn close(&self) -> Result<()> {
-        // While the heart still beats: this may take longer than another host waits before it takes the pool.
+        // While the heart still beats: all of this may take longer than another host waits before it takes the pool.
         self.engine.close_behind();
-        let committed = if self.engine.options.read_only { Ok(()) } else { self.engine.commit() };
+        let closed = if self.engine.options.read_only { Ok(()) } else { self.finish() };
         self.end_threads();
+        self.end_heart();
         if self.engine.options.read_only {
             return Ok(());
         }
-        committed?;
-        // First what was acknowledged. The saved filter is a convenience: it needs free blocks that a sparse file may not
-        // have, and without it the next opening reads the fingerprint stores. (A failed write has stopped the pool.)
-        self.engine.commit()?;
-        let _ = self.engine.end_loading().and_then(|()| self.engine.save_filter());
-        self.engine.commit_and_close()?;
+        closed?;
         if let Some(pulse) = &self.engine.pulse {
             pulse.release()?;
         }
         self.engine.meta().stopped = Some("it has been closed".to_owned());
         self.engine.losses.report_all()
+    }
+
+    /// Ends background work but the heartbeat, makes everything durable, and marks the journal as closed.
+    fn finish(&self) -> Result<()> {
+        let committed = self.engine.commit();
+        self.end_threads();
+        committed?;
+        // First what was acknowledged. The saved filter is a convenience: it needs free blocks that a sparse file may not
+        // have, and without it the next opening reads the fingerprint stores. (A failed write has stopped the pool.)
+        self.engine.commit()?;
+        let _ = self.engine.end_loading().and_then(|()| self.engine.save_filter());
+        self.engine.commit_and_close()
     }
 
     /// Carries out accepted writes until [`Pool::end_workers`], for tests whose own threads do so.
@@ -132,11 +147,19 @@ impl Pool {
             let _ = thread.join();
         }
     }
+
+    fn end_heart(&self) {
+        self.engine.heart.end();
+        if let Some(heart) = self.heart.lock().take() {
+            let _ = heart.join();
+        }
+    }
 }
 
 impl Drop for Pool {
     /// A pool that is dropped without [`Pool::close`] is like one whose power was cut.
     fn drop(&mut self) {
         self.end_threads();
+        self.end_heart();
     }
 }
