@@ -4,13 +4,15 @@
 
 mod common;
 
+use std::io;
 use std::sync::Arc;
 
 use common::observe::{check_clean, check_sums};
 use common::{environment, letter, open, quiet, regular};
 use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
-use onefold_block::{BLOCK_BYTES, BlockDevice};
+use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::{CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, TestLimits};
+use parking_lot::{Condvar, Mutex};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Beyond what an inode holds itself: the file has map nodes, which clones share.
@@ -151,4 +153,108 @@ fn a_copy_that_cannot_be_written_changes_nothing() {
         assert_holds(&pool, file, FAR, 1);
         close(pool, &*device);
     }
+}
+
+/// Where a held read is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// No read is held up.
+    Off,
+    /// The next read will be.
+    Next,
+    /// One waits.
+    Waiting,
+}
+
+/// A device that holds one read up until it is told to let it pass.
+struct HeldRead {
+    inner: MemoryDevice,
+    hold: Mutex<Hold>,
+    changed: Condvar,
+}
+
+impl HeldRead {
+    fn set(&self, hold: Hold) {
+        *self.hold.lock() = hold;
+        self.changed.notify_all();
+    }
+
+    fn wait_until(&self, wanted: Hold) {
+        let mut hold = self.hold.lock();
+        self.changed.wait_while(&mut hold, |hold| *hold != wanted);
+    }
+}
+
+impl BlockDevice for HeldRead {
+    fn block_count(&self) -> io::Result<u64> {
+        self.inner.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        let is_held = *self.hold.lock() == Hold::Next;
+        if is_held {
+            self.set(Hold::Waiting);
+            self.wait_until(Hold::Off);
+        }
+        self.inner.read(first, into)
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        self.inner.write(first, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        self.inner.discard(first, count)
+    }
+}
+
+/// A read of a clone had looked up where its block lies. A write to another range of the clone then copied the leaf, for which
+/// the full block was copied as well, and the source was removed: the block was freed and used again, and the read returned
+/// another file's data.
+#[test]
+fn a_block_with_a_full_count_stays_while_a_read_that_began_before_its_copy_goes_on() {
+    let held =
+        Arc::new(HeldRead { inner: MemoryDevice::new(8192), hold: Mutex::new(Hold::Off), changed: Condvar::new() });
+    let device: Arc<dyn BlockDevice> = held.clone();
+    let pool = new_pool(&device);
+    let (file, clone) = (new_file(&pool, "file"), new_file(&pool, "clone"));
+    for block in [0, 1] {
+        write(&pool, file, block, 1).expect("writes");
+    }
+    write(&pool, file, FAR, 2).expect("writes");
+    pool.clone_file(file, clone).expect("clones");
+    let filler = new_file(&pool, "filler");
+    // Metadata are in memory, the block is not.
+    assert_holds(&pool, clone, FAR, 2);
+    held.set(Hold::Next);
+    let refill = || {
+        let mut written = 0;
+        while write(&pool, filler, written, 10_000 + written).is_ok() {
+            written += 1;
+        }
+        written
+    };
+    let filled = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| assert_holds(&pool, clone, 0, 1));
+        held.wait_until(Hold::Waiting);
+        write(&pool, clone, FAR, 3).expect("the leaf is copied");
+        pool.unlink(Ino::ROOT, b"file").expect("is there");
+        while pool.reclaim().expect("reclaims") {}
+        pool.commit().expect("commits");
+        pool.checkpoint().expect("checkpoints");
+        // All free blocks are used again.
+        let filled = refill();
+        held.set(Hold::Off);
+        reader.join().expect("the read returns what the clone holds");
+        filled
+    });
+    assert_holds(&pool, clone, 0, 1);
+    pool.set_attr(filler, &onefold_pool::SetAttr { size_bytes: Some(0), ..Default::default() }).expect("truncates");
+    pool.commit().expect("commits");
+    assert!(refill() > filled, "the block came back when the read had ended");
+    close(pool, &*device);
 }

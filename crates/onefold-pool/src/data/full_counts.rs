@@ -5,6 +5,10 @@
 //! ([`OpError::CountFull`](crate::meta::OpError)), the content is stored once more with the metadata lock released, and
 //! the operation runs again and refers to the copy. Each leaf gets copies of its own: 2^32 references to one block are
 //! too rare to search for one with room.
+//!
+//! **Readers.** The copy of a leaf changes what a file's map names outside of the range that its writer has locked. A reader of another
+//! range may have looked up the full block, so its range lock does not keep that block from being freed. The block stays pinned until all
+//! uses of ranges that had begun before have ended ([`Engine::unpin_unread`]).
 
 use onefold_block::BlockNo;
 
@@ -25,15 +29,37 @@ pub(crate) struct SpareCopy<'e> {
 
 impl Drop for SpareCopy<'_> {
     fn drop(&mut self) {
+        let until = self.engine.range_locks.next_ticket();
+        self.engine.pinned_for_readers.lock().push(PinForReaders { block: self.full, until });
         let mut meta = self.engine.meta();
-        meta.in_flight.unpin(self.full);
         if meta.in_flight.leave(self.flight.block) {
             meta.free_again(&[Run { first: self.flight.block, count: 1 }]);
         }
     }
 }
 
+/// A pin of a block that readers may have looked up.
+#[derive(Debug)]
+pub(crate) struct PinForReaders {
+    block: BlockNo,
+    /// Range locks with lower tickets may be those of such readers.
+    until: u64,
+}
+
 impl Engine {
+    /// Ends the pins of blocks that nobody can be reading any more.
+    pub(crate) fn unpin_unread(&self) {
+        let mut pins = self.pinned_for_readers.lock();
+        if pins.is_empty() {
+            return;
+        }
+        let oldest = self.range_locks.oldest_ticket().unwrap_or(u64::MAX);
+        let unread: Vec<PinForReaders> = pins.extract_if(.., |pin| pin.until <= oldest).collect();
+        drop(pins);
+        let mut meta = self.meta();
+        unread.iter().for_each(|pin| meta.in_flight.unpin(pin.block));
+    }
+
     /// Stores the content of a block once more and offers the copy to operations. `None` if the block's last reference
     /// has gone since it was found full.
     ///

@@ -9,7 +9,7 @@ pub(crate) mod decide;
 pub(crate) mod edges;
 pub(crate) mod extents;
 pub(crate) mod fetch;
-mod full_counts;
+pub(crate) mod full_counts;
 pub(crate) mod quarantine;
 pub(crate) mod range_lock;
 pub(crate) mod read;

@@ -119,6 +119,17 @@ impl RangeLocks {
         RangeGuard { locks: self, ino: suspended.ino, ticket: suspended.ticket }
     }
 
+    /// Returns a number above those of all locks that are held or waited for now.
+    pub(crate) fn next_ticket(&self) -> u64 {
+        self.table.lock().next_ticket
+    }
+
+    /// Returns the number of the oldest lock that is held or waited for.
+    pub(crate) fn oldest_ticket(&self) -> Option<u64> {
+        let table = self.table.lock();
+        table.files.values().flat_map(|file| &file.held).map(|one| one.ticket).min()
+    }
+
     /// Tells whether nothing is locked.
     #[cfg(test)]
     fn is_idle(&self) -> bool {
@@ -158,6 +169,19 @@ mod tests {
         let four = locks.lock(Ino(2), 0..10, Access::Exclusive);
         drop((one, two, three, four));
         assert!(locks.is_idle());
+    }
+
+    #[test]
+    fn the_oldest_lock_is_known_until_it_is_released() {
+        let locks = RangeLocks::default();
+        let one = locks.lock(Ino(1), 0..10, Access::Shared);
+        let between = locks.next_ticket();
+        let two = locks.try_lock(Ino(2), 0..10, Access::Exclusive);
+        assert!(locks.oldest_ticket().is_some_and(|oldest| oldest < between));
+        drop(one);
+        assert!(locks.oldest_ticket().is_some_and(|oldest| oldest >= between));
+        drop(two);
+        assert_eq!(locks.oldest_ticket(), None);
     }
 
     #[test]

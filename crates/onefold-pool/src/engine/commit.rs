@@ -197,6 +197,7 @@ impl Engine {
     /// Lets durably freed data blocks be handed out again, but for those that are being compared or shared: they stay out
     /// of reach a little longer.
     fn hand_out_freed(&self, committer: &mut Committer) {
+        self.unpin_unread();
         let mut freed = std::mem::take(&mut committer.freed_later);
         freed.sort_unstable();
         for blocks in freed.chunks(BLOCKS_PER_HOLD) {

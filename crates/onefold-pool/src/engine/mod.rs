@@ -9,7 +9,9 @@
 //! 6. the mark of the heartbeat, held across its own I/O.
 //!
 //! The line of accepted writes has a lock of its own ([`crate::data::behind`]), which is never held while another is
-//! taken; so have the losses among them, and what is known of the room under the pool ([`room`]). Waiting for a turn in it happens with range locks held and none of the others.
+//! taken; so have the losses among them, and what is known of the room under the pool ([`room`]). Waiting for a turn in it
+//! happens with range locks held and none of the others. The pins for readers ([`crate::data::full_counts`]) have one, with which
+//! only the table of range locks is looked at.
 //!
 //! A thread that holds the metadata lock takes no other; waiting for a block that another thread reads releases it.
 
@@ -41,6 +43,7 @@ use crate::activity::Activity;
 use crate::attr::Ino;
 use crate::data::behind::{Line, Losses, LossesSeen};
 use crate::data::cache::DataCache;
+use crate::data::full_counts::PinForReaders;
 use crate::data::range_lock::RangeLocks;
 use crate::error::{PoolError, Result};
 use crate::format::superblock::Superblock;
@@ -65,6 +68,7 @@ pub(crate) struct Engine {
     pub(crate) name_hash: NameHash,
     pub(crate) activity: Activity,
     pub(crate) range_locks: RangeLocks,
+    pub(crate) pinned_for_readers: Mutex<Vec<PinForReaders>>,
     pub(crate) data_cache: DataCache,
     pub(crate) behind: Line,
     pub(crate) losses: Losses,

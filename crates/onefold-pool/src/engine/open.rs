@@ -252,6 +252,7 @@ impl Engine {
             environment,
             activity,
             range_locks: RangeLocks::default(),
+            pinned_for_readers: Mutex::default(),
             data_cache: DataCache::new(plan.data),
             behind: Line::new(behind_blocks, super::background::writers() / 2),
             losses: Losses::default(),
