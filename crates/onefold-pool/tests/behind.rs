@@ -518,6 +518,46 @@ fn looking_at_other_files_waits_for_no_write_and_changes_wait() {
     assert_eq!(pool.blocks_behind(), 0);
 }
 
+/// Each read waited for all accepted writes of its file, although the lock on their ranges keeps only their own blocks.
+#[test]
+fn a_read_waits_for_writes_of_its_blocks_and_for_those_that_move_the_end() {
+    for (held, waits) in [(7, [false, true, true]), (10, [true, true, true])] {
+        let gate = Arc::new(GatedDevice::new(MemoryDevice::new(16_384), MARK));
+        let pool = new_pool(&gate, &with_workers());
+        let ino = create(&pool, "file");
+        pool.write(ino, 0, &letters(1..11), Durability::Now).expect("writes");
+        let mut marked = letter(100);
+        marked[..MARK.len()].copy_from_slice(MARK);
+        accept(&pool, ino, held, &marked).expect("accepted");
+        std::thread::scope(|scope| {
+            let pool = &pool;
+            let reads = [(0, 7), (held, 1), (0, 20)].map(|(first, count)| {
+                let (told, tells) = mpsc::channel();
+                scope.spawn(move || told.send((read(pool, ino, first, count), pool.blocks_behind())));
+                tells
+            });
+            let early: Vec<_> = (reads.iter().zip(waits))
+                .map(|(tells, waits)| tells.recv_timeout(if waits { SHORT } else { LONG }))
+                .collect();
+            gate.open();
+            for (seen, waits) in early.into_iter().zip(waits) {
+                let whole = seen.map(|(bytes, behind)| (bytes == letters(1..8), behind));
+                assert_eq!(whole.is_err(), waits, "a write of block {held}");
+                assert!(waits || whole == Ok((true, 1)), "the write was in effect: {whole:?}");
+            }
+            let mut all = letters(1..11);
+            all.resize(usize::try_from((held + 1).max(10) * BLOCK).expect("small"), 0);
+            let at = usize::try_from(held * BLOCK).expect("small");
+            all[at..at + marked.len()].copy_from_slice(&marked);
+            for (tells, expected) in reads[1..].iter().zip([&marked[..], &all[..]]) {
+                let (bytes, _) = tells.recv_timeout(LONG).expect("reads once the write is in effect");
+                assert!(bytes == expected, "a write of block {held}");
+            }
+        });
+        pool.close().expect("closes");
+    }
+}
+
 #[test]
 fn nothing_becomes_durable_before_what_was_accepted_earlier() {
     let inner = MemoryDevice::new(16_384);

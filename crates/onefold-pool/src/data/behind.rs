@@ -8,8 +8,9 @@
 //! with one request to the device.
 //!
 //! **What it changes for users: nothing.**
-//! - *Reading back.* The range of the file stays locked from acceptance on. Who reads it waits; so does every verb that
-//!   could tell that a write has not happened yet ([`Engine::settle_writes`]).
+//! - *Reading back.* The range of the file stays locked from acceptance on. A read of it waits; so does every read of a file whose
+//!   end an accepted write moves, and every other verb that could tell that a write has not happened yet
+//!   ([`Engine::settle_writes`]).
 //! - *Order.* Writes take effect in the order in which they were accepted, and every other change waits for those that
 //!   were accepted before it began. So what is committed is, as ever, the state after some change, with none missing
 //!   that was made before it.
@@ -101,6 +102,13 @@ impl Engine {
         self.settle_through(self.behind.accepted_for(ino));
     }
 
+    /// Waits until a read of `bytes` bytes at `offset` of a file finds what all writes that were accepted before now leave there, and
+    /// helps. Writes elsewhere in the file that do not move its end are not waited for.
+    pub(crate) fn settle_for_read(&self, ino: Ino, offset: u64, bytes: usize) {
+        let end = offset.saturating_add(bytes as u64).div_ceil(BLOCK_BYTES_U64);
+        self.settle_through(self.behind.accepted_before_read(ino, &(offset / BLOCK_BYTES_U64..end)));
+    }
+
     fn settle_through(&self, number: u64) {
         // Sooner than a worker that has to be woken first.
         while let Some(batch) = self.behind.take_below(number) {
@@ -136,33 +144,36 @@ impl Engine {
             self.settle_file(ino);
             self.range_locks.lock(ino, blocks, Access::Exclusive)
         });
-        if !self.set_aside(ino, blocks_needed(count as u64))? {
+        let Some(bytes_in_file) = self.set_aside(ino, blocks_needed(count as u64))? else {
             drop((guard, place));
             return self.write_file(ino, offset, &buffer[range], Durability::Later);
-        }
+        };
+        // The range is locked: a truncate that would bring the end below that of this write comes after it.
+        let moves_end = offset + range.len() as u64 > bytes_in_file;
         let now = self.environment.clock.now();
         let lock = guard.suspend();
-        place.push(|number| Accepted { number, ino, first, buffer, range, now, lock });
+        place.push(|number| Accepted { number, ino, first, buffer, range, now, lock, moves_end });
         Ok(())
     }
 
-    /// Sets blocks aside for a write that is to be accepted; false where they are too near the last ones.
-    fn set_aside(&self, ino: Ino, count: u64) -> Result<bool> {
+    /// Sets blocks aside for a write that is to be accepted, and returns the length of the file in bytes; `None` where the blocks are
+    /// too near the last ones.
+    fn set_aside(&self, ino: Ino, count: u64) -> Result<Option<u64>> {
         self.ensure_writable()?;
         let set_aside_max = match self.room.allowance(count, || self.device.room_blocks()) {
             Allowance::Any => u64::MAX,
             Allowance::InAll(blocks) => blocks,
-            Allowance::Nothing => return Ok(false),
+            Allowance::Nothing => return Ok(None),
         };
         self.view(|op| {
-            op.regular(ino)?;
+            let bytes = op.regular(ino)?.attr.size_bytes;
             let promised = op.state(Field::ReservedBlocks) + op.meta.set_aside;
             let has_room = op.meta.set_aside + count <= set_aside_max;
             let is_free = op.blocks_available() >= promised + count + EMERGENCY_BLOCKS + SPARE_BLOCKS;
             if is_free && has_room {
                 op.meta.set_aside += count;
             }
-            Ok(is_free && has_room)
+            Ok((is_free && has_room).then_some(bytes))
         })
     }
 

@@ -16,7 +16,7 @@ impl Pool {
     /// # Errors
     /// [`crate::PoolError::IsADirectory`], damage, device errors.
     pub fn read(&self, ino: Ino, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.engine.settle_file(ino);
+        self.engine.settle_for_read(ino, offset, into.len());
         self.engine.read_file(ino, offset, into)
     }
 
@@ -24,7 +24,7 @@ impl Pool {
     /// Returns what [`Pool::read`] would of each, in order.
     pub fn read_each(&self, readings: &mut [Reading<'_>]) -> Vec<Result<usize>> {
         for reading in &*readings {
-            self.engine.settle_file(reading.ino);
+            self.engine.settle_for_read(reading.ino, reading.offset, reading.into.len());
         }
         self.engine.read_each(readings)
     }

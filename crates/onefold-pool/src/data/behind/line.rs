@@ -38,6 +38,25 @@ pub(super) struct Accepted {
     /// When it was accepted.
     pub(super) now: Timestamp,
     pub(super) lock: RangeTicket,
+    /// It ends past the end that the file had when it was accepted.
+    pub(super) moves_end: bool,
+}
+
+/// What is known of a write until it is in effect.
+#[derive(Debug)]
+struct Pending {
+    ino: Ino,
+    /// Its blocks in the file.
+    range: Range<u64>,
+    moves_end: bool,
+}
+
+impl Pending {
+    /// Tells whether a read of blocks `range` of a file could tell that the write is not in effect.
+    fn is_seen_by(&self, ino: Ino, range: &Range<u64>) -> bool {
+        let overlaps = self.range.start < range.end && range.start < self.range.end;
+        self.ino == ino && (self.moves_end || overlaps)
+    }
 }
 
 impl Accepted {
@@ -78,8 +97,8 @@ struct State {
     next: u64,
     /// All writes with lower numbers have taken effect, or failed.
     in_effect: u64,
-    /// Files and blocks of writes `in_effect..next`.
-    pending: VecDeque<(Ino, usize)>,
+    /// Writes `in_effect..next`.
+    pending: VecDeque<Pending>,
     /// Writes that have a place in the line and are not in it yet.
     entering: u64,
     /// Blocks of all writes that are in the line or entering.
@@ -149,11 +168,21 @@ impl Line {
 
     /// Returns the number below which all writes to a file were accepted before now, or 0.
     pub(super) fn accepted_for(&self, ino: Ino) -> u64 {
+        self.accepted_with(|pending| pending.ino == ino)
+    }
+
+    /// Returns the number below which all writes were accepted before now that a read of blocks `range` of a file depends on,
+    /// or 0.
+    pub(super) fn accepted_before_read(&self, ino: Ino, range: &Range<u64>) -> u64 {
+        self.accepted_with(|pending| pending.is_seen_by(ino, range))
+    }
+
+    fn accepted_with(&self, is_sought: impl Fn(&Pending) -> bool) -> u64 {
         if self.pending.load(Ordering::Acquire) == 0 {
             return 0;
         }
         let state = self.state.lock();
-        let last = state.pending.iter().rposition(|(file, _)| *file == ino);
+        let last = state.pending.iter().rposition(is_sought);
         last.map_or(0, |last| state.in_effect + last as u64 + 1)
     }
 
@@ -224,7 +253,8 @@ impl Line {
     pub(super) fn advance(&self, count: usize) {
         let mut state = self.state.lock();
         state.in_effect += count as u64;
-        let blocks: usize = state.pending.drain(..count).map(|(_, blocks)| blocks).sum();
+        let blocks = |pending: Pending| usize::try_from(pending.range.end - pending.range.start).unwrap_or(0);
+        let blocks: usize = state.pending.drain(..count).map(blocks).sum();
         state.blocks -= blocks;
         self.pending.fetch_sub(count as u64, Ordering::AcqRel);
         drop(state);
@@ -299,7 +329,9 @@ impl Place<'_> {
         let mut state = self.line.state.lock();
         let accepted = accepted(state.next);
         state.next += 1;
-        state.pending.push_back((accepted.ino, std::mem::take(&mut self.blocks)));
+        self.blocks = 0;
+        let range = accepted.first..accepted.first + accepted.block_count() as u64;
+        state.pending.push_back(Pending { ino: accepted.ino, range, moves_end: accepted.moves_end });
         state.waiting.push_back(accepted);
         self.line.pending.fetch_add(1, Ordering::AcqRel);
         let has_work = state.has_work(self.line.small_max);
@@ -339,6 +371,7 @@ mod tests {
             range: 0..blocks * BLOCK_BYTES,
             now: Timestamp::default(),
             lock,
+            moves_end: first >= 1000,
         });
     }
 
@@ -366,6 +399,23 @@ mod tests {
         assert!(!has_work(&line), "nothing for a second worker");
         assert_eq!(numbers(busy), [0]);
         assert_eq!(numbers(line.take()), [6, 7], "all that came meanwhile, together");
+    }
+
+    #[test]
+    fn reads_wait_for_writes_of_their_blocks_and_for_those_that_move_the_end() {
+        let (line, locks) = (Line::new(1024, 1), RangeLocks::default());
+        assert_eq!(line.accepted_before_read(Ino(7), &(0..9)), 0, "nothing was accepted");
+        push(&line, &locks, 10, 2);
+        push(&line, &locks, 20, 2);
+        assert_eq!(line.accepted_before_read(Ino(7), &(0..10)), 0);
+        assert_eq!(line.accepted_before_read(Ino(7), &(12..20)), 0);
+        assert_eq!(line.accepted_before_read(Ino(7), &(11..12)), 1);
+        assert_eq!(line.accepted_before_read(Ino(7), &(0..30)), 2);
+        assert_eq!(line.accepted_before_read(Ino(8), &(0..30)), 0, "another file");
+        assert_eq!(line.accepted_for(Ino(7)), 2);
+        push(&line, &locks, 1000, 1);
+        push(&line, &locks, 30, 1);
+        assert_eq!(line.accepted_before_read(Ino(7), &(0..10)), 3, "the end of the file");
     }
 
     #[test]
