@@ -95,3 +95,32 @@ fn a_whiteout_stays_where_the_source_was() {
     assert_eq!((whiteout.uid, whiteout.gid, whiteout.link_count), (7, 8, 1));
     pool.close().unwrap();
 }
+
+/// A rename walked up to 100,000 parents, and all others waited: any user can nest directories so deep.
+#[test]
+fn a_rename_walks_few_parents_and_none_where_no_loop_can_come_of_it() {
+    let pool = new_pool();
+    let mut deepest = Ino::ROOT;
+    for _ in 0..5000 {
+        let next = make(&pool, deepest, "d", FileKind::Directory);
+        pool.release(next, 1);
+        deepest = next;
+    }
+    let mv = |from, name: &str, to, new_name: &str| {
+        pool.rename(from, name.as_bytes(), to, new_name.as_bytes(), RenameMode::Replace)
+    };
+    make(&pool, Ino::ROOT, "leaf", FileKind::Directory);
+    let tree = make(&pool, Ino::ROOT, "tree", FileKind::Directory);
+    let below = make(&pool, tree, "below", FileKind::Directory);
+    mv(Ino::ROOT, "leaf", deepest, "leaf").expect("a directory without others below");
+    let refused = mv(Ino::ROOT, "tree", deepest, "tree").expect_err("too deep to be looked at");
+    assert!(matches!(refused, PoolError::Invalid("directories nest too deeply")), "{refused}");
+    let leaf = pool.lookup(deepest, b"leaf").unwrap().ino;
+    make(&pool, leaf, "more", FileKind::Directory);
+    mv(deepest, "leaf", deepest, "renamed").expect("stays in its folder, however deep");
+    for (from, name, to) in [(Ino::ROOT, "tree", below), (Ino::ROOT, "tree", tree), (tree, "below", below)] {
+        let refused = mv(from, name, to, "loop").expect_err("a loop");
+        assert!(matches!(refused, PoolError::Invalid("a directory cannot move below itself")), "{name}: {refused}");
+    }
+    pool.close().unwrap();
+}

@@ -8,8 +8,11 @@ use crate::error::PoolError;
 use crate::format::inode::Inode;
 use crate::meta::{Op, OpResult};
 
-/// Directories between a directory and the root, at most: a longer chain is a loop.
-const DEPTH_MAX: u32 = 100_000;
+/// Directories that are looked at on the way from a new parent to the root, at most: all others wait meanwhile, some milliseconds
+/// for so many. The longest path that a call can name has 2,048.
+const DEPTH_MAX: u32 = 4096;
+/// Links of a directory without directories below: its name and its own `.`.
+const LINKS_WITHOUT_DIRECTORIES: u32 = 2;
 
 /// A rename's two places.
 #[derive(Clone, Copy)]
@@ -38,12 +41,17 @@ impl Op<'_> {
         let moved = self.inode(source.item.ino)?;
         let from_directory = self.directory(places.from)?;
         self.check_domain_of_move(&moved, &from_directory, &to_directory)?;
-        self.check_no_loop(&moved, places.to)?;
+        let stays = places.from == places.to;
+        if !stays {
+            self.check_no_loop(&moved, places.to)?;
+        }
         match (target, mode) {
             (Some(target), RenameMode::Exchange) => {
                 let other = self.inode(target.item.ino)?;
                 self.check_domain_of_move(&other, &to_directory, &from_directory)?;
-                self.check_no_loop(&other, places.from)?;
+                if !stays {
+                    self.check_no_loop(&other, places.from)?;
+                }
                 self.take_out(places.from, &source, now)?;
                 self.take_out(places.to, &target, now)?;
                 self.put_in(places.to, places.to_name, moved, now)?;
@@ -110,9 +118,10 @@ impl Op<'_> {
         if from.attr.domain == to.attr.domain { Ok(()) } else { self.check_domain(child, to) }
     }
 
-    /// A directory can't move below itself.
+    /// A directory can't move below itself. Where it has no directories below, that could only be into itself.
     fn check_no_loop(&mut self, moved: &Inode, to: Ino) -> OpResult<()> {
-        if moved.attr.kind != FileKind::Directory {
+        let has_directories = moved.attr.link_count > LINKS_WITHOUT_DIRECTORIES;
+        if moved.attr.kind != FileKind::Directory || (!has_directories && moved.attr.ino != to) {
             return Ok(());
         }
         let mut at = to;
