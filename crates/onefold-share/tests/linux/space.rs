@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::PoisonError;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
@@ -12,7 +13,7 @@ use onefold_share::pass::{Passed, Shared, SpaceOptions};
 use onefold_share::state::State;
 use onefold_share::state::locks::Subject;
 
-use crate::ground::{BTRFS, Ground, K, MIB, Recipe, XFS, on, on_each, random_blocks, run as run_program};
+use crate::ground::{BTRFS, Ground, K, MIB, Recipe, STARTING, XFS, on, on_each, random_blocks, run as run_program};
 use crate::pass::{How, USUAL, run, shuffled, try_run};
 
 const MANY_BLOCKS: usize = 6 << 8;
@@ -242,7 +243,9 @@ fn files_that_share_are_copied_from_in_small_pieces() {
         assert!(taken <= 64 * K * 4, "{taken} bytes");
         // What somebody had set is as it was.
         if ground.kind() == SubstrateKind::Xfs {
+            let starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
             let output = std::process::Command::new("xfs_io").args(["-c", "cowextsize", &told]).output().unwrap();
+            drop(starting);
             assert!(String::from_utf8_lossy(&output.stdout).contains("[65536]"), "{output:?}");
         }
     });
