@@ -6,6 +6,16 @@ bounded() {
     timeout --kill-after=5 15 "$ONEFOLD" "$@"
 }
 
+# Runs a program in a mount namespace of its own, which keeps nothing but what this case has mounted.
+elsewhere() {
+    export -f leave_others
+    repo=$repo exec unshare --mount --propagation private bash -c 'leave_others "$0"; exec "$@"' "$dir" "$@"
+}
+
+runs_elsewhere() {
+    [[ $(readlink /proc/self/ns/mnt) != "$(readlink "/proc/$1/ns/mnt")" && $(<"/proc/$1/comm") == sleep ]]
+}
+
 # A bind mount in the same mount namespace.
 printf 'before' >"$mnt/file"
 mount --bind "$mnt" "$dir/bind"
@@ -29,9 +39,9 @@ is_mounted "$dir/target" && fail "the bind-mounted file is still there"
 is_mounted "$mnt" || fail "unmounting the file unmounted the pool"
 
 # A process with a mount namespace of its own; what was written before the refusal survives the daemon's death.
-unshare --mount --propagation private sleep 120 &
+elsewhere sleep 120 &
 other=$!
-wait_until 10 test "$(readlink /proc/self/ns/mnt)" != "$(readlink "/proc/$other/ns/mnt")"
+wait_until 10 runs_elsewhere "$other"
 printf 'committed' >"$mnt/committed"
 refused 1 "process $other .*sleep" bounded pool umount "$mnt"
 is_mounted "$mnt" || fail "a refused unmount took the mount away"
@@ -44,9 +54,9 @@ mount_pool
 [[ $(<"$mnt/committed") == committed ]]
 
 # Taken away by the kernel alone, it lives on in the other namespace: the next mount says where instead of hanging.
-unshare --mount --propagation private sleep 120 &
+elsewhere sleep 120 &
 other=$!
-wait_until 10 test "$(readlink /proc/self/ns/mnt)" != "$(readlink "/proc/$other/ns/mnt")"
+wait_until 10 runs_elsewhere "$other"
 umount -i "$mnt"
 refused 1 "process $other .*sleep" bounded pool mount --foreground "${mount_flags[@]}" "$pool" "$mnt"
 nsenter --target "$other" --mount umount -i "$mnt"
