@@ -397,7 +397,7 @@ fn a_loss_is_reported_once_by_all_that_is_open_and_by_each_later_opening_of_its_
     pool.fsync_opened(&pool.losses_seen_by_opening(other)).expect("others know");
     pool.set_attr(victim, &SetAttr { size_bytes: Some(0), ..SetAttr::default() }).expect("truncates");
     pool.fsync_opened(&pool.losses_seen_by_opening(victim)).expect("nothing of it is left");
-    assert!(matches!(pool.close(), Err(PoolError::WritesLost { .. })), "whoever was told before");
+    assert!(matches!(pool.close(), Err(PoolError::WritesLost { .. })), "an earlier report does not clear the loss");
     drop(pool);
     check_clean(&*device).expect("it was closed in good order");
 }

@@ -143,7 +143,7 @@ impl Reading {
         self.is_known = state & 1 != 0;
         self.generation = (state & 2 != 0).then(|| long(8));
         self.cursor = cursor;
-        let stamp = Stamp::decode(bytes[32..].first_chunk().expect("as many as are left"));
+        let stamp = Stamp::decode(bytes[32..].first_chunk().expect("32 bytes are left"));
         self.round = (state & 4 != 0).then_some(Round { stamp, left });
         Ok(())
     }

@@ -68,7 +68,7 @@ impl Machine for LinuxMachine<'_> {
             let looked = look_at(&process.path(), &images, &mut found);
             if let (false, Some(process_no)) = (found.is_empty(), name.to_str().and_then(|name| name.parse().ok())) {
                 open.handles.extend(found.iter().cloned());
-                // Who does not tell how much it writes is taken for one that writes little.
+                // A process that hides its counters counts as one that writes little.
                 if let Some(written_bytes) = written_by(&process.path()) {
                     open.writers.push(Writer { process: process_no, written_bytes, images: found });
                 }

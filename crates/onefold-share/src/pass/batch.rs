@@ -20,7 +20,7 @@ use crate::format::entry::{Entry, Place};
 use crate::state::StateError;
 use crate::state::arena::ArenaWriter;
 
-/// As many places of a content are tried as candidates. Whoever is overwritten that fast is left for another time.
+/// As many places of a content are tried as candidates. Content that is overwritten that fast is left for another pass.
 const PROMOTE_ROUNDS: u32 = 8;
 
 impl<'b, S: Substrate> Pass<'_, 'b, S> {
@@ -69,7 +69,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let elsewhere = requests.merged(vec![elsewhere])?;
         let published = self.publish_all(entries, elsewhere, planned);
         let again = match published {
-            // Slots that are emptied take nothing from who shares with them.
+            // To empty a slot takes nothing from the images that share with it.
             Err(PassError::State(StateError::Io { source, .. }))
                 if self.passed.trouble.is_full && source.kind() == io::ErrorKind::StorageFull =>
             {

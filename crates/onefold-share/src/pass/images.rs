@@ -208,7 +208,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         let Some(mark) = self.files.get(number) else { return Ok(Hold::Ours { _lock: None }) };
         let handle = mark.handle.clone();
         let Some(lock) = self.lock(handle)? else { return Ok(Hold::Others) };
-        // Whoever had it before may have found it under another name, or longer.
+        // The host that had it before may have found it under another name, or longer.
         self.files.reload(self.state, number)?;
         self.known.remove(&number);
         self.selected.get_mut().clear();

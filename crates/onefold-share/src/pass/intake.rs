@@ -81,7 +81,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
                 continue;
             }
             if log.kind == LogKind::Request && log.host != self.state.host() {
-                // Whoever wrote it may not have published yet what it tells of; then it would be taken for known.
+                // Its writer may not have published yet what it tells of; then the pass would take that for known.
                 let is_present = match present.get(&log.host) {
                     Some(is_present) => *is_present,
                     None => self.state.is_present(log.host)?,
@@ -145,7 +145,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
             let Some(block) = told else { return Ok(()) };
             match block.digest {
                 Some(digest) => seen.push(Seen { digest, file, block: block.block }.row())?,
-                // Whoever has reserved the room of the file wants to have it.
+                // The user who reserved the room of the file wants to keep it.
                 None if is_reserved => {}
                 None => targets.push(Target { file, block: block.block, source: Source::Zeros }.row())?,
             }

@@ -3,7 +3,7 @@
 //!
 //! A loss is reported once to each opened file and folder: each remembers the count that it has seen ([`LossesSeen`]), as
 //! files of Linux do (`errseq_t`). What an opening begins with decides what it reports:
-//! - *A file that lost data* reports to each opening that comes later, whoever was told before: its victim may come last.
+//! - *A file that lost data* reports to each later opening, even if an earlier one was told: the victim may come last.
 //! - *A loss that was reported to nobody* is reported to the next opening of anything.
 //! - *The close of the pool* reports all of them.
 //!
@@ -138,7 +138,7 @@ mod tests {
         losses.note(other, PoolError::NoSpace);
         assert!(opened.iter().all(|seen| reported(&losses, seen) == 1));
         assert!(matches!(losses.report_all(), Err(PoolError::WritesLost { count: 3, .. })));
-        assert!(losses.report_all().is_err(), "whoever asks last");
+        assert!(losses.report_all().is_err(), "a report does not clear the loss");
     }
 
     #[test]
