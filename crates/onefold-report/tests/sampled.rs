@@ -213,8 +213,10 @@ fn nothing_of_an_image_that_fails_counts() {
     assert_eq!(found.left_out.len(), 1);
     assert_eq!((found.left_out[0].name.as_str(), found.left_out[0].why.as_str()), ("b", "the disk is gone"));
     found.left_out.clear();
+    // What does not fit into memory depends on which thread is first.
+    let effort = found.effort.clone();
     let without = sampled(&[image("a", &bytes[0]), image("c", &bytes[1])], &options(), 0.5);
-    assert_eq!(found, without);
+    assert_eq!(found, SampledAnalysis { effort, ..without });
 }
 
 #[test]
