@@ -10,10 +10,8 @@ pub mod clock;
 pub mod device;
 pub mod extent;
 pub mod fingerprint;
-pub mod protection;
 pub mod random;
 pub mod shown;
-pub mod substrate;
 pub mod zero;
 
 pub use block::{BLOCK_BYTES, BLOCK_BYTES_U64, BlockNo};
@@ -22,7 +20,5 @@ pub use clock::{Clock, Timestamp};
 pub use device::{BlockDevice, ReadOp, WriteOp};
 pub use extent::Extent;
 pub use fingerprint::{Fingerprint, FingerprintKey};
-pub use protection::{Protection, UserNo};
 pub use random::Random;
 pub use shown::Show;
-pub use substrate::Substrate;

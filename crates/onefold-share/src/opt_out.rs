@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 /// Name of the attribute.
 pub const ATTRIBUTE: &str = "user.onefold.share";
@@ -93,6 +93,10 @@ pub fn include<S: Substrate>(substrate: &S, path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use onefold_substrate::Files;
+
+    use onefold_substrate::Names;
+
     use super::*;
     use crate::simulated::{SimulatedFileSystem, SimulationOptions};
 

@@ -3,8 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use onefold_block::substrate::{Access, FileHandle};
-use onefold_block::{Substrate, Timestamp};
+use onefold_block::Timestamp;
 use onefold_share::domain::settings::Settings;
 use onefold_share::domain::{Domain, Membership};
 use onefold_share::format::cursor;
@@ -18,6 +17,7 @@ use onefold_share::format::reading::{Reading, Round};
 use onefold_share::format::shard::{ShardReader, ShardWriter};
 use onefold_share::format::{Digest, FileBlock, FileNo, FormatError, Slot};
 use onefold_share::simulated::{SimulatedFile, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
+use onefold_substrate::{Access, FileHandle, Files};
 
 use crate::Choices;
 use crate::mutate::damage_record;

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
-use onefold_block::substrate::{Refusal, ShareError};
+use onefold_substrate::{Refusal, ShareError};
 
 use crate::error::PoolError;
 

@@ -22,7 +22,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{Digest, FileBlock, FileNo, FormatError};
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
     use crate::simulated::{SimulatedFileSystem, SimulationOptions};
     use onefold_block::random::SeededRandom;
-    use onefold_block::substrate::Access;
+    use onefold_substrate::{Access, Files};
     use std::path::Path;
 
     const UUID: [u8; 16] = [7; 16];

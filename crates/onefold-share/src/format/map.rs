@@ -13,7 +13,7 @@
 //!
 //! So an extent takes about eight bytes. A file with more than [`EXTENTS_MAX`] extents has no kept map.
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{FileNo, FormatError};
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::simulated::{SimulatedFileSystem, SimulationOptions};
     use onefold_block::random::SeededRandom;
-    use onefold_block::substrate::Access;
+    use onefold_substrate::{Access, Files, Names};
     use std::path::Path;
 
     const UUID: [u8; 16] = [7; 16];

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use onefold_block::substrate::ShareError;
+use onefold_substrate::ShareError;
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, IFlags, Mode, ioctl_ficlone, ioctl_getflags, ioctl_setflags};
 use rustix::io::retry_on_intr;

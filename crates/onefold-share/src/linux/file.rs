@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use onefold_block::Timestamp;
-use onefold_block::substrate::Reader;
+use onefold_substrate::Reader;
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, Timespec, Timestamps, UTIME_OMIT};

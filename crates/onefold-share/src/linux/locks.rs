@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
-use onefold_block::substrate::HeldLock;
+use onefold_substrate::HeldLock;
 use rustix::fs::Dir;
 
 use super::names::Root;

@@ -5,8 +5,7 @@ use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_block::Substrate;
-use onefold_block::substrate::{Access, FileHandle};
+use onefold_substrate::{Access, FileHandle, Files};
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, statx};
 
 use super::{LinuxSubstrate, sys};

@@ -3,7 +3,7 @@
 use std::io;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_block::substrate::MappedExtent;
+use onefold_substrate::MappedExtent;
 use rustix::io::Errno;
 
 use super::file::LinuxFile;

@@ -39,11 +39,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use onefold_block::Timestamp;
-use onefold_block::substrate::{
-    Abilities, Access, AgedExtent, At, Compared, FileHandle, FileStat, HeldLock, Listed, ListedKind, MappedExtent,
-    Ownership, Reader, Reference, Refusal, Room, ShareError, Slice, Substrate, SubstrateKind, WholeExtent,
+use onefold_substrate::{
+    Abilities, Access, AgedExtent, At, Compared, CopyHints, Exclusive, FileHandle, FileStat, Files, HeldLock, Listed,
+    ListedKind, Locks, MappedExtent, Names, Ownership, Protection, Reader, Reference, Refusal, Room, ShareError,
+    Sharing, Slice, SubstrateKind, UserNo, WholeExtent, WholeExtents,
 };
-use onefold_block::{Protection, UserNo};
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
@@ -95,11 +95,11 @@ impl LinuxSubstrate {
         if may_share_into(&file)? { Ok(LinuxFile::new(file, Opened::ReadOnly)) } else { Err(refusal) }
     }
 
-    /// What [`Substrate::prepare_clone`] does on OCFS2, but for the look whether it is done: where other file systems tell an extent
+    /// What [`Exclusive::prepare_clone`] does on OCFS2, but for the look whether it is done: where other file systems tell an extent
     /// as shared, that ends with the clone.
     ///
     /// # Errors
-    /// As [`Substrate::prepare_clone`].
+    /// As [`Exclusive::prepare_clone`].
     pub fn clone_whole_extents(source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
         whole_first::clone_whole_extents(source, length, scratch, false)
     }
@@ -144,12 +144,8 @@ impl LinuxSubstrate {
     }
 }
 
-impl Substrate for LinuxSubstrate {
+impl Files for LinuxSubstrate {
     type File = LinuxFile;
-
-    fn abilities(&self) -> &Abilities {
-        &self.abilities
-    }
 
     /// Returns the effective user of this process.
     fn user(&self) -> UserNo {
@@ -162,18 +158,6 @@ impl Substrate for LinuxSubstrate {
 
     fn set_mode(&self, file: &LinuxFile, mode: u32) -> io::Result<()> {
         Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
-    }
-
-    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
-        self.root.keep(folder)
-    }
-
-    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
-        self.root.is_kept(folder)
-    }
-
-    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
-        self.root.set_kept_mode(folder, Mode::from_raw_mode(mode))
     }
 
     /// Opens a regular file. What is read through it leaves no trace in the time of last access, if the caller is its
@@ -209,6 +193,79 @@ impl Substrate for LinuxSubstrate {
     fn create(&self, path: &Path) -> io::Result<LinuxFile> {
         let mode = Mode::RUSR | Mode::WUSR;
         self.root.create_file(path, mode).map(|(file, folder)| LinuxFile::created(file, folder))
+    }
+
+    fn stat(&self, file: &LinuxFile) -> io::Result<FileStat> {
+        self.note_call();
+        stat::stat(file)
+    }
+
+    fn read_at(&self, file: &LinuxFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.note_call();
+        file.read_at(offset, into)
+    }
+
+    fn reader(&self, file: &LinuxFile) -> Option<Arc<dyn Reader>> {
+        Some(file.reader(self.has_large_pages()))
+    }
+
+    fn prefetch(&self, file: &LinuxFile, offset: u64, length: u64) {
+        if !self.has_large_pages() {
+            file.prefetch(offset, length);
+        }
+    }
+
+    fn bring_in(&self, file: &LinuxFile, offset: u64, length: u64) -> io::Result<()> {
+        file.bring_in(self.nowhere.as_ref(), offset, length)
+    }
+
+    fn write_at(&self, file: &LinuxFile, offset: u64, from: &[u8]) -> io::Result<()> {
+        file.write_at(offset, from)
+    }
+
+    fn write_back(&self, file: &LinuxFile, offset: u64, length: u64) {
+        file.write_back(offset, length);
+    }
+
+    fn set_len(&self, file: &LinuxFile, length: u64) -> io::Result<()> {
+        file.set_len(length)
+    }
+
+    /// Makes a file's content and length durable (`fsync`), and the name that [`Files::create`] gave it.
+    ///
+    /// Names given by `link` and `rename` and removals are not waited for: they reach the disk in the order in which
+    /// they were made, within the half minute in which each of these file systems writes its journal. A name that
+    /// survives leads to the whole content, if this was called before the name was given.
+    fn sync(&self, file: &LinuxFile) -> io::Result<()> {
+        file.sync()
+    }
+
+    /// Writes back what is only in memory, by asking for a map of what is then (`FIEMAP_FLAG_SYNC`): `fsync` of a file of Btrfs
+    /// that a guest has written much to logs its map, and the guest waits for that (half a second was seen).
+    fn settle(&self, file: &LinuxFile) -> io::Result<()> {
+        Ok(sys::settled_extents(file).map(drop)?)
+    }
+
+    fn set_modified(&self, file: &LinuxFile, modified: Timestamp) -> io::Result<()> {
+        file.set_modified(modified)
+    }
+
+    fn attribute_of(&self, file: &LinuxFile, name: &str) -> io::Result<Option<Vec<u8>>> {
+        attributes::get(file, name)
+    }
+}
+
+impl Names for LinuxSubstrate {
+    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
+        self.root.keep(folder)
+    }
+
+    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
+        self.root.is_kept(folder)
+    }
+
+    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
+        self.root.set_kept_mode(folder, Mode::from_raw_mode(mode))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
@@ -250,57 +307,35 @@ impl Substrate for LinuxSubstrate {
         Ok(listed)
     }
 
-    fn stat(&self, file: &LinuxFile) -> io::Result<FileStat> {
-        self.note_call();
-        stat::stat(file)
+    fn attribute(&self, path: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
+        attributes::get(&self.root.open_any(path)?, name)
     }
 
-    fn read_at(&self, file: &LinuxFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        self.note_call();
-        file.read_at(offset, into)
+    fn set_attribute(&self, path: &Path, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+        attributes::set(&self.root.open_any(path)?, name, value)
     }
 
-    fn reader(&self, file: &LinuxFile) -> Option<Arc<dyn Reader>> {
-        Some(file.reader(self.has_large_pages()))
+    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        let stat = rustix::fs::fstat(self.root.open_any(path)?)?;
+        Ok(Ownership { user: stat.st_uid, mode: stat.st_mode & 0o7777 })
     }
 
-    fn prefetch(&self, file: &LinuxFile, offset: u64, length: u64) {
-        if !self.has_large_pages() {
-            file.prefetch(offset, length);
-        }
+    /// Returns a user's number by `/etc/passwd`: users of system services are there, whatever else the host asks.
+    fn user_named(&self, name: &str) -> Option<u32> {
+        users::number_of(name)
     }
 
-    fn bring_in(&self, file: &LinuxFile, offset: u64, length: u64) -> io::Result<()> {
-        file.bring_in(self.nowhere.as_ref(), offset, length)
+    /// Tells whether the process has `CAP_SYS_ADMIN`: to others the kernel shows no attribute `trusted.NAME`.
+    fn reads_trusted_attributes(&self) -> bool {
+        rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
     }
 
-    fn write_at(&self, file: &LinuxFile, offset: u64, from: &[u8]) -> io::Result<()> {
-        file.write_at(offset, from)
+    fn mounted_at(&self) -> &Path {
+        &self.path
     }
+}
 
-    fn write_back(&self, file: &LinuxFile, offset: u64, length: u64) {
-        file.write_back(offset, length);
-    }
-
-    fn set_len(&self, file: &LinuxFile, length: u64) -> io::Result<()> {
-        file.set_len(length)
-    }
-
-    /// Makes a file's content and length durable (`fsync`), and the name that [`Substrate::create`] gave it.
-    ///
-    /// Names given by `link` and `rename` and removals are not waited for: they reach the disk in the order in which
-    /// they were made, within the half minute in which each of these file systems writes its journal. A name that
-    /// survives leads to the whole content, if this was called before the name was given.
-    fn sync(&self, file: &LinuxFile) -> io::Result<()> {
-        file.sync()
-    }
-
-    /// Writes back what is only in memory, by asking for a map of what is then (`FIEMAP_FLAG_SYNC`): `fsync` of a file of Btrfs
-    /// that a guest has written much to logs its map, and the guest waits for that (half a second was seen).
-    fn settle(&self, file: &LinuxFile) -> io::Result<()> {
-        Ok(sys::settled_extents(file).map(drop)?)
-    }
-
+impl Locks for LinuxSubstrate {
     /// Takes the file's lock (`flock`, exclusive). Locks of `fcntl(2)` would do on one host; on OCFS2 they are not seen
     /// by others. It belongs to this opening of the file: a second one, of the same process too, is kept out, and a
     /// child that was forked without an `exec` holds it on. An OCFS2 that is mounted with `localflocks` would keep out this
@@ -316,6 +351,19 @@ impl Substrate for LinuxSubstrate {
     /// Asks for a shared lock: many have it at once.
     fn is_locked(&self, file: &LinuxFile) -> io::Result<bool> {
         Ok(!file.try_lock(FlockOperation::NonBlockingLockShared)?)
+    }
+
+    /// Returns which files of a folder are locked by processes of this host, as `/proc/locks` has it. Locks of other hosts
+    /// (OCFS2), and of processes that this one cannot see, are not told. On Btrfs a lock on a file of another subvolume
+    /// that has the same inode number is taken for one.
+    fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
+        locks::held(&self.root, folder)
+    }
+}
+
+impl Sharing for LinuxSubstrate {
+    fn abilities(&self) -> &Abilities {
+        &self.abilities
     }
 
     /// Returns the next extents of a file, at most 512. What was written and not yet written back has no place.
@@ -337,17 +385,6 @@ impl Substrate for LinuxSubstrate {
     /// of those for equal without comparing anything.
     fn share(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<Compared, ShareError> {
         share::share(source, into, length)
-    }
-
-    /// On OCFS2, clones all extents of which a part is in the range, and that nobody shares, as wholes, and drops the clones. It
-    /// marks extents whose blocks it counts, and splits an extent of which only a part is cloned for the first time. Where the
-    /// file's map has to grow for that (each 250 extents or so), the kernel runs out of what it had reserved in its journal: the host
-    /// stops, or the file system does (`ocfs2_add_refcount_flag`, seen with 6.1). What is marked is not split.
-    fn prepare_clone(&self, source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
-        match self.abilities.kind {
-            SubstrateKind::Ocfs2 => whole_first::clone_whole_extents(source, length, scratch, true),
-            SubstrateKind::Xfs | SubstrateKind::Btrfs | SubstrateKind::Pool | SubstrateKind::Simulated => Ok(()),
-        }
     }
 
     /// Clones a range (`FICLONERANGE`).
@@ -372,29 +409,6 @@ impl Substrate for LinuxSubstrate {
         matches!(self.abilities.kind, SubstrateKind::Ocfs2 | SubstrateKind::Btrfs)
     }
 
-    /// Takes a write lease (`F_SETLEASE`): who opens the file waits in the kernel until it is left, or for
-    /// `lease-break-time`, 45 seconds as a rule. Takes the owner of the file or `CAP_LEASE`.
-    fn try_exclusive(&self, file: &LinuxFile) -> io::Result<bool> {
-        file.try_exclusive()
-    }
-
-    fn is_exclusive_wanted(&self, file: &LinuxFile) -> bool {
-        file.is_exclusive_wanted()
-    }
-
-    /// Half of `lease-break-time` after the lease was seen to be whole last.
-    fn is_exclusive_lost(&self, file: &LinuxFile) -> bool {
-        file.is_exclusive_lost(file::lease_lasts)
-    }
-
-    fn leave_exclusive(&self, file: &LinuxFile) {
-        file.leave_exclusive();
-    }
-
-    fn set_modified(&self, file: &LinuxFile, modified: Timestamp) -> io::Result<()> {
-        file.set_modified(modified)
-    }
-
     fn punch(&self, file: &LinuxFile, offset: u64, length: u64) -> io::Result<()> {
         file.punch(offset, length)
     }
@@ -407,55 +421,6 @@ impl Substrate for LinuxSubstrate {
 
     fn refusal(&self, file: &LinuxFile) -> io::Result<Option<Refusal>> {
         share::refusal(file)
-    }
-
-    fn attribute(&self, path: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
-        attributes::get(&self.root.open_any(path)?, name)
-    }
-
-    fn set_attribute(&self, path: &Path, name: &str, value: Option<&[u8]>) -> io::Result<()> {
-        attributes::set(&self.root.open_any(path)?, name, value)
-    }
-
-    fn attribute_of(&self, file: &LinuxFile, name: &str) -> io::Result<Option<Vec<u8>>> {
-        attributes::get(file, name)
-    }
-
-    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
-        let stat = rustix::fs::fstat(self.root.open_any(path)?)?;
-        Ok(Ownership { user: stat.st_uid, mode: stat.st_mode & 0o7777 })
-    }
-
-    /// Returns a user's number by `/etc/passwd`: users of system services are there, whatever else the host asks.
-    fn user_named(&self, name: &str) -> Option<u32> {
-        users::number_of(name)
-    }
-
-    /// Tells whether the process has `CAP_SYS_ADMIN`: to others the kernel shows no attribute `trusted.NAME`.
-    fn reads_trusted_attributes(&self) -> bool {
-        rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
-    }
-
-    fn mounted_at(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns which files of a folder are locked by processes of this host, as `/proc/locks` has it. Locks of other hosts
-    /// (OCFS2), and of processes that this one cannot see, are not told. On Btrfs a lock on a file of another subvolume
-    /// that has the same inode number is taken for one.
-    fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
-        locks::held(&self.root, folder)
-    }
-
-    /// Has XFS set aside one block at a time for copies on write into this file (`FS_XFLAG_COWEXTSIZE`). As it comes, it sets
-    /// aside 32 around each small write into shared blocks, and gives them back after five minutes: sharing would first
-    /// cost space. A size that somebody has set stays. Takes the owner or root, not a descriptor for writing. Nothing
-    /// happens on other file systems.
-    fn keep_copies_small(&self, file: &LinuxFile) -> io::Result<bool> {
-        if self.abilities.kind != SubstrateKind::Xfs {
-            return Ok(false);
-        }
-        copy_hint::keep_copies_small(file)
     }
 
     /// Returns the number of the latest transaction on Btrfs, to who has `CAP_SYS_ADMIN`. None of a file that is overwritten in
@@ -475,6 +440,49 @@ impl Substrate for LinuxSubstrate {
         }
     }
 
+    /// Returns how much room there is for who is not root. On Btrfs it is only about right: what is not yet set aside
+    /// for data or for metadata counts as if it all became data, and the last of it may be refused long before it is
+    /// used up.
+    fn room(&self) -> io::Result<Room> {
+        let host = rustix::fs::fstatvfs(self.root.folder())?;
+        let bytes = |blocks: u64| blocks.saturating_mul(host.f_frsize);
+        Ok(Room { total: bytes(host.f_blocks), free: bytes(host.f_bavail) })
+    }
+}
+
+impl Exclusive for LinuxSubstrate {
+    /// On OCFS2, clones all extents of which a part is in the range, and that nobody shares, as wholes, and drops the clones. It
+    /// marks extents whose blocks it counts, and splits an extent of which only a part is cloned for the first time. Where the
+    /// file's map has to grow for that (each 250 extents or so), the kernel runs out of what it had reserved in its journal: the host
+    /// stops, or the file system does (`ocfs2_add_refcount_flag`, seen with 6.1). What is marked is not split.
+    fn prepare_clone(&self, source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
+        match self.abilities.kind {
+            SubstrateKind::Ocfs2 => whole_first::clone_whole_extents(source, length, scratch, true),
+            SubstrateKind::Xfs | SubstrateKind::Btrfs | SubstrateKind::Pool | SubstrateKind::Simulated => Ok(()),
+        }
+    }
+
+    /// Takes a write lease (`F_SETLEASE`): who opens the file waits in the kernel until it is left, or for
+    /// `lease-break-time`, 45 seconds as a rule. Takes the owner of the file or `CAP_LEASE`.
+    fn try_exclusive(&self, file: &LinuxFile) -> io::Result<bool> {
+        file.try_exclusive()
+    }
+
+    fn is_exclusive_wanted(&self, file: &LinuxFile) -> bool {
+        file.is_exclusive_wanted()
+    }
+
+    /// Half of `lease-break-time` after the lease was seen to be whole last.
+    fn is_exclusive_lost(&self, file: &LinuxFile) -> bool {
+        file.is_exclusive_lost(file::lease_lasts)
+    }
+
+    fn leave_exclusive(&self, file: &LinuxFile) {
+        file.leave_exclusive();
+    }
+}
+
+impl WholeExtents for LinuxSubstrate {
     /// Returns slices on Btrfs, to who has `CAP_SYS_ADMIN`.
     fn slices(&self, file: &LinuxFile, from: u64) -> io::Result<Vec<Slice>> {
         match self.abilities.kind {
@@ -493,15 +501,6 @@ impl Substrate for LinuxSubstrate {
         }
     }
 
-    /// Returns how much room there is for who is not root. On Btrfs it is only about right: what is not yet set aside
-    /// for data or for metadata counts as if it all became data, and the last of it may be refused long before it is
-    /// used up.
-    fn room(&self) -> io::Result<Room> {
-        let host = rustix::fs::fstatvfs(self.root.folder())?;
-        let bytes = |blocks: u64| blocks.saturating_mul(host.f_frsize);
-        Ok(Room { total: bytes(host.f_blocks), free: bytes(host.f_bavail) })
-    }
-
     /// Returns what is left for metadata on Btrfs, which may be used up while there is room for data; elsewhere what is free.
     fn room_for_records(&self) -> io::Result<u64> {
         let free = self.room()?.free;
@@ -509,6 +508,19 @@ impl Substrate for LinuxSubstrate {
             SubstrateKind::Btrfs => Ok(records::left(&sys::space_infos(self.root.open_folder(Path::new(""))?)?, free)),
             _ => Ok(free),
         }
+    }
+}
+
+impl CopyHints for LinuxSubstrate {
+    /// Has XFS set aside one block at a time for copies on write into this file (`FS_XFLAG_COWEXTSIZE`). As it comes, it sets
+    /// aside 32 around each small write into shared blocks, and gives them back after five minutes: sharing would first
+    /// cost space. A size that somebody has set stays. Takes the owner or root, not a descriptor for writing. Nothing
+    /// happens on other file systems.
+    fn keep_copies_small(&self, file: &LinuxFile) -> io::Result<bool> {
+        if self.abilities.kind != SubstrateKind::Xfs {
+            return Ok(false);
+        }
+        copy_hint::keep_copies_small(file)
     }
 }
 

@@ -3,10 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_block::Show;
 use onefold_block::random::{Random, SeededRandom};
-use onefold_block::substrate::{Abilities, At, Compared, Refusal, ShareError, SubstrateKind};
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Show};
+use onefold_substrate::{Abilities, At, Compared, Refusal, ShareError, SubstrateKind};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;

@@ -3,7 +3,7 @@
 use std::io;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_block::substrate::{At, Compared, Refusal, ShareError};
+use onefold_substrate::{At, Compared, Refusal, ShareError};
 use rustix::fd::AsFd;
 use rustix::fs::IFlags;
 use rustix::io::Errno;

@@ -3,7 +3,7 @@
 use std::io;
 
 use onefold_block::Timestamp;
-use onefold_block::substrate::{FileHandle, FileStat};
+use onefold_substrate::{FileHandle, FileStat};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;

@@ -9,7 +9,7 @@ use std::io;
 use std::mem::{offset_of, size_of};
 use std::ops::RangeInclusive;
 
-use onefold_block::substrate::At;
+use onefold_substrate::At;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use onefold_block::substrate::{AgedExtent, FileHandle, Reference, Slice, WholeExtent};
+use onefold_substrate::{AgedExtent, FileHandle, Reference, Slice, WholeExtent};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::IFlags;
 use rustix::io::Errno;

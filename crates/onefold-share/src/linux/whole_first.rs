@@ -3,7 +3,7 @@
 use std::io;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_block::substrate::{At, ShareError};
+use onefold_substrate::{At, ShareError};
 
 use super::file::LinuxFile;
 use super::map::{self, Whole};

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_block::substrate::{HeldLock, Ownership, ROOT, Refusal, ShareError};
+use onefold_substrate::{HeldLock, Ownership, ROOT, Refusal, ShareError};
 use rustix::io::Errno;
 
 use super::files::{Attributes, FileNo};

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onefold_block::UserNo;
 use onefold_block::random::SeededRandom;
+use onefold_substrate::UserNo;
 use rustix::io::Errno;
 
 use super::checks::Allowed;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use onefold_block::substrate::{MappedExtent, Refusal};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_substrate::{MappedExtent, Refusal};
 
 use super::blocks::PhysicalNo;
 use super::content::Content;
@@ -94,14 +94,14 @@ pub(super) struct Unsynced {
 
 /// All files, by number.
 #[derive(Debug, Default)]
-pub(super) struct Files {
+pub(super) struct Marks {
     slots: Vec<Option<File>>,
     /// How many files bore each number before.
     generations: Vec<u32>,
     free: Vec<FileNo>,
 }
 
-impl Files {
+impl Marks {
     /// Gives a new file a number, one that was given before if there is one.
     pub(super) fn add(&mut self) -> FileNo {
         let no = self.free.pop().unwrap_or_else(|| {

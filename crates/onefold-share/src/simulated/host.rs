@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use onefold_block::UserNo;
 use onefold_block::random::SeededRandom;
-use onefold_block::substrate::FileHandle;
+use onefold_substrate::{FileHandle, UserNo};
 
 use super::clock::SimulatedClock;
 use super::durability::UnsyncedNames;

@@ -2,7 +2,7 @@
 //!
 //! One file system in memory, one world of many hosts, one seed that decides all that happens. Each host's work is a
 //! coroutine on a stack of its own, so that the code of the engine runs here as it does anywhere: every call of
-//! [`Substrate`](onefold_block::Substrate) is one step, before which the scheduler may have another host make its call,
+//! [`Substrate`](onefold_substrate::Substrate) is one step, before which the scheduler may have another host make its call,
 //! a writer change an image, or a host crash, be suspended, come back. After every step the invariants are looked at
 //! (`checks`).
 //!

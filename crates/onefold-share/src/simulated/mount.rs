@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use corosensei::Yielder;
-use onefold_block::substrate::{Abilities, Access, SubstrateKind};
-use onefold_block::{BLOCK_BYTES_U64, UserNo};
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::{Abilities, Access, SubstrateKind, UserNo};
 
 use super::checks::Allowed;
 use super::clock::SimulatedClock;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
-use onefold_block::{Protection, UserNo};
+use onefold_substrate::{Protection, UserNo};
 use rustix::io::Errno;
 
 use super::files::{Attributes, FileNo};

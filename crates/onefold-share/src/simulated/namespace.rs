@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_block::substrate::{Listed, ListedKind};
+use onefold_substrate::{Listed, ListedKind};
 use rustix::io::Errno;
 
 use super::checks::Change;

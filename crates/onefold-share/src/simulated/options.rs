@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onefold_block::UserNo;
+use onefold_substrate::UserNo;
 
 use super::dice::Dice;
 
@@ -72,10 +72,10 @@ pub struct SimulationOptions {
     pub stack_bytes: usize,
     /// Whether the last steps are kept as text, for the message of a failure.
     pub tells_steps: bool,
-    /// Whether it is a violation that a host uses a file in a folder that it keeps ([`Substrate::keep_folder`]) before it has asked for
+    /// Whether it is a violation that a host uses a file in a folder that it keeps ([`Names::keep_folder`]) before it has asked for
     /// the file's protection.
     ///
-    /// [`Substrate::keep_folder`]: onefold_block::Substrate::keep_folder
+    /// [`Names::keep_folder`]: onefold_substrate::Names::keep_folder
     pub wants_checks: bool,
     /// The users for whom the hosts work, in turn; all of them work for root where it is empty. An image belongs to the user of
     /// the host on which it is created.
@@ -212,9 +212,9 @@ impl SimulationOptions {
 pub struct Faults {
     /// Any call fails with EIO. A write may have written its first part then, a share have shared it, a sync lost data.
     pub io: u32,
-    /// What takes room fails with ENOSPC; a share with [`ShareError::Full`](onefold_block::substrate::ShareError::Full).
+    /// What takes room fails with ENOSPC; a share with [`ShareError::Full`](onefold_substrate::ShareError::Full).
     pub full: u32,
-    /// A share or clone fails with [`ShareError::Busy`](onefold_block::substrate::ShareError::Busy).
+    /// A share or clone fails with [`ShareError::Busy`](onefold_substrate::ShareError::Busy).
     pub busy: u32,
     /// A share or clone is refused, as if the file could not be shared.
     pub refused: u32,

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use onefold_block::{Protection, UserNo};
+use onefold_substrate::{Protection, UserNo};
 use rustix::io::Errno;
 
 use super::files::FileNo;

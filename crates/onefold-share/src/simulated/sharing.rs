@@ -3,9 +3,7 @@
 use std::rc::Rc;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_block::substrate::{
-    AgedExtent, Compared, MappedExtent, Reference, Refusal, ShareError, Slice, WholeExtent,
-};
+use onefold_substrate::{AgedExtent, Compared, MappedExtent, Reference, Refusal, ShareError, Slice, WholeExtent};
 use rustix::io::Errno;
 
 use super::blocks::PhysicalNo;

@@ -3,12 +3,12 @@
 use std::io;
 use std::path::Path;
 
-use onefold_block::Show;
-use onefold_block::substrate::{
-    Abilities, Access, AgedExtent, At, Compared, FileHandle, FileStat, HeldLock, Listed, MappedExtent, Ownership, ROOT,
-    Reference, Refusal, Room, ShareError, Slice, WholeExtent,
+use onefold_block::{BLOCK_BYTES_U64, Show, Timestamp};
+use onefold_substrate::{
+    Abilities, Access, AgedExtent, At, Compared, CopyHints, Exclusive, FileHandle, FileStat, Files, HeldLock, Listed,
+    Locks, MappedExtent, Names, Ownership, Protection, ROOT, Reference, Refusal, Room, ShareError, Sharing, Slice,
+    UserNo, WholeExtent, WholeExtents,
 };
-use onefold_block::{BLOCK_BYTES_U64, Protection, Substrate, Timestamp, UserNo};
 use rustix::io::Errno;
 
 use super::checks::Allowed;
@@ -132,12 +132,8 @@ fn pair_line(
     format!("{verb} {length} bytes of {from} into {to}")
 }
 
-impl<'run> Substrate for SimulatedSubstrate<'run> {
+impl<'run> Files for SimulatedSubstrate<'run> {
     type File = SimulatedFile<'run>;
-
-    fn abilities(&self) -> &Abilities {
-        &self.mount.abilities
-    }
 
     fn user(&self) -> UserNo {
         self.mount.user
@@ -152,34 +148,6 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
     fn set_mode(&self, file: &SimulatedFile<'run>, mode: u32) -> io::Result<()> {
         self.ask(|world| {
             let owned = &mut world.files.get_mut(file.no).owned;
-            *owned = changed_mode(*owned, self.mount.user, mode)?;
-            Ok(())
-        })
-    }
-
-    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
-        let (no, protection) = self.ask(|world| {
-            let no = world.names.find_folder_by_name(folder)?;
-            Ok((no, world.folder_protection(no)))
-        })?;
-        if !folder.as_os_str().is_empty() {
-            self.keep(folder, no);
-        }
-        Ok(protection)
-    }
-
-    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
-        let found = self.ask(|world| world.names.find_folder_by_name(folder));
-        match found {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            found => Ok(folder.as_os_str().is_empty() || Some(found?) == self.kept(folder)),
-        }
-    }
-
-    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
-        let no = self.kept(folder).ok_or(Errno::NOENT)?;
-        self.ask(|world| {
-            let owned = &mut world.names.folder_mut(no).owned;
             *owned = changed_mode(*owned, self.mount.user, mode)?;
             Ok(())
         })
@@ -230,54 +198,6 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
             |world, actor| {
                 let no = world.create(actor, path)?;
                 Ok(self.opened(world, no, Access::Write))
-            },
-        )
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.call_names(
-            || format!("create folder {}", path.shown()),
-            true,
-            |world, actor| world.create_folder(actor, path).map(drop),
-        )
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.call_names(
-            || format!("link {} to {}", from.shown(), to.shown()),
-            true,
-            |world, actor| world.link(actor, from, to),
-        )
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.call_names(
-            || format!("rename {} to {}", from.shown(), to.shown()),
-            true,
-            |world, actor| {
-                if world.fails(actor.host(), |faults| faults.rename_denied) {
-                    return Err(Errno::ACCESS.into());
-                }
-                world.rename(actor, from, to)
-            },
-        )
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.call_names(|| format!("remove {}", path.shown()), false, |world, actor| world.remove(actor, path))
-    }
-
-    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
-        self.call_names(
-            || format!("list {}", folder.shown()),
-            false,
-            |world, _| {
-                world.counters.lists += 1;
-                let mut listed = world.list(folder)?;
-                // In no order: nobody shall rely on one.
-                let first = world.dice.index(listed.len());
-                listed.rotate_left(first);
-                Ok(listed)
             },
         )
     }
@@ -340,6 +260,160 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
         })
     }
 
+    fn set_modified(&self, file: &SimulatedFile<'run>, modified: Timestamp) -> io::Result<()> {
+        self.call_file(file, "set the time of", |world, host| {
+            io_fault(world, host)?;
+            world.take_over(host, file.no);
+            world.mark_unsynced(host, file.no);
+            let changed = world.file_time(host);
+            let file = world.files.get_mut(file.no);
+            (file.modified, file.changed) = (nanoseconds_of(modified), changed);
+            Ok(())
+        })
+    }
+
+    fn attribute_of(&self, file: &SimulatedFile<'run>, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.call_file(file, "attribute", |world, host| {
+            io_fault(world, host)?;
+            Ok(world.files.get(file.no).attributes.get(name).cloned())
+        })
+    }
+}
+
+impl<'run> Names for SimulatedSubstrate<'run> {
+    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
+        let (no, protection) = self.ask(|world| {
+            let no = world.names.find_folder_by_name(folder)?;
+            Ok((no, world.folder_protection(no)))
+        })?;
+        if !folder.as_os_str().is_empty() {
+            self.keep(folder, no);
+        }
+        Ok(protection)
+    }
+
+    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
+        let found = self.ask(|world| world.names.find_folder_by_name(folder));
+        match found {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => Ok(folder.as_os_str().is_empty() || Some(found?) == self.kept(folder)),
+        }
+    }
+
+    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
+        let no = self.kept(folder).ok_or(Errno::NOENT)?;
+        self.ask(|world| {
+            let owned = &mut world.names.folder_mut(no).owned;
+            *owned = changed_mode(*owned, self.mount.user, mode)?;
+            Ok(())
+        })
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.call_names(
+            || format!("create folder {}", path.shown()),
+            true,
+            |world, actor| world.create_folder(actor, path).map(drop),
+        )
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call_names(
+            || format!("link {} to {}", from.shown(), to.shown()),
+            true,
+            |world, actor| world.link(actor, from, to),
+        )
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call_names(
+            || format!("rename {} to {}", from.shown(), to.shown()),
+            true,
+            |world, actor| {
+                if world.fails(actor.host(), |faults| faults.rename_denied) {
+                    return Err(Errno::ACCESS.into());
+                }
+                world.rename(actor, from, to)
+            },
+        )
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.call_names(|| format!("remove {}", path.shown()), false, |world, actor| world.remove(actor, path))
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        self.call_names(
+            || format!("list {}", folder.shown()),
+            false,
+            |world, _| {
+                world.counters.lists += 1;
+                let mut listed = world.list(folder)?;
+                // In no order: nobody shall rely on one.
+                let first = world.dice.index(listed.len());
+                listed.rotate_left(first);
+                Ok(listed)
+            },
+        )
+    }
+
+    fn attribute(&self, path: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.call_names(
+            || format!("attribute {name} of {}", path.shown()),
+            false,
+            |world, _| Ok(world.attributes(path)?.get(name).cloned()),
+        )
+    }
+
+    fn set_attribute(&self, path: &Path, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+        self.call_names(
+            || format!("set attribute {name} of {}", path.shown()),
+            true,
+            |world, actor| world.set_attribute(actor, path, name, value),
+        )
+    }
+
+    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+        self.call_names(|| format!("owner of {}", path.shown()), false, |world, _| world.ownership(path))
+    }
+
+    /// Knows the users that libvirt has on two distributions.
+    fn user_named(&self, name: &str) -> Option<u32> {
+        match name {
+            "libvirt-qemu" => Some(64055),
+            "qemu" => Some(107),
+            _ => None,
+        }
+    }
+}
+
+impl<'run> Locks for SimulatedSubstrate<'run> {
+    fn try_lock(&self, file: &SimulatedFile<'run>) -> io::Result<bool> {
+        self.call_file(file, "lock", |world, host| {
+            io_fault(world, host)?;
+            let is_taken = world.try_lock(host, file.open, file.no);
+            world.tell(|_| format!("{host}: {}", if is_taken { "has it" } else { "another has it" }));
+            Ok(is_taken)
+        })
+    }
+
+    fn is_locked(&self, file: &SimulatedFile<'run>) -> io::Result<bool> {
+        self.call_file(file, "ask for the lock of", |world, host| {
+            io_fault(world, host)?;
+            Ok(world.is_locked(host, file.no))
+        })
+    }
+
+    fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
+        self.call_names(|| format!("locks in {}", folder.shown()), false, |world, _| world.held_locks(folder))
+    }
+}
+
+impl<'run> Sharing for SimulatedSubstrate<'run> {
+    fn abilities(&self) -> &Abilities {
+        &self.mount.abilities
+    }
+
     fn sync_shares(&self, file: &SimulatedFile<'run>) -> io::Result<()> {
         if !self.syncs_all_shares() {
             return self.sync(file);
@@ -357,22 +431,6 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
     /// As Btrfs and OCFS2 do.
     fn syncs_all_shares(&self) -> bool {
         self.abilities().frees_whole_extents || self.abilities().shares_in_two_steps
-    }
-
-    fn try_lock(&self, file: &SimulatedFile<'run>) -> io::Result<bool> {
-        self.call_file(file, "lock", |world, host| {
-            io_fault(world, host)?;
-            let is_taken = world.try_lock(host, file.open, file.no);
-            world.tell(|_| format!("{host}: {}", if is_taken { "has it" } else { "another has it" }));
-            Ok(is_taken)
-        })
-    }
-
-    fn is_locked(&self, file: &SimulatedFile<'run>) -> io::Result<bool> {
-        self.call_file(file, "ask for the lock of", |world, host| {
-            io_fault(world, host)?;
-            Ok(world.is_locked(host, file.no))
-        })
     }
 
     fn extents(&self, file: &SimulatedFile<'run>, from: u64) -> io::Result<Vec<MappedExtent>> {
@@ -434,41 +492,6 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
         })
     }
 
-    fn try_exclusive(&self, file: &SimulatedFile<'run>) -> io::Result<bool> {
-        self.call_file(file, "take for itself", |world, host| {
-            io_fault(world, host)?;
-            Ok(world.try_exclusive(host, file.open, file.no))
-        })
-    }
-
-    fn is_exclusive_wanted(&self, file: &SimulatedFile<'run>) -> bool {
-        let asked = self.call_file(file, "ask who wants", |world, _| {
-            let exclusive = world.files.get(file.no).exclusive;
-            Ok(exclusive.is_none_or(|exclusive| exclusive.open != file.open || exclusive.is_wanted))
-        });
-        asked.unwrap_or(true)
-    }
-
-    fn leave_exclusive(&self, file: &SimulatedFile<'run>) {
-        // Who has crashed has left it.
-        let _ = self.call_file(file, "leave", |world, _| {
-            world.files.get_mut(file.no).exclusive.take_if(|exclusive| exclusive.open == file.open);
-            Ok(())
-        });
-    }
-
-    fn set_modified(&self, file: &SimulatedFile<'run>, modified: Timestamp) -> io::Result<()> {
-        self.call_file(file, "set the time of", |world, host| {
-            io_fault(world, host)?;
-            world.take_over(host, file.no);
-            world.mark_unsynced(host, file.no);
-            let changed = world.file_time(host);
-            let file = world.files.get_mut(file.no);
-            (file.modified, file.changed) = (nanoseconds_of(modified), changed);
-            Ok(())
-        })
-    }
-
     fn punch(&self, file: &SimulatedFile<'run>, offset: u64, length: u64) -> io::Result<()> {
         let line = || format!("punch {length} bytes from {offset} on");
         self.call_write(file, line, |world, actor| {
@@ -497,46 +520,6 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
         })
     }
 
-    fn attribute(&self, path: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
-        self.call_names(
-            || format!("attribute {name} of {}", path.shown()),
-            false,
-            |world, _| Ok(world.attributes(path)?.get(name).cloned()),
-        )
-    }
-
-    fn set_attribute(&self, path: &Path, name: &str, value: Option<&[u8]>) -> io::Result<()> {
-        self.call_names(
-            || format!("set attribute {name} of {}", path.shown()),
-            true,
-            |world, actor| world.set_attribute(actor, path, name, value),
-        )
-    }
-
-    fn attribute_of(&self, file: &SimulatedFile<'run>, name: &str) -> io::Result<Option<Vec<u8>>> {
-        self.call_file(file, "attribute", |world, host| {
-            io_fault(world, host)?;
-            Ok(world.files.get(file.no).attributes.get(name).cloned())
-        })
-    }
-
-    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
-        self.call_names(|| format!("owner of {}", path.shown()), false, |world, _| world.ownership(path))
-    }
-
-    /// Knows the users that libvirt has on two distributions.
-    fn user_named(&self, name: &str) -> Option<u32> {
-        match name {
-            "libvirt-qemu" => Some(64055),
-            "qemu" => Some(107),
-            _ => None,
-        }
-    }
-
-    fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
-        self.call_names(|| format!("locks in {}", folder.shown()), false, |world, _| world.held_locks(folder))
-    }
-
     fn generation(&self, file: &SimulatedFile<'run>) -> io::Result<Option<u64>> {
         self.call_file(file, "generation of", |world, host| {
             io_fault(world, host)?;
@@ -556,6 +539,44 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
         })
     }
 
+    fn room(&self) -> io::Result<Room> {
+        self.call(
+            Allowed::Content,
+            |_| "room".into(),
+            |world, host| {
+                io_fault(world, host)?;
+                Ok(world.room())
+            },
+        )
+    }
+}
+
+impl<'run> Exclusive for SimulatedSubstrate<'run> {
+    fn try_exclusive(&self, file: &SimulatedFile<'run>) -> io::Result<bool> {
+        self.call_file(file, "take for itself", |world, host| {
+            io_fault(world, host)?;
+            Ok(world.try_exclusive(host, file.open, file.no))
+        })
+    }
+
+    fn is_exclusive_wanted(&self, file: &SimulatedFile<'run>) -> bool {
+        let asked = self.call_file(file, "ask who wants", |world, _| {
+            let exclusive = world.files.get(file.no).exclusive;
+            Ok(exclusive.is_none_or(|exclusive| exclusive.open != file.open || exclusive.is_wanted))
+        });
+        asked.unwrap_or(true)
+    }
+
+    fn leave_exclusive(&self, file: &SimulatedFile<'run>) {
+        // Who has crashed has left it.
+        let _ = self.call_file(file, "leave", |world, _| {
+            world.files.get_mut(file.no).exclusive.take_if(|exclusive| exclusive.open == file.open);
+            Ok(())
+        });
+    }
+}
+
+impl<'run> WholeExtents for SimulatedSubstrate<'run> {
     fn slices(&self, file: &SimulatedFile<'run>, from: u64) -> io::Result<Vec<Slice>> {
         self.call_file(file, "slices", |world, host| {
             io_fault(world, host)?;
@@ -579,18 +600,9 @@ impl<'run> Substrate for SimulatedSubstrate<'run> {
             },
         )
     }
-
-    fn room(&self) -> io::Result<Room> {
-        self.call(
-            Allowed::Content,
-            |_| "room".into(),
-            |world, host| {
-                io_fault(world, host)?;
-                Ok(world.room())
-            },
-        )
-    }
 }
+
+impl<'run> CopyHints for SimulatedSubstrate<'run> {}
 
 impl World {
     fn stat(&self, no: FileNo) -> FileStat {

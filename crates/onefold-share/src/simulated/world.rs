@@ -12,7 +12,7 @@ use super::checks::{Change, Checker};
 use super::clock::EPOCH_NS;
 use super::content::Content;
 use super::dice::{Dice, nanoseconds};
-use super::files::{FileNo, Files};
+use super::files::{FileNo, Marks};
 use super::host::{HostNo, Machine, OpenNo};
 use super::names::Names;
 use super::options::{Faults, Mistake, SimulationOptions};
@@ -49,7 +49,7 @@ pub(super) struct World {
     /// Nanoseconds since the simulation began.
     pub(super) time: Arc<AtomicU64>,
     pub(super) dice: Dice,
-    pub(super) files: Files,
+    pub(super) files: Marks,
     pub(super) blocks: Blocks,
     pub(super) names: Names,
     machines: Vec<Machine>,
@@ -77,7 +77,7 @@ impl World {
         World {
             time: Arc::new(AtomicU64::new(0)),
             dice: Dice::new(options.seed, 0x000f),
-            files: Files::default(),
+            files: Marks::default(),
             blocks: Blocks::new(options.total_blocks),
             names: Names::new(),
             machines: (0..=options.hosts).map(|host| Machine::new(options.user_of(host))).collect(),

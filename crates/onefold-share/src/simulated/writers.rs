@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use onefold_block::substrate::{ROOT, Refusal};
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_substrate::{ROOT, Refusal};
 
 use super::content::{Content, Palette};
 use super::dice::Dice;

@@ -4,8 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
+use onefold_substrate::{Access, Substrate};
 
 use super::trust::Distrust;
 use super::{State, StateError};
@@ -42,6 +41,8 @@ impl<S: Substrate> State<'_, S> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use onefold_substrate::Files;
 
     use super::*;
     use crate::simulated::{SimulatedFileSystem, SimulationOptions};

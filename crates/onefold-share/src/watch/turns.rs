@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use onefold_block::Timestamp;
-use onefold_block::substrate::{FileHandle, FileStat};
+use onefold_substrate::{FileHandle, FileStat};
 
 use super::OpenImages;
 use crate::scan::{Turn, nanoseconds};

@@ -8,10 +8,10 @@ use std::sync::PoisonError;
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SeededRandom;
-use onefold_block::substrate::{Access, Substrate, SubstrateKind};
 use onefold_share::pass::{Passed, Shared, SpaceOptions};
 use onefold_share::state::State;
 use onefold_share::state::locks::Subject;
+use onefold_substrate::{Access, CopyHints, Files, Names, Sharing, SubstrateKind, WholeExtents};
 
 use crate::ground::{BTRFS, Ground, K, MIB, Recipe, STARTING, XFS, on, on_each, random_blocks, run as run_program};
 use crate::pass::{How, USUAL, run, shuffled, try_run};

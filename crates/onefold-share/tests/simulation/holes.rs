@@ -7,12 +7,11 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
 use onefold_share::mend::{Became, Doubtful, Foreign, MendRules, MendedImage, mend};
 use onefold_share::pass::PassError;
 use onefold_share::simulated::{Faults, Host, Outcome, Simulation, SimulationOptions, seeds};
 use onefold_share::state::{State, StateError};
+use onefold_substrate::{Access, Files, Names};
 
 use super::engine::scan_and_pass;
 use super::{cut, go_on, tell, total};

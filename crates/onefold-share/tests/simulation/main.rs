@@ -23,6 +23,7 @@ use onefold_block::Clock;
 use onefold_share::simulated::{
     Counters, Faults, Host, HostNo, Mistake, Outcome, Simulation, SimulationOptions, seeds, simulate,
 };
+use onefold_substrate::{Files, Names};
 
 /// What each host does: one pass. A pass that fails is given up, and the host does another one later.
 fn work(host: &Host<'_>) {
@@ -191,8 +192,7 @@ fn mistakes_of_a_file_system_are_found() {
 /// An engine that writes into an image is found out, whatever it writes there.
 #[test]
 fn an_engine_that_changes_an_image_is_found() {
-    use onefold_block::Substrate;
-    use onefold_block::substrate::Access;
+    use onefold_substrate::Access;
     use std::path::Path;
 
     let spoil = |host: &Host<'_>| -> io::Result<()> {

@@ -7,13 +7,13 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::substrate::{Access, ListedKind};
-use onefold_block::{BLOCK_BYTES, Substrate, UserNo};
+use onefold_block::BLOCK_BYTES;
 use onefold_share::pass::PassError;
 use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, Simulation, SimulationOptions, seeds};
 use onefold_share::state::trust::{Distrust, WritableRoot, writable_root};
 use onefold_share::state::{Notice, State, StateError, StateFolder};
 use onefold_share::status::status;
+use onefold_substrate::{Access, Files, ListedKind, Names, Sharing, UserNo};
 
 use super::engine::{scan_and_pass, scan_only};
 use super::simulate_all_with;
@@ -382,7 +382,7 @@ fn each_user_has_a_state_of_its_own_and_images_are_nobodys_state() {
     // Neither has read the other's, nor its own.
     for (host, folder) in [(&ground.host, ROOTS), (&own, ".onefold-7")] {
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
-        let files = onefold_share::state::files::Files::load(&state).unwrap();
+        let files = onefold_share::state::files::Marks::load(&state).unwrap();
         assert!(files.iter().count() > 0, "{folder}");
         assert!(files.iter().all(|mark| !StateFolder::has(&mark.path)), "{folder}");
     }

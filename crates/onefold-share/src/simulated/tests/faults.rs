@@ -1,5 +1,7 @@
 //! Each kind of fault happens, as the trait says, and only when it is to.
 
+use onefold_substrate::{Files, Locks, Names, Sharing};
+
 use super::super::Faults;
 use super::*;
 

@@ -1,5 +1,6 @@
 //! What a crash takes, and what it does not.
 
+use onefold_substrate::{Files, Names, Sharing};
 use std::collections::BTreeSet;
 
 use super::*;

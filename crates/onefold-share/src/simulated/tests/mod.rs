@@ -7,8 +7,8 @@ mod sharing;
 
 use std::path::Path;
 
-use onefold_block::substrate::{Access, At, Compared, ShareError};
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_substrate::{Access, At, Compared, Files, ShareError};
 
 use super::{Host, HostNo, SimulatedFile, SimulatedFileSystem, SimulationOptions};
 

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use onefold_block::Clock;
-use onefold_block::substrate::ListedKind;
+use onefold_substrate::{Files, ListedKind, Locks, Names, Sharing};
 use rustix::io::Errno;
 
 use super::*;

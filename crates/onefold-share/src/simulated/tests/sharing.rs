@@ -1,6 +1,6 @@
 //! Comparing and sharing, cloning, maps; and that what goes wrong there is found.
 
-use onefold_block::substrate::{MappedExtent, Refusal};
+use onefold_substrate::{Files, MappedExtent, Refusal, Sharing};
 
 use super::super::checks::Allowed;
 use super::super::files::FileNo;

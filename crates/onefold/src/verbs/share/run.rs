@@ -7,10 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use glob::Pattern;
-use onefold_block::Substrate;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_block::substrate::ListedKind;
 use onefold_share::domain::settings::Settings;
 use onefold_share::linux::LinuxSubstrate;
 use onefold_share::mend::{Doubtful, Mended, Patience, mend_patiently};
@@ -18,8 +16,9 @@ use onefold_share::pace::{Pace, ProcessCpu, Wish};
 use onefold_share::pass::{BatchOptions, PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::state::{Notice, State, StateError};
+use onefold_substrate::{ListedKind, Names, Sharing};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -77,7 +76,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         rereading: Rereading::default(),
         progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
     };
-    let mut files = Files::load(&state).map_err(|error| state_failure(&error))?;
+    let mut files = Marks::load(&state).map_err(|error| state_failure(&error))?;
     let scan_started = Instant::now();
     let scanned = scan(&state, &mut files, &scan_options);
     meter.finish();
