@@ -12,7 +12,6 @@ pub mod explain;
 pub mod extents;
 pub mod format;
 mod kept_map;
-pub mod linux;
 pub mod mend;
 pub mod monitor;
 pub mod opt_out;

@@ -20,12 +20,13 @@ use crate::format::mark::Mark;
 use crate::format::prefix::Prefix;
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out;
-use crate::pace::{Limits, ProcessCpu, Wish};
+use crate::pace::{Limits, Wish};
 use crate::scan::{Rereading, ScanOptions, Scanned, scan};
 use crate::simulated::{Faults, Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 use crate::state::locks::Subject;
 use crate::state::trust::Distrust;
 use crate::state::{Notice, StateError};
+use onefold_linux::ProcessCpu;
 
 const K: u64 = BLOCK_BYTES_U64;
 

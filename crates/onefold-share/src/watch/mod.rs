@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onefold_block::{Clock, Random};
-use onefold_substrate::{FileHandle, Substrate};
+use onefold_substrate::{CpuTime, Machine, Substrate};
 
 use self::gate::Gate;
 use self::own::Owner;
@@ -25,7 +25,7 @@ use self::turns::Turns;
 use crate::format::FileNo;
 use crate::format::watch::{WatchPhase, WatchStatus};
 use crate::mend::{Doubtful, Mended, mend};
-use crate::pace::{CpuTime, Limits, Pace};
+use crate::pace::{Limits, Pace};
 use crate::pass::{BatchOptions, PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use crate::scan::{Failed, Rereading, ScanOptions, Scanned, scan};
 use crate::selection::Selection;
@@ -34,50 +34,10 @@ use crate::state::watches::WatchFile;
 use crate::state::{Notice, State, StateError};
 
 pub use self::turns::QUIET_BYTES;
-pub use self::window::{MinuteOfDay, Window, WindowError, Windows};
+pub use self::window::{Window, WindowError, Windows};
 
 /// The longest sleep in one: who wants the watch to end is heard afterwards.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
-
-/// The machine that a watch runs on.
-pub trait Machine {
-    /// Returns how many processes run or wait for a disk, averaged over a minute; none where the machine does not tell.
-    fn load(&self) -> Option<f64>;
-
-    /// Returns the time of day, as clocks on the wall show it.
-    fn time_of_day(&self) -> MinuteOfDay;
-
-    /// Returns the name of the host, for people.
-    fn name(&self) -> String;
-
-    /// Finds out which of some images processes of this machine have open for writing, but for this process.
-    ///
-    /// # Errors
-    /// When the machine does not tell.
-    fn open_for_writing(&self, images: &[&Path]) -> std::io::Result<OpenImages>;
-}
-
-/// Images that are open for writing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OpenImages {
-    /// The images.
-    pub handles: BTreeSet<FileHandle>,
-    /// Who has them open, as far as it is told what they write.
-    pub writers: Vec<Writer>,
-    /// Processes whose open files this one may not see.
-    pub unseen_processes: u64,
-}
-
-/// A process that has images open for writing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Writer {
-    /// Its number.
-    pub process: u32,
-    /// Bytes that it has written since it began, wherever.
-    pub written_bytes: u64,
-    /// The images.
-    pub images: BTreeSet<FileHandle>,
-}
 
 /// All that a watch reaches the world through.
 pub struct Surroundings<'a, S: Substrate> {

@@ -7,9 +7,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use onefold_substrate::{FileHandle, Substrate};
+use onefold_substrate::{FileHandle, Machine, OpenImages, Substrate};
 
-use super::{Machine, OpenImages};
 use crate::selection::Selection;
 use crate::state::files::Marks;
 use crate::state::locks::Subject;

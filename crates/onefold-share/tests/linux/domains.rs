@@ -7,10 +7,10 @@ use std::sync::PoisonError;
 
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
+use onefold_linux::LinuxSubstrate;
 use onefold_share::clone::{CloneOptions, Existing, Known, Unknown, clone};
 use onefold_share::domain::Domain;
 use onefold_share::domain::label::{self, Label};
-use onefold_share::linux::LinuxSubstrate;
 use onefold_share::state::State;
 use onefold_substrate::{Access, Names};
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
-use onefold_share::linux::LinuxSubstrate;
+use onefold_linux::LinuxSubstrate;
 use onefold_share::monitor::{Hashing, Monitor, MonitorPolicy};
 use onefold_share::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
@@ -206,7 +206,7 @@ fn threads_may_tell_while_workers_work_and_passes_pass() {
 }
 
 /// Returns where a block lies that is not the first of its extent.
-fn place_within(ground: &Ground, file: &onefold_share::linux::LinuxFile, block: u64) -> u64 {
+fn place_within(ground: &Ground, file: &onefold_linux::LinuxFile, block: u64) -> u64 {
     let (map, _) = ground.map(file);
     let extent = map.iter().find(|extent| extent.offset <= block * K && block * K < extent.end()).unwrap();
     extent.place.unwrap() + block * K - extent.offset

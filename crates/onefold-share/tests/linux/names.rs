@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::PoisonError;
 
 use onefold_block::BLOCK_BYTES;
-use onefold_share::linux::LinuxFile;
+use onefold_linux::LinuxFile;
 use onefold_substrate::{
     Access, Compared, CopyHints, Files, Listed, ListedKind, Locks, Names, Refusal, ShareError, Sharing, SubstrateKind,
 };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use onefold_block::BLOCK_BYTES;
-use onefold_share::linux::{LinuxSubstrate, ProbeError};
+use onefold_linux::{LinuxSubstrate, ProbeError};
 use onefold_substrate::{Abilities, Sharing, SubstrateKind};
 
 use crate::ground::{BTRFS, MIB, Place, Recipe, XFS, on, on_each, run};

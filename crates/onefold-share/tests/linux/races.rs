@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use onefold_block::random::SeededRandom;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
-use onefold_share::linux::LinuxFile;
+use onefold_linux::LinuxFile;
 use onefold_substrate::{Access, At, Compared, ShareError, Sharing};
 use rustix::fs::{Mode, OFlags};
 

@@ -143,7 +143,7 @@ fn extents_that_would_stay_are_left_as_they_are() {
         let content = mixed(&common, 10, 6);
         ground.file("b", &content);
         ground.settled_room();
-        let door = onefold_share::linux::LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
+        let door = onefold_linux::LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
         let state = State::open(&door, &SystemClock, &onefold_block::random::SystemRandom, &|_| {}).unwrap();
         rewriting(ground, 50);
         // Somebody shares with its blocks by hand, and has it from then on.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use onefold_block::clock::{Clock, ManualClock, SystemClock};
 use onefold_block::random::SystemRandom;
 use onefold_block::{BLOCK_BYTES, Timestamp};
-use onefold_share::linux::{LinuxFile, LinuxSubstrate};
+use onefold_linux::{LinuxFile, LinuxSubstrate};
 use onefold_share::mend::{Became, Doubtful, Mended, Patience, mend, mend_patiently};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES_U64, Clock, Random};
 use onefold_share::format::mark::Mark;
-use onefold_share::pace::{CpuTime, Limits, Pace, Wish};
+use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{BatchOptions, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Failed, Rereading, ScanOptions, Scanned, Turn, scan};
 use onefold_share::selection::Selection;
@@ -19,7 +19,7 @@ use onefold_share::simulated::{Habits, Host, HostNo, SimulatedFileSystem, Simula
 use onefold_share::state::files::Marks;
 use onefold_share::state::trust::Distrust;
 use onefold_share::state::{Notice, State, StateError};
-use onefold_substrate::{Files, Names, UserNo};
+use onefold_substrate::{CpuTime, Files, Names, UserNo};
 
 const K: u64 = BLOCK_BYTES_U64;
 const WRITER: HostNo = HostNo(0);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES_U64, Clock, Random};
 use onefold_share::format::watch::{WatchPhase, WatchStatus};
-use onefold_share::pace::{CpuTime, Limits, Pace};
+use onefold_share::pace::{Limits, Pace};
 use onefold_share::pass::SpaceOptions;
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
@@ -20,8 +20,8 @@ use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOpti
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_share::state::locks::Subject;
-use onefold_share::watch::{Machine, MinuteOfDay, OpenImages, Surroundings, WatchEvent, WatchOptions, Windows, watch};
-use onefold_substrate::{Access, FileHandle, Files, ListedKind, Names};
+use onefold_share::watch::{Surroundings, WatchEvent, WatchOptions, Windows, watch};
+use onefold_substrate::{Access, CpuTime, FileHandle, Files, ListedKind, Machine, MinuteOfDay, Names, OpenImages};
 
 use super::{simulate_all_with, total};
 

@@ -16,8 +16,9 @@ use std::time::Instant;
 use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
+use onefold_linux::ProcessCpu;
 use onefold_pool::{Dedup, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError, PoolSubstrate};
-use onefold_share::pace::{Limits, Pace, ProcessCpu, Wish};
+use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{
     BatchOptions, PassError, PassOptions, PassProgress, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass,
 };

@@ -4,10 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
+use onefold_linux::LinuxSubstrate;
 use onefold_share::domain::label::{self, Label};
 use onefold_share::domain::settings::Settings;
 use onefold_share::domain::{Cause, DomainRules, FoundDomain};
-use onefold_share::linux::LinuxSubstrate;
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_substrate::{Access, Files, Names};

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use onefold_block::clock::SystemClock;
-use onefold_share::linux::LinuxSubstrate;
+use onefold_linux::LinuxSubstrate;
 use onefold_share::state::trust::{Distrust, WritableRoot, writable_root};
 use onefold_share::state::{Notice, State, StateError};
 use onefold_substrate::Sharing;

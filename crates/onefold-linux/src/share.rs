@@ -8,8 +8,8 @@ use rustix::fd::AsFd;
 use rustix::fs::IFlags;
 use rustix::io::Errno;
 
-use super::file::LinuxFile;
-use super::sys::{self, Deduped};
+use crate::file::LinuxFile;
+use crate::sys::{self, Deduped};
 
 /// The longest range of one call, in bytes. Kernels before 4.20 stop there on Btrfs, newer ones take 1 GiB; but both
 /// files are locked for the whole call, and a guest that writes waits as long. Callers choose far less.

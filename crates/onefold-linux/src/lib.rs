@@ -18,6 +18,7 @@
 mod attributes;
 mod clone;
 mod copy_hint;
+mod cpu;
 mod file;
 mod locks;
 mod machine;
@@ -50,6 +51,7 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::CapabilitySet;
 
+pub use cpu::ProcessCpu;
 pub use file::LinuxFile;
 use file::Opened;
 pub use machine::LinuxMachine;

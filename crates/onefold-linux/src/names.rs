@@ -15,7 +15,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::sys::{self, RawHandle};
+use crate::sys::{self, RawHandle};
 
 /// The folder beneath which all names are.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::io;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{At, ShareError};
 
-use super::file::LinuxFile;
-use super::map::{self, Whole};
-use super::{share, sys};
+use crate::file::LinuxFile;
+use crate::map::{self, Whole};
+use crate::{share, sys};
 
 /// Who writes to the extents meanwhile undoes what is done here. It is looked at so often, at most.
 const TRIES: u32 = 4;

@@ -6,8 +6,8 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::MappedExtent;
 use rustix::io::Errno;
 
-use super::file::LinuxFile;
-use super::sys::{self, RawExtent};
+use crate::file::LinuxFile;
+use crate::sys::{self, RawExtent};
 
 const LAST: u32 = 0x1;
 const UNWRITTEN: u32 = 0x800;

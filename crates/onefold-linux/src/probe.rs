@@ -10,10 +10,10 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use super::file::{LinuxFile, Opened};
-use super::names::Root;
-use super::share::{self, SHARE_BYTES_MAX};
-use super::{map, mounts};
+use crate::file::{LinuxFile, Opened};
+use crate::names::Root;
+use crate::share::{self, SHARE_BYTES_MAX};
+use crate::{map, mounts};
 
 /// Why a folder's file system can't be used for sharing. Nothing is left behind in it then.
 #[derive(Debug, thiserror::Error)]

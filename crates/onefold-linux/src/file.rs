@@ -14,7 +14,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::sys;
+use crate::sys;
 
 /// Read at once to bring it in; of shorter ranges that costs less than sending them.
 const READ_BYTES: usize = 16 << 10;
@@ -206,7 +206,7 @@ pub(super) fn lease_lasts() -> Duration {
 /// Any thread reads by it.
 struct LinuxReader {
     file: Arc<std::fs::File>,
-    /// As [`super::LinuxSubstrate::has_large_pages`] says.
+    /// As [`crate::LinuxSubstrate::has_large_pages`] says.
     has_large_pages: bool,
 }
 

@@ -8,9 +8,9 @@ use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, IFlags, Mode, ioctl_ficlone, ioctl_getflags, ioctl_setflags};
 use rustix::io::retry_on_intr;
 
-use super::file::LinuxFile;
-use super::names::Root;
-use super::share;
+use crate::file::LinuxFile;
+use crate::names::Root;
+use crate::share;
 
 /// Creates a clone of a file. What has a name and could not be filled is removed again.
 pub(super) fn create_clone(root: &Root, source: &LinuxFile, path: &Path) -> Result<LinuxFile, ShareError> {

@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
-use super::sys::{self, RawHandle};
+use crate::sys::{self, RawHandle};
 
 /// Sectors of `stx_blocks`, in bytes.
 const STAT_SECTOR_BYTES: u64 = 512;

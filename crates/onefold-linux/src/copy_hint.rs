@@ -12,8 +12,8 @@ use std::time::Duration;
 use onefold_block::BLOCK_BYTES;
 use rustix::io::Errno;
 
-use super::file::LinuxFile;
-use super::sys::{self, Attributes};
+use crate::file::LinuxFile;
+use crate::sys::{self, Attributes};
 
 /// How often a file is asked for that another program has open: most have it for a moment.
 const TAKES: u32 = 5;

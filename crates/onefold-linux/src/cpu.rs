@@ -1,12 +1,8 @@
-//! The seam to the time that processors have spent on this process.
+//! The processor time of this process.
 
 use std::time::Duration;
 
-/// Tells how much processor time was used.
-pub trait CpuTime {
-    /// Returns the time that all threads have used together since the process began. Never falls.
-    fn used(&self) -> Duration;
-}
+use onefold_substrate::CpuTime;
 
 /// The processor time of this process, the kernel's work for it included.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,8 +10,8 @@ use std::path::Path;
 use onefold_substrate::HeldLock;
 use rustix::fs::Dir;
 
-use super::names::Root;
-use super::{mounts, path_of};
+use crate::names::Root;
+use crate::{mounts, path_of};
 
 /// As often the list is read at most, where it changes all the time.
 const READS: u32 = 8;

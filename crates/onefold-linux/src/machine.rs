@@ -5,11 +5,10 @@ use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_substrate::{Access, FileHandle, Files};
+use onefold_substrate::{Access, FileHandle, Files, Machine, MinuteOfDay, OpenImages, Writer};
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, statx};
 
-use super::{LinuxSubstrate, sys};
-use crate::watch::{Machine, MinuteOfDay, OpenImages, Writer};
+use crate::{LinuxSubstrate, sys};
 
 /// This machine, as far as it has to do with a file system.
 #[derive(Clone, Copy, Debug)]

@@ -11,8 +11,8 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::IFlags;
 use rustix::io::Errno;
 
-use super::file::LinuxFile;
-use super::sys::{self, TreeItem};
+use crate::file::LinuxFile;
+use crate::sys::{self, TreeItem};
 
 /// Kinds of items: of an inode, and of a part of its data.
 const INODE_ITEM: u8 = 1;

@@ -1,6 +1,6 @@
 //! How much room Btrfs has for its own records (metadata): kept apart from that for data, it can be used up long before that.
 
-use super::sys::SpaceInfo;
+use crate::sys::SpaceInfo;
 
 const DATA: u64 = 1;
 const METADATA: u64 = 1 << 2;
