@@ -12,7 +12,6 @@ use std::io;
 use std::sync::Arc;
 
 use common::{environment, new_file, quiet, regular};
-use onefold_block::device::MemoryDevice;
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::check::{CheckOptions, CheckReport, check, repair};
 use onefold_pool::format::BlockBytes;
@@ -23,6 +22,7 @@ use onefold_pool::format::state::Field;
 use onefold_pool::{
     CreateOptions, Durability, FileKind, Ino, MEMORY_BYTES_MIN, NoProgress, Pool, SetAttr, StorePlacement,
 };
+use onefold_testing::device::MemoryDevice;
 
 /// The system's allocator, watched.
 struct Watched;

@@ -22,8 +22,6 @@ mod ranges;
 pub mod references;
 pub mod scan;
 pub mod selection;
-#[cfg(feature = "simulated")]
-pub mod simulated;
 mod slices;
 pub mod state;
 pub mod status;

@@ -98,7 +98,7 @@ mod tests {
     use onefold_substrate::Names;
 
     use super::*;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     /// Returns who opts files out where these have these values.
     fn who(values: &[(&str, &str)], file: &str) -> Option<String> {

@@ -10,12 +10,12 @@ use onefold_share::pace::Pace;
 use onefold_share::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{Host, SimulatedFileSystem, SimulationOptions};
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_substrate::{Access, Files};
 use onefold_synthetic::calls::{CallsError, Pair, read_pairs, share_pairs};
 use onefold_synthetic::index::{IndexError, IndexPlan, make_index};
+use onefold_testing::simulated::{Host, SimulatedFileSystem, SimulationOptions};
 
 /// A file system without images, and who has it mounted.
 fn mounted() -> (SimulatedFileSystem, Host<'static>) {

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use onefold_block::BlockDevice;
 use onefold_block::clock::SystemClock;
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_export::{MountOptions, ServeError, Stopper, UnmountError, mount};
 use onefold_pool::check::{CheckOptions, check};
 use onefold_pool::{CreateOptions, Environment, MEMORY_BYTES_MIN, NoProgress, OpenOptions, Pool};
+use onefold_testing::device::MemoryDevice;
 
 /// Blocks of the test pools: 1 GiB.
 const BLOCKS: u64 = 1 << 18;

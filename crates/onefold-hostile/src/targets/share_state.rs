@@ -13,10 +13,10 @@ use onefold_share::pace::Pace;
 use onefold_share::pass::{BatchOptions, PassOptions, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_substrate::{Access, ListedKind, Substrate, UserNo};
+use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
 
 use crate::Choices;
 use crate::mutate::{damage_record, hurtful_number, seal_record};

@@ -5,9 +5,9 @@ mod free_space;
 use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
-use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 use onefold_block::random::SeededRandom;
 use onefold_block::{BlockDevice, BlockNo};
+use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 
 use super::Engine;
 use super::background::commit_or_tidy;

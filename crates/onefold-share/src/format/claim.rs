@@ -54,7 +54,7 @@ mod tests {
     use onefold_substrate::Files;
 
     use super::*;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     const UUID: [u8; 16] = [9; 16];
 

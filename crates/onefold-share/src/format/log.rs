@@ -312,9 +312,9 @@ fn decode_run(bytes: &[u8], next: u64) -> Result<Run<'_>, FormatError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
     use onefold_block::random::SeededRandom;
     use onefold_substrate::{Access, Files};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
     use std::path::Path;
 
     const UUID: [u8; 16] = [7; 16];

@@ -193,9 +193,9 @@ fn take_number(from: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
     use onefold_block::random::SeededRandom;
     use onefold_substrate::{Access, Files, Names};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
     use std::path::Path;
 
     const UUID: [u8; 16] = [7; 16];

@@ -14,7 +14,7 @@ use crate::format::entry::Place;
 use crate::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
 use crate::scan::{Rereading, ScanOptions, Scanned, scan};
 use crate::selection::Selection;
-use crate::simulated::{Host, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
+use onefold_testing::simulated::{Host, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 
 const IMAGE: &str = "image.raw";
 const K: u64 = BLOCK_BYTES_U64;

@@ -1,6 +1,7 @@
 //! Passes that are disturbed: nothing that was known is lost for good.
 
 mod batches;
+mod declared;
 mod selection;
 
 use std::cell::Cell;
@@ -22,11 +23,11 @@ use crate::format::{FileBlock, FileNo};
 use crate::opt_out;
 use crate::pace::{Limits, Wish};
 use crate::scan::{Rereading, ScanOptions, Scanned, scan};
-use crate::simulated::{Faults, Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 use crate::state::locks::Subject;
 use crate::state::trust::Distrust;
 use crate::state::{Notice, StateError};
 use onefold_linux::ProcessCpu;
+use onefold_testing::simulated::{Faults, Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 
 const K: u64 = BLOCK_BYTES_U64;
 
@@ -517,7 +518,7 @@ fn a_file_that_another_host_has_given_a_new_number_is_shared() {
 
 /// A ground whose maps do not tell that nobody else refers to a block any more, with two pairs of equal files.
 fn on_two_steps(first: u64, second: u64) -> Ground {
-    let ground = Ground::with(&SimulationOptions::default().in_two_steps());
+    let ground = Ground::with(&SimulationOptions::default().in_two_steps(declared::decode_declared));
     for (path, seed, blocks) in [("one", 1, first), ("two", 1, first), ("three", 2, second), ("four", 2, second)] {
         ground.write(path, seed, blocks);
     }
@@ -529,7 +530,7 @@ fn on_two_steps(first: u64, second: u64) -> Ground {
 /// again, unless they changed besides.
 #[test]
 fn times_that_were_set_are_no_reason_to_read_an_image_again() {
-    let ground = Ground::with(&SimulationOptions::default().in_two_steps());
+    let ground = Ground::with(&SimulationOptions::default().in_two_steps(declared::decode_declared));
     for path in ["a", "b"] {
         ground.write(path, 1, 5);
     }

@@ -264,7 +264,7 @@ mod tests {
 
     use super::*;
     use crate::format::FileBlock;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     /// Who reads a file for its log reads what was there then: what is logged of later writes meanwhile is newer.
     #[test]

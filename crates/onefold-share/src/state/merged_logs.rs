@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::format::Digest;
     use crate::format::log::Written;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     fn told(state: &State<'_, impl Substrate>, log: &LogName, into: &mut BTreeMap<u64, Option<Option<Digest>>>) {
         let each = |note| -> Result<(), FormatError> {

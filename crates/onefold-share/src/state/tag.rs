@@ -45,7 +45,7 @@ mod tests {
     use onefold_substrate::Files;
 
     use super::*;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     /// The first 43 bytes are what the description asks for.
     #[test]

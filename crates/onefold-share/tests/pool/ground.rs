@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::clock::{ManualClock, SystemClock};
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES, BlockDevice, Random};
 use onefold_pool::check::{CheckOptions, check};
@@ -22,6 +21,7 @@ use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
+use onefold_testing::device::MemoryDevice;
 
 pub(crate) const K: u64 = BLOCK_BYTES as u64;
 

@@ -8,11 +8,11 @@ use onefold_block::{BLOCK_BYTES_U64, Clock, Random};
 use onefold_share::explain::{ExplainError, Verdict, explain};
 use onefold_share::opt_out::{exclude, include};
 use onefold_share::references;
-use onefold_share::simulated::{Host, SimulationOptions, seeds};
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_share::status::status;
 use onefold_substrate::{ListedKind, Substrate};
+use onefold_testing::simulated::{Host, SimulationOptions, seeds};
 
 use super::engine::scan_and_pass;
 use super::simulate_all_with;

@@ -9,9 +9,9 @@ use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SpaceOpt
 use onefold_share::references::count;
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{Faults, Host, SimulatedSubstrate, Simulation, SimulationOptions, seeds};
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
+use onefold_testing::simulated::{Faults, Host, SimulatedSubstrate, Simulation, SimulationOptions, seeds};
 
 use super::{cut, simulate_all_with};
 

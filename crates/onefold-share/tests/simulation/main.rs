@@ -5,6 +5,7 @@
 
 mod asking;
 mod collect;
+mod declared;
 mod domains;
 mod engine;
 mod holes;
@@ -20,10 +21,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use onefold_block::Clock;
-use onefold_share::simulated::{
+use onefold_substrate::{Files, Names};
+use onefold_testing::simulated::{
     Counters, Faults, Host, HostNo, Mistake, Outcome, Simulation, SimulationOptions, seeds, simulate,
 };
-use onefold_substrate::{Files, Names};
 
 /// What each host does: one pass. A pass that fails is given up, and the host does another one later.
 fn work(host: &Host<'_>) {

@@ -12,12 +12,12 @@ use onefold_share::monitor::{Hashing, Monitor, MonitorError, MonitorPolicy};
 use onefold_share::pass::{BatchOptions, PassError, PassOptions, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{
-    Faults, Host, SeenKind, SeenWrite, SimulatedSubstrate, Simulation, SimulationOptions, seeds,
-};
 use onefold_share::state::files::Marks;
 use onefold_share::state::{State, StateError};
 use onefold_substrate::Substrate;
+use onefold_testing::simulated::{
+    Faults, Host, SeenKind, SeenWrite, SimulatedSubstrate, Simulation, SimulationOptions, seeds,
+};
 
 use super::simulate_all_with;
 

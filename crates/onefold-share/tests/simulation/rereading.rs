@@ -15,11 +15,11 @@ use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{BatchOptions, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Failed, Rereading, ScanOptions, Scanned, Turn, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{Habits, Host, HostNo, SimulatedFileSystem, SimulationOptions};
 use onefold_share::state::files::Marks;
 use onefold_share::state::trust::Distrust;
 use onefold_share::state::{Notice, State, StateError};
 use onefold_substrate::{CpuTime, Files, Names, UserNo};
+use onefold_testing::simulated::{Habits, Host, HostNo, SimulatedFileSystem, SimulationOptions};
 
 const K: u64 = BLOCK_BYTES_U64;
 const WRITER: HostNo = HostNo(0);

@@ -16,12 +16,12 @@ use onefold_share::pace::{Limits, Pace};
 use onefold_share::pass::SpaceOptions;
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions, seeds};
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_share::state::locks::Subject;
 use onefold_share::watch::{Surroundings, WatchEvent, WatchOptions, Windows, watch};
 use onefold_substrate::{Access, CpuTime, FileHandle, Files, ListedKind, Machine, MinuteOfDay, Names, OpenImages};
+use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions, seeds};
 
 use super::{simulate_all_with, total};
 

@@ -20,7 +20,9 @@ use super::outcome::{Census, Counters};
 use super::rights::Owned;
 use super::world::{Actor, World};
 use super::writers::Writers;
-use crate::state::StateFolder;
+
+/// Where root's state folder has its identity.
+const IDENTITY: &str = ".onefold/identity";
 
 /// A file system in memory that hosts have mounted.
 ///
@@ -188,8 +190,7 @@ impl SimulatedFileSystem {
     pub fn lose_identity(&self) {
         let mut world = self.world_mut();
         let observer = Actor::Engine(world.observer());
-        let path = StateFolder::of_user(UserNo::ROOT).join(crate::state::IDENTITY);
-        if world.remove(observer, &path).is_ok() {
+        if world.remove(observer, Path::new(IDENTITY)).is_ok() {
             world.counters.identities_lost += 1;
             world.tell(|_| "the identity of the state folder is lost".to_owned());
         }

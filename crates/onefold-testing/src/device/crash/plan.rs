@@ -5,7 +5,7 @@ use std::fmt;
 use super::fate::{Fate, SECTORS_PER_BLOCK, mix};
 use super::gap::gaps;
 use crate::device::Event;
-use crate::random::SeededRandom;
+use onefold_block::random::SeededRandom;
 
 /// Which crash images to make of a recording. The same plan makes the same images in the same order.
 ///

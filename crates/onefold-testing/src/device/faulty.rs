@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{BlockDevice, ReadOp, SECTOR_BYTES, WriteOp};
-use crate::random::SeededRandom;
-use crate::{BLOCK_BYTES, BlockNo};
+use onefold_block::device::SECTOR_BYTES;
+use onefold_block::random::SeededRandom;
+use onefold_block::{BLOCK_BYTES, BlockNo};
+use onefold_block::{BlockDevice, ReadOp, WriteOp};
 
 /// A kind of call that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{BLOCK_BYTES, BlockNo};
+use onefold_block::{BLOCK_BYTES, BlockNo};
 
 /// One block's content, shared by the images that agree on it.
 pub type SharedBlock = Arc<[u8; BLOCK_BYTES]>;
@@ -170,7 +170,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::random::SeededRandom;
+    use onefold_block::random::SeededRandom;
 
     fn content(byte: u8) -> SharedBlock {
         Arc::new([byte; BLOCK_BYTES])

@@ -4,9 +4,10 @@ use std::io;
 
 use parking_lot::Mutex;
 
-use super::range::whole_blocks;
-use super::{BlockDevice, MemoryDevice};
-use crate::{BLOCK_BYTES, BlockNo};
+use crate::device::MemoryDevice;
+use onefold_block::BlockDevice;
+use onefold_block::device::whole_blocks;
+use onefold_block::{BLOCK_BYTES, BlockNo};
 
 /// A device in memory that has room for so many blocks more: a write to a block that was never written, or was
 /// discarded since, takes room, and fails with [`io::ErrorKind::StorageFull`] where none is left. What lies before that

@@ -17,8 +17,8 @@ use gap::{Gap, apply, blocks_of, gaps};
 pub use plan::{CrashPlan, Sample};
 use plan::{Shape, Spec, sectors_of};
 
-use super::{Event, MemoryDevice, MemoryImage, Recording};
-use crate::random::SeededRandom;
+use crate::device::{Event, MemoryDevice, MemoryImage, Recording};
+use onefold_block::random::SeededRandom;
 
 /// The device as one power cut left it.
 #[derive(Debug)]

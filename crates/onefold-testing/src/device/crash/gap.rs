@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::fate::{Discarded, Fate};
-use crate::BlockNo;
 use crate::device::{Event, MemoryImage, SharedBlock};
+use onefold_block::BlockNo;
 
 /// Returns the gaps of a stream of events: each ends at a sync, the last one at the end.
 pub(super) fn gaps(events: &[Event]) -> Vec<Range<usize>> {

@@ -3,8 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::*;
-use crate::device::{BlockDevice, RecordingDevice, SECTOR_BYTES};
-use crate::{BLOCK_BYTES, BlockNo};
+use crate::device::RecordingDevice;
+use onefold_block::BlockDevice;
+use onefold_block::device::SECTOR_BYTES;
+use onefold_block::{BLOCK_BYTES, BlockNo};
 
 const BLOCKS: u64 = 6;
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::range::{check_on_device, whole_blocks};
-use super::{BlockDevice, MemoryImage, SharedBlock};
-use crate::{BLOCK_BYTES, BlockNo};
+use crate::device::{MemoryImage, SharedBlock};
+use onefold_block::BlockDevice;
+use onefold_block::device::{check_on_device, whole_blocks};
+use onefold_block::{BLOCK_BYTES, BlockNo};
 
 /// A device whose blocks are memory; only those that were written take any, so that one of many terabytes is cheap.
 ///

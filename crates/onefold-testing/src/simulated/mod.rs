@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use onefold_block::{Clock, Substrate};
-//! use onefold_share::simulated::{Host, SimulationOptions, simulate};
+//! use onefold_testing::simulated::{Host, SimulationOptions, simulate};
 //!
 //! fn pass<S: Substrate>(substrate: &S, clock: &dyn Clock) -> std::io::Result<()> {
 //!     let images = substrate.list("images".as_ref())?;
@@ -17,7 +17,7 @@
 //!     Ok(())
 //! }
 //! let work = |host: &Host<'_>| drop(pass(&host.substrate, &*host.clock));
-//! for seed in onefold_share::simulated::seeds(1, 3) {
+//! for seed in onefold_testing::simulated::seeds(1, 3) {
 //!     println!("{}", simulate(&SimulationOptions::drawn(seed, 5, 1000), work));
 //! }
 //! ```
@@ -81,7 +81,7 @@ pub use clock::SimulatedClock;
 pub use file_system::SimulatedFileSystem;
 pub use host::{Host, HostNo, SeenKind, SeenWrite};
 pub use mount::{SimulatedFile, SimulatedSubstrate};
-pub use options::{Faults, Habits, Mistake, SimulationOptions};
+pub use options::{DeclaredRun, DeclaredShare, Faults, Habits, Mistake, SimulationOptions};
 pub use outcome::{Census, Counters, Failure, Outcome};
 pub use run::{seeds, simulate};
 pub use scheduler::Simulation;

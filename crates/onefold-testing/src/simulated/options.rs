@@ -1,8 +1,9 @@
 //! What a simulation is made of.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use onefold_substrate::UserNo;
+use onefold_substrate::{FileHandle, UserNo};
 
 use super::dice::Dice;
 
@@ -77,9 +78,34 @@ pub struct SimulationOptions {
     ///
     /// [`Names::keep_folder`]: onefold_substrate::Names::keep_folder
     pub wants_checks: bool,
+    /// Returns what a file of the folder for intents declares; none where it declares nothing, or cannot be read. A format that
+    /// nothing here knows.
+    pub decode_declared: fn(&[u8]) -> Option<DeclaredShare>,
     /// The users for whom the hosts work, in turn; all of them work for root where it is empty. An image belongs to the user of
     /// the host on which it is created.
     pub users: Vec<UserNo>,
+}
+
+/// What a host has declared that it shares in one file, in two steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredShare {
+    /// The file.
+    pub handle: FileHandle,
+    /// The blocks.
+    pub runs: Vec<DeclaredRun>,
+}
+
+/// Consecutive blocks that are to share with consecutive slots of an arena file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredRun {
+    /// The first block, in the file that shares.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// The arena file, from the root of the file system.
+    pub arena: PathBuf,
+    /// The first slot, in blocks from the beginning of the arena file.
+    pub slot: u64,
 }
 
 impl Default for SimulationOptions {
@@ -113,6 +139,7 @@ impl Default for SimulationOptions {
             faults: Faults::none(),
             habits: Habits::default(),
             mistake: None,
+            decode_declared: |_| None,
             full_check_steps: 2000,
             tells_writes: false,
             stack_bytes: 512 << 10,
@@ -185,8 +212,13 @@ impl SimulationOptions {
     /// under the file's lock, and are of the moment, but do not tell the last reference; times are what a crash leaves of them,
     /// and no others.
     #[must_use]
-    pub fn drawn_in_two_steps(seed: u64, hosts: u32, steps: u64) -> SimulationOptions {
-        let options = SimulationOptions::drawn(seed, hosts, steps).in_two_steps();
+    pub fn drawn_in_two_steps(
+        seed: u64,
+        hosts: u32,
+        steps: u64,
+        decode_declared: fn(&[u8]) -> Option<DeclaredShare>,
+    ) -> SimulationOptions {
+        let options = SimulationOptions::drawn(seed, hosts, steps).in_two_steps(decode_declared);
         SimulationOptions { crash_at_share_percent: 10, ..options }
     }
 
@@ -195,9 +227,11 @@ impl SimulationOptions {
         !self.habits.overwrites_in_place && !self.habits.shares_in_two_steps
     }
 
-    /// Returns the options for a file system that shares in two steps.
+    /// Returns the options for a file system that shares in two steps, where hosts declare what they share in files that
+    /// `decode_declared` reads.
     #[must_use]
-    pub fn in_two_steps(mut self) -> SimulationOptions {
+    pub fn in_two_steps(mut self, decode_declared: fn(&[u8]) -> Option<DeclaredShare>) -> SimulationOptions {
+        self.decode_declared = decode_declared;
         self.habits.shares_in_two_steps = true;
         (self.habits.loss_changes_times, self.habits.frees_whole_extents) = (false, false);
         self.habits.tells_last_reference = false;

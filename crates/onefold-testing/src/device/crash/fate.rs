@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::BLOCK_BYTES;
-use crate::device::{SECTOR_BYTES, SharedBlock};
-use crate::random::{Random, SeededRandom};
+use crate::device::SharedBlock;
+use onefold_block::BLOCK_BYTES;
+use onefold_block::device::SECTOR_BYTES;
+use onefold_block::random::{Random, SeededRandom};
 
 pub(super) const SECTORS_PER_BLOCK: usize = BLOCK_BYTES / SECTOR_BYTES;
 

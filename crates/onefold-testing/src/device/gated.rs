@@ -4,8 +4,8 @@ use std::io;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::BlockDevice;
-use crate::BlockNo;
+use onefold_block::BlockDevice;
+use onefold_block::BlockNo;
 
 /// Wraps a device and holds up writes whose first block begins with a mark, as long as it is closed. It begins closed.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{BlockDevice, ReadOp, WriteOp};
-use crate::BlockNo;
+use onefold_block::BlockNo;
+use onefold_block::{BlockDevice, ReadOp, WriteOp};
 
 /// Wraps a device and lets only so many bytes a second pass, reads and writes together.
 ///
@@ -85,8 +85,8 @@ impl<D: BlockDevice> BlockDevice for ThrottledDevice<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BLOCK_BYTES;
     use crate::device::MemoryDevice;
+    use onefold_block::BLOCK_BYTES;
 
     #[test]
     fn time_is_bytes_over_rate() {

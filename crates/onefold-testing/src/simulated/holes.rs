@@ -14,10 +14,9 @@ use super::content::reads_same;
 use super::files::FileNo;
 use super::host::{HostNo, OpenNo};
 use super::names::Entry;
+use super::options::DeclaredShare;
 use super::sharing::Ranges;
 use super::world::World;
-use crate::format::intent;
-use crate::format::intent::Intent;
 
 const INTENTS: &str = ".onefold/intents";
 
@@ -91,33 +90,32 @@ impl World {
     pub(super) fn can_be_filled(&self, no: FileNo, index: u64) -> bool {
         self.left.contains(&(no, index))
             && self.content_at(no, index).is_none()
-            && self.intents().iter().any(|intent| self.fills(intent, no, index))
+            && self.declared().iter().any(|declared| self.fills(declared, no, index))
     }
 
-    fn fills(&self, intent: &Intent, no: FileNo, index: u64) -> bool {
-        if intent.handle != self.handle(no) {
+    fn fills(&self, declared: &DeclaredShare, no: FileNo, index: u64) -> bool {
+        if declared.handle != self.handle(no) {
             return false;
         }
-        intent.runs.iter().any(|run| {
-            let Some(within) = index.checked_sub(run.first.0).filter(|within| *within < u64::from(run.count)) else {
+        declared.runs.iter().any(|run| {
+            let Some(within) = index.checked_sub(run.first).filter(|within| *within < run.count) else {
                 return false;
             };
-            let arena = self.find_file(Path::new(&format!(".onefold/arena/{}", run.slot.arena())));
-            arena.is_ok_and(|arena| {
-                reads_same(self.content_at(arena, run.slot.index() + within), self.reference.get(no, index))
-            })
+            let arena = self.find_file(&run.arena);
+            arena
+                .is_ok_and(|arena| reads_same(self.content_at(arena, run.slot + within), self.reference.get(no, index)))
         })
     }
 
-    /// Returns all intents that can be read.
-    fn intents(&self) -> Vec<Intent> {
+    /// Returns all shares that hosts have declared and that can be read.
+    fn declared(&self) -> Vec<DeclaredShare> {
         let Ok(folder) = self.names.find_folder(Path::new(INTENTS)) else { return Vec::new() };
         let files = self.names.folder(folder).entries.values();
         let read = |entry: &Entry| {
             let Entry::File(no) = entry else { return None };
             let mut bytes = vec![0; usize::try_from(self.files.get(*no).length).ok()?];
             self.read(*no, 0, &mut bytes);
-            Some(intent::decode_declared(&bytes, &[0; 16]).ok()??.intent)
+            (self.options.decode_declared)(&bytes)
         };
         files.filter_map(read).collect()
     }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::range::{check_on_device, whole_blocks};
-use super::{BlockDevice, MemoryDevice, MemoryImage, SharedBlock};
-use crate::BlockNo;
+use crate::device::{MemoryDevice, MemoryImage, SharedBlock};
+use onefold_block::BlockDevice;
+use onefold_block::BlockNo;
+use onefold_block::device::{check_on_device, whole_blocks};
 
 /// One thing that happened to a recorded device.
 #[derive(Clone, Debug)]
@@ -162,7 +163,7 @@ impl Recording {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BLOCK_BYTES;
+    use onefold_block::BLOCK_BYTES;
 
     #[test]
     fn events_are_recorded_in_order_and_the_start_is_kept() {
