@@ -1,7 +1,7 @@
 //! The plain recommendation at the end of a report.
 
 use crate::analysis::Ways;
-use crate::sample::{Range, SampledWays};
+use crate::sampled_analysis::{Range, SampledWays};
 use crate::size::human;
 
 /// Savings below this are not worth a change.

@@ -8,9 +8,9 @@ use crate::analysis::{
     Analysis, BlockSize, Effort, GroupReport, Growth, ImageReport, LeftOut, Misaligned, Realignment, RepeatsAtMost,
     Runs, RunsOfLength, Shift, Similarity, TopBlockReport, Total, Ways,
 };
-use crate::analyze::{Read, Whole};
 use crate::cost;
 use crate::count::{Counts, ImageCount, VariantCount};
+use crate::reading::{Read, Whole};
 use crate::runs::RunCount;
 use crate::scan::SHIFT_VARIANTS;
 use crate::sizes::{SIZES, block_bytes};

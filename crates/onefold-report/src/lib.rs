@@ -11,13 +11,17 @@ mod analyze;
 mod assemble;
 mod cost;
 mod count;
+mod histogram;
 mod map_nodes;
+mod options;
 mod page;
+mod reading;
 mod realign;
 mod record;
 mod repeats;
 mod runs;
 mod sample;
+mod sampled_analysis;
 mod scan;
 mod similarity;
 mod size;
@@ -26,9 +30,11 @@ mod source;
 mod top;
 
 pub use analysis::*;
-pub use analyze::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage, analyze, analyze_sample};
+pub use analyze::{analyze, analyze_sample};
+pub use options::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage};
 pub use page::{page, sampled_page};
-pub use sample::{
-    Range, SampleReport, SampledAnalysis, SampledBlockSize, SampledImage, SampledTotal, SampledWays, Share, ShareRange,
+pub use sample::Share;
+pub use sampled_analysis::{
+    Range, SampleReport, SampledAnalysis, SampledBlockSize, SampledImage, SampledTotal, SampledWays, ShareRange,
 };
 pub use source::{Image, Open, Source, SourceError};

@@ -7,13 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Circles that are still to be ended: the crate, and the modules that reach each other. This list only becomes shorter.
-const KNOWN_CIRCLES: [(&str, &[&str]); 7] = [
+const KNOWN_CIRCLES: [(&str, &[&str]); 5] = [
     ("onefold", &["output", "store"]),
     ("onefold-pool", &["data", "engine", "journal"]),
     ("onefold-pool", &["format", "options"]),
     ("onefold-pool", &["pool", "substrate"]),
-    ("onefold-report", &["advice", "count", "sample"]),
-    ("onefold-report", &["analyze", "assemble"]),
     ("onefold-share", &["digest", "domain", "format", "kept_map", "mend", "pace", "pass", "scan", "state", "status"]),
 ];
 

@@ -2,7 +2,7 @@
 
 use crate::analysis::{Analysis, BlockSize, GroupReport, ImageReport};
 use crate::page::svg::{Anchor, Drawing, WIDTH, shortened, ticks};
-use crate::sample::{Range, SampledBlockSize, SampledWays};
+use crate::sampled_analysis::{Range, SampledBlockSize, SampledWays};
 use crate::size::human;
 
 const LEFT: f64 = 54.0;

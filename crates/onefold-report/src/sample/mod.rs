@@ -10,18 +10,11 @@ mod cover;
 #[cfg(test)]
 mod coverage;
 mod evidence;
-mod histogram;
 mod least_squares;
-mod report;
 mod source;
-
-pub use report::{
-    Range, SampleReport, SampledAnalysis, SampledBlockSize, SampledImage, SampledTotal, SampledWays, ShareRange,
-};
 
 pub(crate) use assemble::{SampledFindings, SampledWhole, assemble};
 pub(crate) use cover::Cover;
-pub(crate) use histogram::{Histogram, Places};
 pub(crate) use source::{Extent, Sampled};
 
 use crate::sizes::PIECE_BYTES;
