@@ -14,6 +14,7 @@ mod host;
 mod image;
 mod interrupt;
 mod locate;
+mod machine_name;
 mod memory;
 mod mount_helper;
 mod mounts;

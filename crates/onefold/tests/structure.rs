@@ -7,8 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Circles that are still to be ended: the crate, and the modules that reach each other. This list only becomes shorter.
-const KNOWN_CIRCLES: [(&str, &[&str]); 5] = [
-    ("onefold", &["output", "store"]),
+const KNOWN_CIRCLES: [(&str, &[&str]); 4] = [
     ("onefold-pool", &["data", "engine", "journal"]),
     ("onefold-pool", &["format", "options"]),
     ("onefold-pool", &["pool", "substrate"]),
