@@ -13,6 +13,7 @@ pub mod fingerprint;
 pub mod protection;
 pub mod random;
 pub mod shown;
+pub mod size;
 pub mod substrate;
 pub mod zero;
 

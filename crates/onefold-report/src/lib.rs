@@ -24,7 +24,6 @@ mod sample;
 mod sampled_analysis;
 mod scan;
 mod similarity;
-mod size;
 mod sizes;
 mod source;
 mod top;

@@ -4,10 +4,10 @@
 
 use std::fmt;
 
+use onefold_block::size::human;
 use serde::Serialize;
 
 use crate::analysis::{Effort, LeftOut, Misaligned};
-use crate::size::human;
 
 /// A figure that was told from a sample: what it is about, and what it is not below and not above.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

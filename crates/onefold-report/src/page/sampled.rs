@@ -1,10 +1,11 @@
 //! The page about a sample: every figure that was told from it is a range.
 
+use onefold_block::size::human;
+
 use super::figures::{range_text, sampled_block_sizes, sampled_ways};
 use super::{ROWS_MAX, document, figures_of, list_of, table, warning_of};
 use crate::page::svg::escape;
 use crate::sampled_analysis::{Range, SampledAnalysis, SampledBlockSize, SampledImage, ShareRange};
-use crate::size::human;
 
 /// Returns the page about `found`. `made` says when and with what, in the page's last line.
 #[must_use]

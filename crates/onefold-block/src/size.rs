@@ -3,7 +3,8 @@
 const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
 
 /// Returns `bytes` in the largest unit that keeps it at or above one, with two decimals.
-pub(crate) fn human(bytes: u64) -> String {
+#[must_use]
+pub fn human(bytes: u64) -> String {
     match (1..=UNITS.len()).rev().find(|power| bytes >> (10 * power) != 0) {
         None => format!("{bytes} B"),
         Some(power) => {
