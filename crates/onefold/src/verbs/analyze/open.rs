@@ -5,15 +5,13 @@ use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
+use onefold_disk::{Disk, ImageFormat};
 use onefold_report::{Image, Source, SourceError};
 
 use onefold_block::Show;
 
 use super::find::Found;
-use crate::cli::values::ImageFormat;
-use crate::disk::Disk;
 use crate::failure::Failure;
-use crate::image;
 use crate::interrupt::Interrupt;
 use crate::output::machine_name;
 use crate::progress::Meter;
@@ -36,7 +34,7 @@ pub(super) fn image(found: &Found, how: &How, group: Option<usize>) -> Image {
         _ => found.metadata.len(),
     };
     // The first bytes are read again when the image's turn comes.
-    let format = how.format.or_else(|| peeked.as_ref().and_then(image::format_of));
+    let format = how.format.or_else(|| peeked.as_ref().and_then(onefold_disk::format_of));
     let found = found.clone();
     let how = how.clone();
     Image {
@@ -90,8 +88,8 @@ impl OpenDisk {
             .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", found.path.shown()), &error))?;
         let before = State::of(file.metadata());
         // A conversion shows no progress of its own: that of the analysis goes on.
-        let meter = |doing: String| Meter::new(doing, true, how.interrupt.clone());
-        let disk = image::open(file, how.format, &how.backing_from, &meter)?.disk;
+        let meter = Meter::new("converting", true, how.interrupt.clone());
+        let disk = onefold_disk::open(file, how.format, &how.backing_from, &meter.on_progress())?.disk;
         Ok(OpenDisk { disk, path: found.path.clone(), before })
     }
 }
@@ -102,11 +100,11 @@ impl Source for OpenDisk {
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, SourceError> {
-        self.disk.next_data(offset).map_err(|failure| told(&failure))
+        self.disk.next_data(offset).map_err(|error| told(&Failure::of_disk(&error)))
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SourceError> {
-        self.disk.read(offset, into).map_err(|failure| told(&failure))
+        self.disk.read(offset, into).map_err(|error| told(&Failure::of_disk(&error)))
     }
 
     fn has_changed(&self) -> bool {

@@ -4,12 +4,17 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-pub(super) const PROGRAM: &str = "qemu-img";
+use crate::error::ImageError;
+
+const PROGRAM: &str = "qemu-img";
+/// Time between two looks at a run: whether it has ended, and whether there is room for more.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Most bytes that are kept of what it complains about.
 const COMPLAINT_BYTES_MAX: u64 = 4 << 10;
 
@@ -25,7 +30,14 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts the program. It finds `files` under their descriptors, which are the same numbers in both processes.
-    pub(super) fn start(arguments: &[String], files: &[&File]) -> io::Result<Running> {
+    ///
+    /// # Errors
+    /// [`ImageError::NotStarted`], which a missing program is.
+    pub(super) fn start(arguments: &[String], files: &[&File]) -> Result<Running, ImageError> {
+        Running::try_start(arguments, files).map_err(ImageError::NotStarted)
+    }
+
+    fn try_start(arguments: &[String], files: &[&File]) -> io::Result<Running> {
         let _starting = STARTING.lock();
         let inheritable = |flags: FdFlags| files.iter().try_for_each(|file| fcntl_setfd(file, flags));
         let started = inheritable(FdFlags::empty()).map_err(io::Error::from).and_then(|()| {
@@ -62,9 +74,9 @@ impl Running {
         self.child.try_wait()
     }
 
-    /// Returns what it complained about, in a bounded length. Waits for its end.
-    pub(super) fn complaint(&mut self) -> String {
-        self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+    /// Returns the error with what it complained about, in a bounded length. Waits for its end.
+    pub(super) fn complaint(&mut self) -> ImageError {
+        ImageError::Complaint(self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default())
     }
 }
 

@@ -20,7 +20,7 @@ const KINDS: [&str; 5] = ["FLAT", "SPARSE", "VMFS", "VMFSSPARSE", "SESPARSE"];
 
 /// What a file with VMDK content begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Head {
+pub(crate) enum Head {
     /// A sparse extent: its header tells where its data is in the same file.
     Sparse,
     /// A sparse header without capacity, which refers to a descriptor in the same file.
@@ -31,7 +31,7 @@ pub(super) enum Head {
 
 impl Head {
     /// Reads the first bytes of `file`.
-    pub(super) fn read(file: &File) -> io::Result<Head> {
+    pub(crate) fn read(file: &File) -> io::Result<Head> {
         let mut bytes = [0; 36];
         let length = read_at_most(file, &mut bytes)?;
         Ok(Head::of(&bytes[..length]))
@@ -52,50 +52,55 @@ impl Head {
 
 /// Why a descriptor is not followed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum DescriptorError {
+pub enum DescriptorError {
+    /// It is too long to be one.
     #[error("it has neither a sparse header nor a descriptor of at most {DESCRIPTOR_BYTES_MAX} bytes")]
     TooLong,
+    /// It has more extents than can be open at once.
     #[error("it has more than {EXTENTS_MAX} extents")]
     TooManyExtents,
+    /// It has no extents.
     #[error("it names no extent")]
     NoExtent,
+    /// An extent, as the line that names it, is of a kind or form that `qemu-img` would pass over.
     #[error("its descriptor has an extent that cannot be read: {}", .0.shown())]
     Extent(String),
+    /// A field, by its name, is missing or has a value that it cannot have.
     #[error("its descriptor lacks {0}, or has a strange one")]
     Field(&'static str),
 }
 
 /// A descriptor.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Descriptor {
+pub(crate) struct Descriptor {
     create_type: String,
     content_id: String,
     parent_content_id: String,
     /// The name of the parent, whose content shows where the extents have none.
-    pub(super) parent: Option<String>,
-    pub(super) extents: Vec<Extent>,
+    pub(crate) parent: Option<String>,
+    pub(crate) extents: Vec<Extent>,
 }
 
 /// A piece of the disk.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Extent {
+pub(crate) struct Extent {
     sectors: u64,
     kind: &'static str,
-    pub(super) name: String,
+    pub(crate) name: String,
     /// First sector within the file; flat extents have it.
     offset: Option<u64>,
 }
 
 impl Extent {
     /// Tells whether the file is read as more than plain bytes.
-    pub(super) fn has_header(&self) -> bool {
+    pub(crate) fn has_header(&self) -> bool {
         self.kind != "FLAT" && self.kind != "VMFS"
     }
 }
 
 impl Descriptor {
     /// Reads the descriptor that `file` consists of.
-    pub(super) fn read(file: &File) -> io::Result<Result<Descriptor, DescriptorError>> {
+    pub(crate) fn read(file: &File) -> io::Result<Result<Descriptor, DescriptorError>> {
         let mut bytes = vec![0; DESCRIPTOR_BYTES_MAX + 1];
         let length = read_at_most(file, &mut bytes)?;
         if length > DESCRIPTOR_BYTES_MAX {
@@ -140,7 +145,7 @@ impl Descriptor {
     }
 
     /// Returns the text of the stand-in, with the paths of the extents' open files in their order.
-    pub(super) fn stand_in(&self, paths: &[String]) -> String {
+    pub(crate) fn stand_in(&self, paths: &[String]) -> String {
         let mut text = format!(
             "# Disk DescriptorFile\nversion=1\nCID={}\nparentCID={}\ncreateType=\"{}\"\n",
             self.content_id, self.parent_content_id, self.create_type

@@ -14,23 +14,24 @@ const ATTEMPTS_MAX: usize = 16;
 
 /// An image file that is open for reading: a regular file or a block device.
 #[derive(Debug)]
-pub(crate) struct ImageFile {
-    pub(super) file: File,
+pub struct ImageFile {
+    pub(crate) file: File,
     /// Its path, for messages only.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     metadata: Metadata,
 }
 
 /// What tells a file from all others, by whatever name it is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub struct Identity {
     device: u64,
     inode: u64,
 }
 
 impl Identity {
     /// Returns the identity of the file that `metadata` describes.
-    pub(crate) fn of(metadata: &Metadata) -> Identity {
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Identity {
         Identity { device: metadata.dev(), inode: metadata.ino() }
     }
 }
@@ -40,7 +41,7 @@ impl ImageFile {
     ///
     /// # Errors
     /// Those of `open(2)`; `InvalidInput` for anything but a regular file or a block device.
-    pub(crate) fn named(path: &Path) -> io::Result<ImageFile> {
+    pub fn named(path: &Path) -> io::Result<ImageFile> {
         let handle = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         ImageFile::of_handle(handle, path)
     }
@@ -49,7 +50,7 @@ impl ImageFile {
     ///
     /// # Errors
     /// Those of `openat2(2)`; `InvalidInput` for anything but a regular file or a block device.
-    pub(crate) fn beneath(folder: impl AsFd, relative: &Path, path: &Path) -> io::Result<ImageFile> {
+    pub fn beneath(folder: impl AsFd, relative: &Path, path: &Path) -> io::Result<ImageFile> {
         let handle = open_beneath(folder, relative, ResolveFlags::empty())?;
         ImageFile::of_handle(handle, path)
     }
@@ -58,7 +59,7 @@ impl ImageFile {
     ///
     /// Such a descriptor has no effect on a pipe or a device, so the kind of file is known before it is opened: opening a
     /// pipe can wait for ever, and opening some devices starts them.
-    pub(super) fn of_handle(handle: OwnedFd, path: &Path) -> io::Result<ImageFile> {
+    pub(crate) fn of_handle(handle: OwnedFd, path: &Path) -> io::Result<ImageFile> {
         let handle = File::from(handle);
         let metadata = handle.metadata()?;
         let kind = metadata.file_type();
@@ -70,35 +71,38 @@ impl ImageFile {
     }
 
     /// Takes a file that is open for reading; `path` is for messages.
-    pub(super) fn of_open(file: File, path: &Path) -> io::Result<ImageFile> {
+    pub(crate) fn of_open(file: File, path: &Path) -> io::Result<ImageFile> {
         let metadata = file.metadata()?;
         Ok(ImageFile { file, path: path.to_owned(), metadata })
     }
 
     /// Returns its metadata at the time of opening.
-    pub(crate) fn metadata(&self) -> &Metadata {
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
     /// Returns its length in bytes, also that of a block device; 0 where it cannot be had.
-    pub(crate) fn length(&self) -> u64 {
+    #[must_use]
+    pub fn length(&self) -> u64 {
         seek(&self.file, SeekFrom::End(0)).unwrap_or(0)
     }
 
     /// Returns its identity.
-    pub(crate) fn identity(&self) -> Identity {
+    #[must_use]
+    pub fn identity(&self) -> Identity {
         Identity::of(&self.metadata)
     }
 
     /// Tells whether another user can change the file while it is read.
-    pub(super) fn others_may_write(&self) -> bool {
+    pub(crate) fn others_may_write(&self) -> bool {
         let is_own = self.metadata.is_file() && self.metadata.uid() == rustix::process::geteuid().as_raw();
         !is_own || self.metadata.mode() & 0o022 != 0
     }
 }
 
 /// Returns an `O_PATH` descriptor of the file at `relative` beneath `folder`. No part of the path may be a symbolic link.
-pub(super) fn open_beneath(folder: impl AsFd, relative: &Path, further: ResolveFlags) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_beneath(folder: impl AsFd, relative: &Path, further: ResolveFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | further;
     let mut result = Err(Errno::AGAIN);
@@ -112,6 +116,6 @@ pub(super) fn open_beneath(folder: impl AsFd, relative: &Path, further: ResolveF
 }
 
 /// Returns a path that leads this process, or a child that inherits the descriptor, to the open file itself.
-pub(super) fn descriptor_path(file: &impl AsRawFd) -> String {
+pub(crate) fn descriptor_path(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }

@@ -14,17 +14,23 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use onefold_block::Show;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, open, statat};
 use rustix::io::Errno;
 
-use super::chain::{ChainError, Member};
-use super::file::{ImageFile, descriptor_path, open_beneath};
-use crate::failure::{Failure, Outcome};
+use crate::error::{ChainError, DiskError, FileAction};
+use crate::image_file::{ImageFile, descriptor_path, open_beneath};
+
+/// A further file of an image.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) file: ImageFile,
+    /// Absolute path of the folder that its own names are relative to.
+    pub(crate) folder: PathBuf,
+}
 
 /// The folders of one image.
 #[derive(Debug)]
-pub(super) struct Folders {
+pub(crate) struct Folders {
     /// Those that the user named.
     named: Vec<Folder>,
     /// The image's own; none where the file has no name there any more.
@@ -59,26 +65,32 @@ impl Folder {
 
 impl Folders {
     /// Returns the folders of an image: its own and `further` ones.
-    pub(super) fn of(image: &ImageFile, further: &[PathBuf]) -> Outcome<Folders> {
-        let cannot = |path: &Path| format!("cannot open the folder `{}`", path.shown());
-        let named = further
-            .iter()
-            .map(|path| Folder::open(path).map_err(|error| Failure::of_io(cannot(path), &error)))
-            .collect::<Outcome<Vec<Folder>>>()?;
+    pub(crate) fn of(image: &ImageFile, further: &[PathBuf]) -> Result<Folders, DiskError> {
+        let open = |path: &PathBuf| {
+            Folder::open(path).map_err(|source| DiskError::File {
+                action: FileAction::OpenFolder,
+                path: path.clone(),
+                source,
+            })
+        };
+        let named = further.iter().map(open).collect::<Result<Vec<Folder>, DiskError>>()?;
         // The kernel's own name of the open file, whatever links led to it.
-        let real = fs::read_link(descriptor_path(&image.file))
-            .map_err(|error| Failure::of_io(format!("cannot find `{}`", image.path.shown()), &error))?;
+        let real = fs::read_link(descriptor_path(&image.file)).map_err(|source| DiskError::File {
+            action: FileAction::Find,
+            path: image.path.clone(),
+            source,
+        })?;
         let image_folder = real.parent().unwrap_or(Path::new("/")).to_owned();
         Ok(Folders { named, own: own_folder(image, &real), image_folder, image_owner: image.metadata().uid() })
     }
 
     /// Returns the absolute path of the folder that the image lies in.
-    pub(super) fn image_folder(&self) -> &Path {
+    pub(crate) fn image_folder(&self) -> &Path {
         &self.image_folder
     }
 
     /// Opens the file that a file in the folder `from` calls `name`.
-    pub(super) fn open(&self, name: &Path, from: &Path) -> Result<Member, ChainError> {
+    pub(crate) fn open(&self, name: &Path, from: &Path) -> Result<Member, ChainError> {
         let path = normalised(&from.join(name));
         if let Some(found) = self.open_at(&path) {
             return found;

@@ -1,16 +1,46 @@
-//! Telling an image's format by the few bytes that each format promises to begin with.
+//! The formats of images, and how they are recognised: by the few bytes that each format promises to begin with.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use crate::cli::values::ImageFormat;
+/// Format of an image that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageFormat {
+    /// The bytes of the disk, one to one.
+    Raw,
+    /// QEMU's format, with its chain of backing files.
+    Qcow2,
+    /// VMware's format.
+    Vmdk,
+    /// VirtualBox's format.
+    Vdi,
+    /// Hyper-V's format.
+    Vhdx,
+    /// Virtual PC's format.
+    Vpc,
+}
+
+impl ImageFormat {
+    /// Returns the name that QEMU's tools, and the results of ours, have for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ImageFormat::Raw => "raw",
+            ImageFormat::Qcow2 => "qcow2",
+            ImageFormat::Vmdk => "vmdk",
+            ImageFormat::Vdi => "vdi",
+            ImageFormat::Vhdx => "vhdx",
+            ImageFormat::Vpc => "vpc",
+        }
+    }
+}
 
 /// The start of a file that is looked at; all signatures lie in it.
 const HEAD_BYTES: usize = 512;
 
-/// Returns the format of `file`; what bears no known signature is raw.
-pub(super) fn detect(file: &File) -> io::Result<ImageFormat> {
+/// Returns the format of `file`; a file without a known signature is raw.
+pub(crate) fn detect(file: &File) -> io::Result<ImageFormat> {
     let mut head = [0; HEAD_BYTES];
     let mut filled = 0;
     while filled < HEAD_BYTES {

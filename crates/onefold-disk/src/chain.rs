@@ -6,102 +6,28 @@
 
 use std::path::{Path, PathBuf};
 
-use onefold_block::Show;
-
-use super::file::{Identity, ImageFile};
-use super::folders::Folders;
-use crate::failure::{Failure, Outcome};
+use crate::error::{ChainError, DiskError};
+use crate::folders::{Folders, Member};
+use crate::image_file::{Identity, ImageFile};
 
 /// Largest number of files in a chain, the image itself included.
-pub(super) const CHAIN_LENGTH_MAX: usize = 64;
-
-/// Why a further file of an image is not followed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ChainError {
-    #[error("`{}` is not the path of a file but names a protocol", .0.shown())]
-    Protocol(String),
-    #[error("`{}` lies outside the folders that the image may refer to", .0.shown())]
-    Outside(PathBuf),
-    #[error("a symbolic link leads to `{}`", .0.shown())]
-    Link(PathBuf),
-    #[error("`{}` belongs to user {owner}, the image to user {image_owner}", path.shown())]
-    OtherOwner { path: PathBuf, owner: u32, image_owner: u32 },
-    #[error("`{}` is a block device beside the image", .0.shown())]
-    Device(PathBuf),
-    #[error("the chain of backing files comes back to `{}`: it is a loop", .0.shown())]
-    Loop(PathBuf),
-    #[error("the chain of backing files is longer than {CHAIN_LENGTH_MAX}")]
-    TooLong,
-    #[error("`{}` is neither a file nor a block device", .0.shown())]
-    Unsuitable(PathBuf),
-    #[error("cannot find `{}`", path.shown())]
-    Missing {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("cannot open `{}`", path.shown())]
-    Unopened {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-impl ChainError {
-    /// Returns the failure of reading the image because of this.
-    pub(super) fn failure(&self, cannot: String) -> Failure {
-        let failure = Failure::new(cannot).because(self);
-        match self.hint() {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
-    }
-
-    /// Returns the next step.
-    fn hint(&self) -> Option<&'static str> {
-        match self {
-            ChainError::Protocol(_) => Some("bring the file here and name it with `qemu-img rebase -u`"),
-            ChainError::Outside(_) => Some(
-                "an image may refer to files directly in its own folder; if you trust the image, allow another folder with \
-                 --backing-from (or give --format raw if it is raw)",
-            ),
-            ChainError::OtherOwner { .. } | ChainError::Device(_) => {
-                Some("if you trust the image, allow the folder of that file with --backing-from")
-            }
-            ChainError::Link(_) => Some("let the image name the file itself with `qemu-img rebase -u`"),
-            ChainError::Loop(_) | ChainError::TooLong => {
-                Some("`qemu-img info --backing-chain` shows the chain; `qemu-img rebase -u` mends it")
-            }
-            ChainError::Missing { .. } => Some("bring the file back to where the image expects it"),
-            ChainError::Unsuitable(_) | ChainError::Unopened { .. } => None,
-        }
-    }
-}
-
-/// A further file of an image.
-#[derive(Debug)]
-pub(super) struct Member {
-    pub(super) file: ImageFile,
-    /// Absolute path of the folder that its own names are relative to.
-    pub(super) folder: PathBuf,
-}
+const CHAIN_LENGTH_MAX: usize = 64;
 
 /// The files that one image consists of, as far as they are known.
 #[derive(Debug)]
-pub(super) struct Chain {
+pub(crate) struct Chain {
     folders: Folders,
     members: Vec<Identity>,
 }
 
 impl Chain {
     /// Begins the chain with the image itself; `further` are folders that it may refer to besides its own.
-    pub(super) fn start(image: &ImageFile, further: &[PathBuf]) -> Outcome<Chain> {
+    pub(crate) fn start(image: &ImageFile, further: &[PathBuf]) -> Result<Chain, DiskError> {
         Ok(Chain { folders: Folders::of(image, further)?, members: vec![image.identity()] })
     }
 
     /// Returns the folder that names in the image itself are relative to.
-    pub(super) fn image_folder(&self) -> PathBuf {
+    pub(crate) fn image_folder(&self) -> PathBuf {
         self.folders.image_folder().to_owned()
     }
 
@@ -109,14 +35,14 @@ impl Chain {
     ///
     /// # Errors
     /// Those of [`Chain::open`]; also where the chain is a loop or too long.
-    pub(super) fn follow(&mut self, name: &str, folder: &Path) -> Result<Member, ChainError> {
+    pub(crate) fn follow(&mut self, name: &str, folder: &Path) -> Result<Member, ChainError> {
         let member = self.open(name, folder)?;
         let identity = member.file.identity();
         if self.members.contains(&identity) {
             return Err(ChainError::Loop(member.file.path));
         }
         if self.members.len() >= CHAIN_LENGTH_MAX {
-            return Err(ChainError::TooLong);
+            return Err(ChainError::TooLong { length_max: CHAIN_LENGTH_MAX });
         }
         self.members.push(identity);
         Ok(member)
@@ -126,7 +52,7 @@ impl Chain {
     ///
     /// # Errors
     /// Where the name is not allowed, or the file cannot be opened.
-    pub(super) fn open(&self, name: &str, folder: &Path) -> Result<Member, ChainError> {
+    pub(crate) fn open(&self, name: &str, folder: &Path) -> Result<Member, ChainError> {
         if names_protocol(name) {
             return Err(ChainError::Protocol(name.to_owned()));
         }
@@ -185,6 +111,6 @@ mod tests {
         for number in 1..CHAIN_LENGTH_MAX {
             chain.follow(&number.to_string(), &here).unwrap();
         }
-        assert!(matches!(chain.follow(&CHAIN_LENGTH_MAX.to_string(), &here), Err(ChainError::TooLong)));
+        assert!(matches!(chain.follow(&CHAIN_LENGTH_MAX.to_string(), &here), Err(ChainError::TooLong { .. })));
     }
 }

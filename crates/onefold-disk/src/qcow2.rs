@@ -9,73 +9,46 @@ use imago::file::File as ImagoFile;
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Mapping};
-use onefold_block::Show;
-use onefold_pool::{FILE_BYTES_MAX, PoolError};
 
-use super::chain::{Chain, ChainError, Member};
-use super::detect::detect;
-use super::file::ImageFile;
-use crate::cli::values::ImageFormat;
-use crate::disk::{Disk, Sink};
-use crate::failure::{Failure, Outcome};
+use crate::chain::Chain;
+use crate::disk::{Disk, SIZE_BYTES_MAX, Sink};
+use crate::error::{DiskError, ImageAction, ImageError};
+use crate::folders::Member;
+use crate::format::{ImageFormat, detect};
+use crate::image_file::ImageFile;
 
 /// A qcow2 image, with its backing files, as a disk.
-pub(super) struct Qcow2Disk {
+pub(crate) struct Qcow2Disk {
     access: FormatAccess<ImagoFile>,
     path: PathBuf,
 }
 
 impl Qcow2Disk {
     /// Opens the image in `image` and the chain of files below it; `further` are folders that it may refer to.
-    pub(super) fn open(image: ImageFile, further: &[PathBuf]) -> Outcome<Qcow2Disk> {
+    pub(crate) fn open(image: ImageFile, further: &[PathBuf]) -> Result<Qcow2Disk, DiskError> {
         let path = image.path.clone();
         let mut chain = Chain::start(&image, further)?;
-        let access = open_layers(image, &mut chain).map_err(|error| error.failure(&path))?;
+        let access = open_layers(image, &mut chain).map_err(|why| cannot(ImageAction::Open, &path, why))?;
         // A made-up length would keep the search for data busy for ever.
-        if access.size() > FILE_BYTES_MAX {
-            return Err(Failure::of_pool(cannot("open", &path), &PoolError::FileTooLarge));
+        if access.size() > SIZE_BYTES_MAX {
+            return Err(cannot(ImageAction::Open, &path, ImageError::TooLarge));
         }
         Ok(Qcow2Disk { access, path })
     }
-}
 
-fn cannot(what: &str, path: &Path) -> String {
-    format!("cannot {what} the qcow2 image `{}`", path.shown())
-}
-
-/// Why a qcow2 image cannot be opened.
-#[derive(Debug, thiserror::Error)]
-enum OpenError {
-    #[error(transparent)]
-    Chain(#[from] ChainError),
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("its data file has no name")]
-    DataFileUnnamed,
-    #[error("its backing file `{}` has the format {}", path.shown(), format.shown())]
-    Format { path: PathBuf, format: String },
-}
-
-impl OpenError {
-    fn failure(&self, path: &Path) -> Failure {
-        let cannot = cannot("open", path);
-        match self {
-            OpenError::Chain(why) => why.failure(cannot),
-            OpenError::Io(error) => {
-                Failure::of_io(cannot, error).hint("if this is no qcow2 image but a raw one, say so with --format raw")
-            }
-            OpenError::DataFileUnnamed => Failure::new(cannot).because(self),
-            OpenError::Format { .. } => Failure::new(cannot)
-                .because(self)
-                .hint("backing files are read as qcow2 or raw; `qemu-img convert` makes one image of the chain"),
-        }
+    fn cannot_read(&self, why: io::Error) -> DiskError {
+        cannot(ImageAction::Read, &self.path, why)
     }
+}
+
+fn cannot(action: ImageAction, path: &Path, why: impl Into<ImageError>) -> DiskError {
+    DiskError::Image { action, format: ImageFormat::Qcow2, path: path.to_owned(), source: why.into() }
 }
 
 /// Opens an image and all files below it.
 ///
 /// The library opens nothing itself: it gets open files without names, so no name in a header can lead it anywhere.
-fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<FormatAccess<ImagoFile>, OpenError> {
+fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<FormatAccess<ImagoFile>, ImageError> {
     let mut layers: Vec<Qcow2<ImagoFile>> = Vec::new();
     let mut next = Member { folder: chain.image_folder(), file: image };
     let base = loop {
@@ -83,7 +56,7 @@ fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<FormatAccess<Imago
         let mut layer = Qcow2::open_image(ImagoFile::try_from(file.file)?, false)?;
         let data = match layer.requires_external_data_file() {
             true => {
-                let name = layer.implicit_external_data_file().ok_or(OpenError::DataFileUnnamed)?;
+                let name = layer.implicit_external_data_file().ok_or(ImageError::DataFileUnnamed)?;
                 Some(ImagoFile::try_from(chain.follow(name, &folder)?.file.file)?)
             }
             false => None,
@@ -107,8 +80,9 @@ fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<FormatAccess<Imago
 }
 
 /// Tells whether a backing file is qcow2 or raw, by the format that is stated for it, or else by its first bytes.
-fn is_qcow2(backing: &ImageFile, stated: Option<&str>) -> Result<bool, OpenError> {
-    let unsupported = |format: &str| OpenError::Format { path: backing.path.clone(), format: format.to_owned() };
+fn is_qcow2(backing: &ImageFile, stated: Option<&str>) -> Result<bool, ImageError> {
+    let unsupported =
+        |format: &str| ImageError::BackingFormat { path: backing.path.clone(), format: format.to_owned() };
     match stated {
         Some("qcow2") => Ok(true),
         Some("raw" | "file" | "host_device") => Ok(false),
@@ -126,14 +100,12 @@ impl Disk for Qcow2Disk {
         self.access.size()
     }
 
-    fn next_data(&self, offset: u64) -> Outcome<Option<Range<u64>>> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
         let size = self.size_bytes();
         let mut start = offset;
         while start < size {
-            let (mapping, length) = self
-                .access
-                .get_mapping(start, size - start)
-                .map_err(|error| Failure::of_io(cannot("read", &self.path), &error))?;
+            let mapping = self.access.get_mapping(start, size - start);
+            let (mapping, length) = mapping.map_err(|error| self.cannot_read(error))?;
             match mapping {
                 // Each round moves on, whatever the image says.
                 _ if length == 0 => return Ok(None),
@@ -145,20 +117,23 @@ impl Disk for Qcow2Disk {
         Ok(None)
     }
 
-    fn read(&self, offset: u64, into: &mut [u8]) -> Outcome<()> {
-        self.access.read(into, offset).map_err(|error| Failure::of_io(cannot("read", &self.path), &error))
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.access.read(into, offset).map_err(|error| self.cannot_read(error))
     }
 }
 
-/// A new qcow2 image, outside any pool, that is being filled.
-pub(crate) struct Qcow2Sink {
+/// A new qcow2 image that is being filled.
+pub struct Qcow2Sink {
     access: FormatAccess<ImagoFile>,
     path: PathBuf,
 }
 
 impl Qcow2Sink {
     /// Makes an empty file, open for reading and writing, an empty image of `size_bytes`; `path` is for messages.
-    pub(crate) fn create(file: File, path: &Path, size_bytes: u64) -> Outcome<Qcow2Sink> {
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn create(file: File, path: &Path, size_bytes: u64) -> Result<Qcow2Sink, DiskError> {
         let create = || -> io::Result<FormatAccess<ImagoFile>> {
             let file = ImagoFile::try_from(file)?;
             let image = Qcow2::<ImagoFile>::create_builder(file)
@@ -166,21 +141,31 @@ impl Qcow2Sink {
                 .create_open(DenyImplicitOpenGate::default(), |file| Ok(Qcow2::builder(file).write(true)))?;
             Ok(FormatAccess::new(image))
         };
-        let access = create().map_err(|error| Failure::of_io(cannot("create", path), &error))?;
+        let access = create().map_err(|error| cannot(ImageAction::Create, path, error))?;
         Ok(Qcow2Sink { access, path: path.to_owned() })
     }
 
     /// Makes everything durable.
-    pub(crate) fn sync(&self) -> Outcome<()> {
-        self.access
-            .flush()
-            .and_then(|()| self.access.sync())
-            .map_err(|error| Failure::of_io(cannot("write", &self.path), &error))
+    ///
+    /// # Errors
+    /// When that fails; then nothing that was written may be relied on.
+    pub fn sync(&self) -> Result<(), DiskError> {
+        self.access.flush().and_then(|()| self.access.sync()).map_err(|error| self.cannot_write(error))
+    }
+
+    fn cannot_write(&self, why: io::Error) -> DiskError {
+        cannot(ImageAction::Write, &self.path, why)
+    }
+}
+
+impl std::fmt::Debug for Qcow2Sink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Qcow2Sink").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 impl Sink for Qcow2Sink {
-    fn write(&self, offset: u64, from: &[u8]) -> Outcome<()> {
-        self.access.write(from, offset).map_err(|error| Failure::of_io(cannot("write", &self.path), &error))
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), DiskError> {
+        self.access.write(from, offset).map_err(|error| self.cannot_write(error))
     }
 }

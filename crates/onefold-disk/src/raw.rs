@@ -1,4 +1,4 @@
-//! A sparse disk that can be read, and one that can be filled, whatever they lie in.
+//! Raw images: a file or a block device with the bytes of a disk, one to one.
 
 use std::fs::File;
 use std::io;
@@ -6,34 +6,15 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use onefold_block::Show;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use crate::failure::{Failure, Outcome};
-
-/// The bytes of a disk. Reads come from several threads.
-pub(crate) trait Disk: Sync {
-    /// Returns the length in bytes.
-    fn size_bytes(&self) -> u64;
-
-    /// Returns the next range at or after `offset` that may hold something else than zeros; `None` when only zeros
-    /// follow. The range is not empty and does not end past the disk.
-    fn next_data(&self, offset: u64) -> Outcome<Option<Range<u64>>>;
-
-    /// Fills `into` from `offset`. What lies past the end reads as zeros.
-    fn read(&self, offset: u64, into: &mut [u8]) -> Outcome<()>;
-}
-
-/// Something new that reads as zeros until it is written. Writes come from several threads and never overlap.
-pub(crate) trait Sink: Sync {
-    /// Writes all of `from` at `offset`.
-    fn write(&self, offset: u64, from: &[u8]) -> Outcome<()>;
-}
+use crate::disk::{Disk, Sink};
+use crate::error::{DiskError, FileAction};
 
 /// A regular file or a block device with the bytes of a disk.
 #[derive(Debug)]
-pub(crate) struct FileDisk {
+pub struct FileDisk {
     file: File,
     path: PathBuf,
     size_bytes: u64,
@@ -41,17 +22,20 @@ pub(crate) struct FileDisk {
 
 impl FileDisk {
     /// Takes an open file, whose path is for messages.
-    pub(crate) fn new(file: File, path: &Path) -> Outcome<FileDisk> {
+    ///
+    /// # Errors
+    /// When the file has no end that can be found.
+    pub fn new(file: File, path: &Path) -> Result<FileDisk, DiskError> {
         let path = path.to_owned();
         // A block device has no length of its own in its metadata, but an end to seek to.
         match seek(&file, SeekFrom::End(0)) {
             Ok(size_bytes) => Ok(FileDisk { file, path, size_bytes }),
-            Err(errno) => Err(Failure::of_io(format!("cannot measure `{}`", path.shown()), &errno.into())),
+            Err(errno) => Err(DiskError::File { action: FileAction::Measure, path, source: errno.into() }),
         }
     }
 
-    fn failure(&self, error: &io::Error) -> Failure {
-        Failure::of_io(format!("cannot read `{}`", self.path.shown()), error)
+    fn error(&self, source: io::Error) -> DiskError {
+        DiskError::File { action: FileAction::Read, path: self.path.clone(), source }
     }
 }
 
@@ -60,22 +44,22 @@ impl Disk for FileDisk {
         self.size_bytes
     }
 
-    fn next_data(&self, offset: u64) -> Outcome<Option<Range<u64>>> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
         let start = match seek(&self.file, SeekFrom::Data(offset)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
             // A block device has no holes that could be asked for.
             Err(Errno::INVAL) if offset < self.size_bytes => return Ok(Some(offset..self.size_bytes)),
             Err(Errno::INVAL) => return Ok(None),
-            Err(errno) => return Err(self.failure(&errno.into())),
+            Err(errno) => return Err(self.error(errno.into())),
         };
-        let end = seek(&self.file, SeekFrom::Hole(start)).map_err(|errno| self.failure(&errno.into()))?;
+        let end = seek(&self.file, SeekFrom::Hole(start)).map_err(|errno| self.error(errno.into()))?;
         let end = end.min(self.size_bytes);
         // A file that shrinks while it is read ends where it was cut.
         Ok((start < end).then_some(start..end))
     }
 
-    fn read(&self, offset: u64, into: &mut [u8]) -> Outcome<()> {
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         let mut done = 0;
         while done < into.len() {
             match self.file.read_at(&mut into[done..], offset + done as u64) {
@@ -85,45 +69,47 @@ impl Disk for FileDisk {
                 }
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failure(&error)),
+                Err(error) => return Err(self.error(error)),
             }
         }
         Ok(())
     }
 }
 
-/// A new regular file, outside any pool, that becomes a raw image.
+/// A new regular file that becomes a raw image.
 #[derive(Debug)]
-pub(crate) struct FileSink {
+pub struct FileSink {
     file: File,
     path: PathBuf,
 }
 
 impl FileSink {
     /// Takes a new empty file and makes it `size_bytes` long; its path is for messages.
-    pub(crate) fn new(file: File, path: &Path, size_bytes: u64) -> Outcome<FileSink> {
+    ///
+    /// # Errors
+    /// When the file cannot be so long.
+    pub fn new(file: File, path: &Path, size_bytes: u64) -> Result<FileSink, DiskError> {
         let sink = FileSink { file, path: path.to_owned() };
-        sink.file.set_len(size_bytes).map_err(|error| sink.failure(&error))?;
+        sink.file.set_len(size_bytes).map_err(|error| sink.error(error))?;
         Ok(sink)
     }
 
     /// Makes everything durable.
-    pub(crate) fn sync(&self) -> Outcome<()> {
-        self.file.sync_all().map_err(|error| self.failure(&error))
+    ///
+    /// # Errors
+    /// When that fails; then nothing that was written may be relied on.
+    pub fn sync(&self) -> Result<(), DiskError> {
+        self.file.sync_all().map_err(|error| self.error(error))
     }
 
-    fn failure(&self, error: &io::Error) -> Failure {
-        let failure = Failure::of_io(format!("cannot write `{}`", self.path.shown()), error);
-        match error.kind() {
-            io::ErrorKind::StorageFull => failure.hint("make room there; nothing is left behind under that name"),
-            _ => failure,
-        }
+    fn error(&self, source: io::Error) -> DiskError {
+        DiskError::File { action: FileAction::Write, path: self.path.clone(), source }
     }
 }
 
 impl Sink for FileSink {
-    fn write(&self, offset: u64, from: &[u8]) -> Outcome<()> {
-        self.file.write_all_at(from, offset).map_err(|error| self.failure(&error))
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), DiskError> {
+        self.file.write_all_at(from, offset).map_err(|error| self.error(error))
     }
 }
 

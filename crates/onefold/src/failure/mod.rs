@@ -1,5 +1,7 @@
 //! What a command says when it could not do what was asked, and the exit code that goes with it.
 
+mod disk;
+
 use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
@@ -21,6 +23,9 @@ pub(crate) enum Exit {
     /// It was done and damage was found.
     Damage,
 }
+
+/// The hint where something is longer than a file of a pool can be.
+const TOO_LARGE: &str = "a file in a pool has at most 16 TiB";
 
 /// What a panic ends with: a bug in us, never the user's fault.
 pub(crate) const EXIT_BUG: i32 = 255;
@@ -80,8 +85,8 @@ impl Failure {
         let mut next = Some(cause);
         while let Some(cause) = next {
             let text = cause.to_string();
-            // Messages that already tell their source would say it twice.
-            if !self.causes.last().is_some_and(|last| last.contains(&text)) {
+            // Messages that already tell their source would say it twice; a program that fails may have said nothing.
+            if !text.is_empty() && !self.causes.last().is_some_and(|last| last.contains(&text)) {
                 self.causes.push(text);
             }
             next = cause.source();
@@ -156,7 +161,7 @@ fn explain(error: &PoolError) -> (Exit, Option<&'static str>) {
             (Exit::Failed, Some("delete files, or enlarge the pool's file or partition and run `onefold pool grow`"))
         }
         PoolError::NameTooLong => (Exit::Failed, Some("a name has at most 255 bytes")),
-        PoolError::FileTooLarge => (Exit::Failed, Some("a file in a pool has at most 16 TiB")),
+        PoolError::FileTooLarge => (Exit::Failed, Some(TOO_LARGE)),
         PoolError::CrossDomain => (Exit::Failed, Some("copy the data instead, for example with `cp --reflink=never`")),
         PoolError::ReadOnly => (Exit::Failed, Some("mount the pool without --read-only")),
         PoolError::WritesLost { .. } => {

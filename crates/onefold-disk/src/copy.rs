@@ -1,15 +1,15 @@
 //! Copying a sparse disk into something new: holes and zero blocks are passed over, several threads read and write.
 
 use std::ops::{ControlFlow, Range};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use onefold_block::zero::is_zero;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
 
 use crate::disk::{Disk, Sink};
-use crate::failure::{Failure, Outcome};
-use crate::progress::Meter;
+use crate::error::{DiskError, Work};
+use crate::progress::{OnProgress, Progress};
 
 /// Bytes read and written at a time: the largest request that a mounted pool takes.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -18,26 +18,28 @@ const THREADS_MAX: usize = 4;
 
 /// What was copied, in bytes: `size = written + zero`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Copied {
+pub struct Copied {
     /// Bytes that were written.
-    pub(crate) written_bytes: u64,
+    pub written_bytes: u64,
     /// Holes and zero blocks, which were not.
-    pub(crate) zero_bytes: u64,
+    pub zero_bytes: u64,
 }
 
-/// Copies all of `disk` into `sink`, which must read as zeros so far. Stops when the user wants to.
-pub(crate) fn copy(disk: &dyn Disk, sink: &dyn Sink, meter: &Meter) -> Outcome<Copied> {
-    let cursor = Mutex::new(Cursor { disk, data: 0..0, written_bytes: 0, failure: None, stopped: false });
+/// Copies all of `disk` into `sink`, which must read as zeros so far.
+///
+/// # Errors
+/// When a read or write fails, and when `progress` stops it. The first error ends the work of all threads.
+pub fn copy(disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) -> Result<Copied, DiskError> {
+    let cursor = Mutex::new(Cursor { disk, data: 0..0, written_bytes: 0, error: None });
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
     thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| work(&cursor, disk, sink, meter));
+            scope.spawn(|| work(&cursor, disk, sink, progress));
         }
     });
-    let cursor = cursor.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    match cursor.failure {
-        Some(failure) => Err(failure),
-        None if cursor.stopped => Err(Failure::interrupted("copying").hint("nothing is left behind under the name")),
+    let cursor = cursor.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match cursor.error {
+        Some(error) => Err(error),
         None => Ok(Copied {
             written_bytes: cursor.written_bytes,
             zero_bytes: disk.size_bytes().saturating_sub(cursor.written_bytes),
@@ -51,15 +53,14 @@ struct Cursor<'a> {
     /// What is left of the range of data at hand.
     data: Range<u64>,
     written_bytes: u64,
-    /// The first failure; it stops all threads.
-    failure: Option<Failure>,
-    stopped: bool,
+    /// The first error; it stops all threads.
+    error: Option<DiskError>,
 }
 
 impl Cursor<'_> {
     /// Returns the next piece to copy; it does not cross a multiple of the piece size.
-    fn next_piece(&mut self) -> Outcome<Option<Range<u64>>> {
-        if self.failure.is_some() || self.stopped {
+    fn next_piece(&mut self) -> Result<Option<Range<u64>>, DiskError> {
+        if self.error.is_some() {
             return Ok(None);
         }
         if self.data.is_empty() {
@@ -76,28 +77,26 @@ impl Cursor<'_> {
 }
 
 /// Copies piece after piece until there is none, or some thread failed.
-fn work(cursor: &Mutex<Cursor<'_>>, disk: &dyn Disk, sink: &dyn Sink, meter: &Meter) {
+fn work(cursor: &Mutex<Cursor<'_>>, disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) {
     let mut buffer = AlignedBuffer::zeroed(usize::try_from(PIECE_BYTES).map_or(1, |bytes| bytes / BLOCK_BYTES));
-    let locked = || cursor.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    loop {
+    let locked = || cursor.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut copy_next = || {
         // The lock is given back before the piece is copied.
         let next = locked().next_piece();
-        let piece = match next {
-            Ok(Some(piece)) => piece,
-            Ok(None) => return,
-            Err(failure) => {
-                locked().failure.get_or_insert(failure);
-                return;
-            }
-        };
-        if meter.show_bytes(piece.start, disk.size_bytes()) == ControlFlow::Break(()) {
-            locked().stopped = true;
-            return;
+        let Some(piece) = next? else { return Ok(ControlFlow::Break(())) };
+        if progress(Progress { done_bytes: piece.start, total_bytes: disk.size_bytes() }).is_break() {
+            return Err(DiskError::Stopped(Work::Copying));
         }
-        match copy_piece(disk, sink, &piece, &mut buffer) {
-            Ok(written_bytes) => locked().written_bytes += written_bytes,
-            Err(failure) => {
-                locked().failure.get_or_insert(failure);
+        let written_bytes = copy_piece(disk, sink, &piece, &mut buffer)?;
+        locked().written_bytes += written_bytes;
+        Ok(ControlFlow::Continue(()))
+    };
+    loop {
+        match copy_next() {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => return,
+            Err(error) => {
+                locked().error.get_or_insert(error);
                 return;
             }
         }
@@ -105,7 +104,12 @@ fn work(cursor: &Mutex<Cursor<'_>>, disk: &dyn Disk, sink: &dyn Sink, meter: &Me
 }
 
 /// Copies one piece, run after run of blocks that are not zero. Returns the bytes written.
-fn copy_piece(disk: &dyn Disk, sink: &dyn Sink, piece: &Range<u64>, buffer: &mut AlignedBuffer) -> Outcome<u64> {
+fn copy_piece(
+    disk: &dyn Disk,
+    sink: &dyn Sink,
+    piece: &Range<u64>,
+    buffer: &mut AlignedBuffer,
+) -> Result<u64, DiskError> {
     let length = usize::try_from(piece.end - piece.start).map_or(buffer.len(), |length| length.min(buffer.len()));
     let bytes = &mut buffer[..length];
     disk.read(piece.start, bytes)?;
@@ -138,7 +142,6 @@ fn runs_of_data(bytes: &[u8]) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interrupt::Interrupt;
 
     /// A disk in memory that claims the given ranges to be data.
     struct MemoryDisk {
@@ -151,12 +154,12 @@ mod tests {
             self.bytes.len() as u64
         }
 
-        fn next_data(&self, offset: u64) -> Outcome<Option<Range<u64>>> {
+        fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
             let next = self.data.iter().find(|range| range.end > offset);
             Ok(next.map(|range| range.start.max(offset)..range.end))
         }
 
-        fn read(&self, offset: u64, into: &mut [u8]) -> Outcome<()> {
+        fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
             let offset = usize::try_from(offset).unwrap();
             into.copy_from_slice(&self.bytes[offset..offset + into.len()]);
             Ok(())
@@ -176,9 +179,9 @@ mod tests {
     }
 
     impl Sink for MemorySink {
-        fn write(&self, offset: u64, from: &[u8]) -> Outcome<()> {
+        fn write(&self, offset: u64, from: &[u8]) -> Result<(), DiskError> {
             if self.fails_at.is_some_and(|at| (offset..offset + from.len() as u64).contains(&at)) {
-                return Err(Failure::new("full"));
+                return Err(DiskError::Other("full".into()));
             }
             let offset = usize::try_from(offset).unwrap();
             self.bytes.lock().unwrap()[offset..offset + from.len()].copy_from_slice(from);
@@ -186,8 +189,8 @@ mod tests {
         }
     }
 
-    fn meter() -> Meter {
-        Meter::new("copying", true, Interrupt::default())
+    fn going_on(_: Progress) -> ControlFlow<()> {
+        ControlFlow::Continue(())
     }
 
     /// Three and a half MiB and 100 bytes: data, a zero block inside it, a hole, data to an unaligned end.
@@ -203,7 +206,7 @@ mod tests {
     fn the_copy_is_equal_and_its_numbers_add_up() {
         let disk = disk();
         let sink = MemorySink::new(disk.bytes.len());
-        let copied = copy(&disk, &sink, &meter()).unwrap();
+        let copied = copy(&disk, &sink, &going_on).unwrap();
         assert!(*sink.bytes.lock().unwrap() == disk.bytes, "bytes differ");
         assert_eq!(copied.written_bytes + copied.zero_bytes, disk.size_bytes());
         assert_eq!(copied.zero_bytes, 1_500_000 + 4096);
@@ -212,14 +215,26 @@ mod tests {
     #[test]
     fn nothing_is_copied_of_an_empty_disk() {
         let disk = MemoryDisk { bytes: Vec::new(), data: Vec::new() };
-        assert_eq!(copy(&disk, &MemorySink::new(0), &meter()), Ok(Copied::default()));
+        assert_eq!(copy(&disk, &MemorySink::new(0), &going_on).unwrap(), Copied::default());
     }
 
     #[test]
     fn a_failed_write_stops_the_copy_and_is_told() {
         let disk = disk();
         let sink = MemorySink { fails_at: Some(3_200_000), ..MemorySink::new(disk.bytes.len()) };
-        assert_eq!(copy(&disk, &sink, &meter()), Err(Failure::new("full")));
+        assert_eq!(copy(&disk, &sink, &going_on).unwrap_err().to_string(), "full");
+    }
+
+    #[test]
+    fn a_copy_stops_when_its_progress_says_so() {
+        let disk = disk();
+        let sink = MemorySink::new(disk.bytes.len());
+        let stopped = copy(&disk, &sink, &|progress| {
+            assert_eq!(progress.total_bytes, disk.size_bytes());
+            if progress.done_bytes < 3 << 20 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        assert!(matches!(stopped, Err(DiskError::Stopped(Work::Copying))), "{stopped:?}");
+        assert!(*sink.bytes.lock().unwrap() != disk.bytes, "all was copied");
     }
 
     #[test]
