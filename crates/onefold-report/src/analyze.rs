@@ -10,6 +10,7 @@ use crate::analysis::{Analysis, LeftOut, Misaligned};
 use crate::assemble::{Findings, assemble};
 use crate::count::{Counted, Counts, Further, add_group_references, count, count_filed_offsets};
 use crate::histogram::Histogram;
+use crate::image::Image;
 use crate::options::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage};
 use crate::reading::{Read, Reading};
 use crate::record::IMAGES_MAX;
@@ -17,7 +18,6 @@ use crate::runs::{RunCount, count_runs};
 use crate::sample::{Sample, SampledFindings, SampledWhole, Share, assemble as assemble_sample};
 use crate::sampled_analysis::SampledAnalysis;
 use crate::scan::Hasher;
-use crate::source::Image;
 
 /// More threads than this have not been tried.
 const THREADS_MAX: usize = 8;
@@ -85,7 +85,7 @@ impl Walked {
             partitions.map(|partition| Misaligned::new(&image.name, partition)).collect()
         };
         let left_out = |(image, read): (&Image, &Read)| {
-            Some(LeftOut { name: image.name.clone(), why: read.as_ref().err()?.to_string() })
+            Some(LeftOut { name: image.name.clone(), why: read.as_ref().err()?.clone() })
         };
         SampledFindings {
             sample,

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use onefold_block::Show;
+use onefold_disk::DiskError;
 
 use crate::record::IMAGES_MAX;
 
@@ -23,6 +24,8 @@ pub struct Options {
     pub groups: Vec<String>,
     /// Whether to look at shifted images too.
     pub shifts: Shifts,
+    /// Returns why an image is left out, as results say it. An error of a disk gives no advice; a program may.
+    pub explain: fn(&DiskError) -> String,
 }
 
 /// Whether images are looked at as they would be with sectors of zeros before them.

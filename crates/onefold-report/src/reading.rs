@@ -2,20 +2,22 @@
 
 use std::ops::ControlFlow;
 
+use onefold_block::BLOCK_BYTES_U64;
 use onefold_guest::Partition;
 use onefold_sort::Batch;
 
+use crate::image::{Image, WatchedDisk};
 use crate::options::{AnalyzeError, Options, Progress, Stage};
+use crate::padded::Padded;
 use crate::realign::{Realigned, is_misaligned};
 use crate::record::{BLOCKS_MAX, Lists};
 use crate::sample::{Extent, Sample, Sampled};
 use crate::scan::{Grid, Hasher, ScanError, Scanned, scan};
-use crate::source::{Image, Padded, Source, SourceError};
 
 const SECTOR_BYTES: u64 = 512;
 
-/// What was learned of an image when it was read.
-pub(crate) type Read = Result<Whole, SourceError>;
+/// What was learned of an image when it was read, or why nothing of it counts.
+pub(crate) type Read = Result<Whole, String>;
 
 /// An image that was read to its end.
 #[derive(Clone, Debug)]
@@ -54,7 +56,8 @@ impl Reading<'_> {
             }
             match self.one(at, image, batches, &tell) {
                 Ok(whole) => read.push(Ok(whole)),
-                Err(ScanError::Source(error)) => read.push(Err(error)),
+                Err(ScanError::Disk(error)) => read.push(Err((self.options.explain)(&error))),
+                Err(ScanError::TooLong) => read.push(Err("it is longer than 4 PiB".to_owned())),
                 Err(ScanError::Interrupted) => return Err(AnalyzeError::Interrupted),
                 Err(ScanError::Spill(source)) => {
                     return Err(AnalyzeError::Spill { folder: self.options.folder.clone(), source });
@@ -72,22 +75,22 @@ impl Reading<'_> {
         batches: &mut [Batch<'_>],
         tell: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
     ) -> Result<Whole, ScanError> {
-        let source = (image.open)().map_err(ScanError::Source)?;
-        let source: &dyn Source = source.as_ref();
-        if source.size_bytes() / onefold_block::BLOCK_BYTES_U64 >= BLOCKS_MAX {
-            return Err(ScanError::Source(SourceError("it is longer than 4 PiB".to_owned())));
+        let WatchedDisk { disk, has_changed } = (image.open)().map_err(ScanError::Disk)?;
+        let disk = disk.as_ref();
+        if disk.size_bytes() / BLOCK_BYTES_U64 >= BLOCKS_MAX {
+            return Err(ScanError::TooLong);
         }
-        let partitions = onefold_guest::partitions(source.size_bytes(), |offset, into| source.read(offset, into))
-            .map_err(ScanError::Source)?;
+        let partitions = onefold_guest::partitions(disk.size_bytes(), |offset, into| disk.read(offset, into));
+        let partitions = partitions.map_err(ScanError::Disk)?;
         let misaligned: Vec<Partition> = partitions.iter().copied().filter(is_misaligned).collect();
         if let Some(sample) = self.sample {
-            let sampled = Sampled::new(source, sample);
+            let sampled = Sampled::new(disk, sample);
             let scanned = scan(&sampled, at, Grid::plain(Lists::AS_IT_IS), &self.hasher, batches, tell)?;
             let extent = Some(sampled.into_extent());
-            return Ok(Whole { scanned, misaligned, has_changed: source.has_changed(), extent });
+            return Ok(Whole { scanned, misaligned, has_changed: has_changed(), extent });
         }
         let lists = if misaligned.is_empty() { Lists::BOTH } else { Lists::AS_IT_IS };
-        let realigned = (!misaligned.is_empty()).then(|| Realigned::new(source, &partitions));
+        let realigned = (!misaligned.is_empty()).then(|| Realigned::new(disk, &partitions));
         let shifts = self.options.shifts.steps();
         let passes = 1 + u64::from(realigned.is_some()) + u64::from(shifts);
         // Each pass is an equal part of what there is to do.
@@ -96,14 +99,14 @@ impl Reading<'_> {
                 tell(pass.saturating_mul(image.about_bytes).saturating_add(done.min(image.about_bytes)) / passes)
             }
         };
-        let scanned = scan(source, at, Grid::plain(lists), &self.hasher, batches, &part(0))?;
+        let scanned = scan(disk, at, Grid::plain(lists), &self.hasher, batches, &part(0))?;
         for steps in 1..=shifts {
-            let shifted = Padded::new(source, u64::from(steps) * SECTOR_BYTES);
+            let shifted = Padded::new(disk, u64::from(steps) * SECTOR_BYTES);
             scan(&shifted, at, Grid::shifted(steps), &self.hasher, batches, &part(u64::from(steps)))?;
         }
         if let Some(realigned) = realigned {
             scan(&realigned, at, Grid::realigned(), &self.hasher, batches, &part(passes - 1))?;
         }
-        Ok(Whole { scanned, misaligned, has_changed: source.has_changed(), extent: None })
+        Ok(Whole { scanned, misaligned, has_changed: has_changed(), extent: None })
     }
 }

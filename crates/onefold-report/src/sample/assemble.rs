@@ -7,7 +7,7 @@ use onefold_block::BLOCK_BYTES_U64;
 use super::certificate::{Certificates, Side};
 use super::cover::Ground;
 use super::evidence::{AT_OFFSET, CAUTION, Evidence, Known, PARTS, REFERENCES, UNSEEN, doubt};
-use super::source::Blocks;
+use super::sampled::Blocks;
 use super::{Cover, Extent, REGION_BYTES, Sample};
 use crate::advice::advise_by_sample;
 use crate::analysis::{Effort, LeftOut, Misaligned};

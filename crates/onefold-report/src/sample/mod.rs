@@ -11,11 +11,11 @@ mod cover;
 mod coverage;
 mod evidence;
 mod least_squares;
-mod source;
+mod sampled;
 
 pub(crate) use assemble::{SampledFindings, SampledWhole, assemble};
 pub(crate) use cover::Cover;
-pub(crate) use source::{Extent, Sampled};
+pub(crate) use sampled::{Extent, Sampled};
 
 use crate::sizes::PIECE_BYTES;
 

@@ -55,6 +55,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
         key: key()?,
         groups: names,
         shifts: if arguments.shifts { Shifts::All } else { Shifts::No },
+        explain: open::explain,
     };
     let shown = Shown { meter: Mutex::new(None), quiet: talk.quiet, interrupt };
     let result = match arguments.sample {

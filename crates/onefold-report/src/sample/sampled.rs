@@ -5,18 +5,18 @@ use std::ops::Range;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::zero::is_zero;
+use onefold_disk::{Disk, DiskError};
 use parking_lot::Mutex;
 
 use super::cover::{note_mapped, region_at};
 use super::{Cover, REGION_BYTES, Sample};
 use crate::map_nodes::MapNodes;
-use crate::source::{Source, SourceError};
 
 /// A disk that seems to hold nothing outside a sample's regions.
 ///
 /// It is made for one pass that goes forward and reads a region as a whole, as `scan` does.
 pub(crate) struct Sampled<'a> {
-    source: &'a dyn Source,
+    disk: &'a dyn Disk,
     sample: &'a Sample,
     walk: Mutex<Walk>,
     blocks: Mutex<Counting>,
@@ -61,8 +61,8 @@ pub(crate) struct Blocks {
 }
 
 impl<'a> Sampled<'a> {
-    pub(crate) fn new(source: &'a dyn Source, sample: &'a Sample) -> Sampled<'a> {
-        Sampled { source, sample, walk: Mutex::default(), blocks: Mutex::default() }
+    pub(crate) fn new(disk: &'a dyn Disk, sample: &'a Sample) -> Sampled<'a> {
+        Sampled { disk, sample, walk: Mutex::default(), blocks: Mutex::default() }
     }
 
     /// Returns what the pass found, when it has ended.
@@ -74,9 +74,9 @@ impl<'a> Sampled<'a> {
 
 impl Walk {
     /// Returns what data is next, and its region; looks for it on the disk, from `offset` on, where none is known.
-    fn peek(&mut self, source: &dyn Source, offset: u64) -> Result<Option<(u64, Range<u64>)>, SourceError> {
+    fn peek(&mut self, disk: &dyn Disk, offset: u64) -> Result<Option<(u64, Range<u64>)>, DiskError> {
         if self.ahead.is_empty() {
-            let Some(data) = source.next_data(offset.max(self.ahead.end))? else { return Ok(None) };
+            let Some(data) = disk.next_data(offset.max(self.ahead.end))? else { return Ok(None) };
             note_mapped(&mut self.nodes, &data);
             self.ahead = data;
         }
@@ -92,14 +92,14 @@ impl Walk {
     }
 }
 
-impl Source for Sampled<'_> {
+impl Disk for Sampled<'_> {
     fn size_bytes(&self) -> u64 {
-        self.source.size_bytes()
+        self.disk.size_bytes()
     }
 
-    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, SourceError> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
         let mut walk = self.walk.lock();
-        while let Some((region, first)) = walk.peek(self.source, offset)? {
+        while let Some((region, first)) = walk.peek(self.disk, offset)? {
             let is_sampled = self.sample.has(region);
             walk.pass(region, &first, is_sampled);
             if !is_sampled {
@@ -107,7 +107,7 @@ impl Source for Sampled<'_> {
             }
             // All of the region is read now, so all that it may hold is counted now.
             let mut data_bytes = first.end - first.start;
-            while let Some((_, more)) = walk.peek(self.source, offset)?.filter(|(next, _)| *next == region) {
+            while let Some((_, more)) = walk.peek(self.disk, offset)?.filter(|(next, _)| *next == region) {
                 walk.pass(region, &more, true);
                 data_bytes += more.end - more.start;
             }
@@ -117,15 +117,11 @@ impl Source for Sampled<'_> {
         Ok(None)
     }
 
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SourceError> {
-        self.source.read(offset, into)?;
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.disk.read(offset, into)?;
         let full = into.chunks(BLOCK_BYTES).filter(|block| !is_zero(block)).count() as f64;
         self.blocks.lock().add(region_at(offset), full);
         Ok(())
-    }
-
-    fn has_changed(&self) -> bool {
-        self.source.has_changed()
     }
 }
 
