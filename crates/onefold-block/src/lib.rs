@@ -12,6 +12,7 @@ pub mod extent;
 pub mod fingerprint;
 pub mod random;
 pub mod shown;
+pub mod size;
 pub mod zero;
 
 pub use block::{BLOCK_BYTES, BLOCK_BYTES_U64, BlockNo};

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::Show;
+use onefold_disk::{Disk, DiskError, FileDisk, Sink};
 use onefold_export::control::{ControlClient, ControlError, FailureKind, ScrubReport};
 use onefold_pool::{FileStat, PoolStat};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 
 use super::names::PoolPath;
 use super::{COPY_MODE_MAX, Draft, Finding, Findings, Kind, Store};
-use crate::disk::{Disk, FileDisk, Sink};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::mounts::Mount;
 use crate::progress::Meter;
@@ -271,8 +271,9 @@ impl Drop for MountedDraft {
 }
 
 impl Sink for MountedDraft {
-    fn write(&self, offset: u64, from: &[u8]) -> Outcome<()> {
-        self.file.write_all_at(from, offset).map_err(|error| full_or("cannot write to the pool".to_owned(), &error))
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), DiskError> {
+        let written = self.file.write_all_at(from, offset);
+        Ok(written.map_err(|error| full_or("cannot write to the pool".to_owned(), &error))?)
     }
 }
 
