@@ -13,11 +13,11 @@ from pathlib import Path
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import device, launch, report, workplace  # noqa: E402
+from lib import device, launch, report, settings, workplace  # noqa: E402
 from lib.launch import DONE, REPOSITORY, SPARE_BYTES  # noqa: E402
 from lib.runner import one_line, say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
-from paper_figures import experiments, figures, images, settings, tables  # noqa: E402
+from paper_figures import experiments, figures, images, tables  # noqa: E402
 from paper_figures.results import PLAIN, Results  # noqa: E402
 from paper_figures.variants import DEVICE, VARIANTS, PlainSide, VariantSide, turn  # noqa: E402
 
@@ -42,8 +42,8 @@ def parse():
     launch.check_arguments(parser, arguments, parts=["only", "variant"])
     if arguments.update and arguments.charts:
         parser.error("--update has its own place for charts, the folder `figures` beside the document")
-    if len(arguments.image) > settings.IMAGES_MAX:
-        parser.error(f"at most {settings.IMAGES_MAX} images")
+    if len(arguments.image) > settings.PAPER_IMAGES_MAX:
+        parser.error(f"at most {settings.PAPER_IMAGES_MAX} images")
     return arguments
 
 
@@ -122,7 +122,7 @@ def show(arguments, measured):
 
 def choose(arguments):
     """Returns the sizes to measure with."""
-    chosen = launch.choose(arguments, settings)
+    chosen = launch.choose(arguments, settings.PAPER)
     rounds = arguments.rounds
     return replace(
         chosen,

@@ -12,7 +12,7 @@ from pathlib import Path
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import launch, report, settings, workplace  # noqa: E402
+from lib import corpus, launch, report, settings, workplace  # noqa: E402
 from lib.launch import REPOSITORY, SPARE_BYTES  # noqa: E402
 from lib.profile import Profiler  # noqa: E402
 from lib.rows import ROWS  # noqa: E402
@@ -53,8 +53,8 @@ def measure(arguments):
 
 def choose(arguments):
     """Returns the sizes to measure with."""
-    chosen = launch.choose(arguments, settings)
-    image = arguments.image or settings.find_image(REPOSITORY / "bench/corpus/cache", chosen.device_bytes)
+    chosen = launch.choose(arguments, settings.RUN)
+    image = arguments.image or corpus.find_image(REPOSITORY / "bench/corpus/cache", chosen.device_bytes)
     if image is not None and not image.is_file():
         raise BenchError(f"there is no image {image}")
     return replace(

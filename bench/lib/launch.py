@@ -65,9 +65,9 @@ def default_folder():
     return Path(os.environ.get("BENCH_DIR") or REPOSITORY / "target" / "bench")
 
 
-def choose(arguments, settings):
-    """Returns the sizes that were asked for, of a module that has all three."""
-    return settings.TINY if arguments.tiny else settings.QUICK if arguments.quick else settings.FULL
+def choose(arguments, sizes):
+    """Returns the settings that were asked for, of a program's `settings.Sizes`."""
+    return sizes.tiny if arguments.tiny else sizes.quick if arguments.quick else sizes.full
 
 
 def find_onefold():

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from . import device
 from .measure import Measured, NotMeasured
-from .settings import Settings
 from .side import Ext4Side, PoolSide
 from .system import BenchError
 
@@ -18,7 +17,7 @@ class Run:
     """What was measured: pairs of a row and its list of Measured, or a NotMeasured."""
 
     facts: dict
-    settings: Settings
+    settings: object
     measured: list = field(default_factory=list)
     # How long each row took, by its name.
     seconds: dict = field(default_factory=dict)

@@ -12,11 +12,11 @@ from pathlib import Path
 from lib import system
 from lib.rows.imports import read_through
 from lib.rows.row import MB, expect_unique, seed_of
+from lib.settings import PAPER_IMAGES_MAX
 from lib.side import CLIENT
 from lib.system import BenchError
 
 from . import results
-from .settings import IMAGES_MAX
 from .variants import timed
 
 FETCH = Path(__file__).with_name("fetch.py")
@@ -123,7 +123,7 @@ def images(side, settings, round_no, paths):
     values[results.INSERT] = sum(values.values()) / len(paths)
     stored = [side.path(f"image-{number + 1}") for number in range(len(paths))]
     wanted = [image.stat().st_size for image in paths]
-    for count in range(1, min(len(paths), IMAGES_MAX) + 1):
+    for count in range(1, min(len(paths), PAPER_IMAGES_MAX) + 1):
         side.make_cold()
         answer = json.loads(system.run(sys.executable, "-B", FETCH, *stored[:count]).text)
         if answer["bytes"] != sum(wanted[:count]):

@@ -9,14 +9,12 @@ import time
 from dataclasses import dataclass
 
 from lib import device, system, workplace
+from lib.settings import PAPER_INDEX_BITS, PAPER_TAG_BITS
 from lib.side import Ext4Side, PoolSide, send, wait_for_end
 
 # All sides work on one file, one after the other, formatted anew for each turn: the same place on the same disk.
 DEVICE = "paper.device"
 
-# Section 4.1: index key and bucket key of the filter, in bits.
-PAPER_INDEX_BITS = 19
-PAPER_TAG_BITS = 24
 # Experiment A4.
 COMMIT_INTERVAL = "5s"
 

@@ -7,8 +7,7 @@ from lib.rows.random_io import NAME, fio_command
 from lib.rows.row import seed_of
 from lib.system import BenchError, in_background
 
-from .pools import MIB, PoolPlan, ScaleRow, memory_line
-from .settings import amount
+from .pools import MIB, PoolPlan, ScaleRow, amount, memory_line
 
 # The crash comes when the journal is full. The pool is asked so often how far it is:
 WATCH_POLL_SECONDS = 0.005

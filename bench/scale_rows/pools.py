@@ -184,6 +184,15 @@ class ScaleBench(Measuring):
     close = start_anew
 
 
+def amount(blocks):
+    """Returns a number of blocks as people say it: `10^6 blocks`, or `1 TiB`."""
+    power = len(str(blocks)) - 1
+    if blocks == 10**power:
+        return f"10^{power} blocks"
+    gib = blocks * BLOCK_BYTES >> 30
+    return f"{gib >> 10} TiB" if gib >= 1024 else f"{gib} GiB"
+
+
 def disk_bytes(rows, settings):
     """Returns how much of the disk the rows take at most, one after the other."""
     return max(sum(plan.disk_bytes() for plan in row.plans(settings)) for row in rows)

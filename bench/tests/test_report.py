@@ -56,7 +56,7 @@ class Table(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
         row = OneLineRow("row", "title", "MB/s", goal="1x / 2x")
-        self.run_of = lambda results: Run({"when": "then"}, settings.TINY, [(row, results)])
+        self.run_of = lambda results: Run({"when": "then"}, settings.RUN.tiny, [(row, results)])
 
     def test_a_line_has_median_spread_ratio_and_command(self):
         text = report.markdown(self.run_of([measured([100, 300, 200], [100, 100, 100])]))
@@ -77,9 +77,9 @@ class Table(unittest.TestCase):
 
     def test_a_row_that_ran_out_of_time_says_so(self):
         run = self.run_of([measured([1], [1])])
-        run.settings = replace(settings.TINY, rounds=3)
+        run.settings = replace(settings.RUN.tiny, rounds=3)
         self.assertIn("- row: 1 of 3 rounds", report.markdown(run))
-        run.settings = settings.TINY
+        run.settings = settings.RUN.tiny
         self.assertNotIn("rounds", report.markdown(run))
 
     def test_the_timetable_tells_each_rows_seconds_and_their_sum(self):
@@ -128,19 +128,19 @@ class Rows(unittest.TestCase):
         self.assertEqual(sum(now and not before for before, now in zip([False, *uses], uses)), 1)
 
     def test_two_large_files_fit_on_a_disk_of_every_size_with_the_pools_own_structures(self):
-        for chosen in (settings.FULL, settings.QUICK, settings.TINY):
+        for chosen in settings.RUN:
             self.assertLess(2 * chosen.file_bytes, chosen.device_bytes * 0.85, chosen.mode)
 
     def test_a_large_import_fits_on_a_disk_of_every_size(self):
-        for chosen in (settings.FULL, settings.QUICK, settings.TINY):
+        for chosen in settings.RUN:
             blocks = ImageData.distinct_blocks(chosen.import_images, chosen.import_image_bytes >> 20)
             self.assertLess(blocks * BLOCK_BYTES, chosen.device_bytes * 0.9, chosen.mode)
 
     def test_a_full_import_is_of_twenty_gigabytes(self):
-        self.assertGreaterEqual(settings.FULL.import_images * settings.FULL.import_image_bytes, 20 * 10**9)
+        self.assertGreaterEqual(settings.RUN.full.import_images * settings.RUN.full.import_image_bytes, 20 * 10**9)
 
     def test_savings_are_held_against_a_naive_count(self):
-        chosen = replace(settings.TINY, import_images=2, import_image_bytes=1 << 20)
+        chosen = replace(settings.RUN.tiny, import_images=2, import_image_bytes=1 << 20)
         distinct, written = 18 * 16 * BLOCK_BYTES, 24 * 16 * BLOCK_BYTES
         self.assertEqual(saved_percent(chosen, distinct), 100)
         self.assertEqual(saved_percent(chosen, written), 0)
@@ -148,7 +148,7 @@ class Rows(unittest.TestCase):
             saved_percent(chosen, distinct - BLOCK_BYTES)
 
     def test_a_disk_that_is_not_slowed_is_noticed_by_a_file_of_every_size(self):
-        for chosen in (settings.FULL, settings.QUICK, settings.TINY):
+        for chosen in settings.RUN:
             at_the_limit = chosen.slow_bytes / SLOW_BYTES_PER_SECOND
             expect_slow("ext4", chosen.slow_bytes, at_the_limit)
             # As it was seen where the limit held, and at twice the limit.
@@ -157,11 +157,11 @@ class Rows(unittest.TestCase):
                 expect_slow("ext4", chosen.slow_bytes, at_the_limit / 2.1)
 
     def test_a_run_takes_at_most_twenty_four_gigabytes_of_disk(self):
-        self.assertLessEqual(2 * settings.FULL.device_bytes + settings.FULL.import_image_bytes, 24 * 10**9)
+        self.assertLessEqual(2 * settings.RUN.full.device_bytes + settings.RUN.full.import_image_bytes, 24 * 10**9)
 
     def test_the_rows_of_a_run_fit_its_time(self):
         # Without compiling, and with what a row may take beyond its time: half a round.
-        for chosen, minutes in ((settings.FULL, 26), (settings.QUICK, 2.7)):
+        for chosen, minutes in ((settings.RUN.full, 26), (settings.RUN.quick, 2.7)):
             rows = [row for row in ROWS if row.in_quick or chosen.mode == "full"]
             seconds = sum(row.share_of_time * chosen.row_seconds for row in rows)
             self.assertLessEqual(seconds, minutes * 60, chosen.mode)

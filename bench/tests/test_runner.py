@@ -53,7 +53,7 @@ class Rounds(unittest.TestCase):
             self.addCleanup(patch.stop)
         self.bench = Bench.__new__(Bench)
         self.bench.sides = [FakeSide("pool"), FakeSide("ext4")]
-        self.bench.settings = replace(settings.TINY, rounds=5, row_seconds=60)
+        self.bench.settings = replace(settings.RUN.tiny, rounds=5, row_seconds=60)
         self.bench.profiler = None
 
     def run_rows(self, *rows):
