@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 
 from lib import device, launch, report, settings, workplace  # noqa: E402
 from lib.launch import DONE, REPOSITORY, SPARE_BYTES  # noqa: E402
+from lib.place import Place  # noqa: E402
 from lib.runner import one_line, say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
 from paper_figures import experiments, figures, images, tables  # noqa: E402
@@ -61,7 +62,8 @@ def measure(arguments):
         facts = launch.facts("bench/paper.py", chosen.mode, work, onefold) | sizes(chosen, real)
         say(f"making a disk of {chosen.device_bytes >> 20} MiB in {work}")
         device.allocate(work / DEVICE, chosen.device_bytes)
-        sides = [*(VariantSide(work, onefold, chosen, variant) for variant in VARIANTS), PlainSide(work)]
+        place = Place(work)
+        sides = [*(VariantSide(place, onefold, chosen, variant) for variant in VARIANTS), PlainSide(place)]
         if arguments.variant:
             sides = [side for side in sides if side.name in arguments.variant]
         paths = real or (images.make(work, chosen.synthetic_bytes, chosen.image_count) if "images" in wanted else [])

@@ -1,6 +1,5 @@
 """Measures rows: both sides in alternating rounds, one thing at a time."""
 
-import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -8,6 +7,7 @@ from dataclasses import dataclass, field
 
 from . import device
 from .measure import Measured, NotMeasured
+from .place import Place
 from .side import Ext4Side, PoolSide
 from .system import BenchError
 
@@ -79,7 +79,8 @@ class Bench(Measuring):
     def __init__(self, folder, onefold, settings, profiler=None):
         self.folder = folder
         self.settings = settings
-        self.sides = [PoolSide(folder, onefold, settings.memory), Ext4Side(folder)]
+        self.place = Place(folder)
+        self.sides = [PoolSide(self.place, onefold, settings.memory), Ext4Side(self.place)]
         self.profiler = profiler
 
     def open(self):
@@ -113,6 +114,7 @@ class Bench(Measuring):
             for side in sides if round_no % 2 == 0 else reversed(sides):
                 for settling in self.sides:
                     settling.settle()
+                self.place.ballast.fill()
                 for key, sample in row.measure(side, self.settings, round_no).items():
                     results[key].add(side.name, sample)
             if clock.is_up():

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from . import cgroup, device, system
+from . import caches, cgroup, device, system
 from .measure import Cost
 
 # The file that several rows work with; no row has a seed as high.
@@ -34,6 +34,9 @@ SETTLE_POLL_PART = 0.03
 EXT4_IOC_SHUTDOWN = 0x8004587D
 EXT4_GOING_FLAGS_NOLOGFLUSH = 2
 
+# What an unmount says where a process with other mounts, a container's, still has the pool mounted.
+ELSEWHERE = "in another mount namespace"
+
 # How long a daemon may take to end once it was told to.
 END_SECONDS_MAX = 20
 
@@ -43,9 +46,10 @@ class Side(ABC):
 
     name = ""
 
-    def __init__(self, folder):
-        self.device = folder / f"{self.name}.device"
-        self.mountpoint = folder / f"{self.name}.mount"
+    def __init__(self, place):
+        self.place = place
+        self.device = place.folder / f"{self.name}.device"
+        self.mountpoint = place.folder / f"{self.name}.mount"
         self.mountpoint.mkdir(exist_ok=True)
         # The loop device on the device's file, where the file system goes through one.
         self.loop = None
@@ -150,11 +154,18 @@ class Side(ABC):
         return cgroup.name_for(self.device)
 
     def make_cold(self):
-        """Empties every cache: the kernel's by dropping it, the server's by ending it."""
+        """Empties every cache of it: the server's, and the kernel's above and below, while other memory stays warm."""
+        # It takes the file system's own pages, names and inodes with it.
         self.unmount()
-        system.drop_caches()
+        self.forget_device()
         self.mount()
         self.settle()
+        self.place.ballast.fill()
+
+    def forget_device(self):
+        """Drops what the kernel has cached of an unmounted side's disk."""
+        for path in filter(None, (self.loop, self.device)):
+            caches.forget(path)
 
     def client(self, job, path, **options):
         """Runs the client program; returns its answer and what it cost."""
@@ -185,7 +196,7 @@ class Side(ABC):
 
     def recover(self):
         """Mounts what a crash has left, with cold caches; returns how many seconds that took."""
-        system.drop_caches()
+        self.forget_device()
         started = time.perf_counter()
         self.mount()
         return time.perf_counter() - started
@@ -198,6 +209,7 @@ class Side(ABC):
     def cost_of(self):
         """Measures what goes on inside: a Cost whose client is still to be filled in."""
         cost = Cost()
+        self.place.ballast.fill()
         counters, server, machine = self.counters(), self.server_cpu_seconds(), system.machine_cpu_seconds()
         with self.profiler.around(self.name) if self.profiler else nullcontext():
             yield cost
@@ -214,8 +226,8 @@ class PoolSide(Side):
     name = "pool"
     settle_seconds_max = SETTLE_SECONDS_MAX
 
-    def __init__(self, folder, onefold, memory):
-        super().__init__(folder)
+    def __init__(self, place, onefold, memory):
+        super().__init__(place)
         self.onefold = onefold
         self.memory = memory
         self.daemon = None
@@ -234,7 +246,16 @@ class PoolSide(Side):
         self.daemon = json.loads(mounted.text)["process"]
 
     def unmount(self):
-        system.run(self.onefold, "pool", "umount", self.mountpoint)
+        """Raises BenchError, among others, where another mount namespace has it mounted for ELSEWHERE_SECONDS_MAX."""
+        started = time.monotonic()
+        while True:
+            try:
+                system.run(self.onefold, "pool", "umount", self.mountpoint)
+                break
+            except system.BenchError as error:
+                is_held = ELSEWHERE in str(error) and time.monotonic() - started < device.ELSEWHERE_SECONDS_MAX
+                if not is_held:
+                    raise
         self.daemon = None
 
     def stat(self):

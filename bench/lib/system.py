@@ -125,13 +125,6 @@ def disk_read_bytes(disk):
         return int(file.read().split()[2]) * 512
 
 
-def drop_caches():
-    """Writes everything back and drops the kernel's page cache, names and inodes."""
-    os.sync()
-    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
-        file.write("3\n")
-
-
 def is_mounted(mountpoint):
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
         # Blanks in paths are escaped there; the paths of a benchmark have none (checked at the start).

@@ -37,8 +37,7 @@ CRASH_SECONDS_MAX = 120
 def streams(side, settings, round_no):
     """A1, A2, A3 (Figures 7 to 9): a file of unique blocks is written, read, and written again under another name."""
     length, seed = settings.file_bytes, seed_of(round_no, use=12)
-    # Just made and mounted, the side itself is cold.
-    system.drop_caches()
+    # Just made and mounted, the side is cold.
     written, cost = side.client("write", side.path("a1"), bytes=length, seed=seed)
     expect_unique(cost, "experiment A1")
     side.make_cold()
@@ -67,7 +66,8 @@ def recovery(side, settings, round_no):
         side.remove(CRASHED)
     else:
         raise BenchError(f"experiment A4: {CRASH_TRIES} times the writer was done before the crash; take a larger file")
-    system.drop_caches()
+    side.forget_device()
+    side.place.ballast.fill()
     started = time.perf_counter()
     seconds = timed(side.mount)
     # A pool serves before its filter is complete, and before it has made sure that no other host has it.
@@ -115,6 +115,7 @@ def images(side, settings, round_no, paths):
     values = {}
     for number, image in enumerate(paths):
         read_through(image)
+        side.place.ballast.fill()
         name = f"image-{number + 1}"
         seconds = side.insert(image, name)
         synced, _ = side.client("sync", side.path(name))

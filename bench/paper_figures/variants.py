@@ -57,10 +57,10 @@ VARIANTS = (
 class VariantSide(PoolSide):
     """A pool with the switches of a variant."""
 
-    def __init__(self, folder, onefold, settings, variant):
+    def __init__(self, place, onefold, settings, variant):
         self.name = variant.key
-        super().__init__(folder, onefold, settings.memory)
-        self.device = folder / DEVICE
+        super().__init__(place, onefold, settings.memory)
+        self.device = place.folder / DEVICE
         self.title = variant.title
         self.variant = variant
         self.filter_bits = (settings.index_bits, settings.tag_bits)
@@ -103,9 +103,9 @@ class PlainSide(Ext4Side):
 
     title = "ext4"
 
-    def __init__(self, folder):
-        super().__init__(folder)
-        self.device = folder / DEVICE
+    def __init__(self, place):
+        super().__init__(place)
+        self.device = place.folder / DEVICE
 
     def recovers(self):
         return True

@@ -9,6 +9,7 @@ from pathlib import Path
 from lib import system, workplace
 from lib.data import BLOCK_BYTES
 from lib.measure import Line, Measured, Sample
+from lib.place import Place
 from lib.rows.row import Row
 from lib.runner import Measuring, RowClock, say
 from lib.side import PoolSide, send, wait_for_end
@@ -52,9 +53,9 @@ class DescribedPool(PoolSide):
     # Entries of 1 TiB that are read from the stores, on a busy machine.
     settle_seconds_max = 600
 
-    def __init__(self, folder, programs, plan):
+    def __init__(self, place, programs, plan):
         self.name = f"pool-{plan.blocks}"
-        super().__init__(folder, programs.onefold, f"{plan.memory_mib}M")
+        super().__init__(place, programs.onefold, f"{plan.memory_mib}M")
         self.plan = plan
         self._synthetic = programs.synthetic
 
@@ -68,7 +69,8 @@ class DescribedPool(PoolSide):
         """Mounts it with cold caches and has it answer; returns when that began, by `time.perf_counter`, and how long
         it took.
         """
-        system.drop_caches()
+        self.forget_device()
+        self.place.ballast.fill()
         started = time.perf_counter()
         self.mount()
         if DESCRIBED in os.listdir(self.mountpoint):
@@ -137,7 +139,7 @@ class ScaleBench(Measuring):
     """The pools of one row at a time. One that the next row needs too is kept."""
 
     def __init__(self, folder, programs, settings):
-        self.folder = folder
+        self.place = Place(folder)
         self.programs = programs
         self.settings = settings
         self.pools = {}
@@ -169,7 +171,7 @@ class ScaleBench(Measuring):
 
     def _make(self, plan):
         say(f"  making a pool that describes {plan.blocks} blocks")
-        pool = self.pools[plan] = DescribedPool(self.folder, self.programs, plan)
+        pool = self.pools[plan] = DescribedPool(self.place, self.programs, plan)
         pool.format()
 
     def _drop(self, plans):

@@ -59,7 +59,7 @@ class GuestRow(ShareRow):
                 ground.write(OWN, UniqueData(seed_of(round_no, use=39)), length)
             guest = (ground.path(image), length, seed)
             alone = fio.for_seconds(*guest, settings.fio_seconds, **VERIFY)["write"]
-            system.drop_caches()
+            ground.make_cold()
             with fio.Beside(*guest, **VERIFY) as beside:
                 time.sleep(START_SECONDS)
                 done = ground.share(*options)

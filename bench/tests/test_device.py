@@ -11,6 +11,7 @@ from unittest import mock
 
 from paths import BENCH  # it makes the next imports possible
 from lib import device, system  # noqa: I001
+from lib.place import Place
 from lib.side import Ext4Side
 
 DISK_BYTES = 16 << 20
@@ -26,7 +27,7 @@ class MountedElsewhere(unittest.TestCase):
         place.mkdir(parents=True, exist_ok=True)
         folder = tempfile.TemporaryDirectory(dir=place)
         self.addCleanup(folder.cleanup)
-        self.side = Ext4Side(Path(folder.name))
+        self.side = Ext4Side(Place(Path(folder.name)))
         self.addCleanup(self.side.close)
         self.side.device.touch()
         os.truncate(self.side.device, DISK_BYTES)

@@ -55,6 +55,7 @@ class Rounds(unittest.TestCase):
         self.bench.sides = [FakeSide("pool"), FakeSide("ext4")]
         self.bench.settings = replace(settings.RUN.tiny, rounds=5, row_seconds=60)
         self.bench.profiler = None
+        self.bench.place = mock.Mock()
 
     def run_rows(self, *rows):
         run = Run({}, self.bench.settings)
@@ -66,6 +67,15 @@ class Rounds(unittest.TestCase):
         self.bench.measure(row)
         firsts = [name for (_, name), (_, _second) in zip(row.turns[::2], row.turns[1::2])]
         self.assertEqual(firsts, ["pool", "ext4", "pool", "ext4", "pool"])
+
+    def test_memory_is_filled_before_each_turn_once_both_sides_have_settled(self):
+        row, order = FakeRow(self.clock), []
+        for side in self.bench.sides:
+            side.settle = lambda: order.append("settled")
+        self.bench.place.ballast.fill = lambda: order.append("filled")
+        row.measure = lambda side, _settings, _round_no: order.append("measured") or {"fake": Sample(1.0)}
+        self.bench.measure(row)
+        self.assertEqual(order, ["settled", "settled", "filled", "measured"] * 10)
 
     def test_rows_get_the_original_that_they_work_with_and_no_others_do(self):
         rows = [FakeRow(self.clock) for _ in range(3)]

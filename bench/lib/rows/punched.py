@@ -53,7 +53,7 @@ class PunchedRow(Row):
         self._disk = None
 
     def prepare(self, side, settings):
-        self._punched = PunchedSide(side.device.parent, side.onefold, side.memory)
+        self._punched = PunchedSide(side.place, side.onefold, side.memory)
         try:
             self._make(self._punched, settings)
         except BaseException:

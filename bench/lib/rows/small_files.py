@@ -1,7 +1,7 @@
 """Many files of one block in one folder."""
 
+from ..caches import drop_names
 from ..measure import Line, Sample, Work
-from ..system import drop_caches
 from .row import Row, seed_of
 
 FOLDER = "small"
@@ -12,12 +12,12 @@ JOBS = {"small-create": "create-files", "small-stat": "stat-files", "small-unlin
 
 
 class SmallFilesRow(Row):
-    """Creating files of 4 KiB, asking for their attributes when the kernel has forgotten them, unlinking them."""
+    """Creating files of 4 KiB, asking for their attributes when the kernel has forgotten their names, unlinking them."""
 
     name = "small-files"
     lines = (
         Line("small-create", "create of 4 KiB files, one folder, then fsync of the folder", "op/s", goal=GOAL),
-        Line("small-stat", "stat of each, the kernel's caches dropped", "op/s", goal=GOAL),
+        Line("small-stat", "stat of each, names and inodes dropped from the kernel's memory", "op/s", goal=GOAL),
         Line("small-unlink", "unlink of each, then fsync of the folder", "op/s", goal=GOAL),
     )
 
@@ -27,7 +27,7 @@ class SmallFilesRow(Row):
         samples = {}
         for key, job in JOBS.items():
             if key == "small-stat":
-                drop_caches()
+                drop_names()
             answer, cost = side.client(job, folder, count=count, seed=seed_of(round_no, use=5))
             samples[key] = Sample(count / answer["seconds"], cost, Work.operations(count))
         folder.rmdir()
