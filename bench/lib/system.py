@@ -101,6 +101,18 @@ def machine_cpu_seconds():
     return (user + nice + system + irq + softirq) / TICKS_PER_SECOND
 
 
+def page_faults():
+    """Returns how many page faults all processes together ever had."""
+    with open("/proc/vmstat", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("pgfault "))
+
+
+def steal_seconds():
+    """Returns the time that all processors together had to wait for the host, which worked for others."""
+    with open("/proc/stat", encoding="ascii") as file:
+        return int(file.readline().split()[8]) / TICKS_PER_SECOND
+
+
 def memory_status(pid):
     """Returns the lines of /proc/PID/status that end in kB, in bytes: VmRSS, VmHWM, RssAnon and so on."""
     found = {}

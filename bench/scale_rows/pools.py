@@ -8,10 +8,10 @@ from pathlib import Path
 
 from lib import system, workplace
 from lib.data import BLOCK_BYTES
-from lib.measure import Line, Measured, Sample
+from lib.measure import Line, Sample
 from lib.place import Place
 from lib.rows.row import Row
-from lib.runner import Measuring, RowClock, say
+from lib.runner import Measuring, say
 from lib.side import PoolSide, send, wait_for_end
 
 MIB = 1 << 20
@@ -147,27 +147,28 @@ class ScaleBench(Measuring):
     def open(self):
         """Makes nothing: each row's pools are made when its turn comes."""
 
-    def measure(self, row):
+    def prepare(self, row):
         plans = row.plans(self.settings)
         self._drop([plan for plan in self.pools if plan not in plans])
         for plan in plans:
             if plan not in self.pools:
                 self._make(plan)
-        pools = [self.pools[plan] for plan in plans]
-        results = {line.key: Measured(line) for line in row.lines}
-        row.prepare(pools, self.settings)
-        clock = RowClock(row, self.settings)
-        for round_no in range(row.rounds(self.settings)):
-            clock.begin_round()
-            for key, sample in row.measure(pools, self.settings, round_no):
-                results[key].add("pool", sample)
-            if clock.is_up():
-                break
+        row.prepare(self._pools_of(row), self.settings)
+
+    def _pools_of(self, row):
+        return [self.pools[plan] for plan in row.plans(self.settings)]
+
+    def round(self, row, round_no, series):
+        self.place.ballast.fill()
+        with series.turn():
+            for key, sample in row.measure(self._pools_of(row), self.settings, round_no):
+                series.add(key, "pool", sample)
+
+    def finish(self, row):
         if row.spends_pools:
-            self._drop(plans)
+            self._drop(row.plans(self.settings))
         else:
-            row.finish(pools, self.settings)
-        return list(results.values())
+            row.finish(self._pools_of(row), self.settings)
 
     def _make(self, plan):
         say(f"  making a pool that describes {plan.blocks} blocks")

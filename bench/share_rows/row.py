@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from lib import device, system
-from lib.measure import Line, Measured
+from lib.measure import Line
 from lib.rows.row import Row
-from lib.runner import Measuring, RowClock, say
+from lib.runner import Measuring, say
 
 from .ground import NAMES, Ground
 
@@ -75,18 +75,17 @@ class ShareBench(Measuring):
             say(f"making a disk of {self.settings.device_bytes >> 20} MiB in {self.folder}")
             device.allocate(path, self.settings.device_bytes)
 
-    def measure(self, row):
-        results = {line.key: Measured(line) for line in row.lines}
-        self._ground = ground = Ground(self.folder, self.programs, row.kind)
-        clock = RowClock(row, self.settings)
-        for round_no in range(row.rounds(self.settings)):
-            clock.begin_round()
-            for key, side, sample in row.measure(ground, self.settings, round_no):
-                results[key].add(side, sample)
-            if clock.is_up():
-                break
+    def prepare(self, row):
+        self._ground = Ground(self.folder, self.programs, row.kind)
+
+    def round(self, row, round_no, series):
+        self._ground.place.ballast.fill()
+        with series.turn():
+            for key, side, sample in row.measure(self._ground, self.settings, round_no):
+                series.add(key, side, sample)
+
+    def finish(self, row):
         self.close()
-        return list(results.values())
 
     def close(self):
         if self._ground is not None:

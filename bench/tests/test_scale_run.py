@@ -42,7 +42,7 @@ class WholeRun(unittest.TestCase):
         document = json.loads((self.folder / "scale.json").read_text(encoding="utf-8"))
         self.assertTrue(document["complete"])
         self.assertNotIn("| not measured |", out)
-        lines = [line for row in document["rows"].values() for line in row.values()]
+        lines = [line for row in document["rows"].values() for line in row["lines"].values()]
         self.assertTrue(all(line["samples"]["pool"] for line in lines))
         self.assert_nothing_is_left()
 

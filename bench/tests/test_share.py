@@ -211,7 +211,11 @@ class FakeRow(ShareRow):
 class Bench(unittest.TestCase):
     def run_rows(self, *wanted):
         run = Run({}, settings.SHARE.tiny)
-        with mock.patch("share_rows.row.Ground") as made, mock.patch("lib.runner.say"):
+        counters = {"page_faults": mock.Mock(side_effect=[1, 8]), "steal_seconds": mock.Mock(side_effect=[1.0, 1.5])}
+        with (
+            mock.patch("share_rows.row.Ground") as made, mock.patch("lib.runner.say"),
+            mock.patch.multiple("lib.system", **counters),
+        ):  # fmt: skip
             ShareBench(Path("/nowhere"), None, settings.SHARE.tiny).measure_all(wanted, run)
         return run, made.return_value
 
@@ -219,7 +223,7 @@ class Bench(unittest.TestCase):
         run, ground = self.run_rows(FakeRow())
         self.assertIn(
             "| a line | 8.00 MB/s (8.00-8.00) | 10.0 MB/s (10.0-10.0), bare calls | 0.800x (0.800-0.800) | 0.8x | "
-            "2.6 MB/s |  |  | `bench/share.py --only fake-xfs` |",
+            "2.6 MB/s |  |  | 7, 0.50 s | `bench/share.py --only fake-xfs` |",
             report.markdown(run, share.FORMS["speed"]),
         )
         ground.close.assert_called_once()
@@ -234,7 +238,7 @@ class Bench(unittest.TestCase):
             every = rows(part, settings.SHARE.full)
             run = Run({}, settings.SHARE.full, [(row, NotMeasured("failed", "why it did")) for row in every])
             lines = [line for line in report.markdown(run, form).splitlines() if line.startswith("|")]
-            self.assertEqual({line.count("|") for line in lines}, {10})
+            self.assertEqual({line.count("|") for line in lines}, {11})
 
     def test_a_side_that_did_nothing_is_infinitely_worse(self):
         result = Measured(ShareLine("key", "title", "MiB/s"))

@@ -46,7 +46,7 @@ class WholeRun(unittest.TestCase):
         for part in ("speed", "costs"):
             document = json.loads((self.folder / f"share-{part}.json").read_text(encoding="utf-8"))
             self.assertTrue(document["complete"])
-            lines = [line for row in document["rows"].values() for line in row.values()]
+            lines = [line for row in document["rows"].values() for line in row["lines"].values()]
             self.assertTrue(all(line["samples"]["onefold"] for line in lines))
         self.assertNotIn("| not measured |", out)
         self.assert_nothing_is_left()

@@ -12,7 +12,7 @@ JOBS = {"small-create": "create-files", "small-stat": "stat-files", "small-unlin
 
 
 class SmallFilesRow(Row):
-    """Creating files of 4 KiB, asking for their attributes when the kernel has forgotten their names, unlinking them."""
+    """Creating files of 4 KiB, asking for the attributes of each when names are forgotten, unlinking them."""
 
     name = "small-files"
     lines = (
