@@ -15,7 +15,6 @@ sys.dont_write_bytecode = True
 
 from lib import device, launch, report, settings, workplace  # noqa: E402
 from lib.launch import DONE, REPOSITORY, SPARE_BYTES  # noqa: E402
-from lib.place import Place  # noqa: E402
 from lib.runner import one_line, say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
 from paper_figures import experiments, figures, images, tables  # noqa: E402
@@ -59,10 +58,10 @@ def measure(arguments):
     made_bytes = 0 if real else chosen.image_count * chosen.synthetic_bytes
     folder = arguments.dir.absolute()
     with workplace.taken(folder, chosen.device_bytes + made_bytes + SPARE_BYTES) as work:
-        facts = launch.facts("bench/paper.py", chosen.mode, work, onefold) | sizes(chosen, real)
+        place = launch.place(arguments, work, onefold, *real)
+        facts = launch.facts("bench/paper.py", chosen.mode, place, onefold) | sizes(chosen, real)
         say(f"making a disk of {chosen.device_bytes >> 20} MiB in {work}")
         device.allocate(work / DEVICE, chosen.device_bytes)
-        place = Place(work)
         sides = [*(VariantSide(place, onefold, chosen, variant) for variant in VARIANTS), PlainSide(place)]
         if arguments.variant:
             sides = [side for side in sides if side.name in arguments.variant]

@@ -45,8 +45,9 @@ def measure(arguments):
     extra_bytes = max(chosen.import_image_bytes, chosen.punched_device_bytes)
     needed_bytes = 2 * chosen.device_bytes + extra_bytes + SPARE_BYTES
     with workplace.taken(folder, needed_bytes) as work:
-        run = Run(launch.facts("bench/run.py", chosen.mode, work, onefold) | sizes(chosen), chosen)
-        bench = Bench(work, onefold, chosen, arguments.profile and Profiler(arguments.profile.absolute()))
+        place = launch.place(arguments, work, onefold, *filter(None, [chosen.image]))
+        run = Run(launch.facts("bench/run.py", chosen.mode, place, onefold) | sizes(chosen), chosen)
+        bench = Bench(place, onefold, chosen, arguments.profile and Profiler(arguments.profile.absolute()))
         launch.measure_rows(bench, rows, run, arguments.json or folder / "last.json")
     return launch.show(run, arguments, report.SIDE_BY_SIDE)
 

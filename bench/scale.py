@@ -48,8 +48,9 @@ def measure(arguments):
     wanted = [row for row in rows(chosen) if not arguments.only or row.name in arguments.only]
     folder = arguments.dir.absolute()
     with workplace.taken(folder, disk_bytes(wanted, chosen) + SPARE_BYTES) as work:
-        run = Run(launch.facts("bench/scale.py", chosen.mode, work, programs.onefold) | sizes(chosen), chosen)
-        bench = ScaleBench(work, programs, chosen)
+        place = launch.place(arguments, work, programs.onefold)
+        run = Run(launch.facts("bench/scale.py", chosen.mode, place, programs.onefold) | sizes(chosen), chosen)
+        bench = ScaleBench(place, programs, chosen)
         launch.measure_rows(bench, wanted, run, arguments.json or folder / "scale.json")
     return launch.show(run, arguments, FORM)
 

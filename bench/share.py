@@ -71,13 +71,14 @@ def measure(arguments):
     folder = arguments.dir.absolute()
     runs = {}
     with workplace.taken(folder, chosen.device_bytes + SPARE_BYTES) as work:
+        place = launch.place(arguments, work, programs.onefold)
         for part in [arguments.part] if arguments.part else PARTS:
             wanted = [row for row in rows(part, chosen) if not arguments.only or row.name in arguments.only]
             if not wanted:
                 continue
-            facts = launch.facts("bench/share.py", chosen.mode, work, programs.onefold) | tools() | sizes(chosen)
+            facts = launch.facts("bench/share.py", chosen.mode, place, programs.onefold) | tools() | sizes(chosen)
             runs[part] = Run(facts, chosen)
-            bench = ShareBench(work, programs, chosen)
+            bench = ShareBench(place, programs, chosen)
             launch.measure_rows(bench, wanted, runs[part], arguments.json or folder / f"share-{part}.json")
     failed = []
     for part, run in runs.items():

@@ -1,18 +1,23 @@
 """Where the sides of a benchmark work, and what they have in common there."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from .memory import Ballast
+from .user import ROOT, User
 
 BALLAST = "ballast"
 
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of a run."""
+    """The folder of a run, and who its clients are."""
 
     folder: Path
+    user: User = ROOT
+    # The interpreter that runs the client program.
+    python: str = sys.executable
 
     @property
     def ballast(self):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from . import device
 from .measure import NotMeasured, Series
-from .place import Place
 from .side import Ext4Side, PoolSide
 from .system import BenchError
 
@@ -105,15 +104,14 @@ class Measuring(ABC):
 class Bench(Measuring):
     """Two mounted sides in one folder."""
 
-    def __init__(self, folder, onefold, settings, profiler=None):
-        self.folder = folder
+    def __init__(self, place, onefold, settings, profiler=None):
+        self.place = place
         self.settings = settings
-        self.place = Place(folder)
-        self.sides = [PoolSide(self.place, onefold, settings.memory), Ext4Side(self.place)]
+        self.sides = [PoolSide(place, onefold, settings.memory), Ext4Side(place)]
         self.profiler = profiler
 
     def open(self):
-        say(f"making two disks of {self.settings.device_bytes >> 20} MiB in {self.folder}")
+        say(f"making two disks of {self.settings.device_bytes >> 20} MiB in {self.place.folder}")
         for side in self.sides:
             device.allocate(side.device, self.settings.device_bytes)
         self._format()

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import struct
-import sys
 import time
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, nullcontext
@@ -57,6 +56,8 @@ class Side(ABC):
         self.profiler = None
         # Options of `pool mount` for as long as a row wants them, in place of the run's own.
         self.options = {}
+        # Who the clients are.
+        self.user = place.user
         # The control group that everything runs in, where a row wants one.
         self.group = None
         self._has_original = False
@@ -66,8 +67,13 @@ class Side(ABC):
         """Makes an empty file system in the device's file."""
 
     @abstractmethod
+    def attach(self):
+        """Mounts it, and no more."""
+
     def mount(self):
-        """Mounts it."""
+        """Mounts it. Its root folder is the clients', as each file that they make is."""
+        self.attach()
+        self.user.own(self.mountpoint)
 
     @abstractmethod
     def unmount(self):
@@ -95,6 +101,21 @@ class Side(ABC):
 
     def path(self, name):
         return self.mountpoint / name
+
+    def make_folder(self, name):
+        """Makes a folder that is the clients'; returns its path."""
+        self.path(name).mkdir()
+        self.user.own(self.path(name))
+        return self.path(name)
+
+    @contextmanager
+    def clients_are(self, user):
+        """Has another user be the clients' for what goes on inside."""
+        before, self.user = self.user, user
+        try:
+            yield
+        finally:
+            self.user = before
 
     def remove(self, *names):
         for name in names:
@@ -171,7 +192,7 @@ class Side(ABC):
         """Runs the client program; returns its answer and what it cost."""
         words = as_words(options)
         with self.cost_of() as cost:
-            finished = system.run(sys.executable, "-B", CLIENT, job, path, *words, group=self.group)
+            finished = system.run(self.place.python, "-B", CLIENT, job, path, *words, group=self.group, user=self.user)
         answer = json.loads(finished.text)
         # The start of the interpreter is not the client's work.
         cost.client_seconds = answer["cpu_seconds"]
@@ -180,14 +201,15 @@ class Side(ABC):
     def command(self, *words):
         """Runs any other program; returns what it printed and took, and what it cost."""
         with self.cost_of() as cost:
-            finished = system.run(*words, group=self.group)
+            finished = system.run(*words, group=self.group, user=self.user)
         cost.client_seconds = finished.cpu_seconds
         return finished, cost
 
     @contextmanager
     def background_client(self, job, path, **options):
         """Runs the client program beside what goes on inside, and kills it afterwards."""
-        with system.in_background(sys.executable, "-B", CLIENT, job, path, *as_words(options)) as process:
+        words = (self.place.python, "-B", CLIENT, job, path, *as_words(options))
+        with system.in_background(*words, group=self.group, user=self.user) as process:
             yield process
 
     @abstractmethod
@@ -237,10 +259,13 @@ class PoolSide(Side):
         if not device.is_allocated(self.device):
             raise system.BenchError(f"`pool create` has punched holes into {self.device}: the sides are not equal")
 
-    def mount(self):
-        options = as_words({"memory": self.memory} | self.options)
+    def mount_words(self):
+        """Returns the options of the mount. A pool that root mounts is everybody's to use."""
+        return as_words({"memory": self.memory} | self.options)
+
+    def attach(self):
         mounted = system.run(
-            self.onefold, "--json", "pool", "mount", *options, self.loop or self.device, self.mountpoint,
+            self.onefold, "--json", "pool", "mount", *self.mount_words(), self.loop or self.device, self.mountpoint,
             group=self.group,
         )  # fmt: skip
         self.daemon = json.loads(mounted.text)["process"]
@@ -346,7 +371,7 @@ class Ext4Side(Side):
         options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
         system.run("mkfs.ext4", "-q", "-F", "-E", options, self.loop)
 
-    def mount(self):
+    def attach(self):
         system.run("mount", "-t", "ext4", self.loop, self.mountpoint)
 
     def unmount(self):

@@ -32,8 +32,8 @@ class Finished:
     cpu_seconds: float
 
 
-def run(*command, timeout=COMMAND_SECONDS_MAX, group=None, text=None):
-    """Runs a program to its end, in a control group where one is given, with a text on its standard input.
+def run(*command, timeout=COMMAND_SECONDS_MAX, group=None, user=None, text=None):
+    """Runs a program to its end, in a control group and as a user where these are given, with a text on its standard input.
 
     Raises BenchError, with the program's own words, where it fails, is missing or does not end.
     """
@@ -42,7 +42,7 @@ def run(*command, timeout=COMMAND_SECONDS_MAX, group=None, text=None):
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL if text is None else subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, preexec_fn=group and group.join,
+            stderr=subprocess.PIPE, text=True, preexec_fn=before_program(group, user),
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise BenchError(f"cannot run {command[0]}: {getattr(error, 'strerror', None) or error}") from error
@@ -59,12 +59,20 @@ def run(*command, timeout=COMMAND_SECONDS_MAX, group=None, text=None):
     return Finished(out, seconds, children_cpu_seconds() - cpu)
 
 
+def before_program(group=None, user=None):
+    """Returns what a child has to do before it becomes a program of a control group and a user, None where nothing."""
+    # The group first: a user may not join it.
+    steps = [step for step in (group and group.join, user and user.become) if step]
+    return (lambda: [step() for step in steps]) if steps else None
+
+
 @contextmanager
-def in_background(*command):
+def in_background(*command, group=None, user=None):
     """Runs a program beside what goes on inside, and kills it afterwards."""
     command = [os.fspath(part) for part in command]
     null = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
+    before = before_program(group, user)
+    process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, preexec_fn=before)
     try:
         yield process
     finally:

@@ -5,7 +5,6 @@ A turn returns its values by series. It measures nothing while the side still ha
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -85,8 +84,9 @@ def crash_while_writing(side, length, seed):
     Returns whether the writer was still at it.
     """
     path = side.path(CRASHED)
-    command = [sys.executable, "-B", CLIENT, "write", path, f"--bytes={length}", f"--seed={seed}"]
-    writer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [side.place.python, "-B", CLIENT, "write", path, f"--bytes={length}", f"--seed={seed}"]
+    null, before = subprocess.DEVNULL, system.before_program(user=side.user)
+    writer = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, preexec_fn=before)
     try:
         wait_for_length(path, length // 2, writer)
         side.crash()
@@ -126,7 +126,7 @@ def images(side, settings, round_no, paths):
     wanted = [image.stat().st_size for image in paths]
     for count in range(1, min(len(paths), PAPER_IMAGES_MAX) + 1):
         side.make_cold()
-        answer = json.loads(system.run(sys.executable, "-B", FETCH, *stored[:count]).text)
+        answer = json.loads(system.run(side.place.python, "-B", FETCH, *stored[:count], user=side.user).text)
         if answer["bytes"] != sum(wanted[:count]):
             raise BenchError(f"experiment B3: {answer['bytes']} bytes were fetched of {sum(wanted[:count])}")
         values[results.fetch_series(count)] = answer["seconds"]

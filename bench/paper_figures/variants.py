@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import signal
 import time
@@ -70,10 +69,8 @@ class VariantSide(PoolSide):
         if not device.is_allocated(self.device):
             raise system.BenchError(f"`pool create` has punched holes into {self.device}: the sides are not equal")
 
-    def mount(self):
-        words = ["--memory", self.memory, *self.variant.mount_words(*self.filter_bits)]
-        mounted = system.run(self.onefold, "--json", "pool", "mount", *words, self.device, self.mountpoint)
-        self.daemon = json.loads(mounted.text)["process"]
+    def mount_words(self):
+        return [*super().mount_words(), *self.variant.mount_words(*self.filter_bits)]
 
     def recovers(self):
         return self.variant.journal == "on"
@@ -95,7 +92,7 @@ class VariantSide(PoolSide):
     def insert(self, image, name):
         """Imports an image; returns the seconds that the command took."""
         command = (self.onefold, "--quiet", "pool", "import", self.mountpoint, image, "--to", name)
-        return system.run(*command).seconds
+        return system.run(*command, user=self.user).seconds
 
 
 class PlainSide(Ext4Side):
@@ -127,7 +124,7 @@ class PlainSide(Ext4Side):
         system.run("e2fsck", "-f", "-n", self.loop)
 
     def insert(self, image, name):
-        return system.run("cp", "--sparse=always", image, self.path(name)).seconds
+        return system.run("cp", "--sparse=always", image, self.path(name), user=self.user).seconds
 
 
 @contextlib.contextmanager

@@ -130,7 +130,7 @@ class CrashMountRow(LargeRow):
         command = fio_command(
             pool, "randwrite", seed, WATCH_SECONDS_MAX, direct=1, ioengine="libaio", iodepth=DEPTH, time_based=1
         )
-        with in_background(*command) as writer:
+        with in_background(*command, user=pool.user) as writer:
             watch = wait_for_full_journal(pool, writer)
             pool.crash()
         return watch.transactions()

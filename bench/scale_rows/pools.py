@@ -9,7 +9,6 @@ from pathlib import Path
 from lib import system, workplace
 from lib.data import BLOCK_BYTES
 from lib.measure import Line, Sample
-from lib.place import Place
 from lib.rows.row import Row
 from lib.runner import Measuring, say
 from lib.side import PoolSide, send, wait_for_end
@@ -138,8 +137,8 @@ def memory_line(key, memory_mib, of=""):
 class ScaleBench(Measuring):
     """The pools of one row at a time. One that the next row needs too is kept."""
 
-    def __init__(self, folder, programs, settings):
-        self.place = Place(folder)
+    def __init__(self, place, programs, settings):
+        self.place = place
         self.programs = programs
         self.settings = settings
         self.pools = {}

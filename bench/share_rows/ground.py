@@ -9,7 +9,6 @@ from pathlib import Path
 from lib import caches, device, system
 from lib.data import BLOCK_BYTES, CHUNK_BYTES
 from lib.measure import Cost
-from lib.place import Place
 from lib.system import BenchError
 
 XFS, BTRFS = "xfs", "btrfs"
@@ -47,11 +46,11 @@ class Pass:
 class Ground:
     """A file system on a loop device."""
 
-    def __init__(self, folder, programs, kind):
+    def __init__(self, place, programs, kind):
         self.kind = kind
         self.programs = programs
-        self.folder = folder
-        self.place = Place(folder)
+        self.place = place
+        self.folder = folder = place.folder
         self.device = folder / "disk.device"
         self.mountpoint = folder / "disk.mount"
         self.temporary = folder / "temporary"
@@ -92,6 +91,7 @@ class Ground:
                 file.write(data.chunk(index)[hole_bytes:])
             file.flush()
             os.fsync(file.fileno())
+        self.place.user.own(self.path(name))
 
     def copy(self, image, name=None):
         """Copies an image without the blocks of it that are zero."""

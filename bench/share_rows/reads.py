@@ -91,7 +91,7 @@ class ReadRow(ShareRow):
 
     def _random_reads(self, ground, settings):
         ground.make_cold()
-        job = fio.for_seconds(ground.path(TARGET), settings.read_bytes, 1, settings.fio_seconds, rw="randread")
+        job = fio.for_seconds(ground.path(TARGET), settings.read_bytes, 1, settings.fio_seconds, ground.place.user, rw="randread")
         return Sample(job["read"]["iops"])
 
 

@@ -63,23 +63,23 @@ class ShareRow(Row):
 class ShareBench(Measuring):
     """One disk, on which each row has a file system made."""
 
-    def __init__(self, folder, programs, settings):
-        self.folder = folder
+    def __init__(self, place, programs, settings):
+        self.place = place
         self.programs = programs
         self.settings = settings
         self._ground = None
 
     def open(self):
-        path = self.folder / "disk.device"
+        path = self.place.folder / "disk.device"
         if not path.exists():
-            say(f"making a disk of {self.settings.device_bytes >> 20} MiB in {self.folder}")
+            say(f"making a disk of {self.settings.device_bytes >> 20} MiB in {self.place.folder}")
             device.allocate(path, self.settings.device_bytes)
 
     def prepare(self, row):
-        self._ground = Ground(self.folder, self.programs, row.kind)
+        self._ground = Ground(self.place, self.programs, row.kind)
 
     def round(self, row, round_no, series):
-        self._ground.place.ballast.fill()
+        self.place.ballast.fill()
         with series.turn():
             for key, side, sample in row.measure(self._ground, self.settings, round_no):
                 series.add(key, side, sample)

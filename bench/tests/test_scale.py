@@ -10,6 +10,7 @@ import paths  # it makes the next imports possible
 import scale  # noqa: I001
 from lib import report, settings
 from lib.measure import Line, NotMeasured, Sample
+from lib.place import Place
 from lib.runner import Run
 from lib.system import BenchError
 from scale_rows import mounts, pools, reclaim, rows
@@ -145,7 +146,7 @@ class Bench(unittest.TestCase):
 
     def run_rows(self, *wanted):
         run = Run({}, settings.SCALE.tiny)
-        bench = ScaleBench(Path("/nowhere"), None, settings.SCALE.tiny)
+        bench = ScaleBench(Place(Path("/nowhere")), None, settings.SCALE.tiny)
         with mock.patch("lib.memory.Ballast.fill"):
             bench.measure_all(wanted, run)
         return bench, run

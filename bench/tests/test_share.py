@@ -16,6 +16,7 @@ import share  # noqa: I001
 from lib import corpus, report, settings
 from lib.data import BLOCK_BYTES, CHUNK_BYTES, UniqueData
 from lib.measure import Cost, Measured, NotMeasured, Sample
+from lib.place import Place
 from lib.runner import Run
 from lib.system import BenchError
 from share_rows import PARTS, fio, index, rates, reads, rows, sets
@@ -138,7 +139,7 @@ def users_of(path):
 
 class Told(unittest.TestCase):
     def ground(self, told):
-        ground = Ground(Path("/nowhere"), mock.Mock(), XFS)
+        ground = Ground(Place(Path("/nowhere")), mock.Mock(), XFS)
         ground.timed = mock.Mock(return_value=(mock.Mock(text=json.dumps(told), seconds=2.0), Cost(1.0)))
         return ground
 
@@ -150,7 +151,7 @@ class Told(unittest.TestCase):
             self.ground({"trouble": {"busy": ["a"]}}).share()
 
     def test_a_rate_of_less_work_is_a_failure(self):
-        ground = Ground(Path("/nowhere"), mock.Mock(), XFS)
+        ground = Ground(Place(Path("/nowhere")), mock.Mock(), XFS)
         told = {"shared": {"now_bytes": 98 * BLOCK_BYTES, "before_bytes": 0}}
         with self.assertRaisesRegex(BenchError, "98 of 100 blocks"):
             ground.shared_or_raise(told, 100 * BLOCK_BYTES, "row")
@@ -214,9 +215,9 @@ class Bench(unittest.TestCase):
         counters = {"page_faults": mock.Mock(side_effect=[1, 8]), "steal_seconds": mock.Mock(side_effect=[1.0, 1.5])}
         with (
             mock.patch("share_rows.row.Ground") as made, mock.patch("lib.runner.say"),
-            mock.patch.multiple("lib.system", **counters),
+            mock.patch.multiple("lib.system", **counters), mock.patch("lib.memory.Ballast.fill"),
         ):  # fmt: skip
-            ShareBench(Path("/nowhere"), None, settings.SHARE.tiny).measure_all(wanted, run)
+            ShareBench(Place(Path("/nowhere")), None, settings.SHARE.tiny).measure_all(wanted, run)
         return run, made.return_value
 
     def test_a_line_says_what_stands_beside_it_and_the_paper_has(self):

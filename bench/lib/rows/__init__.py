@@ -9,7 +9,7 @@ from .layouts import OverwrittenReadRow, SharedReadRow
 from .memory import MemoryRow
 from .metadata import MetadataRow
 from .punched import PunchedRow
-from .random_io import FsyncRow, RandomRow, SmallWritesRow
+from .random_io import FsyncRow, RandomRow, SmallWritesRow, UserWriteRow
 from .recovery import RecoveryRow
 from .slow_disk import SlowDuplicateRow
 from .small_files import SmallFilesRow
@@ -26,6 +26,7 @@ ROWS = [
     ColdReadRow(),
     RandomRow("random-read", writes=False),
     RandomRow("random-write", writes=True),
+    UserWriteRow(),
     SlowDuplicateRow(),
     BeyondMemoryRow(),
     OverwrittenReadRow(),

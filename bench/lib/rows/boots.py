@@ -38,7 +38,7 @@ class RealBootRow(Row):
     def measure(self, side, settings, round_no):
         side.make_cold()
         before = side.disk_read_bytes()
-        seconds = boot.boot(side.path(f"{GUEST}-1"))
+        seconds = boot.boot(side.path(f"{GUEST}-1"), user=side.user)
         return {"boot": Sample(seconds), "boot-read": Sample((side.disk_read_bytes() - before) / MB)}
 
     def finish(self, side, settings):

@@ -22,8 +22,7 @@ class SmallFilesRow(Row):
     )
 
     def measure(self, side, settings, round_no):
-        folder, count = side.path(FOLDER), settings.small_files
-        folder.mkdir()
+        folder, count = side.make_folder(FOLDER), settings.small_files
         samples = {}
         for key, job in JOBS.items():
             if key == "small-stat":
