@@ -59,17 +59,23 @@ def cpu_of(side):
     return lambda result: cpu_text(result.cpu_seconds(side))
 
 
+def better_than(side):
+    return lambda result: with_unit(result.ratio("pool", side), "x")
+
+
 def goal(result):
     return result.line.goal
 
 
+# How the sides of bench/run.py are called.
+SIDES = {"pool": "pool", "ext4": "ext4 on a loop device", "disk": "ext4 on the disk"}
 SIDE_BY_SIDE = Form(
     "bench/run.py",
     (
-        *(("pool", figure_of("pool")), ("ext4", figure_of("ext4"))),
-        ("pool better by", lambda result: with_unit(result.ratio(), "x")),
+        *((side, figure_of(key)) for key, side in SIDES.items()),
+        *((f"pool better by: {side}", better_than(key)) for key, side in SIDES.items() if key != "pool"),
         ("at least / aim", goal),
-        *(("CPU of the pool", cpu_of("pool")), ("CPU of ext4", cpu_of("ext4"))),
+        *((f"CPU: {side}", cpu_of(key)) for key, side in SIDES.items()),
     ),
 )
 BEGIN = SIDE_BY_SIDE.begin

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from . import device
+from .ext4_sides import DiskSide, Ext4Side
 from .measure import NotMeasured, Series
-from .side import Ext4Side, PoolSide
+from .pool_side import PoolSide
 from .system import BenchError
 
 
@@ -102,18 +103,24 @@ class Measuring(ABC):
 
 
 class Bench(Measuring):
-    """Two mounted sides in one folder."""
+    """A pool and ext4, twice, in one folder."""
 
     def __init__(self, place, onefold, settings, profiler=None):
         self.place = place
         self.settings = settings
         self.sides = [PoolSide(place, onefold, settings.memory), Ext4Side(place)]
+        no_disk = DiskSide.why_not(place)
+        if no_disk is None:
+            self.sides.append(DiskSide(place))
+        else:
+            say(f"nothing is measured on the disk itself: {no_disk}")
         self.profiler = profiler
 
     def open(self):
         say(f"making two disks of {self.settings.device_bytes >> 20} MiB in {self.place.folder}")
         for side in self.sides:
-            device.allocate(side.device, self.settings.device_bytes)
+            if not isinstance(side, DiskSide):
+                device.allocate(side.device, self.settings.device_bytes)
         self._format()
 
     def _format(self):
@@ -128,11 +135,13 @@ class Bench(Measuring):
     def prepare(self, row):
         if self.profiler is not None:
             self.profiler.row = row.name
+        if not row.uses_original:
+            # On all sides: they have the room of one disk in common.
+            for side in self.sides:
+                side.drop_original()
         for side in self._sides_of(row):
             if row.uses_original:
                 side.have_original(self.settings.file_bytes)
-            else:
-                side.drop_original()
             row.prepare(side, self.settings)
             side.profiler = self.profiler
 

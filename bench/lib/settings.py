@@ -23,8 +23,8 @@ TABLE = {
         # What all rows may take together, each by its `share_of_time` (rows/row.py). Making the disks comes on top.
         "run_seconds": (1380, 160, 1e6),
         # Each side's disk. It holds two large files, or one and an image.
-        "device_bytes": (10 * GIB, 1536 * MIB, 512 * MIB),
-        "file_bytes": (4 * GIB, 512 * MIB, 16 * MIB),
+        "device_bytes": (9 * GIB, 1536 * MIB, 512 * MIB),
+        "file_bytes": (2 * GIB, 512 * MIB, 16 * MIB),
         # Of the files that are written with 4 KiB in each call, and of those that lie in bits and pieces.
         "small_writes_bytes": (GIB, 128 * MIB, 4 * MIB),
         "layout_bytes": (2 * GIB, 256 * MIB, 16 * MIB),
@@ -33,7 +33,7 @@ TABLE = {
         "punched_write_bytes": (GIB, 128 * MIB, 8 * MIB),
         # Of the file on a slowed disk, and of the one that is twice as long as the memory.
         "slow_bytes": (384 * MIB, 128 * MIB, 96 * MIB),
-        "beyond_memory_bytes": (4 * GIB, 512 * MIB, 192 * MIB),
+        "beyond_memory_bytes": (2 * GIB, 512 * MIB, 192 * MIB),
         "fio_seconds": (4, 1, 1),
         "fsync_file_bytes": (256 * MIB, 64 * MIB, 8 * MIB),
         "fsync_seconds": (3, 1, 1),

@@ -7,6 +7,8 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+# In which the kernel counts, whatever a disk calls a sector.
+SECTOR_BYTES = 512
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 # No single step of a benchmark takes longer, unless something hangs.
@@ -141,8 +143,19 @@ def process_read_bytes(pid):
 def disk_read_bytes(disk):
     """Returns how much was ever read from a block device such as /dev/loop0."""
     with open(f"/sys/block/{os.path.basename(disk)}/stat", encoding="ascii") as file:
-        # In sectors, whatever the device calls a sector.
-        return int(file.read().split()[2]) * 512
+        return int(file.read().split()[2]) * SECTOR_BYTES
+
+
+def file_system_type(folder):
+    """Returns what a folder lies on, as `mount` names it."""
+    return run("findmnt", "--noheadings", "--output", "FSTYPE", "--target", folder).text.strip()
+
+
+def read_bytes_below(folder):
+    """Returns how much was ever read from the block device that a folder lies on."""
+    number = os.stat(folder).st_dev
+    with open(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat", encoding="ascii") as file:
+        return int(file.read().split()[2]) * SECTOR_BYTES
 
 
 def is_mounted(mountpoint):

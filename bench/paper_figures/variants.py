@@ -8,8 +8,9 @@ import time
 from dataclasses import dataclass
 
 from lib import device, system, workplace
+from lib.ext4_sides import Ext4Side
+from lib.pool_side import PoolSide, send, wait_for_end
 from lib.settings import PAPER_INDEX_BITS, PAPER_TAG_BITS
-from lib.side import Ext4Side, PoolSide, send, wait_for_end
 
 # All sides work on one file, one after the other, formatted anew for each turn: the same place on the same disk.
 DEVICE = "paper.device"

@@ -11,7 +11,7 @@ from lib.data import BLOCK_BYTES
 from lib.measure import Line, Sample
 from lib.rows.row import Row
 from lib.runner import Measuring, say
-from lib.side import PoolSide, send, wait_for_end
+from lib.pool_side import PoolSide, send, wait_for_end
 
 MIB = 1 << 20
 # The pool's one file, fully mapped.

@@ -11,8 +11,8 @@ from unittest import mock
 
 from paths import BENCH  # it makes the next imports possible
 from lib import device, system  # noqa: I001
+from lib.ext4_sides import Ext4Side
 from lib.place import Place
-from lib.side import Ext4Side
 
 DISK_BYTES = 16 << 20
 # How long the namespace keeps what it has.

@@ -19,6 +19,7 @@ class RealBootRow(Row):
     """A guest under QEMU until its console says that it is up: mostly the processor's time, once on each side."""
 
     name = "boot"
+    sides = ("pool", "ext4")
     share_of_time = 1.5
     in_quick = False
     lines = (
@@ -52,6 +53,7 @@ class BootReplayRow(Row):
     What a boot never touches is left out of the image on both sides, so that the copies fit the disk.
     """
 
+    sides = ("pool", "ext4")
     share_of_time = 1.5
     in_quick = False
 

@@ -2,7 +2,8 @@
 
 from .. import device
 from ..measure import Line, Sample, Work
-from ..side import PoolSide, as_words
+from ..pool_side import PoolSide
+from ..side import as_words
 from ..system import BenchError, run
 from .random_io import DEPTH, fio_account
 from .row import MB, Row, expect_unique, seed_of
