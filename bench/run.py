@@ -44,8 +44,9 @@ def measure(arguments):
     folder = arguments.dir.absolute()
     with workplace.taken(folder, needed_bytes(chosen)) as work:
         place = launch.place(arguments, work, onefold, *filter(None, [chosen.image]))
-        run = Run(launch.facts("bench/run.py", chosen.mode, place, onefold) | sizes(chosen), chosen)
         bench = Bench(place, onefold, chosen, arguments.profile and Profiler(arguments.profile.absolute()))
+        facts = launch.facts("bench/run.py", chosen.mode, place, onefold)
+        run = Run(facts | bench.disk_facts() | sizes(chosen), chosen)
         launch.measure_rows(bench, rows, run, arguments.json or folder / "last.json")
     return launch.show(run, arguments, report.SIDE_BY_SIDE)
 

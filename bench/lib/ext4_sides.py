@@ -10,6 +10,7 @@ import os
 import shutil
 import struct
 import time
+from pathlib import Path
 
 from . import caches, device, system
 from .side import Side
@@ -94,6 +95,15 @@ class DiskSide(Side):
     def __init__(self, place):
         super().__init__(place)
         self.device = self.mountpoint
+
+    def suits(self, row):
+        return super().suits(row) and (self.has_journal() or not row.needs_journal)
+
+    def has_journal(self):
+        """Tells whether the file system has a journal: those of some virtual machines have none."""
+        journals = Path("/proc/fs/jbd2")
+        name = system.block_device_below(self.mountpoint).name
+        return journals.is_dir() and any(journal.name.startswith(f"{name}-") for journal in journals.iterdir())
 
     @staticmethod
     def why_not(place):

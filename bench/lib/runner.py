@@ -12,6 +12,9 @@ from .pool_side import PoolSide
 from .system import BenchError
 
 
+DISK = "ext4 on the disk"
+
+
 @dataclass
 class Run:
     """What was measured: pairs of a row and its Series, or a NotMeasured."""
@@ -109,12 +112,17 @@ class Bench(Measuring):
         self.place = place
         self.settings = settings
         self.sides = [PoolSide(place, onefold, settings.memory), Ext4Side(place)]
-        no_disk = DiskSide.why_not(place)
-        if no_disk is None:
+        if DiskSide.why_not(place) is None:
             self.sides.append(DiskSide(place))
-        else:
-            say(f"nothing is measured on the disk itself: {no_disk}")
         self.profiler = profiler
+
+    def disk_facts(self):
+        """Returns what has to be known of the file system on the disk, by name."""
+        if not isinstance(self.sides[-1], DiskSide):
+            return {DISK: f"not measured, as {DiskSide.why_not(self.place)}"}
+        if self.sides[-1].has_journal():
+            return {DISK: "with a journal"}
+        return {DISK: "without a journal, so rows of syncs and names are not measured there"}
 
     def open(self):
         say(f"making two disks of {self.settings.device_bytes >> 20} MiB in {self.place.folder}")
@@ -122,6 +130,8 @@ class Bench(Measuring):
             if not isinstance(side, DiskSide):
                 device.allocate(side.device, self.settings.device_bytes)
         self._format()
+        # The first time it takes longest, and is no row's work.
+        self.place.ballast.fill()
 
     def _format(self):
         for side in self.sides:
@@ -130,7 +140,7 @@ class Bench(Measuring):
             side.forget_original()
 
     def _sides_of(self, row):
-        return [side for side in self.sides if side.name in row.sides]
+        return [side for side in self.sides if side.suits(row)]
 
     def prepare(self, row):
         if self.profiler is not None:

@@ -43,6 +43,10 @@ class Side(ABC):
         self.group = None
         self._has_original = False
 
+    def suits(self, row):
+        """Tells whether a row can be measured on it."""
+        return self.name in row.sides
+
     @abstractmethod
     def format(self):
         """Makes an empty file system in the device's file."""

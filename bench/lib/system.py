@@ -6,6 +6,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 # In which the kernel counts, whatever a disk calls a sector.
 SECTOR_BYTES = 512
@@ -142,8 +143,11 @@ def process_read_bytes(pid):
 
 def disk_read_bytes(disk):
     """Returns how much was ever read from a block device such as /dev/loop0."""
-    with open(f"/sys/block/{os.path.basename(disk)}/stat", encoding="ascii") as file:
-        return int(file.read().split()[2]) * SECTOR_BYTES
+    return read_sectors(Path("/sys/block") / os.path.basename(disk)) * SECTOR_BYTES
+
+
+def read_sectors(kernels_folder):
+    return int((kernels_folder / "stat").read_text(encoding="ascii").split()[2])
 
 
 def file_system_type(folder):
@@ -151,11 +155,15 @@ def file_system_type(folder):
     return run("findmnt", "--noheadings", "--output", "FSTYPE", "--target", folder).text.strip()
 
 
+def block_device_below(folder):
+    """Returns the kernel's folder of the block device that a folder lies on; its name is the device's."""
+    number = os.stat(folder).st_dev
+    return Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
+
+
 def read_bytes_below(folder):
     """Returns how much was ever read from the block device that a folder lies on."""
-    number = os.stat(folder).st_dev
-    with open(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat", encoding="ascii") as file:
-        return int(file.read().split()[2]) * SECTOR_BYTES
+    return read_sectors(block_device_below(folder)) * SECTOR_BYTES
 
 
 def is_mounted(mountpoint):

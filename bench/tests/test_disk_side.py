@@ -10,6 +10,9 @@ from paths import BENCH  # it makes the next imports possible
 from lib import caches, system  # noqa: I001
 from lib.ext4_sides import DiskSide
 from lib.place import Place
+from lib.rows.random_io import FsyncRow
+from lib.rows.slow_disk import SlowDuplicateRow
+from lib.rows.streams import ColdReadRow
 
 MIB = 1 << 20
 
@@ -61,6 +64,13 @@ class Disk(unittest.TestCase):
         before = self.side.disk_read_bytes()
         self.side.path("file").read_bytes()
         self.assertGreaterEqual(self.side.disk_read_bytes() - before, 4 * MIB)
+
+    def test_rows_of_syncs_and_names_need_a_journal(self):
+        synced, stream = FsyncRow("name", "what", "goal"), ColdReadRow()
+        for has_journal, suited in ((True, [True, True]), (False, [False, True])):
+            with mock.patch.object(self.side, "has_journal", return_value=has_journal):
+                self.assertEqual([self.side.suits(synced), self.side.suits(stream)], suited)
+        self.assertFalse(self.side.suits(SlowDuplicateRow()))
 
     def test_what_would_hit_the_machine_is_refused(self):
         for refused in (self.side.crash, self.side.recovered, lambda: self.side.slow_down(1)):

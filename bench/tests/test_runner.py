@@ -18,6 +18,9 @@ class FakeSide:
         self.name = name
         self.original = []
 
+    def suits(self, row):
+        return self.name in row.sides
+
     def settle(self):
         pass
 

@@ -5,7 +5,7 @@ import json
 from ..data import BLOCK_BYTES
 from ..measure import Line, Sample, Work
 from ..side import ORIGINAL, as_words
-from ..system import BenchError
+from ..system import BenchError, run
 from ..user import ROOT
 from .row import MB, OneLineRow, Row, expect_unique, seed_of
 
@@ -107,6 +107,8 @@ class FsyncRow(OneLineRow):
     """Writes of 4 KiB to random places, each followed by fsync before the next; a file for each writer, as machines
     have their disks, or one for all."""
 
+    needs_journal = True
+
     def __init__(self, name, what, goal, writers=1, files=1):
         super().__init__(name, f"fsync'd 4 KiB random writes, {what}", "op/s", goal=goal)
         self.writers = writers
@@ -162,6 +164,20 @@ def fio_command(side, mode, round_no, seconds, names=(NAME,), filename=None, **o
         defaults["runtime"] = seconds
     jobs = [word for number, path in enumerate(files) for word in (f"--name=bench-{number}", f"--filename={path}")]
     return ["fio", "--output-format=json", f"--rw={mode}", *as_words(defaults | options), "--group_reporting", *jobs]
+
+
+def disk_rate(path, direction, depth, seconds):
+    """Returns how fast fio reads or writes single blocks at random places of a whole disk's file, past all file systems
+    but the one that it lies on. What it writes destroys what the disk holds.
+    """
+    options = {
+        "direct": 1, "ioengine": "libaio", "iodepth": depth, "bs": BLOCK_BYTES, "runtime": seconds, "time_based": True,
+        "allow_file_create": 0, "end_fsync": 1, "scramble_buffers": 1,
+    }  # fmt: skip
+    words = ["--output-format=json", f"--rw=rand{direction}", *as_words(options), "--name=disk", f"--filename={path}"]
+    job = fio_account(run("fio", *words).text, path)
+    moved_bytes, seconds = job[direction]["io_bytes"], job["job_runtime"] / 1000
+    return Sample(moved_bytes / seconds / MB, None, Work.moved(moved_bytes))
 
 
 def rate(job, direction, cost, jobs=1):

@@ -15,6 +15,7 @@ class SmallFilesRow(Row):
     """Creating files of 4 KiB, asking for the attributes of each when names are forgotten, unlinking them."""
 
     name = "small-files"
+    needs_journal = True
     lines = (
         Line("small-create", "create of 4 KiB files, one folder, then fsync of the folder", "op/s", goal=GOAL),
         Line("small-stat", "stat of each, names and inodes dropped from the kernel's memory", "op/s", goal=GOAL),
