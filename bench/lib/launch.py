@@ -107,7 +107,7 @@ def place(arguments, work, *used):
     # Whatever the caller's umask is.
     work.chmod(0o755)
     clients.ensure_reaches(work, CLIENT, *used)
-    return Place(work, clients, clients.find_python())
+    return Place(work, clients, clients.find_python(), warms_memory=not arguments.tiny)
 
 
 def facts(script, mode, place, onefold):

@@ -23,10 +23,14 @@ LENGTH_MAX = 8 << 40
 
 
 class Ballast:
-    """A sparse file whose holes are read into the page cache. It takes no room on the disk."""
+    """A sparse file whose holes are read into the page cache. It takes no room on the disk.
 
-    def __init__(self, path):
+    At most `bytes_max` are read at once, so that a run which measures nothing does not wait for all of the memory.
+    """
+
+    def __init__(self, path, bytes_max=None):
         self._path = path
+        self._bytes_max = bytes_max
 
     def fill(self):
         """Fills free memory; returns how many bytes were read for that, 0 where memory was full already."""
@@ -35,8 +39,9 @@ class Ballast:
             free = free_bytes()
             if free <= total_bytes() * FREE_PART:
                 break
-            self._read_new(free)
-            done += free
+            length = min(free, self._bytes_max or free)
+            self._read_new(length)
+            done += length
         return done
 
     def _read_new(self, length):

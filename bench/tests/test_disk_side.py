@@ -1,12 +1,11 @@
 """ext4 on the disk itself: a folder that is treated as a file system."""
 
 import os
-import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
 
-from paths import BENCH  # it makes the next imports possible
+import paths  # it makes the next imports possible
 from lib import caches, system  # noqa: I001
 from lib.ext4_sides import DiskSide
 from lib.place import Place
@@ -28,12 +27,7 @@ def is_cached(path):
 
 class Disk(unittest.TestCase):
     def setUp(self):
-        # Not below /tmp, where it can be helped: that may be a file system that is nothing but page cache.
-        folder = Path(os.environ.get("BENCH_DIR") or BENCH.parent / "target")
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(dir=folder)
-        self.addCleanup(temporary.cleanup)
-        self.place = Place(Path(temporary.name))
+        self.place = Place(paths.disk_folder(self))
         reason = DiskSide.why_not(self.place)
         if reason is not None:
             self.skipTest(reason)

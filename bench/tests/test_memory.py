@@ -1,12 +1,10 @@
 """The page cache: filling free memory with it, and forgetting single files."""
 
 import os
-import tempfile
 import unittest
-from pathlib import Path
 from unittest import mock
 
-from paths import BENCH  # it makes the next imports possible
+import paths  # it makes the next imports possible
 from lib import caches, memory  # noqa: I001
 
 MIB = 1 << 20
@@ -14,12 +12,7 @@ MIB = 1 << 20
 
 class PageCache(unittest.TestCase):
     def setUp(self):
-        # Not below /tmp, where it can be helped: that may be a file system that is nothing but page cache.
-        place = Path(os.environ.get("BENCH_DIR") or BENCH.parent / "target")
-        place.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(dir=place)
-        self.addCleanup(folder.cleanup)
-        self.path = Path(folder.name) / "file"
+        self.path = paths.disk_folder(self) / "file"
 
     def is_cached(self, at):
         """Tells whether a page of the file can be read without waiting for the disk; skips where nothing tells."""
@@ -50,6 +43,10 @@ class Filling(PageCache):
             self.fill(2 * MIB, 0)
             self.fill(3 * MIB, 0)
         self.assertEqual(self.path.stat().st_size, 5 * MIB)
+
+    def test_no_more_is_read_than_is_let(self):
+        with mock.patch.object(memory, "FREE_PART", 0), mock.patch.object(memory, "free_bytes", side_effect=[9 * MIB, 0]):
+            self.assertEqual(memory.Ballast(self.path, bytes_max=2 * MIB).fill(), 2 * MIB)
 
     def test_full_memory_is_left_alone(self):
         self.assertEqual(self.fill(int(memory.total_bytes() * memory.FREE_PART) - 1), 0)
