@@ -10,6 +10,7 @@
 
 #[cfg(test)]
 mod again;
+mod cache;
 mod chain;
 mod copy;
 mod disk;
@@ -25,6 +26,7 @@ mod raw;
 mod temporary;
 mod vmdk;
 
+pub use cache::CachedDisk;
 pub use copy::{Copied, copy};
 pub use disk::{Disk, SIZE_BYTES_MAX, Sink};
 pub use error::{ChainError, DiskError, FileAction, ImageAction, ImageError, RoomError, Work};
