@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use onefold_block::BLOCK_BYTES_U64;
+use onefold_disk::CachedDisk;
 use onefold_guest::Partition;
 use onefold_sort::Batch;
 
@@ -15,6 +16,8 @@ use crate::sample::{Extent, Sample, Sampled};
 use crate::scan::{Grid, Hasher, ScanError, Scanned, scan};
 
 const SECTOR_BYTES: u64 = 512;
+/// What is kept of a disk while its partition tables are read: entry after entry, a few bytes each.
+const TABLES_CACHED_BYTES: usize = 64 << 10;
 
 /// What was learned of an image when it was read, or why nothing of it counts.
 pub(crate) type Read = Result<Whole, String>;
@@ -80,8 +83,8 @@ impl Reading<'_> {
         if disk.size_bytes() / BLOCK_BYTES_U64 >= BLOCKS_MAX {
             return Err(ScanError::TooLong);
         }
-        let partitions = onefold_guest::partitions(disk.size_bytes(), |offset, into| disk.read(offset, into));
-        let partitions = partitions.map_err(ScanError::Disk)?;
+        let tables = CachedDisk::new(disk, TABLES_CACHED_BYTES);
+        let partitions = onefold_guest::partitions(&tables).map_err(ScanError::Disk)?;
         let misaligned: Vec<Partition> = partitions.iter().copied().filter(is_misaligned).collect();
         if let Some(sample) = self.sample {
             let sampled = Sampled::new(disk, sample);
