@@ -23,6 +23,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::limits::{check_memory, limits};
+use super::mend::{self, MEND_WAIT};
 use super::open::{IDENTITY_LOST, SETTINGS_HINT, append, check_root, distrust_hint};
 use super::result::{Findings, Space};
 use super::root::{Located, locate};
@@ -36,9 +37,6 @@ use crate::progress::Meter;
 
 /// What the kernel is asked about at once. Both files are locked meanwhile: a millisecond, once both are read.
 pub(super) const CALL_BYTES: u64 = 1 << 20;
-
-/// How long is waited for hosts that have images which may have holes. One that mends an image has it for a moment.
-pub(super) const MEND_WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let memory_bytes = check_memory(arguments.memory)?;
@@ -129,8 +127,8 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let has_failed = result.has_failures() || mended.left().next().is_some();
     let exit = if has_failed { Exit::Failed } else { Exit::Done };
     let (mut text, mut json) = (result.text(), result.json());
-    append(&mut text, &super::mend::lines(&mended));
-    json["mended"] = super::mend::json(&mended);
+    append(&mut text, &mend::lines(&mended));
+    json["mended"] = mend::json(&mended);
     Ok(Report { text, json, exit })
 }
 
