@@ -65,11 +65,11 @@ impl PoolFilesystem {
     /// Returns the file system of `pool`, whose root names `control_path` as its control socket.
     pub(crate) fn new(pool: Arc<Pool>, options: &MountOptions, control_path: PathBuf) -> PoolFilesystem {
         PoolFilesystem {
+            open_files: Arc::new(OpenFiles::new(pool.memory_bytes())),
             pool,
             failures: Failures::new(options.log.clone()),
             marks: AccessMarks::new(),
             clock: options.clock.clone(),
-            open_files: Arc::default(),
             losses: OpenedLosses::default(),
             updates_access_times: options.access_times == AccessTimes::Relative && !options.read_only,
             control_path,
