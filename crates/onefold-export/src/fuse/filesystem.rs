@@ -120,7 +120,7 @@ impl PoolFilesystem {
 
     /// Opens a file. The kernel has checked that the caller may.
     pub(super) fn open(&self, ino: Ino, flags: OpenFlags) -> Opened {
-        self.open_files.opened(ino, flags.is_direct());
+        self.open_files.opened(ino, flags);
         // Everything that changes a file goes through this mount, or is told to the kernel: its pages stay right.
         let caching = if flags.is_direct() { Caching::Bypass } else { Caching::Keep };
         let handle = self.marks.open();

@@ -8,6 +8,7 @@ use onefold_pool::Ino;
 use parking_lot::Mutex;
 
 use super::cached_pages::{CachedPages, RegionRoom, Stale};
+use super::flags::OpenFlags;
 
 /// Counts openings of files, and knows what the kernel may have cached of those that processes write to past its cache.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ struct Table {
 #[derive(Debug, Default)]
 struct OpenFile {
     openings: usize,
+    /// A process may have a mapping of it that it writes to, until nobody has the file open.
+    may_be_mapped: bool,
     /// There from the first direct opening or write on, until nobody has the file open.
     cached: Option<CachedPages>,
     /// Ranges whose pages the kernel is about to drop.
@@ -39,11 +42,12 @@ impl OpenFiles {
         OpenFiles { table: Mutex::new(table), with_direct_writers: AtomicUsize::new(0) }
     }
 
-    pub(super) fn opened(&self, ino: Ino, is_direct: bool) {
+    pub(super) fn opened(&self, ino: Ino, flags: OpenFlags) {
         let mut table = self.table.lock();
         let file = table.files.entry(ino).or_default();
         file.openings += 1;
-        if is_direct && file.cached.is_none() {
+        file.may_be_mapped |= flags.allows_shared_mapping();
+        if flags.is_direct() && file.cached.is_none() {
             file.cached = Some(CachedPages::default());
             self.with_direct_writers.fetch_add(1, Ordering::SeqCst);
         }
@@ -61,6 +65,11 @@ impl OpenFiles {
                 files.remove(&ino);
             }
         }
+    }
+
+    /// Tells whether a process may have written to a shared mapping of a file, of which the pool has not heard.
+    pub(super) fn may_be_mapped(&self, ino: Ino) -> bool {
+        self.table.lock().files.get(&ino).is_some_and(|file| file.may_be_mapped)
     }
 
     /// Notes that a request will bring a range of a file into the kernel's page cache. To be called before the request
@@ -122,11 +131,14 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 mod tests {
     use super::*;
 
+    const CACHED: OpenFlags = OpenFlags(libc::O_RDONLY);
+    const DIRECT: OpenFlags = OpenFlags(libc::O_WRONLY | libc::O_DIRECT);
+
     #[test]
     fn a_file_is_open_until_its_last_release() {
         let files = OpenFiles::new(64 << 20);
-        files.opened(Ino(5), false);
-        files.opened(Ino(5), false);
+        files.opened(Ino(5), CACHED);
+        files.opened(Ino(5), CACHED);
         files.released(Ino(5));
         assert_eq!(files.list(), [Ino(5)]);
         files.released(Ino(5));
@@ -136,12 +148,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_may_be_mapped_from_an_opening_for_both_until_nobody_has_it_open() {
+        let files = OpenFiles::new(64 << 20);
+        files.opened(Ino(5), CACHED);
+        files.opened(Ino(5), DIRECT);
+        assert!(!files.may_be_mapped(Ino(5)));
+        files.opened(Ino(5), OpenFlags(libc::O_RDWR));
+        files.released(Ino(5));
+        files.released(Ino(5));
+        assert!(files.may_be_mapped(Ino(5)), "the mapping keeps an opening");
+        files.released(Ino(5));
+        assert!(!files.may_be_mapped(Ino(5)));
+    }
+
+    #[test]
     fn only_what_is_read_beside_direct_openings_is_stale_after_a_direct_write() {
         let files = OpenFiles::new(64 << 20);
-        files.opened(Ino(5), false);
+        files.opened(Ino(5), CACHED);
         files.note_cached(Ino(5), 0..4096);
         // The kernel has dropped that before it sent a write of this opening.
-        files.opened(Ino(5), true);
+        files.opened(Ino(5), DIRECT);
         assert_eq!(files.take_stale(Ino(5), 0..4096), None);
         files.note_cached(Ino(5), 0..4096);
         assert_eq!(files.take_stale(Ino(5), 0..8192), Some(Stale::Range));
@@ -159,7 +185,7 @@ mod tests {
     #[test]
     fn a_direct_write_through_an_opening_that_was_not_direct_drops_what_nobody_noted() {
         let files = OpenFiles::new(64 << 20);
-        files.opened(Ino(5), false);
+        files.opened(Ino(5), CACHED);
         files.note_cached(Ino(5), 0..4096);
         assert_eq!(files.take_stale(Ino(5), 0..4096), Some(Stale::Range));
         files.dropped(Ino(5), &(0..4096), Stale::Range);
