@@ -1,6 +1,7 @@
 //! Operations that are run again: what they find out meanwhile.
 
 mod free_space;
+mod large_operation;
 
 use std::sync::Arc;
 

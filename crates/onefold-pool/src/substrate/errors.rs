@@ -29,6 +29,7 @@ pub(super) fn io_error(error: PoolError) -> io::Error {
         | PoolError::Stopped { .. }
         | PoolError::NoAttribute
         | PoolError::AttributeTooLarge
+        | PoolError::TooManyAttributes
         | PoolError::JournalTooSmall { .. }
         | PoolError::NotAPool(_)
         | PoolError::NewerFormat(_)

@@ -205,6 +205,7 @@ fn explain(error: &PoolError) -> (Exit, Option<&'static str>) {
         | PoolError::NoSuchOffset
         | PoolError::NoAttribute
         | PoolError::AttributeTooLarge
+        | PoolError::TooManyAttributes
         | PoolError::TooManyLinks
         | PoolError::NotPermitted(_)
         | PoolError::Unsupported(_) => (Exit::Failed, None),

@@ -33,6 +33,9 @@ pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failur
     let failure = Failure::new(format!("cannot {what} the pool mounted at `{mountpoint}`")).because(error);
     match error {
         ControlError::NotAMount { .. } | ControlError::WriteBack(_) => failure,
+        ControlError::NotTheDaemon { .. } => {
+            failure.hint("nothing was asked of it: that mount may pretend to be another one. `umount` takes it away")
+        }
         ControlError::Unreachable { .. } | ControlError::Broken(_) => {
             failure.hint(format!("if its daemon has died, `onefold pool umount {mountpoint}` and mount it again"))
         }
