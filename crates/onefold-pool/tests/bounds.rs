@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use common::allocator::{Watched, watched};
 use common::{environment, open, quiet, regular};
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, BlockDevice, Random};
 use onefold_pool::{
     CreateOptions, Durability, Ino, MEMORY_BYTES_MIN, NoProgress, Pool, PoolError, XATTR_BYTES_MAX,
     XATTR_LIST_BYTES_MAX, XattrMode,
 };
+use onefold_testing::device::MemoryDevice;
 
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES_U64, BlockDevice};
+use onefold_testing::device::MemoryDevice;
 
 use super::Pool;
 use crate::attr::{Durability, FileKind, Ino, NewFile, SeekTarget};
