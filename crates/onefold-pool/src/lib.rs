@@ -8,6 +8,7 @@ mod engine;
 pub mod error;
 pub mod filter;
 pub mod format;
+mod host;
 mod journal;
 mod map;
 mod meta;
@@ -28,7 +29,7 @@ pub use data::behind::LossesSeen;
 pub use data::read::Reading;
 pub use data::share::{SHARE_BYTES_MAX, ShareOutcome};
 pub use error::{PoolError, Result};
-pub use format::heartbeat::HostId;
+pub use host::HostId;
 pub use options::{
     Allocation, AllocationSeam, CreateOptions, Environment, Journaling, OpenOptions, Prefetch, Provisioning,
     StorePlacement, Verify,

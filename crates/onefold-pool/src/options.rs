@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use onefold_block::{Clock, Random};
 
-use crate::format::heartbeat::HostId;
+use crate::host::HostId;
 
 /// The seams besides the device, given at construction.
 #[derive(Clone)]

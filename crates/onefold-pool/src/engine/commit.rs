@@ -25,7 +25,6 @@ use onefold_block::device::writes_of;
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
 use super::Engine;
-use super::group_init::write_error;
 use crate::activity::Counter;
 use crate::data::write::BATCH_BLOCKS;
 use crate::error::{PoolError, Result};
@@ -362,7 +361,9 @@ impl Engine {
             let places: Vec<BlockNo> = piece.iter().map(|(block, _)| **block).collect();
             let block = places[0];
             let content = &buffer[..piece.len() * BLOCK_BYTES];
-            self.device.write_batch(&writes_of(&places, content)).map_err(|source| write_error(block, source))?;
+            self.device
+                .write_batch(&writes_of(&places, content))
+                .map_err(|source| PoolError::of_write(block, source))?;
         }
         Ok(())
     }
