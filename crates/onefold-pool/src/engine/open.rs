@@ -114,8 +114,9 @@ const FILTER_BYTES_MIN: u64 = 1 << 20;
 /// A transaction has room for a few operations, whatever the setting, in bytes.
 const COMMIT_BYTES_MIN: u64 = 1 << 20;
 
-/// Bytes of accepted writes that may wait: more than is worked on lets the writer go on; much more only takes memory.
-const BEHIND_BYTES_MIN: u64 = 2 << 20;
+/// Bytes of the buffers of accepted writes that may wait: more than is worked on lets the writer go on; much more only takes memory.
+/// At least two buffers of the largest request, which are a little larger than its data.
+const BEHIND_BYTES_MIN: u64 = 5 << 19;
 const BEHIND_BYTES_MAX: u64 = 8 << 20;
 
 /// How the `memory` setting is shared out, in bytes.
@@ -126,7 +127,7 @@ pub(crate) struct MemoryPlan {
     pub(crate) data: u64,
     /// What a commit holds on its way to the journal.
     pub(crate) commit: u64,
-    /// Blocks of accepted writes that have not taken effect: a number.
+    /// Blocks of the buffers of accepted writes that have not taken effect: a number.
     pub(crate) behind_blocks: usize,
 }
 
