@@ -131,7 +131,7 @@ impl Engine {
             && offset.checked_add(range.len() as u64).is_some_and(|end| end <= crate::FILE_BYTES_MAX);
         let count = range.len() / BLOCK_BYTES;
         let place = loop {
-            match if is_fit { self.behind.enter(count) } else { Entrance::Closed } {
+            match if is_fit { self.behind.enter(buffer.block_count()) } else { Entrance::Closed } {
                 Entrance::Open(place) => break place,
                 Entrance::Full(batch) => self.carry_out(batch),
                 Entrance::Closed => return self.write_file(ino, offset, &buffer[range], Durability::Later),

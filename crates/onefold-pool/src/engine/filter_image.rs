@@ -61,7 +61,7 @@ impl Engine {
         let (needed, generation, available) = {
             let meta = self.meta();
             let needed = meta.filter.saved_bytes().div_ceil(BLOCK_BYTES as u64);
-            (needed, meta.running.sequence, meta.blocks_free().saturating_sub(meta.groups.busy_count()))
+            (needed, meta.running.sequence, meta.blocks_free().saturating_sub(meta.groups.busy.count()))
         };
         if available < needed + EMERGENCY_BLOCKS {
             return Ok(());

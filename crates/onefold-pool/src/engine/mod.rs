@@ -190,7 +190,7 @@ impl Engine {
         }
         let mut copies = Vec::new();
         let mut missed = Missed::new(self);
-        let mut places_tried = 0;
+        let (mut places_tried, mut has_relieved) = (0, false);
         for _ in 0..TRIES_MAX {
             let mut meta = self.meta.lock();
             if let Some(cause) = &meta.stopped {
@@ -199,6 +199,11 @@ impl Engine {
             if meta.running.wants_commit() {
                 drop(meta);
                 self.commit()?;
+                continue;
+            }
+            if meta.groups.busy.is_too_much() && !std::mem::replace(&mut has_relieved, true) {
+                drop(meta);
+                self.relieve_of_busy_blocks()?;
                 continue;
             }
             let mut op = Op::new(&mut meta, privilege);
