@@ -94,6 +94,11 @@ impl OpenFiles {
         }
     }
 
+    /// Tells whether no file is open.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.lock().is_empty()
+    }
+
     /// Returns the files that are open, in no order.
     pub(crate) fn list(&self) -> Vec<Ino> {
         self.files.lock().keys().copied().collect()
