@@ -4,7 +4,8 @@
 #
 #     bench/analyze.sh [IMAGE...]
 #
-# Without images, the demo's corpus is taken, and built where it is missing. Cold needs root (to drop the page cache).
+# Without images, the demo's corpus is taken, and built where it is missing. Cold means that nothing of the images is in
+# the page cache, which is full of something else: see lib/memory.py.
 #
 #     ONEFOLD=path   the binary to measure (target/release/onefold unless given)
 #     GIB=n          length of the made-up set (64; 1024 takes about half an hour), 0 for none
@@ -30,9 +31,14 @@ done
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-drop_caches() {
-    sync
-    echo 3 >/proc/sys/vm/drop_caches
+# Drops what the page cache holds of the images, and leaves the processors no memory that the host has to hand out first.
+make_cold() {
+    local image
+    for image in "${images[@]}"; do
+        sync "$image"
+        dd if="$image" iflag=nocache count=0 status=none
+    done
+    python3 -B "$here/lib/memory.py" "$scratch/ballast"
 }
 
 # measure CACHE WHAT COMMAND...: prints the shortest time of three runs of a command, and its rate by what all images have
@@ -41,7 +47,7 @@ measure() {
     local cache=$1 what=$2 started took best=
     shift 2
     for _ in 1 2 3; do
-        [[ $cache == warm ]] || drop_caches
+        [[ $cache == warm ]] || make_cold
         started=${EPOCHREALTIME/./}
         "$@" >/dev/null 2>"$scratch/err" || die "$what failed" "$(tail -n 1 "$scratch/err")"
         took=$((${EPOCHREALTIME/./} - started))
@@ -54,12 +60,10 @@ measure() {
 printf '%s images, %s allocated, %s processors\n\n' "${#images[@]}" "$(human_bytes "$bytes")" "$(nproc)"
 # Once for nothing: below a virtual machine's disk there is a cache that is not ours to drop.
 cat "${images[@]}" >/dev/null
-if [[ -w /proc/sys/vm/drop_caches ]]; then
-    measure cold 'cat' cat "${images[@]}"
-    measure cold 'onefold analyze' "$ONEFOLD" analyze --quiet --json "${images[@]}"
-    measure cold 'onefold analyze --sample' "$ONEFOLD" analyze --quiet --json --sample "${images[@]}"
-    cat "${images[@]}" >/dev/null
-fi
+measure cold 'cat' cat "${images[@]}"
+measure cold 'onefold analyze' "$ONEFOLD" analyze --quiet --json "${images[@]}"
+measure cold 'onefold analyze --sample' "$ONEFOLD" analyze --quiet --json --sample "${images[@]}"
+cat "${images[@]}" >/dev/null
 measure warm 'cat' cat "${images[@]}"
 measure warm 'onefold analyze' "$ONEFOLD" analyze --quiet --json "${images[@]}"
 measure warm 'onefold analyze --sample' "$ONEFOLD" analyze --quiet --json --sample "${images[@]}"

@@ -13,11 +13,11 @@ from pathlib import Path
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import device, launch, report, workplace  # noqa: E402
+from lib import device, launch, report, settings, workplace  # noqa: E402
 from lib.launch import DONE, REPOSITORY, SPARE_BYTES  # noqa: E402
 from lib.runner import one_line, say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
-from paper_figures import experiments, figures, images, settings, tables  # noqa: E402
+from paper_figures import experiments, figures, images, tables  # noqa: E402
 from paper_figures.results import PLAIN, Results  # noqa: E402
 from paper_figures.variants import DEVICE, VARIANTS, PlainSide, VariantSide, turn  # noqa: E402
 
@@ -42,8 +42,8 @@ def parse():
     launch.check_arguments(parser, arguments, parts=["only", "variant"])
     if arguments.update and arguments.charts:
         parser.error("--update has its own place for charts, the folder `figures` beside the document")
-    if len(arguments.image) > settings.IMAGES_MAX:
-        parser.error(f"at most {settings.IMAGES_MAX} images")
+    if len(arguments.image) > settings.PAPER_IMAGES_MAX:
+        parser.error(f"at most {settings.PAPER_IMAGES_MAX} images")
     return arguments
 
 
@@ -58,10 +58,11 @@ def measure(arguments):
     made_bytes = 0 if real else chosen.image_count * chosen.synthetic_bytes
     folder = arguments.dir.absolute()
     with workplace.taken(folder, chosen.device_bytes + made_bytes + SPARE_BYTES) as work:
-        facts = launch.facts("bench/paper.py", chosen.mode, work, onefold) | sizes(chosen, real)
+        place = launch.place(arguments, work, onefold, *real)
+        facts = launch.facts("bench/paper.py", chosen.mode, place, onefold) | sizes(chosen, real)
         say(f"making a disk of {chosen.device_bytes >> 20} MiB in {work}")
         device.allocate(work / DEVICE, chosen.device_bytes)
-        sides = [*(VariantSide(work, onefold, chosen, variant) for variant in VARIANTS), PlainSide(work)]
+        sides = [*(VariantSide(place, onefold, chosen, variant) for variant in VARIANTS), PlainSide(place)]
         if arguments.variant:
             sides = [side for side in sides if side.name in arguments.variant]
         paths = real or (images.make(work, chosen.synthetic_bytes, chosen.image_count) if "images" in wanted else [])
@@ -122,7 +123,7 @@ def show(arguments, measured):
 
 def choose(arguments):
     """Returns the sizes to measure with."""
-    chosen = launch.choose(arguments, settings)
+    chosen = launch.choose(arguments, settings.PAPER)
     rounds = arguments.rounds
     return replace(
         chosen,

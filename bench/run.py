@@ -12,7 +12,7 @@ from pathlib import Path
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import launch, report, settings, workplace  # noqa: E402
+from lib import corpus, launch, report, settings, workplace  # noqa: E402
 from lib.launch import REPOSITORY, SPARE_BYTES  # noqa: E402
 from lib.profile import Profiler  # noqa: E402
 from lib.rows import ROWS  # noqa: E402
@@ -42,19 +42,27 @@ def measure(arguments):
     launch.ensure_able()
     rows = [row for row in ROWS if not arguments.only or row.name in arguments.only]
     folder = arguments.dir.absolute()
-    extra_bytes = max(chosen.import_image_bytes, chosen.punched_device_bytes)
-    needed_bytes = 2 * chosen.device_bytes + extra_bytes + SPARE_BYTES
-    with workplace.taken(folder, needed_bytes) as work:
-        run = Run(launch.facts("bench/run.py", chosen.mode, work, onefold) | sizes(chosen), chosen)
-        bench = Bench(work, onefold, chosen, arguments.profile and Profiler(arguments.profile.absolute()))
+    with workplace.taken(folder, needed_bytes(chosen)) as work:
+        place = launch.place(arguments, work, onefold, *filter(None, [chosen.image]))
+        bench = Bench(place, onefold, chosen, arguments.profile and Profiler(arguments.profile.absolute()))
+        facts = launch.facts("bench/run.py", chosen.mode, place, onefold)
+        run = Run(facts | bench.disk_facts() | sizes(chosen), chosen)
         launch.measure_rows(bench, rows, run, arguments.json or folder / "last.json")
     return launch.show(run, arguments, report.SIDE_BY_SIDE)
 
 
+def needed_bytes(chosen):
+    """Returns how much of the disk a run takes: both disks, and what a row has beside them, or writes to the disk itself."""
+    image_bytes = chosen.image.stat().st_blocks * 512 if chosen.image else 0
+    on_the_disk = 2 * max(chosen.file_bytes, chosen.layout_bytes, chosen.beyond_memory_bytes, image_bytes)
+    beside = max(chosen.import_image_bytes, chosen.punched_device_bytes, on_the_disk)
+    return 2 * chosen.device_bytes + beside + SPARE_BYTES
+
+
 def choose(arguments):
     """Returns the sizes to measure with."""
-    chosen = launch.choose(arguments, settings)
-    image = arguments.image or settings.find_image(REPOSITORY / "bench/corpus/cache", chosen.device_bytes)
+    chosen = launch.choose(arguments, settings.RUN)
+    image = arguments.image or corpus.find_image(REPOSITORY / "bench/corpus/cache", chosen.device_bytes)
     if image is not None and not image.is_file():
         raise BenchError(f"there is no image {image}")
     return replace(

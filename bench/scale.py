@@ -13,11 +13,11 @@ from pathlib import Path
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import launch, report, workplace  # noqa: E402
+from lib import launch, report, settings, workplace  # noqa: E402
 from lib.launch import SPARE_BYTES  # noqa: E402
 from lib.runner import Run  # noqa: E402
-from scale_rows import rows, settings  # noqa: E402
-from scale_rows.pools import Programs, ScaleBench, disk_bytes  # noqa: E402
+from scale_rows import rows  # noqa: E402
+from scale_rows.pools import Programs, ScaleBench, amount, disk_bytes  # noqa: E402
 
 FORM = report.Form(
     "bench/scale.py",
@@ -26,7 +26,7 @@ FORM = report.Form(
 
 
 def parse():
-    known = rows(settings.FULL)
+    known = rows(settings.SCALE.full)
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0],
         epilog=launch.list_of_rows(known),
@@ -41,15 +41,16 @@ def parse():
 
 
 def measure(arguments):
-    chosen = launch.choose(arguments, settings)
+    chosen = launch.choose(arguments, settings.SCALE)
     chosen = replace(chosen, rounds=arguments.rounds or chosen.rounds)
     programs = find_programs()
     launch.ensure_able()
     wanted = [row for row in rows(chosen) if not arguments.only or row.name in arguments.only]
     folder = arguments.dir.absolute()
     with workplace.taken(folder, disk_bytes(wanted, chosen) + SPARE_BYTES) as work:
-        run = Run(launch.facts("bench/scale.py", chosen.mode, work, programs.onefold) | sizes(chosen), chosen)
-        bench = ScaleBench(work, programs, chosen)
+        place = launch.place(arguments, work, programs.onefold)
+        run = Run(launch.facts("bench/scale.py", chosen.mode, place, programs.onefold) | sizes(chosen), chosen)
+        bench = ScaleBench(place, programs, chosen)
         launch.measure_rows(bench, wanted, run, arguments.json or folder / "scale.json")
     return launch.show(run, arguments, FORM)
 
@@ -61,7 +62,7 @@ def find_programs():
 
 
 def sizes(chosen):
-    curve, large = ", ".join(map(settings.amount, chosen.curve_blocks)), settings.amount(chosen.large_blocks)
+    curve, large = ", ".join(map(amount, chosen.curve_blocks)), amount(chosen.large_blocks)
     return {
         "sizes": f"pools of {curve} at `--memory {chosen.curve_memory_mib}M`, of {large} at "
         f"`--memory {chosen.large_memory_mib}M`; streams of {chosen.stream_bytes >> 20} MiB, requests of 4 KiB to a "

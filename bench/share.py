@@ -14,11 +14,11 @@ from pathlib import Path
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import launch, report, workplace  # noqa: E402
+from lib import corpus, launch, report, settings, workplace  # noqa: E402
 from lib.launch import REPOSITORY, SPARE_BYTES  # noqa: E402
 from lib.runner import Run, say  # noqa: E402
 from lib.system import BenchError, run as run_command  # noqa: E402
-from share_rows import PARTS, rows, settings  # noqa: E402
+from share_rows import PARTS, rows  # noqa: E402
 from share_rows.ground import Programs  # noqa: E402
 from share_rows.row import ONEFOLD, OTHER, ShareBench  # noqa: E402
 
@@ -48,7 +48,7 @@ FORMS = {part: report.Form("bench/share.py", COLUMNS, part) for part in PARTS}
 
 
 def parse():
-    known = {part: rows(part, settings.FULL) for part in PARTS}
+    known = {part: rows(part, settings.SHARE.full) for part in PARTS}
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0],
         epilog="\n\n".join(f"--part {part}, {launch.list_of_rows(known[part])}" for part in PARTS),
@@ -71,13 +71,14 @@ def measure(arguments):
     folder = arguments.dir.absolute()
     runs = {}
     with workplace.taken(folder, chosen.device_bytes + SPARE_BYTES) as work:
+        place = launch.place(arguments, work, programs.onefold)
         for part in [arguments.part] if arguments.part else PARTS:
             wanted = [row for row in rows(part, chosen) if not arguments.only or row.name in arguments.only]
             if not wanted:
                 continue
-            facts = launch.facts("bench/share.py", chosen.mode, work, programs.onefold) | tools() | sizes(chosen)
+            facts = launch.facts("bench/share.py", chosen.mode, place, programs.onefold) | tools() | sizes(chosen)
             runs[part] = Run(facts, chosen)
-            bench = ShareBench(work, programs, chosen)
+            bench = ShareBench(place, programs, chosen)
             launch.measure_rows(bench, wanted, runs[part], arguments.json or folder / f"share-{part}.json")
     failed = []
     for part, run in runs.items():
@@ -92,10 +93,10 @@ def measure(arguments):
 
 def choose(arguments):
     """Returns the sizes to measure with."""
-    chosen = launch.choose(arguments, settings)
+    chosen = launch.choose(arguments, settings.SHARE)
     images = arguments.images
     if images is None:
-        images = settings.find_images(corpus(), chosen.images_bytes_max)
+        images = corpus.find_images(corpus_folder(), chosen.images_bytes_max)
     for image in images:
         if not image.is_file():
             raise BenchError(f"there is no image {image}")
@@ -103,7 +104,7 @@ def choose(arguments):
     return replace(chosen, images=images, rounds=arguments.rounds or chosen.rounds)
 
 
-def corpus():
+def corpus_folder():
     return Path(os.environ.get("ONEFOLD_IMAGES") or REPOSITORY / "bench" / "corpus" / "cache")
 
 

@@ -54,10 +54,10 @@ def why_not(image):
     return None
 
 
-def boot(image, *options):
+def boot(image, *options, user=None):
     """Boots a guest from an image until it is up, then powers it off; returns how many seconds it took to come up."""
     words = (SCRIPT, "--seconds", "--timeout", BOOT_SECONDS_MAX, *options, image)
-    return float(system.run(*map(str, words), timeout=BOOT_SECONDS_MAX + 100).text)
+    return float(system.run(*map(str, words), timeout=BOOT_SECONDS_MAX + 100, user=user).text)
 
 
 def record_of(image, folder):

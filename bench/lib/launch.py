@@ -6,8 +6,10 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
-from . import machine, report, workplace
+from . import machine, report, user, workplace
+from .place import Place
 from .runner import say
+from .side import CLIENT
 from .system import BenchError
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -41,6 +43,10 @@ def add_arguments(parser, minutes, record, update="write the table between its m
     size.add_argument("--tiny", action="store_true", help="only shows that everything works; its figures mean nothing")
     parser.add_argument("--rounds", type=int, help="measure each line this often")
     parser.add_argument("--dir", type=Path, default=default_folder(), help="where the disks are made (or BENCH_DIR)")
+    parser.add_argument(
+        "--user", type=int, metavar="NUMBER", default=user.owner_of(REPOSITORY),
+        help=f"who the clients are (default: the owner of this tree, or {user.NOBODY} where it is root's)",
+    )  # fmt: skip
     parser.add_argument("--json", type=Path, help=f"where every sample goes (default: {record} in --dir)")
     parser.add_argument("--update", type=Path, metavar="FILE", help=update)
 
@@ -65,9 +71,9 @@ def default_folder():
     return Path(os.environ.get("BENCH_DIR") or REPOSITORY / "target" / "bench")
 
 
-def choose(arguments, settings):
-    """Returns the sizes that were asked for, of a module that has all three."""
-    return settings.TINY if arguments.tiny else settings.QUICK if arguments.quick else settings.FULL
+def choose(arguments, sizes):
+    """Returns the settings that were asked for, of a program's `settings.Sizes`."""
+    return sizes.tiny if arguments.tiny else sizes.quick if arguments.quick else sizes.full
 
 
 def find_onefold():
@@ -92,12 +98,24 @@ def ensure_able():
         say(f"warning: the machine is busy (load {load:.1f}), so the figures will be worth little")
 
 
-def facts(script, mode, work, onefold):
+def place(arguments, work, *used):
+    """Returns the place of a run in a folder, whose clients need what is used.
+
+    Raises BenchError where their user cannot get there.
+    """
+    clients = user.numbered(arguments.user) if arguments.user else user.ROOT
+    # Whatever the caller's umask is.
+    work.chmod(0o755)
+    clients.ensure_reaches(work, CLIENT, *used)
+    return Place(work, clients, clients.find_python(), warms_memory=not arguments.tiny)
+
+
+def facts(script, mode, place, onefold):
     """Returns what the figures are of, by name, in the order in which it is shown."""
     return {
         "when": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
         "command": command_line(script, mode),
-    } | machine.describe(REPOSITORY, work, onefold)
+    } | machine.describe(REPOSITORY, place, onefold)
 
 
 def command_line(script, mode):

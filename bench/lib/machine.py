@@ -10,15 +10,16 @@ from . import system
 GIB = 1 << 30
 
 
-def describe(repository, folder, onefold):
+def describe(repository, place, onefold):
     """Returns facts about the machine, the disk and the build, by name, in the order in which they are shown."""
     return {
         "processor": f"{processor()}, {os.cpu_count()} cores",
         "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / GIB:.0f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
-        "disk": disk(folder),
+        "disk": disk(place.folder),
         "build": f"{system.run(onefold, '--version').text.strip()}, commit {commit(repository)}",
         "tools": f"{system.run('fio', '--version').text.strip()}, Python {platform.python_version()}",
+        "clients": f"user {place.user.uid}" if place.user.uid else "root",
         "load at the start": f"{os.getloadavg()[0]:.2f}",
     }
 

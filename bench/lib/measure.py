@@ -1,9 +1,14 @@
 """Samples of both sides and what they come to: medians, ratios, spread."""
 
 import statistics
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from . import system
+
 GIB = 1 << 30
+# Rounds of a row that differ by more than this are not believed at once.
+DIFFERENCE_MAX = 1.6
 
 
 @dataclass
@@ -75,6 +80,10 @@ class Spread:
         values = list(values)
         return cls(statistics.median(values), min(values), max(values)) if values else None
 
+    def difference(self):
+        """Returns how many times the lowest the highest is; 1 where there is nothing to divide by."""
+        return self.high / self.low if self.low > 0 else 1.0
+
 
 class Measured:
     """All samples of one line: `samples[side][round]`."""
@@ -123,6 +132,51 @@ class Measured:
         """Returns the lowest part of a pool's written blocks that were shared in a round, None where none is known."""
         costs = (sample.cost for sample in self.samples.get("pool", []))
         return min((cost.shared_part for cost in costs if cost and cost.shared_part is not None), default=None)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What happened on the whole machine during one turn of a side."""
+
+    page_faults: int
+    steal_seconds: float
+
+
+class Series:
+    """Rounds of a row that follow each other, on all its sides."""
+
+    def __init__(self, row):
+        self.lines = [Measured(line) for line in row.lines]
+        self.turns = {}
+        # The series before this one, where its rounds differed too much.
+        self.set_aside = None
+        self._sides = row.sides
+        self._by_key = {result.line.key: result for result in self.lines}
+
+    def add(self, key, side, sample):
+        self._by_key[key].add(side, sample)
+
+    @contextmanager
+    def turn(self, side=""):
+        """Counts what happens inside as a turn of a side, or of all of them."""
+        faults, steal = system.page_faults(), system.steal_seconds()
+        yield
+        turn = Turn(system.page_faults() - faults, system.steal_seconds() - steal)
+        self.turns.setdefault(side, []).append(turn)
+
+    def rounds(self):
+        """Returns how often every line was measured."""
+        return min(result.rounds() for result in self.lines)
+
+    def difference(self):
+        """Returns how many times the lowest figure of a side the highest is, or the lowest ratio; the most of all lines."""
+        one, *others = self._sides
+        spreads = [result.spread(side) for result in self.lines for side in self._sides]
+        spreads += [result.ratio(one, other) for result in self.lines for other in others]
+        return max((spread.difference() for spread in spreads if spread is not None), default=1.0)
+
+    def is_unsteady(self):
+        return self.difference() > DIFFERENCE_MAX
 
 
 @dataclass(frozen=True)

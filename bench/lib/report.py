@@ -2,11 +2,14 @@
 
 import json
 import os
+import statistics
 from dataclasses import asdict, dataclass
 
-from .measure import Measured, NotMeasured
+from .measure import NotMeasured, Series
 from .system import BenchError
 
+# Marks a row whose rounds differ too much.
+UNSTEADY = "(unsteady)"
 ANY_BEGIN = "<!-- begin: "
 END = "<!-- end -->"
 
@@ -17,7 +20,7 @@ class Form:
 
     # As it is called from the repository's root.
     script: str
-    # Between "what" and "repeat with": heads, and what stands below for a Measured. The first is that of the figure.
+    # After "what": heads, and what stands below for a Measured. The first is that of the figure.
     columns: tuple
     # Which of its tables, where it has several.
     part: str = ""
@@ -29,15 +32,19 @@ class Form:
         return f"{ANY_BEGIN}written by {' '.join(words)} -->"
 
     def head(self):
-        heads = ["what", *(head for head, _ in self.columns), "repeat with"]
+        heads = ["what", *(head for head, _ in self.columns), "page faults and steal time of a turn", "repeat with"]
         return [row_of(heads), "|" + "---|" * len(heads)]
 
-    def table_line(self, result, row, instead=None):
-        """Returns the line of the table; with a word in place of the figure where there is none."""
-        cells = [text(result) for _, text in self.columns]
-        if instead is not None:
-            cells[0] = instead
-        return row_of([result.line.title, *cells, f"`{self.script} --only {row.name}`"])
+    def table_lines(self, series, row, instead=None):
+        """Returns a row's lines of the table; with a word in place of each figure where there are none."""
+        # They are the row's, not the line's.
+        turns, mark = turns_text(series.turns), f" {UNSTEADY}" if series.is_unsteady() else ""
+        for result in series.lines:
+            cells = [text(result) for _, text in self.columns]
+            if instead is not None:
+                cells[0] = instead
+            yield row_of([result.line.title + mark, *cells, turns, f"`{self.script} --only {row.name}`"])
+            turns = ""
 
 
 def row_of(cells):
@@ -52,17 +59,23 @@ def cpu_of(side):
     return lambda result: cpu_text(result.cpu_seconds(side))
 
 
+def better_than(side):
+    return lambda result: with_unit(result.ratio("pool", side), "x")
+
+
 def goal(result):
     return result.line.goal
 
 
+# How the sides of bench/run.py are called.
+SIDES = {"pool": "pool", "ext4": "ext4 on a loop device", "disk": "ext4 on the disk"}
 SIDE_BY_SIDE = Form(
     "bench/run.py",
     (
-        *(("pool", figure_of("pool")), ("ext4", figure_of("ext4"))),
-        ("pool better by", lambda result: with_unit(result.ratio(), "x")),
+        *((side, figure_of(key)) for key, side in SIDES.items()),
+        *((f"pool better by: {side}", better_than(key)) for key, side in SIDES.items() if key != "pool"),
         ("at least / aim", goal),
-        *(("CPU of the pool", cpu_of("pool")), ("CPU of ext4", cpu_of("ext4"))),
+        *((f"CPU: {side}", cpu_of(key)) for key, side in SIDES.items()),
     ),
 )
 BEGIN = SIDE_BY_SIDE.begin
@@ -73,20 +86,40 @@ def markdown(run, form=SIDE_BY_SIDE):
     facts = [f"- {name}: {value}" for name, value in run.facts.items()]
     lines = [*facts, "", *form.head()]
     notes = []
-    for row, results in run.measured:
-        if isinstance(results, NotMeasured):
-            lines += [form.table_line(Measured(line), row, instead=results.what) for line in row.lines]
-            notes.append(f"- {row.name}: {results.what}: {results.why}.")
+    for row, series in run.measured:
+        if isinstance(series, NotMeasured):
+            lines += form.table_lines(Series(row), row, instead=series.what)
+            notes.append(f"- {row.name}: {series.what}: {series.why}.")
             continue
-        done, wanted = min(result.rounds() for result in results), row.rounds(run.settings)
-        if done < wanted:
-            notes.append(f"- {row.name}: {done} of {wanted} rounds, then its time was up.")
-        for result in results:
-            lines.append(form.table_line(result, row))
-            shared = result.shared_part()
-            if "duplicate" in result.line.key and shared is not None:
-                notes.append(f"- {result.line.title}: at least {shared:.1%} of the blocks were shared in each round.")
+        lines += form.table_lines(series, row)
+        notes += notes_of(row, series, run.settings)
     return "\n".join(lines + ([""] + notes if notes else []))
+
+
+def notes_of(row, series, settings):
+    """Returns what has to be said of a row below the table."""
+    done, wanted, notes = series.rounds(), row.rounds(settings), []
+    if done < wanted:
+        notes.append(f"{row.name}: {done} of {wanted} rounds, then its time was up.")
+    if series.set_aside is not None:
+        before, now = (number(one.difference()) for one in (series.set_aside, series))
+        what = "still unsteady" if series.is_unsteady() else "steady now"
+        notes.append(f"{row.name}: run again, as its rounds had differed by {before}x; {what}, at {now}x.")
+    for result in series.lines:
+        shared = result.shared_part()
+        if "duplicate" in result.line.key and shared is not None:
+            notes.append(f"{result.line.title}: at least {shared:.1%} of the blocks were shared in each round.")
+    return [f"- {note}" for note in notes]
+
+
+def turns_text(turns):
+    """Returns the medians of what happened on the machine during the turns of each side."""
+    texts = []
+    for side, counted in turns.items():
+        faults = statistics.median(turn.page_faults for turn in counted)
+        steal = statistics.median(turn.steal_seconds for turn in counted)
+        texts.append(f"{side} {faults:,.0f}, {steal:.2f} s".strip())
+    return "; ".join(texts)
 
 
 def with_unit(spread, unit):
@@ -122,19 +155,8 @@ def timetable(run):
 def write_json(run, path):
     """Writes every sample of a run."""
     rows = {}
-    for row, results in run.measured:
-        if isinstance(results, NotMeasured):
-            rows[row.name] = asdict(results)
-            continue
-        rows[row.name] = {
-            result.line.key: {
-                "title": result.line.title,
-                "unit": result.line.unit,
-                "higher_is_better": result.line.higher_is_better,
-                "samples": {side: [asdict(sample) for sample in samples] for side, samples in result.samples.items()},
-            }
-            for result in results
-        }
+    for row, series in run.measured:
+        rows[row.name] = asdict(series) if isinstance(series, NotMeasured) else series_document(series)
     document = {
         "facts": run.facts,
         "settings": asdict(run.settings),
@@ -144,6 +166,25 @@ def write_json(run, path):
     }
     # The image's path is the one value that JSON has no form of its own for.
     write_whole(path, json.dumps(document, indent=1, default=os.fspath) + "\n")
+
+
+def series_document(series):
+    """Returns a row's samples by the keys of its lines, and what was counted of its turns."""
+    lines = {
+        result.line.key: {
+            "title": result.line.title,
+            "unit": result.line.unit,
+            "higher_is_better": result.line.higher_is_better,
+            "samples": each(result.samples),
+        }
+        for result in series.lines
+    }
+    set_aside = {} if series.set_aside is None else {"set_aside": series_document(series.set_aside)}
+    return {"lines": lines, "turns": each(series.turns), "difference": series.difference(), **set_aside}
+
+
+def each(by_side):
+    return {side: [asdict(one) for one in ones] for side, ones in by_side.items()}
 
 
 def update(path, text, begin=BEGIN):

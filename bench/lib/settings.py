@@ -1,117 +1,146 @@
-"""How much is measured: the full run, the quick one, and one that only shows that everything works."""
+"""How much is measured: one table for all programs, with a column for each kind of run.
 
-from dataclasses import dataclass
-from pathlib import Path
+A full run is what documents show, a quick one what a change is looked at with; a tiny one only shows that everything
+works. Names say the unit: bytes, MiB, seconds, blocks; everything else is a count.
+"""
 
-MIB, GIB = 1 << 20, 1 << 30
+from dataclasses import make_dataclass
+from typing import NamedTuple
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+# Figure 12 of the LiveDFS paper fetches so many images at once, at most.
+PAPER_IMAGES_MAX = 4
+# Section 4.1 of it: index key and bucket key of the filter, in bits.
+PAPER_INDEX_BITS = 19
+PAPER_TAG_BITS = 24
+
+# name: (full, quick, tiny)
+TABLE = {
+    # bench/run.py: a pool beside ext4.
+    "run": {
+        "rounds": (5, 3, 1),
+        # What all rows may take together, each by its `share_of_time` (rows/row.py). Making the disks comes on top.
+        "run_seconds": (1380, 160, 1e6),
+        # Each side's disk. It holds two large files, or one and an image.
+        "device_bytes": (9 * GIB, 1536 * MIB, 512 * MIB),
+        "file_bytes": (2 * GIB, 512 * MIB, 16 * MIB),
+        # Of the files that are written with 4 KiB in each call, and of those that lie in bits and pieces.
+        "small_writes_bytes": (GIB, 128 * MIB, 4 * MIB),
+        "layout_bytes": (2 * GIB, 256 * MIB, 16 * MIB),
+        # Of the pool whose free space lies in single blocks, and of the file that is written there.
+        "punched_device_bytes": (4 * GIB, 512 * MIB, 64 * MIB),
+        "punched_write_bytes": (GIB, 128 * MIB, 8 * MIB),
+        # Of the file on a slowed disk, and of the one that is twice as long as the memory.
+        "slow_bytes": (384 * MIB, 128 * MIB, 96 * MIB),
+        "beyond_memory_bytes": (2 * GIB, 512 * MIB, 192 * MIB),
+        "fio_seconds": (4, 1, 1),
+        "fsync_file_bytes": (256 * MIB, 64 * MIB, 8 * MIB),
+        "fsync_seconds": (3, 1, 1),
+        # Of each image of a large import, and how many there are.
+        "import_image_bytes": (1920 * MIB, 64 * MIB, 16 * MIB),
+        "import_images": (10, 8, 3),
+        # From the beginning of a write to the crash.
+        "recovery_seconds": (7, 7, 1),
+        "small_files": (10_000, 2_000, 100),
+        # How many guests boot at once.
+        "guests": (20, 20, 2),
+        # The pool's `--memory`.
+        "memory": ("1G", "1G", "64M"),
+    },
+    # bench/scale.py: pools that describe very many blocks.
+    "scale": {
+        "rounds": (3, 2, 1),
+        "run_seconds": (840, 150, 1e6),
+        # Of the pools that the same is written into, from the smallest on.
+        "curve_blocks": ((10**6, 10**7, 10**8), (10**6, 10**7), (10**5, 10**6)),
+        # Of the pool that is mounted, crashed, and loses its one file.
+        "large_blocks": (1 << 28, 1 << 25, 1 << 21),
+        # `--memory` of the two kinds.
+        "curve_memory_mib": (1024, 1024, 64),
+        "large_memory_mib": (4096, 1024, 64),
+        # What is written in one stream.
+        "stream_bytes": (GIB, 512 * MIB, 32 * MIB),
+        # The file with data in the large pool, which requests of 4 KiB go to.
+        "scratch_bytes": (2 * GIB, 512 * MIB, 64 * MIB),
+        # Of one sample of requests, and how many samples there are.
+        "fio_seconds": (5, 2, 1),
+        "fio_samples": (3, 2, 1),
+        # How long reclaim is watched when nobody else works.
+        "alone_seconds": (20, 3, 0.5),
+    },
+    # bench/share.py: sharing between plain files.
+    "share": {
+        "rounds": (3, 1, 1),
+        # Of each table.
+        "run_seconds": (570, 140, 1e6),
+        # The disk on which each row's file system is made.
+        "device_bytes": (8 * GIB, 2 * GIB, 512 * MIB),
+        # Of each of two files whose blocks are equal: in single blocks, in long runs, and beside a guest.
+        "shuffled_bytes": (256 * MIB, 64 * MIB, 6 * MIB),
+        "runs_bytes": (GIB, 256 * MIB, 16 * MIB),
+        "guest_bytes": (512 * MIB, 48 * MIB, 12 * MIB),
+        # Of the file that is read before and after it was shared.
+        "read_bytes": (384 * MIB, 96 * MIB, 12 * MIB),
+        "fio_seconds": (4, 1, 1),
+        # Of each of twenty images beside a watch, and how long their guests write.
+        "watch_image_bytes": (128 * MIB, 32 * MIB, 4 * MIB),
+        "watch_seconds": (60, 20, 3),
+        # Of made-up images, and how many there are where there are no real ones.
+        "image_bytes": (512 * MIB, 64 * MIB, 8 * MIB),
+        "images_made": (5, 4, 2),
+        # What the real images of a set may take together.
+        "images_bytes_max": (2700 * MIB, 0, 0),
+        # How long another program may work on the set.
+        "other_seconds_max": (150, 60, 60),
+        # Entries of the described index, and how many blocks are merged into it.
+        "index_entries": (1 << 28, 1 << 24, 1 << 16),
+        "index_news": (1 << 23, 1 << 20, 1 << 10),
+    },
+    # bench/paper.py: the LiveDFS paper's experiments.
+    "paper": {
+        "rounds": (5, 3, 1),
+        # Crashes and images take longer, so there are fewer of them.
+        "crash_rounds": (3, 2, 1),
+        "image_rounds": (2, 1, 1),
+        # Holds two large files, and four images, on ext4 too.
+        "device_bytes": (4608 * MIB, 1536 * MIB, 320 * MIB),
+        "file_bytes": (1024 * MIB, 256 * MIB, 16 * MIB),
+        # The file that a crash interrupts: long enough to hit its middle.
+        "crash_bytes": (1024 * MIB, 512 * MIB, 160 * MIB),
+        # Length of each image that is made where there are no real ones, and how many images there are.
+        "synthetic_bytes": (1024 * MIB, 256 * MIB, 16 * MIB),
+        "image_count": (PAPER_IMAGES_MAX, PAPER_IMAGES_MAX, 2),
+        # The pool's `--memory`.
+        "memory": ("1G", "1G", "64M"),
+    },
+}
+
+# What no table can hold, as each program's arguments say it, with what there is without them.
+CHOSEN = {
+    # A real disk image, if there is one that fits, and where a recorded boot is kept for the next run.
+    "run": {"image": None, "records": None},
+    "scale": {},
+    # Real images, where there are some.
+    "share": {"images": ()},
+    "paper": {"index_bits": PAPER_INDEX_BITS, "tag_bits": PAPER_TAG_BITS},
+}
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Sizes in bytes, times in seconds."""
+class Sizes(NamedTuple):
+    """A program's settings: objects with an attribute for each line of its table, and `mode`."""
 
-    mode: str
-    rounds: int
-    # What a row may take as a rule: see `share_of_time` in rows/row.py.
-    row_seconds: float
-    # Each side's disk. It holds two large files, or one and an image.
-    device_bytes: int
-    file_bytes: int
-    # Of the files that are written with 4 KiB in each call, and of those that lie in bits and pieces.
-    small_writes_bytes: int
-    layout_bytes: int
-    # Of the pool whose free space lies in single blocks, and of the file that is written there.
-    punched_device_bytes: int
-    punched_write_bytes: int
-    # Of the file on a slowed disk, and of the one that is twice as long as the memory.
-    slow_bytes: int
-    beyond_memory_bytes: int
-    fio_seconds: int
-    fsync_file_bytes: int
-    fsync_seconds: int
-    # Of each image of a large import, and how many there are.
-    import_image_bytes: int
-    import_images: int
-    # From the beginning of a write to the crash.
-    recovery_seconds: float
-    small_files: int
-    # How many guests boot at once.
-    guests: int = 20
-    # The pool's `--memory`.
-    memory: str = "1G"
-    # A real disk image, if there is one that fits.
-    image: Path | None = None
-    # Where a recorded boot is kept for the next run.
-    records: Path | None = None
+    full: object
+    quick: object
+    tiny: object
 
 
-FULL = Settings(
-    mode="full",
-    rounds=5,
-    row_seconds=45,
-    device_bytes=10 * GIB,
-    file_bytes=4 * GIB,
-    small_writes_bytes=GIB,
-    layout_bytes=2 * GIB,
-    punched_device_bytes=4 * GIB,
-    punched_write_bytes=GIB,
-    slow_bytes=384 * MIB,
-    beyond_memory_bytes=4 * GIB,
-    fio_seconds=4,
-    fsync_file_bytes=256 * MIB,
-    fsync_seconds=3,
-    import_image_bytes=1920 * MIB,
-    import_images=10,
-    recovery_seconds=7,
-    small_files=10_000,
-)
-QUICK = Settings(
-    mode="quick",
-    rounds=3,
-    row_seconds=6,
-    device_bytes=1536 * MIB,
-    file_bytes=512 * MIB,
-    small_writes_bytes=128 * MIB,
-    layout_bytes=256 * MIB,
-    punched_device_bytes=512 * MIB,
-    punched_write_bytes=128 * MIB,
-    slow_bytes=128 * MIB,
-    beyond_memory_bytes=512 * MIB,
-    fio_seconds=1,
-    fsync_file_bytes=64 * MIB,
-    fsync_seconds=1,
-    import_image_bytes=64 * MIB,
-    import_images=8,
-    recovery_seconds=7,
-    small_files=2_000,
-)
-TINY = Settings(
-    mode="tiny",
-    rounds=1,
-    row_seconds=60,
-    device_bytes=512 * MIB,
-    file_bytes=16 * MIB,
-    small_writes_bytes=4 * MIB,
-    layout_bytes=16 * MIB,
-    punched_device_bytes=64 * MIB,
-    punched_write_bytes=8 * MIB,
-    slow_bytes=96 * MIB,
-    beyond_memory_bytes=192 * MIB,
-    fio_seconds=1,
-    fsync_file_bytes=8 * MIB,
-    fsync_seconds=1,
-    import_image_bytes=16 * MIB,
-    import_images=3,
-    recovery_seconds=1,
-    small_files=100,
-    guests=2,
-    memory="64M",
-)
+def sizes_of(program):
+    """Returns the `Sizes` of a program. `dataclasses.replace` makes other settings of them."""
+    table, chosen = TABLE[program], CHOSEN[program]
+    kind = make_dataclass(f"{program.title()}Settings", ["mode", *table, *chosen], frozen=True)
+    columns = zip(*table.values(), strict=True)
+    return Sizes(*(kind(mode, *column, *chosen.values()) for mode, column in zip(Sizes._fields, columns, strict=True)))
 
 
-def find_image(folder, device_bytes):
-    """Returns the first image of a folder whose stored bytes fit twice on a side's disk (ext4 keeps both copies)."""
-    for image in sorted(folder.glob("*.raw")):
-        if 2 * image.stat().st_blocks * 512 < device_bytes * 0.9:
-            return image
-    return None
+RUN, SCALE, SHARE, PAPER = map(sizes_of, TABLE)

@@ -1,21 +1,17 @@
-"""The two sides of each comparison: a pool behind FUSE and ext4 on a loop device.
+"""What a side of a comparison is: a file system under test, and the clients that work on it.
 
-Both lie in equal files on the same disk, which both read and write with O_DIRECT. A side is mounted when it is made and
-can be emptied, remounted and closed; what it costs in processor time is told by `cost_of`.
+A side is mounted when it is made and can be emptied, remounted and closed; what it costs in processor time is told by
+`cost_of`. Pools are in `pool_side`, ext4 is in `ext4_sides`.
 """
 
-import fcntl
 import json
 import os
-import signal
-import struct
-import sys
 import time
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from . import cgroup, device, system
+from . import caches, cgroup, device, system
 from .measure import Cost
 
 # The file that several rows work with; no row has a seed as high.
@@ -24,28 +20,16 @@ ORIGINAL_SEED = 1 << 20
 
 CLIENT = Path(__file__).with_name("client.py")
 
-# How long a pool may take to reclaim what was deleted and to read its filter.
-SETTLE_SECONDS_MAX = 120
-SETTLE_POLL_SECONDS = 0.05
-# Who asks a pool for its numbers disturbs it: its background work makes way for a moment. So it is asked less often the
-# longer it takes; what is timed by it is right to this part.
-SETTLE_POLL_PART = 0.03
-# From the kernel's ext4.h: stop at once, and do not write the journal first.
-EXT4_IOC_SHUTDOWN = 0x8004587D
-EXT4_GOING_FLAGS_NOLOGFLUSH = 2
-
-# How long a daemon may take to end once it was told to.
-END_SECONDS_MAX = 20
-
 
 class Side(ABC):
     """One file system under test."""
 
     name = ""
 
-    def __init__(self, folder):
-        self.device = folder / f"{self.name}.device"
-        self.mountpoint = folder / f"{self.name}.mount"
+    def __init__(self, place):
+        self.place = place
+        self.device = place.folder / f"{self.name}.device"
+        self.mountpoint = place.folder / f"{self.name}.mount"
         self.mountpoint.mkdir(exist_ok=True)
         # The loop device on the device's file, where the file system goes through one.
         self.loop = None
@@ -53,17 +37,28 @@ class Side(ABC):
         self.profiler = None
         # Options of `pool mount` for as long as a row wants them, in place of the run's own.
         self.options = {}
+        # Who the clients are.
+        self.user = place.user
         # The control group that everything runs in, where a row wants one.
         self.group = None
         self._has_original = False
+
+    def suits(self, row):
+        """Tells whether a row can be measured on it."""
+        return self.name in row.sides
 
     @abstractmethod
     def format(self):
         """Makes an empty file system in the device's file."""
 
     @abstractmethod
+    def attach(self):
+        """Mounts it, and no more."""
+
     def mount(self):
-        """Mounts it."""
+        """Mounts it. Its root folder is the clients', as each file that they make is."""
+        self.attach()
+        self.user.own(self.mountpoint)
 
     @abstractmethod
     def unmount(self):
@@ -91,6 +86,21 @@ class Side(ABC):
 
     def path(self, name):
         return self.mountpoint / name
+
+    def make_folder(self, name):
+        """Makes a folder that is the clients'; returns its path."""
+        self.path(name).mkdir()
+        self.user.own(self.path(name))
+        return self.path(name)
+
+    @contextmanager
+    def clients_are(self, user):
+        """Has another user be the clients' for what goes on inside."""
+        before, self.user = self.user, user
+        try:
+            yield
+        finally:
+            self.user = before
 
     def remove(self, *names):
         for name in names:
@@ -150,17 +160,24 @@ class Side(ABC):
         return cgroup.name_for(self.device)
 
     def make_cold(self):
-        """Empties every cache: the kernel's by dropping it, the server's by ending it."""
+        """Empties every cache of it: the server's, and the kernel's above and below, while other memory stays warm."""
+        # It takes the file system's own pages, names and inodes with it.
         self.unmount()
-        system.drop_caches()
+        self.forget_device()
         self.mount()
         self.settle()
+        self.place.ballast.fill()
+
+    def forget_device(self):
+        """Drops what the kernel has cached of an unmounted side's disk."""
+        for path in filter(None, (self.loop, self.device)):
+            caches.forget(path)
 
     def client(self, job, path, **options):
         """Runs the client program; returns its answer and what it cost."""
         words = as_words(options)
         with self.cost_of() as cost:
-            finished = system.run(sys.executable, "-B", CLIENT, job, path, *words, group=self.group)
+            finished = system.run(self.place.python, "-B", CLIENT, job, path, *words, group=self.group, user=self.user)
         answer = json.loads(finished.text)
         # The start of the interpreter is not the client's work.
         cost.client_seconds = answer["cpu_seconds"]
@@ -169,14 +186,15 @@ class Side(ABC):
     def command(self, *words):
         """Runs any other program; returns what it printed and took, and what it cost."""
         with self.cost_of() as cost:
-            finished = system.run(*words, group=self.group)
+            finished = system.run(*words, group=self.group, user=self.user)
         cost.client_seconds = finished.cpu_seconds
         return finished, cost
 
     @contextmanager
     def background_client(self, job, path, **options):
         """Runs the client program beside what goes on inside, and kills it afterwards."""
-        with system.in_background(sys.executable, "-B", CLIENT, job, path, *as_words(options)) as process:
+        words = (self.place.python, "-B", CLIENT, job, path, *as_words(options))
+        with system.in_background(*words, group=self.group, user=self.user) as process:
             yield process
 
     @abstractmethod
@@ -185,7 +203,7 @@ class Side(ABC):
 
     def recover(self):
         """Mounts what a crash has left, with cold caches; returns how many seconds that took."""
-        system.drop_caches()
+        self.forget_device()
         started = time.perf_counter()
         self.mount()
         return time.perf_counter() - started
@@ -198,6 +216,7 @@ class Side(ABC):
     def cost_of(self):
         """Measures what goes on inside: a Cost whose client is still to be filled in."""
         cost = Cost()
+        self.place.ballast.fill()
         counters, server, machine = self.counters(), self.server_cpu_seconds(), system.machine_cpu_seconds()
         with self.profiler.around(self.name) if self.profiler else nullcontext():
             yield cost
@@ -206,176 +225,6 @@ class Side(ABC):
         if counters is not None:
             shared, accepted = (after - before for after, before in zip(self.counters(), counters))
             cost.shared_part = shared / accepted if accepted else None
-
-
-class PoolSide(Side):
-    """A pool, mounted by its daemon."""
-
-    name = "pool"
-    settle_seconds_max = SETTLE_SECONDS_MAX
-
-    def __init__(self, folder, onefold, memory):
-        super().__init__(folder)
-        self.onefold = onefold
-        self.memory = memory
-        self.daemon = None
-
-    def format(self):
-        system.run(self.onefold, "pool", "create", "--force", self.device)
-        if not device.is_allocated(self.device):
-            raise system.BenchError(f"`pool create` has punched holes into {self.device}: the sides are not equal")
-
-    def mount(self):
-        options = as_words({"memory": self.memory} | self.options)
-        mounted = system.run(
-            self.onefold, "--json", "pool", "mount", *options, self.loop or self.device, self.mountpoint,
-            group=self.group,
-        )  # fmt: skip
-        self.daemon = json.loads(mounted.text)["process"]
-
-    def unmount(self):
-        system.run(self.onefold, "pool", "umount", self.mountpoint)
-        self.daemon = None
-
-    def stat(self):
-        return json.loads(system.run(self.onefold, "--json", "pool", "stat", self.mountpoint).text)["pool"]
-
-    def server_cpu_seconds(self):
-        return system.process_cpu_seconds(self.daemon)
-
-    def disk_read_bytes(self):
-        return system.process_read_bytes(self.daemon)
-
-    def memory_status(self):
-        return system.memory_status(self.daemon)
-
-    def counters(self):
-        activity = self.stat()["activity"]
-        return activity["blocks_shared"] + activity["blocks_zero"], activity["blocks_accepted"]
-
-    def settle(self):
-        super().settle()
-        self._wait_until(self.is_settled)
-        # What was reclaimed is free after a commit, and a sync of a change brings that about at once.
-        os.utime(self.mountpoint)
-        sync_folder(self.mountpoint)
-
-    def _wait_until(self, is_done):
-        started = time.monotonic()
-        while not is_done():
-            waited = time.monotonic() - started
-            if waited > self.settle_seconds_max:
-                raise system.BenchError(f"the pool is still busy {self.settle_seconds_max} s after the last change")
-            time.sleep(max(SETTLE_POLL_SECONDS, waited * SETTLE_POLL_PART))
-
-    def is_settled(self):
-        stat = self.stat()
-        return not (stat["reclaim_pending"] or stat["filter"]["groups_pending"])
-
-    def crash(self):
-        """Kills the daemon: what it had not written is lost, what it had written stays, as the kernel keeps nothing."""
-        send(self.daemon, signal.SIGKILL)
-        wait_for_end(self.daemon)
-        self.daemon = None
-        system.run("umount", "--lazy", self.mountpoint)
-
-    def recovered(self):
-        replayed = self.stat()["activity"]["replayed"]
-        if not replayed:
-            raise system.NothingToRecover("the pool had nothing to replay after the crash")
-        return {"replayed": replayed}
-
-    def wait_for_filter(self):
-        """Waits until the filter has been read, so that every equal block can be found."""
-        self._wait_until(lambda: not self.stat()["filter"]["groups_pending"])
-
-    def close(self):
-        if system.is_mounted(self.mountpoint):
-            try:
-                self.unmount()
-            except system.BenchError:
-                self._kill()
-        self.daemon = None
-        self._drop_loop()
-        self._leave_group()
-
-    def _drop_loop(self):
-        if self.device.exists():
-            device.detach_loops(self.device)
-        self.loop = None
-
-    def _kill(self):
-        """Ends a daemon that does not unmount, first kindly; its mount goes in any case."""
-        for signal_no in (signal.SIGTERM, signal.SIGKILL):
-            if self.daemon is None or not send(self.daemon, signal_no):
-                break
-            wait_for_end(self.daemon)
-        if system.is_mounted(self.mountpoint):
-            system.run("umount", "--lazy", self.mountpoint)
-
-
-class Ext4Side(Side):
-    """ext4 as mkfs makes it, on a loop device."""
-
-    name = "ext4"
-
-    def format(self):
-        self.loop = device.attach_loop(self.device)
-        # Without discard the file stays allocated; without lazy initialisation nothing is written behind our back.
-        options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
-        system.run("mkfs.ext4", "-q", "-F", "-E", options, self.loop)
-
-    def mount(self):
-        system.run("mount", "-t", "ext4", self.loop, self.mountpoint)
-
-    def unmount(self):
-        system.run("umount", self.mountpoint)
-        # A mount while another namespace still has it mounted would only be one more of the same file system.
-        device.wait_until_unused(self.loop)
-
-    def disk_read_bytes(self):
-        return system.disk_read_bytes(self.loop)
-
-    def crash(self):
-        """Makes ext4 stop in the middle, its journal as it is on disk: what XFS's and ext4's own tests do for a crash.
-
-        A copy of the disk, taken while it is written, would be of no single moment.
-        """
-        folder = os.open(self.mountpoint, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.ioctl(folder, EXT4_IOC_SHUTDOWN, struct.pack("I", EXT4_GOING_FLAGS_NOLOGFLUSH))
-        finally:
-            os.close(folder)
-        # Its client may take a moment to notice.
-        started = time.monotonic()
-        while True:
-            try:
-                return self.unmount()
-            except system.BenchError:
-                if time.monotonic() - started > END_SECONDS_MAX:
-                    raise
-                time.sleep(SETTLE_POLL_SECONDS)
-
-    def recover(self):
-        found = system.run("dumpe2fs", "-h", self.loop).text
-        self._needed_recovery = "needs_recovery" in found
-        return super().recover()
-
-    def recovered(self):
-        if not self._needed_recovery:
-            raise system.NothingToRecover("ext4 had nothing to recover after the crash")
-        return {}
-
-    def close(self):
-        if system.is_mounted(self.mountpoint):
-            try:
-                self.unmount()
-            except system.BenchError:
-                system.run("umount", "--lazy", self.mountpoint)
-        if self.device.exists():
-            device.detach_loops(self.device)
-        self.loop = None
-        self._leave_group()
 
 
 def as_words(options):
@@ -389,18 +238,3 @@ def sync_folder(path):
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def send(pid, signal_no):
-    """Sends a signal; tells whether there was a process to take it."""
-    try:
-        os.kill(pid, signal_no)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def wait_for_end(pid):
-    started = time.monotonic()
-    while send(pid, 0) and time.monotonic() - started < END_SECONDS_MAX:
-        time.sleep(SETTLE_POLL_SECONDS)

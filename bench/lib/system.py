@@ -6,7 +6,10 @@ import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+# In which the kernel counts, whatever a disk calls a sector.
+SECTOR_BYTES = 512
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 # No single step of a benchmark takes longer, unless something hangs.
@@ -32,8 +35,8 @@ class Finished:
     cpu_seconds: float
 
 
-def run(*command, timeout=COMMAND_SECONDS_MAX, group=None, text=None):
-    """Runs a program to its end, in a control group where one is given, with a text on its standard input.
+def run(*command, timeout=COMMAND_SECONDS_MAX, group=None, user=None, text=None):
+    """Runs a program to its end, in a control group and as a user where these are given, with a text on its standard input.
 
     Raises BenchError, with the program's own words, where it fails, is missing or does not end.
     """
@@ -42,7 +45,7 @@ def run(*command, timeout=COMMAND_SECONDS_MAX, group=None, text=None):
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL if text is None else subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, preexec_fn=group and group.join,
+            stderr=subprocess.PIPE, text=True, preexec_fn=before_program(group, user),
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise BenchError(f"cannot run {command[0]}: {getattr(error, 'strerror', None) or error}") from error
@@ -59,12 +62,20 @@ def run(*command, timeout=COMMAND_SECONDS_MAX, group=None, text=None):
     return Finished(out, seconds, children_cpu_seconds() - cpu)
 
 
+def before_program(group=None, user=None):
+    """Returns what a child has to do before it becomes a program of a control group and a user, None where nothing."""
+    # The group first: a user may not join it.
+    steps = [step for step in (group and group.join, user and user.become) if step]
+    return (lambda: [step() for step in steps]) if steps else None
+
+
 @contextmanager
-def in_background(*command):
+def in_background(*command, group=None, user=None):
     """Runs a program beside what goes on inside, and kills it afterwards."""
     command = [os.fspath(part) for part in command]
     null = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
+    before = before_program(group, user)
+    process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, preexec_fn=before)
     try:
         yield process
     finally:
@@ -101,6 +112,18 @@ def machine_cpu_seconds():
     return (user + nice + system + irq + softirq) / TICKS_PER_SECOND
 
 
+def page_faults():
+    """Returns how many page faults all processes together ever had."""
+    with open("/proc/vmstat", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("pgfault "))
+
+
+def steal_seconds():
+    """Returns the time that all processors together had to wait for the host, which worked for others."""
+    with open("/proc/stat", encoding="ascii") as file:
+        return int(file.readline().split()[8]) / TICKS_PER_SECOND
+
+
 def memory_status(pid):
     """Returns the lines of /proc/PID/status that end in kB, in bytes: VmRSS, VmHWM, RssAnon and so on."""
     found = {}
@@ -120,16 +143,27 @@ def process_read_bytes(pid):
 
 def disk_read_bytes(disk):
     """Returns how much was ever read from a block device such as /dev/loop0."""
-    with open(f"/sys/block/{os.path.basename(disk)}/stat", encoding="ascii") as file:
-        # In sectors, whatever the device calls a sector.
-        return int(file.read().split()[2]) * 512
+    return read_sectors(Path("/sys/block") / os.path.basename(disk)) * SECTOR_BYTES
 
 
-def drop_caches():
-    """Writes everything back and drops the kernel's page cache, names and inodes."""
-    os.sync()
-    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
-        file.write("3\n")
+def read_sectors(kernels_folder):
+    return int((kernels_folder / "stat").read_text(encoding="ascii").split()[2])
+
+
+def file_system_type(folder):
+    """Returns what a folder lies on, as `mount` names it."""
+    return run("findmnt", "--noheadings", "--output", "FSTYPE", "--target", folder).text.strip()
+
+
+def block_device_below(folder):
+    """Returns the kernel's folder of the block device that a folder lies on; its name is the device's."""
+    number = os.stat(folder).st_dev
+    return Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
+
+
+def read_bytes_below(folder):
+    """Returns how much was ever read from the block device that a folder lies on."""
+    return read_sectors(block_device_below(folder)) * SECTOR_BYTES
 
 
 def is_mounted(mountpoint):

@@ -60,6 +60,7 @@ def clear_leftovers(work):
                 system.run("umount", "--lazy", mountpoint)
         for path in work.glob("*.device"):
             device.detach_loops(path)
+        for path in (*work.glob("*.device"), *work.glob("*.mount")):
             cgroup.clear(cgroup.name_for(path))
         try:
             shutil.rmtree(work)

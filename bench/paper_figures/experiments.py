@@ -5,18 +5,17 @@ A turn returns its values by series. It measures nothing while the side still ha
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from lib import system
 from lib.rows.imports import read_through
 from lib.rows.row import MB, expect_unique, seed_of
+from lib.settings import PAPER_IMAGES_MAX
 from lib.side import CLIENT
 from lib.system import BenchError
 
 from . import results
-from .settings import IMAGES_MAX
 from .variants import timed
 
 FETCH = Path(__file__).with_name("fetch.py")
@@ -37,8 +36,7 @@ CRASH_SECONDS_MAX = 120
 def streams(side, settings, round_no):
     """A1, A2, A3 (Figures 7 to 9): a file of unique blocks is written, read, and written again under another name."""
     length, seed = settings.file_bytes, seed_of(round_no, use=12)
-    # Just made and mounted, the side itself is cold.
-    system.drop_caches()
+    # Just made and mounted, the side is cold.
     written, cost = side.client("write", side.path("a1"), bytes=length, seed=seed)
     expect_unique(cost, "experiment A1")
     side.make_cold()
@@ -67,7 +65,8 @@ def recovery(side, settings, round_no):
         side.remove(CRASHED)
     else:
         raise BenchError(f"experiment A4: {CRASH_TRIES} times the writer was done before the crash; take a larger file")
-    system.drop_caches()
+    side.forget_device()
+    side.place.ballast.fill()
     started = time.perf_counter()
     seconds = timed(side.mount)
     # A pool serves before its filter is complete, and before it has made sure that no other host has it.
@@ -85,8 +84,9 @@ def crash_while_writing(side, length, seed):
     Returns whether the writer was still at it.
     """
     path = side.path(CRASHED)
-    command = [sys.executable, "-B", CLIENT, "write", path, f"--bytes={length}", f"--seed={seed}"]
-    writer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [side.place.python, "-B", CLIENT, "write", path, f"--bytes={length}", f"--seed={seed}"]
+    null, before = subprocess.DEVNULL, system.before_program(user=side.user)
+    writer = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, preexec_fn=before)
     try:
         wait_for_length(path, length // 2, writer)
         side.crash()
@@ -115,6 +115,7 @@ def images(side, settings, round_no, paths):
     values = {}
     for number, image in enumerate(paths):
         read_through(image)
+        side.place.ballast.fill()
         name = f"image-{number + 1}"
         seconds = side.insert(image, name)
         synced, _ = side.client("sync", side.path(name))
@@ -123,9 +124,9 @@ def images(side, settings, round_no, paths):
     values[results.INSERT] = sum(values.values()) / len(paths)
     stored = [side.path(f"image-{number + 1}") for number in range(len(paths))]
     wanted = [image.stat().st_size for image in paths]
-    for count in range(1, min(len(paths), IMAGES_MAX) + 1):
+    for count in range(1, min(len(paths), PAPER_IMAGES_MAX) + 1):
         side.make_cold()
-        answer = json.loads(system.run(sys.executable, "-B", FETCH, *stored[:count]).text)
+        answer = json.loads(system.run(side.place.python, "-B", FETCH, *stored[:count], user=side.user).text)
         if answer["bytes"] != sum(wanted[:count]):
             raise BenchError(f"experiment B3: {answer['bytes']} bytes were fetched of {sum(wanted[:count])}")
         values[results.fetch_series(count)] = answer["seconds"]

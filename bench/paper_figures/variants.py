@@ -2,21 +2,19 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import signal
 import time
 from dataclasses import dataclass
 
 from lib import device, system, workplace
-from lib.side import Ext4Side, PoolSide, send, wait_for_end
+from lib.ext4_sides import Ext4Side
+from lib.pool_side import PoolSide, send, wait_for_end
+from lib.settings import PAPER_INDEX_BITS, PAPER_TAG_BITS
 
 # All sides work on one file, one after the other, formatted anew for each turn: the same place on the same disk.
 DEVICE = "paper.device"
 
-# Section 4.1: index key and bucket key of the filter, in bits.
-PAPER_INDEX_BITS = 19
-PAPER_TAG_BITS = 24
 # Experiment A4.
 COMMIT_INTERVAL = "5s"
 
@@ -59,10 +57,10 @@ VARIANTS = (
 class VariantSide(PoolSide):
     """A pool with the switches of a variant."""
 
-    def __init__(self, folder, onefold, settings, variant):
+    def __init__(self, place, onefold, settings, variant):
         self.name = variant.key
-        super().__init__(folder, onefold, settings.memory)
-        self.device = folder / DEVICE
+        super().__init__(place, onefold, settings.memory)
+        self.device = place.folder / DEVICE
         self.title = variant.title
         self.variant = variant
         self.filter_bits = (settings.index_bits, settings.tag_bits)
@@ -72,10 +70,8 @@ class VariantSide(PoolSide):
         if not device.is_allocated(self.device):
             raise system.BenchError(f"`pool create` has punched holes into {self.device}: the sides are not equal")
 
-    def mount(self):
-        words = ["--memory", self.memory, *self.variant.mount_words(*self.filter_bits)]
-        mounted = system.run(self.onefold, "--json", "pool", "mount", *words, self.device, self.mountpoint)
-        self.daemon = json.loads(mounted.text)["process"]
+    def mount_words(self):
+        return [*super().mount_words(), *self.variant.mount_words(*self.filter_bits)]
 
     def recovers(self):
         return self.variant.journal == "on"
@@ -97,7 +93,7 @@ class VariantSide(PoolSide):
     def insert(self, image, name):
         """Imports an image; returns the seconds that the command took."""
         command = (self.onefold, "--quiet", "pool", "import", self.mountpoint, image, "--to", name)
-        return system.run(*command).seconds
+        return system.run(*command, user=self.user).seconds
 
 
 class PlainSide(Ext4Side):
@@ -105,9 +101,9 @@ class PlainSide(Ext4Side):
 
     title = "ext4"
 
-    def __init__(self, folder):
-        super().__init__(folder)
-        self.device = folder / DEVICE
+    def __init__(self, place):
+        super().__init__(place)
+        self.device = place.folder / DEVICE
 
     def recovers(self):
         return True
@@ -129,7 +125,7 @@ class PlainSide(Ext4Side):
         system.run("e2fsck", "-f", "-n", self.loop)
 
     def insert(self, image, name):
-        return system.run("cp", "--sparse=always", image, self.path(name)).seconds
+        return system.run("cp", "--sparse=always", image, self.path(name), user=self.user).seconds
 
 
 @contextlib.contextmanager

@@ -4,8 +4,7 @@ from lib.measure import Line, Sample
 from lib.rows.row import expect_shared, expect_unique, seed_of
 from lib.rows.streams import throughput
 
-from .pools import PoolPlan, ScaleRow, memory_line
-from .settings import amount
+from .pools import PoolPlan, ScaleRow, amount, memory_line
 
 FILLING, NEW, COPY = "filling", "new", "copy"
 # What is written, in words, by the key of its lines.

@@ -6,8 +6,7 @@ from lib.rows.row import expect_unique, seed_of
 from lib.system import BenchError
 
 from .curve import NEW, curve_plans
-from .pools import ScaleRow, memory_line
-from .settings import amount
+from .pools import ScaleRow, amount, memory_line
 
 
 class FilterRow(ScaleRow):

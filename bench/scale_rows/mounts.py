@@ -7,8 +7,7 @@ from lib.rows.random_io import NAME, fio_command
 from lib.rows.row import seed_of
 from lib.system import BenchError, in_background
 
-from .pools import MIB, PoolPlan, ScaleRow, memory_line
-from .settings import amount
+from .pools import MIB, PoolPlan, ScaleRow, amount, memory_line
 
 # The crash comes when the journal is full. The pool is asked so often how far it is:
 WATCH_POLL_SECONDS = 0.005
@@ -131,7 +130,7 @@ class CrashMountRow(LargeRow):
         command = fio_command(
             pool, "randwrite", seed, WATCH_SECONDS_MAX, direct=1, ioengine="libaio", iodepth=DEPTH, time_based=1
         )
-        with in_background(*command) as writer:
+        with in_background(*command, user=pool.user) as writer:
             watch = wait_for_full_journal(pool, writer)
             pool.crash()
         return watch.transactions()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from lib import system, workplace
 from lib.data import BLOCK_BYTES
-from lib.measure import Line, Measured, Sample
+from lib.measure import Line, Sample
 from lib.rows.row import Row
-from lib.runner import Measuring, RowClock, say
-from lib.side import PoolSide, send, wait_for_end
+from lib.runner import Measuring, say
+from lib.pool_side import PoolSide, send, wait_for_end
 
 MIB = 1 << 20
 # The pool's one file, fully mapped.
@@ -52,9 +52,9 @@ class DescribedPool(PoolSide):
     # Entries of 1 TiB that are read from the stores, on a busy machine.
     settle_seconds_max = 600
 
-    def __init__(self, folder, programs, plan):
+    def __init__(self, place, programs, plan):
         self.name = f"pool-{plan.blocks}"
-        super().__init__(folder, programs.onefold, f"{plan.memory_mib}M")
+        super().__init__(place, programs.onefold, f"{plan.memory_mib}M")
         self.plan = plan
         self._synthetic = programs.synthetic
 
@@ -68,7 +68,8 @@ class DescribedPool(PoolSide):
         """Mounts it with cold caches and has it answer; returns when that began, by `time.perf_counter`, and how long
         it took.
         """
-        system.drop_caches()
+        self.forget_device()
+        self.place.ballast.fill()
         started = time.perf_counter()
         self.mount()
         if DESCRIBED in os.listdir(self.mountpoint):
@@ -136,8 +137,8 @@ def memory_line(key, memory_mib, of=""):
 class ScaleBench(Measuring):
     """The pools of one row at a time. One that the next row needs too is kept."""
 
-    def __init__(self, folder, programs, settings):
-        self.folder = folder
+    def __init__(self, place, programs, settings):
+        self.place = place
         self.programs = programs
         self.settings = settings
         self.pools = {}
@@ -145,31 +146,32 @@ class ScaleBench(Measuring):
     def open(self):
         """Makes nothing: each row's pools are made when its turn comes."""
 
-    def measure(self, row):
+    def prepare(self, row):
         plans = row.plans(self.settings)
         self._drop([plan for plan in self.pools if plan not in plans])
         for plan in plans:
             if plan not in self.pools:
                 self._make(plan)
-        pools = [self.pools[plan] for plan in plans]
-        results = {line.key: Measured(line) for line in row.lines}
-        row.prepare(pools, self.settings)
-        clock = RowClock(row, self.settings)
-        for round_no in range(row.rounds(self.settings)):
-            clock.begin_round()
-            for key, sample in row.measure(pools, self.settings, round_no):
-                results[key].add("pool", sample)
-            if clock.is_up():
-                break
+        row.prepare(self._pools_of(row), self.settings)
+
+    def _pools_of(self, row):
+        return [self.pools[plan] for plan in row.plans(self.settings)]
+
+    def round(self, row, round_no, series):
+        self.place.ballast.fill()
+        with series.turn():
+            for key, sample in row.measure(self._pools_of(row), self.settings, round_no):
+                series.add(key, "pool", sample)
+
+    def finish(self, row):
         if row.spends_pools:
-            self._drop(plans)
+            self._drop(row.plans(self.settings))
         else:
-            row.finish(pools, self.settings)
-        return list(results.values())
+            row.finish(self._pools_of(row), self.settings)
 
     def _make(self, plan):
         say(f"  making a pool that describes {plan.blocks} blocks")
-        pool = self.pools[plan] = DescribedPool(self.folder, self.programs, plan)
+        pool = self.pools[plan] = DescribedPool(self.place, self.programs, plan)
         pool.format()
 
     def _drop(self, plans):
@@ -182,6 +184,15 @@ class ScaleBench(Measuring):
         self._drop(list(self.pools))
 
     close = start_anew
+
+
+def amount(blocks):
+    """Returns a number of blocks as people say it: `10^6 blocks`, or `1 TiB`."""
+    power = len(str(blocks)) - 1
+    if blocks == 10**power:
+        return f"10^{power} blocks"
+    gib = blocks * BLOCK_BYTES >> 30
+    return f"{gib >> 10} TiB" if gib >= 1024 else f"{gib} GiB"
 
 
 def disk_bytes(rows, settings):

@@ -10,8 +10,7 @@ from lib.side import sync_folder
 from lib.system import BenchError
 
 from .mounts import LargeRow
-from .pools import DESCRIBED
-from .settings import amount
+from .pools import DESCRIBED, amount
 
 # What others do meanwhile: fio's modes, by what the lines call them.
 OTHERS = {"write": "randwrite", "read": "randread"}

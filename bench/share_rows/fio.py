@@ -4,7 +4,7 @@ import json
 import signal
 import subprocess
 
-from lib.system import BenchError, end, run
+from lib.system import BenchError, before_program, end, run
 
 # A fio that is told to end does so after the request in flight, and reads back what it still has to verify.
 END_SECONDS_MAX = 60
@@ -21,23 +21,26 @@ def words(path, length, seed, **options):
     return ["fio", *(f"--{name}={value}" for name, value in given.items())]
 
 
-def for_seconds(path, length, seed, seconds, **options):
-    """Returns what fio tells of its job, which works for so long."""
-    return job_of(run(*words(path, length, seed, time_based=1, runtime=seconds, **options)).text)
+def for_seconds(path, length, seed, seconds, user=None, **options):
+    """Returns what fio tells of its job, which works for so long, as a user where one is given."""
+    return job_of(run(*words(path, length, seed, time_based=1, runtime=seconds, **options), user=user).text)
 
 
 class Beside:
     """fio working beside what goes on inside; `job` is what it tells of that afterwards."""
 
-    def __init__(self, path, length, seed, **options):
+    def __init__(self, path, length, seed, user=None, **options):
         # Whatever is inside takes less.
         self._words = words(path, length, seed, time_based=1, runtime=3600, **options)
+        self._before = before_program(user=user)
         self._process = None
         self.job = None
 
     def __enter__(self):
         null, pipe = subprocess.DEVNULL, subprocess.PIPE
-        self._process = subprocess.Popen(list(map(str, self._words)), stdin=null, stdout=pipe, stderr=null, text=True)
+        self._process = subprocess.Popen(
+            list(map(str, self._words)), stdin=null, stdout=pipe, stderr=null, text=True, preexec_fn=self._before
+        )
         return self
 
     def __exit__(self, kind, *_):

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib import device, system
+from lib import caches, device, system
 from lib.data import BLOCK_BYTES, CHUNK_BYTES
 from lib.measure import Cost
 from lib.system import BenchError
@@ -46,10 +46,11 @@ class Pass:
 class Ground:
     """A file system on a loop device."""
 
-    def __init__(self, folder, programs, kind):
+    def __init__(self, place, programs, kind):
         self.kind = kind
         self.programs = programs
-        self.folder = folder
+        self.place = place
+        self.folder = folder = place.folder
         self.device = folder / "disk.device"
         self.mountpoint = folder / "disk.mount"
         self.temporary = folder / "temporary"
@@ -62,6 +63,9 @@ class Ground:
         self.temporary.mkdir(exist_ok=True)
         self.loop = device.attach_loop(self.device)
         system.run(*MKFS[self.kind], self.loop)
+        self._mount()
+
+    def _mount(self):
         system.run("mount", "-t", self.kind, self.loop, self.mountpoint)
 
     def close(self):
@@ -87,6 +91,7 @@ class Ground:
                 file.write(data.chunk(index)[hole_bytes:])
             file.flush()
             os.fsync(file.fileno())
+        self.place.user.own(self.path(name))
 
     def copy(self, image, name=None):
         """Copies an image without the blocks of it that are zero."""
@@ -98,6 +103,16 @@ class Ground:
             with open(self.path(name), "rb") as file:
                 while file.read(CHUNK_BYTES):
                     pass
+
+    def make_cold(self):
+        """Empties every cache of the file system, above and below its loop device, while other memory stays warm."""
+        # It takes the file system's own pages, names and inodes with it.
+        system.run("umount", self.mountpoint)
+        device.wait_until_unused(self.loop)
+        for path in (self.loop, self.device):
+            caches.forget(path)
+        self._mount()
+        self.place.ballast.fill()
 
     def free_bytes(self):
         """Returns what is free by the file system's own books, once they are up to date."""
@@ -144,6 +159,7 @@ class Ground:
 
     def timed(self, *command, **more):
         """Runs a program; returns what it printed and took, and what it cost."""
+        self.place.ballast.fill()
         machine = system.machine_cpu_seconds()
         finished = system.run(*command, **more)
         return finished, Cost(finished.cpu_seconds, 0.0, system.machine_cpu_seconds() - machine)

@@ -58,9 +58,10 @@ class GuestRow(ShareRow):
                 image = OWN
                 ground.write(OWN, UniqueData(seed_of(round_no, use=39)), length)
             guest = (ground.path(image), length, seed)
-            alone = fio.for_seconds(*guest, settings.fio_seconds, **VERIFY)["write"]
-            system.drop_caches()
-            with fio.Beside(*guest, **VERIFY) as beside:
+            how = VERIFY | {"user": ground.place.user}
+            alone = fio.for_seconds(*guest, settings.fio_seconds, **how)["write"]
+            ground.make_cold()
+            with fio.Beside(*guest, **how) as beside:
                 time.sleep(START_SECONDS)
                 done = ground.share(*options)
             for side, writes in ((OTHER, alone), (ONEFOLD, beside.job["write"])):
@@ -74,7 +75,7 @@ class GuestRow(ShareRow):
                 raise system.BenchError(f"{self.name}: hardly anything was shared: {done.told['shared']}")
             yield f"{self.name}-{mode}-pass", ONEFOLD, Sample(done.seconds, more=done.told)
             if mode == "usual":
-                after = fio.for_seconds(*guest, settings.fio_seconds, **VERIFY)["write"]
+                after = fio.for_seconds(*guest, settings.fio_seconds, **how)["write"]
                 yield f"{self.name}-{mode}-after", ONEFOLD, Sample(median_us(after))
                 yield f"{self.name}-{mode}-after", OTHER, Sample(median_us(alone))
             ground.close()

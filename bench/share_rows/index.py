@@ -46,7 +46,7 @@ class IndexRow(ShareRow):
         words = (f"--entries={settings.index_entries}", f"--news={settings.index_news}", ground.mountpoint)
         system.run(ground.programs.synthetic, "index", *words)
         copied = self._copy(ground)
-        system.drop_caches()
+        ground.make_cold()
         done = ground.share("--memory", f"{MEMORY_MIB}M")
         told, index = done.told, done.told["index"]
         if told["scanned"]["read_bytes"] or told["planned"]["new"] != settings.index_news:
@@ -70,7 +70,7 @@ class IndexRow(ShareRow):
         """Returns at which rate the disk reads and writes files of the index, both counted, in MB/s."""
         copies, length, seconds = ground.path("copies"), 0, 0.0
         copies.mkdir()
-        system.drop_caches()
+        ground.make_cold()
         for shard in sorted(ground.path(".onefold/shards").iterdir()):
             if length >= COPY_BYTES_MAX:
                 break

@@ -6,7 +6,6 @@ import random
 import statistics
 import time
 
-from lib import system
 from lib.data import BLOCK_BYTES, CHUNK_BYTES, ShuffledData, UniqueData
 from lib.measure import Sample
 from lib.rows.row import MB, seed_of
@@ -73,14 +72,14 @@ class ReadRow(ShareRow):
         seeds = [seed_of(round_no, use=use) for use in (34, 35, 36)]
         ground.write(SOURCE, StreamsData(seeds, stream_blocks), length)
         ground.write(TARGET, RunsData(seeds, stream_blocks), length)
-        free, before = ground.free_bytes(), cold_read(ground.path(TARGET))
+        free, before = ground.free_bytes(), cold_read(ground, TARGET)
         yield f"{self.name}-random", OTHER, self._random_reads(ground, settings)
         for least in DIAL:
             # What a pass with a longer least run has left alone is known, and not looked at again.
             ground.forget()
             done = ground.share("--min-run", least)
             gained = ground.free_bytes() - free
-            yield f"{self.name}-{least}", ONEFOLD, Sample(cold_read(ground.path(TARGET)), more=done.told)
+            yield f"{self.name}-{least}", ONEFOLD, Sample(cold_read(ground, TARGET), more=done.told)
             yield f"{self.name}-{least}", OTHER, Sample(before)
             yield f"{self.name}-{least}-freed", ONEFOLD, Sample(gained / MIB)
         ground.shared_or_raise(done.told, length, self.name)
@@ -91,17 +90,17 @@ class ReadRow(ShareRow):
         ground.close()
 
     def _random_reads(self, ground, settings):
-        system.drop_caches()
-        job = fio.for_seconds(ground.path(TARGET), settings.read_bytes, 1, settings.fio_seconds, rw="randread")
+        ground.make_cold()
+        job = fio.for_seconds(ground.path(TARGET), settings.read_bytes, 1, settings.fio_seconds, ground.place.user, rw="randread")
         return Sample(job["read"]["iops"])
 
 
-def cold_read(path):
+def cold_read(ground, name):
     """Returns at how many MB/s a file is read in sequence that is not in the page cache."""
-    system.drop_caches()
+    ground.make_cold()
     started, length = time.perf_counter(), 0
     buffer = bytearray(CHUNK_BYTES)
-    with open(path, "rb", buffering=0) as file:
+    with open(ground.path(name), "rb", buffering=0) as file:
         while count := file.readinto(buffer):
             length += count
     return length / MB / (time.perf_counter() - started)

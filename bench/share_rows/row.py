@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from lib import device, system
-from lib.measure import Line, Measured
+from lib.measure import Line
 from lib.rows.row import Row
-from lib.runner import Measuring, RowClock, say
+from lib.runner import Measuring, say
 
 from .ground import NAMES, Ground
 
@@ -63,30 +63,29 @@ class ShareRow(Row):
 class ShareBench(Measuring):
     """One disk, on which each row has a file system made."""
 
-    def __init__(self, folder, programs, settings):
-        self.folder = folder
+    def __init__(self, place, programs, settings):
+        self.place = place
         self.programs = programs
         self.settings = settings
         self._ground = None
 
     def open(self):
-        path = self.folder / "disk.device"
+        path = self.place.folder / "disk.device"
         if not path.exists():
-            say(f"making a disk of {self.settings.device_bytes >> 20} MiB in {self.folder}")
+            say(f"making a disk of {self.settings.device_bytes >> 20} MiB in {self.place.folder}")
             device.allocate(path, self.settings.device_bytes)
 
-    def measure(self, row):
-        results = {line.key: Measured(line) for line in row.lines}
-        self._ground = ground = Ground(self.folder, self.programs, row.kind)
-        clock = RowClock(row, self.settings)
-        for round_no in range(row.rounds(self.settings)):
-            clock.begin_round()
-            for key, side, sample in row.measure(ground, self.settings, round_no):
-                results[key].add(side, sample)
-            if clock.is_up():
-                break
+    def prepare(self, row):
+        self._ground = Ground(self.place, self.programs, row.kind)
+
+    def round(self, row, round_no, series):
+        self.place.ballast.fill()
+        with series.turn():
+            for key, side, sample in row.measure(self._ground, self.settings, round_no):
+                series.add(key, side, sample)
+
+    def finish(self, row):
         self.close()
-        return list(results.values())
 
     def close(self):
         if self._ground is not None:

@@ -77,7 +77,7 @@ class SetRow(ShareRow):
         self.copy(ground, settings, round_no)
         forecast = self._forecast(ground)
         before = ground.free_bytes()
-        system.drop_caches()
+        ground.make_cold()
         done = ground.share()
         freed = ground.free_bytes() - before
         for unit in UNITS:
@@ -90,7 +90,7 @@ class SetRow(ShareRow):
         yield f"{self.name}-entry", ONEFOLD, Sample(index["bytes"] / (index["unique"] + index["shared"]), more=index)
         yield f"{self.name}-again", OTHER, Sample(done.seconds)
         yield f"{self.name}-again-read", OTHER, Sample(done.told["scanned"]["read_bytes"] / MIB)
-        system.drop_caches()
+        ground.make_cold()
         again = ground.share()
         yield f"{self.name}-again", ONEFOLD, Sample(again.seconds, more=again.told)
         yield f"{self.name}-again-read", ONEFOLD, Sample(again.told["scanned"]["read_bytes"] / MIB)
@@ -99,7 +99,7 @@ class SetRow(ShareRow):
     def _duperemove(self, ground, settings, round_no, unit):
         self.copy(ground, settings, round_no)
         before = ground.free_bytes()
-        system.drop_caches()
+        ground.make_cold()
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
             words = ("duperemove", *ALWAYS, f"--hashfile={folder}/hashes", "-b", unit, *self.options, ground.mountpoint)
             finished, cost = ground.timed(*words, timeout=settings.other_seconds_max)

@@ -3,15 +3,14 @@
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 import unittest
-from pathlib import Path
 from unittest import mock
 
-from paths import BENCH  # it makes the next imports possible
+import paths  # it makes the next imports possible
 from lib import device, system  # noqa: I001
-from lib.side import Ext4Side
+from lib.ext4_sides import Ext4Side
+from lib.place import Place
 
 DISK_BYTES = 16 << 20
 # How long the namespace keeps what it has.
@@ -21,12 +20,7 @@ HELD_SECONDS = 0.7
 @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "needs root and unshare")
 class MountedElsewhere(unittest.TestCase):
     def setUp(self):
-        # Not below /tmp, where it can be helped: that may be a file system without O_DIRECT.
-        place = Path(os.environ.get("BENCH_DIR") or BENCH.parent / "target")
-        place.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(dir=place)
-        self.addCleanup(folder.cleanup)
-        self.side = Ext4Side(Path(folder.name))
+        self.side = Ext4Side(Place(paths.disk_folder(self)))
         self.addCleanup(self.side.close)
         self.side.device.touch()
         os.truncate(self.side.device, DISK_BYTES)

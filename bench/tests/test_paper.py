@@ -11,11 +11,11 @@ from types import SimpleNamespace
 
 import paths  # it makes the next imports possible
 import paper  # noqa: I001
-from lib import report
+from lib import report, settings
 from lib.data import CHUNK_BYTES
 from lib.measure import Spread
 from lib.system import BenchError
-from paper_figures import fetch, figures, images, published, results, settings, svg, tables
+from paper_figures import fetch, figures, images, published, results, svg, tables
 from paper_figures.variants import VARIANTS
 
 TEXT = "{http://www.w3.org/2000/svg}text"
@@ -25,7 +25,7 @@ MIB = 1 << 20
 def measured(rounds=3):
     """Returns a run in which every value is there, and those of `all` are twice ext4's."""
     titles = {variant.key: variant.title for variant in VARIANTS} | {results.PLAIN: "ext4"}
-    run = results.Results({"when": "then"}, settings.TINY, titles, images=["one.raw", "a-name-" * 9 + ".raw"])
+    run = results.Results({"when": "then"}, settings.PAPER.tiny, titles, images=["one.raw", "a-name-" * 9 + ".raw"])
     series = [results.WRITE, results.READ, results.DUPLICATE, results.RECOVERY, results.RECOVERED, results.INSERT]
     series += [name(number) for number in range(3) for name in (results.image_series, results.fetch_series)]
     for name in series:
@@ -217,7 +217,7 @@ class Images(unittest.TestCase):
         self.assertEqual(fetch.fetch([str(path) for path in made])["bytes"], 6 * CHUNK_BYTES)
 
     def test_files_and_images_fit_on_the_disk_of_every_size(self):
-        for chosen in (settings.FULL, settings.QUICK, settings.TINY):
+        for chosen in settings.PAPER:
             room = chosen.device_bytes * images.DEVICE_PART_MAX
             self.assertLess(2 * chosen.file_bytes, room, chosen.mode)
             self.assertLess(chosen.crash_bytes, room, chosen.mode)

@@ -4,11 +4,10 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
-from paths import BENCH
+import paths
 
 ONEFOLD = os.environ.get("ONEFOLD")
 
@@ -16,15 +15,10 @@ ONEFOLD = os.environ.get("ONEFOLD")
 @unittest.skipUnless(ONEFOLD and os.geteuid() == 0, "needs root, and ONEFOLD to name the program to measure")
 class WholeRun(unittest.TestCase):
     def setUp(self):
-        # Not below /tmp, where it can be helped: that may be a file system without O_DIRECT.
-        place = Path(os.environ.get("BENCH_DIR") or BENCH.parent / "target")
-        place.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(dir=place)
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = paths.disk_folder(self)
 
     def run_paper(self, *words):
-        command = [sys.executable, BENCH / "paper.py", "--tiny", "--dir", self.folder, *words]
+        command = [sys.executable, paths.BENCH / "paper.py", "--tiny", "--dir", self.folder, *words]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def assert_nothing_is_left(self):

@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 from pathlib import Path
 
-from paths import BENCH  # it makes the next import possible
+import paths  # it makes the next import possible
 from lib import cgroup  # noqa: I001
 
 ONEFOLD = os.environ.get("ONEFOLD")
@@ -19,15 +18,10 @@ ONEFOLD = os.environ.get("ONEFOLD")
 @unittest.skipUnless(ONEFOLD and os.geteuid() == 0, "needs root, and ONEFOLD to name the program to measure")
 class WholeRun(unittest.TestCase):
     def setUp(self):
-        # Not below /tmp, where it can be helped: that may be a file system without O_DIRECT.
-        place = Path(os.environ.get("BENCH_DIR") or BENCH.parent / "target")
-        place.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(dir=place)
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = paths.disk_folder(self)
 
     def start(self, *words):
-        command = [sys.executable, BENCH / "run.py", "--tiny", "--dir", self.folder, *words]
+        command = [sys.executable, paths.BENCH / "run.py", "--tiny", "--dir", self.folder, *words]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def assert_nothing_is_left(self):

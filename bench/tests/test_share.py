@@ -13,16 +13,17 @@ from unittest import mock
 
 import paths  # it makes the next imports possible
 import share  # noqa: I001
-from lib import report
+from lib import corpus, report, settings
 from lib.data import BLOCK_BYTES, CHUNK_BYTES, UniqueData
 from lib.measure import Cost, Measured, NotMeasured, Sample
+from lib.place import Place
 from lib.runner import Run
 from lib.system import BenchError
-from share_rows import PARTS, fio, index, rates, reads, rows, sets, settings
+from share_rows import PARTS, fio, index, rates, reads, rows, sets
 from share_rows.ground import XFS, Ground, Pass
 from share_rows.row import ONEFOLD, OTHER, ShareBench, ShareLine, ShareRow
 
-SIZES = (settings.FULL, settings.QUICK, settings.TINY)
+SIZES = settings.SHARE
 GIB = 1 << 30
 
 
@@ -52,7 +53,7 @@ class Sizes(unittest.TestCase):
             self.assertEqual(chosen.read_bytes % (3 * CHUNK_BYTES), 0)
 
     def test_a_full_run_has_an_index_of_a_tebibyte(self):
-        self.assertEqual(settings.FULL.index_entries * BLOCK_BYTES, 1 << 40)
+        self.assertEqual(settings.SHARE.full.index_entries * BLOCK_BYTES, 1 << 40)
         self.assertEqual([index.amount(1 << 28), index.amount(1 << 23), index.amount(1)], ["1 TiB", "32 GiB", "4 KiB"])
 
     def test_the_demos_images_come_first_and_others_as_long_as_they_fit(self):
@@ -60,7 +61,7 @@ class Sizes(unittest.TestCase):
             for name in ("b.raw", "a.raw", "debian-12-web.raw"):
                 (Path(folder) / name).write_bytes(b"x" * BLOCK_BYTES)
             stored = (Path(folder) / "a.raw").stat().st_blocks * 512
-            found = settings.find_images(Path(folder), 2 * stored)
+            found = corpus.find_images(Path(folder), 2 * stored)
         self.assertEqual([image.name for image in found], ["debian-12-web.raw", "a.raw"])
 
 
@@ -73,27 +74,27 @@ class Rows(unittest.TestCase):
             self.assertEqual((len(set(names)), len(set(keys))), (len(names), len(keys)))
 
     def test_lines_of_both_file_systems_say_which_they_are_of(self):
-        for row in rows("speed", settings.FULL) + rows("costs", settings.FULL):
+        for row in rows("speed", settings.SHARE.full) + rows("costs", settings.SHARE.full):
             if row.base != "index":
                 self.assertIn(row.where, row.lines[0].title)
 
     def test_the_rate_of_freeing_is_none_where_records_took_more_than_was_freed(self):
-        row = sets.SetRow(settings.TINY, XFS)
+        row = sets.SetRow(settings.SHARE.tiny, XFS)
         samples = list(row._freed("4k", OTHER, -(5 << 20), Cost(2.0)))
         self.assertEqual([sample.value for _, _, sample in samples], [-5.0, 0.0])
 
     def test_a_row_for_another_file_system_needs_its_program(self):
-        row = sets.SetRow(settings.TINY, XFS)
+        row = sets.SetRow(settings.SHARE.tiny, XFS)
         with mock.patch("share_rows.sets.shutil.which", lambda _: None):
-            self.assertEqual(row.why_not(settings.TINY), "there is no duperemove")
+            self.assertEqual(row.why_not(settings.SHARE.tiny), "there is no duperemove")
         with mock.patch("share_rows.row.system.run", side_effect=BenchError("cannot run mkfs.xfs")):
-            row = rates.CopyRow(settings.TINY, XFS)
-            self.assertEqual(row.why_not(settings.TINY), "cannot run mkfs.xfs")
+            row = rates.CopyRow(settings.SHARE.tiny, XFS)
+            self.assertEqual(row.why_not(settings.SHARE.tiny), "cannot run mkfs.xfs")
 
 
 class Data(unittest.TestCase):
     def test_the_pairs_of_the_shuffled_file_are_equal_blocks(self):
-        chosen = replace(settings.TINY, shuffled_bytes=2 * CHUNK_BYTES)
+        chosen = replace(settings.SHARE.tiny, shuffled_bytes=2 * CHUNK_BYTES)
         row = rates.ShuffledRow(chosen, XFS)
         source = list(blocks_of(UniqueData(3), chosen.shuffled_bytes))
         target = list(blocks_of(row.data(chosen, 3), chosen.shuffled_bytes))
@@ -138,7 +139,7 @@ def users_of(path):
 
 class Told(unittest.TestCase):
     def ground(self, told):
-        ground = Ground(Path("/nowhere"), mock.Mock(), XFS)
+        ground = Ground(Place(Path("/nowhere")), mock.Mock(), XFS)
         ground.timed = mock.Mock(return_value=(mock.Mock(text=json.dumps(told), seconds=2.0), Cost(1.0)))
         return ground
 
@@ -150,7 +151,7 @@ class Told(unittest.TestCase):
             self.ground({"trouble": {"busy": ["a"]}}).share()
 
     def test_a_rate_of_less_work_is_a_failure(self):
-        ground = Ground(Path("/nowhere"), mock.Mock(), XFS)
+        ground = Ground(Place(Path("/nowhere")), mock.Mock(), XFS)
         told = {"shared": {"now_bytes": 98 * BLOCK_BYTES, "before_bytes": 0}}
         with self.assertRaisesRegex(BenchError, "98 of 100 blocks"):
             ground.shared_or_raise(told, 100 * BLOCK_BYTES, "row")
@@ -179,20 +180,20 @@ class Told(unittest.TestCase):
             self.assertEqual(users_of(guest), [])
 
     def test_a_merge_that_read_files_is_a_failure(self):
-        row = index.IndexRow(settings.TINY, XFS)
-        told = {"index": {}, "scanned": {"read_bytes": 1}, "planned": {"new": settings.TINY.index_news}}
+        row = index.IndexRow(settings.SHARE.tiny, XFS)
+        told = {"index": {}, "scanned": {"read_bytes": 1}, "planned": {"new": settings.SHARE.tiny.index_news}}
         ground = mock.Mock()
         ground.share.return_value = Pass(told, 1.0, Cost())
         with mock.patch.object(index, "system", BenchError=BenchError), mock.patch.object(row, "_copy"):
             with self.assertRaisesRegex(BenchError, "something else"):
-                list(row.measure(ground, settings.TINY, 0))
+                list(row.measure(ground, settings.SHARE.tiny, 0))
 
 
 class FakeRow(ShareRow):
     base = "fake"
 
     def __init__(self, fails=False):
-        super().__init__(settings.TINY, XFS)
+        super().__init__(settings.SHARE.tiny, XFS)
         self._fails = fails
 
     def make_lines(self, settings):
@@ -210,16 +211,20 @@ class FakeRow(ShareRow):
 
 class Bench(unittest.TestCase):
     def run_rows(self, *wanted):
-        run = Run({}, settings.TINY)
-        with mock.patch("share_rows.row.Ground") as made, mock.patch("lib.runner.say"):
-            ShareBench(Path("/nowhere"), None, settings.TINY).measure_all(wanted, run)
+        run = Run({}, settings.SHARE.tiny)
+        counters = {"page_faults": mock.Mock(side_effect=[1, 8]), "steal_seconds": mock.Mock(side_effect=[1.0, 1.5])}
+        with (
+            mock.patch("share_rows.row.Ground") as made, mock.patch("lib.runner.say"),
+            mock.patch.multiple("lib.system", **counters), mock.patch("lib.memory.Ballast.fill"),
+        ):  # fmt: skip
+            ShareBench(Place(Path("/nowhere")), None, settings.SHARE.tiny).measure_all(wanted, run)
         return run, made.return_value
 
     def test_a_line_says_what_stands_beside_it_and_the_paper_has(self):
         run, ground = self.run_rows(FakeRow())
         self.assertIn(
             "| a line | 8.00 MB/s (8.00-8.00) | 10.0 MB/s (10.0-10.0), bare calls | 0.800x (0.800-0.800) | 0.8x | "
-            "2.6 MB/s |  |  | `bench/share.py --only fake-xfs` |",
+            "2.6 MB/s |  |  | 7, 0.50 s | `bench/share.py --only fake-xfs` |",
             report.markdown(run, share.FORMS["speed"]),
         )
         ground.close.assert_called_once()
@@ -231,10 +236,10 @@ class Bench(unittest.TestCase):
 
     def test_every_line_of_the_table_has_all_columns(self):
         for part, form in share.FORMS.items():
-            every = rows(part, settings.FULL)
-            run = Run({}, settings.FULL, [(row, NotMeasured("failed", "why it did")) for row in every])
+            every = rows(part, settings.SHARE.full)
+            run = Run({}, settings.SHARE.full, [(row, NotMeasured("failed", "why it did")) for row in every])
             lines = [line for line in report.markdown(run, form).splitlines() if line.startswith("|")]
-            self.assertEqual({line.count("|") for line in lines}, {10})
+            self.assertEqual({line.count("|") for line in lines}, {11})
 
     def test_a_side_that_did_nothing_is_infinitely_worse(self):
         result = Measured(ShareLine("key", "title", "MiB/s"))

@@ -6,12 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 from pathlib import Path
 
-from paths import BENCH
+import paths
 
 ONEFOLD = os.environ.get("ONEFOLD")
 SYNTHETIC = os.environ.get("ONEFOLD_SYNTHETIC") or (ONEFOLD and Path(ONEFOLD).with_name("onefold-synthetic"))
@@ -23,15 +22,10 @@ NEEDED = ("fio", "mkfs.xfs", "mkfs.btrfs", "duperemove")
 @unittest.skipUnless(all(map(shutil.which, NEEDED)), f"needs {', '.join(NEEDED)}")
 class WholeRun(unittest.TestCase):
     def setUp(self):
-        # Not below /tmp, where it can be helped: that may be a file system without O_DIRECT.
-        place = Path(os.environ.get("BENCH_DIR") or BENCH.parent / "target")
-        place.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(dir=place)
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = paths.disk_folder(self)
 
     def start(self, *words):
-        command = [sys.executable, BENCH / "share.py", "--tiny", "--dir", self.folder, *words]
+        command = [sys.executable, paths.BENCH / "share.py", "--tiny", "--dir", self.folder, *words]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def assert_nothing_is_left(self):
@@ -46,7 +40,7 @@ class WholeRun(unittest.TestCase):
         for part in ("speed", "costs"):
             document = json.loads((self.folder / f"share-{part}.json").read_text(encoding="utf-8"))
             self.assertTrue(document["complete"])
-            lines = [line for row in document["rows"].values() for line in row.values()]
+            lines = [line for row in document["rows"].values() for line in row["lines"].values()]
             self.assertTrue(all(line["samples"]["onefold"] for line in lines))
         self.assertNotIn("| not measured |", out)
         self.assert_nothing_is_left()

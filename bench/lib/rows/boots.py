@@ -19,6 +19,7 @@ class RealBootRow(Row):
     """A guest under QEMU until its console says that it is up: mostly the processor's time, once on each side."""
 
     name = "boot"
+    sides = ("pool", "ext4")
     share_of_time = 1.5
     in_quick = False
     lines = (
@@ -38,7 +39,7 @@ class RealBootRow(Row):
     def measure(self, side, settings, round_no):
         side.make_cold()
         before = side.disk_read_bytes()
-        seconds = boot.boot(side.path(f"{GUEST}-1"))
+        seconds = boot.boot(side.path(f"{GUEST}-1"), user=side.user)
         return {"boot": Sample(seconds), "boot-read": Sample((side.disk_read_bytes() - before) / MB)}
 
     def finish(self, side, settings):
@@ -52,6 +53,7 @@ class BootReplayRow(Row):
     What a boot never touches is left out of the image on both sides, so that the copies fit the disk.
     """
 
+    sides = ("pool", "ext4")
     share_of_time = 1.5
     in_quick = False
 

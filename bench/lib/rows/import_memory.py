@@ -62,6 +62,8 @@ class ImportMemoryRow(Row):
         # Beside the pool, where the client's own memory and caches are nobody's whom we measure.
         source = side.device.with_name(SOURCE)
         try:
+            source.touch()
+            side.user.own(source)
             side.client("write", source, bytes=settings.import_image_bytes, data="image", count=number, seed=SEED)
             side.command(
                 side.onefold, "--quiet", "pool", "import", side.mountpoint, source, "--format", "raw", "--to", name

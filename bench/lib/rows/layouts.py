@@ -1,11 +1,15 @@
 """Cold reads of files that do not lie on the disk in their own order."""
 
+from ..measure import Line, Sample
+from .random_io import disk_rate
 from .row import OneLineRow, expect_shared, seed_of
 from .streams import throughput
 
 NAME = "layout"
 DONOR = "donor"
 DONORS = 4
+# With as many requests in flight the disk of a common machine gives all it has.
+DISK_DEPTH = 64
 
 
 class OverwrittenReadRow(OneLineRow):
@@ -40,10 +44,18 @@ class SharedReadRow(OneLineRow):
 
     SEED = seed_of(0, use=11)
 
-    def __init__(self, name, run_bytes, runs, goal):
+    def __init__(self, name, run_bytes, runs, goal, of_disk=None):
+        """With `of_disk`, which part is wanted of what fio reads of the pool's disk at random places."""
         title = f"sequential cold read of a file shared with {DONORS} others in {runs}, 1 MiB, buffered"
         super().__init__(name, title, "MB/s", goal=goal)
         self.run_bytes = run_bytes
+        if of_disk is not None:
+            disk = f"the disk itself: fio, 4 KiB random reads, depth {DISK_DEPTH}"
+            part = "what the pool has of that"
+            self.lines += (
+                Line(f"{name}-disk", disk, "MB/s", goal="report", has_ratio=False),
+                Line(f"{name}-part", part, "x", goal=of_disk, has_ratio=False),
+            )
 
     def prepare(self, side, settings):
         if side.name == "pool":
@@ -64,7 +76,12 @@ class SharedReadRow(OneLineRow):
     def measure(self, side, settings, round_no):
         side.make_cold()
         answer, cost = side.client("read", side.path(NAME), **self._file(settings))
-        return {self.name: throughput(settings.layout_bytes, answer, cost)}
+        samples = {self.name: throughput(settings.layout_bytes, answer, cost)}
+        if side.name == "pool" and len(self.lines) > 1:
+            disk = disk_rate(side.device, "read", DISK_DEPTH, settings.fio_seconds)
+            samples[f"{self.name}-disk"] = disk
+            samples[f"{self.name}-part"] = Sample(samples[self.name].value / disk.value)
+        return samples
 
     def finish(self, side, settings):
         side.remove(NAME, *(f"{DONOR}-{number}" for number in range(DONORS)))

@@ -1,11 +1,11 @@
 """New data in a pool whose free space lies in single blocks: what is left where random overwrites went on for long."""
 
 from .. import device
-from ..measure import Line, Sample, Work
-from ..side import PoolSide, as_words
-from ..system import BenchError, run
-from .random_io import DEPTH, fio_account
-from .row import MB, Row, expect_unique, seed_of
+from ..measure import Line, Sample
+from ..pool_side import PoolSide
+from ..system import BenchError
+from .random_io import DEPTH, disk_rate
+from .row import Row, expect_unique, seed_of
 from .streams import throughput
 
 FILLER = "filler"
@@ -15,7 +15,6 @@ FRESH_PART = 0.15
 DISK_PART = 0.7
 # A pool counts as filled where no more of it is free.
 FREE_PART_MAX = 0.02
-BLOCK_BYTES = 4096
 
 
 class PunchedSide(PoolSide):
@@ -53,7 +52,7 @@ class PunchedRow(Row):
         self._disk = None
 
     def prepare(self, side, settings):
-        self._punched = PunchedSide(side.device.parent, side.onefold, side.memory)
+        self._punched = PunchedSide(side.place, side.onefold, side.memory)
         try:
             self._make(self._punched, settings)
         except BaseException:
@@ -62,7 +61,8 @@ class PunchedRow(Row):
 
     def _make(self, punched, settings):
         device.allocate(punched.device, settings.punched_device_bytes)
-        self._disk = disk_writes(punched.device, settings)
+        # While it is no file system yet.
+        self._disk = disk_rate(punched.device, "write", DEPTH, settings.fio_seconds)
         punched.format()
         punched.mount()
         answer, _ = punched.client("fill-up", punched.path(FILLER), seed=seed_of(0, use=27))
@@ -103,15 +103,3 @@ class PunchedRow(Row):
         if punched is not None:
             punched.close()
             punched.device.unlink(missing_ok=True)
-
-
-def disk_writes(path, settings):
-    """Returns how fast fio writes single blocks to random places of a file that is no file system yet."""
-    options = {
-        "direct": 1, "ioengine": "libaio", "iodepth": DEPTH, "bs": BLOCK_BYTES, "runtime": settings.fio_seconds,
-        "time_based": True, "allow_file_create": 0, "end_fsync": 1, "scramble_buffers": 1,
-    }  # fmt: skip
-    words = ["--output-format=json", "--rw=randwrite", *as_words(options), "--name=disk", f"--filename={path}"]
-    job = fio_account(run("fio", *words).text, path)
-    moved_bytes, seconds = job["write"]["io_bytes"], job["job_runtime"] / 1000
-    return Sample(moved_bytes / seconds / MB, None, Work.moved(moved_bytes))

@@ -3,10 +3,11 @@
 import json
 
 from ..data import BLOCK_BYTES
-from ..measure import Sample, Work
+from ..measure import Line, Sample, Work
 from ..side import ORIGINAL, as_words
-from ..system import BenchError
-from .row import MB, OneLineRow, expect_unique, seed_of
+from ..system import BenchError, run
+from ..user import ROOT
+from .row import MB, OneLineRow, Row, expect_unique, seed_of
 
 NAME = "random"
 DEPTH = 32
@@ -37,6 +38,40 @@ class RandomRow(OneLineRow):
     def finish(self, side, settings):
         if self.direction == "write":
             side.drop_original()
+
+
+class UserWriteRow(Row):
+    """Random writes by an ordinary user and by root, one after the other, in one file of the pool."""
+
+    name = "random-write-user"
+    sides = ("pool",)
+    lines = (
+        Line("random-write-user", f"O_DIRECT 4 KiB random write, depth {DEPTH}, by an ordinary user", "op/s"),
+        Line("random-write-root", "the same by root", "op/s"),
+        Line("random-write-user-part", "what the user has of that", "x", goal="0.9x", has_ratio=False),
+    )
+
+    def prepare(self, side, settings):
+        side.client("write", side.path(NAME), bytes=settings.layout_bytes, seed=seed_of(0, use=50))
+
+    def measure(self, side, settings, round_no):
+        users = {"user": side.user, "root": ROOT}
+        samples = {}
+        # Who goes first changes, in case going first matters.
+        for number, key in enumerate(users if round_no % 2 == 0 else reversed(users)):
+            with side.clients_are(users[key]):
+                job, cost = fio(
+                    side, "randwrite", 2 * round_no + number, settings.fio_seconds, direct=1, ioengine="libaio",
+                    iodepth=DEPTH, end_fsync=1,
+                )  # fmt: skip
+            expect_unique(cost, self.name)
+            side.settle()
+            samples[f"random-write-{key}"] = rate(job, "write", cost)
+        part = samples["random-write-user"].value / samples["random-write-root"].value
+        return samples | {"random-write-user-part": Sample(part)}
+
+    def finish(self, side, settings):
+        side.remove(NAME)
 
 
 class SmallWritesRow(OneLineRow):
@@ -71,6 +106,8 @@ class SmallWritesRow(OneLineRow):
 class FsyncRow(OneLineRow):
     """Writes of 4 KiB to random places, each followed by fsync before the next; a file for each writer, as machines
     have their disks, or one for all."""
+
+    needs_journal = True
 
     def __init__(self, name, what, goal, writers=1, files=1):
         super().__init__(name, f"fsync'd 4 KiB random writes, {what}", "op/s", goal=goal)
@@ -127,6 +164,20 @@ def fio_command(side, mode, round_no, seconds, names=(NAME,), filename=None, **o
         defaults["runtime"] = seconds
     jobs = [word for number, path in enumerate(files) for word in (f"--name=bench-{number}", f"--filename={path}")]
     return ["fio", "--output-format=json", f"--rw={mode}", *as_words(defaults | options), "--group_reporting", *jobs]
+
+
+def disk_rate(path, direction, depth, seconds):
+    """Returns how fast fio reads or writes single blocks at random places of a whole disk's file, past all file systems
+    but the one that it lies on. What it writes destroys what the disk holds.
+    """
+    options = {
+        "direct": 1, "ioengine": "libaio", "iodepth": depth, "bs": BLOCK_BYTES, "runtime": seconds, "time_based": True,
+        "allow_file_create": 0, "end_fsync": 1, "scramble_buffers": 1,
+    }  # fmt: skip
+    words = ["--output-format=json", f"--rw=rand{direction}", *as_words(options), "--name=disk", f"--filename={path}"]
+    job = fio_account(run("fio", *words).text, path)
+    moved_bytes, seconds = job[direction]["io_bytes"], job["job_runtime"] / 1000
+    return Sample(moved_bytes / seconds / MB, None, Work.moved(moved_bytes))
 
 
 def rate(job, direction, cost, jobs=1):

@@ -23,6 +23,8 @@ class RecoveryRow(Row):
     """
 
     name = "recovery"
+    # The file system of the machine is not crashed.
+    sides = ("pool", "ext4")
     share_of_time = 1.5
     # The crash has to come after the first commit by itself.
     in_quick = False

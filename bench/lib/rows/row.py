@@ -18,8 +18,10 @@ class Row:
 
     name = ""
     lines = ()
-    # Sides on which it makes sense.
-    sides = ("pool", "ext4")
+    # Sides on which it makes sense: a pool, ext4 on a loop device, ext4 on the disk itself.
+    sides = ("pool", "ext4", "disk")
+    # Whether it measures syncs or names: without a journal these promise less, and cost other things.
+    needs_journal = False
     # Whether it works with the file that `Side.have_original` makes. Rows that do stand together and share it.
     uses_original = False
     # How many times as long as other rows it may take before it gets no more rounds.

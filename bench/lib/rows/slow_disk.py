@@ -16,6 +16,9 @@ SEED = seed_of(0, use=12)
 class SlowDuplicateRow(OneLineRow):
     """Writing a file whose every block another file has already, where both sides' loop devices are slowed."""
 
+    # The disk itself cannot be slowed for one side.
+    sides = ("pool", "ext4")
+
     def __init__(self):
         disk = f"disk slowed to {SLOW_BYTES_PER_SECOND // MB} MB/s"
         title = f"sequential all-duplicate write, 1 MiB, buffered, fsync, {disk}"

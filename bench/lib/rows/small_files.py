@@ -1,7 +1,7 @@
 """Many files of one block in one folder."""
 
+from ..caches import drop_names
 from ..measure import Line, Sample, Work
-from ..system import drop_caches
 from .row import Row, seed_of
 
 FOLDER = "small"
@@ -12,22 +12,22 @@ JOBS = {"small-create": "create-files", "small-stat": "stat-files", "small-unlin
 
 
 class SmallFilesRow(Row):
-    """Creating files of 4 KiB, asking for their attributes when the kernel has forgotten them, unlinking them."""
+    """Creating files of 4 KiB, asking for the attributes of each when names are forgotten, unlinking them."""
 
     name = "small-files"
+    needs_journal = True
     lines = (
         Line("small-create", "create of 4 KiB files, one folder, then fsync of the folder", "op/s", goal=GOAL),
-        Line("small-stat", "stat of each, the kernel's caches dropped", "op/s", goal=GOAL),
+        Line("small-stat", "stat of each, names and inodes dropped from the kernel's memory", "op/s", goal=GOAL),
         Line("small-unlink", "unlink of each, then fsync of the folder", "op/s", goal=GOAL),
     )
 
     def measure(self, side, settings, round_no):
-        folder, count = side.path(FOLDER), settings.small_files
-        folder.mkdir()
+        folder, count = side.make_folder(FOLDER), settings.small_files
         samples = {}
         for key, job in JOBS.items():
             if key == "small-stat":
-                drop_caches()
+                drop_names()
             answer, cost = side.client(job, folder, count=count, seed=seed_of(round_no, use=5))
             samples[key] = Sample(count / answer["seconds"], cost, Work.operations(count))
         folder.rmdir()

@@ -7,9 +7,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use onefold_block::device::{DeviceError, FileDevice, MemoryDevice, OpenMode};
+use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_block::random::{Random, SeededRandom};
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BLOCK_BYTES_U64, BlockDevice, BlockNo, ReadOp, WriteOp};
+use onefold_testing::device::MemoryDevice;
 use tempfile::TempDir;
 
 const BLOCKS: u64 = 600;

@@ -34,6 +34,8 @@ pub(crate) struct TableMount {
     /// Type of the file system, such as `fuse.onefold`.
     pub(crate) kind: OsString,
     pub(crate) source: PathBuf,
+    /// The user that mounted it, which the kernel says of FUSE file systems only.
+    pub(crate) user: Option<u32>,
 }
 
 impl MountTable {
@@ -48,6 +50,11 @@ impl MountTable {
     /// Returns the mounts of a table's text; lines that make no sense are left out.
     pub(crate) fn parse(text: &[u8]) -> MountTable {
         MountTable { mounts: text.split(|&byte| byte == b'\n').filter_map(parse_line).collect() }
+    }
+
+    /// Returns the user that mounted the FUSE file system on `device`; nothing for others.
+    pub(crate) fn user_of(&self, device: DeviceNumber) -> Option<u32> {
+        self.mounts.iter().find(|mount| mount.device == device)?.user
     }
 
     /// Returns what is mounted at exactly `mountpoint`: the topmost mount, if there are several.
@@ -82,7 +89,16 @@ fn parse_line(line: &[u8]) -> Option<TableMount> {
         }
     }
     let (kind, source) = (unescape(fields.next()?).into_os_string(), unescape(fields.next()?));
-    Some(TableMount { id, parent, device, root, mountpoint, peer_group, master_group, kind, source })
+    // Another file system could have an option of that name.
+    let is_fuse = kind.as_encoded_bytes().starts_with(b"fuse");
+    let user = fields.next().filter(|_| is_fuse).and_then(parse_user);
+    Some(TableMount { id, parent, device, root, mountpoint, peer_group, master_group, kind, source, user })
+}
+
+/// Returns the user that FUSE itself names, which is the last mention: labels of security modules come before it.
+fn parse_user(options: &[u8]) -> Option<u32> {
+    parse_number(options.rsplit(|&byte| byte == b',').find_map(|option| option.strip_prefix(b"user_id="))?)
+        .and_then(|user| user.try_into().ok())
 }
 
 fn parse_number(field: &[u8]) -> Option<u64> {
@@ -118,7 +134,7 @@ mod tests {
     use super::*;
 
     const TABLE: &[u8] = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
-        40 22 0:37 / /mnt/images rw shared:9 - fuse.onefold images.pool rw\n\
+        40 22 0:37 / /mnt/images rw shared:9 - fuse.onefold images.pool rw,context=user_id=7,user_id=1000,group_id=0\n\
         41 22 0:38 / /mnt/with\\040space rw - fuse.onefold other.pool rw\n\
         42 40 0:39 /sub /mnt/images rw master:7 shared:8 - tmpfs none rw\n\
         broken line\n";
@@ -131,6 +147,13 @@ mod tests {
     fn the_topmost_mount_at_a_path_is_found() {
         assert_eq!(device_in(TABLE, "/mnt/images"), Some(DeviceNumber { major: 0, minor: 39 }));
         assert_eq!(device_in(TABLE, "/"), Some(DeviceNumber { major: 8, minor: 1 }));
+    }
+
+    #[test]
+    fn the_user_of_a_fuse_mount_is_the_one_that_the_kernel_names() {
+        let table = MountTable::parse(&[TABLE, b"1 1 0:9 / /a rw - tmpfs none rw,user_id=5\n"].concat());
+        let user = |minor| table.user_of(DeviceNumber { major: 0, minor });
+        assert_eq!((user(37), user(38), user(9), user(99)), (Some(1000), None, None, None));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread;
 
+use common::false_mount::FalseMount;
 use common::mapping::CountedPages;
 use common::{TestMount, assert_clean, can_mount, noise};
 use onefold_export::CONTROL_XATTR;
@@ -66,6 +67,40 @@ fn the_root_names_the_socket_and_nothing_else_does() {
     fs::create_dir(mount.path("dir")).unwrap();
     assert!(matches!(ControlClient::connect(&mount.path("dir")), Err(ControlError::NotAMount { .. })));
     assert!(matches!(ControlClient::connect("/proc".as_ref()), Err(ControlError::NotAMount { .. })));
+    mount.end();
+}
+
+/// What was wrong: the client believed the path that a mount names. A user's mount could name the socket of root's daemon, and root's
+/// `pool umount` of it would have unmounted another pool.
+#[test]
+fn a_mount_that_names_the_socket_of_another_user_is_not_believed() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let directory = tempfile::tempdir().unwrap();
+    let point = directory.path().join("mnt");
+    fs::create_dir(&point).unwrap();
+    let nobody = 65534;
+    {
+        let _false_mount = FalseMount::new(&point, nobody, &socket(&mount));
+        let asked = ControlClient::connect(&point).map(|_| ());
+        let is_refused = matches!(asked, Err(ControlError::NotTheDaemon { mount_user: 65534, socket_user: 0 }));
+        assert!(is_refused, "{asked:?}");
+    }
+    {
+        let _own_mount = FalseMount::new(&point, 0, &socket(&mount));
+        ControlClient::connect(&point).map(|_| ()).expect("its own user's");
+    }
+    // An attribute of any folder.
+    let path = socket(&mount);
+    match rustix::fs::setxattr(&point, CONTROL_XATTR, path.as_os_str().as_encoded_bytes(), XattrFlags::empty()) {
+        Err(Errno::NOTSUP) => {}
+        set => {
+            set.unwrap();
+            assert!(matches!(ControlClient::connect(&point), Err(ControlError::NotAMount { .. })));
+        }
+    }
     mount.end();
 }
 

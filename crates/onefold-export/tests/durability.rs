@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use common::mapping::SharedMapping;
 use common::{TestMount, assert_clean, can_mount, environment, new_pool_of, noise, run};
 use onefold_block::AlignedBuffer;
-use onefold_block::device::{CrashPlan, Event, MemoryDevice, MemoryImage, RecordingDevice};
 use onefold_pool::{Ino, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError};
+use onefold_testing::device::{CrashPlan, Event, MemoryDevice, MemoryImage, RecordingDevice};
 
 const BLOCKS: u64 = 16_384;
 const NEVER_MS: u32 = u32::MAX;

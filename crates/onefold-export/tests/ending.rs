@@ -18,7 +18,7 @@ use onefold_pool::{Environment, MEMORY_BYTES_MIN, OpenOptions, Pool};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-fn open(device: &Arc<onefold_block::device::MemoryDevice>) -> Arc<Pool> {
+fn open(device: &Arc<onefold_testing::device::MemoryDevice>) -> Arc<Pool> {
     let options = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, ..OpenOptions::default() };
     Arc::new(Pool::open(device.clone(), options, Environment::system()).unwrap())
 }

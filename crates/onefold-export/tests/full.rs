@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use common::mapping::SharedMapping;
 use common::{TestMount, assert_clean_on, can_mount, new_pool_of, noise};
-use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 use onefold_export::control::ControlClient;
 use onefold_export::{Log, MountOptions, ServeError};
 use onefold_pool::OpenOptions;
+use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use common::{TestMount, can_mount, new_pool, noise};
 use onefold_block::AlignedBuffer;
-use onefold_block::device::{GatedDevice, MemoryDevice};
 use onefold_export::Access;
 use onefold_export::control::{ControlClient, ControlError, FailureKind};
+use onefold_testing::device::{GatedDevice, MemoryDevice};
 use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
 

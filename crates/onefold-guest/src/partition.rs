@@ -10,6 +10,8 @@
 //! | GPT header (sector 1) | 0..8, 72.., 80.., 84.. | `EFI PART`, first sector of the table, entries, bytes of an entry |
 //! | GPT entry | 0..16, 32.., 40.. | type (zero: unused), first sector, last sector |
 
+use onefold_disk::{Disk, DiskError};
+
 const SECTOR_BYTES: u64 = 512;
 const SECTOR_LENGTH: usize = 512;
 const MBR_ENTRIES: usize = 446;
@@ -49,26 +51,20 @@ impl Partition {
     }
 }
 
-/// Returns the partitions of a disk of `disk_bytes`, in order; none where there is no table, or one that makes no sense.
-/// `read` fills its buffer from the given offset.
+/// Returns the partitions of a disk, in order; none where there is no table, or one that makes no sense. Reads lie within
+/// the disk.
 ///
 /// # Errors
-/// Only those of `read`.
-pub fn partitions<E>(
-    disk_bytes: u64,
-    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
-) -> Result<Vec<Partition>, E> {
-    if disk_bytes < 2 * SECTOR_BYTES {
+/// Only those of reading the disk.
+pub fn partitions(disk: &dyn Disk) -> Result<Vec<Partition>, DiskError> {
+    if disk.size_bytes() < 2 * SECTOR_BYTES {
         return Ok(Vec::new());
     }
     let mut sector = [0; SECTOR_LENGTH];
-    read(0, &mut sector)?;
+    disk.read(0, &mut sector)?;
     let Some(entries) = entries(&sector) else { return Ok(Vec::new()) };
-    let found = if entries.iter().any(|entry| entry.kind == TYPE_PROTECTIVE) {
-        gpt(disk_bytes, &mut read)?
-    } else {
-        mbr(&entries, disk_bytes, &mut read)?
-    };
+    let found =
+        if entries.iter().any(|entry| entry.kind == TYPE_PROTECTIVE) { gpt(disk)? } else { mbr(&entries, disk)? };
     let mut found = found.unwrap_or_default();
     found.sort_unstable();
     let overlap = found.windows(2).any(|pair| pair[0].end_bytes() > pair[1].start_bytes);
@@ -107,17 +103,13 @@ fn entries(sector: &[u8; SECTOR_LENGTH]) -> Option<[Entry; 4]> {
 }
 
 /// Returns the partitions of an MBR; `None` where one lies outside the disk.
-fn mbr<E>(
-    entries: &[Entry; 4],
-    disk_bytes: u64,
-    read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
-) -> Result<Option<Vec<Partition>>, E> {
+fn mbr(entries: &[Entry; 4], disk: &dyn Disk) -> Result<Option<Vec<Partition>>, DiskError> {
     let mut found = Vec::new();
     for entry in entries.iter().filter(|entry| entry.kind != 0) {
         if entry.is_extended() {
-            logical(entry.first, disk_bytes, read, &mut found)?;
+            logical(entry.first, disk, &mut found)?;
         } else {
-            match Partition::of_sectors(entry.first, entry.count, disk_bytes) {
+            match Partition::of_sectors(entry.first, entry.count, disk.size_bytes()) {
                 Some(partition) => found.push(partition),
                 None => return Ok(None),
             }
@@ -127,24 +119,19 @@ fn mbr<E>(
 }
 
 /// Adds the logical partitions whose chain begins at sector `extended`, as far as it makes sense.
-fn logical<E>(
-    extended: u64,
-    disk_bytes: u64,
-    read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
-    found: &mut Vec<Partition>,
-) -> Result<(), E> {
+fn logical(extended: u64, disk: &dyn Disk, found: &mut Vec<Partition>) -> Result<(), DiskError> {
     let mut at = extended;
     for _ in 0..LOGICAL_MAX {
         // Sums of two 32-bit numbers, in 64 bits.
         let offset = at * SECTOR_BYTES;
-        if offset.saturating_add(SECTOR_BYTES) > disk_bytes {
+        if offset.saturating_add(SECTOR_BYTES) > disk.size_bytes() {
             return Ok(());
         }
         let mut sector = [0; SECTOR_LENGTH];
-        read(offset, &mut sector)?;
+        disk.read(offset, &mut sector)?;
         let Some([own, next, ..]) = entries(&sector) else { return Ok(()) };
         if own.kind != 0
-            && let Some(partition) = Partition::of_sectors(at + own.first, own.count, disk_bytes)
+            && let Some(partition) = Partition::of_sectors(at + own.first, own.count, disk.size_bytes())
         {
             found.push(partition);
         }
@@ -157,31 +144,29 @@ fn logical<E>(
 }
 
 /// Returns the partitions of a GPT; `None` where the table makes no sense.
-fn gpt<E>(
-    disk_bytes: u64,
-    read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
-) -> Result<Option<Vec<Partition>>, E> {
+fn gpt(disk: &dyn Disk) -> Result<Option<Vec<Partition>>, DiskError> {
     let mut header = [0; SECTOR_LENGTH];
-    read(SECTOR_BYTES, &mut header)?;
+    disk.read(SECTOR_BYTES, &mut header)?;
     let (count, entry_bytes) = (get_u32(&header, 80), get_u32(&header, 84));
     if !header.starts_with(GPT_SIGNATURE) || count > GPT_ENTRIES_MAX || !GPT_ENTRY_BYTES.contains(&entry_bytes) {
         return Ok(None);
     }
     let table = get_u64(&header, 72).checked_mul(SECTOR_BYTES);
     let table_bytes = u64::from(count) * u64::from(entry_bytes);
-    let Some(table) = table.filter(|table| table.checked_add(table_bytes).is_some_and(|end| end <= disk_bytes)) else {
+    let Some(table) = table.filter(|table| table.checked_add(table_bytes).is_some_and(|end| end <= disk.size_bytes()))
+    else {
         return Ok(None);
     };
     let mut found = Vec::new();
     for index in 0..u64::from(count) {
         let mut entry = [0; 48];
-        read(table + index * u64::from(entry_bytes), &mut entry)?;
+        disk.read(table + index * u64::from(entry_bytes), &mut entry)?;
         if entry[..16] == [0; 16] {
             continue;
         }
         let (first, last) = (get_u64(&entry, 32), get_u64(&entry, 40));
         let count = last.checked_sub(first).and_then(|count| count.checked_add(1));
-        match count.and_then(|count| Partition::of_sectors(first, count, disk_bytes)) {
+        match count.and_then(|count| Partition::of_sectors(first, count, disk.size_bytes())) {
             Some(partition) => found.push(partition),
             None => return Ok(None),
         }
@@ -202,15 +187,31 @@ fn get_u64(bytes: &[u8], offset: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::convert::Infallible;
+    use std::ops::Range;
 
     const DISK_SECTORS: u64 = 4096;
 
-    struct Disk(Vec<u8>);
+    struct Memory(Vec<u8>);
 
-    impl Disk {
-        fn new() -> Disk {
-            Disk(vec![0; usize::try_from(DISK_SECTORS * SECTOR_BYTES).unwrap()])
+    impl Disk for Memory {
+        fn size_bytes(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn next_data(&self, _: u64) -> Result<Option<Range<u64>>, DiskError> {
+            panic!("a table is read where it must be, whatever is a hole");
+        }
+
+        fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+            let offset = usize::try_from(offset).unwrap();
+            into.copy_from_slice(&self.0[offset..offset + into.len()]);
+            Ok(())
+        }
+    }
+
+    impl Memory {
+        fn new() -> Memory {
+            Memory(vec![0; usize::try_from(DISK_SECTORS * SECTOR_BYTES).unwrap()])
         }
 
         fn put(&mut self, offset: usize, bytes: &[u8]) {
@@ -243,19 +244,14 @@ mod tests {
 
         /// Returns the partitions as first sector and count.
         fn partitions(&self) -> Vec<(u64, u64)> {
-            let read = |offset: u64, into: &mut [u8]| -> Result<(), Infallible> {
-                let offset = usize::try_from(offset).unwrap();
-                into.copy_from_slice(&self.0[offset..offset + into.len()]);
-                Ok(())
-            };
-            let Ok(found) = partitions(self.0.len() as u64, read);
+            let found = partitions(self).unwrap();
             found.iter().map(|partition| (partition.start_bytes / 512, partition.length_bytes / 512)).collect()
         }
     }
 
     #[test]
     fn primary_and_logical_partitions_are_found_in_order() {
-        let mut disk = Disk::new();
+        let mut disk = Memory::new();
         disk.entry(0, 0, 0x83, 63, 100);
         disk.entry(0, 1, 0x05, 1000, 3000);
         disk.entry(0, 2, 0x07, 500, 400);
@@ -267,14 +263,14 @@ mod tests {
 
     #[test]
     fn a_gpt_goes_before_its_protective_mbr() {
-        let mut disk = Disk::new();
+        let mut disk = Memory::new();
         disk.gpt(&[(2048, 4000), (34, 99)]);
         assert_eq!(disk.partitions(), [(34, 66), (2048, 1953)]);
     }
 
     #[test]
     fn a_chain_that_comes_back_to_itself_ends() {
-        let mut disk = Disk::new();
+        let mut disk = Memory::new();
         disk.entry(0, 0, 0x0f, 1000, 3000);
         disk.entry(1000, 1, 0x05, 100, 500);
         disk.entry(1100, 1, 0x05, 100, 500);
@@ -283,27 +279,27 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_no_table() {
-        assert_eq!(Disk::new().partitions(), []);
-        assert_eq!(Disk(vec![0x55; 600]).partitions(), []);
-        let mut outside = Disk::new();
+        assert_eq!(Memory::new().partitions(), []);
+        assert_eq!(Memory(vec![0x55; 600]).partitions(), []);
+        let mut outside = Memory::new();
         outside.entry(0, 0, 0x83, 63, 5000);
         assert_eq!(outside.partitions(), []);
-        let mut overlapping = Disk::new();
+        let mut overlapping = Memory::new();
         overlapping.entry(0, 0, 0x83, 63, 100);
         overlapping.entry(0, 1, 0x83, 100, 100);
         assert_eq!(overlapping.partitions(), []);
-        let mut boot_sector = Disk::new();
+        let mut boot_sector = Memory::new();
         boot_sector.entry(0, 0, 0x83, 63, 100);
         boot_sector.put(MBR_ENTRIES + 16, b"Invalid system");
         assert_eq!(boot_sector.partitions(), []);
         for (at, value) in [(72, u64::MAX), (72, 1 << 54), (80, u64::MAX), (84, 1)] {
-            let mut disk = Disk::new();
+            let mut disk = Memory::new();
             disk.gpt(&[(34, 99)]);
             disk.put(512 + at, &value.to_le_bytes());
             assert_eq!(disk.partitions(), [], "{at}");
         }
         for entry in [(99, 34), (0, u64::MAX), (u64::MAX, u64::MAX), (34, 1 << 60)] {
-            let mut disk = Disk::new();
+            let mut disk = Memory::new();
             disk.gpt(&[entry]);
             assert_eq!(disk.partitions(), [], "{entry:?}");
         }
@@ -319,7 +315,7 @@ mod tests {
             usize::try_from(state % below as u64).unwrap()
         };
         for round in 0..3000 {
-            let mut disk = Disk::new();
+            let mut disk = Memory::new();
             if round % 2 == 0 {
                 disk.gpt(&[(34, 99), (200, 300)]);
             } else {

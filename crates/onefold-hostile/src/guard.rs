@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onefold_block::device::{MemoryDevice, MemoryImage};
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::format::BlockBytes;
 use onefold_pool::format::geometry::{
@@ -12,6 +11,7 @@ use onefold_pool::format::geometry::{
 use onefold_pool::format::header::{self, BlockKind};
 use onefold_pool::format::journal::HEADER_SLOTS;
 use onefold_pool::format::superblock::Superblock;
+use onefold_testing::device::{MemoryDevice, MemoryImage};
 use parking_lot::Mutex;
 
 /// The most blocks that one input may read or write before it is taken for a hang.

@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock};
 
 use onefold_block::clock::ManualClock;
-use onefold_block::device::{MemoryDevice, MemoryImage};
 use onefold_block::random::SeededRandom;
 use onefold_block::{BlockDevice, BlockNo, Random};
 use onefold_pool::format::BlockBytes;
@@ -15,6 +14,7 @@ use onefold_pool::{
     AllocateMode, CreateOptions, Durability, Environment, FileKind, HostId, Ino, NewFile, OpenOptions, Pool, Result,
     StorePlacement, XattrMode,
 };
+use onefold_testing::device::{MemoryDevice, MemoryImage};
 
 /// Memory that pools and checks get, in bytes.
 pub const MEMORY_BYTES: u64 = onefold_pool::MEMORY_BYTES_MIN;

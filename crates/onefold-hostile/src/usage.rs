@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
-use onefold_block::device::MemoryImage;
 use onefold_pool::check::{CheckOptions, ScrubOptions, check, repair};
 use onefold_pool::{
     AllocateMode, Attr, Durability, FileKind, HostId, Ino, NoProgress, OpenOptions, Pool, RenameMode, SeekTarget,
     SetAttr, XattrMode,
 };
+use onefold_testing::device::MemoryImage;
 
 use crate::Choices;
 use crate::guard::GuardedDevice;

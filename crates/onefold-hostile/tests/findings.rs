@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onefold_block::device::MemoryImage;
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_hostile::guard::GuardedDevice;
 use onefold_hostile::samples::{MEMORY_BYTES, Sample, environment, open_options, samples};
@@ -15,6 +14,7 @@ use onefold_pool::format::header::{self, BlockKind};
 use onefold_pool::format::journal::{HEADER_SLOTS, JournalHeader, TransactionBuilder};
 use onefold_pool::format::state::Field;
 use onefold_pool::{Durability, FileKind, Ino, NoProgress, Pool, PoolError, Progress};
+use onefold_testing::device::MemoryImage;
 
 const BITMAP: BlockNo = BlockNo(2);
 

@@ -51,6 +51,9 @@ pub enum PoolError {
     /// An extended attribute larger than 64 KiB.
     #[error("attribute value too large")]
     AttributeTooLarge,
+    /// The names of a file's extended attributes do not fit one list, [`crate::XATTR_LIST_BYTES_MAX`].
+    #[error("too many attributes to list")]
+    TooManyAttributes,
     /// The link count is at its maximum.
     #[error("too many links")]
     TooManyLinks,

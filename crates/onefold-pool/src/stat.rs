@@ -106,6 +106,8 @@ pub struct FileStat {
     pub shared_bytes: u64,
     /// Distinct blocks among unique and shared.
     pub distinct_bytes: u64,
+    /// The file shares more blocks than are told apart: unique, shared and distinct are right to about one in a hundred.
+    pub is_estimated: bool,
 }
 
 /// As `statfs` wants it, in blocks of 4 KiB.

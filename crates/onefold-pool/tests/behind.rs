@@ -9,11 +9,11 @@ use std::time::Duration;
 use common::observe::{check_clean, check_sums, seen};
 use common::{Dice, behind, environment, letter, letters, open, quiet, read_as_doors_do, regular, write_as_doors_do};
 use onefold_block::clock::ManualClock;
-use onefold_block::device::{Call, Fault, FaultyDevice, GatedDevice, MemoryDevice, ThinDevice, When};
 use onefold_block::{AlignedBuffer, BlockDevice};
 use onefold_pool::{
     CreateOptions, Durability, Environment, Ino, OpenOptions, Pool, PoolError, Provisioning, Reading, SetAttr,
 };
+use onefold_testing::device::{Call, Fault, FaultyDevice, GatedDevice, MemoryDevice, ThinDevice, When};
 
 const BLOCK: u64 = 4096;
 

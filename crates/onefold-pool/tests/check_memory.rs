@@ -2,17 +2,13 @@
 //! files, and block groups for several passes. An allocator watches what each test's own thread takes: nothing here works
 //! on several. This test has a program of its own for it.
 
-#![expect(unsafe_code, reason = "an allocator cannot be written without")]
-
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 
+use common::allocator::{Watched, uncounted, watched};
 use common::{environment, new_file, quiet, regular};
-use onefold_block::device::MemoryDevice;
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::check::{CheckOptions, CheckReport, check, repair};
 use onefold_pool::format::BlockBytes;
@@ -23,64 +19,10 @@ use onefold_pool::format::state::Field;
 use onefold_pool::{
     CreateOptions, Durability, FileKind, Ino, MEMORY_BYTES_MIN, NoProgress, Pool, SetAttr, StorePlacement,
 };
-
-/// The system's allocator, watched.
-struct Watched;
+use onefold_testing::device::MemoryDevice;
 
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
-
-thread_local! {
-    /// What this thread has taken and not given back, and the most that was. Below zero where it gave back another's.
-    static LIVE_BYTES: Cell<isize> = const { Cell::new(0) };
-    static PEAK_BYTES: Cell<isize> = const { Cell::new(0) };
-    /// Whether this thread is within the device, whose content lies in memory only because this is a test.
-    static IS_IN_DEVICE: Cell<bool> = const { Cell::new(false) };
-}
-
-fn note(gained: usize, lost: usize) {
-    if IS_IN_DEVICE.get() {
-        return;
-    }
-    let live = LIVE_BYTES.get().wrapping_add_unsigned(gained).wrapping_sub_unsigned(lost);
-    LIVE_BYTES.set(live);
-    PEAK_BYTES.set(PEAK_BYTES.get().max(live));
-}
-
-// SAFETY: every call is handed to the system's allocator as it came, and its answer handed back.
-unsafe impl GlobalAlloc for Watched {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size(), 0);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size(), 0);
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same here.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        note(0, layout.size());
-        // SAFETY: `at` came from the system's allocator with this layout, as all that this allocator gives does.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_bytes: usize) -> *mut u8 {
-        note(new_bytes, layout.size());
-        // SAFETY: `at` came from the system's allocator with this layout, as all that this allocator gives does.
-        unsafe { System.realloc(at, layout, new_bytes) }
-    }
-}
-
-/// Returns what `work` returns, and the most memory that was in use meanwhile beyond what was before, in bytes.
-fn watched<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = LIVE_BYTES.get();
-    PEAK_BYTES.set(before);
-    let result = work();
-    (result, usize::try_from(PEAK_BYTES.get() - before).expect("the most is no less than what was before"))
-}
 
 /// The least memory: a pass counts 128 groups with it.
 const OPTIONS: CheckOptions = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: false, host: None };
@@ -119,14 +61,6 @@ impl MetadataDevice {
         !self.geometry.is_allocatable(at)
             || header::kind(bytes).is_some_and(|kind| header::verify(bytes, self.pool_tag, kind, at).is_ok())
     }
-}
-
-/// Does the device's work, which is not counted.
-fn uncounted<T>(work: impl FnOnce() -> T) -> T {
-    IS_IN_DEVICE.set(true);
-    let result = work();
-    IS_IN_DEVICE.set(false);
-    result
 }
 
 impl BlockDevice for MetadataDevice {

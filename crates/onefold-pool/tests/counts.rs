@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use common::observe::{check_clean, check_sums};
 use common::{environment, letter, open, quiet, regular};
-use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::{CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, TestLimits};
+use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 use parking_lot::{Condvar, Mutex};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;

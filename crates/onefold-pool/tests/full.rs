@@ -7,8 +7,8 @@ use std::sync::Arc;
 use common::observe::{check_clean, check_sums, seen};
 use common::{environment, letters, new_file, open, quiet, regular};
 use onefold_block::BlockDevice;
-use onefold_block::device::MemoryDevice;
 use onefold_pool::{AllocateMode, CreateOptions, Durability, FileKind, Ino, OpenOptions, Pool, PoolError, SetAttr};
+use onefold_testing::device::MemoryDevice;
 
 const BLOCK: u64 = 4096;
 

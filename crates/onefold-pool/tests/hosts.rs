@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use common::observe::check_clean;
 use common::{letter, regular};
 use onefold_block::clock::{ManualClock, SystemClock};
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo, Clock, Timestamp};
 use onefold_pool::check::{CheckOptions, CheckReport, check, repair};
@@ -20,6 +19,7 @@ use onefold_pool::{
     CreateOptions, Durability, Environment, HostId, Ino, MEMORY_BYTES_MIN, NoProgress, OpenOptions, Pool, PoolError,
     Progress, Result,
 };
+use onefold_testing::device::MemoryDevice;
 use parking_lot::{Condvar, Mutex};
 
 const ONE: HostId = [1; 16];

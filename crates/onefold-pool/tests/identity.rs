@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use common::observe::{check_clean, seen};
 use common::{environment, letters, open, quiet, regular};
-use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo, Timestamp};
 use onefold_pool::check::{CheckOptions, repair};
 use onefold_pool::format::BlockBytes;
@@ -19,6 +18,7 @@ use onefold_pool::format::journal::{HEADER_SLOTS, OPENING_BYTES, Opening, Transa
 use onefold_pool::format::superblock::{Marking, Superblock};
 use onefold_pool::tree::{self, Pages, TreeError};
 use onefold_pool::{Attr, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, Pool, XattrMode};
+use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
 
 const BLOCKS: u64 = 65_536;
 /// Files with an attribute of so many bytes each: enough pages of the names tree in one transaction for some of their content

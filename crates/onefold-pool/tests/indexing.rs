@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use common::observe::{check_clean, check_sums};
 use common::{environment, letter, open, quiet, regular, seed_or};
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice};
 use onefold_pool::format::geometry::{Geometry, STORE_PAGES_PER_GROUP};
@@ -17,6 +16,7 @@ use onefold_pool::format::header::{self, BlockKind};
 use onefold_pool::{
     CreateOptions, Durability, FilterStat, Ino, OpenOptions, Pool, PoolError, StorePlacement, TestLimits,
 };
+use onefold_testing::device::MemoryDevice;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// A second group is soon needed.

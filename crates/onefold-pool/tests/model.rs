@@ -15,10 +15,10 @@ use common::observe::{check_clean, check_sums, difference, expected, see, seen, 
 use common::reference::Reference;
 use common::{Dice, behind, environment, number_from, open, seed_or};
 use onefold_block::BlockDevice;
-use onefold_block::device::MemoryDevice;
 use onefold_pool::{
     CreateOptions, Dedup, FileKind, Ino, Journaling, OpenOptions, Pool, Prefetch, StorePlacement, TestLimits, Verify,
 };
+use onefold_testing::device::MemoryDevice;
 
 /// A pool to be tried.
 #[derive(Clone)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use onefold_block::BlockDevice;
 use onefold_block::clock::ManualClock;
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_pool::{
     CreateOptions, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, PoolError, RenameMode, XattrMode,
 };
+use onefold_testing::device::MemoryDevice;
 
 fn new_pool() -> Pool {
     let environment =

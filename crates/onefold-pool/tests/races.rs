@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::observe::{check_clean, check_sums, seen};
 use common::{Dice, environment, kind_of, letter, open, quiet, read_as_doors_do, regular, write_as_doors_do};
 use onefold_block::BlockDevice;
-use onefold_block::device::MemoryDevice;
 use onefold_pool::{AllocateMode, CreateOptions, Durability, Ino, OpenOptions, Pool, SetAttr, TestLimits, Verify};
+use onefold_testing::device::MemoryDevice;
 
 const BLOCK: u64 = 4096;
 const LETTERS: u64 = 12;

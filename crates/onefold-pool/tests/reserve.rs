@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::observe::{check_clean, check_sums};
 use common::{environment, letters, open, quiet, regular};
-use onefold_block::device::MemoryDevice;
 use onefold_block::{BLOCK_BYTES, BlockDevice};
 use onefold_pool::{
     AllocateMode, Allocation, AllocationSeam, CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, Result,
     SetAttr,
 };
+use onefold_testing::device::MemoryDevice;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Files that are removed while a process has them open: each takes an entry of the list of orphans.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use common::observe::{check_sums, seen};
 use common::{dedup_value, environment, kind_of, letter, new_file, open, quiet, regular};
-use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::check::{CheckOptions, ScrubOptions, check};
 use onefold_pool::{
     AllocateMode, Attr, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, OpenOptions, Pool, PoolError,
     SHARE_BYTES_MAX, ShareOutcome, TestLimits, XattrMode,
 };
+use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Places that a leaf of a file map covers.

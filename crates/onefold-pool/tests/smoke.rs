@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use onefold_block::BlockDevice;
 use onefold_block::clock::ManualClock;
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_pool::{CreateOptions, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, Pool};
+use onefold_testing::device::MemoryDevice;
 
 fn environment() -> Environment {
     Environment { clock: Arc::new(ManualClock::starting_at(1000)), random: Arc::new(SeededRandom::new(1)) }

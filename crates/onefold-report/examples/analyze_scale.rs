@@ -11,7 +11,8 @@ use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use onefold_report::{Image, Options, Progress, Share, Shifts, Source, SourceError, Stage, analyze, analyze_sample};
+use onefold_disk::{Disk, DiskError};
+use onefold_report::{Image, Options, Progress, Share, Shifts, Stage, WatchedDisk, analyze, analyze_sample};
 
 const BLOCK: u64 = 4096;
 const IMAGES: u64 = 8;
@@ -32,16 +33,16 @@ impl MadeUp {
     }
 }
 
-impl Source for MadeUp {
+impl Disk for MadeUp {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, SourceError> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
         Ok((offset < self.size_bytes).then_some(offset..self.size_bytes))
     }
 
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SourceError> {
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         for (index, block) in (offset / BLOCK..).zip(into.chunks_mut(4096)) {
             let number = self.number(index).to_le_bytes();
             block.fill(number[0]);
@@ -49,10 +50,6 @@ impl Source for MadeUp {
             block[..length].copy_from_slice(&number[..length]);
         }
         Ok(())
-    }
-
-    fn has_changed(&self) -> bool {
-        false
     }
 }
 
@@ -80,7 +77,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         allocated_bytes: size_bytes,
         group: None,
         is_plain: true,
-        open: Box::new(move || Ok(Box::new(MadeUp { image: at, size_bytes }))),
+        open: Box::new(move || {
+            Ok(WatchedDisk { disk: Box::new(MadeUp { image: at, size_bytes }), has_changed: Box::new(|| false) })
+        }),
     };
     let images: Vec<Image> = (0..IMAGES).map(image).collect();
     let options = Options {
@@ -89,6 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         key: [7; 32],
         groups: Vec::new(),
         shifts: Shifts::No,
+        explain: ToString::to_string,
     };
     let started = Instant::now();
     let found = analyze(&images, &options, &Said(started))?;

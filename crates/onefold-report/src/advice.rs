@@ -1,8 +1,9 @@
 //! The plain recommendation at the end of a report.
 
+use onefold_block::size::human;
+
 use crate::analysis::Ways;
-use crate::sample::{Range, SampledWays};
-use crate::size::human;
+use crate::sampled_analysis::{Range, SampledWays};
 
 /// Savings below this are not worth a change.
 const WORTH_BYTES: u64 = 1 << 30;

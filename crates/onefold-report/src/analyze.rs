@@ -2,95 +2,25 @@
 
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::thread;
 
-use onefold_block::Show;
-use onefold_guest::Partition;
+use onefold_sort::{Batch, ROW_BYTES, Row, Sorter};
 
 use crate::analysis::{Analysis, LeftOut, Misaligned};
 use crate::assemble::{Findings, assemble};
 use crate::count::{Counted, Counts, Further, add_group_references, count, count_filed_offsets};
-use crate::realign::{Realigned, is_misaligned};
-use crate::record::{BLOCKS_MAX, IMAGES_MAX, Lists};
+use crate::histogram::Histogram;
+use crate::image::Image;
+use crate::options::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage};
+use crate::reading::{Read, Reading};
+use crate::record::IMAGES_MAX;
 use crate::runs::{RunCount, count_runs};
-use crate::sample::{
-    Extent, Histogram, Sample, Sampled, SampledAnalysis, SampledFindings, SampledWhole, Share,
-    assemble as assemble_sample,
-};
-use crate::scan::{Grid, Hasher, ScanError, Scanned, scan};
-use crate::source::{Image, Padded, Source, SourceError};
-use onefold_sort::{Batch, ROW_BYTES, Row, Sorter};
+use crate::sample::{Sample, SampledFindings, SampledWhole, Share, assemble as assemble_sample};
+use crate::sampled_analysis::SampledAnalysis;
+use crate::scan::Hasher;
 
-/// Groups that can be named.
-pub const GROUPS_MAX: usize = 64;
-/// Steps by which images are shifted on request: all that a 4 KiB block has, in sectors.
-const SHIFTS: u8 = 7;
-const SECTOR_BYTES: u64 = 512;
 /// More threads than this have not been tried.
 const THREADS_MAX: usize = 8;
-
-/// How to analyse.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// What rows may take in memory; about 16 MiB of buffers come besides.
-    pub memory_bytes: u64,
-    /// Where rows go that do not fit into memory. The files there have no names.
-    pub folder: PathBuf,
-    /// A secret for the fingerprints: nobody can prepare images whose different blocks look equal.
-    pub key: [u8; 32],
-    /// Names of the groups, at most [`GROUPS_MAX`].
-    pub groups: Vec<String>,
-    /// Whether to look at shifted images too.
-    pub shifts: Shifts,
-}
-
-/// Whether images are looked at as they would be with sectors of zeros before them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shifts {
-    /// Only as they are.
-    No,
-    /// By one to seven sectors too: each byte is read and hashed eight times.
-    All,
-}
-
-/// What is being done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// The images are read. Progress is in bytes.
-    Reading,
-    /// What was read is counted. Progress is in rows, of [`ROW_BYTES`] bytes.
-    Counting,
-}
-
-/// Is told how far an analysis is, by several threads.
-pub trait Progress: Sync {
-    /// Takes note of `done` of about `total`; `Break` ends the analysis.
-    fn update(&self, stage: Stage, done: u64, total: u64) -> ControlFlow<()>;
-}
-
-/// Why there is no analysis.
-#[derive(Debug, thiserror::Error)]
-pub enum AnalyzeError {
-    /// The user wanted to stop.
-    #[error("interrupted")]
-    Interrupted,
-    /// The temporary folder cannot hold what does not fit into memory.
-    #[error("cannot use the temporary folder `{}`", folder.shown())]
-    Spill {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// More images than can be told apart.
-    #[error("{0} images are too many: {IMAGES_MAX} are the most")]
-    TooManyImages(usize),
-    /// More groups than can be counted.
-    #[error("{0} groups are too many: {GROUPS_MAX} are the most")]
-    TooManyGroups(usize),
-}
 
 /// Analyses `images`. Those that cannot be read are left out and named in the result.
 ///
@@ -155,7 +85,7 @@ impl Walked {
             partitions.map(|partition| Misaligned::new(&image.name, partition)).collect()
         };
         let left_out = |(image, read): (&Image, &Read)| {
-            Some(LeftOut { name: image.name.clone(), why: read.as_ref().err()?.to_string() })
+            Some(LeftOut { name: image.name.clone(), why: read.as_ref().err()?.clone() })
         };
         SampledFindings {
             sample,
@@ -221,100 +151,8 @@ impl Memory {
     }
 }
 
-/// What was learned of an image when it was read.
-pub(crate) type Read = Result<Whole, SourceError>;
-
-/// An image that was read to its end.
-#[derive(Clone, Debug)]
-pub(crate) struct Whole {
-    pub(crate) scanned: Scanned,
-    /// Its partitions that begin inside a block.
-    pub(crate) misaligned: Vec<Partition>,
-    pub(crate) has_changed: bool,
-    /// Only of a sample.
-    pub(crate) extent: Option<Extent>,
-}
-
 fn counted(image: &Image, read: &Read) -> Counted {
     Counted { is_whole: read.is_ok(), group: image.group, is_plain: image.is_plain }
-}
-
-/// The first stage.
-struct Reading<'a> {
-    images: &'a [Image],
-    options: &'a Options,
-    sample: Option<&'a Sample>,
-    hasher: Hasher,
-    progress: &'a dyn Progress,
-}
-
-impl Reading<'_> {
-    fn all(&self, batches: &mut [Batch<'_>]) -> Result<Vec<Read>, AnalyzeError> {
-        let mut read = Vec::with_capacity(self.images.len());
-        let total = self.images.iter().fold(0_u64, |sum, image| sum.saturating_add(image.about_bytes));
-        let mut before = 0_u64;
-        for (at, image) in self.images.iter().enumerate() {
-            // How much is left is told in the given lengths, which a compressed image's own may exceed.
-            let tell = |done: u64| {
-                self.progress.update(Stage::Reading, before.saturating_add(done.min(image.about_bytes)), total)
-            };
-            if tell(0).is_break() {
-                return Err(AnalyzeError::Interrupted);
-            }
-            match self.one(at, image, batches, &tell) {
-                Ok(whole) => read.push(Ok(whole)),
-                Err(ScanError::Source(error)) => read.push(Err(error)),
-                Err(ScanError::Interrupted) => return Err(AnalyzeError::Interrupted),
-                Err(ScanError::Spill(source)) => {
-                    return Err(AnalyzeError::Spill { folder: self.options.folder.clone(), source });
-                }
-            }
-            before = before.saturating_add(image.about_bytes);
-        }
-        Ok(read)
-    }
-
-    fn one(
-        &self,
-        at: usize,
-        image: &Image,
-        batches: &mut [Batch<'_>],
-        tell: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
-    ) -> Result<Whole, ScanError> {
-        let source = (image.open)().map_err(ScanError::Source)?;
-        let source: &dyn Source = source.as_ref();
-        if source.size_bytes() / onefold_block::BLOCK_BYTES_U64 >= BLOCKS_MAX {
-            return Err(ScanError::Source(SourceError("it is longer than 4 PiB".to_owned())));
-        }
-        let partitions = onefold_guest::partitions(source.size_bytes(), |offset, into| source.read(offset, into))
-            .map_err(ScanError::Source)?;
-        let misaligned: Vec<Partition> = partitions.iter().copied().filter(is_misaligned).collect();
-        if let Some(sample) = self.sample {
-            let sampled = Sampled::new(source, sample);
-            let scanned = scan(&sampled, at, Grid::plain(Lists::AS_IT_IS), &self.hasher, batches, tell)?;
-            let extent = Some(sampled.into_extent());
-            return Ok(Whole { scanned, misaligned, has_changed: source.has_changed(), extent });
-        }
-        let lists = if misaligned.is_empty() { Lists::BOTH } else { Lists::AS_IT_IS };
-        let realigned = (!misaligned.is_empty()).then(|| Realigned::new(source, &partitions));
-        let shifts = if self.options.shifts == Shifts::All { SHIFTS } else { 0 };
-        let passes = 1 + u64::from(realigned.is_some()) + u64::from(shifts);
-        // Each pass is an equal part of what there is to do.
-        let part = |pass: u64| {
-            move |done: u64| {
-                tell(pass.saturating_mul(image.about_bytes).saturating_add(done.min(image.about_bytes)) / passes)
-            }
-        };
-        let scanned = scan(source, at, Grid::plain(lists), &self.hasher, batches, &part(0))?;
-        for steps in 1..=shifts {
-            let shifted = Padded::new(source, u64::from(steps) * SECTOR_BYTES);
-            scan(&shifted, at, Grid::shifted(steps), &self.hasher, batches, &part(u64::from(steps)))?;
-        }
-        if let Some(realigned) = realigned {
-            scan(&realigned, at, Grid::realigned(), &self.hasher, batches, &part(passes - 1))?;
-        }
-        Ok(Whole { scanned, misaligned, has_changed: source.has_changed(), extent: None })
-    }
 }
 
 /// The second stage.
@@ -339,7 +177,7 @@ impl Counting<'_> {
         let offset_sorter = Sorter::new(&self.options.folder);
         let mut runs = run_sorter.batch(self.memory.runs);
         let mut offsets = offset_sorter.batch(self.memory.offsets);
-        let shifts = if self.options.shifts == Shifts::All { SHIFTS } else { 0 };
+        let shifts = self.options.shifts.steps();
         let counts = count(
             records.merged(sorted)?,
             self.counted,

@@ -8,13 +8,13 @@ use crate::analysis::{
     Analysis, BlockSize, Effort, GroupReport, Growth, ImageReport, LeftOut, Misaligned, Realignment, RepeatsAtMost,
     Runs, RunsOfLength, Shift, Similarity, TopBlockReport, Total, Ways,
 };
-use crate::analyze::{Read, Whole};
 use crate::cost;
 use crate::count::{Counts, ImageCount, VariantCount};
+use crate::image::Image;
+use crate::reading::{Read, Whole};
 use crate::runs::RunCount;
 use crate::scan::SHIFT_VARIANTS;
 use crate::sizes::{SIZES, block_bytes};
-use crate::source::Image;
 
 /// All that was found, as counts.
 pub(crate) struct Findings<'a> {
@@ -97,7 +97,7 @@ impl Findings<'_> {
 
     fn left_out(&self) -> Vec<LeftOut> {
         let failed = self.images.iter().zip(self.read).filter_map(|(image, read)| Some((image, read.as_ref().err()?)));
-        failed.map(|(image, why)| LeftOut { name: image.name.clone(), why: why.to_string() }).collect()
+        failed.map(|(image, why)| LeftOut { name: image.name.clone(), why: why.clone() }).collect()
     }
 
     fn top_blocks(&self) -> Vec<TopBlockReport> {

@@ -3,9 +3,9 @@
 use std::io;
 use std::ops::ControlFlow;
 
+use crate::histogram::{Histogram, Places};
 use crate::record::{Content, Lists, Record, place};
 use crate::repeats::Repeats;
-use crate::sample::{Histogram, Places};
 use crate::scan::SHIFT_VARIANTS;
 use crate::similarity::Overlaps;
 use crate::top::{Top, TopBlock};

@@ -3,7 +3,7 @@
 //! Every byte is read once, or those of a sample, and becomes one record for each block size; the records are sorted outside memory where they
 //! do not fit, and all figures come out of one walk over them in order of content. Decision 10 says why.
 //!
-//! Nothing here writes to an image, opens one by itself, or knows a format: images come as [`Source`]s.
+//! Nothing here writes to an image, opens one by itself, or knows a format: images come as [`Disk`](onefold_disk::Disk)s.
 
 mod advice;
 mod analysis;
@@ -11,24 +11,30 @@ mod analyze;
 mod assemble;
 mod cost;
 mod count;
+mod histogram;
+mod image;
 mod map_nodes;
+mod options;
+mod padded;
 mod page;
+mod reading;
 mod realign;
 mod record;
 mod repeats;
 mod runs;
 mod sample;
+mod sampled_analysis;
 mod scan;
 mod similarity;
-mod size;
 mod sizes;
-mod source;
 mod top;
 
 pub use analysis::*;
-pub use analyze::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage, analyze, analyze_sample};
+pub use analyze::{analyze, analyze_sample};
+pub use image::{Image, Open, WatchedDisk};
+pub use options::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage};
 pub use page::{page, sampled_page};
-pub use sample::{
-    Range, SampleReport, SampledAnalysis, SampledBlockSize, SampledImage, SampledTotal, SampledWays, Share, ShareRange,
+pub use sample::Share;
+pub use sampled_analysis::{
+    Range, SampleReport, SampledAnalysis, SampledBlockSize, SampledImage, SampledTotal, SampledWays, ShareRange,
 };
-pub use source::{Image, Open, Source, SourceError};

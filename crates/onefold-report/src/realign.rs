@@ -3,9 +3,8 @@
 use std::ops::Range;
 
 use onefold_block::BLOCK_BYTES_U64;
+use onefold_disk::{Disk, DiskError};
 use onefold_guest::Partition;
-
-use crate::source::{Source, SourceError};
 
 /// Tells whether a partition begins inside a block.
 pub(crate) fn is_misaligned(partition: &Partition) -> bool {
@@ -14,7 +13,7 @@ pub(crate) fn is_misaligned(partition: &Partition) -> bool {
 
 /// A disk with its parts moved to whole blocks, in their order.
 pub(crate) struct Realigned<'a> {
-    source: &'a dyn Source,
+    disk: &'a dyn Disk,
     parts: Vec<Part>,
     size_bytes: u64,
 }
@@ -34,11 +33,11 @@ impl Part {
 }
 
 impl<'a> Realigned<'a> {
-    /// Moves the parts of `source`. `partitions` are in order, within the disk, and do not overlap.
-    pub(crate) fn new(source: &'a dyn Source, partitions: &[Partition]) -> Realigned<'a> {
+    /// Moves the parts of `disk`. `partitions` are in order, within the disk, and do not overlap.
+    pub(crate) fn new(disk: &'a dyn Disk, partitions: &[Partition]) -> Realigned<'a> {
         let mut ends: Vec<u64> =
             partitions.iter().flat_map(|partition| [partition.start_bytes, partition.end_bytes()]).collect();
-        ends.push(source.size_bytes());
+        ends.push(disk.size_bytes());
         let (mut parts, mut start, mut on_disk) = (Vec::new(), 0_u64, 0);
         for end in ends {
             if end > on_disk {
@@ -48,19 +47,19 @@ impl<'a> Realigned<'a> {
             }
         }
         let size_bytes = parts.last().map_or(0, Part::end);
-        Realigned { source, parts, size_bytes }
+        Realigned { disk, parts, size_bytes }
     }
 }
 
-impl Source for Realigned<'_> {
+impl Disk for Realigned<'_> {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, SourceError> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
         for part in self.parts.iter().filter(|part| part.end() > offset) {
             let from = part.on_disk.start + offset.saturating_sub(part.start);
-            let Some(data) = self.source.next_data(from)? else { return Ok(None) };
+            let Some(data) = self.disk.next_data(from)? else { return Ok(None) };
             let end = data.end.min(part.on_disk.end);
             if data.start < end {
                 let here = |on_disk: u64| on_disk - part.on_disk.start + part.start;
@@ -70,19 +69,15 @@ impl Source for Realigned<'_> {
         Ok(None)
     }
 
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SourceError> {
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         into.fill(0);
         let end = offset.saturating_add(into.len() as u64);
         for part in self.parts.iter().filter(|part| part.end() > offset && part.start < end) {
             let (first, last) = (part.start.max(offset), part.end().min(end));
             let place = |at: u64| usize::try_from(at - offset).expect("within a buffer");
             let on_disk = part.on_disk.start + (first - part.start);
-            self.source.read(on_disk, &mut into[place(first)..place(last)])?;
+            self.disk.read(on_disk, &mut into[place(first)..place(last)])?;
         }
         Ok(())
-    }
-
-    fn has_changed(&self) -> bool {
-        self.source.has_changed()
     }
 }

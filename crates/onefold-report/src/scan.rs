@@ -6,12 +6,12 @@ use std::thread;
 
 use onefold_block::zero::is_zero;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Fingerprint, FingerprintKey};
+use onefold_disk::{Disk, DiskError};
 use parking_lot::Mutex;
 
 use crate::map_nodes::MapNodes;
 use crate::record::{Content, Lists, Record};
 use crate::sizes::{Joiner, PIECE_BLOCKS, PIECE_BYTES, SIZES};
-use crate::source::{Source, SourceError};
 use onefold_sort::Batch;
 
 /// Which blocks of a disk are looked at, and what they count for.
@@ -65,7 +65,9 @@ const JOIN_CONTEXT: &str = "onefold 2026-11-22 analysis, blocks of two blocks";
 #[derive(Debug)]
 pub(crate) enum ScanError {
     /// The image cannot be read; other images can.
-    Source(SourceError),
+    Disk(DiskError),
+    /// The image has more blocks than can be counted; other images can have fewer.
+    TooLong,
     /// Rows could not be spilled.
     Spill(io::Error),
     /// The user wants to stop.
@@ -82,9 +84,9 @@ pub(crate) struct Scanned {
     pub(crate) map_nodes: u64,
 }
 
-/// Passes over `source` with one thread for each of `batches`. `progress` is told how far in the image it is.
+/// Passes over `disk` with one thread for each of `batches`. `progress` is told how far in the image it is.
 pub(crate) fn scan(
-    source: &dyn Source,
+    disk: &dyn Disk,
     image: usize,
     grid: Grid,
     hasher: &Hasher,
@@ -92,7 +94,7 @@ pub(crate) fn scan(
     progress: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
 ) -> Result<Scanned, ScanError> {
     let cursor = Mutex::new(Cursor { offset: 0, read_bytes: 0, nodes: MapNodes::default(), ended: None });
-    let scan = Scan { source, image, grid, hasher, cursor: &cursor, progress };
+    let scan = Scan { disk, image, grid, hasher, cursor: &cursor, progress };
     thread::scope(|scope| {
         let mut batches = batches.iter_mut();
         let own = batches.next();
@@ -107,7 +109,7 @@ pub(crate) fn scan(
     match cursor.ended {
         Some(error) => Err(error),
         None => Ok(Scanned {
-            size_bytes: source.size_bytes(),
+            size_bytes: disk.size_bytes(),
             read_bytes: cursor.read_bytes,
             map_nodes: cursor.nodes.count(),
         }),
@@ -125,7 +127,7 @@ struct Cursor {
 
 /// What the threads share.
 struct Scan<'a> {
-    source: &'a dyn Source,
+    disk: &'a dyn Disk,
     image: usize,
     grid: Grid,
     hasher: &'a Hasher,
@@ -153,16 +155,16 @@ impl Scan<'_> {
     /// Returns the start of the next piece that may hold data.
     fn next_piece(&self) -> Result<Option<u64>, ScanError> {
         let mut cursor = self.cursor.lock();
-        if cursor.ended.is_some() || cursor.offset >= self.source.size_bytes() {
+        if cursor.ended.is_some() || cursor.offset >= self.disk.size_bytes() {
             return Ok(None);
         }
-        let Some(data) = self.source.next_data(cursor.offset).map_err(ScanError::Source)? else {
+        let Some(data) = self.disk.next_data(cursor.offset).map_err(ScanError::Disk)? else {
             return Ok(None);
         };
         let start = data.start / PIECE_BYTES * PIECE_BYTES;
         let end = start.saturating_add(PIECE_BYTES);
         cursor.offset = end;
-        cursor.read_bytes += end.min(self.source.size_bytes()).saturating_sub(start);
+        cursor.read_bytes += end.min(self.disk.size_bytes()).saturating_sub(start);
         match (self.progress)(start) {
             ControlFlow::Continue(()) => Ok(Some(start)),
             ControlFlow::Break(()) => Err(ScanError::Interrupted),
@@ -170,11 +172,11 @@ impl Scan<'_> {
     }
 
     fn piece(&self, start: u64, buffer: &mut AlignedBuffer, batch: &mut Batch<'_>) -> Result<(), ScanError> {
-        let left = self.source.size_bytes().saturating_sub(start);
+        let left = self.disk.size_bytes().saturating_sub(start);
         let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
         // The image's last block may be short: what is missing counts as zeros.
         buffer[length..].fill(0);
-        self.source.read(start, &mut buffer[..length]).map_err(ScanError::Source)?;
+        self.disk.read(start, &mut buffer[..length]).map_err(ScanError::Disk)?;
         let mut level = self.contents(buffer);
         let first = start / BLOCK_BYTES as u64;
         self.note_mapped(first, &level);

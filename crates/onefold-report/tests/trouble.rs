@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Memory, Silent, analyzed, image, image_of, options, random_images};
-use onefold_report::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, SourceError, Stage, analyze};
+use onefold_disk::{Disk, DiskError};
+use onefold_report::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage, WatchedDisk, analyze};
 
 fn memory(bytes: &[u8]) -> Memory {
     Memory { bytes: Arc::new(bytes.to_vec()), fails_at: None, changes: false }
@@ -27,7 +28,7 @@ fn nothing_of_an_image_that_fails_half_way_counts() {
         let with = [
             image("a", &images[0]),
             image_of("b", move || Ok(Memory { fails_at: Some(2 << 20), ..memory(&failing) })),
-            image_of("gone", || Err(SourceError("there is no such file".into()))),
+            image_of("gone", || Err(DiskError::Other("there is no such file".into()))),
             image("c", &images[2]),
         ];
         let mut found = analyzed(&with, &options());
@@ -53,23 +54,20 @@ fn an_image_that_changed_is_counted_and_told() {
 #[test]
 fn an_image_of_absurd_length_is_left_out() {
     struct Endless;
-    impl onefold_report::Source for Endless {
+    impl Disk for Endless {
         fn size_bytes(&self) -> u64 {
             u64::MAX
         }
-        fn next_data(&self, offset: u64) -> Result<Option<std::ops::Range<u64>>, SourceError> {
+        fn next_data(&self, offset: u64) -> Result<Option<std::ops::Range<u64>>, DiskError> {
             Ok(Some(offset..u64::MAX))
         }
-        fn read(&self, _: u64, into: &mut [u8]) -> Result<(), SourceError> {
+        fn read(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {
             into.fill(1);
             Ok(())
         }
-        fn has_changed(&self) -> bool {
-            false
-        }
     }
     let mut endless = image("endless", &[]);
-    endless.open = Box::new(|| Ok(Box::new(Endless)));
+    endless.open = Box::new(|| Ok(WatchedDisk { disk: Box::new(Endless), has_changed: Box::new(|| false) }));
     let found = analyzed(&[endless], &options());
     assert!(found.images.is_empty() && found.left_out[0].why.contains("4 PiB"), "{found:?}");
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use onefold_block::substrate::Reader;
 use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, Fingerprint, FingerprintKey};
+use onefold_substrate::Reader;
 
 use crate::format::Digest;
 

@@ -2,8 +2,7 @@
 
 use std::io;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::MappedExtent;
+use onefold_substrate::{MappedExtent, Substrate};
 
 /// Extents of a file that are kept at once, at most: 2 MiB of them. What is beyond is asked for again.
 const WINDOW_MAX: usize = 1 << 15;

@@ -3,8 +3,7 @@
 
 use std::io;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::AgedExtent;
+use onefold_substrate::{AgedExtent, Substrate};
 
 use crate::format::map::{EXTENTS_MAX, KeptExtent};
 use crate::pace::Pace;

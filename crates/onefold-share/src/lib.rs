@@ -2,7 +2,7 @@
 //!
 //! Hosts that have one file system mounted share it and nothing else: no server, no messages. All that they know of each
 //! other is in one folder of that file system, and none of it is there to keep data right: blocks are only ever shared
-//! by [`Substrate::share`](onefold_block::Substrate::share), which compares them first. docs/decisions/0011-sharing.md
+//! by [`Sharing::share`](onefold_substrate::Sharing::share), which compares them first. docs/decisions/0011-sharing.md
 //! has the frame.
 
 pub mod clone;
@@ -12,7 +12,6 @@ pub mod explain;
 pub mod extents;
 pub mod format;
 mod kept_map;
-pub mod linux;
 pub mod mend;
 pub mod monitor;
 pub mod opt_out;
@@ -23,8 +22,6 @@ mod ranges;
 pub mod references;
 pub mod scan;
 pub mod selection;
-#[cfg(feature = "simulated")]
-pub mod simulated;
 mod slices;
 pub mod state;
 pub mod status;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 /// Name of the attribute.
 pub const ATTRIBUTE: &str = "user.onefold.share";
@@ -93,8 +93,12 @@ pub fn include<S: Substrate>(substrate: &S, path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use onefold_substrate::Files;
+
+    use onefold_substrate::Names;
+
     use super::*;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     /// Returns who opts files out where these have these values.
     fn who(values: &[(&str, &str)], file: &str) -> Option<String> {

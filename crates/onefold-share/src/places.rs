@@ -2,8 +2,8 @@
 
 use std::io;
 
-use onefold_block::substrate::MappedExtent;
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::{MappedExtent, Substrate};
 
 /// Extents of a file that are kept at once: 256 MiB of them. A file in more pieces is none that this is done for.
 const EXTENTS_MAX: usize = 1 << 22;

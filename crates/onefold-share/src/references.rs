@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use onefold_block::substrate::{Access, MappedExtent};
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::{Access, MappedExtent, Substrate};
 
 use crate::extents::{Extents, each_extent};
 use crate::format::Slot;
 use crate::format::mark::Mark;
 use crate::places::Places;
-use crate::state::files::Files;
+use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
 /// Arena files up to which it is counted: 16 MiB of counts, and 300 MiB of extents where each slot lies by itself.
@@ -29,7 +29,7 @@ pub struct References {
 ///
 /// # Errors
 /// Those of the device.
-pub fn count<S: Substrate>(state: &State<'_, S>, files: &Files) -> Result<Option<References>, StateError> {
+pub fn count<S: Substrate>(state: &State<'_, S>, files: &Marks) -> Result<Option<References>, StateError> {
     let substrate = state.substrate();
     let arenas = state.arenas()?;
     if arenas.len() > ARENAS_MAX {

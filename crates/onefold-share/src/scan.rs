@@ -18,8 +18,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::substrate::{Access, FileHandle, FileStat, ListedKind};
-use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
+use onefold_block::{BLOCK_BYTES_U64, Timestamp};
+use onefold_substrate::{Access, FileHandle, FileStat, ListedKind, Substrate};
 
 use crate::digest::PIECE_BYTES;
 use crate::domain::{Domain, DomainRules, Membership};
@@ -29,7 +29,7 @@ use crate::format::reading::Reading;
 use crate::opt_out::OptOuts;
 use crate::pace::Pace;
 use crate::selection::Selection;
-use crate::state::files::{Files, Noted};
+use crate::state::files::{Marks, Noted};
 use crate::state::locks::Subject;
 use crate::state::logs::LogList;
 use crate::state::maps::KeptMaps;
@@ -172,7 +172,7 @@ struct Found {
 /// Those of the state folder. Files that cannot be read are told of and passed over.
 pub fn scan<S: Substrate>(
     state: &State<'_, S>,
-    files: &mut Files,
+    files: &mut Marks,
     options: &ScanOptions<'_>,
 ) -> Result<Scanned, StateError> {
     let mut scanned = Scanned::default();
@@ -251,7 +251,7 @@ const CURSOR_BYTES: u64 = 1 << 30;
 /// A scan that is under way.
 struct Scan<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
-    files: &'a mut Files,
+    files: &'a mut Marks,
     domains: DomainRules<'b, S>,
     options: &'a ScanOptions<'a>,
     maps: KeptMaps,
@@ -320,7 +320,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
 /// name they are found by.
 fn find<S: Substrate>(
     state: &State<'_, S>,
-    files: &Files,
+    files: &Marks,
     domains: &DomainRules<'_, S>,
     options: &ScanOptions<'_>,
     scanned: &mut Scanned,
@@ -388,7 +388,7 @@ enum Sight {
 
 fn look<S: Substrate>(
     state: &State<'_, S>,
-    files: &Files,
+    files: &Marks,
     domains: &DomainRules<'_, S>,
     opt_outs: &OptOuts<'_, S>,
     path: &Path,
@@ -509,7 +509,7 @@ enum Looked {
 /// of parts of their files only: then all is read.
 fn forget_what_the_index_lost<S: Substrate>(
     state: &State<'_, S>,
-    files: &mut Files,
+    files: &mut Marks,
     logs: &LogList,
 ) -> Result<(), StateError> {
     if state.has_index()? {
@@ -527,7 +527,7 @@ fn forget_what_the_index_lost<S: Substrate>(
 /// by then. One whose time was ahead when it was read is not taken for that once the clock has come there: a change at that
 /// moment would have had the same time.
 fn is_unchanged(
-    files: &Files,
+    files: &Marks,
     (stat, membership): (&FileStat, &Membership),
     (now, due_by): (Timestamp, Timestamp),
 ) -> bool {
@@ -541,7 +541,7 @@ fn is_unchanged(
 /// since, within its domain, and nothing tells of another change: libvirt does so with each image of a machine that starts
 /// or stops. Where somebody has written and set the time back as well, that costs what could have been shared, until the next
 /// change.
-fn before_another_owner(files: &Files, stat: &FileStat, membership: &Membership) -> Option<Stamp> {
+fn before_another_owner(files: &Marks, stat: &FileStat, membership: &Membership) -> Option<Stamp> {
     let mark = files.of(&stat.handle).filter(|mark| mark.membership.domain == membership.domain)?;
     let then = mark.scanned.or(mark.reading.round.map(|round| round.stamp))?;
     let same = (then.length, then.modified) == (stat.length, stat.modified);

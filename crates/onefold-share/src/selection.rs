@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use onefold_block::substrate::ListedKind;
+use onefold_substrate::ListedKind;
 
 /// The files that a run may read and change.
 #[derive(Clone, Copy)]

@@ -2,8 +2,7 @@
 
 use std::io;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Slice;
+use onefold_substrate::{Slice, Substrate};
 
 /// Slices of a file that are kept at once, at most, but for those of one answer more: 2 MiB of them.
 const WINDOW_MAX: usize = 1 << 15;
@@ -21,7 +20,7 @@ impl Slices {
     /// Returns the slices that have something of a range, in order. Cheap when offsets only rise.
     ///
     /// # Errors
-    /// Those of [`Substrate::slices`].
+    /// Those of [`WholeExtents::slices`].
     pub(crate) fn within<S: Substrate>(
         &mut self,
         substrate: &S,

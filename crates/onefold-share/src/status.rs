@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use onefold_block::Show;
-use onefold_block::substrate::{Abilities, Access};
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, Show};
+use onefold_substrate::{Abilities, Access, Substrate};
 
 use crate::domain::Domain;
 use crate::extents::Extents;
@@ -16,7 +15,7 @@ use crate::mend::{Declared, declared};
 use crate::opt_out::OptOuts;
 use crate::scan::DomainCounts;
 use crate::state::ask::{Stored, Waiting};
-use crate::state::files::Files;
+use crate::state::files::Marks;
 use crate::state::watches::SeenWatch;
 use crate::state::{State, StateError};
 
@@ -103,7 +102,7 @@ pub enum LockSubject {
 /// # Errors
 /// Those of the device; `Newer`. Damaged files are told of as notices.
 pub fn status<S: Substrate>(state: &State<'_, S>) -> Result<Status, StateError> {
-    let files = Files::load(state)?;
+    let files = Marks::load(state)?;
     let work = state.work()?;
     let locks = work.as_ref().map(|work| {
         let held = work.locks.iter();
@@ -156,7 +155,7 @@ impl Standing {
     }
 }
 
-fn count_files<S: Substrate>(state: &State<'_, S>, files: &Files) -> (FileCounts, BTreeMap<Domain, DomainCounts>) {
+fn count_files<S: Substrate>(state: &State<'_, S>, files: &Marks) -> (FileCounts, BTreeMap<Domain, DomainCounts>) {
     let (mut counts, mut domains) = (FileCounts::default(), BTreeMap::<Domain, DomainCounts>::new());
     let opt_outs = OptOuts::new(state.substrate());
     // A file may have two numbers, of which one is used. One that is gone may have left its number.
@@ -221,7 +220,7 @@ fn count_slots<S: Substrate>(state: &State<'_, S>) -> Result<ArenaCounts, StateE
 }
 
 /// Returns what the lock of this name is of.
-fn subject(name: &std::path::Path, files: &Files) -> LockSubject {
+fn subject(name: &std::path::Path, files: &Marks) -> LockSubject {
     let name = name.to_str().map_or_else(|| name.shown().to_string(), str::to_owned);
     let image = name.strip_prefix("file.").and_then(|handle| {
         let mark = files.iter().find(|mark| mark.handle.to_string() == handle)?;

@@ -6,8 +6,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use onefold_block::substrate::{At, Compared, ShareError};
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::{At, Compared, ShareError, Substrate};
 
 /// Blocks that are equal, as a pair of ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

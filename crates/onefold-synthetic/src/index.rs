@@ -7,20 +7,20 @@
 use std::io;
 use std::path::Path;
 
+use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_block::substrate::Access;
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
 use onefold_share::domain::DomainRules;
 use onefold_share::format::entry::{Entry, Place};
 use onefold_share::format::log::{LogKind, Note, Written};
 use onefold_share::format::mark::Stamp;
 use onefold_share::format::prefix::Prefix;
 use onefold_share::format::{Digest, FileBlock, FileNo};
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::state::logs::LogOrder;
 use onefold_share::state::shards::Published;
 use onefold_share::state::{State, StateError};
+use onefold_substrate::{Access, Substrate};
 
 /// The file whose blocks the index names.
 pub const INDEXED: &str = "indexed";
@@ -82,7 +82,7 @@ pub fn make_index<S: Substrate>(substrate: &S, plan: IndexPlan) -> Result<u64, I
     if state.has_index()? {
         return Err(IndexError::Taken);
     }
-    let mut files = Files::default();
+    let mut files = Marks::default();
     let indexed = sparse_file(&state, &mut files, INDEXED, plan.entries)?;
     let new = sparse_file(&state, &mut files, NEW, plan.news)?;
     let mut bytes = 0;
@@ -100,7 +100,7 @@ pub fn make_index<S: Substrate>(substrate: &S, plan: IndexPlan) -> Result<u64, I
 /// Makes a file that is one hole, and notes it as read.
 fn sparse_file<S: Substrate>(
     state: &State<'_, S>,
-    files: &mut Files,
+    files: &mut Marks,
     name: &'static str,
     blocks: u64,
 ) -> Result<FileNo, IndexError> {

@@ -4,18 +4,18 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
+use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::ManualClock;
-use onefold_block::substrate::Access;
-use onefold_block::{BLOCK_BYTES, Substrate};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{Host, SimulatedFileSystem, SimulationOptions};
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
+use onefold_substrate::{Access, Files};
 use onefold_synthetic::calls::{CallsError, Pair, read_pairs, share_pairs};
 use onefold_synthetic::index::{IndexError, IndexPlan, make_index};
+use onefold_testing::simulated::{Host, SimulatedFileSystem, SimulationOptions};
 
 /// A file system without images, and who has it mounted.
 fn mounted() -> (SimulatedFileSystem, Host<'static>) {
@@ -29,7 +29,7 @@ fn mounted() -> (SimulatedFileSystem, Host<'static>) {
 fn run(host: &Host<'_>) -> (Scanned, Passed) {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|notice| panic!("{notice}"))
         .expect("the state opens");
-    let mut files = Files::load(&state).expect("marks are read");
+    let mut files = Marks::load(&state).expect("marks are read");
     let pace = Pace::unlimited();
     let options = ScanOptions {
         selection: Selection::all(),

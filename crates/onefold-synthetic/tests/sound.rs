@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use onefold_block::BlockDevice;
 use onefold_block::clock::ManualClock;
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_pool::check::{CheckOptions, check};
 use onefold_pool::{Environment, Ino, MEMORY_BYTES_MIN, NoProgress, OpenOptions, Pool};
 use onefold_synthetic::{Described, Plan, describe, save_filter};
+use onefold_testing::device::MemoryDevice;
 
 fn environment() -> Environment {
     Environment { clock: Arc::new(ManualClock::starting_at(1000)), random: Arc::new(SeededRandom::new(1)) }

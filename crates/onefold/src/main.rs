@@ -5,15 +5,13 @@
 
 mod allocator;
 mod cli;
-mod copy;
 mod daemon;
 mod dead_mount;
-mod disk;
 mod failure;
 mod host;
-mod image;
 mod interrupt;
 mod locate;
+mod machine_name;
 mod memory;
 mod mount_helper;
 mod mounts;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use onefold_block::BLOCK_BYTES;
 use onefold_block::shown::ShownText;
+use onefold_disk::Progress;
 
 use crate::interrupt::Interrupt;
 use crate::size::human;
@@ -69,6 +70,11 @@ impl Meter {
             }
         }
         if self.interrupt.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Returns what work on a disk calls.
+    pub(crate) fn on_progress(&self) -> impl Fn(Progress) -> ControlFlow<()> + Sync {
+        |progress: Progress| self.show_bytes(progress.done_bytes, progress.total_bytes)
     }
 
     /// Tells whether the user wants to stop.

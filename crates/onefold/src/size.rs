@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+pub(crate) use onefold_block::size::human;
+
 /// A number of bytes given on the command line. All units are powers of 1024, with or without `iB` or `B`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ByteSize(pub(crate) u64);
@@ -70,19 +72,6 @@ fn fraction_bytes(fraction: &str, multiplier: u64) -> Result<u64, SizeError> {
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&human(self.0))
-    }
-}
-
-/// Returns `bytes` in the largest unit that keeps it at or above one, with two decimals.
-pub(crate) fn human(bytes: u64) -> String {
-    let power = (0..UNITS.len()).rev().find(|power| bytes >> (10 * (power + 1)) != 0);
-    match power {
-        None => format!("{bytes} B"),
-        Some(power) => {
-            let unit = 1_u128 << (10 * (power + 1));
-            let hundredths = u128::from(bytes) * 100 / unit;
-            format!("{}.{:02} {}iB", hundredths / 100, hundredths % 100, UNITS[power])
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-# mount(8), fstab and the systemd unit mount a pool by what packaging/ installs, again after a kill, and unmount it
+# packaging/ makes man pages and completions; mount(8), fstab and the systemd unit mount a pool by what it installs, again after a kill, and unmount it
 needs unshare systemd-escape findmnt
 
 # mount(8) looks for helpers in /sbin alone: a mount namespace gives this case one of its own.
@@ -12,6 +12,24 @@ ln -s "$ONEFOLD" "$dir/sbin/mount.fuse.onefold"
 ln -s "$ONEFOLD" "$dir/sbin/onefold"
 install -m 755 "$repo/packaging/umount.fuse.onefold" "$dir/sbin/umount.fuse.onefold"
 mount --bind "$dir/sbin" "$sbin"
+
+# Man pages and completions, as a package is made: they are readable, and complete commands.
+"$repo/packaging/generate.sh" "$dir/package" "$ONEFOLD"
+for page in "$dir"/package/man/*.1; do
+    [[ -s $page ]] || fail "$page is empty"
+    command -v man >/dev/null || continue
+    said=$(MANWIDTH=80 man --warnings --local-file "$page" 2>&1 >"$dir/page") || fail "$page cannot be shown: $said"
+    [[ -z $said ]] || fail "$page: $said"
+    grep -q SYNOPSIS "$dir/page" || fail "$page shows no synopsis"
+done
+completed=$(
+    # shellcheck disable=SC1091
+    source "$dir/package/completions/onefold"
+    COMP_WORDS=(onefold pool um) COMP_CWORD=2
+    _onefold onefold um pool
+    printf '%s\n' "${COMPREPLY[@]}"
+)
+[[ $completed == umount ]] || fail "'onefold pool um' is completed as '$completed'"
 
 # Only the daemon has the pool's file open.
 daemon_of_pool() {

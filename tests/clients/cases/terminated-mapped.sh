@@ -4,7 +4,7 @@ new_pool 2G
 
 # Changes MIB mebibytes of each of FILES files by mappings: hold FILES MIB.
 hold() {
-    coproc HOLDER { exec python3 "$tools/mapped.py" hold "$mnt" "$1" "$2"; }
+    coproc HOLDER { exec python3 "$tools/held_back.py" hold "$mnt" "$1" "$2"; }
     holder=$HOLDER_PID
     read -r -t 60 <&"${HOLDER[0]}" || fail "the files were not changed"
 }
@@ -18,7 +18,7 @@ end_holder() {
 verify() {
     wait "$daemon" || fail "the daemon ended with code $?"
     mount_pool
-    python3 "$tools/mapped.py" verify "$mnt" "$1" "$2"
+    python3 "$tools/held_back.py" verify "$mnt" "$1" "$2"
 }
 
 hold 20 1

@@ -1,30 +1,14 @@
-//! The block device seam: a flat array of blocks, and its real, in-memory, recording and failing forms.
+//! The block device seam: a flat array of blocks and its real form.
 
-mod crash;
-mod faulty;
 mod file;
-mod gated;
-mod image;
 mod join;
-mod memory;
 mod range;
-mod recording;
-mod thin;
-mod throttled;
 
 use std::io;
 
-pub use crash::{CrashImage, CrashImages, CrashPlan, Sample};
-pub use faulty::{Call, Fault, FaultyDevice, When};
 pub use file::{DeviceError, FileDevice, OpenMode};
-pub use gated::GatedDevice;
-pub use image::{MemoryImage, SharedBlock};
 pub use join::{Run, reads_of, runs, writes_of};
-pub use memory::MemoryDevice;
-pub use range::RangeError;
-pub use recording::{Event, Recording, RecordingDevice};
-pub use thin::ThinDevice;
-pub use throttled::ThrottledDevice;
+pub use range::{RangeError, check_on_device, whole_blocks};
 
 use crate::BlockNo;
 

@@ -32,7 +32,10 @@ impl From<RangeError> for io::Error {
 }
 
 /// Returns how many blocks `bytes` bytes are.
-pub(crate) fn whole_blocks(bytes: usize) -> Result<u64, RangeError> {
+///
+/// # Errors
+/// When they are not a whole number of blocks.
+pub fn whole_blocks(bytes: usize) -> Result<u64, RangeError> {
     if bytes.is_multiple_of(BLOCK_BYTES) {
         Ok(bytes as u64 / BLOCK_BYTES_U64)
     } else {
@@ -41,7 +44,10 @@ pub(crate) fn whole_blocks(bytes: usize) -> Result<u64, RangeError> {
 }
 
 /// Checks that `count` blocks from `first` lie on a device of `block_count`.
-pub(crate) fn check_on_device(first: BlockNo, count: u64, block_count: u64) -> Result<(), RangeError> {
+///
+/// # Errors
+/// When they reach past its end.
+pub fn check_on_device(first: BlockNo, count: u64, block_count: u64) -> Result<(), RangeError> {
     match first.0.checked_add(count) {
         Some(end) if end <= block_count => Ok(()),
         _ => Err(RangeError::PastEnd { first, count, block_count }),

@@ -1,17 +1,22 @@
 //! The side of the command line.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
 use onefold_pool::{FileStat, PoolStat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, getxattr, open, statx};
 use rustix::io::Errno;
 
 use super::message::{Answer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubReport};
+use super::peer::Peer;
 use super::wire::{LineReader, WireError, send_line};
+use crate::mount_table::{DeviceNumber, MountTable};
 use crate::options::CONTROL_XATTR;
 
 /// Why a request did not do what it should.
@@ -31,6 +36,14 @@ pub enum ControlError {
         /// The operating system's word.
         #[source]
         source: io::Error,
+    },
+    /// The socket that the mount names is not that of its own daemon.
+    #[error("the mount belongs to user {mount_user}, and the control socket that it names to user {socket_user}")]
+    NotTheDaemon {
+        /// Who mounted it, as the kernel says.
+        mount_user: u32,
+        /// Who listens at the socket, as the kernel says.
+        socket_user: u32,
     },
     /// The connection broke before the answer was complete.
     #[error("the connection to the daemon broke")]
@@ -74,13 +87,20 @@ pub struct ControlClient {
 impl ControlClient {
     /// Connects to the daemon that serves `mountpoint`.
     ///
+    /// The mount names the socket, and any user can mount what names somebody else's: with `umount`, root would unmount another pool.
+    /// So the socket has to belong to the user who mounted, as the kernel knows both.
+    ///
     /// # Errors
     /// [`ControlError::NotAMount`] where `mountpoint` is something else, [`ControlError::Unreachable`] if the daemon
-    /// does not answer.
+    /// does not answer, [`ControlError::NotTheDaemon`] where the mount names the socket of another user.
     pub fn connect(mountpoint: &Path) -> Result<ControlClient, ControlError> {
-        let socket = socket_of(mountpoint)?;
+        let NamedSocket { path: socket, mount_user } = socket_of(mountpoint)?;
         let unreachable = |source| ControlError::Unreachable { path: socket.clone(), source };
         let stream = UnixStream::connect(&socket).map_err(unreachable)?;
+        let socket_user = Peer::of(&stream).map_err(unreachable)?.user();
+        if socket_user != mount_user {
+            return Err(ControlError::NotTheDaemon { mount_user, socket_user });
+        }
         Ok(ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) })
     }
 
@@ -205,19 +225,33 @@ impl ControlClient {
     }
 }
 
-/// Returns the control socket of the pool mounted at `mountpoint`.
-fn socket_of(mountpoint: &Path) -> Result<PathBuf, ControlError> {
-    use std::os::unix::ffi::OsStringExt;
+/// What a mount says of its control socket, and the kernel of the mount.
+struct NamedSocket {
+    path: PathBuf,
+    mount_user: u32,
+}
 
+/// Returns the control socket of the pool mounted at `mountpoint`.
+fn socket_of(mountpoint: &Path) -> Result<NamedSocket, ControlError> {
+    let failed = |errno| match errno {
+        Errno::NODATA | Errno::NOTSUP | Errno::NOENT | Errno::NOTDIR => {
+            ControlError::NotAMount { path: mountpoint.to_owned() }
+        }
+        errno => ControlError::Unreachable { path: mountpoint.to_owned(), source: errno.into() },
+    };
+    // Held, so that the name of the socket and the user are those of one mount.
+    let root = open(mountpoint, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
     let mut value = vec![0; 4096];
-    match rustix::fs::getxattr(mountpoint, CONTROL_XATTR, value.as_mut_slice()) {
-        Ok(bytes) => {
-            value.truncate(bytes);
-            Ok(PathBuf::from(std::ffi::OsString::from_vec(value)))
-        }
-        Err(Errno::NODATA | Errno::NOTSUP | Errno::NOENT | Errno::NOTDIR) => {
-            Err(ControlError::NotAMount { path: mountpoint.to_owned() })
-        }
-        Err(errno) => Err(ControlError::Unreachable { path: mountpoint.to_owned(), source: errno.into() }),
-    }
+    let named = format!("/proc/self/fd/{}", root.as_raw_fd());
+    let bytes = getxattr(named, CONTROL_XATTR, value.as_mut_slice()).map_err(failed)?;
+    value.truncate(bytes);
+    // Without a question to the daemon.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = statx(&root, c"", flags, StatxFlags::TYPE).map_err(failed)?;
+    let device = DeviceNumber { major: found.stx_dev_major, minor: found.stx_dev_minor };
+    let table =
+        MountTable::own().map_err(|source| ControlError::Unreachable { path: mountpoint.to_owned(), source })?;
+    // Anybody can give a folder of another file system an attribute of that name.
+    let mount_user = table.user_of(device).ok_or_else(|| ControlError::NotAMount { path: mountpoint.to_owned() })?;
+    Ok(NamedSocket { path: PathBuf::from(OsString::from_vec(value)), mount_user })
 }

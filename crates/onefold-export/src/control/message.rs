@@ -194,7 +194,14 @@ mod tests {
             activity: ActivityStat { commits: 3, ..ActivityStat::default() },
             ..PoolStat::default()
         };
-        let file = FileStat { apparent_bytes: 5, zero_bytes: 1, unique_bytes: 2, shared_bytes: 2, distinct_bytes: 3 };
+        let file = FileStat {
+            apparent_bytes: 5,
+            zero_bytes: 1,
+            unique_bytes: 2,
+            shared_bytes: 2,
+            distinct_bytes: 3,
+            is_estimated: true,
+        };
         let problem = ScrubProblem {
             structure: "data".into(),
             block: Some(12),

@@ -30,6 +30,11 @@ impl Peer {
         Ok(Peer { uid: credentials.uid.as_raw() })
     }
 
+    /// Returns the user.
+    pub(super) fn user(self) -> u32 {
+        self.uid
+    }
+
     /// Tells whether this is root or the user `daemon_uid`.
     pub(super) fn is_keeper(self, daemon_uid: u32) -> bool {
         self.uid == 0 || self.uid == daemon_uid

@@ -14,6 +14,8 @@ pub(super) struct FileStatForm {
     unique_bytes: u64,
     shared_bytes: u64,
     distinct_bytes: u64,
+    #[serde(default)]
+    is_estimated: bool,
 }
 
 /// Form of [`FilterStat`].

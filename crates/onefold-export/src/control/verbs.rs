@@ -152,6 +152,7 @@ fn kind_of(error: &PoolError) -> FailureKind {
         | PoolError::NoSuchOffset
         | PoolError::NoAttribute
         | PoolError::AttributeTooLarge
+        | PoolError::TooManyAttributes
         | PoolError::TooManyLinks
         | PoolError::Unsupported(_)
         | PoolError::TooLargeForJournal

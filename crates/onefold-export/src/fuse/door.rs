@@ -21,6 +21,7 @@ use super::protocol::{
     seek_result, statfs, statx, written, xattr_size,
 };
 use super::read_buffer;
+use super::settled_seeks::{HeldSeek, SettledSeeks};
 use crate::options::{MountOptions, StBlocks};
 
 /// Flags of the answer to an opening.
@@ -47,7 +48,8 @@ impl Gathered<'_> {
 
 /// A file system as the kernel sees it.
 pub(super) struct Door {
-    filesystem: PoolFilesystem,
+    filesystem: Arc<PoolFilesystem>,
+    seeks: SettledSeeks,
     open_files: Arc<OpenFiles>,
     held_replies: Arc<HeldReplies>,
     writeback_cache: bool,
@@ -61,7 +63,8 @@ impl Door {
         Door {
             open_files: filesystem.open_files(),
             held_replies: Arc::default(),
-            filesystem,
+            filesystem: Arc::new(filesystem),
+            seeks: SettledSeeks::default(),
             writeback_cache: options.writeback_cache,
             bypasses_cache: agreed.has(Abilities::DIRECT_IO_ALLOW_MMAP),
             st_blocks: options.st_blocks,
@@ -108,12 +111,22 @@ impl Door {
                 let write = || self.filesystem.write(to, (head.handle, OpenFlags(head.flags)), data);
                 return self.finish_write(header, &head, data.len(), write, device);
             }
+            Operation::Seek { offset, whence } if self.settles_seeks(Ino(header.node)) => {
+                let (ino, unique, device) = (Ino(header.node), header.unique, device.clone());
+                self.seeks.hold(HeldSeek { ino, offset, whence, unique, device }, &self.filesystem);
+                return Ok(());
+            }
             operation => self.body(header, operation),
         };
         match body {
             Ok(body) => device.reply(header.unique, 0, &body),
             Err(errno) => device.reply(header.unique, errno.raw_os_error(), &[]),
         }
+    }
+
+    /// Tells whether pages of a file that the kernel has not handed over may change the answer to a seek.
+    fn settles_seeks(&self, ino: Ino) -> bool {
+        !self.writeback_cache && self.open_files.may_be_mapped(ino)
     }
 
     /// Answers several reads together, each by the descriptor that it came from.

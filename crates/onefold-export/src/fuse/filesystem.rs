@@ -65,11 +65,11 @@ impl PoolFilesystem {
     /// Returns the file system of `pool`, whose root names `control_path` as its control socket.
     pub(crate) fn new(pool: Arc<Pool>, options: &MountOptions, control_path: PathBuf) -> PoolFilesystem {
         PoolFilesystem {
+            open_files: Arc::new(OpenFiles::new(pool.memory_bytes())),
             pool,
             failures: Failures::new(options.log.clone()),
             marks: AccessMarks::new(),
             clock: options.clock.clone(),
-            open_files: Arc::default(),
             losses: OpenedLosses::default(),
             updates_access_times: options.access_times == AccessTimes::Relative && !options.read_only,
             control_path,
@@ -120,7 +120,7 @@ impl PoolFilesystem {
 
     /// Opens a file. The kernel has checked that the caller may.
     pub(super) fn open(&self, ino: Ino, flags: OpenFlags) -> Opened {
-        self.open_files.opened(ino, flags.is_direct());
+        self.open_files.opened(ino, flags);
         // Everything that changes a file goes through this mount, or is told to the kernel: its pages stay right.
         let caching = if flags.is_direct() { Caching::Bypass } else { Caching::Keep };
         let handle = self.marks.open();

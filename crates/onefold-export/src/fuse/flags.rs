@@ -19,6 +19,11 @@ impl OpenFlags {
         self.has(libc::O_DIRECT)
     }
 
+    /// A process can map the file by this opening and write to the mapping.
+    pub(super) fn allows_shared_mapping(self) -> bool {
+        self.0 & libc::O_ACCMODE == libc::O_RDWR
+    }
+
     /// Reads through this opening leave the access time alone.
     pub(super) fn keeps_access_time(self) -> bool {
         self.has(libc::O_NOATIME)
@@ -102,6 +107,9 @@ mod tests {
         let flags = OpenFlags(libc::O_RDWR | libc::O_DIRECT | libc::O_NOATIME);
         assert!(flags.is_direct() && flags.keeps_access_time());
         assert!(!OpenFlags(libc::O_RDWR | libc::O_SYNC).is_direct());
+        assert!(flags.allows_shared_mapping());
+        assert!(!OpenFlags(libc::O_WRONLY | libc::O_DIRECT).allows_shared_mapping());
+        assert!(!OpenFlags(libc::O_RDONLY).allows_shared_mapping());
     }
 
     #[test]

@@ -180,7 +180,7 @@ mod tests {
     }
 
     fn serve(held: &HeldReplies, notices: &FuseDevice, work: impl FnOnce()) {
-        let open_files = Arc::default();
+        let open_files = Arc::new(OpenFiles::new(64 << 20));
         thread::scope(|scope| {
             scope.spawn(|| held.serve(notices, &open_files));
             scope.spawn(|| held.serve_late());

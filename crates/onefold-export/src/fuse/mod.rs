@@ -6,6 +6,7 @@
 //! - `protocol` knows the bytes of requests and replies, but no pool and no descriptor;
 //! - `door` turns the one into the other;
 //! - `held_replies` replies to direct writes once the kernel has dropped pages that they made stale (`cached_pages`);
+//! - `settled_seeks` looks for data and holes of files that processes may have mapped;
 //! - `device`, `mounting` and `session` bring requests here: the descriptor, the mount, the threads;
 //! - [`Transport`] is what a mount needs of them.
 
@@ -28,6 +29,7 @@ mod protocol;
 mod read_buffer;
 mod server;
 mod session;
+mod settled_seeks;
 mod transport;
 
 pub(crate) use filesystem::PoolFilesystem;

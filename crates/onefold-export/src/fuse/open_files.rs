@@ -7,19 +7,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use onefold_pool::Ino;
 use parking_lot::Mutex;
 
-use super::cached_pages::{CachedPages, Stale};
+use super::cached_pages::{CachedPages, RegionRoom, Stale};
+use super::flags::OpenFlags;
 
 /// Counts openings of files, and knows what the kernel may have cached of those that processes write to past its cache.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OpenFiles {
-    files: Mutex<HashMap<Ino, OpenFile>>,
+    table: Mutex<Table>,
     /// Files with direct writers. Without any, no request has to look.
     with_direct_writers: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Table {
+    files: HashMap<Ino, OpenFile>,
+    room: RegionRoom,
 }
 
 #[derive(Debug, Default)]
 struct OpenFile {
     openings: usize,
+    /// A process may have a mapping of it that it writes to, until nobody has the file open.
+    may_be_mapped: bool,
     /// There from the first direct opening or write on, until nobody has the file open.
     cached: Option<CachedPages>,
     /// Ranges whose pages the kernel is about to drop.
@@ -27,27 +36,40 @@ struct OpenFile {
 }
 
 impl OpenFiles {
-    pub(super) fn opened(&self, ino: Ino, is_direct: bool) {
-        let mut files = self.files.lock();
-        let file = files.entry(ino).or_default();
+    /// Returns the register of a mount whose pool has this `memory` setting.
+    pub(super) fn new(memory_bytes: u64) -> OpenFiles {
+        let table = Table { files: HashMap::new(), room: RegionRoom::new(memory_bytes) };
+        OpenFiles { table: Mutex::new(table), with_direct_writers: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn opened(&self, ino: Ino, flags: OpenFlags) {
+        let mut table = self.table.lock();
+        let file = table.files.entry(ino).or_default();
         file.openings += 1;
-        if is_direct && file.cached.is_none() {
+        file.may_be_mapped |= flags.allows_shared_mapping();
+        if flags.is_direct() && file.cached.is_none() {
             file.cached = Some(CachedPages::default());
             self.with_direct_writers.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     pub(super) fn released(&self, ino: Ino) {
-        let mut files = self.files.lock();
+        let Table { files, room } = &mut *self.table.lock();
         if let Some(file) = files.get_mut(&ino) {
             file.openings -= 1;
             if file.openings == 0 {
-                if file.cached.is_some() {
+                if let Some(cached) = &mut file.cached {
+                    cached.forget(room);
                     self.with_direct_writers.fetch_sub(1, Ordering::SeqCst);
                 }
                 files.remove(&ino);
             }
         }
+    }
+
+    /// Tells whether a process may have written to a shared mapping of a file, of which the pool has not heard.
+    pub(super) fn may_be_mapped(&self, ino: Ino) -> bool {
+        self.table.lock().files.get(&ino).is_some_and(|file| file.may_be_mapped)
     }
 
     /// Notes that a request will bring a range of a file into the kernel's page cache. To be called before the request
@@ -56,21 +78,22 @@ impl OpenFiles {
         if self.with_direct_writers.load(Ordering::SeqCst) == 0 {
             return;
         }
-        if let Some(cached) = self.files.lock().get_mut(&ino).and_then(|file| file.cached.as_mut()) {
-            cached.note(bytes);
+        let Table { files, room } = &mut *self.table.lock();
+        if let Some(cached) = files.get_mut(&ino).and_then(|file| file.cached.as_mut()) {
+            cached.note(bytes, room);
         }
     }
 
     /// Returns what the kernel has to drop after a direct write to a range has taken effect, if anything. The caller has it
     /// dropped and tells [`OpenFiles::dropped`]. To be called once every later request sees the write.
     pub(super) fn take_stale(&self, ino: Ino, bytes: Range<u64>) -> Option<Stale> {
-        let mut files = self.files.lock();
+        let Table { files, room } = &mut *self.table.lock();
         let file = files.get_mut(&ino)?;
         let stale = match &mut file.cached {
             Some(cached) => {
                 // An earlier write has taken the marks of these pages, and they are still there.
                 let is_still_there = file.dropping.iter().any(|other| overlap(other, &bytes));
-                cached.take(bytes.clone()).or(is_still_there.then_some(Stale::Range))
+                cached.take(bytes.clone(), room).or(is_still_there.then_some(Stale::Range))
             }
             // The opening became a direct one after it was made (`fcntl`). Nobody has noted what was read until now.
             none => {
@@ -87,7 +110,7 @@ impl OpenFiles {
     pub(super) fn dropped(&self, ino: Ino, bytes: &Range<u64>, stale: Stale) {
         let range = if stale == Stale::Everything { 0..u64::MAX } else { bytes.clone() };
         // Nobody may have it open any more.
-        if let Some(file) = self.files.lock().get_mut(&ino)
+        if let Some(file) = self.table.lock().files.get_mut(&ino)
             && let Some(at) = file.dropping.iter().position(|other| *other == range)
         {
             file.dropping.swap_remove(at);
@@ -96,12 +119,12 @@ impl OpenFiles {
 
     /// Tells whether no file is open.
     pub(crate) fn is_empty(&self) -> bool {
-        self.files.lock().is_empty()
+        self.table.lock().files.is_empty()
     }
 
     /// Returns the files that are open, in no order.
     pub(crate) fn list(&self) -> Vec<Ino> {
-        self.files.lock().keys().copied().collect()
+        self.table.lock().files.keys().copied().collect()
     }
 }
 
@@ -113,11 +136,14 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 mod tests {
     use super::*;
 
+    const CACHED: OpenFlags = OpenFlags(libc::O_RDONLY);
+    const DIRECT: OpenFlags = OpenFlags(libc::O_WRONLY | libc::O_DIRECT);
+
     #[test]
     fn a_file_is_open_until_its_last_release() {
-        let files = OpenFiles::default();
-        files.opened(Ino(5), false);
-        files.opened(Ino(5), false);
+        let files = OpenFiles::new(64 << 20);
+        files.opened(Ino(5), CACHED);
+        files.opened(Ino(5), CACHED);
         files.released(Ino(5));
         assert_eq!(files.list(), [Ino(5)]);
         files.released(Ino(5));
@@ -127,12 +153,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_may_be_mapped_from_an_opening_for_both_until_nobody_has_it_open() {
+        let files = OpenFiles::new(64 << 20);
+        files.opened(Ino(5), CACHED);
+        files.opened(Ino(5), DIRECT);
+        assert!(!files.may_be_mapped(Ino(5)));
+        files.opened(Ino(5), OpenFlags(libc::O_RDWR));
+        files.released(Ino(5));
+        files.released(Ino(5));
+        assert!(files.may_be_mapped(Ino(5)), "the mapping keeps an opening");
+        files.released(Ino(5));
+        assert!(!files.may_be_mapped(Ino(5)));
+    }
+
+    #[test]
     fn only_what_is_read_beside_direct_openings_is_stale_after_a_direct_write() {
-        let files = OpenFiles::default();
-        files.opened(Ino(5), false);
+        let files = OpenFiles::new(64 << 20);
+        files.opened(Ino(5), CACHED);
         files.note_cached(Ino(5), 0..4096);
         // The kernel has dropped that before it sent a write of this opening.
-        files.opened(Ino(5), true);
+        files.opened(Ino(5), DIRECT);
         assert_eq!(files.take_stale(Ino(5), 0..4096), None);
         files.note_cached(Ino(5), 0..4096);
         assert_eq!(files.take_stale(Ino(5), 0..8192), Some(Stale::Range));
@@ -149,8 +189,8 @@ mod tests {
 
     #[test]
     fn a_direct_write_through_an_opening_that_was_not_direct_drops_what_nobody_noted() {
-        let files = OpenFiles::default();
-        files.opened(Ino(5), false);
+        let files = OpenFiles::new(64 << 20);
+        files.opened(Ino(5), CACHED);
         files.note_cached(Ino(5), 0..4096);
         assert_eq!(files.take_stale(Ino(5), 0..4096), Some(Stale::Range));
         files.dropped(Ino(5), &(0..4096), Stale::Range);

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+pub mod false_mount;
 pub mod mapping;
 pub mod probe;
 pub mod ring;
@@ -17,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use onefold_block::BlockDevice;
 use onefold_block::clock::SystemClock;
-use onefold_block::device::{MemoryDevice, ThrottledDevice};
 use onefold_block::random::SeededRandom;
 use onefold_export::{MountOptions, ServeError, Stopper, UnmountError, mount};
 use onefold_pool::check::{CheckOptions, check};
 use onefold_pool::{CreateOptions, Environment, MEMORY_BYTES_MIN, NoProgress, OpenOptions, Pool};
+use onefold_testing::device::{MemoryDevice, ThrottledDevice};
 
 /// Blocks of the test pools: 1 GiB.
 const BLOCKS: u64 = 1 << 18;

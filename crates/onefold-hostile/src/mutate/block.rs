@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use onefold_block::BlockNo;
-use onefold_block::device::MemoryImage;
 use onefold_pool::format::BlockBytes;
 use onefold_pool::format::header::{self, BlockKind};
 use onefold_pool::format::superblock::tag_of;
+use onefold_testing::device::MemoryImage;
 
 use super::{fields, values};
 use crate::Choices;

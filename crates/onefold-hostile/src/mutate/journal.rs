@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use onefold_block::device::MemoryImage;
 use onefold_block::{BLOCK_BYTES, BlockNo};
 use onefold_pool::format::BlockBytes;
 use onefold_pool::format::geometry::Geometry;
 use onefold_pool::format::header;
 use onefold_pool::format::journal::{HEADER_SLOTS, JournalHeader, OPENING_BYTES, Opening};
+use onefold_testing::device::MemoryImage;
 
 use super::block::change_field;
 use super::values;
@@ -183,8 +183,8 @@ fn apply(content: &mut BlockBytes, mut ranges: &[u8]) {
 mod tests {
     use super::*;
     use crate::samples::{environment, open_options, samples};
-    use onefold_block::device::MemoryDevice;
     use onefold_pool::Pool;
+    use onefold_testing::device::MemoryDevice;
 
     #[test]
     fn a_journal_with_a_changed_record_is_believed() {

@@ -1,7 +1,10 @@
 //! Partition tables of a guest's disk, most of them made to be believed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use onefold_disk::{Disk, DiskError};
 use onefold_guest::{Partition, partitions};
 
 use crate::Choices;
@@ -15,27 +18,42 @@ const EDGES: [u64; 12] = [0, 1, 2, 3, 34, 63, 2048, 4095, 4096, u32::MAX as u64,
 const KINDS: [u8; 8] = [0x83, 0x05, 0x0f, 0x85, 0xee, 0x00, 0x07, 0x82];
 
 /// A disk of which only some sectors hold something.
-struct Disk {
+struct Sparse {
     bytes: u64,
     sectors: BTreeMap<u64, [u8; SECTOR_LENGTH]>,
-    reads: usize,
+    reads: AtomicUsize,
+    /// The number of the read that fails; none without a number.
+    fails: Option<usize>,
 }
 
-impl Disk {
+impl Sparse {
     fn put(&mut self, sector: u64, offset: usize, bytes: &[u8]) {
         let sector = self.sectors.entry(sector).or_insert([0; SECTOR_LENGTH]);
         sector[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// What the read that fails says.
+const GONE: &str = "the disk is gone";
+
+impl Disk for Sparse {
+    fn size_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn next_data(&self, _: u64) -> Result<Option<Range<u64>>, DiskError> {
+        panic!("a table is read where it must be, whatever is a hole");
     }
 
     /// Fills `into` from a byte of the disk.
     ///
     /// # Panics
     /// When that is not on the disk, or was asked for too often.
-    fn read(&mut self, offset: u64, into: &mut [u8]) {
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         let end = offset.checked_add(into.len() as u64).expect("an offset that can be");
         assert!(end <= self.bytes, "{offset} to {end} of a disk of {} bytes", self.bytes);
-        self.reads += 1;
-        assert!(self.reads <= READS_MAX, "reads without end");
+        let number = self.reads.fetch_add(1, Ordering::Relaxed);
+        assert!(number < READS_MAX, "reads without end");
         let (mut at, mut rest) = (offset, into);
         while !rest.is_empty() {
             let within = usize::try_from(at % SECTOR_BYTES).expect("less than a sector");
@@ -47,13 +65,15 @@ impl Disk {
             at += part.len() as u64;
             rest = after;
         }
+        if self.fails == Some(number) { Err(DiskError::Other(GONE.into())) } else { Ok(()) }
     }
 }
 
 pub(super) fn run(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let sectors = *choices.one_of(&[1 << 22, 4096, 3, 1, 1 << 33, 1 << 54]);
-    let mut disk = Disk { bytes: sectors * SECTOR_BYTES + choices.below(2), sectors: BTreeMap::new(), reads: 0 };
+    let bytes = sectors * SECTOR_BYTES + choices.below(2);
+    let mut disk = Sparse { bytes, sectors: BTreeMap::new(), reads: AtomicUsize::new(0), fails: None };
     if choices.below(2) == 0 {
         put_mbrs(&mut choices, &mut disk);
     } else {
@@ -63,14 +83,9 @@ pub(super) fn run(bytes: &[u8]) {
         let (sector, offset) = (choices.below(8), choices.index(SECTOR_LENGTH));
         disk.put(sector, offset, &[choices.byte()]);
     }
-    let disk_bytes = disk.bytes;
-    let found = partitions(disk_bytes, |offset, into| -> Result<(), ()> {
-        disk.read(offset, into);
-        Ok(())
-    })
-    .expect("reading never fails");
-    must_hold(&found, disk_bytes);
-    a_failed_read_is_told(&mut choices, &mut disk);
+    let found = partitions(&disk).expect("reading never fails");
+    must_hold(&found, disk.bytes);
+    a_failed_read_is_told(&mut choices, disk);
 }
 
 /// What callers rely on: partitions lie on the disk, one after the other.
@@ -83,22 +98,18 @@ fn must_hold(found: &[Partition], disk_bytes: u64) {
 }
 
 /// An error of the disk is passed on whichever read has it, and ends the search.
-fn a_failed_read_is_told(choices: &mut Choices<'_>, disk: &mut Disk) {
-    let reads = std::mem::take(&mut disk.reads);
+fn a_failed_read_is_told(choices: &mut Choices<'_>, mut disk: Sparse) {
+    let reads = disk.reads.swap(0, Ordering::Relaxed);
     if reads == 0 {
         return;
     }
     let fails = choices.index(reads);
-    let mut calls = 0;
-    let result = partitions(disk.bytes, |offset, into| {
-        calls += 1;
-        disk.read(offset, into);
-        if calls == fails + 1 { Err(calls) } else { Ok(()) }
-    });
-    assert_eq!((result, calls), (Err(fails + 1), fails + 1));
+    disk.fails = Some(fails);
+    let error = partitions(&disk).expect_err("a read fails");
+    assert_eq!((error.to_string().as_str(), disk.reads.into_inner()), (GONE, fails + 1));
 }
 
-fn put_mbrs(choices: &mut Choices<'_>, disk: &mut Disk) {
+fn put_mbrs(choices: &mut Choices<'_>, disk: &mut Sparse) {
     let mut table = 0;
     // A chain of logical partitions hangs on the first table.
     for _ in 0..1 + choices.below(4) {
@@ -114,7 +125,7 @@ fn put_mbrs(choices: &mut Choices<'_>, disk: &mut Disk) {
     }
 }
 
-fn put_gpt(choices: &mut Choices<'_>, disk: &mut Disk) {
+fn put_gpt(choices: &mut Choices<'_>, disk: &mut Sparse) {
     disk.put(0, 510, &[0x55, 0xaa]);
     disk.put(0, 446 + 4, &[0xee]);
     disk.put(1, 0, b"EFI PART");

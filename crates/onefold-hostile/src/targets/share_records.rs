@@ -3,11 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use onefold_block::substrate::{Access, FileHandle};
-use onefold_block::{Substrate, Timestamp};
+use onefold_block::Timestamp;
 use onefold_share::domain::settings::Settings;
 use onefold_share::domain::{Domain, Membership};
-use onefold_share::format::cursor;
 use onefold_share::format::entry::{Entry, Place};
 use onefold_share::format::identity::Identity;
 use onefold_share::format::intent::{self, Intent, IntentRun};
@@ -16,8 +14,9 @@ use onefold_share::format::map::{self, KeptExtent};
 use onefold_share::format::mark::{Mark, MarkFlags, Stamp};
 use onefold_share::format::reading::{Reading, Round};
 use onefold_share::format::shard::{ShardReader, ShardWriter};
-use onefold_share::format::{Digest, FileBlock, FileNo, FormatError, Slot};
-use onefold_share::simulated::{SimulatedFile, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
+use onefold_share::format::{Digest, FileBlock, FileNo, FormatError, Slot, cursor};
+use onefold_substrate::{Access, FileHandle, Files};
+use onefold_testing::simulated::{SimulatedFile, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 
 use crate::Choices;
 use crate::mutate::damage_record;

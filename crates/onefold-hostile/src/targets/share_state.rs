@@ -6,17 +6,17 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::clock::ManualClock;
-use onefold_block::substrate::{Access, ListedKind};
-use onefold_block::{BLOCK_BYTES_U64, Substrate, UserNo};
 use onefold_share::monitor::{Monitor, MonitorPolicy};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{BatchOptions, PassOptions, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
+use onefold_substrate::{Access, ListedKind, Substrate, UserNo};
+use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
 
 use crate::Choices;
 use crate::mutate::{damage_record, hurtful_number, seal_record};
@@ -84,7 +84,7 @@ pub(super) fn run(bytes: &[u8]) {
 /// Does all that a host does. Errors are welcome.
 fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
     let Ok(state) = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}) else { return };
-    let Ok(mut files) = Files::load(&state) else { return };
+    let Ok(mut files) = Marks::load(&state) else { return };
     let _ = scan(&state, &mut files, &scan_options(&Pace::unlimited()));
     if choices.below(3) == 1 {
         watch(host, choices, &state, &mut files);
@@ -109,7 +109,7 @@ fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
 
 fn scan_only(host: &Host<'_>) -> Option<()> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).ok()?;
-    let mut files = Files::load(&state).ok()?;
+    let mut files = Marks::load(&state).ok()?;
     scan(&state, &mut files, &scan_options(&Pace::unlimited())).ok()?;
     Some(())
 }
@@ -126,7 +126,7 @@ fn scan_options<'a>(pace: &'a Pace<'a>) -> ScanOptions<'a> {
 }
 
 /// Tells a write monitor of writes that never were, at places that no image has.
-fn watch<'run, S: Substrate>(host: &Host<'run>, choices: &mut Choices<'_>, state: &State<'_, S>, files: &mut Files) {
+fn watch<'run, S: Substrate>(host: &Host<'run>, choices: &mut Choices<'_>, state: &State<'_, S>, files: &mut Marks) {
     let Some(path) = files.iter().map(|mark| mark.path.clone()).next() else { return };
     let policy = MonitorPolicy { memory_bytes: 512, ..MonitorPolicy::default() };
     let Ok(monitor) = Monitor::open(state, files, &path, policy, host.clock.clone()) else { return };

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_block::{AlignedBuffer, BlockDevice, Random};
+use onefold_testing::device::MemoryDevice;
 
 use super::{CheckOptions, find};
 use crate::format::geometry::{GROUP_BLOCKS, Geometry};

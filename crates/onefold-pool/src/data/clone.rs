@@ -83,8 +83,8 @@ impl Engine {
             let mut inode = op.new_inode(&root, &new, now)?;
             inode.attr.domain = from.attr.domain;
             inode.attr.link_count = 1;
-            op.drop_link(&mut inode, now)?;
             op.hold_on_success(inode.attr.ino);
+            op.drop_link(&mut inode, now)?;
             Ok((inode.attr.ino, blocks_spanned(from.attr.size_bytes)))
         })?;
         let held = Held { engine: self, ino: draft };

@@ -1,7 +1,7 @@
 //! Where a file's data lies on the device.
 
 use onefold_block::block::BLOCK_BYTES_U64;
-use onefold_block::substrate::MappedExtent;
+use onefold_substrate::MappedExtent;
 
 use crate::attr::Ino;
 use crate::engine::Engine;

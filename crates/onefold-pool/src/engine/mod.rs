@@ -23,6 +23,7 @@ pub(crate) mod format;
 pub(crate) mod group_init;
 pub(crate) mod heartbeat;
 pub(crate) mod index;
+mod large_operation;
 pub(crate) mod load;
 pub(crate) mod metadata_run;
 pub(crate) mod open;
@@ -35,7 +36,7 @@ mod upgrade;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onefold_block::{BlockDevice, BufferPool, FingerprintKey};
 
@@ -51,6 +52,7 @@ use crate::meta::{Meta, Op, OpError, OpResult, Privilege};
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions};
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use large_operation::Missed;
 
 /// Tries of one operation before it is given up: each try loads at least one missing block, so reaching this means
 /// that the cache thrashes.
@@ -87,6 +89,8 @@ pub(crate) struct Engine {
     indexer: Mutex<index::Stage>,
     /// Operations so far that somebody waits for: background work makes way for them.
     demand: AtomicU64,
+    /// An operation has the room that the metadata cache lends.
+    has_large_operation: AtomicBool,
     /// Tells other hosts that the pool is open.
     pub(crate) pulse: Option<Arc<heartbeat::Pulse>>,
     pub(crate) wake: background::Wake,
@@ -130,12 +134,7 @@ impl Engine {
 
     /// Gives back holds on an inode.
     pub(crate) fn release(&self, ino: Ino, holds: u64) {
-        let mut meta = self.meta();
-        let Some(count) = meta.holds.get_mut(&ino.0) else { return };
-        *count = count.saturating_sub(holds);
-        if *count == 0 {
-            meta.holds.remove(&ino.0);
-            drop(meta);
+        if self.meta().orphans.release(ino, holds) {
             self.wake.hurry();
         }
     }
@@ -154,6 +153,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::view`].
     pub(crate) fn view_in_background<T>(&self, mut look: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
+        let mut missed = Missed::new(self);
         for _ in 0..TRIES_MAX {
             let mut meta = self.meta.lock();
             let mut op = Op::new(&mut meta, Privilege::Normal);
@@ -170,7 +170,7 @@ impl Engine {
                 }
             }
             drop(meta);
-            self.load(&faults)?;
+            missed.load(&faults)?;
         }
         Err(thrashing())
     }
@@ -189,6 +189,7 @@ impl Engine {
             self.demand.fetch_add(1, Ordering::Relaxed);
         }
         let mut copies = Vec::new();
+        let mut missed = Missed::new(self);
         let mut places_tried = 0;
         for _ in 0..TRIES_MAX {
             let mut meta = self.meta.lock();
@@ -221,7 +222,7 @@ impl Engine {
             let refusals_before = meta.groups.full_backing.refusals();
             drop(meta);
             let helped = match error {
-                OpError::Fault => self.load(&faults),
+                OpError::Fault => missed.load(&faults),
                 OpError::NeedGroup(group) => self.init_group(group),
                 OpError::NeedWritten(runs) => self.write_runs(&runs),
                 OpError::CountFull(block) => self.copy_full(block, privilege).map(|copy| copies.extend(copy)),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use onefold_block::{AlignedBuffer, BlockDevice, BufferPool};
 
@@ -32,6 +32,7 @@ use crate::meta::cache::Cache;
 use crate::meta::groups::Groups;
 use crate::meta::in_flight::InFlightTable;
 use crate::meta::indexing::Indexing;
+use crate::meta::orphans::Orphans;
 use crate::meta::running::Running;
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions, Workers};
@@ -227,7 +228,7 @@ impl Engine {
             filter: Filter::new(&filter_options(&options, &geometry)),
             indexing: Indexing::default(),
             in_flight: InFlightTable::default(),
-            holds: HashMap::new(),
+            orphans: Orphans::default(),
             set_aside: 0,
             limits: options.test_limits,
             stopped: None,
@@ -266,6 +267,7 @@ impl Engine {
             group_init: Mutex::new(()),
             indexer: Mutex::new(index::Stage::default()),
             demand: AtomicU64::new(0),
+            has_large_operation: AtomicBool::new(false),
             pulse,
             wake: Wake::default(),
             heart: Wake::default(),

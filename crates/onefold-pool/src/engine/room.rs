@@ -185,7 +185,7 @@ impl BlockDevice for RoomWatch {
 #[cfg(test)]
 mod tests {
     use onefold_block::clock::ManualClock;
-    use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
+    use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
 
     use super::*;
 

@@ -8,6 +8,8 @@ use crate::format::state::Field;
 use crate::meta::{Op, OpResult, Privilege};
 use crate::sync;
 
+/// Operations that read the list of orphans for a caller that asks for numbers.
+const ORPHAN_READS_MAX: u32 = 16;
 /// Steps of reclaim between two looks at whether there is space now.
 const RECLAIM_STEPS: u32 = 64;
 
@@ -88,16 +90,40 @@ impl Engine {
         })
     }
 
+    /// Reaps an orphan, or a part of what hangs on it, or reads some of the list of them. Returns false where there is none.
     fn reap_one(&self) -> Result<bool> {
-        if self.view_in_background(|op| op.next_orphan(Ino(0)))?.is_none() {
-            return Ok(false);
+        let Some(orphan) = self.next_orphan()? else { return Ok(self.meta().orphans.has_unread()) };
+        let reaped = self.run(Privilege::Freeing, |op| Ok(!op.can_be_reaped(orphan)? || op.reap_orphan(orphan)?));
+        let orphans = &mut self.meta().orphans;
+        match reaped {
+            Ok(true) => orphans.done(orphan),
+            Ok(false) => {}
+            Err(_) => orphans.put_off(orphan),
         }
-        self.run(Privilege::Freeing, |op| match op.next_orphan(Ino(0))? {
-            // It may have been held again or reaped in between: the operation looks itself.
-            None => Ok(()),
-            Some(orphan) => op.reap_orphan(orphan).map(|_| ()),
-        })?;
-        Ok(true)
+        reaped.map(|_| true)
+    }
+
+    /// Returns an orphan that most likely can be reaped, where one is known or found by reading some of the list.
+    fn next_orphan(&self) -> Result<Option<Ino>> {
+        let (known, has_unread) = {
+            let orphans = &self.meta().orphans;
+            (orphans.first(), orphans.has_unread())
+        };
+        if known.is_some() || !has_unread {
+            return Ok(known);
+        }
+        self.view_in_background(|op| op.read_orphans())?;
+        Ok(self.meta().orphans.first())
+    }
+
+    /// Reads the list of orphans, as far as a caller that asks for numbers can wait for it. What cannot be read is left to those
+    /// who come upon the damage.
+    pub(crate) fn find_orphans(&self) {
+        for _ in 0..ORPHAN_READS_MAX {
+            if !self.meta().orphans.has_unread() || self.view(|op| op.read_orphans()).is_err() {
+                return;
+            }
+        }
     }
 
     /// Takes entries of freed blocks out of the filter, a few at a time.

@@ -1,13 +1,14 @@
 //! Operations that are run again: what they find out meanwhile.
 
 mod free_space;
+mod large_operation;
 
 use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
-use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 use onefold_block::random::SeededRandom;
 use onefold_block::{BlockDevice, BlockNo};
+use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 
 use super::Engine;
 use super::background::commit_or_tidy;

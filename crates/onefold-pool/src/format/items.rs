@@ -96,6 +96,15 @@ pub fn xattr_bounds(ino: Ino) -> (Key, Key) {
     (Key { ino: ino.0, kind: KIND_XATTR, sub: 0 }, Key { ino: ino.0, kind: KIND_XATTR, sub: u64::MAX })
 }
 
+/// Returns the first key behind all chunks of the attribute that this is a chunk of.
+#[must_use]
+pub fn after_xattr(chunk: &Key) -> Key {
+    match (chunk.sub | 0xff).checked_add(1) {
+        Some(sub) => Key { sub, ..*chunk },
+        None => symlink_key(Ino(chunk.ino), 0),
+    }
+}
+
 /// Returns chunk 0's opening bytes for an attribute.
 #[must_use]
 pub fn xattr_opening(name: &[u8], value_bytes: u32) -> Vec<u8> {

@@ -1,12 +1,17 @@
 //! Finding the next data or the next hole.
+//!
+//! The totals of a node tell whether all below it is data, or nothing is: such a node is passed over as a whole. So a search looks
+//! at no more children than a few nodes have, however large the file is.
+
+use onefold_block::BlockNo;
 
 use super::entry_index;
 use crate::format::inode::{INLINE_ENTRIES, Inode, MapRoot};
-use crate::format::map_node::{self, MapEntry};
+use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry};
 use crate::meta::{Op, OpResult};
 
-/// Nodes that one operation looks at.
-const STEPS_MAX: u32 = 1024;
+/// Places that one hold of the metadata lock passes over: some 50 microseconds.
+const STEPS_MAX: u32 = 256;
 
 /// Where a search is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +50,59 @@ impl Op<'_> {
             if at >= end {
                 return Ok(Sought::Found(end));
             }
-            let (kind, next) = self.map_run(inode, at)?;
-            if (kind == PlaceKind::Mapped) == data {
-                return Ok(Sought::Found(at));
+            match self.map_pass(inode, at, data)? {
+                Some(next) => at = next,
+                None => return Ok(Sought::Found(at)),
             }
-            at = next;
         }
         // A hole may reach beyond what was asked for.
         Ok(Sought::GoOn(at.min(end)))
+    }
+
+    /// Returns none if block `at` is what is sought; otherwise the next place that may be, behind all that is known from the nodes
+    /// on the way to the block.
+    fn map_pass(&mut self, inode: &Inode, at: u64, data: bool) -> OpResult<Option<u64>> {
+        let MapRoot::Tree { levels, root } = inode.map else {
+            let (kind, next) = self.map_run(inode, at)?;
+            return Ok(((kind == PlaceKind::Mapped) != data).then_some(next));
+        };
+        if at >= map_node::entry_span(levels) {
+            return Ok(data.then_some(u64::MAX));
+        }
+        let mut node = root;
+        for level in (0..levels).rev() {
+            let span = map_node::entry_span(level);
+            let mapped = u64::try_from(self.map_totals(node, level)?.mapped).unwrap_or(0);
+            let has_none = if data { mapped == 0 } else { mapped == span * FAN_OUT };
+            if has_none {
+                return Ok(Some((at / (span * FAN_OUT) + 1) * (span * FAN_OUT)));
+            }
+            if level == 0 {
+                break;
+            }
+            match self.map_entry(node, level, entry_index(at, level))? {
+                MapEntry::Block(child) => node = child,
+                MapEntry::Hole | MapEntry::Reserved if !data => return Ok(None),
+                MapEntry::Hole | MapEntry::Reserved => {
+                    let next = self.next_child(node, level, entry_index(at, level))?;
+                    return Ok(Some((at / (span * FAN_OUT)) * (span * FAN_OUT) + next as u64 * span));
+                }
+            }
+        }
+        let entries = self.map_entries(node, 0)?;
+        let rest = &entries[entry_index(at, 0)..];
+        let passed = rest.iter().take_while(|entry| entry.block().is_some() != data).count();
+        Ok((passed > 0).then_some(at + passed as u64))
+    }
+
+    /// Returns the place of the first child of a node behind one of its entries, or the end of the node.
+    fn next_child(&mut self, node: BlockNo, level: u8, from: usize) -> OpResult<usize> {
+        for place in from + 1..FAN_OUT_LEN {
+            if self.map_entry(node, level, place)?.block().is_some() {
+                return Ok(place);
+            }
+        }
+        Ok(FAN_OUT_LEN)
     }
 
     /// Tells what is at block `at`, and where the next one lies that may be of another kind.

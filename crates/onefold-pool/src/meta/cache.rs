@@ -50,6 +50,8 @@ pub(crate) struct Cache {
     loading: BlockMap<()>,
     hand: usize,
     capacity: usize,
+    /// Blocks beyond the capacity that it may hold while a large operation is under way.
+    lent: usize,
 }
 
 impl Cache {
@@ -63,6 +65,7 @@ impl Cache {
             loading: BlockMap::default(),
             hand: 0,
             capacity,
+            lent: 0,
         }
     }
 
@@ -75,6 +78,16 @@ impl Cache {
     /// Returns the number of blocks that it may hold without being told to grow.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// Lets the cache hold so many blocks beyond its capacity; with none, [`Cache::shrink`] takes them back.
+    pub(crate) fn lend(&mut self, blocks: usize) {
+        self.lent = blocks;
+    }
+
+    /// Evicts up to `most` blocks that are too many. Returns whether there may be more.
+    pub(crate) fn shrink(&mut self, most: usize) -> bool {
+        (0..most).all(|_| self.index.len() > self.capacity + self.lent && self.evict_one())
     }
 
     /// Returns the block's content without counting it as used.
@@ -120,7 +133,7 @@ impl Cache {
         self.remove(block);
         // Two for one while there are too many, so that a cache that had to grow shrinks back.
         for _ in 0..2 {
-            if self.index.len() >= self.capacity {
+            if self.index.len() >= self.capacity + self.lent {
                 self.evict_one();
             }
         }
@@ -141,9 +154,9 @@ impl Cache {
         }
     }
 
-    /// Evicts one block that was not used lately. Does nothing when all are needed: the cache then is over its
-    /// capacity until the next checkpoint, which `running` makes sure is near.
-    fn evict_one(&mut self) {
+    /// Evicts one block that was not used lately. False when all are needed: the cache then is over its capacity until the next
+    /// checkpoint, which `running` makes sure is near.
+    fn evict_one(&mut self) -> bool {
         for _ in 0..self.slots.len() * 2 {
             self.hand = (self.hand + 1) % self.slots.len();
             let Some(slot) = &mut self.slots[self.hand] else { continue };
@@ -156,8 +169,9 @@ impl Cache {
             }
             let block = slot.block;
             self.remove(block);
-            return;
+            return true;
         }
+        false
     }
 
     /// Returns the blocks whose content here is newer than on the device.
@@ -196,6 +210,22 @@ mod tests {
         }
         assert_eq!(cache.len(), 2048);
         assert!(cache.contains(BlockNo(7)));
+    }
+
+    #[test]
+    fn lent_room_is_taken_back_but_for_blocks_that_are_needed() {
+        let mut cache = filled(2048);
+        cache.lend(1000);
+        for block in 10_000..10_900 {
+            cache.insert(BlockNo(block), BlockKind::Bitmap, Arc::new([0; BLOCK_BYTES])).home_sequence = 1;
+        }
+        assert_eq!(cache.len(), 2948);
+        assert!(!cache.shrink(10), "none is too many");
+        cache.lend(0);
+        assert!(cache.shrink(10) && cache.len() == 2938);
+        assert!(!cache.shrink(5000));
+        assert_eq!(cache.len(), 2048);
+        assert!((10_000..10_900).all(|block| cache.contains(BlockNo(block))));
     }
 
     #[test]

@@ -19,12 +19,12 @@ pub(crate) mod hash;
 pub(crate) mod in_flight;
 pub(crate) mod indexing;
 pub(crate) mod op;
+pub(crate) mod orphans;
 pub(crate) mod ranges;
 pub(crate) mod running;
 mod search;
 pub(crate) mod stock;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::filter::Filter;
@@ -53,7 +53,7 @@ pub(crate) struct Meta {
     /// Data blocks whose writes are under way.
     pub(crate) in_flight: in_flight::InFlightTable,
     /// Holds of doors on inodes; an unlinked inode lives as long as it has some.
-    pub(crate) holds: HashMap<u64, u64>,
+    pub(crate) orphans: orphans::Orphans,
     /// Blocks kept for writes that were accepted and have reserved none yet ([`crate::data::behind`]).
     pub(crate) set_aside: u64,
     /// What tests make rare things happen with.

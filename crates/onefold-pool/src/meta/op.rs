@@ -16,6 +16,7 @@ use super::groups::Cursor;
 use super::hash::PlainMap;
 use super::indexing::Leave;
 use super::ranges::DirtyRanges;
+use crate::attr::Ino;
 use crate::error::PoolError;
 use crate::format::BlockBytes;
 use crate::format::geometry::STATE;
@@ -97,7 +98,9 @@ enum Effect {
     FreedData(BlockNo),
     FreedMetadata(BlockNo),
     Initialised(BlockNo),
-    Hold(u64),
+    Hold(Ino),
+    LostName(Ino),
+    GotName(Ino),
 }
 
 /// An operation under way.
@@ -351,8 +354,18 @@ impl<'a> Op<'a> {
     }
 
     /// On success: a door holds an inode. In the operation that makes it visible, or reclaim might come first.
-    pub(crate) fn hold_on_success(&mut self, ino: crate::Ino) {
-        self.effects.push(Effect::Hold(ino.0));
+    pub(crate) fn hold_on_success(&mut self, ino: Ino) {
+        self.effects.push(Effect::Hold(ino));
+    }
+
+    /// On success: an inode has lost its last name.
+    pub(crate) fn lost_name(&mut self, ino: Ino) {
+        self.effects.push(Effect::LostName(ino));
+    }
+
+    /// On success: an inode without a name has one again.
+    pub(crate) fn got_name(&mut self, ino: Ino) {
+        self.effects.push(Effect::GotName(ino));
     }
 
     /// The commit must flush the device before it writes the journal: metadata of this operation names data or blocks
@@ -428,7 +441,9 @@ impl<'a> Op<'a> {
                 meta.running.forgotten.push(block);
             }
             Effect::Initialised(block) => meta.in_flight.set_initialised(block),
-            Effect::Hold(ino) => *meta.holds.entry(ino).or_insert(0) += 1,
+            Effect::Hold(ino) => meta.orphans.hold(ino),
+            Effect::LostName(ino) => meta.orphans.lost_name(ino),
+            Effect::GotName(ino) => meta.orphans.got_name(ino),
         }
     }
 

@@ -126,7 +126,7 @@ impl Op<'_> {
 
     /// Takes one hold on an inode for a door that only looks.
     pub(crate) fn hold(&mut self, ino: Ino) {
-        *self.meta.holds.entry(ino.0).or_insert(0) += 1;
+        self.meta.orphans.hold(ino);
     }
 
     /// A name of the inode is gone. The last one makes it an orphan, which lives on as long as doors hold it.
@@ -138,6 +138,7 @@ impl Op<'_> {
         };
         if inode.attr.link_count == 0 {
             self.put_item(&items::orphan_key(inode.attr.ino), &[])?;
+            self.lost_name(inode.attr.ino);
         }
         self.put_inode(inode)
     }
@@ -175,39 +176,5 @@ impl Op<'_> {
             self.remove_found_item(key)?;
         }
         Ok(keys.len() < ITEMS_PER_STEP)
-    }
-
-    /// Returns the first orphan after `after` that no door holds.
-    pub(crate) fn next_orphan(&mut self, after: Ino) -> OpResult<Option<Ino>> {
-        let mut found = None;
-        self.scan_orphans(after, |orphan| {
-            found = Some(orphan);
-            ControlFlow::Break(())
-        })?;
-        Ok(found)
-    }
-
-    /// Returns how many orphans no door holds, or `max` where there are more.
-    pub(crate) fn orphan_count(&mut self, max: u64) -> OpResult<u64> {
-        let mut count = 0;
-        self.scan_orphans(Ino(0), |_| {
-            count += 1;
-            if count < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        Ok(count)
-    }
-
-    /// Visits the orphans after `after` that no door holds.
-    fn scan_orphans(&mut self, after: Ino, mut visit: impl FnMut(Ino) -> ControlFlow<()>) -> OpResult<()> {
-        let root = self.tree_root();
-        let (_, last) = items::orphan_bounds();
-        // Lent to the scan, which needs the operation itself.
-        let holds = std::mem::take(&mut self.meta.holds);
-        let range = items::orphan_key(Ino(after.0.saturating_add(1)))..=last;
-        let scanned = tree::scan(self, root, range, |key, _| {
-            if holds.contains_key(&key.sub) { ControlFlow::Continue(()) } else { visit(Ino(key.sub)) }
-        });
-        self.meta.holds = holds;
-        scanned.map(|_| ())
     }
 }

@@ -9,7 +9,10 @@ use crate::attr::Ino;
 use crate::format::items::{self, CHUNK_BYTES};
 use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult};
-use crate::tree;
+use crate::tree::{self, Key};
+
+/// Names that one operation looks for.
+const NAMES_PER_STEP: usize = 64;
 
 /// Where an attribute's chunks are.
 struct Place {
@@ -102,18 +105,22 @@ impl Op<'_> {
         Ok(true)
     }
 
-    /// Returns the names of all attributes of an inode.
-    pub(crate) fn xattr_names(&mut self, ino: Ino) -> OpResult<Vec<Vec<u8>>> {
-        let root = self.tree_root();
-        let (first, last) = items::xattr_bounds(ino);
+    /// Returns names of attributes of an inode from a key on, a bounded number of them, and the key to go on from if there may be
+    /// more. Values are passed over, not read.
+    pub(crate) fn xattr_names(&mut self, ino: Ino, from: Key) -> OpResult<(Vec<Vec<u8>>, Option<Key>)> {
+        let (_, last) = items::xattr_bounds(ino);
         let mut names = Vec::new();
-        let _ = tree::scan(self, root, first..=last, |key, value| -> ControlFlow<()> {
+        let mut from = from;
+        for _ in 0..NAMES_PER_STEP {
+            let root = self.tree_root();
+            let found = tree::first_at_or_after(self, root, &from)?.filter(|(key, _)| *key <= last);
+            let Some((key, value)) = found else { return Ok((names, None)) };
             if key.sub & 0xff == 0 {
-                names.extend(items::xattr_split(value).map(|(name, _, _)| name.to_vec()));
+                names.extend(items::xattr_split(&value).map(|(name, _, _)| name.to_vec()));
             }
-            ControlFlow::Continue(())
-        })?;
-        Ok(names)
+            from = items::after_xattr(&key);
+        }
+        Ok((names, Some(from)))
     }
 }
 

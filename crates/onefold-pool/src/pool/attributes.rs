@@ -4,6 +4,7 @@ use super::Pool;
 use crate::attr::{Attr, Dedup, FileKind, Ino, SetAttr, SetTime, XattrMode};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
+use crate::format::items;
 use crate::meta::{Op, OpResult, Privilege};
 use crate::names::acl::{self, Acl};
 use onefold_block::Timestamp;
@@ -81,12 +82,24 @@ impl Pool {
     /// Returns the names of an inode's extended attributes. The pool's own are not among them.
     ///
     /// # Errors
-    /// [`PoolError::NotFound`].
+    /// [`PoolError::NotFound`]; [`PoolError::TooManyAttributes`] where the names, each ended by a zero byte, are longer than
+    /// [`crate::XATTR_LIST_BYTES_MAX`].
     pub fn xattr_names(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.settled().view(|op| {
-            op.inode(ino)?;
-            op.xattr_names(ino)
-        })
+        let (mut names, mut bytes) = (Vec::new(), 0);
+        let mut from = Some(items::xattr_bounds(ino).0);
+        while let Some(key) = from {
+            let (some, next) = self.settled().view(|op| {
+                op.inode(ino)?;
+                op.xattr_names(ino, key)
+            })?;
+            bytes += some.iter().map(|name| name.len() + 1).sum::<usize>();
+            if bytes > crate::XATTR_LIST_BYTES_MAX {
+                return Err(PoolError::TooManyAttributes);
+            }
+            names.extend(some);
+            from = next;
+        }
+        Ok(names)
     }
 
     /// Sets an extended attribute. A POSIX ACL changes the mode with it; `user.onefold.dedup` and

@@ -10,10 +10,14 @@
 mod admin;
 mod attributes;
 mod data;
+mod file_stat;
 mod names;
 mod scrub;
 mod share;
+mod shared_blocks;
 mod stat;
+#[cfg(test)]
+mod tests;
 
 pub use attributes::{ACL_XATTRS, DOMAIN_XATTR};
 
@@ -22,6 +26,7 @@ use std::thread::JoinHandle;
 
 use onefold_block::BlockDevice;
 
+use self::file_stat::WalkMemory;
 use crate::engine::{Engine, background};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Environment, OpenOptions};
@@ -34,6 +39,7 @@ pub struct Pool {
     threads: Mutex<Vec<JoinHandle<()>>>,
     heart: Mutex<Option<JoinHandle<()>>>,
     pub(crate) file_locks: FileLocks,
+    walk_memory: WalkMemory,
 }
 
 impl std::fmt::Debug for Pool {
@@ -77,7 +83,8 @@ impl Pool {
             Vec::new()
         };
         let (threads, heart) = (Mutex::new(threads), Mutex::new(heart));
-        Ok(Pool { engine, threads, heart, file_locks: FileLocks::default() })
+        let walk_memory = WalkMemory::new(engine.options.memory_bytes);
+        Ok(Pool { engine, threads, heart, file_locks: FileLocks::default(), walk_memory })
     }
 
     /// Ends background work, makes everything durable and marks the pool as closed. Every later change is refused.
@@ -131,6 +138,12 @@ impl Pool {
     /// what it left undone. What was durable is found when the pool is opened again. The first cause stays.
     pub fn stop(&self, cause: &str) {
         self.engine.meta().stopped.get_or_insert_with(|| cause.to_owned());
+    }
+
+    /// Returns the `memory` setting that the pool was opened with, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.engine.options.memory_bytes
     }
 
     /// Returns the engine when all that was accepted before has taken effect: nobody can tell that it came later.

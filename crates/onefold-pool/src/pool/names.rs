@@ -111,8 +111,8 @@ impl Pool {
             let directory = op.directory(parent)?;
             let mut inode = op.new_inode(&directory, new, now)?;
             inode.attr.link_count = 1;
-            op.drop_link(&mut inode, now)?;
             op.hold_on_success(inode.attr.ino);
+            op.drop_link(&mut inode, now)?;
             Ok(inode.door_attr())
         })
     }
@@ -150,6 +150,7 @@ impl Pool {
             op.check_domain(&inode, &directory)?;
             if inode.attr.link_count == 0 {
                 op.remove_item(&crate::format::items::orphan_key(ino))?;
+                op.got_name(ino);
             }
             inode.attr.link_count += 1;
             inode.attr.changed = now;

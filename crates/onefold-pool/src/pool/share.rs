@@ -1,6 +1,6 @@
 //! Sharing what is stored already: for those who find equal blocks out of band.
 
-use onefold_block::substrate::MappedExtent;
+use onefold_substrate::MappedExtent;
 
 use super::Pool;
 use crate::attr::Ino;

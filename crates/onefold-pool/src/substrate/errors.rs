@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
-use onefold_block::substrate::{Refusal, ShareError};
+use onefold_substrate::{Refusal, ShareError};
 
 use crate::error::PoolError;
 
@@ -29,6 +29,7 @@ pub(super) fn io_error(error: PoolError) -> io::Error {
         | PoolError::Stopped { .. }
         | PoolError::NoAttribute
         | PoolError::AttributeTooLarge
+        | PoolError::TooManyAttributes
         | PoolError::JournalTooSmall { .. }
         | PoolError::NotAPool(_)
         | PoolError::NewerFormat(_)

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use onefold_block::substrate::Access;
+use onefold_substrate::Access;
 
 use super::names::Held;
 use crate::attr::Ino;

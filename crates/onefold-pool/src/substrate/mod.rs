@@ -11,11 +11,11 @@ mod names;
 use std::io;
 use std::path::Path;
 
-use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileHandle, FileStat, Listed, MappedExtent, Refusal, Room, ShareError,
-    SubstrateKind,
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_substrate::{
+    Abilities, Access, At, Compared, CopyHints, Exclusive, FileHandle, FileStat, Files, Listed, Locks, MappedExtent,
+    Names, Protection, Refusal, Room, ShareError, Sharing, SubstrateKind, UserNo, WholeExtents,
 };
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Protection, Substrate, UserNo};
 
 use self::errors::{io_error, share_error};
 pub(crate) use self::file::FileLocks;
@@ -72,12 +72,8 @@ impl std::fmt::Debug for PoolSubstrate<'_> {
     }
 }
 
-impl<'a> Substrate for PoolSubstrate<'a> {
+impl<'a> Files for PoolSubstrate<'a> {
     type File = PoolFile<'a>;
-
-    fn abilities(&self) -> &Abilities {
-        &self.abilities
-    }
 
     /// Returns the owner of the root: this creates files for that user.
     fn user(&self) -> UserNo {
@@ -92,56 +88,12 @@ impl<'a> Substrate for PoolSubstrate<'a> {
         self.set_mode_of(file.ino(), mode)
     }
 
-    /// Keeps nothing: a pool is open in one process, in which nobody else changes names.
-    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
-        self.protection_of(names::find_folder(self.pool, &self.root, folder)?.ino())
-    }
-
-    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
-        match names::find_folder(self.pool, &self.root, folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            found => found.map(|_| true),
-        }
-    }
-
-    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
-        self.set_mode_of(names::find_folder(self.pool, &self.root, folder)?.ino(), mode)
-    }
-
     fn open(&self, path: &Path, access: Access) -> io::Result<PoolFile<'a>> {
         Ok(PoolFile::new(names::find_file(self.pool, &self.root, path)?, access))
     }
 
     fn create(&self, path: &Path) -> io::Result<PoolFile<'a>> {
         Ok(PoolFile::new(names::create_file(self.pool, &self.root, path)?, Access::Write))
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        names::create_folder(self.pool, &self.root, path)
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let file = names::find_file(self.pool, &self.root, from)?;
-        let (folder, name) = names::place(self.pool, &self.root, to)?;
-        let linked = self.pool.link(file.ino(), folder.ino(), name).map_err(io_error)?;
-        self.pool.release(linked.ino, 1);
-        Ok(())
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let (folder, name) = names::place(self.pool, &self.root, from)?;
-        let (new_folder, new_name) = names::place(self.pool, &self.root, to)?;
-        let renamed = self.pool.rename(folder.ino(), name, new_folder.ino(), new_name, RenameMode::Replace);
-        renamed.map_err(io_error)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        let (folder, name) = names::place(self.pool, &self.root, path)?;
-        self.pool.unlink(folder.ino(), name).map_err(io_error)
-    }
-
-    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
-        names::list(self.pool, &names::find_folder(self.pool, &self.root, folder)?)
     }
 
     fn stat(&self, file: &PoolFile<'a>) -> io::Result<FileStat> {
@@ -177,9 +129,63 @@ impl<'a> Substrate for PoolSubstrate<'a> {
     fn sync(&self, file: &PoolFile<'a>) -> io::Result<()> {
         self.pool.fsync(file.ino()).map_err(io_error)
     }
+}
 
+impl<'a> Names for PoolSubstrate<'a> {
+    /// Keeps nothing: a pool is open in one process, in which nobody else changes names.
+    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
+        self.protection_of(names::find_folder(self.pool, &self.root, folder)?.ino())
+    }
+
+    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
+        match names::find_folder(self.pool, &self.root, folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => found.map(|_| true),
+        }
+    }
+
+    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
+        self.set_mode_of(names::find_folder(self.pool, &self.root, folder)?.ino(), mode)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        names::create_folder(self.pool, &self.root, path)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let file = names::find_file(self.pool, &self.root, from)?;
+        let (folder, name) = names::place(self.pool, &self.root, to)?;
+        let linked = self.pool.link(file.ino(), folder.ino(), name).map_err(io_error)?;
+        self.pool.release(linked.ino, 1);
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (folder, name) = names::place(self.pool, &self.root, from)?;
+        let (new_folder, new_name) = names::place(self.pool, &self.root, to)?;
+        let renamed = self.pool.rename(folder.ino(), name, new_folder.ino(), new_name, RenameMode::Replace);
+        renamed.map_err(io_error)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let (folder, name) = names::place(self.pool, &self.root, path)?;
+        self.pool.unlink(folder.ino(), name).map_err(io_error)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        names::list(self.pool, &names::find_folder(self.pool, &self.root, folder)?)
+    }
+}
+
+impl<'a> Locks for PoolSubstrate<'a> {
     fn try_lock(&self, file: &PoolFile<'a>) -> io::Result<bool> {
         Ok(file.try_lock())
+    }
+}
+
+impl<'a> Sharing for PoolSubstrate<'a> {
+    fn abilities(&self) -> &Abilities {
+        &self.abilities
     }
 
     fn extents(&self, file: &PoolFile<'a>, from: u64) -> io::Result<Vec<MappedExtent>> {
@@ -237,6 +243,12 @@ impl<'a> Substrate for PoolSubstrate<'a> {
         Ok(Room { total: stat.blocks * BLOCK_BYTES_U64, free: stat.blocks_available * BLOCK_BYTES_U64 })
     }
 }
+
+impl<'a> Exclusive for PoolSubstrate<'a> {}
+
+impl<'a> WholeExtents for PoolSubstrate<'a> {}
+
+impl<'a> CopyHints for PoolSubstrate<'a> {}
 
 fn ensure_may_change(into: At<'_, PoolFile<'_>>) -> Result<(), ShareError> {
     into.file.ensure_writable().map_err(|_| ShareError::Refused(Refusal::NotPermitted))

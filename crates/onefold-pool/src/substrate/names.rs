@@ -6,8 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use onefold_block::UserNo;
-use onefold_block::substrate::{Listed, ListedKind};
+use onefold_substrate::{Listed, ListedKind, UserNo};
 
 use super::errors::io_error;
 use crate::attr::{Attr, FileKind, Ino, NewFile};

@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_pool::check::{CheckOptions, check};
 use onefold_pool::{CreateOptions, FileKind, Ino, PoolError, Progress, StorePlacement};
+use onefold_testing::device::MemoryDevice;
 
 use super::common::*;
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
-use onefold_block::device::{MemoryDevice, MemoryImage};
 use onefold_block::random::SeededRandom;
 use onefold_block::{BlockDevice, BlockNo, Random};
 use onefold_pool::check::{CheckOptions, CheckReport, check};
@@ -13,6 +12,7 @@ use onefold_pool::{
     AllocateMode, CreateOptions, Durability, Environment, FileKind, Ino, NewFile, NoProgress, OpenOptions, Pool,
     RenameMode, SetAttr, XattrMode,
 };
+use onefold_testing::device::{MemoryDevice, MemoryImage};
 
 use super::structures::{JOURNAL, JOURNAL_BLOCKS};
 

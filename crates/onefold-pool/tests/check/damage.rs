@@ -1,6 +1,5 @@
 //! Each kind of structure, damaged: the problem is found, and names the files that it hits.
 
-use onefold_block::device::MemoryDevice;
 use onefold_block::{BlockDevice, BlockNo};
 use onefold_pool::check::CheckReport;
 use onefold_pool::format::geometry::{STATE, SUPERBLOCK, SUPERBLOCK_COPY};
@@ -8,6 +7,7 @@ use onefold_pool::format::header::BlockKind;
 use onefold_pool::format::map_node::entries_range;
 use onefold_pool::format::state::Field;
 use onefold_pool::format::store_page;
+use onefold_testing::device::MemoryDevice;
 
 use super::common::*;
 

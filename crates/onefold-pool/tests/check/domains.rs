@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use onefold_block::device::MemoryDevice;
 use onefold_block::{BlockDevice, BlockNo};
 use onefold_pool::check::repair;
 use onefold_pool::format::header::BlockKind;
 use onefold_pool::format::map_node::entries_range;
 use onefold_pool::{Durability, FileKind, Ino, NoProgress, XattrMode};
+use onefold_testing::device::MemoryDevice;
 
 use super::common::*;
 use super::names::change;

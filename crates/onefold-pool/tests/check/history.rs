@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use onefold_block::device::{MemoryDevice, MemoryImage};
 use onefold_block::{BlockDevice, BlockNo};
 use onefold_pool::{AllocateMode, Durability, FileKind, Ino, Pool, RenameMode, XattrMode};
+use onefold_testing::device::{MemoryDevice, MemoryImage};
 
 use super::common::*;
 use super::shared::observe::{self, Tree, View};

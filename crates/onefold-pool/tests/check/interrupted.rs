@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use onefold_block::device::{CrashPlan, MemoryDevice, MemoryImage, RecordingDevice, Sample};
 use onefold_block::{BlockDevice, BlockNo};
 use onefold_pool::check::repair;
 use onefold_pool::format::geometry::{STATE, SUPERBLOCK_COPY};
 use onefold_pool::{FileKind, NoProgress};
+use onefold_testing::device::{CrashPlan, MemoryDevice, MemoryImage, RecordingDevice, Sample};
 
 use super::common::*;
 use super::history::make_history;

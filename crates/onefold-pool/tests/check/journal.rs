@@ -3,13 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
-use onefold_block::device::{MemoryDevice, MemoryImage};
 use onefold_block::{BlockDevice, BlockNo};
 use onefold_pool::check::{CheckReport, repair};
 use onefold_pool::format::geometry::{STATE, SUPERBLOCK, SUPERBLOCK_COPY};
 use onefold_pool::format::journal::Opening;
 use onefold_pool::format::superblock::Superblock;
 use onefold_pool::{Durability, FileKind, Ino, NoProgress};
+use onefold_testing::device::{MemoryDevice, MemoryImage};
 use parking_lot::Mutex;
 
 use super::common::*;

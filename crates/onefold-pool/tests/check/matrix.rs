@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use onefold_block::device::MemoryDevice;
 use onefold_block::{BlockDevice, BlockNo};
 use onefold_pool::check::{CheckReport, repair};
 use onefold_pool::{Durability, FileKind, Ino, NoProgress};
+use onefold_testing::device::MemoryDevice;
 
 use super::common::*;
 use super::history::{History, by_inode, changed, make_history};

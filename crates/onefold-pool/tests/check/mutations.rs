@@ -1,11 +1,11 @@
 //! Arbitrary damage: a report or an error, never a panic, and never a clean report where a block that counts changed.
 
 use onefold_block::BlockNo;
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_pool::NoProgress;
 use onefold_pool::check::check;
 use onefold_pool::format::header::BlockKind;
+use onefold_testing::device::MemoryDevice;
 
 use super::common::*;
 use super::shared::tries;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
-use onefold_block::device::MemoryDevice;
 use onefold_pool::check::repair;
 use onefold_pool::format::header::BlockKind;
 use onefold_pool::{FileKind, Ino, NoProgress};
+use onefold_testing::device::MemoryDevice;
 
 use super::common::*;
 

@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 use onefold_block::random::SeededRandom;
 use onefold_block::{BlockDevice, BlockNo};
 use onefold_pool::check::{CheckReport, repair};
@@ -13,6 +12,7 @@ use onefold_pool::format::header::BlockKind;
 use onefold_pool::format::items::{orphan_key, reclaim_key};
 use onefold_pool::tree::Key;
 use onefold_pool::{Durability, FileKind, Ino, NoProgress, Result};
+use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 
 use super::common::*;
 use super::shared::tries;

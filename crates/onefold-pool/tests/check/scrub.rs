@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_block::{BlockDevice, BlockNo, Clock, Timestamp};
 use onefold_pool::check::{ScrubOptions, repair};
 use onefold_pool::format::header::BlockKind;
 use onefold_pool::format::map_node::entries_range;
 use onefold_pool::{Durability, Environment, FileKind, Ino, NoProgress, OpenOptions, Pool, PoolError, Progress};
+use onefold_testing::device::MemoryDevice;
 use parking_lot::Mutex;
 
 use super::common::*;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use onefold_block::device::MemoryDevice;
 use onefold_pool::check::ScrubOptions;
 use onefold_pool::{AllocateMode, Durability, FileKind, Ino, NoProgress, OpenOptions, Pool, PoolError};
+use onefold_testing::device::MemoryDevice;
 
 use super::common::*;
 use super::shared::{Dice, letter};

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use onefold_block::device::MemoryImage;
 use onefold_block::random::SeededRandom;
 use onefold_block::{BlockNo, Random};
 use onefold_pool::Ino;
@@ -13,6 +12,7 @@ use onefold_pool::format::inode::{Inode, MapRoot};
 use onefold_pool::format::items::{self, ItemKind};
 use onefold_pool::format::map_node::{self, FAN_OUT_LEN, MapEntry};
 use onefold_pool::tree::Key;
+use onefold_testing::device::MemoryImage;
 
 use super::common::blocks_of_kind;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
-use onefold_block::device::{MemoryDevice, MemoryImage, Recording, RecordingDevice};
 use onefold_pool::{AllocateMode, CreateOptions, Dedup, Durability, FileKind, Ino, NewFile, OpenOptions, Pool};
 use onefold_pool::{PoolError, RenameMode, SetAttr, ShareOutcome, XattrMode};
+use onefold_testing::device::{MemoryDevice, MemoryImage, Recording, RecordingDevice};
 
 use super::actions::{Habits, Pair};
 use super::history::{History, Steps, mark};

@@ -1,6 +1,6 @@
 //! What a recorded workload did and promised, by which its crash images are judged.
 
-use onefold_block::device::{Event, Recording};
+use onefold_testing::device::{Event, Recording};
 
 use super::observe::{Tree, difference};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::BlockDevice;
-use onefold_block::device::{CrashImage, CrashPlan, MemoryDevice, MemoryImage, Recording, RecordingDevice, Sample};
 use onefold_pool::{Durability, Ino, OpenOptions, Pool, PoolError};
+use onefold_testing::device::{CrashImage, CrashPlan, MemoryDevice, MemoryImage, Recording, RecordingDevice, Sample};
 
 use crate::common::bench::Recorded;
 use crate::common::history::{History, Steps, mark};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use onefold_block::device::MemoryImage;
+use onefold_testing::device::MemoryImage;
 
 /// An image that does not hold what was promised.
 pub(crate) struct Failure {

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use onefold_block::BlockDevice;
-use onefold_block::device::{MemoryDevice, MemoryImage};
 use onefold_pool::{
     Allocation, AllocationSeam, CreateOptions, Dedup, Durability, FileKind, Ino, OpenOptions, Pool, PoolError,
     PoolStat, XattrMode,
 };
+use onefold_testing::device::{MemoryDevice, MemoryImage};
 use parking_lot::Mutex;
 
 use crate::common::observe::check_clean;

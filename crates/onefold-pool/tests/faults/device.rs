@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
 use onefold_pool::{AllocateMode, Dedup, Durability, Ino, PoolError, Result, SetAttr, XattrMode};
+use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
 
 use crate::common::observe::{Tree, difference, expected, seen};
 use crate::common::reference::Reference;

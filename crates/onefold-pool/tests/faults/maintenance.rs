@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
 use onefold_block::{BlockDevice, BlockNo};
 use onefold_pool::check::{CheckOptions, check, repair};
 use onefold_pool::format::header::{self, BlockKind};
 use onefold_pool::{CreateOptions, NoProgress, Pool};
+use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
 
 use crate::common::observe::{Tree, check_clean, difference, seen};
 use crate::common::{environment, open, quiet};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
-use onefold_block::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
 use onefold_pool::{CreateOptions, Durability, FileKind, Ino, NoProgress, Pool, PoolError, SetAttr};
+use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
 
 use crate::common::observe::{check_clean, seen};
 use crate::common::{environment, letter, new_file, open, quiet, regular};

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
-use onefold_block::device::{MemoryDevice, MemoryImage};
 use onefold_pool::check::ScrubOptions;
 use onefold_pool::{
     AllocateMode, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, OpenOptions, Pool, PoolError,
     RenameMode, Result, SetAttr, XattrMode,
 };
+use onefold_testing::device::{MemoryDevice, MemoryImage};
 
 use crate::common::observe::{Tree, check_clean, check_sums, difference, expected, seen};
 use crate::common::reference::{ROOT, Reference};

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use onefold_block::device::{MemoryDevice, MemoryImage};
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::check::{CheckOptions, ScrubOptions, check};
 use onefold_pool::{
     AllocateMode, CreateOptions, Durability, Ino, NoProgress, OpenOptions, Pool, Result, SetAttr, TestLimits, Verify,
 };
+use onefold_testing::device::{MemoryDevice, MemoryImage};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::observe::check_sums;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use onefold_block::BlockDevice;
-use onefold_block::device::{MemoryDevice, MemoryImage};
 use onefold_pool::{Dedup, Durability, Ino, PoolError, XattrMode};
+use onefold_testing::device::{MemoryDevice, MemoryImage};
 
 use super::{BLOCK, LEAF, SMALL};
 use crate::common::bench::{Bench, Recorded, new_pool};

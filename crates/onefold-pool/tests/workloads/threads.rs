@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onefold_block::BlockDevice;
-use onefold_block::device::{MemoryDevice, RecordingDevice};
 use onefold_pool::{AllocateMode, Dedup, Durability, FileKind, Ino, Pool, RenameMode, SetAttr, XattrMode};
+use onefold_testing::device::{MemoryDevice, RecordingDevice};
 use parking_lot::Mutex;
 
 use super::{BLOCK, LEAF, SMALL};

@@ -1,9 +1,10 @@
 //! The figures of a report.
 
+use onefold_block::size::human;
+
 use crate::analysis::{Analysis, BlockSize, GroupReport, ImageReport};
 use crate::page::svg::{Anchor, Drawing, WIDTH, shortened, ticks};
-use crate::sample::{Range, SampledBlockSize, SampledWays};
-use crate::size::human;
+use crate::sampled_analysis::{Range, SampledBlockSize, SampledWays};
 
 const LEFT: f64 = 54.0;
 const RIGHT: f64 = WIDTH - 14.0;

@@ -4,8 +4,9 @@ mod figures;
 mod sampled;
 mod svg;
 
+use onefold_block::size::human;
+
 use crate::analysis::{Analysis, BlockSize, ImageReport, TopBlockReport};
-use crate::size::human;
 
 use figures::percent;
 pub use sampled::sampled_page;

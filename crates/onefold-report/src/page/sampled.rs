@@ -1,10 +1,11 @@
 //! The page about a sample: every figure that was told from it is a range.
 
+use onefold_block::size::human;
+
 use super::figures::{range_text, sampled_block_sizes, sampled_ways};
 use super::{ROWS_MAX, document, figures_of, list_of, table, warning_of};
 use crate::page::svg::escape;
-use crate::sample::{Range, SampledAnalysis, SampledBlockSize, SampledImage, ShareRange};
-use crate::size::human;
+use crate::sampled_analysis::{Range, SampledAnalysis, SampledBlockSize, SampledImage, ShareRange};
 
 /// Returns the page about `found`. `made` says when and with what, in the page's last line.
 #[must_use]
@@ -110,7 +111,7 @@ fn size_table(sizes: &[SampledBlockSize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::SampleReport;
+    use crate::sampled_analysis::SampleReport;
 
     #[test]
     fn the_page_says_that_it_is_a_sample_and_how_sure_it_is() {

@@ -7,15 +7,16 @@ use onefold_block::BLOCK_BYTES_U64;
 use super::certificate::{Certificates, Side};
 use super::cover::Ground;
 use super::evidence::{AT_OFFSET, CAUTION, Evidence, Known, PARTS, REFERENCES, UNSEEN, doubt};
-use super::report::{
-    Range, SampleReport, SampledAnalysis, SampledBlockSize, SampledImage, SampledTotal, SampledWays, ShareRange,
-};
-use super::source::Blocks;
-use super::{Cover, Extent, Histogram, REGION_BYTES, Sample};
+use super::sampled::Blocks;
+use super::{Cover, Extent, REGION_BYTES, Sample};
 use crate::advice::advise_by_sample;
 use crate::analysis::{Effort, LeftOut, Misaligned};
 use crate::cost;
 use crate::count::VariantCount;
+use crate::histogram::Histogram;
+use crate::sampled_analysis::{
+    Range, SampleReport, SampledAnalysis, SampledBlockSize, SampledImage, SampledTotal, SampledWays, ShareRange,
+};
 use crate::sizes::{SIZES, block_bytes};
 
 /// How often a range holds the true figure, at the least. `tests/sampled.rs` measures it.

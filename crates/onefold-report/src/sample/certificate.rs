@@ -17,7 +17,7 @@
 //! Contents in more regions of the sample than are told apart count for one each.
 
 use super::evidence::{Evidence, MORE, PARTS, REFERENCES, Weights};
-use super::histogram::TOLD_APART;
+use crate::histogram::TOLD_APART;
 
 /// Which side a bound is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

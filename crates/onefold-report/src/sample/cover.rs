@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use onefold_block::BLOCK_BYTES_U64;
 
-use super::histogram::bucket_of;
 use super::{REGION_BYTES, Sample};
+use crate::histogram::bucket_of;
 use crate::map_nodes::MapNodes;
 
 /// Where one image, or all of them, may hold data.

@@ -10,9 +10,10 @@ use super::assemble::Estimates;
 use super::certificate::Certificates;
 use super::cover::Ground;
 use super::evidence::Known;
-use super::report::{Range, SampledBlockSize};
-use super::{Cover, Histogram, Places, REGION_BYTES, Sample, Share};
+use super::{Cover, REGION_BYTES, Sample, Share};
 use crate::count::VariantCount;
+use crate::histogram::{Histogram, Places};
+use crate::sampled_analysis::{Range, SampledBlockSize};
 use crate::sizes::block_bytes;
 
 /// Blocks of 64 KiB.

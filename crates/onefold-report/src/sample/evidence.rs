@@ -18,8 +18,8 @@
 use std::collections::BTreeMap;
 
 use super::cover::Ground;
-use super::histogram::{Bucket, TOLD_APART};
 use super::least_squares::fit;
+use crate::histogram::{Bucket, TOLD_APART};
 
 /// Contents in one region of the sample, in two, and so on; contents in more than are told apart; blocks that are not
 /// zero in the whole; pairs of content and offset in the whole.

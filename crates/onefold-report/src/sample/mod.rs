@@ -10,19 +10,12 @@ mod cover;
 #[cfg(test)]
 mod coverage;
 mod evidence;
-mod histogram;
 mod least_squares;
-mod report;
-mod source;
-
-pub use report::{
-    Range, SampleReport, SampledAnalysis, SampledBlockSize, SampledImage, SampledTotal, SampledWays, ShareRange,
-};
+mod sampled;
 
 pub(crate) use assemble::{SampledFindings, SampledWhole, assemble};
 pub(crate) use cover::Cover;
-pub(crate) use histogram::{Histogram, Places};
-pub(crate) use source::{Extent, Sampled};
+pub(crate) use sampled::{Extent, Sampled};
 
 use crate::sizes::PIECE_BYTES;
 

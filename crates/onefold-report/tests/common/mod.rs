@@ -6,7 +6,8 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use onefold_block::random::SeededRandom;
-use onefold_report::{Analysis, AnalyzeError, Image, Options, Progress, Shifts, Source, SourceError, Stage, analyze};
+use onefold_disk::{Disk, DiskError};
+use onefold_report::{Analysis, AnalyzeError, Image, Options, Progress, Shifts, Stage, WatchedDisk, analyze};
 
 /// An image in memory. Its holes are its zero stretches of 64 KiB.
 pub(crate) struct Memory {
@@ -18,12 +19,12 @@ pub(crate) struct Memory {
 
 const HOLE_BYTES: usize = 64 << 10;
 
-impl Source for Memory {
+impl Disk for Memory {
     fn size_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, SourceError> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
         let mut start = usize::try_from(offset).unwrap();
         while start < self.bytes.len() {
             let end = (start / HOLE_BYTES + 1) * HOLE_BYTES;
@@ -36,10 +37,10 @@ impl Source for Memory {
         Ok(None)
     }
 
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SourceError> {
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         let end = offset + into.len() as u64;
         if self.fails_at.is_some_and(|at| at < end) {
-            return Err(SourceError("the disk is gone".into()));
+            return Err(DiskError::Other("the disk is gone".into()));
         }
         let offset = usize::try_from(offset).unwrap();
         let there = self.bytes.len().saturating_sub(offset).min(into.len());
@@ -47,9 +48,12 @@ impl Source for Memory {
         into[there..].fill(0);
         Ok(())
     }
+}
 
-    fn has_changed(&self) -> bool {
-        self.changes
+impl Memory {
+    pub(crate) fn watched(self) -> WatchedDisk {
+        let changes = self.changes;
+        WatchedDisk { disk: Box::new(self), has_changed: Box::new(move || changes) }
     }
 }
 
@@ -63,13 +67,13 @@ pub(crate) fn image(name: &str, bytes: &[u8]) -> Image {
         allocated_bytes: length,
         group: None,
         is_plain: true,
-        open: Box::new(move || Ok(Box::new(Memory { bytes: Arc::clone(&bytes), fails_at: None, changes: false }))),
+        open: Box::new(move || Ok(Memory { bytes: Arc::clone(&bytes), fails_at: None, changes: false }.watched())),
     }
 }
 
 /// Returns an image that opens as `make` says.
-pub(crate) fn image_of(name: &str, make: impl Fn() -> Result<Memory, SourceError> + Sync + 'static) -> Image {
-    Image { open: Box::new(move || Ok(Box::new(make()?))), ..image(name, &[]) }
+pub(crate) fn image_of(name: &str, make: impl Fn() -> Result<Memory, DiskError> + Sync + 'static) -> Image {
+    Image { open: Box::new(move || Ok(make()?.watched())), ..image(name, &[]) }
 }
 
 pub(crate) fn options() -> Options {
@@ -79,6 +83,7 @@ pub(crate) fn options() -> Options {
         key: [7; 32],
         groups: Vec::new(),
         shifts: Shifts::No,
+        explain: ToString::to_string,
     }
 }
 

@@ -7,9 +7,9 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use onefold_block::substrate::{Access, FileStat};
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::BLOCK_BYTES_U64;
 use onefold_sort::{Batch, Merge, Row, Sorter};
+use onefold_substrate::{Access, FileStat, Substrate};
 
 use super::CloneOptions;
 use crate::extents::Extents;

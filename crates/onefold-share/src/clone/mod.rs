@@ -19,9 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::Show;
-use onefold_block::substrate::{Access, FileStat, ShareError};
-use onefold_block::{Clock, Random, Substrate};
+use onefold_block::{Clock, Random, Show};
+use onefold_substrate::{Access, FileStat, ShareError, Substrate};
 
 use crate::domain::DomainRules;
 use crate::format::FileNo;
@@ -30,7 +29,7 @@ use crate::format::mark::{Mark, MarkFlags, Stamp};
 use crate::kept_map::KeptMap;
 use crate::pace::Pace;
 use crate::scan::MAP_BYTES_MIN;
-use crate::state::files::Files;
+use crate::state::files::Marks;
 use crate::state::locks::Subject;
 use crate::state::logs::LogOrder;
 use crate::state::maps::MAPS_BYTES_MAX;
@@ -235,7 +234,7 @@ impl<S: Substrate> Drop for Unnamed<'_, S> {
 /// The way of a clone into the state folder.
 enum Introduction<'a, 'b, S: Substrate> {
     /// It may go on.
-    Open { state: &'a State<'b, S>, files: Files, domains: DomainRules<'b, S>, source: FileNo, clone: Option<Taken<S>> },
+    Open { state: &'a State<'b, S>, files: Marks, domains: DomainRules<'b, S>, source: FileNo, clone: Option<Taken<S>> },
     /// It is left to the scan.
     Ended(Unknown),
 }
@@ -255,7 +254,7 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
         after: &FileStat,
     ) -> Introduction<'a, 'b, S> {
         let Some(state) = state else { return Introduction::Ended(Unknown::NoState) };
-        let (files, domains) = match Files::load(state).and_then(|files| Ok((files, DomainRules::of(state)?))) {
+        let (files, domains) = match Marks::load(state).and_then(|files| Ok((files, DomainRules::of(state)?))) {
             Ok(loaded) => loaded,
             Err(error) => return Introduction::Ended(Unknown::Failed(error)),
         };

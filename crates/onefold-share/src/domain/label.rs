@@ -6,7 +6,8 @@
 use std::io;
 use std::path::Path;
 
-use onefold_block::{Show, Substrate};
+use onefold_block::Show;
+use onefold_substrate::Substrate;
 
 use super::{Domain, DomainNameError};
 

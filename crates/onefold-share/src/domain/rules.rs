@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use onefold_block::Substrate;
-use onefold_block::substrate::{FileStat, ROOT};
+use onefold_substrate::{FileStat, ROOT, Substrate};
 
 use super::label::{self, ATTRIBUTE, Label};
 use super::settings::Settings;

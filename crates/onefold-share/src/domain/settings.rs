@@ -15,8 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use onefold_block::substrate::Access;
-use onefold_block::{Protection, Substrate};
+use onefold_substrate::{Access, Protection, Substrate};
 
 use super::{Domain, DomainName, DomainNameError};
 use crate::state::{State, StateError};

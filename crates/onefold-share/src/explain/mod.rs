@@ -7,9 +7,9 @@ mod verdict;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_block::substrate::{Access, Refusal};
 use onefold_block::zero::is_zero;
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_substrate::{Access, Refusal, Substrate};
 
 use self::run::run_around;
 use crate::domain::{DomainRules, FoundDomain};
@@ -18,7 +18,7 @@ use crate::format::entry::Place;
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{Digest, FileBlock, FileNo, Slot};
 use crate::opt_out::OptOuts;
-use crate::state::files::Files;
+use crate::state::files::Marks;
 use crate::state::{State, StateError};
 use crate::status::Standing;
 
@@ -171,7 +171,7 @@ pub fn explain<S: Substrate>(
         run: None,
     };
     let Some(state) = state else { return Ok(explained) };
-    let files = Files::load(state)?;
+    let files = Marks::load(state)?;
     let mark = files.of(&stat.handle);
     explained.is_reserved = mark.is_some_and(|mark| mark.flags.is_reserved);
     let domain = DomainRules::of(state)?.find(path, &file, &stat, mark.map(|mark| &mark.membership))?;
@@ -243,7 +243,7 @@ struct Around<'a, S: Substrate> {
 /// The index, and the files that it names.
 struct Index<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
-    files: &'a Files,
+    files: &'a Marks,
 }
 
 impl<S: Substrate> Index<'_, '_, S> {

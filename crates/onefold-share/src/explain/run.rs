@@ -2,7 +2,8 @@
 
 use std::io;
 
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_substrate::Substrate;
 
 use crate::extents::Extents;
 

@@ -3,13 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
-use onefold_block::substrate::{Access, FileHandle, MappedExtent};
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::{Access, FileHandle, MappedExtent, Substrate};
 
 use crate::extents::Extents;
 use crate::format::mark::Mark;
 use crate::format::{FileBlock, Slot};
-use crate::state::files::Files;
+use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
 /// Who refers to a block.
@@ -43,7 +43,7 @@ impl Sharers {
 /// Finds all who refer to the block at a place, but for the one that is asked about.
 pub(super) fn find<S: Substrate>(
     state: &State<'_, S>,
-    files: &Files,
+    files: &Marks,
     place: u64,
     own: &FileHandle,
     block: FileBlock,

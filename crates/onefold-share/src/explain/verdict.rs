@@ -1,6 +1,6 @@
 //! The one reason that is given for a block, of all that could be.
 
-use onefold_block::substrate::Refusal;
+use onefold_substrate::Refusal;
 
 use super::{Explained, Held, IndexSays};
 use crate::status::Standing;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{FileNo, FormatError};
@@ -49,10 +49,12 @@ pub fn read<S: Substrate>(substrate: &S, file: S::File, identity: &[u8; 16]) -> 
 mod tests {
     use std::path::Path;
 
-    use onefold_block::substrate::Access;
+    use onefold_substrate::Access;
+
+    use onefold_substrate::Files;
 
     use super::*;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     const UUID: [u8; 16] = [9; 16];
 

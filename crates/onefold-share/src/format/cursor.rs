@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 use super::FormatError;
 use super::mark::Mark;

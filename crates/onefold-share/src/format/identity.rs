@@ -11,7 +11,8 @@
 
 use std::fmt;
 
-use onefold_block::{FingerprintKey, Substrate};
+use onefold_block::FingerprintKey;
+use onefold_substrate::Substrate;
 
 use super::FormatError;
 use super::record::{Frame, RecordHeader, RecordKind, RecordReader, RecordWriter};

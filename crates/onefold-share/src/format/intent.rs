@@ -28,8 +28,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use onefold_block::substrate::FileHandle;
-use onefold_block::{Substrate, Timestamp};
+use onefold_block::Timestamp;
+use onefold_substrate::{FileHandle, Substrate};
 
 use super::record::{
     ONLY_FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordWriter, header_of, only_frame,

@@ -22,7 +22,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{Digest, FileBlock, FileNo, FormatError};
@@ -312,9 +312,9 @@ fn decode_run(bytes: &[u8], next: u64) -> Result<Run<'_>, FormatError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
     use onefold_block::random::SeededRandom;
-    use onefold_block::substrate::Access;
+    use onefold_substrate::{Access, Files};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
     use std::path::Path;
 
     const UUID: [u8; 16] = [7; 16];

@@ -13,7 +13,7 @@
 //!
 //! So an extent takes about eight bytes. A file with more than [`EXTENTS_MAX`] extents has no kept map.
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{FileNo, FormatError};
@@ -193,9 +193,9 @@ fn take_number(from: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
     use onefold_block::random::SeededRandom;
-    use onefold_block::substrate::Access;
+    use onefold_substrate::{Access, Files, Names};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
     use std::path::Path;
 
     const UUID: [u8; 16] = [7; 16];

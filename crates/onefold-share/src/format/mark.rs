@@ -31,8 +31,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use onefold_block::substrate::{FileHandle, FileStat};
-use onefold_block::{Substrate, Timestamp};
+use onefold_block::Timestamp;
+use onefold_substrate::{FileHandle, FileStat, Substrate};
 
 use super::reading::{AGAIN_FIELD, READING_FIELD, Reading};
 use super::record::{Frame, RecordHeader, RecordKind, RecordReader, RecordWriter};

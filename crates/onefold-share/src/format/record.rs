@@ -25,7 +25,7 @@
 
 use std::io;
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 use super::FormatError;
 

@@ -10,7 +10,7 @@
 use std::io;
 use std::ops::AddAssign;
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 use super::entry::{ENTRY_BYTES_MAX, Entry, Place};
 use super::record::{
@@ -316,9 +316,9 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
 mod tests {
     use super::*;
     use crate::format::{FileBlock, FileNo, Slot};
-    use crate::simulated::{SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
     use onefold_block::random::SeededRandom;
-    use onefold_block::substrate::Access;
+    use onefold_substrate::{Access, Files};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
     use std::path::Path;
 
     const UUID: [u8; 16] = [7; 16];

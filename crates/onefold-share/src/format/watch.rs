@@ -22,7 +22,7 @@
 //!
 //! Whoever reads it while it is written finds a wrong checksum, and reads it again.
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 use super::FormatError;
 use super::record::{Frame, RecordHeader, RecordKind, RecordReader, RecordWriter};

@@ -3,9 +3,9 @@
 use std::io;
 use std::ops::Range;
 
-use onefold_block::substrate::{Access, At};
 use onefold_block::zero::is_zero;
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate, Timestamp};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Timestamp};
+use onefold_substrate::{Access, At, Substrate};
 
 use crate::extents::Extents;
 use crate::format::intent::IntentRun;

@@ -1,6 +1,6 @@
 //! Mending: what hosts that died in the middle of a share have left as holes is filled again.
 //!
-//! Only where a share may leave some ([`Abilities::shares_in_two_steps`](onefold_block::substrate::Abilities)). What was
+//! Only where a share may leave some ([`Abilities::shares_in_two_steps`](onefold_substrate::Abilities)). What was
 //! about to be shared is declared before, with the slots that hold the same bytes (`state::intents`). The order of steps,
 //! each of which may be the last one that a host does:
 //!
@@ -19,8 +19,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onefold_block::substrate::Access;
-use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, Clock};
+use onefold_substrate::{Access, Substrate};
 
 pub(crate) use self::fill::{FillError, Filled, Holed, check_exclusive, fill, has_hole};
 use crate::format::FormatError;

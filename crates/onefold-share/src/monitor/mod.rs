@@ -23,9 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onefold_block::Show;
-use onefold_block::substrate::{Access, FileHandle};
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, FingerprintKey, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, FingerprintKey, Show};
+use onefold_substrate::{Access, FileHandle, Substrate};
 use parking_lot::{Condvar, Mutex};
 
 use self::notes::Notes;
@@ -36,7 +35,7 @@ use crate::format::log::LogKind;
 use crate::format::mark::{MarkFlags, Stamp};
 use crate::format::{Digest, FileBlock, FileNo};
 use crate::scan::{Age, TICK};
-use crate::state::files::{Files, Noted};
+use crate::state::files::{Marks, Noted};
 use crate::state::locks::{Held, Subject};
 use crate::state::logs::{LogOrder, Logged};
 use crate::state::{State, StateError};
@@ -172,7 +171,7 @@ impl<S: Substrate> Monitor<S> {
     /// As [`MonitorError`] says. The image can be written to nevertheless, without being watched.
     pub fn open(
         state: &State<'_, S>,
-        files: &mut Files,
+        files: &mut Marks,
         path: &Path,
         policy: MonitorPolicy,
         clock: Arc<dyn Clock>,
@@ -423,13 +422,13 @@ impl<S: Substrate> Monitor<S> {
     ///
     /// # Errors
     /// Those of the state folder: the image will be scanned then.
-    pub fn close(self, state: &State<'_, S>, files: &mut Files) -> Result<Closed, StateError> {
+    pub fn close(self, state: &State<'_, S>, files: &mut Marks) -> Result<Closed, StateError> {
         self.flush(state)?;
         let is_known = self.note_scanned(state, files)?;
         Ok(Closed { is_known, counts: self.counts() })
     }
 
-    fn note_scanned(&self, state: &State<'_, S>, files: &mut Files) -> Result<bool, StateError> {
+    fn note_scanned(&self, state: &State<'_, S>, files: &mut Marks) -> Result<bool, StateError> {
         let (is_lossy, all_told) = {
             let told = self.told.lock();
             (told.is_lossy, told.notes.len() == 0)

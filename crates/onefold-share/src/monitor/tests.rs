@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onefold_block::random::{Random, SeededRandom};
 use onefold_block::zero::is_zero;
+use onefold_substrate::{Files, Sharing};
 
 use super::*;
 use crate::domain::Domain;
@@ -13,7 +14,7 @@ use crate::format::entry::Place;
 use crate::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
 use crate::scan::{Rereading, ScanOptions, Scanned, scan};
 use crate::selection::Selection;
-use crate::simulated::{Host, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
+use onefold_testing::simulated::{Host, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 
 const IMAGE: &str = "image.raw";
 const K: u64 = BLOCK_BYTES_U64;
@@ -50,12 +51,12 @@ impl Ground {
         self.file_system.pass(Duration::from_secs(1));
     }
 
-    fn monitor(&self, state: &State<'_, Sim>, files: &mut Files, policy: MonitorPolicy) -> Monitor<Sim> {
+    fn monitor(&self, state: &State<'_, Sim>, files: &mut Marks, policy: MonitorPolicy) -> Monitor<Sim> {
         Monitor::open(state, files, Path::new(IMAGE), policy, self.host.clock.clone()).unwrap()
     }
 }
 
-fn scan_all(state: &State<'_, Sim>, files: &mut Files) -> Scanned {
+fn scan_all(state: &State<'_, Sim>, files: &mut Marks) -> Scanned {
     let options = ScanOptions {
         selection: Selection::all(),
         threads: 0,
@@ -67,7 +68,7 @@ fn scan_all(state: &State<'_, Sim>, files: &mut Files) -> Scanned {
     scan(state, files, &options).unwrap()
 }
 
-fn pass_all(state: &State<'_, Sim>, files: &mut Files) -> Passed {
+fn pass_all(state: &State<'_, Sim>, files: &mut Marks) -> Passed {
     let options = PassOptions {
         selection: Selection::all(),
         temporary_folder: Path::new("/var/tmp"),
@@ -113,7 +114,7 @@ fn in_band() -> MonitorPolicy {
 /// A door that writes to the image and tells of all that it does, with a copy of what the image is to hold.
 struct Door<'a> {
     ground: &'a Ground,
-    file: <Sim as Substrate>::File,
+    file: <Sim as Files>::File,
     copy: Vec<u8>,
     /// Blocks that nobody has looked at since a part of them was written.
     unknown: BTreeSet<u64>,
@@ -219,7 +220,7 @@ fn the_index_after_a_monitor_is_the_one_after_a_scan() {
         let ground = Ground::new();
         ground.create(&(0..random.below(20) + 1).flat_map(|_| block(random.below(12))).collect::<Vec<u8>>());
         let state = ground.state();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
         pass_all(&state, &mut files);
         let monitor = ground.monitor(&state, &mut files, MonitorPolicy { hashing, ..MonitorPolicy::default() });
@@ -269,7 +270,7 @@ fn a_mebibyte_of_logs_tells_of_150_of_blocks() {
         let ground = Ground::new();
         ground.create(&block(1));
         let state = ground.state();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         let monitor = ground.monitor(&state, &mut files, in_band());
         let blocks = 200_000;
         for number in 0..blocks {
@@ -301,7 +302,7 @@ fn what_does_not_fit_into_memory_is_scanned() {
     let ground = Ground::new();
     ground.create(&(1..=40).flat_map(block).collect::<Vec<u8>>());
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
     pass_all(&state, &mut files);
     assert_eq!(index(&state).len(), 40);
@@ -330,7 +331,7 @@ fn an_image_is_the_monitors_until_it_is_lent_or_closed() {
     let ground = Ground::new();
     ground.create(&[block(1), block(2)].concat());
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     let monitor = ground.monitor(&state, &mut files, in_band());
     let again = Monitor::open(&state, &mut files, Path::new(IMAGE), in_band(), ground.host.clock.clone());
     assert!(matches!(again, Err(MonitorError::Elsewhere { .. })));
@@ -356,7 +357,7 @@ fn what_is_lent_stays_lent_whatever_ticks() {
     let ground = Ground::new();
     ground.create(&block(1));
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     let monitor = ground.monitor(&state, &mut files, in_band());
     let free = || state.try_lock(&Subject::File(monitor.handle().clone())).unwrap().is_some();
     let lent = || {
@@ -370,7 +371,7 @@ fn what_is_lent_stays_lent_whatever_ticks() {
 /// What has to hold for an image to count as scanned when it is closed.
 #[test]
 fn an_image_is_known_only_if_all_was_told() {
-    type Meanwhile = fn(&Ground, &State<'_, Sim>, &mut Files, &Monitor<Sim>);
+    type Meanwhile = fn(&Ground, &State<'_, Sim>, &mut Marks, &Monitor<Sim>);
     let write: Meanwhile = |ground, _, _, monitor| {
         let file = ground.host.substrate.open(Path::new(IMAGE), Access::Write).unwrap();
         ground.host.substrate.write_at(&file, K, &block(9)).unwrap();
@@ -404,7 +405,7 @@ fn an_image_is_known_only_if_all_was_told() {
         let ground = Ground::new();
         ground.create(&(1..=5).flat_map(block).collect::<Vec<u8>>());
         let state = ground.state();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         if is_scanned {
             scan_all(&state, &mut files);
         }
@@ -419,7 +420,7 @@ fn an_image_is_known_only_if_all_was_told() {
     let ground = Ground::new();
     ground.create(&(1..=5).flat_map(block).collect::<Vec<u8>>());
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
     let monitor = ground.monitor(&state, &mut files, in_band());
     write(&ground, &state, &mut files, &monitor);

@@ -13,7 +13,6 @@
 
 mod bucket;
 mod call_size;
-mod cpu;
 
 use std::cell::Cell;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -21,6 +20,7 @@ use std::time::Duration;
 
 use onefold_block::Clock;
 use onefold_block::clock::SystemClock;
+use onefold_substrate::CpuTime;
 
 use self::bucket::Bucket;
 use self::call_size::CallSize;
@@ -28,7 +28,15 @@ use crate::pass::PassError;
 use crate::state::StateError;
 
 pub use self::bucket::BURST;
-pub use self::cpu::{CpuTime, ProcessCpu};
+
+/// The processor time of work without a limit on it: nobody asks.
+struct UncountedCpu;
+
+impl CpuTime for UncountedCpu {
+    fn used(&self) -> Duration {
+        Duration::ZERO
+    }
+}
 
 /// The longest sleep in one: who wants the work to stop is heard afterwards.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -124,7 +132,7 @@ impl<'a> Pace<'a> {
     /// Returns a pace without limits, which never tells anybody to stop.
     #[must_use]
     pub fn unlimited() -> Pace<'static> {
-        Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &|| Wish::GoOn)
+        Pace::new(Limits::default(), &SystemClock, &UncountedCpu, &|| Wish::GoOn)
     }
 
     /// Waits until so many bytes of an image may be read.

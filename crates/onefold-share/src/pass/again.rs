@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
+use onefold_block::{BLOCK_BYTES_U64, Timestamp};
+use onefold_substrate::Substrate;
 
 use super::images::Images;
 use crate::format::reading::AGAIN_MAX;

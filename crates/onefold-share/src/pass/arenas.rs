@@ -1,7 +1,7 @@
 //! What the arena files hold, as their maps tell.
 
-use onefold_block::substrate::Access;
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::{Access, Substrate};
 
 use super::PassError;
 use super::slots::SlotSet;

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use onefold_block::Substrate;
 use onefold_sort::{Batch, Merge, Row, Sorter};
+use onefold_substrate::Substrate;
 
 use super::again::Because;
 use super::elsewhere::Elsewhere;

@@ -21,9 +21,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::time::Duration;
 
-use onefold_block::substrate::{Abilities, Access, MappedExtent};
-use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
+use onefold_block::{BLOCK_BYTES_U64, Timestamp};
 use onefold_sort::{Batch, Merge, Sorter, Spool, SpoolWriter};
+use onefold_substrate::{Abilities, Access, MappedExtent, Substrate};
 
 use super::arenas::Arenas;
 use super::images::Images;

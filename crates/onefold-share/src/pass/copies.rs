@@ -5,8 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
+use onefold_substrate::{Access, Substrate};
 
 use super::PassError;
 use super::images::{Hold, Images};

@@ -6,8 +6,8 @@ use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 
-use onefold_block::substrate::{Access, FileHandle, FileStat};
-use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Substrate, Timestamp};
+use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Timestamp};
+use onefold_substrate::{Access, FileHandle, FileStat, Substrate};
 
 use super::PassOptions;
 use crate::domain::{Domain, DomainRules};
@@ -16,7 +16,7 @@ use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
 use crate::selection::Selection;
-use crate::state::files::Files;
+use crate::state::files::Marks;
 use crate::state::locks::{Held, Subject};
 use crate::state::logs::LogName;
 use crate::state::{State, StateError};
@@ -28,7 +28,7 @@ use crate::status::is_gone;
 /// has to be decided about it, and held only while its blocks are put into slots or share with them.
 pub(super) struct Images<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
-    files: &'a mut Files,
+    files: &'a mut Marks,
     known: BTreeMap<FileNo, Image>,
     selection: Selection<'a>,
     /// Whether nothing is to be changed.
@@ -88,7 +88,7 @@ impl<S: Substrate> Drop for ImageLock<S> {
 impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     pub(super) fn new(
         state: &'a State<'b, S>,
-        files: &'a mut Files,
+        files: &'a mut Marks,
         options: &PassOptions<'a>,
     ) -> Result<Images<'a, 'b, S>, StateError> {
         Ok(Images {
@@ -229,7 +229,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     fn change_mark(
         &mut self,
         number: FileNo,
-        change: impl FnOnce(&mut Files, &State<'b, S>) -> Result<(), StateError>,
+        change: impl FnOnce(&mut Marks, &State<'b, S>) -> Result<(), StateError>,
     ) -> Result<bool, StateError> {
         let Some(handle) = self.files.get(number).map(|mark| mark.handle.clone()) else { return Ok(true) };
         let is_held = self.held.borrow().contains(&handle);
@@ -300,7 +300,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.get(number).and_then(Mark::gone_since)
     }
 
-    /// Notes that only what is said about a file has changed, as [`Files::restamp`]. Where another host has the file, it is read again.
+    /// Notes that only what is said about a file has changed, as [`Marks::restamp`]. Where another host has the file, it is read again.
     pub(super) fn restamp(&mut self, number: FileNo, before: Stamp, after: Stamp) -> Result<(), StateError> {
         self.change_mark(number, |files, state| files.restamp(state, number, before, after)).map(drop)
     }
@@ -316,12 +316,12 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.change_mark(number, |files, state| files.forget_scan(state, number))
     }
 
-    /// Tells whether what a log tells may be out of date, as [`Files::is_unnoted`].
+    /// Tells whether what a log tells may be out of date, as [`Marks::is_unnoted`].
     pub(super) fn is_unnoted(&self, log: &LogName) -> bool {
         log.kind == LogKind::Log && log.host != self.state.host() && self.files.is_unnoted(log)
     }
 
-    /// Takes note that ranges of a file must be read again, as [`Files::read_again`]. Returns false where another host has the file, and
+    /// Takes note that ranges of a file must be read again, as [`Marks::read_again`]. Returns false where another host has the file, and
     /// nothing is noted.
     pub(super) fn read_again(
         &mut self,

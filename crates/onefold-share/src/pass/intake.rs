@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use onefold_block::Substrate;
 use onefold_sort::Batch;
+use onefold_substrate::Substrate;
 
 use super::PassError;
 use super::again::Because;

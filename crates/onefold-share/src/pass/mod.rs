@@ -51,14 +51,15 @@ mod written;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use onefold_block::{Clock, Substrate};
+use onefold_block::Clock;
+use onefold_substrate::Substrate;
 
 use self::run::Pass;
 use crate::format::Slot;
 use crate::pace::Pace;
 use crate::selection::Selection;
 use crate::state::State;
-use crate::state::files::Files;
+use crate::state::files::Marks;
 
 pub use self::outcome::{PassError, PassTimes, Passed, Trouble};
 pub use self::plan::PlanCounts;
@@ -105,7 +106,7 @@ pub struct SpaceOptions {
     /// most so much of it, in percent. With 50, at least as much comes free as is written. 0 never copies.
     pub rewrite_percent: u32,
     /// Where a small write into shared blocks has room set aside around it (XFS): files that share are told to do without
-    /// ([`Substrate::keep_copies_small`]).
+    /// ([`CopyHints::keep_copies_small`]).
     pub keeps_copies_small: bool,
 }
 
@@ -149,7 +150,7 @@ pub enum PassProgress {
 /// As [`PassError`] says.
 pub fn pass<S: Substrate>(
     state: &State<'_, S>,
-    files: &mut Files,
+    files: &mut Marks,
     options: &PassOptions<'_>,
 ) -> Result<Passed, PassError> {
     let mut pass = Pass::new(state, files, options)?;

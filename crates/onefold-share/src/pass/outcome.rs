@@ -5,8 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onefold_block::substrate::{Refusal, ShareError};
-use onefold_block::{Show, Substrate};
+use onefold_block::Show;
+use onefold_substrate::{Refusal, ShareError, Substrate};
 
 use super::again::{Again, Because};
 use super::images::Images;

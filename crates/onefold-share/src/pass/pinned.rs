@@ -16,9 +16,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use onefold_block::substrate::{Access, At, Compared, FileHandle, Reference, ShareError, Slice, WholeExtent};
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_sort::{Merge, Row};
+use onefold_substrate::{Access, At, Compared, FileHandle, Reference, ShareError, Slice, Substrate, WholeExtent};
 
 use super::again::Because;
 use super::images::{Hold, Images};

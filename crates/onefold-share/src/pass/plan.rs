@@ -9,8 +9,8 @@ use std::io;
 use std::path::Path;
 use std::vec;
 
-use onefold_block::Substrate;
 use onefold_sort::{Batch, Ordered, OrderedWriter, Spool, SpoolReader};
+use onefold_substrate::Substrate;
 
 use super::PassError;
 use super::arenas::Arenas;

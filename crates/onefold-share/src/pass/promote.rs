@@ -11,8 +11,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::thread;
 
-use onefold_block::substrate::{Access, At, ShareError};
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_substrate::{Access, At, ShareError, Substrate};
 
 use super::again::Because;
 use super::elsewhere::Elsewhere;

@@ -18,9 +18,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use onefold_block::substrate::Access;
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, FingerprintKey, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, FingerprintKey};
 use onefold_sort::{Batch, OrderedWriter, Row, Sorter, Spool, SpoolReader};
+use onefold_substrate::{Access, Substrate};
 
 use super::arenas::Arenas;
 use super::rows::{Candidate, Change, Seen, Step};

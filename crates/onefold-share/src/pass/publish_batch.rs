@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use onefold_block::Substrate;
 use onefold_sort::Spool;
+use onefold_substrate::Substrate;
 
 use super::PassError;
 use super::rows::{Candidate, Change, Seen, Step};

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use onefold_block::Substrate;
 use onefold_sort::Merge;
+use onefold_substrate::Substrate;
 
 use super::PassError;
 use super::rows::Candidate;

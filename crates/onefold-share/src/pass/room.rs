@@ -3,7 +3,7 @@
 //! Each piece of a file that lies by itself has a record in the file system, and each shared block another one. While a
 //! pass takes them, guests want some of their own, for copies of what they overwrite.
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 /// Of all room, the part that is left for others, and its bounds in bytes.
 const LEFT_PART: u64 = 1024;

@@ -5,8 +5,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use onefold_block::{BLOCK_BYTES_U64, Clock, Substrate, Timestamp};
+use onefold_block::{BLOCK_BYTES_U64, Clock, Timestamp};
 use onefold_sort::{Merge, Row, Sorter, Spool, SpoolWriter};
+use onefold_substrate::Substrate;
 
 use super::arenas::Arenas;
 use super::collect::{self, Occasion, collect};
@@ -27,7 +28,7 @@ use crate::format::FileNo;
 use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
 use crate::state::arena::ArenaWriter;
-use crate::state::files::Files;
+use crate::state::files::Marks;
 use crate::state::hosts::HostNo;
 use crate::state::{State, StateError};
 
@@ -78,7 +79,7 @@ struct Work {
 impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     pub(super) fn new(
         state: &'a State<'b, S>,
-        files: &'a mut Files,
+        files: &'a mut Marks,
         options: &'a PassOptions<'a>,
     ) -> Result<Self, StateError> {
         Ok(Pass {

@@ -12,9 +12,9 @@ mod declared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use onefold_block::substrate::{Access, At, Compared, ShareError, Slice};
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_sort::{Batch, Row};
+use onefold_substrate::{Access, At, Compared, Files, ShareError, Slice, Substrate};
 
 use self::declared::Declaring;
 use super::again::Because;
@@ -177,7 +177,7 @@ impl Run {
 }
 
 /// A file and its map.
-type Mapped<S> = (<S as Substrate>::File, Extents);
+type Mapped<S> = (<S as Files>::File, Extents);
 
 struct Sharer<'a, 'b, 'i, 'l, 'e, S: Substrate> {
     state: &'a State<'b, S>,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::iter::Peekable;
 
-use onefold_block::Substrate;
 use onefold_sort::{Spool, SpoolReader};
+use onefold_substrate::Substrate;
 
 use super::PassError;
 use super::publish::KnownShards;

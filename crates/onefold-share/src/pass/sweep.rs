@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use onefold_block::Substrate;
 use onefold_sort::Spool;
+use onefold_substrate::Substrate;
 
 use super::PassError;
 use super::arenas::Arenas;

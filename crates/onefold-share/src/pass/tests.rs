@@ -1,6 +1,7 @@
 //! Passes that are disturbed: nothing that was known is lost for good.
 
 mod batches;
+mod declared;
 mod selection;
 
 use std::cell::Cell;
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 use onefold_block::clock::ManualClock;
 use onefold_block::random::{Random, SeededRandom};
-use onefold_block::substrate::{Access, ListedKind};
 use onefold_block::{BLOCK_BYTES_U64, Timestamp};
+use onefold_substrate::{Access, Files, ListedKind, Names, Sharing};
 
 use super::*;
 use crate::format::entry::Place;
@@ -20,12 +21,13 @@ use crate::format::mark::Mark;
 use crate::format::prefix::Prefix;
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out;
-use crate::pace::{Limits, ProcessCpu, Wish};
+use crate::pace::{Limits, Wish};
 use crate::scan::{Rereading, ScanOptions, Scanned, scan};
-use crate::simulated::{Faults, Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 use crate::state::locks::Subject;
 use crate::state::trust::Distrust;
 use crate::state::{Notice, StateError};
+use onefold_linux::ProcessCpu;
+use onefold_testing::simulated::{Faults, Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 
 const K: u64 = BLOCK_BYTES_U64;
 
@@ -73,24 +75,24 @@ impl Ground {
         listed.into_iter().map(|listed| folder.join(listed.name)).collect()
     }
 
-    fn create(&self, path: &str) -> <Sim as Substrate>::File {
+    fn create(&self, path: &str) -> <Sim as Files>::File {
         self.host.substrate.create(&Path::new(FOLDER).join(path)).unwrap()
     }
 
     /// Scans and passes.
     fn run(&self) -> Passed {
         let state = self.state();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
         USUAL.pass(&state, &mut files).unwrap()
     }
 }
 
-fn scan_all(state: &State<'_, Sim>, files: &mut Files) -> Scanned {
+fn scan_all(state: &State<'_, Sim>, files: &mut Marks) -> Scanned {
     scan_those(state, files, &|_, _| true)
 }
 
-fn scan_those(state: &State<'_, Sim>, files: &mut Files, wants: &dyn Fn(&Path, ListedKind) -> bool) -> Scanned {
+fn scan_those(state: &State<'_, Sim>, files: &mut Marks, wants: &dyn Fn(&Path, ListedKind) -> bool) -> Scanned {
     let roots = [PathBuf::new()];
     let options = ScanOptions {
         selection: Selection::new(&roots, wants),
@@ -126,7 +128,7 @@ const USUAL: How<'static> = How {
 };
 
 impl How<'_> {
-    fn pass(&self, state: &State<'_, Sim>, files: &mut Files) -> Result<Passed, PassError> {
+    fn pass(&self, state: &State<'_, Sim>, files: &mut Marks) -> Result<Passed, PassError> {
         let own_clock = ManualClock::default();
         let clock = self.clock.unwrap_or(&own_clock);
         let options = PassOptions {
@@ -150,7 +152,7 @@ impl How<'_> {
 
 /// Returns which files have to be read again, by their paths.
 fn unread(state: &State<'_, Sim>) -> BTreeMap<PathBuf, bool> {
-    let files = Files::load(state).unwrap();
+    let files = Marks::load(state).unwrap();
     files.iter().map(|mark| (mark.path.clone(), mark.scanned.is_none() || !mark.reading.again.is_empty())).collect()
 }
 
@@ -163,7 +165,7 @@ fn what_a_dropped_shard_held_is_found_again() {
         ground.write("one", 1, 10);
         ground.run();
         let state = ground.state();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         ground.write("other", 2, 3);
         scan_all(&state, &mut files);
         let spoil = || {
@@ -231,7 +233,7 @@ fn what_was_left_undone_is_noted_before_the_logs_go() {
     // The arena file that is filled, whose lock is none in the end: what no entry names cannot be emptied.
     ground.create("arena/6");
     let lock = Path::new(FOLDER).join("locks/arena.6");
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
     let progress = |at| {
         if matches!(at, PassProgress::Planned { .. }) {
@@ -257,7 +259,7 @@ fn a_file_that_comes_back_as_it_was_is_read() {
     ground.host.substrate.create_dir(Path::new("folder")).unwrap();
     ground.write("folder/one", 1, 5);
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
     opt_out::exclude(&ground.host.substrate, Path::new("folder")).unwrap();
     How { is_dry_run: true, ..USUAL }.pass(&state, &mut files).unwrap();
@@ -275,7 +277,7 @@ fn a_log_that_others_have_taken_in_is_no_trouble() {
     let notices = Cell::new(0);
     let notice = |_: Notice| notices.set(notices.get() + 1);
     let state = State::open(&ground.host.substrate, &*ground.host.clock, &*ground.host.random, &notice).unwrap();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
     let wish = || {
         ground.names("logs").iter().for_each(|log| ground.host.substrate.remove(log).unwrap());
@@ -298,7 +300,7 @@ fn what_is_busy_does_not_keep_the_rest_of_a_run_from_being_shared() {
         ground.write("b", 1, 64);
         let host = ground.file_system.mount(HostNo(0));
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
         let passed = How { call_bytes: K, ..USUAL }.pass(&state, &mut files).unwrap();
         if passed.planned.targets > 0 && passed.index.is_some_and(|(counts, _)| counts.unique > 0) {
@@ -322,7 +324,7 @@ fn waiting_for_a_shard_ends_when_the_user_wants_it() {
     ground.write("one", 1, 5);
     let (state, other) = (ground.state(), ground.state());
     let _held = other.try_lock(&Subject::Shard(Prefix::WHOLE)).unwrap().unwrap();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
     let clock = ManualClock::default();
     let wish = || if clock.monotonic() >= Duration::from_secs(1) { Wish::StopNow } else { Wish::GoOn };
@@ -347,7 +349,7 @@ fn deleted_files_are_looked_after_for_a_while() {
     // Numbers are given out once.
     let state = ground.state();
     assert_eq!(unread(&state), [("".into(), true)].into());
-    let files = Files::load(&state).unwrap();
+    let files = Marks::load(&state).unwrap();
     let counted = crate::references::count(&state, &files).unwrap().unwrap();
     assert_eq!(counted.unmapped, 0);
 }
@@ -367,7 +369,7 @@ fn an_entry_whose_slot_holds_something_else_goes() {
     // Somebody shares with what is there now.
     let other = ground.host.substrate.create(Path::new("other")).unwrap();
     ground.host.substrate.set_len(&other, K).unwrap();
-    let at = |file| onefold_block::substrate::At { file, offset: 0 };
+    let at = |file| onefold_substrate::At { file, offset: 0 };
     ground.host.substrate.clone_range(at(&file), at(&other), K).unwrap();
     drop((file, other));
     for path in ["three", "four"] {
@@ -407,7 +409,7 @@ fn with_two_names() -> Ground {
     ground.host.substrate.link(Path::new("b"), Path::new("a")).unwrap();
     ground.file_system.pass(Duration::from_secs(1));
     let state = ground.state();
-    scan_those(&state, &mut Files::load(&state).unwrap(), &|path, _| path != Path::new("a"));
+    scan_those(&state, &mut Marks::load(&state).unwrap(), &|path, _| path != Path::new("a"));
     assert_eq!(unread(&state), [("b".into(), false)].into());
     drop(state);
     ground
@@ -419,17 +421,17 @@ fn with_two_names() -> Ground {
 fn what_another_host_has_noted_outlives_a_new_name() {
     let ground = with_two_names();
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     let number = files.iter().next().unwrap().number;
     // Another host's pass has found a block of it overwritten.
-    Files::load(&state).unwrap().forget_scan(&state, number).unwrap();
+    Marks::load(&state).unwrap().forget_scan(&state, number).unwrap();
     assert_eq!(scan_all(&state, &mut files).unchanged, 1);
     assert_eq!(unread(&state), [("a".into(), true)].into());
     // So has one that only saw that its times were set.
     let file = ground.host.substrate.open(Path::new("a"), Access::Read).unwrap();
     let stamp = crate::format::mark::Stamp::of(&ground.host.substrate.stat(&file).unwrap());
     files.note(&state, number, Path::new("a"), Some(stamp)).unwrap();
-    Files::load(&state).unwrap().forget_scan(&state, number).unwrap();
+    Marks::load(&state).unwrap().forget_scan(&state, number).unwrap();
     files.restamp(&state, number, stamp, stamp).unwrap();
     assert_eq!(unread(&state), [("a".into(), true)].into());
 }
@@ -439,7 +441,7 @@ fn what_another_host_has_noted_outlives_a_new_name() {
 fn a_new_name_of_a_file_that_another_host_has_is_noted_later() {
     let ground = with_two_names();
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     let mark = files.iter().next().unwrap().clone();
     {
         let other = ground.state();
@@ -448,7 +450,7 @@ fn a_new_name_of_a_file_that_another_host_has_is_noted_later() {
         assert_eq!(files.get(mark.number).unwrap().path, Path::new("a"));
         assert_eq!(unread(&state), [("b".into(), false)].into());
     }
-    scan_all(&state, &mut Files::load(&state).unwrap());
+    scan_all(&state, &mut Marks::load(&state).unwrap());
     assert_eq!(unread(&state), [("a".into(), false)].into());
 }
 
@@ -475,7 +477,7 @@ fn images_that_are_cut_short_meanwhile_are_no_failure() {
         ground.write(path, 1, 8);
     }
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
     for path in ["one", "two"] {
         let file = ground.host.substrate.open(Path::new(path), Access::Write).unwrap();
@@ -499,9 +501,9 @@ fn a_file_that_another_host_has_given_a_new_number_is_shared() {
     }
     ground.run();
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     let number = files.iter().find(|mark| mark.path == Path::new("one")).unwrap().number;
-    let mut others = Files::load(&state).unwrap();
+    let mut others = Marks::load(&state).unwrap();
     others.forget(&state, number).unwrap();
     ground.host.substrate.rename(Path::new("one"), Path::new("renamed")).unwrap();
     ground.write("three", 1, 3);
@@ -516,7 +518,7 @@ fn a_file_that_another_host_has_given_a_new_number_is_shared() {
 
 /// A ground whose maps do not tell that nobody else refers to a block any more, with two pairs of equal files.
 fn on_two_steps(first: u64, second: u64) -> Ground {
-    let ground = Ground::with(&SimulationOptions::default().in_two_steps());
+    let ground = Ground::with(&SimulationOptions::default().in_two_steps(declared::decode_declared));
     for (path, seed, blocks) in [("one", 1, first), ("two", 1, first), ("three", 2, second), ("four", 2, second)] {
         ground.write(path, seed, blocks);
     }
@@ -528,7 +530,7 @@ fn on_two_steps(first: u64, second: u64) -> Ground {
 /// again, unless they changed besides.
 #[test]
 fn times_that_were_set_are_no_reason_to_read_an_image_again() {
-    let ground = Ground::with(&SimulationOptions::default().in_two_steps());
+    let ground = Ground::with(&SimulationOptions::default().in_two_steps(declared::decode_declared));
     for path in ["a", "b"] {
         ground.write(path, 1, 5);
     }
@@ -545,7 +547,7 @@ fn times_that_were_set_are_no_reason_to_read_an_image_again() {
     ground.file_system.pass(Duration::from_secs(1));
     let scanned = || {
         let state = ground.state();
-        scan_all(&state, &mut Files::load(&state).unwrap())
+        scan_all(&state, &mut Marks::load(&state).unwrap())
     };
     let again = scanned();
     assert_eq!((again.files, again.unchanged, again.read_bytes), (2, 2, 0), "{again:?}");
@@ -619,7 +621,7 @@ fn slots_that_somebody_has_declared_are_not_collected() {
         slots
     };
     let slot = slots(&other)[7];
-    let mark = Files::load(&other).unwrap().iter().next().unwrap().clone();
+    let mark = Marks::load(&other).unwrap().iter().next().unwrap().clone();
     let run = crate::format::intent::IntentRun { first: FileBlock(0), slot, count: 1, checksum: 0 };
     let (number, handle, modified) = (mark.number, mark.handle, Default::default());
     let intent = crate::format::intent::Intent { number, handle, path: mark.path, modified, runs: vec![run] };
@@ -641,7 +643,7 @@ fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_share
     let sharer = ground.state();
     sharer.be_present().unwrap();
     let mut intents = sharer.begin_intents().unwrap();
-    let mark = Files::load(&sharer).unwrap().iter().next().unwrap().clone();
+    let mark = Marks::load(&sharer).unwrap().iter().next().unwrap().clone();
     let slot = Slot::new(0, 0).unwrap();
     let run = crate::format::intent::IntentRun { first: FileBlock(0), slot, count: 1, checksum: 0 };
     let (number, handle, modified) = (mark.number, mark.handle, Default::default());
@@ -677,7 +679,7 @@ fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
     let file = ground.host.substrate.open(Path::new("one"), Access::Read).unwrap();
     let stat = ground.host.substrate.stat(&file).unwrap();
     drop(file);
-    let mark = Files::load(&sharer).unwrap().iter().find(|mark| mark.handle == stat.handle).unwrap().clone();
+    let mark = Marks::load(&sharer).unwrap().iter().find(|mark| mark.handle == stat.handle).unwrap().clone();
     // Of an arena file that is there, with other contents, and of one that is not.
     let runs = [0, 9].map(|arena| crate::format::intent::IntentRun {
         first: FileBlock(2),
@@ -743,7 +745,7 @@ fn leave_a_hole(ground: &Ground) -> (Vec<u8>, PathBuf) {
     let slot = Slot::new(0, (0..20).find(is_it).unwrap()).unwrap();
     let checksum = crc32c::crc32c(&bytes);
     let run = crate::format::intent::IntentRun { first: FileBlock(1), slot, count: 1, checksum };
-    let mark = Files::load(&sharer).unwrap().of(&stat.handle).unwrap().clone();
+    let mark = Marks::load(&sharer).unwrap().of(&stat.handle).unwrap().clone();
     let (number, handle, modified) = (mark.number, mark.handle, stat.modified);
     let intent = crate::format::intent::Intent { number, handle, path: mark.path, modified, runs: vec![run] };
     let mut intents = sharer.begin_intents().unwrap();
@@ -875,7 +877,7 @@ fn a_change_in_the_tick_of_a_clock_that_is_ahead_is_seen() {
     ground.file_system.write_image(other, "one", 0, &bytes).unwrap();
     let scanned = || {
         let state = ground.state();
-        scan_all(&state, &mut Files::load(&state).unwrap()).read_bytes
+        scan_all(&state, &mut Marks::load(&state).unwrap()).read_bytes
     };
     assert_eq!(scanned(), 4 * K);
     ground.file_system.write_image(other, "one", 0, &bytes[4096..8192]).unwrap();
@@ -902,7 +904,7 @@ fn a_file_whose_time_was_set_ahead_is_read_once() {
     };
     let scanned = || {
         let state = ground.state();
-        scan_all(&state, &mut Files::load(&state).unwrap()).read_bytes
+        scan_all(&state, &mut Marks::load(&state).unwrap()).read_bytes
     };
     set();
     ground.file_system.pass(Duration::from_secs(1));
@@ -962,7 +964,7 @@ fn the_zeros_of_a_file_without_holes_stay() {
     let passed = ground.run();
     assert_eq!((passed.shared.zeros, zeros("full")), (0, 4), "{passed:?}");
     let state = ground.state();
-    Files::load(&state).unwrap().forget_scans(&state).unwrap();
+    Marks::load(&state).unwrap().forget_scans(&state).unwrap();
     drop(state);
     assert_eq!((ground.run().shared.zeros, zeros("full")), (0, 4));
 }
@@ -1019,7 +1021,7 @@ fn files_that_nobody_knows_of_keep_their_blocks() {
     drop((ground.host.substrate.create_clone(&source, Path::new("unknown")).unwrap(), source));
     ground.remove(&["one", "two"]);
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_those(&state, &mut files, &|path, _| path != Path::new("unknown"));
     assert_eq!(USUAL.pass(&state, &mut files).unwrap().planned.collected, 10);
     assert!(content("unknown") == expected);
@@ -1032,7 +1034,7 @@ fn files_that_nobody_knows_of_keep_their_blocks() {
 fn of_logs_under_two_numbers_of_a_file_the_newer_one_is_right() {
     let ground = Ground::new();
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     ground.write("one", 1, 4);
     scan_all(&state, &mut files);
     let [log] = &state.logs().unwrap()[..] else { panic!("one log") };
@@ -1050,7 +1052,7 @@ fn of_logs_under_two_numbers_of_a_file_the_newer_one_is_right() {
     state.write_log(LogKind::Log, second.number, log.order(), &mut || Ok(old.next())).unwrap();
     ground.write("one", 2, 4);
     ground.write("two", 2, 4);
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
     assert_eq!(state.logs().unwrap().len(), 3);
     assert_eq!(USUAL.pass(&state, &mut files).unwrap().shared.now, 4 * K);
@@ -1062,21 +1064,21 @@ fn of_logs_under_two_numbers_of_a_file_the_newer_one_is_right() {
 fn a_number_that_has_become_another_files_is_not_forgotten() {
     let ground = Ground::new();
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     ground.write("one", 1, 4);
     ground.write("two", 2, 4);
     scan_all(&state, &mut files);
-    let mut late = Files::load(&state).unwrap();
+    let mut late = Marks::load(&state).unwrap();
     let mark = files.get(FileNo(1)).unwrap().clone();
     files.forget(&state, FileNo(1)).unwrap();
     ground.write("three", 3, 4);
     let stat = ground.host.substrate.open(Path::new("three"), Access::Read);
     let stat = ground.host.substrate.stat(&stat.unwrap()).unwrap();
-    let given = Files::default().number(&state, &stat.handle, Path::new("three"), &mark.membership).unwrap();
+    let given = Marks::default().number(&state, &stat.handle, Path::new("three"), &mark.membership).unwrap();
     assert_eq!(given, FileNo(1));
     late.forget(&state, FileNo(1)).unwrap();
     assert!(late.of(&mark.handle).is_none());
-    for files in [late, Files::load(&state).unwrap()] {
+    for files in [late, Marks::load(&state).unwrap()] {
         assert_eq!(files.of(&stat.handle).map(|mark| mark.number), Some(FileNo(1)));
     }
 }

@@ -5,8 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use onefold_block::substrate::Reader;
-use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, FingerprintKey};
+use onefold_substrate::{Reader, Substrate};
 
 use crate::digest::{Digester, PIECE_BYTES, Piece};
 use crate::extents::Extents;

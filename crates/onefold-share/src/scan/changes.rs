@@ -2,14 +2,13 @@
 //!
 //! | file system | how | what it misses |
 //! |---|---|---|
-//! | tells generations ([`Substrate::generation`]) | extents of parts that were touched, which are newer or lie elsewhere than in the kept map | nothing |
+//! | tells generations ([`Sharing::generation`]) | extents of parts that were touched, which are newer or lie elsewhere than in the kept map | nothing |
 //! | tells maps | the present map beside the kept one | what was overwritten where it lies |
 //! | neither, or the map is too large to be kept | - | everything |
 
 use std::io;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::AgedExtent;
+use onefold_substrate::{AgedExtent, Substrate};
 
 use crate::format::FileNo;
 use crate::format::map::KeptExtent;

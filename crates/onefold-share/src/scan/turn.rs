@@ -17,8 +17,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::thread;
 
-use onefold_block::substrate::FileStat;
-use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Substrate, Timestamp};
+use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Timestamp};
+use onefold_substrate::{FileStat, Substrate};
 
 use super::blocks::Blocks;
 use super::changes::Changes;

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-use onefold_block::substrate::{Access, At, ShareError};
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::{Access, At, ShareError, Substrate};
 
 use super::locks::{Held, Subject};
 use super::{ARENA as FOLDER, State, StateError};

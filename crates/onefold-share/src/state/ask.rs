@@ -6,8 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
+use onefold_substrate::{Access, Substrate};
 
 use super::logs::LogError;
 use super::trust::Distrust;

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
+use onefold_substrate::{Access, Substrate};
 
 use super::{State, StateError, batches};
 use crate::format::{Digest, FileNo};

@@ -19,8 +19,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
+use onefold_substrate::{Access, Substrate};
 
 use super::{State, StateError};
 use crate::format::entry::Entry;

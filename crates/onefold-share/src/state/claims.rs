@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
+use onefold_substrate::{Access, Substrate};
 
 use super::hosts::HostNo;
 use super::locks::Subject;

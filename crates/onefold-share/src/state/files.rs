@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::substrate::{Access, FileHandle};
-use onefold_block::{BLOCK_BYTES_U64, Substrate, Timestamp};
+use onefold_block::{BLOCK_BYTES_U64, Timestamp};
+use onefold_substrate::{Access, FileHandle, Substrate};
 
 use super::logs::{LogName, LogOrder};
 use super::{State, StateError};
@@ -40,19 +40,19 @@ pub(crate) struct Noted<'a> {
 
 /// All marks.
 #[derive(Debug, Default)]
-pub struct Files {
+pub struct Marks {
     by_number: BTreeMap<FileNo, Mark>,
     /// The numbers of each file, in order. Several where two hosts saw it at the same moment, or its domain has changed.
     by_handle: BTreeMap<FileHandle, Vec<FileNo>>,
 }
 
-impl Files {
+impl Marks {
     /// Reads all marks. Those that are of no use are dropped.
     ///
     /// # Errors
     /// Those of the device.
-    pub fn load<S: Substrate>(state: &State<'_, S>) -> Result<Files, StateError> {
-        let mut files = Files::default();
+    pub fn load<S: Substrate>(state: &State<'_, S>) -> Result<Marks, StateError> {
+        let mut files = Marks::default();
         files.load_new(state)?;
         Ok(files)
     }
@@ -150,7 +150,7 @@ impl Files {
     /// was not as its mark says, or its content changed meanwhile.
     ///
     /// # Errors
-    /// As [`Files::note`].
+    /// As [`Marks::note`].
     pub(crate) fn restamp<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -175,7 +175,7 @@ impl Files {
     /// caller has its lock.
     ///
     /// # Errors
-    /// As [`Files::note`].
+    /// As [`Marks::note`].
     pub(crate) fn note_reading<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -192,7 +192,7 @@ impl Files {
     /// What is known of its content stays, whether it is read to its end or on the way round.
     ///
     /// # Errors
-    /// As [`Files::note`].
+    /// As [`Marks::note`].
     pub(crate) fn note_owner<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -212,7 +212,7 @@ impl Files {
     /// Takes note that ranges of a file must be read again, in bytes: at once, or after a pause where they failed.
     ///
     /// # Errors
-    /// As [`Files::note`].
+    /// As [`Marks::note`].
     pub(crate) fn read_again<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -240,7 +240,7 @@ impl Files {
         path: &Path,
         membership: &Membership,
     ) -> Result<FileNo, StateError> {
-        let known = |files: &Files| {
+        let known = |files: &Marks| {
             let mark = files.of(handle).filter(|mark| mark.membership.domain == membership.domain);
             mark.map(|mark| mark.number)
         };
@@ -287,11 +287,11 @@ impl Files {
         Err(StateError::Restless)
     }
 
-    /// As [`Files::number`], with the latest mark of the file; the caller has its lock. Another host may have forgotten the
+    /// As [`Marks::number`], with the latest mark of the file; the caller has its lock. Another host may have forgotten the
     /// number that is known here. Numbers that the file had in other domains are forgotten.
     ///
     /// # Errors
-    /// As [`Files::number`].
+    /// As [`Marks::number`].
     pub(crate) fn latest_number<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -314,7 +314,7 @@ impl Files {
     /// that begins some time after the first: what only the arena has left of its blocks can be told by then.
     ///
     /// # Errors
-    /// As [`Files::note`].
+    /// As [`Marks::note`].
     pub fn let_go<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -379,10 +379,10 @@ impl Files {
         self.note_with(state, number, path, scanned, flags)
     }
 
-    /// As [`Files::note`], with what a reading has found out besides.
+    /// As [`Marks::note`], with what a reading has found out besides.
     ///
     /// # Errors
-    /// As [`Files::note`].
+    /// As [`Marks::note`].
     pub(crate) fn note_with<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -396,10 +396,10 @@ impl Files {
         self.note_read(state, number, path, &Noted { scanned, flags, membership: &membership })
     }
 
-    /// As [`Files::note`], with all that a look at the file has shown.
+    /// As [`Marks::note`], with all that a look at the file has shown.
     ///
     /// # Errors
-    /// As [`Files::note`].
+    /// As [`Marks::note`].
     ///
     /// # Panics
     /// When the domain is not that of the number.
@@ -447,7 +447,7 @@ impl Files {
     /// says: another host may have noted since that it must be read again.
     ///
     /// # Errors
-    /// As [`Files::note`].
+    /// As [`Marks::note`].
     pub(crate) fn note_path<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -486,7 +486,7 @@ impl Files {
     /// Takes note that a file must be read again, whether it changes or not.
     ///
     /// # Errors
-    /// As [`Files::note`].
+    /// As [`Marks::note`].
     pub fn forget_scan<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<(), StateError> {
         // Another host may have noted something since.
         self.reload(state, number)?;
@@ -499,7 +499,7 @@ impl Files {
     /// Takes note that all files must be read again.
     ///
     /// # Errors
-    /// As [`Files::note`].
+    /// As [`Marks::note`].
     pub fn forget_scans<S: Substrate>(&mut self, state: &State<'_, S>) -> Result<(), StateError> {
         let numbers: Vec<FileNo> = self.by_number.keys().copied().collect();
         numbers.into_iter().try_for_each(|number| self.forget_scan(state, number))

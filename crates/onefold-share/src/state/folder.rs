@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-use onefold_block::substrate::SubstrateKind;
-use onefold_block::{Show, Substrate, UserNo};
+use onefold_block::Show;
+use onefold_substrate::{Substrate, SubstrateKind, UserNo};
 
 /// Root's, and the one in a pool, in which there are no users.
 const ROOTS: &str = ".onefold";

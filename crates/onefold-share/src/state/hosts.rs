@@ -8,8 +8,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
+use onefold_substrate::{Access, Substrate};
 
 use super::{SCRATCH, Scratch, State, StateError};
 

@@ -1,5 +1,5 @@
 //! Intents, as files: what hosts are about to share where a share may be cut short and leave a hole. Of use only where that is
-//! so ([`Abilities::shares_in_two_steps`](onefold_block::substrate::Abilities)).
+//! so ([`Abilities::shares_in_two_steps`](onefold_substrate::Abilities)).
 //!
 //! A pass has one, locked as long as its host lives, and writes into it in place. Who finds the lock free fills the holes
 //! (`mend`). The slots that an intent names are all that is left of what was in a hole:
@@ -18,8 +18,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_block::Substrate;
-use onefold_block::substrate::{Access, FileHandle};
+use onefold_substrate::{Access, FileHandle, Substrate};
 
 use super::arena::arena_path;
 use super::hosts::HostNo;

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::{Access, FileHandle};
+use onefold_substrate::{Access, FileHandle, Substrate};
 use parking_lot::Mutex;
 
 use super::{State, StateError};

@@ -11,8 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
+use onefold_substrate::{Access, Substrate};
 
 use super::hosts::HostNo;
 use super::{State, StateError};
@@ -265,7 +264,7 @@ mod tests {
 
     use super::*;
     use crate::format::FileBlock;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     /// Who reads a file for its log reads what was there then: what is logged of later writes meanwhile is newer.
     #[test]

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use onefold_block::substrate::HeldLock;
-use onefold_block::{Clock, FingerprintKey, Substrate};
+use onefold_block::{Clock, FingerprintKey};
+use onefold_substrate::{HeldLock, Substrate};
 use parking_lot::Mutex;
 
 use super::hosts::{HostNo, Presence};
@@ -110,7 +110,7 @@ impl<'a, S: Substrate> State<'a, S> {
         // Those that got their names or were removed since the list are none either.
         let left_over = left_over.filter(|name| {
             let path = self.path(SCRATCH, name);
-            self.open_own(&path, onefold_block::substrate::Access::Read).is_ok()
+            self.open_own(&path, onefold_substrate::Access::Read).is_ok()
         });
         Ok(Some(Work { left_over: left_over.count() as u64, locks }))
     }

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use onefold_block::Substrate;
+use onefold_substrate::Substrate;
 
 use super::logs::{LogList, LogName};
 use super::trust::Distrust;
@@ -146,10 +146,12 @@ mod tests {
 
     use onefold_block::random::SeededRandom;
 
+    use onefold_substrate::Files;
+
     use super::*;
     use crate::format::Digest;
     use crate::format::log::Written;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     fn told(state: &State<'_, impl Substrate>, log: &LogName, into: &mut BTreeMap<u64, Option<Option<Digest>>>) {
         let each = |note| -> Result<(), FormatError> {
@@ -218,7 +220,7 @@ mod tests {
         }
         let names: Vec<String> = state.log_names().unwrap().into_iter().collect();
         let path = state.path("logs", &names[3]);
-        let file = host.substrate.open(&path, onefold_block::substrate::Access::Write).unwrap();
+        let file = host.substrate.open(&path, onefold_substrate::Access::Write).unwrap();
         host.substrate.write_at(&file, 70, &[0xff; 4]).unwrap();
         assert_eq!(state.merge_logs(FileNo(1), &mut list).unwrap(), Merged::Damaged);
         assert_eq!((list.of(FileNo(1)).len(), state.logs().unwrap().len()), (LOGS_MAX, LOGS_MAX));

@@ -33,9 +33,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use onefold_block::Show;
-use onefold_block::substrate::{Access, Listed, ListedKind};
-use onefold_block::{Clock, FingerprintKey, Random, Substrate, Timestamp};
+use onefold_block::{Clock, FingerprintKey, Random, Show, Timestamp};
+use onefold_substrate::{Access, Listed, ListedKind, Substrate};
 
 pub use self::folder::StateFolder;
 use self::hosts::{HostNo, Presence};

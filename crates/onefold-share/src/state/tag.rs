@@ -4,8 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
+use onefold_substrate::{Access, Substrate};
 
 use super::trust::Distrust;
 use super::{State, StateError};
@@ -43,8 +42,10 @@ impl<S: Substrate> State<'_, S> {
 mod tests {
     use std::path::Path;
 
+    use onefold_substrate::Files;
+
     use super::*;
-    use crate::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     /// The first 43 bytes are what the description asks for.
     #[test]

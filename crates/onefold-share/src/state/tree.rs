@@ -9,8 +9,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use onefold_block::substrate::{Access, At, ShareError};
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_substrate::{Access, At, ShareError, Substrate};
 
 use super::{State, StateError, TRIES};
 
@@ -55,7 +55,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(())
     }
 
-    /// Returns what [`Substrate::prepare_clone`] wants; none where it wants nothing.
+    /// Returns what [`Exclusive::prepare_clone`] wants; none where it wants nothing.
     pub(crate) fn clone_scratch(&self) -> Result<Option<S::File>, StateError> {
         if !self.substrate().abilities().shares_in_two_steps {
             return Ok(None);

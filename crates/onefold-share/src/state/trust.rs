@@ -17,8 +17,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use onefold_block::substrate::{Access, SubstrateKind};
-use onefold_block::{Protection, Substrate, UserNo};
+use onefold_substrate::{Access, Protection, Substrate, SubstrateKind, UserNo};
 use rustix::io::Errno;
 
 use super::{ARENA, Notice, State, StateError};
@@ -133,7 +132,7 @@ impl<S: Substrate> State<'_, S> {
     /// Opens a file of the state folder, once it was found to be private.
     ///
     /// # Errors
-    /// [`Distrust`], as the inner error; those of [`Substrate::open`].
+    /// [`Distrust`], as the inner error; those of [`Files::open`].
     pub(crate) fn open_own(&self, path: &Path, access: Access) -> io::Result<S::File> {
         let file = open(self.substrate, path, access)?;
         let protection = self.substrate.protection(&file)?;

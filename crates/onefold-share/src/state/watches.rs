@@ -3,8 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
+use onefold_substrate::{Access, Substrate};
 
 use super::trust::open_again;
 use super::{Locked, State, StateError, TRIES};

@@ -4,8 +4,9 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use onefold_block::Clock;
+use onefold_substrate::Machine;
 
-use super::{Machine, WatchOptions, Windows};
+use super::{WatchOptions, Windows};
 use crate::format::watch::WatchPhase;
 use crate::pace::Wish;
 

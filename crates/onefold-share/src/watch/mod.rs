@@ -16,8 +16,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::substrate::FileHandle;
-use onefold_block::{Clock, Random, Substrate};
+use onefold_block::{Clock, Random};
+use onefold_substrate::{CpuTime, Machine, Substrate};
 
 use self::gate::Gate;
 use self::own::Owner;
@@ -25,59 +25,19 @@ use self::turns::Turns;
 use crate::format::FileNo;
 use crate::format::watch::{WatchPhase, WatchStatus};
 use crate::mend::{Doubtful, Mended, mend};
-use crate::pace::{CpuTime, Limits, Pace};
+use crate::pace::{Limits, Pace};
 use crate::pass::{BatchOptions, PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use crate::scan::{Failed, Rereading, ScanOptions, Scanned, scan};
 use crate::selection::Selection;
-use crate::state::files::Files;
+use crate::state::files::Marks;
 use crate::state::watches::WatchFile;
 use crate::state::{Notice, State, StateError};
 
 pub use self::turns::QUIET_BYTES;
-pub use self::window::{MinuteOfDay, Window, WindowError, Windows};
+pub use self::window::{Window, WindowError, Windows};
 
 /// The longest sleep in one: who wants the watch to end is heard afterwards.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
-
-/// The machine that a watch runs on.
-pub trait Machine {
-    /// Returns how many processes run or wait for a disk, averaged over a minute; none where the machine does not tell.
-    fn load(&self) -> Option<f64>;
-
-    /// Returns the time of day, as clocks on the wall show it.
-    fn time_of_day(&self) -> MinuteOfDay;
-
-    /// Returns the name of the host, for people.
-    fn name(&self) -> String;
-
-    /// Finds out which of some images processes of this machine have open for writing, but for this process.
-    ///
-    /// # Errors
-    /// When the machine does not tell.
-    fn open_for_writing(&self, images: &[&Path]) -> std::io::Result<OpenImages>;
-}
-
-/// Images that are open for writing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OpenImages {
-    /// The images.
-    pub handles: BTreeSet<FileHandle>,
-    /// Who has them open, as far as it is told what they write.
-    pub writers: Vec<Writer>,
-    /// Processes whose open files this one may not see.
-    pub unseen_processes: u64,
-}
-
-/// A process that has images open for writing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Writer {
-    /// Its number.
-    pub process: u32,
-    /// Bytes that it has written since it began, wherever.
-    pub written_bytes: u64,
-    /// The images.
-    pub images: BTreeSet<FileHandle>,
-}
 
 /// All that a watch reaches the world through.
 pub struct Surroundings<'a, S: Substrate> {
@@ -279,7 +239,7 @@ impl<S: Substrate> Watcher<'_, S> {
     fn round(&mut self, state: &State<'_, S>, owner: &mut Owner, file: &mut WatchFile<'_, S>) -> Result<(), PassError> {
         // Whatever else may wait: who uses an image with holes finds zeros.
         self.mend(state)?;
-        let mut files = Files::load(state)?;
+        let mut files = Marks::load(state)?;
         self.own(state, owner, &files)?;
         if self.gate.closed().is_some() {
             return Ok(());
@@ -305,7 +265,7 @@ impl<S: Substrate> Watcher<'_, S> {
             self.say(file, WatchPhase::Sharing)?;
             // Scanning took its time, and other hosts have found files meanwhile: of one that is not known, a pass takes the
             // log for left over.
-            files = Files::load(state)?;
+            files = Marks::load(state)?;
             let (waiting, began) = (self.status.waiting_blocks, self.passed_at);
             self.pass(state, &mut files)?;
             let has_ended = self.passed_at != began && waiting > 0;
@@ -329,7 +289,7 @@ impl<S: Substrate> Watcher<'_, S> {
         Ok(())
     }
 
-    fn scan(&self, state: &State<'_, S>, files: &mut Files) -> Result<Scanned, StateError> {
+    fn scan(&self, state: &State<'_, S>, files: &mut Marks) -> Result<Scanned, StateError> {
         let before = state.backlog(&self.left, |number| files.is_selected(number, &self.options.selection))?;
         let index_bytes = state.index_stored()?.bytes;
         let log_bytes_max = self.options.log_bytes_max.unwrap_or((index_bytes / 2).max(LOG_BYTES_MIN));
@@ -361,7 +321,7 @@ impl<S: Substrate> Watcher<'_, S> {
         scan(state, files, &options)
     }
 
-    fn pass(&mut self, state: &State<'_, S>, files: &mut Files) -> Result<(), PassError> {
+    fn pass(&mut self, state: &State<'_, S>, files: &mut Marks) -> Result<(), PassError> {
         let clock = self.surroundings.clock;
         let began = clock.monotonic();
         let before = state.log_names()?;
@@ -403,7 +363,7 @@ impl<S: Substrate> Watcher<'_, S> {
     }
 
     /// Tells whether enough waits for a pass, or has waited for long enough.
-    fn is_pass_due(&mut self, state: &State<'_, S>, files: &Files) -> Result<bool, StateError> {
+    fn is_pass_due(&mut self, state: &State<'_, S>, files: &Marks) -> Result<bool, StateError> {
         let now = self.surroundings.clock.monotonic();
         if now.saturating_sub(self.left_since) >= self.options.wait_max {
             // Their files may be free by now.
@@ -427,7 +387,7 @@ impl<S: Substrate> Watcher<'_, S> {
         Ok(backlog.is_worthwhile(self.options.batch_percent) || now.saturating_sub(since) >= self.options.wait_max)
     }
 
-    fn own(&mut self, state: &State<'_, S>, owner: &mut Owner, files: &Files) -> Result<(), StateError> {
+    fn own(&mut self, state: &State<'_, S>, owner: &mut Owner, files: &Marks) -> Result<(), StateError> {
         let open = owner.own(state, files, self.surroundings.machine, &self.options.selection)?;
         self.turns.look(&open);
         let unseen = open.unseen_processes;

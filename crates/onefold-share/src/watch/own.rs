@@ -7,12 +7,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::FileHandle;
+use onefold_substrate::{FileHandle, Machine, OpenImages, Substrate};
 
-use super::{Machine, OpenImages};
 use crate::selection::Selection;
-use crate::state::files::Files;
+use crate::state::files::Marks;
 use crate::state::locks::Subject;
 use crate::state::{State, StateError};
 
@@ -31,7 +29,7 @@ impl Owner {
     pub(super) fn own<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
-        files: &Files,
+        files: &Marks,
         machine: &dyn Machine,
         selection: &Selection<'_>,
     ) -> Result<OpenImages, StateError> {

@@ -9,9 +9,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use onefold_block::Timestamp;
-use onefold_block::substrate::{FileHandle, FileStat};
+use onefold_substrate::{FileHandle, FileStat, OpenImages};
 
-use super::OpenImages;
 use crate::scan::{Turn, nanoseconds};
 
 /// Of an image that nobody has open, so many bytes are read again for each second without a change, at most.
@@ -63,7 +62,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::Writer;
+    use onefold_substrate::Writer;
 
     fn image(number: u8) -> FileHandle {
         FileHandle::new(&[number]).unwrap()

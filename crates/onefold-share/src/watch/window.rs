@@ -1,29 +1,12 @@
 //! Times of day at which a watch may work, by the clock on the wall: where it is put forward or back, windows go with it, and
 //! the one that it falls into is an hour shorter or longer.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use onefold_substrate::MinuteOfDay;
+
 const MINUTES_A_DAY: u16 = 24 * 60;
-
-/// A minute of a day, from midnight on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MinuteOfDay(u16);
-
-impl MinuteOfDay {
-    /// Returns the minute of an hour and a minute; none where there is no such time.
-    #[must_use]
-    pub fn new(hour: u16, minute: u16) -> Option<MinuteOfDay> {
-        (hour < 24 && minute < 60).then_some(MinuteOfDay(hour * 60 + minute))
-    }
-}
-
-impl fmt::Display for MinuteOfDay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:02}:{:02}", self.0 / 60, self.0 % 60)
-    }
-}
 
 /// A stretch of each day, which may go over midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,24 +53,31 @@ fn minute(text: &str) -> Result<u16, WindowError> {
     }
     match (hour.parse(), minute.parse()) {
         (Ok(24), Ok(0)) => Ok(MINUTES_A_DAY),
-        (Ok(hour), Ok(minute)) => MinuteOfDay::new(hour, minute).map(|at| at.0).ok_or(WindowError::NotAWindow),
+        (Ok(hour), Ok(minute)) => {
+            MinuteOfDay::new(hour, minute).map(MinuteOfDay::since_midnight).ok_or(WindowError::NotAWindow)
+        }
         _ => Err(WindowError::NotAWindow),
     }
 }
 
 impl Window {
     fn contains(self, at: MinuteOfDay) -> bool {
-        if self.from < self.to { self.from <= at.0 && at.0 < self.to } else { at.0 >= self.from || at.0 < self.to }
+        let minute = at.since_midnight();
+        if self.from < self.to {
+            self.from <= minute && minute < self.to
+        } else {
+            minute >= self.from || minute < self.to
+        }
     }
 
     /// Returns how many minutes after `at` it ends, where `at` is in it.
     fn minutes_left(self, at: MinuteOfDay) -> u16 {
-        (self.to + MINUTES_A_DAY - at.0) % MINUTES_A_DAY
+        (self.to + MINUTES_A_DAY - at.since_midnight()) % MINUTES_A_DAY
     }
 
     /// Returns how many minutes after `at` it begins, less than a day.
     fn minutes_until(self, at: MinuteOfDay) -> u16 {
-        (self.from + MINUTES_A_DAY - at.0) % MINUTES_A_DAY
+        (self.from + MINUTES_A_DAY - at.since_midnight()) % MINUTES_A_DAY
     }
 }
 
@@ -135,7 +125,11 @@ mod tests {
     use super::*;
 
     fn at(text: &str) -> MinuteOfDay {
-        MinuteOfDay(minute(text).unwrap())
+        of_day(minute(text).unwrap())
+    }
+
+    fn of_day(minute: u16) -> MinuteOfDay {
+        MinuteOfDay::new(minute / 60, minute % 60).unwrap()
     }
 
     fn windows(texts: &[&str]) -> Windows {
@@ -159,7 +153,7 @@ mod tests {
             let from = minute(text.split_once('-').unwrap().0).unwrap();
             let inside: Vec<u16> = (from..from + length).map(|minute| minute % MINUTES_A_DAY).collect();
             for minute in 0..MINUTES_A_DAY {
-                assert_eq!(window.contains(MinuteOfDay(minute)), inside.contains(&minute), "{text} at {minute}");
+                assert_eq!(window.contains(of_day(minute)), inside.contains(&minute), "{text} at {minute}");
             }
         }
     }

@@ -8,20 +8,19 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use onefold_block::BLOCK_BYTES;
-use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
-use onefold_block::substrate::Refusal;
+use onefold_block::{BLOCK_BYTES, Show};
+use onefold_linux::LinuxSubstrate;
 use onefold_share::explain::{Explained, Held, IndexSays, Verdict, explain};
 use onefold_share::format::entry::Place;
-use onefold_share::linux::LinuxSubstrate;
 use onefold_share::opt_out::exclude;
 use onefold_share::references;
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::state::locks::Subject;
 use onefold_share::status::{LockSubject, Status, status};
+use onefold_substrate::Refusal;
 
 use crate::ground::{BTRFS, FOLDER, Ground, K, XFS, on, on_each, random_blocks, run as run_program};
 use crate::pass::{Ends, How, USUAL, run, try_run};
@@ -146,7 +145,7 @@ fn locks_are_told_and_whoever_wants_one_gets_it() {
         let _no_child = crate::ground::STARTING.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let quiet = |_| {};
         let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &quiet).unwrap();
-        let files = Files::load(&state).unwrap();
+        let files = Marks::load(&state).unwrap();
         let handle = files.iter().next().unwrap().handle.clone();
         let held = [Subject::File(handle), Subject::Arena(7)].map(|subject| state.try_lock(&subject).unwrap().unwrap());
         let locks = ask(ground).locks.unwrap();
@@ -207,7 +206,7 @@ fn a_damaged_state_folder_gives_words() {
                             assert!(error.to_string().contains("version"), "{error}");
                         }
                         let _ = explain(&ground.substrate, Some(&state), Path::new("a"), 0);
-                        let _ = references::count(&state, &Files::load(&state).unwrap()).unwrap();
+                        let _ = references::count(&state, &Marks::load(&state).unwrap()).unwrap();
                     }
                 }
                 assert_eq!(snapshot(ground), before, "{}", path.shown());
@@ -251,7 +250,7 @@ fn the_index_is_asked_for_digests_and_gives_all_its_entries() {
                 other.0[11] ^= 1;
                 assert_eq!(state.find(other).unwrap(), None);
             }
-            let references = references::count(state, &Files::load(state).unwrap()).unwrap().unwrap();
+            let references = references::count(state, &Marks::load(state).unwrap()).unwrap().unwrap();
             assert_eq!(references.slots, [(2, 5)].into());
         });
     });
@@ -293,19 +292,19 @@ fn each_reason_is_told_where_it_holds() {
         assert_eq!((&explained.sharers.blocks[0].path, explained.sharers.blocks[0].offset), (&PathBuf::from("b"), K));
         assert!(matches!(explained.index, IndexSays::Slot { is_equal: true, .. }), "{explained:?}");
         assert_eq!(explained.sharers.slots.len(), 1);
-        assert_eq!(explained.place, ground.place_of(&ground.open("b", onefold_block::substrate::Access::Read), 1));
+        assert_eq!(explained.place, ground.place_of(&ground.open("b", onefold_substrate::Access::Read), 1));
         // Opted out, and shared all the same.
         exclude(&ground.substrate, Path::new("a")).unwrap();
         assert_eq!((verdict(ground, "a", 1), verdict(ground, "a", 30)), (Verdict::Shared, Verdict::OptedOut));
         // Nothing there.
         let holes = ground.file("holes", &content[..BLOCK_BYTES]);
-        onefold_block::Substrate::set_len(&ground.substrate, &holes, 9 * K).unwrap();
+        onefold_substrate::Files::set_len(&ground.substrate, &holes, 9 * K).unwrap();
         rustix::fs::fallocate(&holes, rustix::fs::FallocateFlags::empty(), 6 * K, K).unwrap();
         assert_eq!((verdict(ground, "holes", 3), verdict(ground, "holes", 6)), (Verdict::Nothing, Verdict::Nothing));
         // A copy that nobody has looked at.
-        let clone = onefold_block::Substrate::create_clone(
+        let clone = onefold_substrate::Sharing::create_clone(
             &ground.substrate,
-            &ground.open("holes", onefold_block::substrate::Access::Read),
+            &ground.open("holes", onefold_substrate::Access::Read),
             Path::new("clone"),
         );
         drop(clone.unwrap());
@@ -324,9 +323,9 @@ fn an_answer_writes_nothing_back() {
         let file = ground.file("a", &content);
         // Set aside, and written since: the map shows the one only.
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 64 * K, 64 * K).unwrap();
-        onefold_block::Substrate::sync(&ground.substrate, &file).unwrap();
-        onefold_block::Substrate::write_at(&ground.substrate, &file, 70 * K, &content[..BLOCK_BYTES]).unwrap();
-        onefold_block::Substrate::write_at(&ground.substrate, &file, 200 * K, &content[..BLOCK_BYTES]).unwrap();
+        onefold_substrate::Files::sync(&ground.substrate, &file).unwrap();
+        onefold_substrate::Files::write_at(&ground.substrate, &file, 70 * K, &content[..BLOCK_BYTES]).unwrap();
+        onefold_substrate::Files::write_at(&ground.substrate, &file, 200 * K, &content[..BLOCK_BYTES]).unwrap();
         let map = || ground.map(&file).0;
         let before = map();
         for block in [3, 70, 200] {
@@ -335,7 +334,7 @@ fn an_answer_writes_nothing_back() {
             assert_eq!(explained.place.is_some(), block == 3, "{explained:?}");
         }
         assert!(map() == before, "{before:?} {:?}", map());
-        onefold_block::Substrate::sync(&ground.substrate, &file).unwrap();
+        onefold_substrate::Files::sync(&ground.substrate, &file).unwrap();
         assert!(map() != before, "that is what writing back does");
         assert!([3, 70, 200].iter().all(|block| why(ground, "a", *block).1.place.is_some()));
     });
@@ -366,8 +365,8 @@ fn refused_and_compressed_files_are_told() {
         for name in ["one", "two"] {
             let file = ground.file(name, b"");
             run_program("chattr", ["+c", ground.root.join(name).to_str().unwrap()]).unwrap();
-            onefold_block::Substrate::write_at(&ground.substrate, &file, 0, &content).unwrap();
-            onefold_block::Substrate::sync(&ground.substrate, &file).unwrap();
+            onefold_substrate::Files::write_at(&ground.substrate, &file, 0, &content).unwrap();
+            onefold_substrate::Files::sync(&ground.substrate, &file).unwrap();
         }
         ground.settled_room();
         run(ground);

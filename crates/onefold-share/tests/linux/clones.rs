@@ -8,9 +8,9 @@ use std::sync::PoisonError;
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_block::substrate::Access;
 use onefold_share::clone::{CloneError, CloneOptions, Cloned, Existing, Known, Unknown, clone};
 use onefold_share::state::State;
+use onefold_substrate::Access;
 
 use crate::ground::{FOLDER, Ground, K, STARTING, XFS, on, on_each, random_blocks};
 use crate::pass::{How, USUAL, run, try_run};
@@ -167,7 +167,7 @@ fn what_is_there_is_replaced_only_where_that_is_wanted_and_nothing_is_left_of_wh
         try_clone(ground, "template", "there", Existing::Replace).unwrap();
         assert!(ground.content("there") == content);
         let mut bytes = [0; 5];
-        onefold_block::Substrate::read_at(&ground.substrate, &old, 0, &mut bytes).unwrap();
+        onefold_substrate::Files::read_at(&ground.substrate, &old, 0, &mut bytes).unwrap();
         assert_eq!((&bytes, names()), (b"there", before));
     });
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use onefold_block::random::SeededRandom;
-use onefold_block::substrate::{At, Compared, Substrate};
-use onefold_share::linux::{LinuxFile, LinuxSubstrate};
+use onefold_linux::{LinuxFile, LinuxSubstrate};
+use onefold_substrate::{At, Compared, Files, Sharing};
 
 use crate::ground::{K, Place, XFS, random_blocks, run, skip, soon};
 

@@ -7,12 +7,12 @@ use std::sync::PoisonError;
 
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_block::substrate::Access;
+use onefold_linux::LinuxSubstrate;
 use onefold_share::clone::{CloneOptions, Existing, Known, Unknown, clone};
 use onefold_share::domain::Domain;
 use onefold_share::domain::label::{self, Label};
-use onefold_share::linux::LinuxSubstrate;
 use onefold_share::state::State;
+use onefold_substrate::{Access, Names};
 
 use crate::ground::{Ground, K, Place, STARTING, XFS, on, on_each, random_blocks};
 use crate::pass::{Run, USUAL, run, try_run};
@@ -229,7 +229,6 @@ fn a_file_whose_label_names_no_domain_is_left_alone_and_named() {
 
 impl Ground {
     fn substrate_label(&self, path: &str, value: &[u8]) {
-        use onefold_block::Substrate;
         self.substrate.set_attribute(Path::new(path), label::ATTRIBUTE, Some(value)).unwrap();
     }
 }
@@ -276,7 +275,7 @@ fn the_mount_point_is_a_part_of_libvirts_path() {
     chown(&ground.root, Some(MALLORY), None).unwrap();
     let rules = onefold_share::domain::DomainRules::new(&ground.substrate, Default::default());
     let file = ground.open("images/one", Access::Read);
-    let stat = onefold_block::Substrate::stat(&ground.substrate, &file).unwrap();
+    let stat = onefold_substrate::Files::stat(&ground.substrate, &file).unwrap();
     assert_eq!(rules.membership(Path::new("images/one"), &file, &stat, None).unwrap().domain, Domain::Owner(0));
 }
 

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use onefold_block::substrate::{Access, HeldLock, Refusal, Substrate};
+use onefold_substrate::{Access, Files, HeldLock, Locks, Names, Refusal, Sharing};
 
 use crate::ground::{BTRFS, K, on, on_each, random_blocks, run, soon};
 

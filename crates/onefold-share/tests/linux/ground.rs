@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::random::{Random, SeededRandom};
-use onefold_block::substrate::{Access, At, Compared, MappedExtent, ShareError, Substrate, SubstrateKind};
-use onefold_share::linux::{LinuxFile, LinuxSubstrate};
+use onefold_linux::{LinuxFile, LinuxSubstrate};
+use onefold_substrate::{Access, At, Compared, Files, MappedExtent, ShareError, Sharing, SubstrateKind};
 use rustix::fs::Advice;
 use rustix::thread::UnshareFlags;
 use tempfile::TempDir;

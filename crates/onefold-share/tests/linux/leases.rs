@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use onefold_block::Timestamp;
-use onefold_block::substrate::{Access, Substrate};
+use onefold_substrate::{Access, Exclusive, Files, Names};
 use rustix::io::Errno;
 
 use super::ground::{K, on_each, random_blocks, soon};

@@ -5,10 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::PoisonError;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::{Access, FileHandle};
-use onefold_share::linux::LinuxMachine;
-use onefold_share::watch::Machine;
+use onefold_linux::LinuxMachine;
+use onefold_substrate::{Access, FileHandle, Files, Machine};
 
 use crate::ground::{Ground, STARTING, on_each, random_blocks, soon};
 

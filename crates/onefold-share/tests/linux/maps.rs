@@ -1,7 +1,7 @@
 //! Maps of extents.
 
 use onefold_block::BLOCK_BYTES;
-use onefold_block::substrate::{MappedExtent, Substrate, SubstrateKind};
+use onefold_substrate::{Files, MappedExtent, Sharing, SubstrateKind};
 use rustix::fs::FallocateFlags;
 
 use crate::ground::{BTRFS, K, on, on_each, random_blocks, run};

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
-use onefold_share::linux::LinuxSubstrate;
+use onefold_linux::LinuxSubstrate;
 use onefold_share::monitor::{Hashing, Monitor, MonitorPolicy};
 use onefold_share::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::state::{Notice, State, StateError};
 
 use crate::ground::{Ground, K, MIB, STARTING, XFS, on, on_each, random_blocks, run, skip, soon};
@@ -31,14 +31,14 @@ fn state(ground: &Ground) -> State<'_, LinuxSubstrate> {
 
 fn open<'a>(
     state: &State<'a, LinuxSubstrate>,
-    files: &mut Files,
+    files: &mut Marks,
     name: &str,
     policy: MonitorPolicy,
 ) -> Monitor<LinuxSubstrate> {
     Monitor::open(state, files, Path::new(name), policy, Arc::new(SystemClock)).unwrap()
 }
 
-fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Scanned {
+fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> Scanned {
     let options = ScanOptions {
         selection: Selection::all(),
         threads: 1,
@@ -52,7 +52,7 @@ fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Scanned {
 
 /// Lends the image of a monitor for a pass, and again while that pass finds an image locked: a child that another test starts has
 /// the lock's descriptor, too, until its own program begins.
-fn lend_for_pass(monitor: &Monitor<LinuxSubstrate>, state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Passed {
+fn lend_for_pass(monitor: &Monitor<LinuxSubstrate>, state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> Passed {
     let mut tries = 0;
     loop {
         let passed = monitor.lend(state, || pass_all(state, files)).unwrap();
@@ -64,7 +64,7 @@ fn lend_for_pass(monitor: &Monitor<LinuxSubstrate>, state: &State<'_, LinuxSubst
     }
 }
 
-fn pass_all(state: &State<'_, LinuxSubstrate>, files: &mut Files) -> Passed {
+fn pass_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> Passed {
     let options = PassOptions {
         selection: Selection::all(),
         temporary_folder: Path::new("/var/tmp"),
@@ -99,7 +99,7 @@ fn what_a_door_tells_is_shared_and_need_not_be_read() {
             ground.file("image", &random_blocks(2, BLOCKS as usize));
             ground.settled_room();
             let state = state(ground);
-            let mut files = Files::load(&state).unwrap();
+            let mut files = Marks::load(&state).unwrap();
             scan_all(&state, &mut files);
             pass_all(&state, &mut files);
             let monitor = open(&state, &mut files, "image", MonitorPolicy { hashing, ..MonitorPolicy::default() });
@@ -144,7 +144,7 @@ fn threads_may_tell_while_workers_work_and_passes_pass() {
         let content = |number: u64| &contents[number as usize * BLOCK_BYTES..][..BLOCK_BYTES];
         ground.file("image", &random_blocks(5, 4 * PART as usize));
         let state = state(ground);
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         let policy = MonitorPolicy {
             hashing: Hashing::Adaptive { bytes_per_second: 2 * MIB },
             flush_after: Duration::from_millis(50),
@@ -195,7 +195,7 @@ fn threads_may_tell_while_workers_work_and_passes_pass() {
         scan_all(&state, &mut files);
         pass_all(&state, &mut files);
         let image = ground.content("image");
-        let reader = ground.open("image", onefold_block::substrate::Access::Read);
+        let reader = ground.open("image", onefold_substrate::Access::Read);
         let mut places = std::collections::BTreeMap::new();
         for (at, number) in (0..).zip(written.iter().flatten()).filter(|(_, number)| **number != u64::MAX) {
             assert!(&image[at * BLOCK_BYTES..][..BLOCK_BYTES] == content(*number), "block {at}");
@@ -206,7 +206,7 @@ fn threads_may_tell_while_workers_work_and_passes_pass() {
 }
 
 /// Returns where a block lies that is not the first of its extent.
-fn place_within(ground: &Ground, file: &onefold_share::linux::LinuxFile, block: u64) -> u64 {
+fn place_within(ground: &Ground, file: &onefold_linux::LinuxFile, block: u64) -> u64 {
     let (map, _) = ground.map(file);
     let extent = map.iter().find(|extent| extent.offset <= block * K && block * K < extent.end()).unwrap();
     extent.place.unwrap() + block * K - extent.offset
@@ -218,7 +218,7 @@ fn writers_do_not_wait_for_logs() {
     on(XFS, |ground| {
         ground.file("image", &random_blocks(6, 64));
         let state = state(ground);
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         let policy = MonitorPolicy { memory_bytes: 1 << 20, ..MonitorPolicy::default() };
         let monitor = open(&state, &mut files, "image", policy);
         monitor.wrote(0, &random_blocks(7, 1));
@@ -269,7 +269,7 @@ fn a_log_that_cannot_be_written_is_written_later() {
         ground.file("image", &random_blocks(10, 64));
         ground.settled_room();
         let state = state(ground);
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
         pass_all(&state, &mut files);
         let monitor = open(&state, &mut files, "image", MonitorPolicy::default());

@@ -9,8 +9,10 @@ use std::process::{Command, Stdio};
 use std::sync::PoisonError;
 
 use onefold_block::BLOCK_BYTES;
-use onefold_block::substrate::{Access, Compared, Listed, ListedKind, Refusal, ShareError, Substrate, SubstrateKind};
-use onefold_share::linux::LinuxFile;
+use onefold_linux::LinuxFile;
+use onefold_substrate::{
+    Access, Compared, CopyHints, Files, Listed, ListedKind, Locks, Names, Refusal, ShareError, Sharing, SubstrateKind,
+};
 use rustix::io::Errno;
 use rustix::process::Uid;
 

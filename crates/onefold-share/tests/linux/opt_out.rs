@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use onefold_block::substrate::Access;
 use onefold_share::opt_out::{exclude, include};
+use onefold_substrate::Access;
 
 use crate::ground::{Ground, K, on_each, random_blocks};
 use crate::pass::run;

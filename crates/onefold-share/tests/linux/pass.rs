@@ -9,19 +9,19 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
-use onefold_block::substrate::{Access, SubstrateKind};
-use onefold_block::{BLOCK_BYTES, Substrate};
+use onefold_linux::LinuxSubstrate;
 use onefold_share::format::FileBlock;
-use onefold_share::linux::LinuxSubstrate;
 use onefold_share::pace::Pace;
 use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::state::locks::Subject;
+use onefold_substrate::{Access, Files, SubstrateKind};
 
 use crate::ground::{BTRFS, FOLDER, Ground, K, MIB, STARTING, XFS, on, on_each, random_blocks};
 
@@ -56,7 +56,7 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
     let notices = RefCell::new(Vec::new());
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     let state = State::open(substrate, &SystemClock, &SystemRandom, &notice)?;
-    let mut files = Files::load(&state)?;
+    let mut files = Marks::load(&state)?;
     let options = ScanOptions {
         selection: Selection::all(),
         threads: 1,

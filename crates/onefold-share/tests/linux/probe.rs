@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use onefold_block::BLOCK_BYTES;
-use onefold_block::substrate::{Abilities, Substrate, SubstrateKind};
-use onefold_share::linux::{LinuxSubstrate, ProbeError};
+use onefold_linux::{LinuxSubstrate, ProbeError};
+use onefold_substrate::{Abilities, Sharing, SubstrateKind};
 
 use crate::ground::{BTRFS, MIB, Place, Recipe, XFS, on, on_each, run};
 

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use onefold_block::random::SeededRandom;
-use onefold_block::substrate::{Access, At, Compared, ShareError, Substrate};
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
-use onefold_share::linux::LinuxFile;
+use onefold_linux::LinuxFile;
+use onefold_substrate::{Access, At, Compared, ShareError, Sharing};
 use rustix::fs::{Mode, OFlags};
 
 use crate::ground::{Ground, K, on_each};

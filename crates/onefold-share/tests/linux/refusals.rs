@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use onefold_block::BLOCK_BYTES;
-use onefold_block::substrate::{Access, At, Compared, Refusal, ShareError, Substrate};
 use onefold_share::pass::Trouble;
+use onefold_substrate::{Access, At, Compared, Files, Refusal, ShareError, Sharing};
 
 use crate::ground::{BTRFS, Ground, K, MIB, XFS, on, on_each, random_blocks, run, skip};
 use crate::pass;
@@ -175,7 +175,7 @@ fn a_pass_shares_around_swap_files_and_says_which() {
     on_each(|ground| {
         // Swap space of Btrfs is overwritten in place, and was so before it held anything.
         std::fs::write(ground.root.join("swap"), b"").unwrap();
-        if ground.kind() == onefold_block::substrate::SubstrateKind::Btrfs {
+        if ground.kind() == onefold_substrate::SubstrateKind::Btrfs {
             run("chattr", ["+C", &path(ground, "swap")]).unwrap();
         }
         let content = random_blocks(21, 256);

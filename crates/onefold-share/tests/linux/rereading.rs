@@ -9,14 +9,14 @@ use std::time::Duration;
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
-use onefold_block::substrate::SubstrateKind;
 use onefold_share::clone::{CloneOptions, Existing, clone};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{BatchOptions, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, Turn, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
+use onefold_substrate::{Sharing, SubstrateKind};
 
 use crate::ground::{BTRFS, Ground, K, MIB, STARTING, XFS, on, on_each, random_blocks};
 
@@ -35,7 +35,7 @@ fn scanned(ground: &Ground, turn: Turn) -> Scanned {
         rereading: Rereading { turn: &|_| turn, ..Rereading::default() },
         progress: &|_| ControlFlow::Continue(()),
     };
-    scan(&state, &mut Files::load(&state).unwrap(), &options).unwrap()
+    scan(&state, &mut Marks::load(&state).unwrap(), &options).unwrap()
 }
 
 fn passed(ground: &Ground) -> Passed {
@@ -56,7 +56,7 @@ fn passed(ground: &Ground) -> Passed {
         clock: &SystemClock,
         progress: &|_| ControlFlow::Continue(()),
     };
-    pass(&state, &mut Files::load(&state).unwrap(), &options).unwrap()
+    pass(&state, &mut Marks::load(&state).unwrap(), &options).unwrap()
 }
 
 /// Writes single blocks of a content at random places of an image, as its guest does.
@@ -156,8 +156,7 @@ fn of_a_clone_only_what_its_guest_writes_is_read() {
 #[test]
 fn generations_tell_single_blocks_and_clones_but_not_of_files_that_are_overwritten_in_place() {
     on(BTRFS, |ground| {
-        use onefold_block::Substrate;
-        use onefold_block::substrate::{Access, At};
+        use onefold_substrate::{Access, At};
         let substrate = &ground.substrate;
         let image = ground.file("image", &random_blocks(1, 4096));
         let other = ground.file("other", &random_blocks(2, 16));
@@ -189,11 +188,10 @@ fn generations_tell_single_blocks_and_clones_but_not_of_files_that_are_overwritt
         assert_eq!(substrate.generation(&ground.open("in-place", Access::Read)).unwrap(), None);
     });
     on(XFS, |ground| {
-        use onefold_block::Substrate;
         assert_eq!(ground.substrate.generation(&ground.file("image", &random_blocks(1, 4))).unwrap(), None);
     });
 }
 
-fn end(extent: &onefold_block::substrate::AgedExtent) -> u64 {
+fn end(extent: &onefold_substrate::AgedExtent) -> u64 {
     extent.end()
 }

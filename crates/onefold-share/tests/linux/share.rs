@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use onefold_block::BLOCK_BYTES;
-use onefold_block::substrate::{Access, At, Compared, ShareError, Substrate, SubstrateKind};
-use onefold_share::linux::LinuxSubstrate;
+use onefold_linux::LinuxSubstrate;
+use onefold_substrate::{Access, At, Compared, CopyHints, Files, Locks, ShareError, Sharing, SubstrateKind};
 
 use crate::ground::{BTRFS, Ground, K, MIB, Recipe, XFS, on, on_each, random_blocks};
 

@@ -8,10 +8,10 @@ use std::sync::PoisonError;
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SeededRandom;
-use onefold_block::substrate::{Access, Substrate, SubstrateKind};
 use onefold_share::pass::{Passed, Shared, SpaceOptions};
 use onefold_share::state::State;
 use onefold_share::state::locks::Subject;
+use onefold_substrate::{Access, CopyHints, Files, Names, Sharing, SubstrateKind, WholeExtents};
 
 use crate::ground::{BTRFS, Ground, K, MIB, Recipe, STARTING, XFS, on, on_each, random_blocks, run as run_program};
 use crate::pass::{How, USUAL, run, shuffled, try_run};
@@ -143,7 +143,7 @@ fn extents_that_would_stay_are_left_as_they_are() {
         let content = mixed(&common, 10, 6);
         ground.file("b", &content);
         ground.settled_room();
-        let door = onefold_share::linux::LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
+        let door = onefold_linux::LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
         let state = State::open(&door, &SystemClock, &onefold_block::random::SystemRandom, &|_| {}).unwrap();
         rewriting(ground, 50);
         // Somebody shares with its blocks by hand, and has it from then on.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use onefold_block::substrate::{Access, Compared, FileHandle, Substrate};
+use onefold_substrate::{Access, Compared, FileHandle, Files, Names, Sharing};
 
 use crate::ground::{BTRFS, Ground, K, MIB, on, on_each, random_blocks, run};
 

@@ -4,11 +4,10 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use onefold_block::UserNo;
-use onefold_block::substrate::{Access, Substrate as _};
 use onefold_share::pass::PassError;
 use onefold_share::state::trust::{Distrust, writable_root};
 use onefold_share::state::{State, StateError};
+use onefold_substrate::{Access, Sharing, UserNo};
 
 use crate::ground::{FOLDER, Ground, on_each, random_blocks};
 use crate::pass::{Run, USUAL, run, try_run};

@@ -10,19 +10,20 @@ use std::time::Duration;
 
 use onefold_block::clock::{Clock, ManualClock, SystemClock};
 use onefold_block::random::SystemRandom;
-use onefold_block::substrate::{
-    Abilities, Access, At, Compared, FileHandle, FileStat, Listed, MappedExtent, Room, ShareError, Substrate,
-};
-use onefold_block::{BLOCK_BYTES, Protection, Timestamp, UserNo};
-use onefold_share::linux::{LinuxFile, LinuxSubstrate};
+use onefold_block::{BLOCK_BYTES, Timestamp};
+use onefold_linux::{LinuxFile, LinuxSubstrate};
 use onefold_share::mend::{Became, Doubtful, Mended, Patience, mend, mend_patiently};
 use onefold_share::pace::Pace;
 use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::state::locks::Subject;
+use onefold_substrate::{
+    Abilities, Access, At, Compared, CopyHints, Exclusive, FileHandle, FileStat, Files, Listed, Locks, MappedExtent,
+    Names, Protection, Room, ShareError, Sharing, UserNo, WholeExtents,
+};
 
 use super::ground::{Ground, K, STARTING, XFS, on, random_blocks};
 
@@ -95,12 +96,8 @@ impl<'a> TwoSteps<'a> {
     }
 }
 
-impl Substrate for TwoSteps<'_> {
+impl Files for TwoSteps<'_> {
     type File = LinuxFile;
-
-    fn abilities(&self) -> &Abilities {
-        &self.abilities
-    }
 
     fn user(&self) -> UserNo {
         self.inner.user()
@@ -112,18 +109,6 @@ impl Substrate for TwoSteps<'_> {
 
     fn set_mode(&self, file: &LinuxFile, mode: u32) -> io::Result<()> {
         self.alive()?.set_mode(file, mode)
-    }
-
-    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
-        self.alive()?.keep_folder(folder)
-    }
-
-    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
-        self.alive()?.is_folder_kept(folder)
-    }
-
-    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
-        self.alive()?.set_folder_mode(folder, mode)
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<LinuxFile> {
@@ -139,26 +124,6 @@ impl Substrate for TwoSteps<'_> {
 
     fn create(&self, path: &Path) -> io::Result<LinuxFile> {
         self.alive()?.create(path)
-    }
-
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.alive()?.create_dir(path)
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.alive()?.link(from, to)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.alive()?.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.alive()?.remove(path)
-    }
-
-    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
-        self.alive()?.list(folder)
     }
 
     fn stat(&self, file: &LinuxFile) -> io::Result<FileStat> {
@@ -183,24 +148,56 @@ impl Substrate for TwoSteps<'_> {
         self.alive()?.sync(file)
     }
 
+    fn set_modified(&self, file: &LinuxFile, modified: Timestamp) -> io::Result<()> {
+        let done = self.alive()?.set_modified(file, modified);
+        self.takes_long(LongCall::SetModified);
+        done
+    }
+}
+
+impl Names for TwoSteps<'_> {
+    fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
+        self.alive()?.keep_folder(folder)
+    }
+
+    fn is_folder_kept(&self, folder: &Path) -> io::Result<bool> {
+        self.alive()?.is_folder_kept(folder)
+    }
+
+    fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()> {
+        self.alive()?.set_folder_mode(folder, mode)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.alive()?.create_dir(path)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.alive()?.link(from, to)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.alive()?.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.alive()?.remove(path)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        self.alive()?.list(folder)
+    }
+}
+
+impl Locks for TwoSteps<'_> {
     fn try_lock(&self, file: &LinuxFile) -> io::Result<bool> {
         self.alive()?.try_lock(file)
     }
+}
 
-    fn try_exclusive(&self, file: &LinuxFile) -> io::Result<bool> {
-        self.alive()?.try_exclusive(file)
-    }
-
-    fn is_exclusive_wanted(&self, file: &LinuxFile) -> bool {
-        self.is_lease_lost.get() || self.inner.is_exclusive_wanted(file)
-    }
-
-    fn is_exclusive_lost(&self, _: &LinuxFile) -> bool {
-        self.is_lease_lost.get()
-    }
-
-    fn leave_exclusive(&self, file: &LinuxFile) {
-        self.inner.leave_exclusive(file);
+impl Sharing for TwoSteps<'_> {
+    fn abilities(&self) -> &Abilities {
+        &self.abilities
     }
 
     fn extents(&self, file: &LinuxFile, from: u64) -> io::Result<Vec<MappedExtent>> {
@@ -237,12 +234,6 @@ impl Substrate for TwoSteps<'_> {
         Ok(Compared::Shared)
     }
 
-    fn prepare_clone(&self, source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
-        let handle = self.alive()?.stat(source.file)?.handle;
-        self.prepared.borrow_mut().push((handle, source.offset, length));
-        LinuxSubstrate::clone_whole_extents(source, length, scratch)
-    }
-
     fn clone_range(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<(), ShareError> {
         let handle = self.alive()?.stat(source.file)?.handle;
         self.cloned.borrow_mut().push((handle, source.offset, length));
@@ -250,12 +241,6 @@ impl Substrate for TwoSteps<'_> {
             return Err(ShareError::Io(io::ErrorKind::Other.into()));
         }
         self.alive()?.clone_range(source, into, length)
-    }
-
-    fn set_modified(&self, file: &LinuxFile, modified: Timestamp) -> io::Result<()> {
-        let done = self.alive()?.set_modified(file, modified);
-        self.takes_long(LongCall::SetModified);
-        done
     }
 
     fn punch(&self, file: &LinuxFile, offset: u64, length: u64) -> io::Result<()> {
@@ -267,7 +252,35 @@ impl Substrate for TwoSteps<'_> {
     }
 }
 
-fn scan_all(state: &State<'_, TwoSteps<'_>>, files: &mut Files) -> Scanned {
+impl Exclusive for TwoSteps<'_> {
+    fn try_exclusive(&self, file: &LinuxFile) -> io::Result<bool> {
+        self.alive()?.try_exclusive(file)
+    }
+
+    fn is_exclusive_wanted(&self, file: &LinuxFile) -> bool {
+        self.is_lease_lost.get() || self.inner.is_exclusive_wanted(file)
+    }
+
+    fn is_exclusive_lost(&self, _: &LinuxFile) -> bool {
+        self.is_lease_lost.get()
+    }
+
+    fn leave_exclusive(&self, file: &LinuxFile) {
+        self.inner.leave_exclusive(file);
+    }
+
+    fn prepare_clone(&self, source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
+        let handle = self.alive()?.stat(source.file)?.handle;
+        self.prepared.borrow_mut().push((handle, source.offset, length));
+        LinuxSubstrate::clone_whole_extents(source, length, scratch)
+    }
+}
+
+impl WholeExtents for TwoSteps<'_> {}
+
+impl CopyHints for TwoSteps<'_> {}
+
+fn scan_all(state: &State<'_, TwoSteps<'_>>, files: &mut Marks) -> Scanned {
     let pace = Pace::unlimited();
     let options = ScanOptions {
         selection: Selection::all(),
@@ -282,7 +295,7 @@ fn scan_all(state: &State<'_, TwoSteps<'_>>, files: &mut Files) -> Scanned {
 
 fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
     let state = State::open(substrate, &SystemClock, &SystemRandom, &|_| {})?;
-    let mut files = Files::load(&state)?;
+    let mut files = Marks::load(&state)?;
     let pace = Pace::unlimited();
     scan_all(&state, &mut files);
     let options = PassOptions {

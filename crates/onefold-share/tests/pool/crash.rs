@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
-use onefold_block::device::{CrashPlan, RecordingDevice, Sample};
 use onefold_pool::{Ino, OpenOptions};
+use onefold_testing::device::{CrashPlan, RecordingDevice, Sample};
 
 use crate::ground::*;
 

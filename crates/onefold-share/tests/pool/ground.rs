@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::clock::{ManualClock, SystemClock};
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES, BlockDevice, Random};
 use onefold_pool::check::{CheckOptions, check};
@@ -21,7 +20,8 @@ use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SHARD_EN
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
+use onefold_testing::device::MemoryDevice;
 
 pub(crate) const K: u64 = BLOCK_BYTES as u64;
 
@@ -131,7 +131,7 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     // Each time another host, as far as names are concerned.
     let state = State::open(substrate, &SystemClock, &SeededRandom::new(u64::from(next_count())), &notice)?;
-    let mut files = Files::load(&state)?;
+    let mut files = Marks::load(&state)?;
     let options = ScanOptions {
         selection: Selection::all(),
         threads: 1,

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
-use onefold_block::Substrate;
-use onefold_block::substrate::{Access, At, Compared, ListedKind, Refusal, ShareError, SubstrateKind};
 use onefold_pool::{Ino, OpenOptions, PoolSubstrate};
+use onefold_substrate::{
+    Access, At, Compared, Files, ListedKind, Locks, Names, Refusal, ShareError, Sharing, SubstrateKind,
+};
 
 use crate::ground::*;
 

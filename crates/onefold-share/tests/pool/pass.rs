@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use onefold_block::BlockDevice;
 use onefold_block::random::SeededRandom;
-use onefold_block::substrate::Refusal;
 use onefold_pool::{Dedup, Durability, Ino, OpenOptions, Pool, PoolSubstrate, XattrMode};
+use onefold_substrate::Refusal;
 
 use crate::ground::*;
 

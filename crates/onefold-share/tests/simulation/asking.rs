@@ -4,15 +4,15 @@ use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_block::substrate::ListedKind;
-use onefold_block::{BLOCK_BYTES_U64, Clock, Random, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, Clock, Random};
 use onefold_share::explain::{ExplainError, Verdict, explain};
 use onefold_share::opt_out::{exclude, include};
 use onefold_share::references;
-use onefold_share::simulated::{Host, SimulationOptions, seeds};
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::status::status;
+use onefold_substrate::{ListedKind, Substrate};
+use onefold_testing::simulated::{Host, SimulationOptions, seeds};
 
 use super::engine::scan_and_pass;
 use super::simulate_all_with;
@@ -43,7 +43,7 @@ fn ask<S: Substrate>(substrate: &S, clock: &dyn Clock, number: u64) -> Result<()
         let found = status(state)?;
         let files = found.files;
         assert_eq!(files.known, files.current + files.changed + files.opted_out + files.gone + files.unreadable);
-        references::count(state, &Files::load(state)?)?;
+        references::count(state, &Marks::load(state)?)?;
         ANSWERS.set(ANSWERS.get() + 1);
     }
     Ok(())

@@ -3,23 +3,24 @@
 
 use std::path::{Path, PathBuf};
 
-use onefold_block::substrate::ListedKind;
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::BLOCK_BYTES_U64;
 use onefold_share::mend::declared;
 use onefold_share::references::{References, count};
-use onefold_share::simulated::{HostNo, Simulation, SimulationOptions, seeds};
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
+use onefold_substrate::{ListedKind, Names};
+use onefold_testing::simulated::{HostNo, Simulation, SimulationOptions, seeds};
 
 use super::holes::{Tally, mend_scan_and_pass, options};
 use super::{cut, go_on, tell};
+use crate::declared::decode_declared;
 
 /// Returns how many slots nobody but the arena refers to, and how many others do.
 fn slots(simulation: &Simulation) -> (u64, u64) {
     let observer = simulation.file_system().observe();
     let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
         .expect("no fault hits who looks on");
-    let files = Files::load(&state).expect("as above");
+    let files = Marks::load(&state).expect("as above");
     let References { slots, unmapped } = count(&state, &files).expect("as above").expect("few arena files");
     assert_eq!(unmapped, 0);
     let all: u64 = slots.values().sum();
@@ -96,7 +97,7 @@ fn a_host_may_crash_at_every_call_while_what_is_unneeded_is_collected() {
         image_blocks_max: 12,
         contents: 20,
         writer_percent: 0,
-        ..SimulationOptions::default().in_two_steps()
+        ..SimulationOptions::default().in_two_steps(decode_declared)
     };
     let mut given_back = 0;
     let mut outcomes = Vec::new();

@@ -1,8 +1,9 @@
 //! Images of several users: each user's are shared among themselves, and never with those of another one.
 
-use onefold_share::simulated::{Host, Mistake, Simulation, SimulationOptions, seeds, simulate};
+use onefold_testing::simulated::{Host, Mistake, Simulation, SimulationOptions, seeds, simulate};
 
 use super::engine::{benign, comes_to_share_everything, hosts, scan_and_pass};
+use crate::declared::decode_declared;
 
 fn work(host: &Host<'_>) {
     drop(scan_and_pass(host));
@@ -24,7 +25,8 @@ fn no_block_is_ever_shared_between_two_users() {
 #[test]
 fn no_block_is_ever_shared_between_two_users_where_sharing_takes_two_steps() {
     for seed in seeds(5650, 15) {
-        let options = SimulationOptions::drawn_in_two_steps(seed, hosts(seed), 10_000).with_owners(owners(seed));
+        let options =
+            SimulationOptions::drawn_in_two_steps(seed, hosts(seed), 10_000, decode_declared).with_owners(owners(seed));
         simulate(&options, work);
     }
 }

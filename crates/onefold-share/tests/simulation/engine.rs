@@ -9,9 +9,9 @@ use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SpaceOpt
 use onefold_share::references::count;
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{Faults, Host, SimulatedSubstrate, Simulation, SimulationOptions, seeds};
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
+use onefold_testing::simulated::{Faults, Host, SimulatedSubstrate, Simulation, SimulationOptions, seeds};
 
 use super::{cut, simulate_all_with};
 
@@ -30,12 +30,12 @@ pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
 /// Scans all images: what they hold is in logs then.
 pub(super) fn scan_only(host: &Host<'_>) -> Result<(), PassError> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
-    scan_all(&state, &mut Files::load(&state)?, Rereading::default())
+    scan_all(&state, &mut Marks::load(&state)?, Rereading::default())
 }
 
 fn scan_all(
     state: &State<'_, SimulatedSubstrate<'_>>,
-    files: &mut Files,
+    files: &mut Marks,
     rereading: Rereading<'_>,
 ) -> Result<(), PassError> {
     let options = ScanOptions {
@@ -57,7 +57,7 @@ fn scan_and_pass_in(host: &Host<'_>, batch: BatchOptions) -> Result<Passed, Pass
 
 fn scan_and_pass_with(host: &Host<'_>, batch: BatchOptions, rereading: Rereading<'_>) -> Result<Passed, PassError> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
-    let mut files = Files::load(&state)?;
+    let mut files = Marks::load(&state)?;
     scan_all(&state, &mut files, rereading)?;
     let options = PassOptions {
         selection: Selection::all(),
@@ -144,7 +144,7 @@ fn slots(simulation: &Simulation) -> (u64, u64) {
     let observer = simulation.file_system().observe();
     let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
         .expect("no fault hits who looks on");
-    let files = Files::load(&state).expect("as above");
+    let files = Marks::load(&state).expect("as above");
     let counted = count(&state, &files).expect("as above").expect("few arena files");
     (counted.slots.values().sum(), state.count_entries().expect("as above").shared)
 }

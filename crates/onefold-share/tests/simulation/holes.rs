@@ -7,15 +7,15 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use onefold_block::Substrate;
-use onefold_block::substrate::Access;
 use onefold_share::mend::{Became, Doubtful, Foreign, MendRules, MendedImage, mend};
 use onefold_share::pass::PassError;
-use onefold_share::simulated::{Faults, Host, Outcome, Simulation, SimulationOptions, seeds};
 use onefold_share::state::{State, StateError};
+use onefold_substrate::{Access, Files, Names};
+use onefold_testing::simulated::{Faults, Host, Outcome, Simulation, SimulationOptions, seeds};
 
 use super::engine::scan_and_pass;
 use super::{cut, go_on, tell, total};
+use crate::declared::decode_declared;
 
 /// How often what became of images that were to be mended.
 pub(super) type Tally = Rc<RefCell<BTreeMap<&'static str, u64>>>;
@@ -103,7 +103,7 @@ fn mend_as_observer(simulation: &Simulation, doubtful: Doubtful) -> Vec<&'static
 /// Options under which hosts come to share, and die at it: few images that change slowly, few faults, many crashes.
 pub(super) fn options(seed: u64, steps: u64) -> SimulationOptions {
     let hosts = 1 + u32::try_from(seed % 4).expect("below 4");
-    let options = SimulationOptions::drawn_in_two_steps(seed, hosts, steps);
+    let options = SimulationOptions::drawn_in_two_steps(seed, hosts, steps, decode_declared);
     SimulationOptions {
         images: 4 + options.images / 8,
         image_blocks_max: 4 + options.image_blocks_max / 3,
@@ -216,7 +216,7 @@ fn a_host_may_crash_at_every_call_and_so_may_who_mends() {
         contents: 6,
         writer_percent: 0,
         crash_at_share_percent: 10,
-        ..SimulationOptions::default().in_two_steps()
+        ..SimulationOptions::default().in_two_steps(decode_declared)
     };
     let (mut holes, mut doubts, mut filled) = (0, 0, 0);
     for (seed, calls) in seeds(6200, 3).flat_map(|seed| (360..520).map(move |calls| (seed, calls))) {

@@ -5,6 +5,7 @@
 
 mod asking;
 mod collect;
+mod declared;
 mod domains;
 mod engine;
 mod holes;
@@ -20,7 +21,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use onefold_block::Clock;
-use onefold_share::simulated::{
+use onefold_substrate::{Files, Names};
+use onefold_testing::simulated::{
     Counters, Faults, Host, HostNo, Mistake, Outcome, Simulation, SimulationOptions, seeds, simulate,
 };
 
@@ -191,8 +193,7 @@ fn mistakes_of_a_file_system_are_found() {
 /// An engine that writes into an image is found out, whatever it writes there.
 #[test]
 fn an_engine_that_changes_an_image_is_found() {
-    use onefold_block::Substrate;
-    use onefold_block::substrate::Access;
+    use onefold_substrate::Access;
     use std::path::Path;
 
     let spoil = |host: &Host<'_>| -> io::Result<()> {

@@ -7,16 +7,17 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use onefold_block::{Clock, Substrate};
+use onefold_block::Clock;
 use onefold_share::monitor::{Hashing, Monitor, MonitorError, MonitorPolicy};
 use onefold_share::pass::{BatchOptions, PassError, PassOptions, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{
+use onefold_share::state::files::Marks;
+use onefold_share::state::{State, StateError};
+use onefold_substrate::Substrate;
+use onefold_testing::simulated::{
     Faults, Host, SeenKind, SeenWrite, SimulatedSubstrate, Simulation, SimulationOptions, seeds,
 };
-use onefold_share::state::files::Files;
-use onefold_share::state::{State, StateError};
 
 use super::simulate_all_with;
 
@@ -41,7 +42,7 @@ impl From<PassError> for Failed {
     }
 }
 
-fn scan_all<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(), Failed> {
+fn scan_all<S: Substrate>(state: &State<'_, S>, files: &mut Marks) -> Result<(), Failed> {
     let options = ScanOptions {
         selection: Selection::all(),
         // A coroutine does not leave its thread.
@@ -55,7 +56,7 @@ fn scan_all<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(),
     Ok(())
 }
 
-fn pass_all<S: Substrate>(state: &State<'_, S>, files: &mut Files) -> Result<(), Failed> {
+fn pass_all<S: Substrate>(state: &State<'_, S>, files: &mut Marks) -> Result<(), Failed> {
     let options = PassOptions {
         selection: Selection::all(),
         temporary_folder: Path::new("/var/tmp"),
@@ -100,7 +101,7 @@ fn tell(host: &Host<'_>, monitors: &[Watching<'_>]) -> Option<Vec<SeenWrite>> {
 /// Has images open for a while, and shares them meanwhile and afterwards.
 fn watch_for_a_while(host: &Host<'_>, hashing: Hashing) -> Result<(), Failed> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
-    let mut files = Files::load(&state)?;
+    let mut files = Marks::load(&state)?;
     scan_all(&state, &mut files)?;
     let paths: Vec<PathBuf> = files.iter().map(|mark| mark.path.clone()).collect();
     let memory_bytes = if host.random.below(4) == 0 { 1024 } else { 1 << 20 };

@@ -9,16 +9,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use onefold_block::random::SeededRandom;
-use onefold_block::{BLOCK_BYTES_U64, Clock, Random, Substrate, UserNo};
+use onefold_block::{BLOCK_BYTES_U64, Clock, Random};
 use onefold_share::format::mark::Mark;
-use onefold_share::pace::{CpuTime, Limits, Pace, Wish};
+use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{BatchOptions, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Failed, Rereading, ScanOptions, Scanned, Turn, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{Habits, Host, HostNo, SimulatedFileSystem, SimulationOptions};
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::state::trust::Distrust;
 use onefold_share::state::{Notice, State, StateError};
+use onefold_substrate::{CpuTime, Files, Names, UserNo};
+use onefold_testing::simulated::{Habits, Host, HostNo, SimulatedFileSystem, SimulationOptions};
 
 const K: u64 = BLOCK_BYTES_U64;
 const WRITER: HostNo = HostNo(0);
@@ -75,7 +76,7 @@ fn try_scan(host: &Host<'_>, how: &How<'_>, notices: &dyn Fn(Notice)) -> Result<
         rereading: Rereading { turn: &|_| how.turn, enough: how.enough, map_bytes_min: 0, failed: Failed::AfterPause },
         progress: &|_| ControlFlow::Continue(()),
     };
-    scan(&state, &mut Files::load(&state).unwrap(), &options)
+    scan(&state, &mut Marks::load(&state).unwrap(), &options)
 }
 
 fn scanned(host: &Host<'_>, how: &How<'_>) -> Scanned {
@@ -99,7 +100,7 @@ fn passed(host: &Host<'_>) -> Passed {
         clock: &*host.clock,
         progress: &|_| ControlFlow::Continue(()),
     };
-    pass(&state, &mut Files::load(&state).unwrap(), &options).unwrap()
+    pass(&state, &mut Marks::load(&state).unwrap(), &options).unwrap()
 }
 
 /// Returns how much of the images has each content once.
@@ -216,7 +217,7 @@ fn a_scan_that_is_cut_short_goes_on_where_it_ended_and_comes_to_all_files() {
                 ControlFlow::Continue(())
             },
         };
-        let ended = scan(&state, &mut Files::load(&state).unwrap(), &options);
+        let ended = scan(&state, &mut Marks::load(&state).unwrap(), &options);
         read += bytes.get();
         write(&ground, images[night % 2], night as u64, 1, 1);
         if ended.is_ok() {
@@ -224,7 +225,7 @@ fn a_scan_that_is_cut_short_goes_on_where_it_ended_and_comes_to_all_files() {
         }
     }
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
-    let files = Files::load(&state).unwrap();
+    let files = Marks::load(&state).unwrap();
     for image in images {
         let mark = files.iter().find(|mark| mark.path == Path::new(image)).unwrap();
         assert!(mark.scanned.is_some() || mark.reading.is_known, "{mark:?}, {read} bytes read");
@@ -322,7 +323,7 @@ fn an_index_that_is_lost_is_found_again_though_logs_tell_of_parts_of_files() {
 
 fn mark_of(host: &Host<'_>, path: &str) -> Mark {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
-    let files = Files::load(&state).unwrap();
+    let files = Marks::load(&state).unwrap();
     let mut marks = files.iter().filter(|mark| mark.path == Path::new(path));
     let mark = marks.next().unwrap().clone();
     assert!(marks.next().is_none(), "a file has one mark");

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use onefold_block::substrate::{Access, At, Compared, ListedKind, ShareError};
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock};
+use onefold_substrate::{Access, At, Compared, ListedKind, ShareError, Substrate};
 
 const FOLDER: &str = ".onefold";
 /// How many slots a host's arena has.

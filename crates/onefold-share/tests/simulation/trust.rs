@@ -7,16 +7,17 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::substrate::{Access, ListedKind};
-use onefold_block::{BLOCK_BYTES, Substrate, UserNo};
+use onefold_block::BLOCK_BYTES;
 use onefold_share::pass::PassError;
-use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, Simulation, SimulationOptions, seeds};
 use onefold_share::state::trust::{Distrust, WritableRoot, writable_root};
 use onefold_share::state::{Notice, State, StateError, StateFolder};
 use onefold_share::status::status;
+use onefold_substrate::{Access, Files, ListedKind, Names, Sharing, UserNo};
+use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, Simulation, SimulationOptions, seeds};
 
 use super::engine::{scan_and_pass, scan_only};
 use super::simulate_all_with;
+use crate::declared::decode_declared;
 
 const ROOTS: &str = ".onefold";
 const OTHER: UserNo = UserNo(7);
@@ -216,7 +217,7 @@ fn whatever_of_the_state_belongs_to_another_user_is_refused() {
 fn whatever_belongs_to_another_user_is_refused_where_it_tells_of_holes() {
     let kinds: Vec<&str> = KINDS.into_iter().chain(["intents", "tree", "intents/FILE"]).collect();
     let left: Vec<&str> = LEFT.into_iter().chain(["intents/0000000000000001.3"]).collect();
-    let options = SimulationOptions { seed: 4, ..SimulationOptions::default() }.in_two_steps();
+    let options = SimulationOptions { seed: 4, ..SimulationOptions::default() }.in_two_steps(decode_declared);
     refuses_all_kinds(options, &left, &kinds);
 }
 
@@ -288,7 +289,8 @@ fn a_second_name_is_refused_where_none_is_ever_made() {
 #[test]
 fn rights_to_write_are_refused_where_the_state_tells_of_holes() {
     for (path, mode) in [(ROOTS, 0o770), (".onefold/intents", 0o702), (".onefold/identity", 0o620)] {
-        let ground = Ground::new(SimulationOptions { seed: 7, ..SimulationOptions::default() }.in_two_steps());
+        let ground =
+            Ground::new(SimulationOptions { seed: 7, ..SimulationOptions::default() }.in_two_steps(decode_declared));
         ground.file_system.protect(path, UserNo::ROOT, mode).unwrap();
         let error = ground.use_all().unwrap_err();
         assert!(
@@ -382,7 +384,7 @@ fn each_user_has_a_state_of_its_own_and_images_are_nobodys_state() {
     // Neither has read the other's, nor its own.
     for (host, folder) in [(&ground.host, ROOTS), (&own, ".onefold-7")] {
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
-        let files = onefold_share::state::files::Files::load(&state).unwrap();
+        let files = onefold_share::state::files::Marks::load(&state).unwrap();
         assert!(files.iter().count() > 0, "{folder}");
         assert!(files.iter().all(|mark| !StateFolder::has(&mark.path)), "{folder}");
     }

@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onefold_block::random::SeededRandom;
-use onefold_block::substrate::{Access, FileHandle, ListedKind};
-use onefold_block::{BLOCK_BYTES_U64, Clock, Random, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, Clock, Random};
 use onefold_share::format::watch::{WatchPhase, WatchStatus};
-use onefold_share::pace::{CpuTime, Limits, Pace};
+use onefold_share::pace::{Limits, Pace};
 use onefold_share::pass::SpaceOptions;
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
-use onefold_share::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions, seeds};
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::state::locks::Subject;
-use onefold_share::watch::{Machine, MinuteOfDay, OpenImages, Surroundings, WatchEvent, WatchOptions, Windows, watch};
+use onefold_share::watch::{Surroundings, WatchEvent, WatchOptions, Windows, watch};
+use onefold_substrate::{Access, CpuTime, FileHandle, Files, ListedKind, Machine, MinuteOfDay, Names, OpenImages};
+use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions, seeds};
 
 use super::{simulate_all_with, total};
 
@@ -428,7 +428,7 @@ fn images_that_are_open_here_are_kept_from_others_and_shared_all_the_same() {
             };
             write(&ground, "images/one", 3, 2, 1);
             write(&ground, "images/two", 7, 2, 1);
-            let scanned = scan(&state, &mut Files::load(&state).unwrap(), &options).unwrap();
+            let scanned = scan(&state, &mut Marks::load(&state).unwrap(), &options).unwrap();
             assert_eq!(scanned.passed_over, 1, "{scanned:?}");
             *machine.open.borrow_mut() = vec!["images/one", "images/two"];
         }

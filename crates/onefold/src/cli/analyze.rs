@@ -7,7 +7,7 @@ use clap::Args;
 use glob::Pattern;
 use onefold_report::Share;
 
-use super::values::ImageFormat;
+use super::values::InputFormat;
 use crate::size::ByteSize;
 
 /// Arguments of `analyze`.
@@ -38,7 +38,7 @@ pub(crate) struct AnalyzeArgs {
     pub(crate) report: Option<PathBuf>,
     /// Format of all images; without it told from their first bytes
     #[arg(long, value_enum)]
-    pub(crate) format: Option<ImageFormat>,
+    pub(crate) format: Option<InputFormat>,
     /// A folder that backing files may lie in, with all below it, besides the folder of the image
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::values::{
-    ImageFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch, VerifyBy, parse_duration,
+    InputFormat, KernelOptionName, OutputFormat, PrefetchWhen, StBlocksCover, Stores, Switch, VerifyBy, parse_duration,
 };
 use crate::size::ByteSize;
 
@@ -232,7 +232,7 @@ pub(crate) struct ImportArgs {
     pub(crate) to: Option<PathBuf>,
     /// Format of the images; without it told from their first bytes
     #[arg(long, value_enum)]
-    pub(crate) format: Option<ImageFormat>,
+    pub(crate) format: Option<InputFormat>,
     /// A folder that backing files may lie in, with all below it, besides the folder of the image
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use onefold_disk::ImageFormat;
 use onefold_export::{KernelOption, StBlocks};
 use onefold_pool::{Dedup, Journaling, Prefetch, StorePlacement, Verify};
 
@@ -128,7 +129,7 @@ impl From<PrefetchWhen> for Prefetch {
 
 /// Format of an image that comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ImageFormat {
+pub(crate) enum InputFormat {
     /// The bytes of the disk, one to one
     Raw,
     /// QEMU's format, with its chain of backing files
@@ -143,16 +144,15 @@ pub(crate) enum ImageFormat {
     Vpc,
 }
 
-impl ImageFormat {
-    /// Returns the name that this command line, `qemu-img` and the results use.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            ImageFormat::Raw => "raw",
-            ImageFormat::Qcow2 => "qcow2",
-            ImageFormat::Vmdk => "vmdk",
-            ImageFormat::Vdi => "vdi",
-            ImageFormat::Vhdx => "vhdx",
-            ImageFormat::Vpc => "vpc",
+impl From<InputFormat> for ImageFormat {
+    fn from(format: InputFormat) -> ImageFormat {
+        match format {
+            InputFormat::Raw => ImageFormat::Raw,
+            InputFormat::Qcow2 => ImageFormat::Qcow2,
+            InputFormat::Vmdk => ImageFormat::Vmdk,
+            InputFormat::Vdi => ImageFormat::Vdi,
+            InputFormat::Vhdx => ImageFormat::Vhdx,
+            InputFormat::Vpc => ImageFormat::Vpc,
         }
     }
 }

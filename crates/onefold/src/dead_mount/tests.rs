@@ -3,9 +3,9 @@ use std::fs::File;
 use std::thread;
 
 use onefold_block::BlockDevice;
-use onefold_block::device::MemoryDevice;
 use onefold_export::MountOptions;
 use onefold_pool::{CreateOptions, Environment, MEMORY_BYTES_MIN, OpenOptions, Pool};
+use onefold_testing::device::MemoryDevice;
 use rustix::mount::MountFlags;
 
 use super::*;

@@ -4,17 +4,9 @@
 //! written as JSON's own escapes too, so that a program reads the same text and a person sees no forged one.
 
 use std::fmt;
-use std::path::Path;
 
 use onefold_block::shown::is_hidden;
 use serde_json::Value;
-
-/// Returns a path for a document: the name itself, which JSON escapes, and not as messages show it. Bytes that are not
-/// UTF-8, which JSON cannot hold, become U+FFFD.
-pub(crate) fn machine_name(path: impl AsRef<Path>) -> String {
-    #[expect(clippy::disallowed_methods, reason = "a program reads it; a document is escaped when it is printed")]
-    path.as_ref().to_string_lossy().into_owned()
-}
 
 /// A document as it is printed.
 #[derive(Debug)]
@@ -55,7 +47,10 @@ impl fmt::Display for Document<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::machine_name::machine_name;
     use serde_json::json;
 
     #[test]

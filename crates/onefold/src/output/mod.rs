@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
 
-pub(crate) use document::{Document, machine_name};
+pub(crate) use crate::machine_name::machine_name;
+pub(crate) use document::Document;
 pub(crate) use table::Table;
 
 /// What came of a command that did what was asked.

@@ -146,13 +146,14 @@ pub(crate) fn pool_json(stat: &PoolStat) -> Value {
 pub(crate) fn files_text(files: &[(String, FileStat)], pool: &PoolStat) -> String {
     let mut table = Table::new(["file", "apparent", "zero", "distinct", "of it shared", "saved"]);
     for (name, stat) in files {
+        let found = |bytes| if stat.is_estimated { format!("about {}", human(bytes)) } else { human(bytes) };
         table.row([
             name.shown().to_string(),
             human(stat.apparent_bytes),
             human(stat.zero_bytes),
-            human(stat.distinct_bytes),
-            human(stat.distinct_bytes.saturating_sub(stat.unique_bytes)),
-            human(saved_in_file_bytes(stat)),
+            found(stat.distinct_bytes),
+            found(stat.distinct_bytes.saturating_sub(stat.unique_bytes)),
+            found(saved_in_file_bytes(stat)),
         ]);
     }
     table.row([
@@ -163,7 +164,11 @@ pub(crate) fn files_text(files: &[(String, FileStat)], pool: &PoolStat) -> Strin
         human(pool.shared_bytes),
         human(saved_bytes(pool)),
     ]);
-    format!("{table}\neach file by itself; the whole pool counts what several files share once")
+    let estimated = match files.iter().any(|(_, stat)| stat.is_estimated) {
+        true => "\nabout: estimated from a sample of the shared blocks, of which there are very many",
+        false => "",
+    };
+    format!("{table}\neach file by itself; the whole pool counts what several files share once{estimated}")
 }
 
 /// Returns one file's numbers for machines.
@@ -176,6 +181,7 @@ pub(crate) fn file_json(name: &str, stat: &FileStat) -> Value {
         "unique_bytes": stat.unique_bytes,
         "shared_bytes": stat.shared_bytes,
         "saved_bytes": saved_in_file_bytes(stat),
+        "is_estimated": stat.is_estimated,
     })
 }
 
@@ -236,11 +242,21 @@ mod tests {
 
     #[test]
     fn a_file_adds_up_by_itself() {
-        let file =
-            FileStat { apparent_bytes: 100, zero_bytes: 40, unique_bytes: 20, shared_bytes: 40, distinct_bytes: 50 };
+        let file = FileStat {
+            apparent_bytes: 100,
+            zero_bytes: 40,
+            unique_bytes: 20,
+            shared_bytes: 40,
+            distinct_bytes: 50,
+            ..FileStat::default()
+        };
         let json = file_json("a", &file);
-        assert_eq!(json["saved_bytes"], 10);
-        let text = files_text(&[("a".into(), file)], &stat());
-        assert!(text.lines().nth(1).unwrap().ends_with("10 B"), "{text}");
+        assert_eq!((&json["saved_bytes"], &json["is_estimated"]), (&json!(10), &json!(false)));
+        let text = files_text(&[("a".into(), file.clone())], &stat());
+        assert!(text.lines().nth(1).unwrap().ends_with("10 B") && !text.contains("about"), "{text}");
+        let estimated = FileStat { is_estimated: true, ..file };
+        assert_eq!(file_json("a", &estimated)["is_estimated"], true);
+        let text = files_text(&[("a".into(), estimated)], &stat());
+        assert!(text.contains("about 50 B") && text.contains("estimated from a sample"), "{text}");
     }
 }

@@ -6,13 +6,13 @@ mod offline;
 
 use std::path::Path;
 
+use onefold_disk::{Disk, Sink};
 use onefold_pool::{FileStat, OpenOptions, PoolStat};
 
 pub(crate) use mounted::refused;
 pub(crate) use names::PoolPath;
 pub(crate) use offline::{open_device, open_pool};
 
-use crate::disk::{Disk, Sink};
 use crate::failure::Outcome;
 use crate::interrupt::Interrupt;
 use crate::locate::{self, Located};

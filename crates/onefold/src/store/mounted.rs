@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::Show;
+use onefold_disk::{Disk, DiskError, FileDisk, Sink};
 use onefold_export::control::{ControlClient, ControlError, FailureKind, ScrubReport, hand_over};
 use onefold_pool::{FileStat, PoolStat};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 
 use super::names::PoolPath;
 use super::{COPY_MODE_MAX, Draft, Finding, Findings, Kind, Store};
-use crate::disk::{Disk, FileDisk, Sink};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::mounts::Mount;
 use crate::progress::Meter;
@@ -33,6 +33,9 @@ pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failur
     let failure = Failure::new(format!("cannot {what} the pool mounted at `{mountpoint}`")).because(error);
     match error {
         ControlError::NotAMount { .. } | ControlError::HandOver(_) => failure,
+        ControlError::NotTheDaemon { .. } => {
+            failure.hint("nothing was asked of it: that mount may pretend to be another one. `umount` takes it away")
+        }
         ControlError::Unreachable { .. } | ControlError::Broken(_) => {
             failure.hint(format!("if its daemon has died, `onefold pool umount {mountpoint}` and mount it again"))
         }
@@ -276,8 +279,9 @@ impl Drop for MountedDraft {
 }
 
 impl Sink for MountedDraft {
-    fn write(&self, offset: u64, from: &[u8]) -> Outcome<()> {
-        self.file.write_all_at(from, offset).map_err(|error| full_or("cannot write to the pool".to_owned(), &error))
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), DiskError> {
+        let written = self.file.write_all_at(from, offset);
+        Ok(written.map_err(|error| full_or("cannot write to the pool".to_owned(), &error))?)
     }
 }
 

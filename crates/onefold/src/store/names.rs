@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use onefold_block::Show;
 
 use crate::failure::{Failure, Outcome};
-use crate::output::machine_name;
+use crate::machine_name::machine_name;
 
 /// A path inside a pool, from its root, without `.` and `..`. Empty for the root itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

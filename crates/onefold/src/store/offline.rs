@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use onefold_block::Show;
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
+use onefold_disk::{Disk, DiskError, Sink};
 use onefold_pool::check::{CheckReport, ScrubOptions};
 use onefold_pool::{
     Attr, Durability, Environment, FileKind, FileStat, Ino, NewFile, OpenOptions, Pool, PoolError, PoolStat,
@@ -14,7 +15,6 @@ use onefold_pool::{
 
 use super::names::PoolPath;
 use super::{COPY_MODE_MAX, Draft, Finding, Findings, Kind, Store};
-use crate::disk::{Disk, Sink};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Meter;
 
@@ -224,8 +224,8 @@ struct OfflineDisk<'a> {
 }
 
 impl OfflineDisk<'_> {
-    fn failure(&self, error: &PoolError) -> Failure {
-        Failure::of_pool(format!("cannot read `{}`", self.name), error)
+    fn error(&self, error: &PoolError) -> DiskError {
+        Failure::of_pool(format!("cannot read `{}`", self.name), error).into()
     }
 }
 
@@ -234,19 +234,19 @@ impl Disk for OfflineDisk<'_> {
         self.size_bytes
     }
 
-    fn next_data(&self, offset: u64) -> Outcome<Option<Range<u64>>> {
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
         let Hold { pool, ino, .. } = self.hold;
         let start = match pool.seek(ino, offset, SeekTarget::Data) {
             Ok(start) => start,
             Err(PoolError::NoSuchOffset) => return Ok(None),
-            Err(error) => return Err(self.failure(&error)),
+            Err(error) => return Err(self.error(&error)),
         };
-        let end = pool.seek(ino, start, SeekTarget::Hole).map_err(|error| self.failure(&error))?;
+        let end = pool.seek(ino, start, SeekTarget::Hole).map_err(|error| self.error(&error))?;
         Ok((start < end).then_some(start..end))
     }
 
-    fn read(&self, offset: u64, into: &mut [u8]) -> Outcome<()> {
-        let count = self.hold.pool.read(self.hold.ino, offset, into).map_err(|error| self.failure(&error))?;
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let count = self.hold.pool.read(self.hold.ino, offset, into).map_err(|error| self.error(&error))?;
         into[count..].fill(0);
         Ok(())
     }
@@ -270,10 +270,9 @@ impl OfflineDraft<'_> {
 }
 
 impl Sink for OfflineDraft<'_> {
-    fn write(&self, offset: u64, from: &[u8]) -> Outcome<()> {
-        let pool = &self.store.pool;
-        pool.write(self.hold.ino, offset, from, Durability::Later)
-            .map_err(|error| self.store.failure("write to", &error))
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), DiskError> {
+        let written = self.store.pool.write(self.hold.ino, offset, from, Durability::Later);
+        Ok(written.map_err(|error| self.store.failure("write to", &error))?)
     }
 }
 

@@ -7,16 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use onefold_block::Show;
+use onefold_disk::{Copied, Disk, FileSink, Qcow2Sink, copy};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::json;
 
 use crate::cli::Talk;
 use crate::cli::pool::ExportArgs;
 use crate::cli::values::OutputFormat;
-use crate::copy::{Copied, copy};
-use crate::disk::{Disk, FileSink};
 use crate::failure::{Failure, Outcome};
-use crate::image::Qcow2Sink;
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
@@ -56,13 +54,13 @@ fn fill(output: &Output, format: OutputFormat, disk: &dyn Disk, meter: &Meter) -
     match format {
         OutputFormat::Raw => {
             let sink = FileSink::new(output.file()?, &output.name, disk.size_bytes())?;
-            let copied = copy(disk, &sink, meter)?;
+            let copied = copy(disk, &sink, &meter.on_progress())?;
             sink.sync()?;
             Ok(copied)
         }
         OutputFormat::Qcow2 => {
             let sink = Qcow2Sink::create(output.file()?, &output.name, disk.size_bytes())?;
-            let copied = copy(disk, &sink, meter)?;
+            let copied = copy(disk, &sink, &meter.on_progress())?;
             sink.sync()?;
             Ok(copied)
         }
@@ -150,11 +148,11 @@ mod tests {
                 8192
             }
 
-            fn next_data(&self, offset: u64) -> Outcome<Option<std::ops::Range<u64>>> {
+            fn next_data(&self, offset: u64) -> Result<Option<std::ops::Range<u64>>, onefold_disk::DiskError> {
                 Ok((offset < 8192).then_some(offset..8192))
             }
 
-            fn read(&self, _: u64, into: &mut [u8]) -> Outcome<()> {
+            fn read(&self, _: u64, into: &mut [u8]) -> Result<(), onefold_disk::DiskError> {
                 into.fill(1);
                 Ok(())
             }

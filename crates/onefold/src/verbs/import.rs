@@ -6,22 +6,24 @@ use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use onefold_block::Show;
-use onefold_pool::PoolStat;
+use onefold_disk::{ImageFile, ImageFormat, OpenImage, SIZE_BYTES_MAX, copy};
+use onefold_pool::{FILE_BYTES_MAX, PoolStat};
 use serde_json::{Value, json};
 
 use crate::cli::Talk;
 use crate::cli::pool::ImportArgs;
-use crate::cli::values::ImageFormat;
-use crate::copy::copy;
 use crate::failure::{Failure, Outcome};
-use crate::image::{self, ImageFile, OpenImage};
 use crate::output::{Report, Table, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
 use crate::store::{self, COPY_MODE_MAX, Intent, Kind, OpenStore, PoolPath, Store};
+
+/// A disk that can be opened can be stored.
+const _: () = assert!(SIZE_BYTES_MAX <= FILE_BYTES_MAX);
 
 /// Endings of image files that say nothing any more once the image is raw.
 const IMAGE_ENDINGS: [&str; 8] = ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vhd", "img", "raw"];
@@ -59,13 +61,22 @@ struct Source {
     copy_mode: u16,
 }
 
-/// Opens the image at `path`, once: format, permissions and content are those of one file.
-fn open(path: &Path, arguments: &ImportArgs, meter: &dyn Fn(String) -> Meter) -> Outcome<Source> {
+/// Opens the image at `path`, once: format, permissions and content are those of one file. `meter` makes the meter of a
+/// conversion that has to come first.
+fn open(path: &Path, arguments: &ImportArgs, meter: &(dyn Fn(String) -> Meter + Sync)) -> Outcome<Source> {
     let file = ImageFile::named(path)
         .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", path.shown()), &error))?;
     let copy_mode = copy_mode(file.metadata());
-    let image = image::open(file, arguments.format, &arguments.backing_from, meter)?;
-    Ok(Source { image, copy_mode })
+    let converting = OnceLock::new();
+    let on_progress = |progress| {
+        let meter = converting.get_or_init(|| meter(format!("converting {}", path.shown())));
+        meter.on_progress()(progress)
+    };
+    let image = onefold_disk::open(file, arguments.format.map(Into::into), &arguments.backing_from, &on_progress);
+    if let Some(meter) = converting.get() {
+        meter.finish();
+    }
+    Ok(Source { image: image?, copy_mode })
 }
 
 /// Returns the permissions that a copy of an image may have. Those of a block device are about the device.
@@ -87,7 +98,7 @@ fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
     let mut names = Vec::new();
     let mut seen = HashSet::new();
     for image in &arguments.images {
-        let own = own_name(image, arguments.format)?;
+        let own = own_name(image, arguments.format.map(Into::into))?;
         let name = match &arguments.to {
             Some(to) if is_folder => store.path(to)?.join(&own),
             Some(to) => store.path(to)?,
@@ -155,7 +166,7 @@ fn import(store: &mut dyn Store, path: &Path, source: &Source, name: &PoolPath, 
     let started = Instant::now();
     let before = store.stat()?;
     let draft = store.draft(name, image.disk.size_bytes(), source.copy_mode)?;
-    let copied = copy(image.disk.as_ref(), draft.as_ref(), meter);
+    let copied = copy(image.disk.as_ref(), draft.as_ref(), &meter.on_progress());
     meter.finish();
     let copied = copied?;
     draft.publish(name)?;

@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
-use onefold_block::device::MemoryDevice;
 use onefold_block::{AlignedBuffer, BlockDevice};
 use onefold_pool::{CreateOptions, Environment, FileKind, MEMORY_BYTES_MIN, NewFile, OpenOptions, Pool};
+use onefold_testing::device::MemoryDevice;
 
 use super::super::server::REQUEST_START;
 use super::*;

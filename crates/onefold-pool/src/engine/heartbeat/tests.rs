@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::clock::ManualClock;
-use onefold_block::device::MemoryDevice;
 use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo, Clock, Timestamp};
+use onefold_testing::device::MemoryDevice;
 use parking_lot::{Condvar, Mutex};
 
 use super::{BEAT_INTERVAL, Pulse, WATCH};

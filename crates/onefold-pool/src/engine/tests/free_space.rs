@@ -1,7 +1,7 @@
 //! What is known of free blocks, and what searches for them cost.
 
-use onefold_block::device::Call;
 use onefold_block::{BlockNo, Fingerprint};
+use onefold_testing::device::Call;
 
 use super::{Device, filled, nearly_full};
 use crate::engine::Engine;

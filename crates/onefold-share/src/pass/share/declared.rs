@@ -18,9 +18,9 @@
 
 use std::io;
 
-use onefold_block::substrate::{Compared, FileStat, ShareError};
 use onefold_block::zero::is_zero;
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_substrate::{Compared, FileStat, ShareError, Substrate};
 
 use super::{Mapped, Run, Sharer, Source, note_differing};
 use crate::extents::Extents;

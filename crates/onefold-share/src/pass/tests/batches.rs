@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use onefold_block::UserNo;
 use onefold_sort::SpoolWriter;
+use onefold_substrate::{Files, UserNo};
 
 use super::*;
 use crate::format::FileBlock;
@@ -26,7 +26,7 @@ fn named(ground: &Ground) -> u64 {
 /// A pass that is told to stop once it has shared so many bytes.
 fn cut_after(ground: &Ground, batch: BatchOptions, shared: u64) -> Result<Passed, PassError> {
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
     let progress = |at| match at {
         PassProgress::Sharing { bytes } if bytes >= shared => ControlFlow::Break(()),
@@ -68,7 +68,7 @@ fn what_a_killed_pass_has_filled_is_emptied_before_more_is() {
     for round in 0..3 {
         let host = ground.file_system.mount(HostNo(0));
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
         // All of it is one batch. At its first share the host dies.
         let progress = |at| match at {
@@ -98,7 +98,7 @@ fn a_pass_may_be_stopped_anywhere_and_leaves_no_slot_that_nobody_names() {
             ground.write(path, seed, 12);
         }
         let state = ground.state();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
         let asked = Cell::new(0);
         let wish = || {
@@ -133,7 +133,7 @@ fn a_pass_that_runs_out_of_room_anywhere_leaves_no_slot_that_nobody_names() {
         }
         let host = ground.file_system.mount(HostNo(0));
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
         let asked = Cell::new(0);
         let wish = || {
@@ -204,7 +204,7 @@ fn a_pass_that_is_cut_off_a_thousand_times_comes_to_its_end() {
     while cuts < 1000 {
         let host = ground.file_system.mount(HostNo(0));
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
         let (asked, most) = (Cell::new(0), random.below(70));
         let cut = [Cut::Signal(Wish::StopSoon), Cut::Signal(Wish::StopNow), Cut::Kill, Cut::Full]
@@ -261,7 +261,7 @@ fn batches_cost_hardly_more_calls_and_extents_than_one_whole_pass() {
             ground.write(path, seed, 4096);
         }
         let state = ground.state();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
         let before = ground.file_system.counters();
         let batch = BatchOptions { slots };
@@ -290,7 +290,7 @@ fn many_small_files_take_few_descriptors() {
         ground.write(&format!("small-{number}"), 1 + number % 100, 1);
     }
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_all(&state, &mut files);
     let most = Cell::new(0);
     let look = || most.set(most.get().max(ground.file_system.open_files(ground.host.no)));
@@ -375,7 +375,7 @@ fn what_a_damaged_batch_held_is_found_again() {
         let file = ground.host.substrate.open(batch, Access::Write).unwrap();
         ground.host.substrate.write_at(&file, at, b"nonsense").unwrap();
         let state = ground.state();
-        let mut files = Files::load(&state).unwrap();
+        let mut files = Marks::load(&state).unwrap();
         // Where the header is whole, the damage is found in the middle, and the next pass goes on.
         let first = How { batch: SMALL, ..USUAL }.pass(&state, &mut files);
         assert!(matches!(first, Ok(_) | Err(PassError::Index { .. })), "{at}: {first:?}");

@@ -1,5 +1,7 @@
 //! What a run was not told of is neither read nor changed, and not forgotten.
 
+use onefold_substrate::{Files, Names, Sharing};
+
 use super::*;
 
 /// Returns how many bytes of a file share a block with somebody.
@@ -19,7 +21,7 @@ fn shared_bytes(ground: &Ground, path: &str) -> u64 {
 /// Scans and passes, both only what is wanted.
 fn run_on(ground: &Ground, wants: &dyn Fn(&Path, ListedKind) -> bool, is_dry_run: bool) -> Passed {
     let state = ground.state();
-    let mut files = Files::load(&state).unwrap();
+    let mut files = Marks::load(&state).unwrap();
     scan_those(&state, &mut files, wants);
     let roots = [PathBuf::new()];
     How { selection: Selection::new(&roots, wants), is_dry_run, ..USUAL }.pass(&state, &mut files).unwrap()
@@ -42,7 +44,7 @@ fn a_file_outside_is_neither_source_nor_target_and_its_log_stays() {
     }
     {
         let state = ground.state();
-        scan_all(&state, &mut Files::load(&state).unwrap());
+        scan_all(&state, &mut Marks::load(&state).unwrap());
     }
     let passed = run_on(&ground, &without("db"), false);
     assert_eq!((passed.logs, passed.logs_outside, passed.shared.now), (3, 1, 6 * K), "{passed:?}");

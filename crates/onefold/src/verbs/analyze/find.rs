@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use onefold_block::Show;
+use onefold_disk::{Identity, ImageFile};
 use rustix::fs::{Dir, Mode, OFlags, open, openat};
-
-use crate::image::{Identity, ImageFile};
 
 /// Files of a folder that are shorter are taken for something else than images.
 const IMAGE_BYTES_MIN: u64 = 1 << 20;

@@ -43,8 +43,11 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     let interrupt = Interrupt::watch();
     let finding = find::find(&arguments.paths);
     let (names, group_of) = groups(arguments);
-    let how =
-        How { format: arguments.format, backing_from: arguments.backing_from.clone(), interrupt: interrupt.clone() };
+    let how = How {
+        format: arguments.format.map(Into::into),
+        backing_from: arguments.backing_from.clone(),
+        interrupt: interrupt.clone(),
+    };
     let images: Vec<_> = finding.images.iter().map(|found| open::image(found, &how, group_of(found))).collect();
     let options = Options {
         memory_bytes: arguments.memory.0 - OVERHEAD_BYTES,
@@ -52,6 +55,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
         key: key()?,
         groups: names,
         shifts: if arguments.shifts { Shifts::All } else { Shifts::No },
+        explain: open::explain,
     };
     let shown = Shown { meter: Mutex::new(None), quiet: talk.quiet, interrupt };
     let result = match arguments.sample {

@@ -1,19 +1,15 @@
 //! Images as an analysis reads them, and whether somebody writes to them meanwhile.
 
 use std::fs::{self, Metadata};
-use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
-use onefold_report::{Image, Source, SourceError};
-
 use onefold_block::Show;
+use onefold_disk::{DiskError, ImageFormat};
+use onefold_report::{Image, WatchedDisk};
 
 use super::find::Found;
-use crate::cli::values::ImageFormat;
-use crate::disk::Disk;
 use crate::failure::Failure;
-use crate::image;
 use crate::interrupt::Interrupt;
 use crate::output::machine_name;
 use crate::progress::Meter;
@@ -36,7 +32,7 @@ pub(super) fn image(found: &Found, how: &How, group: Option<usize>) -> Image {
         _ => found.metadata.len(),
     };
     // The first bytes are read again when the image's turn comes.
-    let format = how.format.or_else(|| peeked.as_ref().and_then(image::format_of));
+    let format = how.format.or_else(|| peeked.as_ref().and_then(onefold_disk::format_of));
     let found = found.clone();
     let how = how.clone();
     Image {
@@ -45,28 +41,19 @@ pub(super) fn image(found: &Found, how: &How, group: Option<usize>) -> Image {
         allocated_bytes: if is_device { about_bytes } else { found.metadata.blocks().saturating_mul(512) },
         group,
         is_plain: !is_device && format == Some(ImageFormat::Raw),
-        open: Box::new(move || match OpenDisk::open(&found, &how) {
-            Ok(disk) => Ok(Box::new(disk)),
-            Err(failure) => Err(told(&failure)),
-        }),
+        open: Box::new(move || open(&found, &how)),
     }
 }
 
-/// Returns a failure as one line; the name of the image stands before it.
-fn told(failure: &Failure) -> SourceError {
-    let mut text = failure.error.clone();
+/// Returns why an image cannot be read, on one line; the name of the image stands before it.
+pub(super) fn explain(error: &DiskError) -> String {
+    let failure = Failure::of_disk(error);
+    let mut text = failure.error;
     failure.causes.iter().for_each(|cause| text.push_str(&format!(": {cause}")));
     if let Some(hint) = &failure.hint {
         text.push_str(&format!(" ({hint})"));
     }
-    SourceError(text)
-}
-
-/// An open image.
-struct OpenDisk {
-    disk: Box<dyn Disk>,
-    path: PathBuf,
-    before: State,
+    text
 }
 
 /// What changes when somebody writes to a file.
@@ -83,35 +70,18 @@ impl State {
     }
 }
 
-impl OpenDisk {
-    fn open(found: &Found, how: &How) -> Result<OpenDisk, Failure> {
-        let file = found
-            .open()
-            .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", found.path.shown()), &error))?;
-        let before = State::of(file.metadata());
-        // A conversion shows no progress of its own: that of the analysis goes on.
-        let meter = |doing: String| Meter::new(doing, true, how.interrupt.clone());
-        let disk = image::open(file, how.format, &how.backing_from, &meter)?.disk;
-        Ok(OpenDisk { disk, path: found.path.clone(), before })
-    }
-}
-
-impl Source for OpenDisk {
-    fn size_bytes(&self) -> u64 {
-        self.disk.size_bytes()
-    }
-
-    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, SourceError> {
-        self.disk.next_data(offset).map_err(|failure| told(&failure))
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SourceError> {
-        self.disk.read(offset, into).map_err(|failure| told(&failure))
-    }
-
-    fn has_changed(&self) -> bool {
-        fs::metadata(&self.path).map_or(true, |metadata| State::of(&metadata) != self.before)
-    }
+/// Opens the image when its turn comes.
+fn open(found: &Found, how: &How) -> Result<WatchedDisk, DiskError> {
+    let file = found
+        .open()
+        .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", found.path.shown()), &error))?;
+    let before = State::of(file.metadata());
+    // A conversion shows no progress of its own: that of the analysis goes on.
+    let meter = Meter::new("converting", true, how.interrupt.clone());
+    let disk = onefold_disk::open(file, how.format, &how.backing_from, &meter.on_progress())?.disk;
+    let path = found.path.clone();
+    let has_changed = move || fs::metadata(&path).map_or(true, |metadata| State::of(&metadata) != before);
+    Ok(WatchedDisk { disk, has_changed: Box::new(has_changed) })
 }
 
 #[cfg(test)]
@@ -131,9 +101,9 @@ mod tests {
             // The last write, and the file it makes, are of different times.
             file.set_modified(std::time::UNIX_EPOCH).unwrap();
             let found = find(std::slice::from_ref(&path)).images.remove(0);
-            let disk = OpenDisk::open(&found, &how).unwrap();
+            let disk = open(&found, &how).unwrap();
             change(&file);
-            disk.has_changed()
+            (disk.has_changed)()
         };
         assert!(!changes(&|_| {}));
         assert!(changes(&|file| file.write_all_at(&[2], 0).unwrap()));

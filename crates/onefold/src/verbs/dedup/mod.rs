@@ -16,16 +16,17 @@ use std::time::Instant;
 use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_block::substrate::ListedKind;
+use onefold_linux::ProcessCpu;
 use onefold_pool::{Dedup, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError, PoolSubstrate};
-use onefold_share::pace::{Limits, Pace, ProcessCpu, Wish};
+use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{
     BatchOptions, PassError, PassOptions, PassProgress, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass,
 };
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
 use onefold_share::selection::Selection;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::state::{Notice, State, StateError};
+use onefold_substrate::ListedKind;
 
 use self::places::{Place, attr_at, not_ours, places, remove_state};
 use self::result::Findings;
@@ -155,7 +156,7 @@ impl Run<'_> {
     ) -> Outcome<(Scanned, Passed)> {
         let of_state = |error: &StateError| self.failure(error, matches!(error, StateError::Interrupted));
         let state = State::open(substrate, &SystemClock, &SystemRandom, notices).map_err(|error| of_state(&error))?;
-        let mut files = Files::load(&state).map_err(|error| of_state(&error))?;
+        let mut files = Marks::load(&state).map_err(|error| of_state(&error))?;
         let meter = Meter::new("reading", self.talk.quiet, self.interrupt.clone());
         let wish = || if self.interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
         let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish);

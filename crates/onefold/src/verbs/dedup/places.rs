@@ -117,8 +117,8 @@ mod tests {
     use std::sync::Arc;
 
     use onefold_block::BlockDevice;
-    use onefold_block::device::MemoryDevice;
     use onefold_pool::{CreateOptions, Environment, NewFile, OpenOptions, XattrMode};
+    use onefold_testing::device::MemoryDevice;
 
     use super::*;
 

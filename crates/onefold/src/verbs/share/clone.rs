@@ -3,13 +3,12 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_block::substrate::ShareError;
-use onefold_block::{BLOCK_BYTES_U64, Substrate};
+use onefold_block::{BLOCK_BYTES_U64, Show};
 use onefold_share::clone::{CloneError, CloneOptions, Cloned, Existing, Known, Unknown, clone};
 use onefold_share::state::{Notice, State};
+use onefold_substrate::{ShareError, Sharing};
 use serde_json::{Value, json};
 
 use super::open::{Ground, append};

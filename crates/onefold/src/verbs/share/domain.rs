@@ -3,14 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onefold_block::substrate::Access;
-use onefold_block::{Show, Substrate};
+use onefold_block::Show;
+use onefold_linux::LinuxSubstrate;
 use onefold_share::domain::label::{self, Label};
 use onefold_share::domain::settings::Settings;
 use onefold_share::domain::{Cause, DomainRules, FoundDomain};
-use onefold_share::linux::LinuxSubstrate;
 use onefold_share::state::State;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
+use onefold_substrate::{Access, Files, Names};
 use serde_json::{Value, json};
 
 use super::open::{Ground, append, state_failure};
@@ -85,7 +85,7 @@ fn shown(
         Some(state) => DomainRules::of(state).map_err(of_state)?,
         None => DomainRules::new(&ground.substrate, Settings::default()),
     };
-    let files = state.map(Files::load).transpose().map_err(of_state)?;
+    let files = state.map(Marks::load).transpose().map_err(of_state)?;
     let mut shown = Vec::new();
     for (named, path) in arguments.files.iter().zip(&ground.paths) {
         let cannot =
@@ -123,7 +123,7 @@ fn shown(
 fn find(
     substrate: &LinuxSubstrate,
     rules: &DomainRules<'_, LinuxSubstrate>,
-    files: Option<&Files>,
+    files: Option<&Marks>,
     path: &Path,
 ) -> io::Result<FoundDomain> {
     let file = substrate.open(path, Access::Read)?;

@@ -1,7 +1,6 @@
 //! `onefold share explain`
 
-use onefold_block::BLOCK_BYTES_U64;
-use onefold_block::Show;
+use onefold_block::{BLOCK_BYTES_U64, Show};
 use onefold_share::explain::{EqualRun, ExplainError, Explained, Held, IndexSays, Verdict, explain};
 use onefold_share::status::Standing;
 use serde_json::{Value, json};
@@ -263,10 +262,10 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
 mod tests {
     use std::path::PathBuf;
 
-    use onefold_block::substrate::Refusal;
     use onefold_share::domain::{Cause, Domain, FoundDomain, Membership};
     use onefold_share::explain::{Sharer, Sharers};
     use onefold_share::format::{Digest, FileBlock, Slot};
+    use onefold_substrate::Refusal;
 
     use super::*;
 

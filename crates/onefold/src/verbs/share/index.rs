@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::Show;
 use onefold_block::shown::ShownText;
+use onefold_linux::LinuxSubstrate;
 use onefold_share::format::entry::{Entry, Place};
 use onefold_share::format::shard::EntryCounts;
-use onefold_share::linux::LinuxSubstrate;
 use onefold_share::references::{self, References};
 use onefold_share::state::ask::Stored;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::state::{State, StateError};
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &ShareIndexArgs, talk: Talk) -> Outcome<Report> {
 }
 
 fn summarize(state: &State<'_, LinuxSubstrate>) -> Result<Summary, StateError> {
-    let files = Files::load(state)?;
+    let files = Marks::load(state)?;
     Ok(Summary {
         entries: state.count_entries()?,
         stored: state.index_stored()?,

@@ -1,5 +1,7 @@
 //! `onefold share mend`, and what `run` and `watch` say of mending.
 
+use std::time::Duration;
+
 use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
@@ -8,12 +10,14 @@ use onefold_share::state::State;
 use serde_json::{Value, json};
 
 use super::open::{Ground, append, check_root, state_failure};
-use super::run::MEND_WAIT;
 use super::status::noun;
 use crate::cli::share::{ForeignAction, ShareMendArgs};
 use crate::failure::{Exit, Outcome};
 use crate::output::{Report, machine_name};
 use crate::size::human;
+
+/// How long a run waits for the hosts whose images may have holes. A host that mends an image holds it for a moment.
+pub(super) const MEND_WAIT: Duration = Duration::from_secs(10);
 
 /// Ranges that are named in the text; all of them are in the JSON.
 const RANGES_MAX: usize = 4;

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use onefold_block::Substrate;
 use onefold_block::clock::SystemClock;
-use onefold_share::linux::LinuxSubstrate;
+use onefold_linux::LinuxSubstrate;
 use onefold_share::state::trust::{Distrust, WritableRoot, writable_root};
 use onefold_share::state::{Notice, State, StateError};
+use onefold_substrate::Sharing;
 
 use super::root::{Located, locate};
 use crate::cli::share::RootArgs;
@@ -135,7 +135,7 @@ pub(super) fn append<'a>(text: &mut String, lines: impl IntoIterator<Item = &'a 
 
 #[cfg(test)]
 mod tests {
-    use onefold_block::UserNo;
+    use onefold_substrate::UserNo;
 
     use super::*;
 

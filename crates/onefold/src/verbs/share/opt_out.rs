@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use onefold_block::Show;
-use onefold_share::linux::LinuxSubstrate;
+use onefold_linux::LinuxSubstrate;
 use onefold_share::opt_out::{exclude, include};
 use serde_json::json;
 

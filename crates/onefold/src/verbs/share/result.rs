@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onefold_block::BLOCK_BYTES_U64;
-use onefold_block::Show;
-use onefold_block::substrate::SubstrateKind;
+use onefold_block::{BLOCK_BYTES_U64, Show};
 use onefold_share::domain::Domain;
 use onefold_share::pass::{Passed, Shared};
 use onefold_share::scan::{DomainCounts, Scanned};
 use onefold_share::state::Notice;
+use onefold_substrate::SubstrateKind;
 use serde_json::{Value, json};
 
 use crate::output::{Table, machine_name};

@@ -7,23 +7,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use glob::Pattern;
-use onefold_block::Substrate;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_block::substrate::ListedKind;
+use onefold_linux::{LinuxSubstrate, ProcessCpu};
 use onefold_share::domain::settings::Settings;
-use onefold_share::linux::LinuxSubstrate;
 use onefold_share::mend::{Doubtful, Mended, Patience, mend_patiently};
-use onefold_share::pace::{Pace, ProcessCpu, Wish};
+use onefold_share::pace::{Pace, Wish};
 use onefold_share::pass::{BatchOptions, PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, SpaceOptions, pass};
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
-use onefold_share::state::files::Files;
+use onefold_share::state::files::Marks;
 use onefold_share::state::{Notice, State, StateError};
+use onefold_substrate::{ListedKind, Names, Sharing};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::limits::{check_memory, limits};
+use super::mend::{self, MEND_WAIT};
 use super::open::{IDENTITY_LOST, SETTINGS_HINT, append, check_root, distrust_hint};
 use super::result::{Findings, Space};
 use super::root::{Located, locate};
@@ -37,9 +37,6 @@ use crate::progress::Meter;
 
 /// What the kernel is asked about at once. Both files are locked meanwhile: a millisecond, once both are read.
 pub(super) const CALL_BYTES: u64 = 1 << 20;
-
-/// How long is waited for hosts that have images which may have holes. One that mends an image has it for a moment.
-pub(super) const MEND_WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let memory_bytes = check_memory(arguments.memory)?;
@@ -77,7 +74,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         rereading: Rereading::default(),
         progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
     };
-    let mut files = Files::load(&state).map_err(|error| state_failure(&error))?;
+    let mut files = Marks::load(&state).map_err(|error| state_failure(&error))?;
     let scan_started = Instant::now();
     let scanned = scan(&state, &mut files, &scan_options);
     meter.finish();
@@ -130,8 +127,8 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let has_failed = result.has_failures() || mended.left().next().is_some();
     let exit = if has_failed { Exit::Failed } else { Exit::Done };
     let (mut text, mut json) = (result.text(), result.json());
-    append(&mut text, &super::mend::lines(&mended));
-    json["mended"] = super::mend::json(&mended);
+    append(&mut text, &mend::lines(&mended));
+    json["mended"] = mend::json(&mended);
     Ok(Report { text, json, exit })
 }
 

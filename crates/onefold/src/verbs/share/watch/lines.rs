@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use onefold_block::Show;
-use onefold_block::substrate::SubstrateKind;
 use onefold_share::pass::{Passed, Trouble};
 use onefold_share::scan::Scanned;
 use onefold_share::state::Notice;
 use onefold_share::watch::WatchEvent;
+use onefold_substrate::SubstrateKind;
 use serde_json::{Value, json};
 
 use super::super::mend;
@@ -138,7 +138,7 @@ fn trouble_text(trouble: &Trouble) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onefold_block::substrate::Refusal;
+    use onefold_substrate::Refusal;
 
     fn line(passed: &Passed) -> Line {
         let scanned = Scanned { files: 12, unsettled: 1, passed_over: 2, read_bytes: 3 << 20, ..Scanned::default() };

@@ -10,16 +10,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use onefold_block::Substrate;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::shown::ShownText;
-use onefold_share::linux::{LinuxMachine, LinuxSubstrate};
-use onefold_share::pace::ProcessCpu;
+use onefold_linux::{LinuxMachine, LinuxSubstrate, ProcessCpu};
 use onefold_share::scan::MAP_BYTES_MIN;
 use onefold_share::selection::Selection;
 use onefold_share::state::Notice;
 use onefold_share::watch::{Surroundings, WatchEvent, WatchOptions, Windows, watch};
+use onefold_substrate::Sharing;
 use sd_notify::NotifyState;
 use serde_json::Value;
 

@@ -1,0 +1,27 @@
+//! For tests: something that happens again and again beside them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Work that one thread does again and again until another has done enough, or has panicked.
+#[derive(Default)]
+pub(crate) struct Again(AtomicBool);
+
+pub(crate) struct StopWhenDropped<'a>(&'a Again);
+
+impl Again {
+    pub(crate) fn run(&self, mut work: impl FnMut()) {
+        while !self.0.load(Ordering::Relaxed) {
+            work();
+        }
+    }
+
+    pub(crate) fn stop_when_dropped(&self) -> StopWhenDropped<'_> {
+        StopWhenDropped(self)
+    }
+}
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,236 @@
+//! A disk of which the pages that were read last are kept in memory.
+//!
+//! Readers of tables and trees read a few bytes here and there, often again. Through an image of many layers, each such
+//! read is a search. The limit is in bytes, so that no disk decides how much memory it takes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::disk::Disk;
+use crate::error::DiskError;
+
+/// What is read at a time, in bytes: all of a partition table, and less than a cluster of most images.
+const PAGE_BYTES: usize = 16 << 10;
+/// Longer reads are streams, which are read once: they neither use the pages nor take their place.
+const CACHED_READ_BYTES_MAX: usize = 4 * PAGE_BYTES;
+
+/// A disk with its pages in memory that were read last.
+pub struct CachedDisk<'a> {
+    disk: &'a dyn Disk,
+    pages: Mutex<Pages>,
+}
+
+/// Pages by their number on the disk.
+struct Pages {
+    pages_max: usize,
+    /// Each page, with the time of its last use.
+    pages: HashMap<u64, (Arc<[u8]>, u64)>,
+    /// The page of each time: the first one goes first.
+    by_use: BTreeMap<u64, u64>,
+    /// Counts uses.
+    now: u64,
+}
+
+impl Pages {
+    fn get(&mut self, number: u64) -> Option<Arc<[u8]>> {
+        let (page, used) = self.pages.get_mut(&number)?;
+        let page = Arc::clone(page);
+        self.now += 1;
+        self.by_use.remove(used);
+        *used = self.now;
+        self.by_use.insert(self.now, number);
+        Some(page)
+    }
+
+    fn put(&mut self, number: u64, page: Arc<[u8]>) {
+        if self.pages_max == 0 || self.pages.contains_key(&number) {
+            return;
+        }
+        if self.pages.len() == self.pages_max
+            && let Some((_, oldest)) = self.by_use.pop_first()
+        {
+            self.pages.remove(&oldest);
+        }
+        self.now += 1;
+        self.pages.insert(number, (page, self.now));
+        self.by_use.insert(self.now, number);
+    }
+}
+
+impl<'a> CachedDisk<'a> {
+    /// Returns `disk` with at most `limit_bytes` of it in memory, in whole pages of 16 KiB.
+    #[must_use]
+    pub fn new(disk: &'a dyn Disk, limit_bytes: usize) -> CachedDisk<'a> {
+        let pages_max = limit_bytes / PAGE_BYTES;
+        let pages = Pages { pages_max, pages: HashMap::new(), by_use: BTreeMap::new(), now: 0 };
+        CachedDisk { disk, pages: Mutex::new(pages) }
+    }
+
+    fn page(&self, number: u64) -> Result<Arc<[u8]>, DiskError> {
+        let pages = || self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(page) = pages().get(number) {
+            return Ok(page);
+        }
+        // Two threads that miss the same page both read it, and neither waits for the other's.
+        let mut bytes = vec![0; PAGE_BYTES];
+        self.disk.read(number * PAGE_BYTES as u64, &mut bytes)?;
+        let page: Arc<[u8]> = bytes.into();
+        pages().put(number, Arc::clone(&page));
+        Ok(page)
+    }
+
+    fn read_pages(&self, mut offset: u64, mut into: &mut [u8]) -> Result<(), DiskError> {
+        while !into.is_empty() {
+            let page = self.page(offset / PAGE_BYTES as u64)?;
+            let within = usize::try_from(offset % PAGE_BYTES as u64).expect("less than a page");
+            let length = into.len().min(PAGE_BYTES - within);
+            let (part, rest) = into.split_at_mut(length);
+            part.copy_from_slice(&page[within..within + length]);
+            offset += length as u64;
+            into = rest;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for CachedDisk<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CachedDisk").field("size_bytes", &self.size_bytes()).finish_non_exhaustive()
+    }
+}
+
+impl Disk for CachedDisk<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        self.disk.next_data(offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let pages_end = offset.checked_add((into.len() + PAGE_BYTES) as u64);
+        if into.len() > CACHED_READ_BYTES_MAX || pages_end.is_none() {
+            return self.disk.read(offset, into);
+        }
+        // A page may have a part that cannot be read and was not asked for.
+        self.read_pages(offset, into).or_else(|_| self.disk.read(offset, into))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk whose bytes tell where they are; it notes what is read of it.
+    struct Told {
+        size_bytes: u64,
+        /// Reads that reach this byte fail.
+        bad: Option<u64>,
+        reads: Mutex<Vec<Range<u64>>>,
+    }
+
+    impl Told {
+        fn new(size_bytes: u64) -> Told {
+            Told { size_bytes, bad: None, reads: Mutex::default() }
+        }
+
+        fn byte(&self, at: u64) -> u8 {
+            if at < self.size_bytes { 1 + u8::try_from((at / 3) % 251).unwrap() } else { 0 }
+        }
+
+        fn reads(&self) -> Vec<Range<u64>> {
+            std::mem::take(&mut self.reads.lock().unwrap())
+        }
+    }
+
+    impl Disk for Told {
+        fn size_bytes(&self) -> u64 {
+            self.size_bytes
+        }
+
+        fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+            Ok((offset < self.size_bytes).then_some(offset..self.size_bytes))
+        }
+
+        fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+            let range = offset..offset + into.len() as u64;
+            self.reads.lock().unwrap().push(range.clone());
+            if self.bad.is_some_and(|bad| range.contains(&bad)) {
+                return Err(DiskError::Other("a bad sector".into()));
+            }
+            for (at, byte) in range.zip(into) {
+                *byte = self.byte(at);
+            }
+            Ok(())
+        }
+    }
+
+    const PAGE: u64 = PAGE_BYTES as u64;
+
+    fn page(number: u64) -> Range<u64> {
+        number * PAGE..(number + 1) * PAGE
+    }
+
+    #[test]
+    fn all_reads_are_those_of_the_disk() {
+        let told = Told::new(10 * PAGE + 700);
+        let cached = CachedDisk::new(&told, 3 * PAGE_BYTES);
+        let mut state = 1_u64;
+        let mut random = move |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..3000 {
+            let (offset, length) = (random(11 * PAGE), usize::try_from(random(6 * PAGE)).unwrap());
+            let mut into = vec![0xee; length];
+            cached.read(offset, &mut into).unwrap();
+            let expected: Vec<u8> = (offset..offset + length as u64).map(|at| told.byte(at)).collect();
+            assert!(into == expected, "{length} bytes at {offset}");
+        }
+    }
+
+    #[test]
+    fn pages_that_were_read_last_are_kept_and_no_more_than_the_limit() {
+        let told = Told::new(10 * PAGE);
+        let cached = CachedDisk::new(&told, 2 * PAGE_BYTES + 100);
+        let read = |number: u64| {
+            cached.read(number * PAGE + 5, &mut [0; 7]).unwrap();
+            told.reads()
+        };
+        assert_eq!(read(1), [page(1)]);
+        assert_eq!(read(2), [page(2)]);
+        assert_eq!(read(1), []);
+        assert_eq!(read(3), [page(3)], "the place of page 2, which was not used as long");
+        assert_eq!(read(1), []);
+        assert_eq!(read(2), [page(2)]);
+        let pages = cached.pages.lock().unwrap();
+        assert_eq!((pages.pages.len(), pages.by_use.len()), (2, 2));
+    }
+
+    #[test]
+    fn long_reads_go_past_the_pages() {
+        let told = Told::new(10 * PAGE);
+        let cached = CachedDisk::new(&told, 20 * PAGE_BYTES);
+        let mut into = vec![0; CACHED_READ_BYTES_MAX + 1];
+        for _ in 0..2 {
+            cached.read(3, &mut into).unwrap();
+            let whole = 3..4 + CACHED_READ_BYTES_MAX as u64;
+            assert_eq!(told.reads(), std::slice::from_ref(&whole));
+        }
+        let none = CachedDisk::new(&told, PAGE_BYTES - 1);
+        none.read(0, &mut [0; 8]).unwrap();
+        assert!(none.pages.lock().unwrap().pages.is_empty());
+    }
+
+    #[test]
+    fn only_bytes_that_were_asked_for_fail() {
+        let told = Told { bad: Some(PAGE + 100), ..Told::new(10 * PAGE) };
+        let cached = CachedDisk::new(&told, 4 * PAGE_BYTES);
+        let mut into = [0; 50];
+        cached.read(PAGE, &mut into).unwrap();
+        assert_eq!(into[0], told.byte(PAGE));
+        assert_eq!(cached.read(PAGE + 90, &mut into).unwrap_err().to_string(), "a bad sector");
+    }
+}

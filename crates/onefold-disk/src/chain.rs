@@ -1,0 +1,116 @@
+//! The chain of files that an image leads to.
+//!
+//! An image names its own backing files, parents, data files and extents. An image from elsewhere could name any file of this
+//! machine and so bring its content into the pool. [`Folders`] decides which names are followed; a chain is bounded, and
+//! ends with an error where it comes back to one of its own files.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{ChainError, DiskError};
+use crate::folders::{Folders, Member};
+use crate::image_file::{Identity, ImageFile};
+
+/// Largest number of files in a chain, the image itself included.
+const CHAIN_LENGTH_MAX: usize = 64;
+
+/// The files that one image consists of, as far as they are known.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    folders: Folders,
+    members: Vec<Identity>,
+}
+
+impl Chain {
+    /// Begins the chain with the image itself; `further` are folders that it may refer to besides its own.
+    pub(crate) fn start(image: &ImageFile, further: &[PathBuf]) -> Result<Chain, DiskError> {
+        Ok(Chain { folders: Folders::of(image, further)?, members: vec![image.identity()] })
+    }
+
+    /// Returns the folder that names in the image itself are relative to.
+    pub(crate) fn image_folder(&self) -> PathBuf {
+        self.folders.image_folder().to_owned()
+    }
+
+    /// Opens the next file of the chain: one that a file in `folder` calls `name`.
+    ///
+    /// # Errors
+    /// Those of [`Chain::open`]; also where the chain is a loop or too long.
+    pub(crate) fn follow(&mut self, name: &str, folder: &Path) -> Result<Member, ChainError> {
+        let member = self.open(name, folder)?;
+        let identity = member.file.identity();
+        if self.members.contains(&identity) {
+            return Err(ChainError::Loop(member.file.path));
+        }
+        if self.members.len() >= CHAIN_LENGTH_MAX {
+            return Err(ChainError::TooLong { length_max: CHAIN_LENGTH_MAX });
+        }
+        self.members.push(identity);
+        Ok(member)
+    }
+
+    /// Opens a file with data, which one image may name several times and which leads nowhere itself.
+    ///
+    /// # Errors
+    /// Where the name is not allowed, or the file cannot be opened.
+    pub(crate) fn open(&self, name: &str, folder: &Path) -> Result<Member, ChainError> {
+        if names_protocol(name) {
+            return Err(ChainError::Protocol(name.to_owned()));
+        }
+        self.folders.open(Path::new(name), folder)
+    }
+}
+
+/// Tells whether QEMU takes `name` for a protocol (`nbd:`, `ssh://`, `json:`, even `file:`) and not for a path: a colon
+/// comes before the first slash.
+fn names_protocol(name: &str) -> bool {
+    name.find([':', '/']).is_some_and(|at| name[at..].starts_with(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_are_told_from_paths_as_qemu_does() {
+        for name in
+            ["nbd:localhost:10809", "ssh://host/a", "json:{}", "file:a.raw", "file:///a", "fat:/etc", ":", "a:b"]
+        {
+            assert!(names_protocol(name), "{name}");
+        }
+        for name in ["a.raw", "/a:b", "./a:b", "a/b:c", "", "/"] {
+            assert!(!names_protocol(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_protocol_is_refused_though_a_file_of_that_name_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        std::fs::write(&image, "").unwrap();
+        std::fs::write(folder.path().join("file:base.raw"), "").unwrap();
+        let image = ImageFile::named(&image).unwrap();
+        let chain = Chain::start(&image, &[]).unwrap();
+        let opened = chain.open("file:base.raw", &chain.image_folder());
+        assert!(matches!(opened, Err(ChainError::Protocol(_))), "{opened:?}");
+        assert!(chain.open("./file:base.raw", &chain.image_folder()).is_ok());
+    }
+
+    #[test]
+    fn a_chain_is_bounded_and_no_loop() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for number in 0..=CHAIN_LENGTH_MAX {
+            std::fs::write(path(&number.to_string()), "").unwrap();
+        }
+        std::fs::hard_link(path("0"), path("other")).unwrap();
+        let image = ImageFile::named(&path("0")).unwrap();
+        let mut chain = Chain::start(&image, &[]).unwrap();
+        let here = chain.image_folder();
+        assert!(matches!(chain.follow("0", &here), Err(ChainError::Loop(_))));
+        assert!(matches!(chain.follow("other", &here), Err(ChainError::Loop(_))), "another name, the same file");
+        for number in 1..CHAIN_LENGTH_MAX {
+            chain.follow(&number.to_string(), &here).unwrap();
+        }
+        assert!(matches!(chain.follow(&CHAIN_LENGTH_MAX.to_string(), &here), Err(ChainError::TooLong { .. })));
+    }
+}

@@ -1,0 +1,37 @@
+//! What can be read as a disk, and what can be filled as one.
+
+use std::ops::Range;
+
+use crate::error::DiskError;
+
+/// Longest disk that an image is believed to hold, in bytes: as long as the largest file of a pool. A length in a header
+/// may be made up.
+pub const SIZE_BYTES_MAX: u64 = 1 << 44;
+
+/// The bytes of a disk. Reads come from several threads.
+pub trait Disk: Sync {
+    /// Returns the length in bytes.
+    fn size_bytes(&self) -> u64;
+
+    /// Returns the next range at or after `offset` that may hold something else than zeros; `None` when only zeros
+    /// follow. The range is not empty and does not end past the disk.
+    ///
+    /// # Errors
+    /// When the image is damaged or its device fails.
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError>;
+
+    /// Fills `into` from `offset`. What lies past the end reads as zeros.
+    ///
+    /// # Errors
+    /// When the image is damaged or its device fails.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
+}
+
+/// Something new that reads as zeros until it is written. Writes come from several threads and never overlap.
+pub trait Sink: Sync {
+    /// Writes all of `from` at `offset`.
+    ///
+    /// # Errors
+    /// When the write fails; some of it may have been written.
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), DiskError>;
+}

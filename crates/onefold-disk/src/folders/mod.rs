@@ -1,0 +1,179 @@
+//! Folders that the further files of an image may lie in.
+//!
+//! 1. A folder that the user named with `--backing-from`, and all below it.
+//! 2. The image's own folder: only regular files directly in it, which belong to the image's owner. Everything below it
+//!    would be too much: an image in a home folder would reach `.ssh`.
+//!
+//! A folder is opened once. A name only chooses a folder and a path beneath it; the kernel then resolves that path beneath
+//! the descriptor of the folder and follows no symbolic link, so nothing that is swapped meanwhile leads elsewhere. A mount
+//! point beneath a named folder is crossed: an administrator made both. In the image's own folder it is not.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, open, statat};
+use rustix::io::Errno;
+
+use crate::error::{ChainError, DiskError, FileAction};
+use crate::image_file::{ImageFile, descriptor_path, open_beneath};
+
+/// A further file of an image.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) file: ImageFile,
+    /// Absolute path of the folder that its own names are relative to.
+    pub(crate) folder: PathBuf,
+}
+
+/// The folders of one image.
+#[derive(Debug)]
+pub(crate) struct Folders {
+    /// Those that the user named.
+    named: Vec<Folder>,
+    /// The image's own; none where the file has no name there any more.
+    own: Option<Folder>,
+    image_folder: PathBuf,
+    image_owner: u32,
+}
+
+/// An open folder.
+#[derive(Debug)]
+struct Folder {
+    handle: OwnedFd,
+    /// Its path without links.
+    path: PathBuf,
+    /// Its path as the user gave it, made absolute.
+    spelled: PathBuf,
+}
+
+impl Folder {
+    fn open(path: &Path) -> io::Result<Folder> {
+        let handle = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let real = fs::read_link(descriptor_path(&handle))?;
+        Ok(Folder { handle, path: real, spelled: normalised(&std::path::absolute(path)?) })
+    }
+
+    /// Returns the path beneath the folder that an absolute path means; `None` if it lies elsewhere.
+    fn remainder<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        let remainder = path.strip_prefix(&self.path).or_else(|_| path.strip_prefix(&self.spelled)).ok()?;
+        (!remainder.as_os_str().is_empty()).then_some(remainder)
+    }
+}
+
+impl Folders {
+    /// Returns the folders of an image: its own and `further` ones.
+    pub(crate) fn of(image: &ImageFile, further: &[PathBuf]) -> Result<Folders, DiskError> {
+        let open = |path: &PathBuf| {
+            Folder::open(path).map_err(|source| DiskError::File {
+                action: FileAction::OpenFolder,
+                path: path.clone(),
+                source,
+            })
+        };
+        let named = further.iter().map(open).collect::<Result<Vec<Folder>, DiskError>>()?;
+        // The kernel's own name of the open file, whatever links led to it.
+        let real = fs::read_link(descriptor_path(&image.file)).map_err(|source| DiskError::File {
+            action: FileAction::Find,
+            path: image.path.clone(),
+            source,
+        })?;
+        let image_folder = real.parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(Folders { named, own: own_folder(image, &real), image_folder, image_owner: image.metadata().uid() })
+    }
+
+    /// Returns the absolute path of the folder that the image lies in.
+    pub(crate) fn image_folder(&self) -> &Path {
+        &self.image_folder
+    }
+
+    /// Opens the file that a file in the folder `from` calls `name`.
+    pub(crate) fn open(&self, name: &Path, from: &Path) -> Result<Member, ChainError> {
+        let path = normalised(&from.join(name));
+        if let Some(found) = self.open_at(&path) {
+            return found;
+        }
+        // The name may lead through a link to a folder, such as `/images` for `/srv/images`. What it leads to is only a
+        // further spelling: the file is opened beneath the folder without links.
+        let real = path.parent().zip(path.file_name()).and_then(|(parent, name)| {
+            let parent = fs::canonicalize(parent).ok()?;
+            Some(parent.join(name))
+        });
+        real.and_then(|real| self.open_at(&real)).unwrap_or(Err(ChainError::Outside(path)))
+    }
+
+    /// Opens the file at an absolute path; `None` if it lies in none of the folders.
+    fn open_at(&self, path: &Path) -> Option<Result<Member, ChainError>> {
+        for folder in &self.named {
+            if let Some(remainder) = folder.remainder(path) {
+                return Some(open_in(folder, remainder, ResolveFlags::empty()));
+            }
+        }
+        let own = self.own.as_ref()?;
+        let remainder = own.remainder(path)?;
+        if remainder.components().count() > 1 {
+            return Some(Err(ChainError::Outside(path.to_owned())));
+        }
+        Some(open_in(own, remainder, ResolveFlags::NO_XDEV).and_then(|member| self.check_neighbour(member)))
+    }
+
+    /// Returns a file of the image's own folder if the image may refer to it.
+    fn check_neighbour(&self, member: Member) -> Result<Member, ChainError> {
+        let metadata = member.file.metadata();
+        if !metadata.is_file() {
+            return Err(ChainError::Device(member.file.path));
+        }
+        let owner = metadata.uid();
+        if owner != self.image_owner {
+            return Err(ChainError::OtherOwner { path: member.file.path, owner, image_owner: self.image_owner });
+        }
+        Ok(member)
+    }
+}
+
+/// Returns the folder that has `image` under the last part of `real`.
+fn own_folder(image: &ImageFile, real: &Path) -> Option<Folder> {
+    let folder = Folder::open(real.parent()?).ok()?;
+    let entry = statat(&folder.handle, real.file_name()?, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let metadata = image.metadata();
+    (entry.st_dev == metadata.dev() && entry.st_ino == metadata.ino()).then_some(folder)
+}
+
+fn open_in(folder: &Folder, remainder: &Path, further: ResolveFlags) -> Result<Member, ChainError> {
+    let path = folder.path.join(remainder);
+    let handle = match open_beneath(&folder.handle, remainder, further) {
+        Ok(handle) => handle,
+        Err(Errno::NOENT | Errno::NOTDIR) => {
+            return Err(ChainError::Missing { path, source: Errno::NOENT.into() });
+        }
+        Err(Errno::LOOP) => return Err(ChainError::Link(path)),
+        Err(Errno::XDEV) => return Err(ChainError::Outside(path)),
+        Err(errno) => return Err(ChainError::Unopened { path, source: errno.into() }),
+    };
+    let file = ImageFile::of_handle(handle, &path).map_err(|source| match source.kind() {
+        io::ErrorKind::InvalidInput => ChainError::Unsuitable(path.clone()),
+        _ => ChainError::Unopened { path: path.clone(), source },
+    })?;
+    Ok(Member { folder: path.parent().unwrap_or(Path::new("/")).to_owned(), file })
+}
+
+/// Returns an absolute path without `.` and `..`. A part before `..` that is a link makes no difference: links are not
+/// followed where the path is used.
+fn normalised(path: &Path) -> PathBuf {
+    let mut parts = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(part) => parts.push(part),
+            Component::ParentDir => {
+                parts.pop();
+            }
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests;

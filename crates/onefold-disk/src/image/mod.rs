@@ -1,0 +1,68 @@
+//! Opening an image as the disk in it, whatever its format.
+
+use std::path::PathBuf;
+
+use crate::disk::Disk;
+use crate::error::{DiskError, FileAction};
+use crate::format::{ImageFormat, detect};
+use crate::image_file::ImageFile;
+use crate::progress::OnProgress;
+use crate::qcow2::Qcow2Disk;
+use crate::qemu::convert;
+use crate::raw::FileDisk;
+
+#[cfg(test)]
+mod tests;
+
+/// An image that is open for reading.
+pub struct OpenImage {
+    /// Its bytes.
+    pub disk: Box<dyn Disk>,
+    /// Its format, as it was given or recognised.
+    pub format: ImageFormat,
+}
+
+impl std::fmt::Debug for OpenImage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenImage").field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+/// Reads an open file as an image, whose format is recognised by its first bytes where it is not given.
+///
+/// `further` are folders that the image may refer to besides its own. `progress` is called only where the image has to be
+/// converted first.
+///
+/// # Errors
+/// When the image is no image of its format, refers to a file that it may not, or cannot be converted; also when
+/// `progress` stops the conversion.
+pub fn open(
+    file: ImageFile,
+    format: Option<ImageFormat>,
+    further: &[PathBuf],
+    progress: OnProgress<'_>,
+) -> Result<OpenImage, DiskError> {
+    let format = match format {
+        Some(format) => format,
+        None => match detect(&file.file) {
+            Ok(format) => format,
+            Err(source) => {
+                return Err(DiskError::File { action: FileAction::OpenImage, path: file.path, source });
+            }
+        },
+    };
+    let disk: Box<dyn Disk> = match format {
+        ImageFormat::Raw => Box::new(FileDisk::new(file.file, &file.path)?),
+        ImageFormat::Qcow2 => Box::new(Qcow2Disk::open(file, further)?),
+        ImageFormat::Vmdk | ImageFormat::Vdi | ImageFormat::Vhdx | ImageFormat::Vpc => {
+            Box::new(convert(file, format, further, progress)?)
+        }
+    };
+    Ok(OpenImage { disk, format })
+}
+
+/// Returns the format that the first bytes of a file show; nothing where they cannot be read.
+#[must_use]
+pub fn format_of(file: &ImageFile) -> Option<ImageFormat> {
+    detect(&file.file).ok()
+}

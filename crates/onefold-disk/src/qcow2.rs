@@ -1,0 +1,171 @@
+//! qcow2 through the library `imago`.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use imago::file::File as ImagoFile;
+use imago::qcow2::Qcow2;
+use imago::raw::Raw;
+use imago::{DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Mapping};
+
+use crate::chain::Chain;
+use crate::disk::{Disk, SIZE_BYTES_MAX, Sink};
+use crate::error::{DiskError, ImageAction, ImageError};
+use crate::folders::Member;
+use crate::format::{ImageFormat, detect};
+use crate::image_file::ImageFile;
+
+/// A qcow2 image, with its backing files, as a disk.
+pub(crate) struct Qcow2Disk {
+    access: FormatAccess<ImagoFile>,
+    path: PathBuf,
+}
+
+impl Qcow2Disk {
+    /// Opens the image in `image` and the chain of files below it; `further` are folders that it may refer to.
+    pub(crate) fn open(image: ImageFile, further: &[PathBuf]) -> Result<Qcow2Disk, DiskError> {
+        let path = image.path.clone();
+        let mut chain = Chain::start(&image, further)?;
+        let access = open_layers(image, &mut chain).map_err(|why| cannot(ImageAction::Open, &path, why))?;
+        // A made-up length would keep the search for data busy for ever.
+        if access.size() > SIZE_BYTES_MAX {
+            return Err(cannot(ImageAction::Open, &path, ImageError::TooLarge));
+        }
+        Ok(Qcow2Disk { access, path })
+    }
+
+    fn cannot_read(&self, why: io::Error) -> DiskError {
+        cannot(ImageAction::Read, &self.path, why)
+    }
+}
+
+fn cannot(action: ImageAction, path: &Path, why: impl Into<ImageError>) -> DiskError {
+    DiskError::Image { action, format: ImageFormat::Qcow2, path: path.to_owned(), source: why.into() }
+}
+
+/// Opens an image and all files below it.
+///
+/// The library opens nothing itself: it gets open files without names, so no name in a header can lead it anywhere.
+fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<FormatAccess<ImagoFile>, ImageError> {
+    let mut layers: Vec<Qcow2<ImagoFile>> = Vec::new();
+    let mut next = Member { folder: chain.image_folder(), file: image };
+    let base = loop {
+        let Member { file, folder } = next;
+        let mut layer = Qcow2::open_image(ImagoFile::try_from(file.file)?, false)?;
+        let data = match layer.requires_external_data_file() {
+            true => {
+                let name = layer.implicit_external_data_file().ok_or(ImageError::DataFileUnnamed)?;
+                Some(ImagoFile::try_from(chain.follow(name, &folder)?.file.file)?)
+            }
+            false => None,
+        };
+        layer.set_data_file(data);
+        let backing = layer.implicit_backing_file().filter(|name| !name.is_empty()).cloned();
+        let stated = layer.implicit_backing_format().cloned();
+        layers.push(layer);
+        let Some(name) = backing else { break None };
+        next = chain.follow(&name, &folder)?;
+        if !is_qcow2(&next.file, stated.as_deref())? {
+            break Some(FormatAccess::new(Raw::open_image(ImagoFile::try_from(next.file.file)?, false)?));
+        }
+    };
+    let mut below = base;
+    while let Some(mut layer) = layers.pop() {
+        layer.set_backing(below);
+        below = Some(FormatAccess::new(layer));
+    }
+    Ok(below.expect("the image itself is a layer"))
+}
+
+/// Tells whether a backing file is qcow2 or raw, by the format that is stated for it, or else by its first bytes.
+fn is_qcow2(backing: &ImageFile, stated: Option<&str>) -> Result<bool, ImageError> {
+    let unsupported =
+        |format: &str| ImageError::BackingFormat { path: backing.path.clone(), format: format.to_owned() };
+    match stated {
+        Some("qcow2") => Ok(true),
+        Some("raw" | "file" | "host_device") => Ok(false),
+        Some(format) => Err(unsupported(format)),
+        None => match detect(&backing.file)? {
+            ImageFormat::Qcow2 => Ok(true),
+            ImageFormat::Raw => Ok(false),
+            format => Err(unsupported(format.name())),
+        },
+    }
+}
+
+impl Disk for Qcow2Disk {
+    fn size_bytes(&self) -> u64 {
+        self.access.size()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        let size = self.size_bytes();
+        let mut start = offset;
+        while start < size {
+            let mapping = self.access.get_mapping(start, size - start);
+            let (mapping, length) = mapping.map_err(|error| self.cannot_read(error))?;
+            match mapping {
+                // Each round moves on, whatever the image says.
+                _ if length == 0 => return Ok(None),
+                Mapping::Eof { .. } => return Ok(None),
+                Mapping::Zero { .. } => start = start.saturating_add(length),
+                _ => return Ok(Some(start..start.saturating_add(length).min(size))),
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.access.read(into, offset).map_err(|error| self.cannot_read(error))
+    }
+}
+
+/// A new qcow2 image that is being filled.
+pub struct Qcow2Sink {
+    access: FormatAccess<ImagoFile>,
+    path: PathBuf,
+}
+
+impl Qcow2Sink {
+    /// Makes an empty file, open for reading and writing, an empty image of `size_bytes`; `path` is for messages.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn create(file: File, path: &Path, size_bytes: u64) -> Result<Qcow2Sink, DiskError> {
+        let create = || -> io::Result<FormatAccess<ImagoFile>> {
+            let file = ImagoFile::try_from(file)?;
+            let image = Qcow2::<ImagoFile>::create_builder(file)
+                .size(size_bytes)
+                .create_open(DenyImplicitOpenGate::default(), |file| Ok(Qcow2::builder(file).write(true)))?;
+            Ok(FormatAccess::new(image))
+        };
+        let access = create().map_err(|error| cannot(ImageAction::Create, path, error))?;
+        Ok(Qcow2Sink { access, path: path.to_owned() })
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// When that fails; then nothing that was written may be relied on.
+    pub fn sync(&self) -> Result<(), DiskError> {
+        self.access.flush().and_then(|()| self.access.sync()).map_err(|error| self.cannot_write(error))
+    }
+
+    fn cannot_write(&self, why: io::Error) -> DiskError {
+        cannot(ImageAction::Write, &self.path, why)
+    }
+}
+
+impl std::fmt::Debug for Qcow2Sink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Qcow2Sink").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Sink for Qcow2Sink {
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), DiskError> {
+        self.access.write(from, offset).map_err(|error| self.cannot_write(error))
+    }
+}

@@ -1,0 +1,114 @@
+//! A run of `qemu-img`, which inherits open files and is stopped when it is dropped.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+use crate::error::ImageError;
+
+const PROGRAM: &str = "qemu-img";
+/// Time between two looks at a run: whether it has ended, and whether there is room for more.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Most bytes that are kept of what it complains about.
+const COMPLAINT_BYTES_MAX: u64 = 4 << 10;
+
+/// Held while files are inheritable, so that no other run of the program inherits them.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// A run of `qemu-img`.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    complaint: Option<JoinHandle<String>>,
+}
+
+impl Running {
+    /// Starts the program. It finds `files` under their descriptors, which are the same numbers in both processes.
+    ///
+    /// # Errors
+    /// [`ImageError::NotStarted`], which a missing program is.
+    pub(super) fn start(arguments: &[String], files: &[&File]) -> Result<Running, ImageError> {
+        Running::try_start(arguments, files).map_err(ImageError::NotStarted)
+    }
+
+    fn try_start(arguments: &[String], files: &[&File]) -> io::Result<Running> {
+        let _starting = STARTING.lock();
+        let inheritable = |flags: FdFlags| files.iter().try_for_each(|file| fcntl_setfd(file, flags));
+        let started = inheritable(FdFlags::empty()).map_err(io::Error::from).and_then(|()| {
+            Command::new(PROGRAM)
+                .args(arguments)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+        });
+        let restored = inheritable(FdFlags::CLOEXEC);
+        let mut child = started?;
+        let complaint =
+            child.stderr.take().map(|stderr| thread::spawn(move || read_bounded(stderr, COMPLAINT_BYTES_MAX)));
+        let running = Running { child, complaint };
+        restored?;
+        Ok(running)
+    }
+
+    /// Limits the length of files that it writes, in bytes.
+    pub(super) fn limit_file_length(&self, bytes: u64) -> io::Result<()> {
+        let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        prlimit(Pid::from_raw(i32::try_from(self.child.id()).unwrap_or(0)), Resource::Fsize, limit)?;
+        Ok(())
+    }
+
+    /// Returns what it prints; `None` the second time.
+    pub(super) fn output(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// Returns how it ended; `None` while it runs.
+    pub(super) fn poll(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Returns the error with what it complained about, in a bounded length. Waits for its end.
+    pub(super) fn complaint(&mut self) -> ImageError {
+        ImageError::Complaint(self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the first `bytes_max` bytes of a text. The rest is read and dropped, so that its writer is never stuck.
+pub(super) fn read_bounded(from: impl Read, bytes_max: u64) -> String {
+    let mut bytes = Vec::new();
+    let mut bounded = from.take(bytes_max);
+    // A broken pipe ends the text as its end would.
+    let _ = bounded.read_to_end(&mut bytes);
+    let dropped = io::copy(&mut bounded.into_inner(), &mut io::sink()).unwrap_or(0);
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    if dropped > 0 {
+        text.push_str("...");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_has_a_bounded_length() {
+        assert_eq!(read_bounded(&b"short"[..], 8), "short");
+        assert_eq!(read_bounded(&[b'x'; 1 << 20][..], 8), "xxxxxxxx...");
+    }
+}

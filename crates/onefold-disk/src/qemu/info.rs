@@ -1,0 +1,48 @@
+//! What `qemu-img info` says about one layer of an image.
+
+use std::fs::File;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::child::{POLL_INTERVAL, Running, read_bounded};
+use crate::error::ImageError;
+
+/// `qemu-img info` only reads headers; an image that keeps it busy for longer is made to.
+const TIME_MAX: Duration = Duration::from_secs(60);
+/// Most bytes of its answer that are read.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// What `qemu-img info` says about one layer alone.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Info {
+    /// Length of the disk in bytes.
+    pub(super) virtual_size: u64,
+    /// The layer below, where the layer names one.
+    pub(super) backing_filename: Option<String>,
+}
+
+impl Info {
+    /// Asks about the layer that `node` describes. The program opens nothing but the layer's own `files`.
+    pub(super) fn of(node: &str, files: &[File]) -> Result<Info, ImageError> {
+        let arguments = ["info".to_owned(), "--output=json".to_owned(), node.to_owned()];
+        let files: Vec<&File> = files.iter().collect();
+        let mut running = Running::start(&arguments, &files)?;
+        let answer = running.output().map(|output| thread::spawn(move || read_bounded(output, ANSWER_BYTES_MAX)));
+        let started = Instant::now();
+        let status = loop {
+            match running.poll()? {
+                Some(status) => break status,
+                None if started.elapsed() < TIME_MAX => thread::sleep(POLL_INTERVAL),
+                None => return Err(ImageError::Endless),
+            }
+        };
+        if !status.success() {
+            return Err(running.complaint());
+        }
+        let answer = answer.and_then(|thread| thread.join().ok()).unwrap_or_default();
+        Ok(serde_json::from_str(&answer)?)
+    }
+}

@@ -1,0 +1,147 @@
+//! All other formats through QEMU's own `qemu-img`, which turns them into a raw file that is gone afterwards.
+//!
+//! `qemu-img` is given the whole tree of nodes: the driver and the open file (`/proc/self/fd/N`, inherited) of every layer,
+//! and the layer below it or none. So it recognises no format and follows no name. Three drivers know no names; that of
+//! VMDK obeys descriptors, which [`crate::vmdk`] prevents: a descriptor is replaced by a stand-in, and a file with a header
+//! that another user can change is copied first, so that it is what was checked.
+
+mod child;
+mod info;
+mod layers;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::ChildStdout;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use crate::disk::SIZE_BYTES_MAX;
+use crate::error::{DiskError, ImageAction, ImageError, Work};
+use crate::format::ImageFormat;
+use crate::image_file::{ImageFile, descriptor_path};
+use crate::progress::{OnProgress, Progress};
+use crate::raw::FileDisk;
+use crate::temporary::TemporaryFile;
+
+use child::{POLL_INTERVAL, Running};
+use layers::{open_layers, tree};
+
+const SECTOR_BYTES: u64 = 512;
+
+/// An image that is read through `qemu-img`: what errors name.
+#[derive(Clone, Copy, Debug)]
+struct Subject<'a> {
+    format: ImageFormat,
+    path: &'a Path,
+}
+
+impl Subject<'_> {
+    /// Returns the error that the image cannot be read.
+    fn cannot_read(self, why: impl Into<ImageError>) -> DiskError {
+        let source = why.into();
+        DiskError::Image { action: ImageAction::Read, format: self.format, path: self.path.to_owned(), source }
+    }
+}
+
+/// Converts an image into a temporary sparse raw file, which has no name and is deleted when the disk is dropped;
+/// `further` are folders that the image may refer to besides its own.
+///
+/// The file is as long as the disk from the start, and the conversion can neither lengthen it nor fill the file system.
+pub(crate) fn convert(
+    image: ImageFile,
+    format: ImageFormat,
+    further: &[PathBuf],
+    progress: OnProgress<'_>,
+) -> Result<FileDisk, DiskError> {
+    let path = image.path.clone();
+    let subject = Subject { format, path: &path };
+    tell(progress, 0, 0)?;
+    let (layers, size_bytes) = open_layers(image, subject, further, progress)?;
+    if size_bytes > SIZE_BYTES_MAX {
+        return Err(subject.cannot_read(ImageError::TooLarge));
+    }
+    let length = size_bytes.next_multiple_of(SECTOR_BYTES);
+    let copy = TemporaryFile::create(length)?;
+    let target = format!("driver=raw,size={length},file.driver=file,file.filename={}", descriptor_path(&copy.file));
+    // The target exists, so its length is only checked.
+    let arguments = ["convert", "-p", "-S", "4k", "-n", "--target-is-zero", "--target-image-opts"].map(str::to_owned);
+    let arguments = [&arguments[..], &[format!("json:{}", tree(&layers)), target]].concat();
+    let mut files: Vec<&File> = layers.iter().flat_map(|layer| &layer.files).collect();
+    files.push(&copy.file);
+    let running = Running::start(&arguments, &files).map_err(|error| subject.cannot_read(error))?;
+    // That its length stays is sure already; this is for a `qemu-img` that is led astray.
+    running.limit_file_length(length).map_err(|error| subject.cannot_read(error))?;
+    follow(running, subject, length, &copy, progress)?;
+    FileDisk::new(copy.file, &path)
+}
+
+/// Follows a conversion to its end, and stops it when `progress` says so or there is no more room.
+fn follow(
+    mut running: Running,
+    subject: Subject<'_>,
+    length: u64,
+    copy: &TemporaryFile,
+    progress: OnProgress<'_>,
+) -> Result<(), DiskError> {
+    let percent = Arc::new(AtomicU64::new(0));
+    if let Some(output) = running.output() {
+        let percent = Arc::clone(&percent);
+        thread::spawn(move || read_progress(output, &percent));
+    }
+    let status = loop {
+        if let Some(status) = running.poll().map_err(|error| subject.cannot_read(error))? {
+            break status;
+        }
+        tell(progress, length / 100 * percent.load(Ordering::Relaxed), length)?;
+        copy.check_room()?;
+        thread::sleep(POLL_INTERVAL);
+    };
+    if status.success() { Ok(()) } else { Err(subject.cannot_read(running.complaint())) }
+}
+
+/// Tells how far the conversion is.
+fn tell(progress: OnProgress<'_>, done_bytes: u64, total_bytes: u64) -> Result<(), DiskError> {
+    match progress(Progress { done_bytes, total_bytes }).is_break() {
+        true => Err(DiskError::Stopped(Work::Converting)),
+        false => Ok(()),
+    }
+}
+
+/// Notes how many percent are done: `qemu-img -p` prints "    (12.34/100%)" again and again.
+fn read_progress(output: ChildStdout, done: &AtomicU64) {
+    let mut text = Vec::new();
+    for byte in io::BufReader::new(output).bytes() {
+        let Ok(byte) = byte else { break };
+        text.push(byte);
+        if byte != b')' && text.len() < 64 {
+            continue;
+        }
+        if let Some(percent) = percent(&text) {
+            done.store(percent, Ordering::Relaxed);
+        }
+        text.clear();
+    }
+}
+
+fn percent(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (_, number) = text.rsplit_once('(')?;
+    number.split(['.', '/']).next()?.trim().parse().ok().filter(|percent| *percent <= 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_read_from_what_qemu_img_prints() {
+        assert_eq!(percent(b"    (0.00/100%)"), Some(0));
+        assert_eq!(percent(b"\r    (57.31/100%)"), Some(57));
+        assert_eq!(percent(b"(100.00/100%)"), Some(100));
+        assert_eq!(percent(b"(101.00/100%)"), None);
+        assert_eq!(percent(b"warning)"), None);
+        assert_eq!(percent(&[0xff, b')']), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! Raw images: a file or a block device with the bytes of a disk, one to one.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
+use crate::disk::{Disk, Sink};
+use crate::error::{DiskError, FileAction};
+
+/// A regular file or a block device with the bytes of a disk.
+#[derive(Debug)]
+pub struct FileDisk {
+    file: File,
+    path: PathBuf,
+    size_bytes: u64,
+}
+
+impl FileDisk {
+    /// Takes an open file, whose path is for messages.
+    ///
+    /// # Errors
+    /// When the file has no end that can be found.
+    pub fn new(file: File, path: &Path) -> Result<FileDisk, DiskError> {
+        let path = path.to_owned();
+        // A block device has no length of its own in its metadata, but an end to seek to.
+        match seek(&file, SeekFrom::End(0)) {
+            Ok(size_bytes) => Ok(FileDisk { file, path, size_bytes }),
+            Err(errno) => Err(DiskError::File { action: FileAction::Measure, path, source: errno.into() }),
+        }
+    }
+
+    fn error(&self, source: io::Error) -> DiskError {
+        DiskError::File { action: FileAction::Read, path: self.path.clone(), source }
+    }
+}
+
+impl Disk for FileDisk {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        let start = match seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // A block device has no holes that could be asked for.
+            Err(Errno::INVAL) if offset < self.size_bytes => return Ok(Some(offset..self.size_bytes)),
+            Err(Errno::INVAL) => return Ok(None),
+            Err(errno) => return Err(self.error(errno.into())),
+        };
+        let end = seek(&self.file, SeekFrom::Hole(start)).map_err(|errno| self.error(errno.into()))?;
+        let end = end.min(self.size_bytes);
+        // A file that shrinks while it is read ends where it was cut.
+        Ok((start < end).then_some(start..end))
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let mut done = 0;
+        while done < into.len() {
+            match self.file.read_at(&mut into[done..], offset + done as u64) {
+                Ok(0) => {
+                    into[done..].fill(0);
+                    break;
+                }
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.error(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A new regular file that becomes a raw image.
+#[derive(Debug)]
+pub struct FileSink {
+    file: File,
+    path: PathBuf,
+}
+
+impl FileSink {
+    /// Takes a new empty file and makes it `size_bytes` long; its path is for messages.
+    ///
+    /// # Errors
+    /// When the file cannot be so long.
+    pub fn new(file: File, path: &Path, size_bytes: u64) -> Result<FileSink, DiskError> {
+        let sink = FileSink { file, path: path.to_owned() };
+        sink.file.set_len(size_bytes).map_err(|error| sink.error(error))?;
+        Ok(sink)
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// When that fails; then nothing that was written may be relied on.
+    pub fn sync(&self) -> Result<(), DiskError> {
+        self.file.sync_all().map_err(|error| self.error(error))
+    }
+
+    fn error(&self, source: io::Error) -> DiskError {
+        DiskError::File { action: FileAction::Write, path: self.path.clone(), source }
+    }
+}
+
+impl Sink for FileSink {
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), DiskError> {
+        self.file.write_all_at(from, offset).map_err(|error| self.error(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_tells_its_data_and_reads_zeros_past_its_end() {
+        let file = tempfile::NamedTempFile::new_in(".").unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        file.as_file().write_all_at(&[7; 4096], 64 << 10).unwrap();
+        let disk = FileDisk::new(file.reopen().unwrap(), file.path()).unwrap();
+        assert_eq!(disk.size_bytes(), 1 << 20);
+        let data = disk.next_data(0).unwrap().unwrap();
+        assert!(data.contains(&(64 << 10)) && data.contains(&((64 << 10) + 4095)), "{data:?}");
+        assert_eq!(disk.next_data(1 << 20).unwrap(), None);
+        let mut into = [1; 8192];
+        disk.read((1 << 20) - 4096, &mut into).unwrap();
+        assert_eq!(into, [0; 8192]);
+    }
+
+    #[test]
+    fn an_empty_file_has_no_data() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let disk = FileDisk::new(file.reopen().unwrap(), file.path()).unwrap();
+        assert_eq!(disk.next_data(0).unwrap(), None);
+    }
+}

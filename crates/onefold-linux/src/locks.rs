@@ -1,0 +1,101 @@
+//! Who has locks, without trying any: the kernel's list of them.
+//!
+//! It names a file by its inode number and by the device of its file system. On Btrfs that is not the device which `stat`
+//! tells of a file: each subvolume has one of its own there. The list of mounts has the right one.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+use onefold_substrate::HeldLock;
+use rustix::fs::Dir;
+
+use crate::names::Root;
+use crate::{mounts, path_of};
+
+/// As often the list is read at most, where it changes all the time.
+const READS: u32 = 8;
+
+/// A file, as the list names it: device and inode number.
+type Locked = (u32, u32, u64);
+
+/// Returns which files of a folder are locked.
+pub(super) fn held(root: &Root, folder: &Path) -> io::Result<Vec<HeldLock>> {
+    let device = mounts::mount_of(root.folder())?.device;
+    let locks = locks(|| std::fs::read_to_string("/proc/locks"))?;
+    let mut held = Vec::new();
+    for entry in Dir::read_from(root.open_folder(folder)?)? {
+        let entry = entry?;
+        if let Some(process) = locks.get(&(device.0, device.1, entry.ino())) {
+            held.push(HeldLock { name: path_of(entry.file_name()), process: *process });
+        }
+    }
+    held.sort();
+    Ok(held)
+}
+
+/// Reads the list until it is the same twice. The kernel gives it page by page, and where a lock of an earlier page has gone
+/// meanwhile, leaves out one of the next; so what any reading has counts.
+fn locks(mut read: impl FnMut() -> io::Result<String>) -> io::Result<HashMap<Locked, Option<u32>>> {
+    let (mut locks, mut last) = (HashMap::new(), None);
+    for _ in 0..READS {
+        let text = read()?;
+        locks.extend(parse_locks(&text));
+        if last.as_ref() == Some(&text) {
+            break;
+        }
+        last = Some(text);
+    }
+    Ok(locks)
+}
+
+/// Returns who has the whole-file locks of the list. Those who wait for one have none.
+fn parse_locks(text: &str) -> HashMap<Locked, Option<u32>> {
+    text.lines().filter_map(parse_lock).collect()
+}
+
+fn parse_lock(line: &str) -> Option<(Locked, Option<u32>)> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    if fields.next()? != "FLOCK" {
+        return None;
+    }
+    let (process, file) = (fields.nth(2)?, fields.next()?);
+    let mut parts = file.split(':');
+    let mut device = || u32::from_str_radix(parts.next()?, 16).ok();
+    let (major, minor) = (device()?, device()?);
+    Some(((major, minor, parts.next()?.parse().ok()?), process.parse().ok().filter(|process| *process != 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_locks_is_understood() {
+        let locks = parse_locks(
+            "1: FLOCK  ADVISORY  WRITE 4711 fd:0a:5678 0 EOF\n\
+             2: POSIX  ADVISORY  WRITE 12 fd:0a:77 0 EOF\n\
+             3: FLOCK  ADVISORY  WRITE -1 00:2b:9 0 EOF\n\
+             3: -> FLOCK  ADVISORY  WRITE 13 00:2b:10 0 EOF\n\
+             4: FLOCK  ADVISORY  WRITE\n\nnonsense\n",
+        );
+        let expected = [((0xfd, 0x0a, 5678), Some(4711)), ((0, 0x2b, 9), None)];
+        assert_eq!(locks, expected.into());
+    }
+
+    #[test]
+    fn a_lock_that_a_reading_leaves_out_is_in_the_next() {
+        let line = |inode: u64| format!("1: FLOCK  ADVISORY  WRITE 7 fd:0a:{inode} 0 EOF\n");
+        let mut readings = [line(1), line(1) + &line(2), line(1) + &line(2), line(3)].into_iter();
+        let found = locks(|| Ok(readings.next().unwrap())).unwrap();
+        assert_eq!(found, [((0xfd, 0x0a, 1), Some(7)), ((0xfd, 0x0a, 2), Some(7))].into());
+        // Where it is never the same twice, that is the end of it, too.
+        let mut number = 0;
+        let ever_new = || {
+            number += 1;
+            Ok(line(number))
+        };
+        assert_eq!(locks(ever_new).unwrap().len(), READS as usize);
+        assert!(locks(|| Err(io::ErrorKind::PermissionDenied.into())).is_err());
+    }
+}

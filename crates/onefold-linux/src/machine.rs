@@ -1,0 +1,190 @@
+//! The machine that a watch runs on: load, the clock on the wall, and which images its processes have open.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirEntry};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_substrate::{Access, FileHandle, Files, Machine, MinuteOfDay, OpenImages, Writer};
+use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, statx};
+
+use crate::{LinuxSubstrate, sys};
+
+/// This machine, as far as it has to do with a file system.
+#[derive(Clone, Copy, Debug)]
+pub struct LinuxMachine<'a> {
+    substrate: &'a LinuxSubstrate,
+}
+
+impl<'a> LinuxMachine<'a> {
+    /// Returns the machine, which looks for open files of this file system.
+    #[must_use]
+    pub fn new(substrate: &'a LinuxSubstrate) -> LinuxMachine<'a> {
+        LinuxMachine { substrate }
+    }
+}
+
+impl Machine for LinuxMachine<'_> {
+    fn load(&self) -> Option<f64> {
+        fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+    }
+
+    fn time_of_day(&self) -> MinuteOfDay {
+        let (hour, minute) = sys::local_time().unwrap_or_default();
+        // A machine without a clock is at midnight.
+        MinuteOfDay::new(hour, minute).or(MinuteOfDay::new(0, 0)).expect("midnight is a time of day")
+    }
+
+    fn name(&self) -> String {
+        rustix::system::uname().nodename().to_string_lossy().into_owned()
+    }
+
+    /// Looks through the descriptors of all processes that `/proc` shows: root sees those of all users, and those of
+    /// containers. What the kernel itself has open (loop devices, exports of blocks) has none.
+    fn open_for_writing(&self, images: &[&Path]) -> io::Result<OpenImages> {
+        let mut by_inode = BTreeMap::new();
+        for path in images {
+            // One that cannot be opened, or has gone, is nobody's.
+            let Ok(file) = self.substrate.open(path, Access::Read) else { continue };
+            let (Ok(stat), Ok(inode)) = (self.substrate.stat(&file), inode_of(&file, c"")) else { continue };
+            by_inode.insert(inode, stat.handle);
+        }
+        let mut open = OpenImages::default();
+        if by_inode.is_empty() {
+            return Ok(open);
+        }
+        let images = Images { numbers: by_inode.keys().map(|inode| inode.number).collect(), by_inode };
+        let own = std::process::id().to_string();
+        for process in fs::read_dir("/proc")? {
+            let process = process?;
+            let name = process.file_name();
+            let is_process = name.to_str().is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+            if !is_process || *own == *name {
+                continue;
+            }
+            let mut found = BTreeSet::new();
+            let looked = look_at(&process.path(), &images, &mut found);
+            if let (false, Some(process_no)) = (found.is_empty(), name.to_str().and_then(|name| name.parse().ok())) {
+                open.handles.extend(found.iter().cloned());
+                // A process that hides its counters counts as one that writes little.
+                if let Some(written_bytes) = written_by(&process.path()) {
+                    open.writers.push(Writer { process: process_no, written_bytes, images: found });
+                }
+            }
+            match looked {
+                // It has ended.
+                Err(error) if is_gone(&error) => {}
+                // Whatever one process has open must not hide the images of all others.
+                Err(_) => open.unseen_processes += 1,
+                Ok(()) => {}
+            }
+        }
+        Ok(open)
+    }
+}
+
+/// What tells a file from all others of this machine, while it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Inode {
+    device: (u32, u32),
+    number: u64,
+}
+
+/// The images that are looked for.
+struct Images {
+    by_inode: BTreeMap<Inode, FileHandle>,
+    /// The numbers of their inodes alone.
+    numbers: BTreeSet<u64>,
+}
+
+/// Returns the inode of a file. Asks no server: of a network file system that hangs, what the kernel remembers does.
+fn inode_of(folder: impl rustix::fd::AsFd, path: impl rustix::path::Arg) -> io::Result<Inode> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(folder, path, flags, StatxFlags::INO)?;
+    Ok(Inode { device: (stat.stx_dev_major, stat.stx_dev_minor), number: stat.stx_ino })
+}
+
+/// Returns how many bytes a process has had brought to disks since it began: for all its threads, and those that have ended.
+fn written_by(process: &Path) -> Option<u64> {
+    let told = fs::read_to_string(process.join("io")).ok()?;
+    told.lines().find_map(|line| line.strip_prefix("write_bytes:"))?.trim().parse().ok()
+}
+
+/// Adds the images that a process has open for writing.
+fn look_at(process: &Path, images: &Images, found: &mut BTreeSet<FileHandle>) -> io::Result<()> {
+    for descriptor in fs::read_dir(process.join("fdinfo"))? {
+        let descriptor = descriptor?;
+        match image_at(process, &descriptor, images) {
+            Ok(handle) => found.extend(handle.cloned()),
+            // Closed since.
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the image that a descriptor writes to. Only what looks like one is touched: a look at a file of another file system
+/// may hang with that.
+fn image_at<'a>(process: &Path, descriptor: &DirEntry, images: &'a Images) -> io::Result<Option<&'a FileHandle>> {
+    let told = Told::parse(&fs::read_to_string(descriptor.path())?);
+    if !told.is_for_writing || told.inode.is_some_and(|number| !images.numbers.contains(&number)) {
+        return Ok(None);
+    }
+    let path: PathBuf = [process, Path::new("fd"), Path::new(&descriptor.file_name())].iter().collect();
+    Ok(images.by_inode.get(&inode_of(CWD, &path)?))
+}
+
+/// What `/proc/PID/fdinfo/FD` tells.
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    is_for_writing: bool,
+    /// Kernels before 5.14 do not tell.
+    inode: Option<u64>,
+}
+
+impl Told {
+    fn parse(text: &str) -> Told {
+        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let flags = value("flags:").and_then(|flags| u32::from_str_radix(flags, 8).ok()).unwrap_or(0);
+        let is_path = flags & OFlags::PATH.bits() != 0;
+        Told {
+            is_for_writing: flags & OFlags::ACCMODE.bits() & !OFlags::PATH.bits() != OFlags::RDONLY.bits() && !is_path,
+            inode: value("ino:").and_then(|number| number.parse().ok()),
+        }
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_tell_what_they_are_for() {
+        let told = |flags: &str| Told::parse(&format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t24\nino:\t37\n"));
+        for (flags, is_for_writing) in
+            [("0100000", false), ("0100001", true), ("0102002", true), ("02140002", true), ("010000002", false)]
+        {
+            assert_eq!(told(flags), Told { is_for_writing, inode: Some(37) }, "{flags}");
+        }
+        for text in ["", "flags:\t\nino:\tx\n", "flags:\t9\n", "lock:\t1: FLOCK\n"] {
+            assert_eq!(Told::parse(text), Told { is_for_writing: false, inode: None }, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_clock_on_the_wall_is_that_of_the_system() {
+        let before = sys::local_time();
+        let told = std::process::Command::new("date").arg("+%H:%M").output().unwrap();
+        let told = String::from_utf8(told.stdout).unwrap();
+        let now = [before, sys::local_time()].map(|time| {
+            let (hour, minute) = time.unwrap();
+            MinuteOfDay::new(hour, minute).unwrap().to_string()
+        });
+        assert!(now.iter().any(|now| now == told.trim()), "{told} is none of {now:?}");
+    }
+}

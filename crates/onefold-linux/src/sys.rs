@@ -1,0 +1,525 @@
+//! The calls that have no safe wrapper: comparing and sharing, cloning, maps of extents, XFS attributes, handles, leases,
+//! the clock on the wall.
+//!
+//! All unsafe code of the crate is here. Every structure is the kernel's, field by field; its layout is asserted.
+
+#![expect(unsafe_code, reason = "these system calls have no safe wrapper")]
+
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::ops::RangeInclusive;
+
+use onefold_substrate::At;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
+
+/// `struct file_dedupe_range` with the only destination that is ever asked for behind it.
+#[repr(C)]
+struct DedupeRange {
+    source_offset: u64,
+    source_length: u64,
+    destination_count: u16,
+    reserved1: u16,
+    reserved2: u32,
+    destination: i64,
+    destination_offset: u64,
+    bytes_deduped: u64,
+    status: i32,
+    reserved3: u32,
+}
+
+const DEDUPE_HEADER_BYTES: usize = 24;
+const _: () = assert!(offset_of!(DedupeRange, destination) == DEDUPE_HEADER_BYTES && size_of::<DedupeRange>() == 56);
+
+const FIDEDUPERANGE: Opcode = opcode::read_write::<[u8; DEDUPE_HEADER_BYTES]>(0x94, 54);
+
+/// What one `FIDEDUPERANGE` did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deduped {
+    /// So many bytes from the start of the ranges are equal, and shared.
+    Same(u64),
+    /// Somewhere the ranges differ.
+    Differ,
+}
+
+/// Compares and shares a range.
+pub(super) fn dedupe_range<F: AsFd>(source: At<'_, F>, into: At<'_, F>, length: u64) -> Result<Deduped, Errno> {
+    let mut range = DedupeRange {
+        source_offset: source.offset,
+        source_length: length,
+        destination_count: 1,
+        reserved1: 0,
+        reserved2: 0,
+        destination: i64::from(into.file.as_fd().as_raw_fd()),
+        destination_offset: into.offset,
+        bytes_deduped: 0,
+        status: 0,
+        reserved3: 0,
+    };
+    // SAFETY: the opcode takes a header that says how many destinations follow; `range` is a header with one behind it.
+    let call = unsafe { Updater::<FIDEDUPERANGE, DedupeRange>::new(&mut range) };
+    // SAFETY: as above; the kernel writes to `range` only, during the call. Both descriptors are borrowed for longer.
+    unsafe { ioctl(source.file, call) }?;
+    match range.status {
+        0 => Ok(Deduped::Same(range.bytes_deduped)),
+        1 => Ok(Deduped::Differ),
+        status @ -4095..=-1 => Err(Errno::from_raw_os_error(-status)),
+        _ => Err(Errno::PROTO),
+    }
+}
+
+/// `struct file_clone_range`.
+#[repr(C)]
+struct CloneRange {
+    source: i64,
+    source_offset: u64,
+    source_length: u64,
+    destination_offset: u64,
+}
+
+const FICLONERANGE: Opcode = opcode::write::<CloneRange>(0x94, 13);
+const _: () = assert!(size_of::<CloneRange>() == 32);
+
+/// Makes a range refer to the blocks of another one.
+pub(super) fn clone_range<F: AsFd>(source: At<'_, F>, into: At<'_, F>, length: u64) -> Result<(), Errno> {
+    let range = CloneRange {
+        source: i64::from(source.file.as_fd().as_raw_fd()),
+        source_offset: source.offset,
+        source_length: length,
+        destination_offset: into.offset,
+    };
+    // SAFETY: the opcode reads one `file_clone_range`, which is what `range` is.
+    let call = unsafe { Setter::<FICLONERANGE, CloneRange>::new(range) };
+    // SAFETY: as above; no memory of this process is changed. Both descriptors are borrowed for longer.
+    unsafe { ioctl(into.file, call) }
+}
+
+/// `struct fiemap_extent`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RawExtent {
+    /// Offset in the file.
+    pub(super) logical: u64,
+    /// Offset on the device.
+    pub(super) physical: u64,
+    /// Length in bytes.
+    pub(super) length: u64,
+    pub(super) reserved1: [u64; 2],
+    /// `FIEMAP_EXTENT_*`.
+    pub(super) flags: u32,
+    pub(super) reserved2: [u32; 3],
+}
+
+/// How many extents one call gives at most: 28 KiB of them. Btrfs walks the references of each one to tell whether it
+/// is shared, so that a call for all of a big file could take seconds.
+pub(super) const EXTENTS_MAX: usize = 512;
+
+/// `struct fiemap` with room for extents behind it.
+#[repr(C)]
+struct ExtentMap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped: u32,
+    capacity: u32,
+    reserved: u32,
+    extents: [RawExtent; EXTENTS_MAX],
+}
+
+const MAP_HEADER_BYTES: usize = 32;
+const _: () = assert!(offset_of!(ExtentMap, extents) == MAP_HEADER_BYTES && size_of::<RawExtent>() == 56);
+
+const FS_IOC_FIEMAP: Opcode = opcode::read_write::<[u8; MAP_HEADER_BYTES]>(b'f', 11);
+
+/// Returns the first extents of a range, as the file system tells them: the first one may begin before it. Nothing is
+/// written back first.
+pub(super) fn extents(file: impl AsFd, start: u64, length: u64) -> Result<Vec<RawExtent>, Errno> {
+    map(file, start, length, 0)
+}
+
+/// `FIEMAP_FLAG_SYNC`.
+const WRITES_BACK: u32 = 1;
+
+/// Has the whole file written back first, whatever the range, and returns the first extents of it.
+pub(super) fn settled_extents(file: impl AsFd) -> Result<Vec<RawExtent>, Errno> {
+    // Of a short range, as the map is of no use here.
+    map(file, 0, 1, WRITES_BACK)
+}
+
+fn map(file: impl AsFd, start: u64, length: u64, flags: u32) -> Result<Vec<RawExtent>, Errno> {
+    let capacity = u32::try_from(EXTENTS_MAX).expect("a small constant");
+    let extents = [RawExtent::default(); EXTENTS_MAX];
+    let mut map = Box::new(ExtentMap { start, length, flags, mapped: 0, capacity, reserved: 0, extents });
+    // SAFETY: the opcode takes a header that says for how many extents there is room behind it: as many as `map` has.
+    let call = unsafe { Updater::<FS_IOC_FIEMAP, ExtentMap>::new(&mut map) };
+    // SAFETY: as above; the kernel writes to `map` only, during the call, and any bytes are valid extents.
+    unsafe { ioctl(file, call) }?;
+    let mapped = usize::try_from(map.mapped).unwrap_or(EXTENTS_MAX).min(EXTENTS_MAX);
+    Ok(map.extents[..mapped].to_vec())
+}
+
+/// `struct fsxattr`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attributes {
+    /// `FS_XFLAG_*`.
+    pub(super) flags: u32,
+    pub(super) extent_bytes: u32,
+    pub(super) extents: u32,
+    pub(super) project: u32,
+    /// In which unit space is set aside for copies on write, in bytes; counts if the flag for it is set.
+    pub(super) cow_extent_bytes: u32,
+    pub(super) padding: [u8; 8],
+}
+
+/// `FS_XFLAG_COWEXTSIZE`.
+pub(super) const HAS_COW_EXTENT_BYTES: u32 = 0x0001_0000;
+
+const FS_IOC_FSGETXATTR: Opcode = opcode::read::<Attributes>(b'X', 31);
+const FS_IOC_FSSETXATTR: Opcode = opcode::write::<Attributes>(b'X', 32);
+const _: () = assert!(size_of::<Attributes>() == 28);
+
+/// Returns the attributes that XFS has of a file beyond the usual ones.
+pub(super) fn attributes(file: impl AsFd) -> Result<Attributes, Errno> {
+    // SAFETY: the opcode writes one `fsxattr`, which is what `Attributes` is.
+    let call = unsafe { Getter::<FS_IOC_FSGETXATTR, Attributes>::new() };
+    // SAFETY: as above; any bytes are valid `Attributes`.
+    unsafe { ioctl(file, call) }
+}
+
+/// Sets the attributes that XFS has of a file beyond the usual ones.
+pub(super) fn set_attributes(file: impl AsFd, attributes: Attributes) -> Result<(), Errno> {
+    // SAFETY: the opcode reads one `fsxattr`, which is what `Attributes` is.
+    let call = unsafe { Setter::<FS_IOC_FSSETXATTR, Attributes>::new(attributes) };
+    // SAFETY: as above; no memory of this process is changed.
+    unsafe { ioctl(file, call) }
+}
+
+/// `struct btrfs_ioctl_search_args_v2` with room for what is found behind it.
+#[repr(C)]
+struct TreeSearch {
+    tree: u64,
+    objects: [u64; 2],
+    offsets: [u64; 2],
+    transactions: [u64; 2],
+    kinds: [u32; 2],
+    item_count: u32,
+    reserved1: u32,
+    reserved2: [u64; 4],
+    buffer_bytes: u64,
+    buffer: [u8; TREE_BUFFER_BYTES],
+}
+
+const TREE_SEARCH_HEADER_BYTES: usize = 112;
+/// About six hundred items of a file's map.
+const TREE_BUFFER_BYTES: usize = 48 << 10;
+const _: () = assert!(offset_of!(TreeSearch, buffer) == TREE_SEARCH_HEADER_BYTES);
+
+const BTRFS_IOC_TREE_SEARCH_V2: Opcode = opcode::read_write::<[u8; TREE_SEARCH_HEADER_BYTES]>(0x94, 17);
+
+/// An item of a tree of Btrfs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TreeItem {
+    /// The last part of its key.
+    pub(super) offset: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Returns the first items of an object of Btrfs that are of one kind, within offsets: of the tree of this number, or
+/// with none of the subvolume in which the file is.
+pub(super) fn tree_items(
+    file: impl AsFd,
+    tree: Option<u64>,
+    object: (u64, u8),
+    offsets: RangeInclusive<u64>,
+) -> Result<Vec<TreeItem>, Errno> {
+    tree_items_since(file, tree, object, offsets, 0)
+}
+
+/// As [`tree_items`], but only those that are in a block of the tree with items that were changed in a generation or later.
+pub(super) fn tree_items_since(
+    file: impl AsFd,
+    tree: Option<u64>,
+    (object, kind): (u64, u8),
+    offsets: RangeInclusive<u64>,
+    generation: u64,
+) -> Result<Vec<TreeItem>, Errno> {
+    let mut search = Box::new(TreeSearch {
+        tree: tree.unwrap_or(0),
+        objects: [object; 2],
+        offsets: [*offsets.start(), *offsets.end()],
+        transactions: [generation, u64::MAX],
+        kinds: [kind.into(); 2],
+        item_count: u32::MAX,
+        reserved1: 0,
+        reserved2: [0; 4],
+        buffer_bytes: TREE_BUFFER_BYTES as u64,
+        buffer: [0; TREE_BUFFER_BYTES],
+    });
+    // SAFETY: the opcode takes a header that says how many bytes there are behind it: as many as `search` has.
+    let call = unsafe { Updater::<BTRFS_IOC_TREE_SEARCH_V2, TreeSearch>::new(&mut search) };
+    // SAFETY: as above; the kernel writes to `search` only, during the call, and any bytes are valid there.
+    unsafe { ioctl(file, call) }?;
+    Ok(items_of(&search.buffer, search.item_count, object, kind))
+}
+
+/// Takes apart what the kernel has found: a header of 32 bytes and the item's bytes, again and again.
+fn items_of(buffer: &[u8], count: u32, object: u64, kind: u8) -> Vec<TreeItem> {
+    let (mut items, mut rest) = (Vec::new(), buffer);
+    for _ in 0..count {
+        let Some((header, behind)) = rest.split_first_chunk::<32>() else { break };
+        let long = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let short = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+        let length = usize::try_from(short(28)).unwrap_or(usize::MAX);
+        let Some((bytes, next)) = behind.split_at_checked(length) else { break };
+        if long(8) == object && short(24) == u32::from(kind) {
+            items.push(TreeItem { offset: long(16), bytes: bytes.to_vec() });
+        }
+        rest = next;
+    }
+    items
+}
+
+/// `struct btrfs_ioctl_fs_info_args`, as far as it is needed.
+#[repr(C)]
+struct FileSystemInfo {
+    before: [u64; 6],
+    flags: u64,
+    generation: u64,
+    behind: [u64; 120],
+}
+
+const BTRFS_IOC_FS_INFO: Opcode = opcode::read::<FileSystemInfo>(0x94, 31);
+const _: () = assert!(offset_of!(FileSystemInfo, flags) == 48 && size_of::<FileSystemInfo>() == 1024);
+/// `BTRFS_FS_INFO_FLAG_GENERATION`, since Linux 5.9.
+const WITH_GENERATION: u64 = 2;
+
+/// Returns the number of the latest transaction of Btrfs that was begun. None where the kernel does not tell.
+pub(super) fn generation(file: impl AsFd) -> Result<Option<u64>, Errno> {
+    let mut info = Box::new(FileSystemInfo { before: [0; 6], flags: WITH_GENERATION, generation: 0, behind: [0; 120] });
+    // SAFETY: the opcode reads and writes one `btrfs_ioctl_fs_info_args`, which has the size of `info`.
+    let call = unsafe { Updater::<BTRFS_IOC_FS_INFO, FileSystemInfo>::new(&mut info) };
+    // SAFETY: as above; the kernel writes to `info` only, during the call, and any bytes are valid there.
+    unsafe { ioctl(file, call) }?;
+    Ok((info.flags & WITH_GENERATION != 0).then_some(info.generation))
+}
+
+/// `struct btrfs_ioctl_space_info`: what Btrfs has set aside for a kind of content, and how much of it is used.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SpaceInfo {
+    /// `BTRFS_BLOCK_GROUP_*`.
+    pub(super) flags: u64,
+    pub(super) total: u64,
+    pub(super) used: u64,
+}
+
+/// Kinds that are told at most. There are four, or twice as many while a file system is converted.
+const SPACE_INFOS_MAX: usize = 32;
+
+/// `struct btrfs_ioctl_space_args` with room behind it.
+#[repr(C)]
+struct SpaceInfos {
+    capacity: u64,
+    count: u64,
+    infos: [SpaceInfo; SPACE_INFOS_MAX],
+}
+
+const SPACE_HEADER_BYTES: usize = 16;
+const BTRFS_IOC_SPACE_INFO: Opcode = opcode::read_write::<[u8; SPACE_HEADER_BYTES]>(0x94, 20);
+const _: () = assert!(offset_of!(SpaceInfos, infos) == SPACE_HEADER_BYTES && size_of::<SpaceInfo>() == 24);
+
+/// Returns what Btrfs has set aside for which kind of content.
+pub(super) fn space_infos(file: impl AsFd) -> Result<Vec<SpaceInfo>, Errno> {
+    let infos = [SpaceInfo::default(); SPACE_INFOS_MAX];
+    let mut spaces = SpaceInfos { capacity: SPACE_INFOS_MAX as u64, count: 0, infos };
+    // SAFETY: the opcode takes a header that says for how many kinds there is room behind it: as many as `spaces` has.
+    let call = unsafe { Updater::<BTRFS_IOC_SPACE_INFO, SpaceInfos>::new(&mut spaces) };
+    // SAFETY: as above; the kernel writes to `spaces` only, during the call, and any bytes are valid there.
+    unsafe { ioctl(file, call) }?;
+    let count = usize::try_from(spaces.count).unwrap_or(SPACE_INFOS_MAX).min(SPACE_INFOS_MAX);
+    Ok(spaces.infos[..count].to_vec())
+}
+
+/// `struct btrfs_ioctl_logical_ino_args`.
+#[repr(C)]
+struct LogicalInodes {
+    place: u64,
+    buffer_bytes: u64,
+    reserved: [u64; 3],
+    flags: u64,
+    buffer: u64,
+}
+
+const BTRFS_IOC_LOGICAL_INO_V2: Opcode = opcode::read_write::<LogicalInodes>(0x94, 59);
+const _: () = assert!(size_of::<LogicalInodes>() == 56);
+
+/// Also where other parts of the extent are referred to.
+const IGNORE_OFFSET: u64 = 1;
+/// References that are told at most, of three numbers each.
+pub(super) const REFERENCES_MAX: usize = 2048;
+
+/// `struct btrfs_data_container` with room behind it.
+#[repr(C)]
+struct FoundInodes {
+    bytes_left: u32,
+    bytes_missing: u32,
+    /// Numbers that were found, three for each reference.
+    count: u32,
+    missed: u32,
+    numbers: [[u64; 3]; REFERENCES_MAX],
+}
+
+/// Who refers to an extent of Btrfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct InodeReference {
+    pub(super) inode: u64,
+    /// Where in the file the item of its map begins, in bytes.
+    pub(super) offset: u64,
+    /// The subvolume's tree.
+    pub(super) tree: u64,
+}
+
+/// Returns all references to an extent of Btrfs. `OVERFLOW` where there are too many.
+pub(super) fn references(file: impl AsFd, place: u64) -> Result<Vec<InodeReference>, Errno> {
+    let numbers = [[0; 3]; REFERENCES_MAX];
+    let mut found = Box::new(FoundInodes { bytes_left: 0, bytes_missing: 0, count: 0, missed: 0, numbers });
+    let buffer: *mut FoundInodes = &raw mut *found;
+    let mut call = LogicalInodes {
+        place,
+        buffer_bytes: size_of::<FoundInodes>() as u64,
+        reserved: [0; 3],
+        flags: IGNORE_OFFSET,
+        buffer: buffer.expose_provenance() as u64,
+    };
+    // SAFETY: the opcode takes one `btrfs_ioctl_logical_ino_args`, which is what `call` is; it names `found` and its size.
+    let call = unsafe { Updater::<BTRFS_IOC_LOGICAL_INO_V2, LogicalInodes>::new(&mut call) };
+    // SAFETY: as above; the kernel writes to `call` and to `found` only, during the call, and both outlive it.
+    unsafe { ioctl(file, call) }?;
+    if found.missed > 0 || found.bytes_missing > 0 {
+        return Err(Errno::OVERFLOW);
+    }
+    let count = usize::try_from(found.count / 3).unwrap_or(REFERENCES_MAX).min(REFERENCES_MAX);
+    let references = found.numbers[..count].iter();
+    Ok(references.map(|&[inode, offset, tree]| InodeReference { inode, offset, tree }).collect())
+}
+
+/// The longest handle there is (`MAX_HANDLE_SZ`), in bytes.
+pub(super) const HANDLE_BYTES_MAX: usize = 128;
+
+/// `struct file_handle` with room for the longest one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawHandle {
+    byte_count: u32,
+    /// Which layout the bytes have: the file system's own number.
+    pub(super) kind: i32,
+    bytes: [u8; HANDLE_BYTES_MAX],
+}
+
+const _: () = assert!(offset_of!(RawHandle, bytes) == 8);
+
+impl RawHandle {
+    /// Returns the bytes of the handle.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::try_from(self.byte_count).map_or(HANDLE_BYTES_MAX, |count| count.min(HANDLE_BYTES_MAX))]
+    }
+}
+
+/// Returns the handle of an open file.
+pub(super) fn file_handle(file: BorrowedFd<'_>) -> Result<RawHandle, Errno> {
+    let byte_count = u32::try_from(HANDLE_BYTES_MAX).expect("a small constant");
+    let mut handle = RawHandle { byte_count, kind: 0, bytes: [0; HANDLE_BYTES_MAX] };
+    let mut mount: libc::c_int = 0;
+    let (name, handle_at, mount_at) = (c"".as_ptr(), &raw mut handle, &raw mut mount);
+    let (number, file) = (libc::SYS_name_to_handle_at, file.as_raw_fd());
+    // SAFETY: `name` ends with a zero, `handle` has room for as many bytes as it says, `mount` for one number; all of
+    // them outlive the call.
+    let outcome = unsafe { libc::syscall(number, file, name, handle_at, mount_at, libc::AT_EMPTY_PATH) };
+    if outcome == 0 { Ok(handle) } else { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) }
+}
+
+impl RawHandle {
+    /// Returns the handle with this type and these bytes, if they are not too many.
+    pub(super) fn new(kind: i32, bytes: &[u8]) -> Option<RawHandle> {
+        let mut handle = RawHandle { byte_count: u32::try_from(bytes.len()).ok()?, kind, bytes: [0; HANDLE_BYTES_MAX] };
+        handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(handle)
+    }
+}
+
+/// Opens a file by its handle, on the file system on which `mount` is open.
+pub(super) fn open_by_handle(mount: BorrowedFd<'_>, handle: &RawHandle, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let (number, mount, handle) = (libc::SYS_open_by_handle_at, mount.as_raw_fd(), std::ptr::from_ref(handle));
+    // SAFETY: `handle` has as many bytes as it says, and outlives the call, which only reads it.
+    let opened = unsafe { libc::syscall(number, mount, handle, flags.bits()) };
+    match i32::try_from(opened) {
+        // SAFETY: the kernel has just opened it, for this call alone.
+        Ok(file) if file >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(file) }),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+/// `F_SETSIG`: which signal tells that a lease is to end.
+const SET_SIGNAL: libc::c_int = 10;
+
+/// Takes a write lease: nobody else has the file open until somebody waits for it.
+pub(super) fn take_lease(file: impl AsFd) -> Result<(), Errno> {
+    // The usual signal would end the process; this one does nothing. Whether the lease is to end is asked.
+    fcntl(file.as_fd(), SET_SIGNAL, libc::SIGURG)?;
+    fcntl(file.as_fd(), libc::F_SETLEASE, libc::F_WRLCK).map(drop)
+}
+
+/// Tells whether a file is under a write lease that nobody waits for the end of.
+pub(super) fn has_lease(file: impl AsFd) -> bool {
+    fcntl(file.as_fd(), libc::F_GETLEASE, 0) == Ok(libc::F_WRLCK)
+}
+
+/// Ends a lease.
+pub(super) fn end_lease(file: impl AsFd) -> Result<(), Errno> {
+    fcntl(file.as_fd(), libc::F_SETLEASE, libc::F_UNLCK).map(drop)
+}
+
+/// Has the kernel begin to write a range to the disk (`sync_file_range`).
+pub(super) fn write_back(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
+    let as_signed = |number| i64::try_from(number).map_err(|_| Errno::INVAL);
+    let (offset, length) = (as_signed(offset)?, as_signed(length)?);
+    let file = file.as_fd().as_raw_fd();
+    // SAFETY: the call takes numbers, and changes nothing in memory.
+    match unsafe { libc::sync_file_range(file, offset, length, libc::SYNC_FILE_RANGE_WRITE) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+/// `fcntl` with a number.
+fn fcntl(file: BorrowedFd<'_>, command: libc::c_int, argument: libc::c_int) -> Result<libc::c_int, Errno> {
+    // SAFETY: the commands above take a number, and change nothing in memory.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
+        -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        answer => Ok(answer),
+    }
+}
+
+/// Returns the hour and the minute of the day where this machine is; none where the system cannot tell.
+pub(super) fn local_time() -> Option<(u16, u16)> {
+    // SAFETY: takes nothing and gives nothing; reads the environment, which this program never changes once it has begun.
+    unsafe { tzset() };
+    // SAFETY: `tm` is made of integers and a pointer that may be null.
+    let mut local: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: a null pointer is allowed, and stands for no place where the time is written, too.
+    let now = unsafe { libc::time(std::ptr::null_mut()) };
+    // SAFETY: both pointers are to variables of this function, and are not kept.
+    let told = unsafe { libc::localtime_r(&raw const now, &raw mut local) };
+    if told.is_null() {
+        return None;
+    }
+    Some((u16::try_from(local.tm_hour).ok()?, u16::try_from(local.tm_min).ok()?))
+}
+
+unsafe extern "C" {
+    /// Looks anew where the machine is: somebody may have moved it since the last time. POSIX; the crate `libc` leaves it out.
+    fn tzset();
+}

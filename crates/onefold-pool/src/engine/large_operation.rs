@@ -1,0 +1,67 @@
+//! Operations that need more metadata than the cache holds.
+//!
+//! An operation runs when all blocks that it needs are in memory. The largest ones, such as a hole in a file whose map's nodes are
+//! scattered, need several thousand. With little memory the cache would evict some of them while it reads the others, for ever. An
+//! operation that has missed more blocks than the cache holds is therefore lent room for all that an operation can need. One at a
+//! time has it; the others go on reading until then.
+
+use std::sync::atomic::Ordering;
+
+use super::Engine;
+use crate::error::Result;
+use crate::meta::op::Fault;
+use crate::sync;
+
+/// More blocks than an operation needs. A hole that ends within two leaves needs most, for each of them: 508 children on each of two
+/// levels and 33 on the third, a store page for each of these, and for each of the 508 blocks of the leaf a store page and a bitmap.
+const OPERATION_BLOCKS: usize = 8192;
+/// Blocks that are evicted under one hold of the metadata lock.
+const EVICTIONS_PER_HOLD: usize = 256;
+
+/// The blocks that one operation has missed.
+pub(super) struct Missed<'e> {
+    engine: &'e Engine,
+    count: usize,
+    is_lent_room: bool,
+}
+
+impl<'e> Missed<'e> {
+    /// Returns what an operation that begins has missed: nothing.
+    pub(super) fn new(engine: &'e Engine) -> Missed<'e> {
+        Missed { engine, count: 0, is_lent_room: false }
+    }
+
+    /// Reads blocks that the operation has missed.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub(super) fn load(&mut self, faults: &[Fault]) -> Result<()> {
+        self.count += faults.len();
+        if !self.is_lent_room && self.count > self.engine.meta().cache.capacity() {
+            let is_other_under_way = self.engine.has_large_operation.swap(true, Ordering::Relaxed);
+            self.is_lent_room = !is_other_under_way;
+            if self.is_lent_room {
+                self.engine.meta().cache.lend(OPERATION_BLOCKS);
+            }
+        }
+        self.engine.load(faults)
+    }
+}
+
+impl Drop for Missed<'_> {
+    fn drop(&mut self) {
+        if !self.is_lent_room {
+            return;
+        }
+        self.engine.meta().cache.lend(0);
+        self.engine.has_large_operation.store(false, Ordering::Relaxed);
+        loop {
+            let mut meta = self.engine.meta();
+            let has_more = meta.cache.shrink(EVICTIONS_PER_HOLD);
+            sync::unlock_fairly(meta);
+            if !has_more {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Blocks that a walk over a file may meet more than once, in bounded memory.
+//!
+//! As long as they fit, all of them are kept and all numbers are exact. When they do not, the walk goes on with a sample: those
+//! blocks whose hash ends in so many zero bits, one bit more each time that the sample is full. Which blocks are in the sample hangs
+//! on their numbers alone, so each of them is counted wherever it is met. The numbers of all blocks then relate to the places seen as
+//! those of the sample do. With n blocks in the sample the error is about 1 in sqrt(n): 1 % for ten thousand.
+
+use onefold_block::BlockNo;
+
+use crate::meta::hash::BlockMap;
+
+/// Memory of a bucket of the hash map, in bytes: the entry, a byte beside it, and half as much again while the map grows.
+const BUCKET_BYTES: usize = (size_of::<(BlockNo, Places)>() + 1) * 3 / 2;
+
+/// Stands for references by leaves that other files have, too: no walk meets so many.
+const OF_OTHERS: u32 = 0;
+
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    /// Places of the file that name the block.
+    here: u32,
+    /// Leaves that name it, of all files, or [`OF_OTHERS`].
+    references: u32,
+}
+
+/// Blocks that were met, or a sample of them.
+#[derive(Debug)]
+pub(super) struct SharedBlocks {
+    kept: BlockMap<Places>,
+    entries_max: usize,
+    /// Bits of a block's hash that must be zero.
+    zero_bits: u32,
+    /// Places that were met, of all blocks.
+    places: u64,
+}
+
+/// What came of a walk, in blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SharedCount {
+    /// Different blocks.
+    pub(super) distinct: u64,
+    /// Those of them that no other file names.
+    pub(super) only_here: u64,
+    pub(super) is_estimated: bool,
+}
+
+impl SharedBlocks {
+    /// Returns an empty set that takes at most `bytes_max` bytes of memory, though it keeps a few blocks in any case.
+    pub(super) fn new(bytes_max: usize) -> SharedBlocks {
+        // A map has a power of two of buckets, and uses seven of eight. It grows when it is asked for one more than that.
+        let buckets = (bytes_max / BUCKET_BYTES).checked_ilog2().map_or(8, |bits| 1 << bits.max(3));
+        SharedBlocks { kept: BlockMap::default(), entries_max: buckets / 8 * 7 - 1, zero_bits: 0, places: 0 }
+    }
+
+    /// Notes a place that names a block of `references` references in all.
+    pub(super) fn add(&mut self, block: BlockNo, references: u32) {
+        self.note(block, |places| {
+            if places.here == 0 {
+                places.references = references;
+            }
+        });
+    }
+
+    /// Notes a place that names a block by a node that another file has, too.
+    pub(super) fn add_of_others(&mut self, block: BlockNo) {
+        self.note(block, |places| places.references = OF_OTHERS);
+    }
+
+    fn note(&mut self, block: BlockNo, change: impl FnOnce(&mut Places)) {
+        self.places += 1;
+        if !is_sampled(block, self.zero_bits) {
+            return;
+        }
+        while self.kept.len() >= self.entries_max && !self.kept.contains_key(&block) {
+            self.halve();
+            if !is_sampled(block, self.zero_bits) {
+                return;
+            }
+        }
+        let places = self.kept.entry(block).or_insert(Places { here: 0, references: 0 });
+        change(places);
+        places.here = places.here.saturating_add(1);
+    }
+
+    /// Goes on with a sample of half as many blocks.
+    fn halve(&mut self) {
+        self.zero_bits += 1;
+        let zero_bits = self.zero_bits;
+        let sampled: Vec<(BlockNo, Places)> =
+            self.kept.drain().filter(|(block, _)| is_sampled(*block, zero_bits)).collect();
+        // Into the same memory. A map from which half is removed one by one may grow for what comes then.
+        self.kept.extend(sampled);
+    }
+
+    /// Returns what was met.
+    pub(super) fn count(&self) -> SharedCount {
+        let is_only_here = |places: &&Places| places.here == places.references;
+        let (distinct, only_here) = (self.kept.len() as u64, self.kept.values().filter(is_only_here).count() as u64);
+        if self.zero_bits == 0 {
+            return SharedCount { distinct, only_here, is_estimated: false };
+        }
+        let sampled_places: u64 = self.kept.values().map(|places| u64::from(places.here)).sum();
+        let of_all = |count: u64| {
+            let scaled = u128::from(count) * u128::from(self.places) / u128::from(sampled_places.max(1));
+            u64::try_from(scaled).unwrap_or(u64::MAX)
+        };
+        SharedCount { distinct: of_all(distinct), only_here: of_all(only_here), is_estimated: true }
+    }
+}
+
+/// Tells whether a block is in a sample of those whose hash ends in so many zero bits.
+fn is_sampled(block: BlockNo, zero_bits: u32) -> bool {
+    // The last steps of SplitMix64: blocks of any pattern are spread evenly.
+    let mut hash = block.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (hash ^ hash >> 31).trailing_zeros() >= zero_bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of three blocks, one is named once here and once elsewhere, one twice here, one by a node that a clone has.
+    fn walk(shared: &mut SharedBlocks, thirds: u64) {
+        for third in 0..thirds {
+            let block = BlockNo(1_000_000 + third * 3);
+            shared.add(block, 2);
+            shared.add(block.plus(1), 2);
+            shared.add_of_others(block.plus(2));
+        }
+        for third in (0..thirds).rev() {
+            shared.add(BlockNo(1_000_000 + third * 3 + 1), 2);
+        }
+    }
+
+    #[test]
+    fn what_fits_is_counted_exactly() {
+        let mut shared = SharedBlocks::new(4096 * BUCKET_BYTES);
+        walk(&mut shared, 1000);
+        assert_eq!(shared.count(), SharedCount { distinct: 3000, only_here: 1000, is_estimated: false });
+    }
+
+    #[test]
+    fn what_does_not_fit_is_estimated_in_bounded_memory() {
+        let thirds = 200_000;
+        let mut shared = SharedBlocks::new(128 << 10);
+        walk(&mut shared, thirds);
+        let (kept, capacity) = (shared.kept.len(), shared.kept.capacity());
+        assert!((1000..3584).contains(&kept) && capacity == 3584, "{kept} of {capacity}");
+        let found = shared.count();
+        assert!(found.is_estimated);
+        let is_near = |found: u64, exact: u64| found.abs_diff(exact) < exact / 20;
+        assert!(is_near(found.distinct, 3 * thirds) && is_near(found.only_here, thirds), "{found:?}");
+    }
+
+    #[test]
+    fn where_no_block_is_met_twice_an_estimate_is_exact() {
+        let mut shared = SharedBlocks::new(0);
+        (0..100_000).for_each(|number| shared.add_of_others(BlockNo(number * 512)));
+        assert_eq!(shared.count(), SharedCount { distinct: 100_000, only_here: 0, is_estimated: true });
+    }
+
+    #[test]
+    fn a_block_that_a_clone_has_too_is_not_only_here_in_whatever_order() {
+        for clone_first in [true, false] {
+            let mut shared = SharedBlocks::new(1000);
+            if clone_first {
+                shared.add_of_others(BlockNo(5));
+            }
+            shared.add(BlockNo(5), 2);
+            if !clone_first {
+                shared.add_of_others(BlockNo(5));
+            }
+            assert_eq!(shared.count(), SharedCount { distinct: 1, only_here: 0, is_estimated: false });
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What work one request makes, counted where only the pool can.
+
+use std::sync::Arc;
+
+use onefold_block::clock::ManualClock;
+use onefold_block::random::SeededRandom;
+use onefold_block::{AlignedBuffer, BLOCK_BYTES_U64, BlockDevice};
+use onefold_testing::device::MemoryDevice;
+
+use super::Pool;
+use crate::attr::{Durability, FileKind, Ino, NewFile, SeekTarget};
+use crate::format::map_node::FAN_OUT;
+use crate::options::{CreateOptions, Environment, OpenOptions};
+
+fn environment() -> Environment {
+    Environment { clock: Arc::new(ManualClock::starting_at(1)), random: Arc::new(SeededRandom::new(1)) }
+}
+
+fn open(device: &Arc<dyn BlockDevice>) -> Pool {
+    let options = OpenOptions { background: false, memory_bytes: 64 << 20, ..OpenOptions::default() };
+    Pool::open(Arc::clone(device), options, environment()).unwrap()
+}
+
+fn new_device() -> Arc<dyn BlockDevice> {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(65_536));
+    Pool::create(&device, &CreateOptions::default(), &environment()).unwrap();
+    device
+}
+
+const NEW: NewFile = NewFile { kind: FileKind::Regular, mode: 0o600, umask: 0, uid: 0, gid: 0, rdev: 0 };
+
+/// Writes a byte of its own into each of the blocks `0..count`.
+fn fill(pool: &Pool, ino: Ino, count: u64) {
+    for block in 0..count {
+        let mut bytes = AlignedBuffer::zeroed(1);
+        bytes[..8].copy_from_slice(&(block + 1).to_le_bytes());
+        pool.write(ino, block * BLOCK_BYTES_U64, &bytes, Durability::Later).unwrap();
+    }
+}
+
+/// Clones blocks `0..count` of a file to block `to` of it.
+fn clone_within(pool: &Pool, ino: Ino, to: u64, count: u64) {
+    let bytes = count * BLOCK_BYTES_U64;
+    let mut done = 0;
+    while done < bytes {
+        done += pool.clone_range(ino, done, ino, to * BLOCK_BYTES_U64 + done, bytes - done).unwrap();
+    }
+}
+
+/// What was wrong: to find a hole, each leaf of a file's map was looked at. A file whose map is a few hundred nodes can have
+/// terabytes of data, and who reads it can ask for its holes.
+#[test]
+fn the_next_hole_of_a_file_full_of_data_is_found_by_few_nodes() {
+    let pool = open(&new_device());
+    let file = pool.create_file(Ino::ROOT, b"file", &NEW).unwrap().ino;
+    fill(&pool, file, FAN_OUT);
+    let (mut blocks, end) = (FAN_OUT, FAN_OUT * FAN_OUT * 40);
+    while blocks < end {
+        let count = blocks.min(end - blocks);
+        clone_within(&pool, file, blocks, count);
+        blocks += count;
+    }
+    let far = end + (1 << 31);
+    pool.write(file, far * BLOCK_BYTES_U64, b"x", Durability::Later).unwrap();
+    for (target, from, expected) in [(SeekTarget::Hole, 5, end), (SeekTarget::Data, end, far)] {
+        let before = pool.engine.demand();
+        assert_eq!(pool.seek(file, from * BLOCK_BYTES_U64, target).unwrap(), expected * BLOCK_BYTES_U64);
+        let holds = pool.engine.demand() - before;
+        assert!(holds <= 2, "{holds} operations of hundreds of steps");
+    }
+}
+
+/// What was wrong: each step of reclaim looked at all removed files that were still open, twice, under the metadata lock.
+#[test]
+fn removed_files_that_are_open_are_passed_over_once() {
+    let device = new_device();
+    let pool = open(&device);
+    let (held, removed) = (3000, 500);
+    for _ in 0..held {
+        pool.create_unnamed(Ino::ROOT, &NEW).unwrap();
+    }
+    let others: Vec<Ino> = (0..removed).map(|_| pool.create_unnamed(Ino::ROOT, &NEW).unwrap().ino).collect();
+    let entries_read = |pool: &Pool| pool.engine.meta().orphans.entries_read;
+    while pool.reclaim().unwrap() {}
+    for ino in others {
+        pool.release(ino, 1);
+        assert_eq!(pool.stat().unwrap().reclaim_pending, 1);
+        while pool.reclaim().unwrap() {}
+    }
+    let stat = pool.stat().unwrap();
+    assert_eq!((stat.inode_count, stat.reclaim_pending), (1 + held, 0));
+    assert!(entries_read(&pool) <= held + removed, "{} entries read", entries_read(&pool));
+    pool.commit().unwrap();
+    drop(pool);
+    // As after a crash: nobody holds them any more.
+    let pool = open(&device);
+    assert!(pool.stat().unwrap().reclaim_pending > 0);
+    while pool.reclaim().unwrap() {}
+    assert_eq!((pool.stat().unwrap().inode_count, entries_read(&pool)), (1, held));
+}

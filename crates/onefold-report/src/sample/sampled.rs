@@ -1,0 +1,139 @@
+//! An image of which only the regions of a sample are seen, and what is learned on the way.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use onefold_block::BLOCK_BYTES;
+use onefold_block::zero::is_zero;
+use onefold_disk::{Disk, DiskError};
+use parking_lot::Mutex;
+
+use super::cover::{note_mapped, region_at};
+use super::{Cover, REGION_BYTES, Sample};
+use crate::map_nodes::MapNodes;
+
+/// A disk that seems to hold nothing outside a sample's regions.
+///
+/// It is made for one pass that goes forward and reads a region as a whole, as `scan` does.
+pub(crate) struct Sampled<'a> {
+    disk: &'a dyn Disk,
+    sample: &'a Sample,
+    walk: Mutex<Walk>,
+    blocks: Mutex<Counting>,
+}
+
+/// Blocks of the regions read so far.
+#[derive(Default)]
+struct Counting {
+    blocks: Blocks,
+    /// Regions that are about to be read, and how many of their blocks may hold data.
+    pending: HashMap<u64, f64>,
+}
+
+/// How far the disk's own data has been looked for.
+#[derive(Default)]
+struct Walk {
+    /// Data that was found and not yet gone through.
+    ahead: Range<u64>,
+    cover: Cover,
+    nodes: MapNodes,
+}
+
+/// What an image may hold, and about how much of it is not zero.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Extent {
+    pub(crate) cover: Cover,
+    /// Nodes of its map, if none of its data were zeros: the most that there can be.
+    pub(crate) map_nodes_max: u64,
+    pub(crate) blocks: Blocks,
+}
+
+/// Sums over the regions of one image that were read, for a ratio and what it varies by: `data` is how many blocks of a
+/// region may hold something, `full` how many do.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Blocks {
+    pub(crate) regions: f64,
+    pub(crate) data: f64,
+    pub(crate) full: f64,
+    pub(crate) data_data: f64,
+    pub(crate) data_full: f64,
+    pub(crate) full_full: f64,
+}
+
+impl<'a> Sampled<'a> {
+    pub(crate) fn new(disk: &'a dyn Disk, sample: &'a Sample) -> Sampled<'a> {
+        Sampled { disk, sample, walk: Mutex::default(), blocks: Mutex::default() }
+    }
+
+    /// Returns what the pass found, when it has ended.
+    pub(crate) fn into_extent(self) -> Extent {
+        let walk = self.walk.into_inner();
+        Extent { cover: walk.cover, map_nodes_max: walk.nodes.count(), blocks: self.blocks.into_inner().blocks }
+    }
+}
+
+impl Walk {
+    /// Returns what data is next, and its region; looks for it on the disk, from `offset` on, where none is known.
+    fn peek(&mut self, disk: &dyn Disk, offset: u64) -> Result<Option<(u64, Range<u64>)>, DiskError> {
+        if self.ahead.is_empty() {
+            let Some(data) = disk.next_data(offset.max(self.ahead.end))? else { return Ok(None) };
+            note_mapped(&mut self.nodes, &data);
+            self.ahead = data;
+        }
+        let region = region_at(self.ahead.start);
+        let end = self.ahead.end.min((region + 1).saturating_mul(REGION_BYTES));
+        Ok(Some((region, self.ahead.start..end)))
+    }
+
+    /// Goes past data that `peek` returned.
+    fn pass(&mut self, region: u64, data: &Range<u64>, is_sampled: bool) {
+        self.cover.note(region, data, is_sampled);
+        self.ahead.start = data.end;
+    }
+}
+
+impl Disk for Sampled<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        let mut walk = self.walk.lock();
+        while let Some((region, first)) = walk.peek(self.disk, offset)? {
+            let is_sampled = self.sample.has(region);
+            walk.pass(region, &first, is_sampled);
+            if !is_sampled {
+                continue;
+            }
+            // All of the region is read now, so all that it may hold is counted now.
+            let mut data_bytes = first.end - first.start;
+            while let Some((_, more)) = walk.peek(self.disk, offset)?.filter(|(next, _)| *next == region) {
+                walk.pass(region, &more, true);
+                data_bytes += more.end - more.start;
+            }
+            self.blocks.lock().pending.insert(region, data_bytes.div_ceil(BLOCK_BYTES as u64) as f64);
+            return Ok(Some(first));
+        }
+        Ok(None)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.disk.read(offset, into)?;
+        let full = into.chunks(BLOCK_BYTES).filter(|block| !is_zero(block)).count() as f64;
+        self.blocks.lock().add(region_at(offset), full);
+        Ok(())
+    }
+}
+
+impl Counting {
+    fn add(&mut self, region: u64, full: f64) {
+        // A file that changes while it is read may have filled what was a hole.
+        let data = self.pending.remove(&region).unwrap_or_default().max(full);
+        self.blocks.regions += 1.0;
+        self.blocks.data += data;
+        self.blocks.full += full;
+        self.blocks.data_data += data * data;
+        self.blocks.data_full += data * full;
+        self.blocks.full_full += full * full;
+    }
+}

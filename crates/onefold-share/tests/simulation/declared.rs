@@ -1,0 +1,15 @@
+//! What the simulation cannot know: how an intent is read.
+
+use onefold_testing::simulated::{DeclaredRun, DeclaredShare};
+
+/// Returns what a file of the folder for intents declares, for a simulated file system that shares in two steps.
+pub(crate) fn decode_declared(bytes: &[u8]) -> Option<DeclaredShare> {
+    let intent = onefold_share::format::intent::decode_declared(bytes, &[0; 16]).ok()??.intent;
+    let run_of = |run: &onefold_share::format::intent::IntentRun| DeclaredRun {
+        first: run.first.0,
+        count: run.count.into(),
+        arena: format!(".onefold/arena/{}", run.slot.arena()).into(),
+        slot: run.slot.index(),
+    };
+    Some(DeclaredShare { handle: intent.handle, runs: intent.runs.iter().map(run_of).collect() })
+}

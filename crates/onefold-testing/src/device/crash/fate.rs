@@ -1,0 +1,217 @@
+//! What becomes of one unsynced event when the power fails.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::device::SharedBlock;
+use onefold_block::BLOCK_BYTES;
+use onefold_block::device::SECTOR_BYTES;
+use onefold_block::random::{Random, SeededRandom};
+
+pub(super) const SECTORS_PER_BLOCK: usize = BLOCK_BYTES / SECTOR_BYTES;
+
+/// A longer write is not torn sector by sector: each torn block takes memory of its own.
+const SCATTERED_SECTORS_MAX: usize = 64;
+
+/// The part of an event that reached the disk. A discard is whole or lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Whole,
+    Lost,
+    /// Only the first so many sectors are new.
+    FirstSectors(usize),
+    /// Only the last so many sectors are new.
+    LastSectors(usize),
+    /// This sector is old, all others are new.
+    WithoutSector(usize),
+    /// Only this sector is new.
+    OneSector(usize),
+    /// Each block is new or old, as the seed has it.
+    SomeBlocks(u64),
+    /// Each sector is new or old, as the seed has it.
+    SomeSectors(u64),
+}
+
+impl Fate {
+    /// Returns the fate number `index` of the torn ones of a write of `sectors` sectors: the extremes first.
+    pub(super) fn torn(index: u32, sectors: usize, seed: u64) -> Fate {
+        match index {
+            0 => Fate::FirstSectors(1),
+            1 => Fate::LastSectors(1),
+            2 => Fate::FirstSectors(sectors - 1),
+            3 => Fate::LastSectors(sectors - 1),
+            _ => {
+                let random = SeededRandom::new(seed);
+                let count = 1 + usize::try_from(random.below(sectors as u64 - 1)).expect("fewer than the sectors");
+                if index.is_multiple_of(2) { Fate::FirstSectors(count) } else { Fate::LastSectors(count) }
+            }
+        }
+    }
+
+    /// Returns a fate for a write of `sectors` sectors: half are whole, a quarter lost, a quarter torn somehow.
+    pub(super) fn random(random: &SeededRandom, sectors: usize) -> Fate {
+        match random.below(16) {
+            0..8 => Fate::Whole,
+            8..12 => Fate::Lost,
+            12 => Fate::torn(4, sectors, random.next_u64()),
+            13 => Fate::torn(5, sectors, random.next_u64()),
+            14 if sectors <= SCATTERED_SECTORS_MAX => Fate::SomeSectors(random.next_u64()),
+            _ => Fate::SomeBlocks(random.next_u64()),
+        }
+    }
+
+    /// Returns whole or lost, for an event that is not torn.
+    pub(super) fn random_whole(seed: u64) -> Fate {
+        if mix(seed, 0) & 1 == 1 { Fate::Whole } else { Fate::Lost }
+    }
+
+    /// Tells whether sector `sector` of an event of `sectors` sectors is new.
+    fn is_new(self, sector: usize, sectors: usize) -> bool {
+        match self {
+            Fate::Whole => true,
+            Fate::Lost => false,
+            Fate::FirstSectors(count) => sector < count,
+            Fate::LastSectors(count) => sector >= sectors.saturating_sub(count),
+            Fate::WithoutSector(lost) => sector != lost,
+            Fate::OneSector(alone) => sector == alone,
+            Fate::SomeBlocks(seed) => mix(seed, sector / SECTORS_PER_BLOCK) & 1 == 1,
+            Fate::SomeSectors(seed) => mix(seed, sector) & 1 == 1,
+        }
+    }
+
+    /// Returns the content of block `index` of a write of `blocks`, over what it held before (nothing is zeros).
+    pub(super) fn block(self, index: usize, blocks: &[SharedBlock], old: Option<SharedBlock>) -> Option<SharedBlock> {
+        let sectors = blocks.len() * SECTORS_PER_BLOCK;
+        let first = index * SECTORS_PER_BLOCK;
+        let new_count = (first..first + SECTORS_PER_BLOCK).filter(|sector| self.is_new(*sector, sectors)).count();
+        match new_count {
+            0 => old,
+            SECTORS_PER_BLOCK => Some(Arc::clone(&blocks[index])),
+            _ => {
+                let mut mixed = old.map_or([0; BLOCK_BYTES], |old| *old);
+                for sector in (0..SECTORS_PER_BLOCK).filter(|sector| self.is_new(first + sector, sectors)) {
+                    let bytes = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+                    mixed[bytes.clone()].copy_from_slice(&blocks[index][bytes]);
+                }
+                Some(Arc::new(mixed))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fate::Whole => f.write_str("whole"),
+            Fate::Lost => f.write_str("lost"),
+            Fate::FirstSectors(count) => write!(f, "torn after {count} sectors"),
+            Fate::LastSectors(count) => write!(f, "torn before the last {count} sectors"),
+            Fate::WithoutSector(lost) => write!(f, "without its sector {lost}"),
+            Fate::OneSector(alone) => write!(f, "with nothing but its sector {alone}"),
+            Fate::SomeBlocks(seed) => write!(f, "blocks torn by seed {seed:#x}"),
+            Fate::SomeSectors(seed) => write!(f, "sectors torn by seed {seed:#x}"),
+        }
+    }
+}
+
+/// What a discarded block reads as: whatever it pleases the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Discarded {
+    Old,
+    Zero,
+    Garbage,
+}
+
+impl Discarded {
+    /// Returns what becomes of block `index` of the discard that is event `event`.
+    pub(super) fn of(seed: u64, event: usize, index: u64) -> Discarded {
+        match SeededRandom::new(seed ^ mix(event as u64, 0) ^ index.rotate_left(32)).below(3) {
+            0 => Discarded::Old,
+            1 => Discarded::Zero,
+            _ => Discarded::Garbage,
+        }
+    }
+
+    /// Returns bytes that nobody wrote.
+    pub(super) fn garbage(seed: u64, event: usize) -> SharedBlock {
+        let mut bytes = [0; BLOCK_BYTES];
+        SeededRandom::new(mix(seed, event)).fill(&mut bytes).expect("seeded randomness never runs out");
+        Arc::new(bytes)
+    }
+}
+
+/// Returns 64 bits that `seed` and `index` determine.
+pub(super) fn mix(seed: u64, index: usize) -> u64 {
+    SeededRandom::new(seed ^ (index as u64).wrapping_mul(0xd134_2543_de82_ef95)).next_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns which sectors of a three-block write are new under `fate`, checking each for being new or old.
+    fn new_sectors(fate: Fate) -> Vec<usize> {
+        let blocks: Vec<SharedBlock> = (0..3).map(|_| Arc::new([1; BLOCK_BYTES])).collect();
+        let old = Arc::new([2; BLOCK_BYTES]);
+        let content = |index| fate.block(index, &blocks, Some(Arc::clone(&old))).unwrap();
+        let bytes: Vec<u8> = (0..3).flat_map(|index| *content(index)).collect();
+        let sectors = bytes.chunks(SECTOR_BYTES).enumerate();
+        let is_new = |sector: &[u8]| {
+            assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is never torn");
+            sector[0] == 1
+        };
+        sectors.filter(|(_, sector)| is_new(sector)).map(|(index, _)| index).collect()
+    }
+
+    #[test]
+    fn a_fate_decides_which_sectors_are_new() {
+        assert_eq!(new_sectors(Fate::Whole), (0..24).collect::<Vec<_>>());
+        assert_eq!(new_sectors(Fate::Lost), []);
+        assert_eq!(new_sectors(Fate::FirstSectors(9)), (0..9).collect::<Vec<_>>());
+        assert_eq!(new_sectors(Fate::LastSectors(1)), [23]);
+        assert_eq!(new_sectors(Fate::LastSectors(17)), (7..24).collect::<Vec<_>>());
+        assert_eq!(new_sectors(Fate::OneSector(9)), [9]);
+        assert_eq!(new_sectors(Fate::WithoutSector(9)), (0..9).chain(10..24).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn seeded_fates_are_repeatable_and_of_their_granularity() {
+        let mut counts = Vec::new();
+        for seed in 0..50 {
+            let blocks = new_sectors(Fate::SomeBlocks(seed));
+            assert!(blocks.chunks(8).all(|block| block[0] % 8 == 0 && block.len() == 8));
+            let sectors = new_sectors(Fate::SomeSectors(seed));
+            assert_eq!(sectors, new_sectors(Fate::SomeSectors(seed)));
+            counts.push(sectors.len());
+        }
+        assert!(counts.iter().any(|count| *count < 10) && counts.iter().any(|count| *count > 14));
+    }
+
+    #[test]
+    fn what_is_torn_over_nothing_is_torn_over_zeros() {
+        let blocks: [SharedBlock; 1] = [Arc::new([1; BLOCK_BYTES])];
+        let content = Fate::FirstSectors(1).block(0, &blocks, None).unwrap();
+        assert!(content[..SECTOR_BYTES].iter().all(|byte| *byte == 1));
+        assert!(content[SECTOR_BYTES..].iter().all(|byte| *byte == 0));
+        assert_eq!(Fate::Lost.block(0, &blocks, None), None);
+    }
+
+    #[test]
+    fn torn_fates_leave_something_new_and_something_old() {
+        for sectors in [8, 16, 2048] {
+            for index in 0..40 {
+                let fate = Fate::torn(index, sectors, u64::from(index));
+                let new = (0..sectors).filter(|sector| fate.is_new(*sector, sectors)).count();
+                assert!(0 < new && new < sectors, "{fate}");
+            }
+        }
+    }
+
+    #[test]
+    fn discarded_blocks_come_in_all_three_kinds() {
+        for kind in [Discarded::Old, Discarded::Zero, Discarded::Garbage] {
+            assert!((0..30).any(|index| Discarded::of(1, 4, index) == kind));
+        }
+        assert_ne!(Discarded::garbage(1, 4), Discarded::garbage(1, 5));
+    }
+}

@@ -1,0 +1,118 @@
+//! The events between two syncs, of which a power cut may leave any part.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::fate::{Discarded, Fate};
+use crate::device::{Event, MemoryImage, SharedBlock};
+use onefold_block::BlockNo;
+
+/// Returns the gaps of a stream of events: each ends at a sync, the last one at the end.
+pub(super) fn gaps(events: &[Event]) -> Vec<Range<usize>> {
+    let mut gaps = Vec::new();
+    let mut start = 0;
+    for (index, event) in events.iter().enumerate() {
+        if matches!(event, Event::Sync) {
+            gaps.push(start..index);
+            start = index + 1;
+        }
+    }
+    gaps.push(start..events.len());
+    gaps
+}
+
+/// One gap, and for each block that it touches the events that do.
+#[derive(Debug)]
+pub(super) struct Gap<'a> {
+    events: &'a [Event],
+    touched_by: HashMap<BlockNo, Vec<usize>>,
+}
+
+impl<'a> Gap<'a> {
+    pub(super) fn new(events: &'a [Event], range: Range<usize>) -> Gap<'a> {
+        let mut touched_by: HashMap<BlockNo, Vec<usize>> = HashMap::new();
+        for index in range {
+            for block in blocks_of(&events[index]) {
+                touched_by.entry(block).or_default().push(index);
+            }
+        }
+        Gap { events, touched_by }
+    }
+
+    /// Returns the blocks that the gap touches, sorted.
+    pub(super) fn blocks(&self) -> Vec<BlockNo> {
+        let mut blocks: Vec<_> = self.touched_by.keys().copied().collect();
+        blocks.sort_unstable();
+        blocks
+    }
+
+    /// Sets `block` of `image` to what it holds when those of the gap's events that are before `cut` happened to
+    /// `base` with the fates that `fate_of` gives.
+    ///
+    /// Events on one block take effect in their order: a disk's cache holds the later one.
+    pub(super) fn settle(
+        &self,
+        image: &mut MemoryImage,
+        base: &MemoryImage,
+        block: BlockNo,
+        cut: usize,
+        discard_seed: u64,
+        fate_of: impl Fn(usize) -> Fate,
+    ) {
+        let mut content = base.get(block).cloned();
+        for &index in self.touched_by.get(&block).into_iter().flatten().filter(|index| **index < cut) {
+            content = outcome(&self.events[index], index, block, content, fate_of(index), discard_seed);
+        }
+        match content {
+            Some(content) => image.set(block, content),
+            None => image.clear(block),
+        }
+    }
+}
+
+/// Makes all of `event` happen to `image`.
+pub(super) fn apply(event: &Event, index: usize, image: &mut MemoryImage, discard_seed: u64) {
+    for block in blocks_of(event) {
+        let old = image.get(block).cloned();
+        match outcome(event, index, block, old, Fate::Whole, discard_seed) {
+            Some(content) => image.set(block, content),
+            None => image.clear(block),
+        }
+    }
+}
+
+/// Returns the blocks that an event touches.
+pub(super) fn blocks_of(event: &Event) -> impl Iterator<Item = BlockNo> + use<> {
+    let (first, count) = match event {
+        Event::Write { first, blocks } => (*first, blocks.len() as u64),
+        Event::Discard { first, count } => (*first, *count),
+        Event::Sync | Event::Mark(_) => (BlockNo(0), 0),
+    };
+    (first.0..first.0 + count).map(BlockNo)
+}
+
+/// Returns what `block`, one of those that `event` touches, holds after it.
+fn outcome(
+    event: &Event,
+    index: usize,
+    block: BlockNo,
+    old: Option<SharedBlock>,
+    fate: Fate,
+    discard_seed: u64,
+) -> Option<SharedBlock> {
+    match event {
+        Event::Write { first, blocks } => {
+            let place = usize::try_from(block.0 - first.0).expect("below the number of blocks written");
+            fate.block(place, blocks, old)
+        }
+        Event::Discard { first, .. } if fate == Fate::Whole => {
+            match Discarded::of(discard_seed, index, block.0 - first.0) {
+                Discarded::Old => old,
+                Discarded::Zero => None,
+                // What was never written may stay zero: a trim of the whole device must not fill memory.
+                Discarded::Garbage => old.map(|_| Discarded::garbage(discard_seed, index)),
+            }
+        }
+        Event::Discard { .. } | Event::Sync | Event::Mark(_) => old,
+    }
+}

@@ -1,0 +1,176 @@
+//! What a power cut may leave of a recorded device.
+//!
+//! A disk may lose, tear at a sector or reorder all that no sync has covered; what a sync covered is there. Each image
+//! shares all but a few blocks with the others, so that a million of them are no matter of memory.
+
+mod fate;
+mod gap;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::vec;
+
+use fate::{Fate, mix};
+use gap::{Gap, apply, blocks_of, gaps};
+pub use plan::{CrashPlan, Sample};
+use plan::{Shape, Spec, sectors_of};
+
+use crate::device::{Event, MemoryDevice, MemoryImage, Recording};
+use onefold_block::random::SeededRandom;
+
+/// The device as one power cut left it.
+#[derive(Debug)]
+pub struct CrashImage {
+    /// The device after power came back; it may be written to.
+    pub device: MemoryDevice,
+    /// How many events had begun when the power failed. Those before the last sync among them are whole.
+    pub cut: usize,
+    number: usize,
+    seed: u64,
+    shape: Shape,
+    last_mark: Option<u64>,
+}
+
+impl CrashImage {
+    /// Returns the tag of the last mark before the cut: all that was promised up to it must hold.
+    #[must_use]
+    pub const fn last_mark(&self) -> Option<u64> {
+        self.last_mark
+    }
+
+    /// Returns the image's number in its plan, by which [`Sample::Only`] makes it again.
+    #[must_use]
+    pub const fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Returns a sentence that says what happened and how to make it happen again.
+    #[must_use]
+    pub fn description(&self) -> String {
+        let CrashImage { cut, number, seed, shape, .. } = self;
+        format!("crash image {number} of the plan with seed {seed}: power failed after {cut} events, {shape}")
+    }
+}
+
+/// The crash images of a recording, each made when it is asked for.
+#[derive(Debug)]
+pub struct CrashImages<'a> {
+    recording: &'a Recording,
+    plan: CrashPlan,
+    specs: vec::IntoIter<Spec>,
+    gaps: Vec<Range<usize>>,
+    gap_index: usize,
+    gap: Gap<'a>,
+    /// The image at the start of the gap: all before is durable.
+    base: MemoryImage,
+    /// The image after the first `prefix_cut` events, nothing lost.
+    prefix: MemoryImage,
+    prefix_cut: usize,
+    last_mark: Option<u64>,
+}
+
+impl Recording {
+    /// Returns what a power cut may have left at any moment of the recording, as far as `plan` has it.
+    #[must_use]
+    pub fn crash_images(&self, plan: CrashPlan) -> CrashImages<'_> {
+        let gaps = gaps(self.events());
+        CrashImages {
+            recording: self,
+            plan,
+            specs: plan.specs(self.events()).into_iter(),
+            gap: Gap::new(self.events(), gaps[0].clone()),
+            gaps,
+            gap_index: 0,
+            base: self.start().clone(),
+            prefix: self.start().clone(),
+            prefix_cut: 0,
+            last_mark: None,
+        }
+    }
+
+    /// Returns the device's content after its first `cut` events with nothing lost, discarded blocks as `plan` has them.
+    #[must_use]
+    pub fn image_after(&self, cut: usize, plan: &CrashPlan) -> MemoryImage {
+        let mut image = self.start().clone();
+        for (index, event) in self.events().iter().enumerate().take(cut) {
+            apply(event, index, &mut image, plan.seed);
+        }
+        image
+    }
+}
+
+impl CrashImages<'_> {
+    fn advance_to_gap(&mut self, gap: usize) {
+        if gap != self.gap_index {
+            self.advance_prefix(self.gaps[gap].start);
+            self.base = self.prefix.clone();
+            self.gap = Gap::new(self.recording.events(), self.gaps[gap].clone());
+            self.gap_index = gap;
+        }
+    }
+
+    fn advance_prefix(&mut self, cut: usize) {
+        let events = self.recording.events().iter().enumerate();
+        for (index, event) in events.take(cut).skip(self.prefix_cut) {
+            apply(event, index, &mut self.prefix, self.plan.seed);
+            if let Event::Mark(tag) = event {
+                self.last_mark = Some(*tag);
+            }
+        }
+        self.prefix_cut = cut;
+    }
+
+    /// Returns the content that `shape` leaves; the prefix is at the cut.
+    fn content(&self, shape: Shape) -> MemoryImage {
+        let (events, cut) = (self.recording.events(), self.prefix_cut);
+        let mut image = match shape {
+            Shape::Prefix | Shape::AllBut { .. } => self.prefix.clone(),
+            Shape::Only { .. } | Shape::Subset { .. } => self.base.clone(),
+        };
+        match shape {
+            Shape::Prefix => {}
+            Shape::AllBut { event, fate } => {
+                let fate_of = |index| if index == event { fate } else { Fate::Whole };
+                for block in blocks_of(&events[event]) {
+                    self.gap.settle(&mut image, &self.base, block, cut, self.plan.seed, fate_of);
+                }
+            }
+            Shape::Only { event, fate } => {
+                let fate_of = |index| if index == event { fate } else { Fate::Lost };
+                for block in blocks_of(&events[event]) {
+                    self.gap.settle(&mut image, &self.base, block, cut, self.plan.seed, fate_of);
+                }
+            }
+            Shape::Subset { seed } => {
+                let fate_of = |index: usize| match sectors_of(&events[index]) {
+                    0 => Fate::random_whole(mix(seed, index)),
+                    sectors => Fate::random(&SeededRandom::new(mix(seed, index)), sectors),
+                };
+                for block in self.gap.blocks() {
+                    self.gap.settle(&mut image, &self.base, block, cut, seed, fate_of);
+                }
+            }
+        }
+        image
+    }
+}
+
+impl Iterator for CrashImages<'_> {
+    type Item = CrashImage;
+
+    fn next(&mut self) -> Option<CrashImage> {
+        let Spec { number, gap, cut, shape } = self.specs.next()?;
+        self.advance_to_gap(gap);
+        self.advance_prefix(cut);
+        let device = MemoryDevice::from(self.content(shape));
+        Some(CrashImage { device, cut, number, seed: self.plan.seed, shape, last_mark: self.last_mark })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.specs.size_hint()
+    }
+}
+
+impl ExactSizeIterator for CrashImages<'_> {}

@@ -1,0 +1,223 @@
+//! Which crash images are made of a recording.
+
+use std::fmt;
+
+use super::fate::{Fate, SECTORS_PER_BLOCK, mix};
+use super::gap::gaps;
+use crate::device::Event;
+use onefold_block::random::SeededRandom;
+
+/// Which crash images to make of a recording. The same plan makes the same images in the same order.
+///
+/// Between two syncs the events are a *gap*. The number of images grows with the number of events and not with its
+/// square: what the singles leave out of the middle of a gap, the random subsets draw from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrashPlan {
+    /// Decides everything that is random, and what discarded blocks read as.
+    pub seed: u64,
+    /// Each prefix of the stream, with nothing of it lost.
+    pub prefixes: bool,
+    /// At the end of each gap: each of its changes lost and all others there, and each of them alone there.
+    pub singles: bool,
+    /// In how many ways each write is torn, both as the last one begun and with the rest of its gap there: after the
+    /// first sector, before the last, before all but the first, after all but the last, then at random.
+    pub torn_splits: u32,
+    /// At the end of each gap: each sector of each of its writes lost and all else there, and each of them alone there;
+    /// and each write, as the last one begun, torn after each of its sectors.
+    pub sectors: bool,
+    /// Images of each gap, cut at a random place, in which each change is there, lost or torn by chance.
+    pub random_subsets_per_gap: u32,
+    /// Which of those images are really made.
+    pub sample: Sample,
+}
+
+/// A choice among the images of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sample {
+    /// All of them.
+    All,
+    /// Image number `offset` and every `step`-th after it: several threads can share a plan.
+    EveryNth {
+        /// Distance between two images; 0 counts as 1.
+        step: usize,
+        /// The first image.
+        offset: usize,
+    },
+    /// So many, or all if there are fewer: first every prefix, then equal numbers of images that differ by whole events,
+    /// by single sectors and by random subsets, drawn by the plan's seed.
+    AtMost(usize),
+    /// The one of this number: to replay a failure.
+    Only(usize),
+}
+
+impl CrashPlan {
+    /// Returns a plan that makes images of every kind.
+    #[must_use]
+    pub const fn with_seed(seed: u64) -> CrashPlan {
+        CrashPlan {
+            seed,
+            prefixes: true,
+            singles: true,
+            torn_splits: 4,
+            sectors: true,
+            random_subsets_per_gap: 8,
+            sample: Sample::All,
+        }
+    }
+
+    /// Returns the images of a stream of events, in the order of their gaps and cuts.
+    pub(super) fn specs(&self, events: &[Event]) -> Vec<Spec> {
+        let mut specs = Vec::new();
+        for (gap, range) in gaps(events).into_iter().enumerate() {
+            let first = specs.len();
+            let changes: Vec<usize> = range.clone().filter(|index| events[*index].is_change()).collect();
+            if self.prefixes {
+                let next_changes = |cut: usize| events.get(cut).is_none_or(Event::is_change);
+                let cuts = (range.start..=range.end).filter(|cut| next_changes(*cut));
+                specs.extend(cuts.map(|cut| (gap, cut, Shape::Prefix)));
+            }
+            for (place, &index) in changes.iter().enumerate() {
+                let is_last = place + 1 == changes.len();
+                if self.singles && changes.len() > 1 {
+                    specs.push((gap, range.end, Shape::AllBut { event: index, fate: Fate::Lost }));
+                    specs.push((gap, range.end, Shape::Only { event: index, fate: Fate::Whole }));
+                }
+                for split in 0..self.torn_splits {
+                    let sectors = sectors_of(&events[index]);
+                    if sectors == 0 {
+                        break;
+                    }
+                    let fate = Fate::torn(split, sectors, mix(mix(self.seed, index), split as usize));
+                    specs.push((gap, range.end, Shape::AllBut { event: index, fate }));
+                    if !is_last {
+                        specs.push((gap, index + 1, Shape::AllBut { event: index, fate }));
+                    }
+                }
+            }
+            for &index in changes.iter().filter(|_| self.sectors) {
+                let sectors = sectors_of(&events[index]);
+                for sector in 0..sectors {
+                    let (lost, alone) = (Fate::WithoutSector(sector), Fate::OneSector(sector));
+                    specs.push((gap, range.end, Shape::AllBut { event: index, fate: lost }));
+                    specs.push((gap, range.end, Shape::Only { event: index, fate: alone }));
+                    if sector > 0 {
+                        specs.push((gap, index + 1, Shape::AllBut { event: index, fate: Fate::FirstSectors(sector) }));
+                    }
+                }
+            }
+            if !changes.is_empty() {
+                let random = SeededRandom::new(mix(!self.seed, gap));
+                for _ in 0..self.random_subsets_per_gap {
+                    let begun = usize::try_from(random.below(changes.len() as u64)).expect("below a length");
+                    specs.push((gap, changes[begun] + 1, Shape::Subset { seed: random.next_u64() }));
+                }
+            }
+            specs[first..].sort_by_key(|(_, cut, _)| *cut);
+        }
+        let numbered = specs.into_iter().enumerate();
+        let numbered = numbered.map(|(number, (gap, cut, shape))| Spec { number, gap, cut, shape });
+        self.sample.of(self.seed, numbered.collect())
+    }
+}
+
+impl Sample {
+    fn of(self, seed: u64, mut specs: Vec<Spec>) -> Vec<Spec> {
+        match self {
+            Sample::All => {}
+            Sample::EveryNth { step, offset } => {
+                specs = specs.into_iter().skip(offset).step_by(step.max(1)).collect();
+            }
+            Sample::AtMost(count) if count < specs.len() => return draw(seed, specs, count),
+            Sample::AtMost(_) => {}
+            Sample::Only(number) => specs.retain(|spec| spec.number == number),
+        }
+        specs
+    }
+}
+
+/// Draws `count` of more specs than that, as [`Sample::AtMost`] has it.
+fn draw(seed: u64, specs: Vec<Spec>, count: usize) -> Vec<Spec> {
+    let mut kinds: [Vec<Spec>; Shape::KINDS] = Default::default();
+    for spec in specs {
+        kinds[spec.shape.kind()].push(spec);
+    }
+    for kind in &mut kinds {
+        kind.sort_by_key(|spec| mix(seed, spec.number));
+    }
+    let [mut drawn, mut others @ ..] = kinds;
+    drawn.truncate(count);
+    // The smallest first: what it lacks of its share is left to the larger ones.
+    others.sort_by_key(Vec::len);
+    let mut left = others.len();
+    for mut kind in others {
+        kind.truncate((count - drawn.len()).div_ceil(left));
+        drawn.append(&mut kind);
+        left -= 1;
+    }
+    drawn.sort_by_key(|spec| spec.number);
+    drawn
+}
+
+/// One crash image to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spec {
+    /// Its place in the unsampled plan.
+    pub(super) number: usize,
+    pub(super) gap: usize,
+    /// How many events had begun when the power failed.
+    pub(super) cut: usize,
+    pub(super) shape: Shape,
+}
+
+/// What of a gap before the cut is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    Prefix,
+    /// All, except that one event has another fate.
+    AllBut {
+        event: usize,
+        fate: Fate,
+    },
+    /// Nothing but one event, with its fate.
+    Only {
+        event: usize,
+        fate: Fate,
+    },
+    Subset {
+        seed: u64,
+    },
+}
+
+impl Shape {
+    const KINDS: usize = 4;
+
+    /// Returns what kind of image it makes, as [`Sample::AtMost`] tells them apart; 0 is a prefix.
+    const fn kind(self) -> usize {
+        match self {
+            Shape::Prefix => 0,
+            Shape::AllBut { fate: Fate::WithoutSector(_) | Fate::OneSector(_) | Fate::FirstSectors(_), .. }
+            | Shape::Only { fate: Fate::OneSector(_), .. } => 2,
+            Shape::AllBut { .. } | Shape::Only { .. } => 1,
+            Shape::Subset { .. } => 3,
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shape::Prefix => f.write_str("all of them there"),
+            Shape::AllBut { event, fate } => write!(f, "event {event} {fate}"),
+            Shape::Only { event, fate } => write!(f, "event {event} {fate}, alone there of those since the last sync"),
+            Shape::Subset { seed } => write!(f, "a random part of those since the last sync there, seed {seed:#x}"),
+        }
+    }
+}
+
+/// Returns the sectors that an event writes.
+pub(super) fn sectors_of(event: &Event) -> usize {
+    match event {
+        Event::Write { blocks, .. } => blocks.len() * SECTORS_PER_BLOCK,
+        Event::Discard { .. } | Event::Sync | Event::Mark(_) => 0,
+    }
+}

@@ -1,0 +1,19 @@
+//! Block devices that keep their blocks in memory, record what is done to them, fail, wait, run out of room, or are slow.
+
+mod crash;
+mod faulty;
+mod gated;
+mod image;
+mod memory;
+mod recording;
+mod thin;
+mod throttled;
+
+pub use crash::{CrashImage, CrashImages, CrashPlan, Sample};
+pub use faulty::{Call, Fault, FaultyDevice, When};
+pub use gated::GatedDevice;
+pub use image::{MemoryImage, SharedBlock};
+pub use memory::MemoryDevice;
+pub use recording::{Event, Recording, RecordingDevice};
+pub use thin::ThinDevice;
+pub use throttled::ThrottledDevice;

@@ -1,0 +1,270 @@
+//! The simulated file system from outside: for tests that make every call themselves, and for the scheduler.
+
+use std::cell::{Ref, RefCell, RefMut};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onefold_block::random::SeededRandom;
+use onefold_substrate::UserNo;
+use rustix::io::Errno;
+
+use super::checks::Allowed;
+use super::clock::SimulatedClock;
+use super::dice::nanoseconds;
+use super::host::{Host, HostNo};
+use super::mount::{Mount, SimulatedSubstrate};
+use super::options::SimulationOptions;
+use super::outcome::{Census, Counters};
+use super::rights::Owned;
+use super::world::{Actor, World};
+use super::writers::Writers;
+
+/// Where root's state folder has its identity.
+const IDENTITY: &str = ".onefold/identity";
+
+/// A file system in memory that hosts have mounted.
+///
+/// Without a [`Simulation`](super::Simulation) nothing happens by itself: a test mounts it as one or more hosts, calls
+/// in any order that it likes, writes images, and crashes hosts. A call that breaks an invariant panics.
+#[derive(Debug)]
+pub struct SimulatedFileSystem {
+    world: Rc<RefCell<World>>,
+    writers: RefCell<Writers>,
+}
+
+impl SimulatedFileSystem {
+    /// Makes a file system with as many images as the options say.
+    #[must_use]
+    pub fn new(options: &SimulationOptions) -> SimulatedFileSystem {
+        let mut world = World::new(options);
+        let writers = Writers::new(&mut world);
+        world.verify(Allowed::Content);
+        SimulatedFileSystem { world: Rc::new(RefCell::new(world)), writers: RefCell::new(writers) }
+    }
+
+    pub(super) fn world(&self) -> Ref<'_, World> {
+        self.world.borrow()
+    }
+
+    pub(super) fn world_mut(&self) -> RefMut<'_, World> {
+        self.world.borrow_mut()
+    }
+
+    pub(super) fn clock(&self, host: HostNo) -> Arc<SimulatedClock> {
+        let world = self.world();
+        Arc::new(SimulatedClock::new(Arc::clone(&world.time), Arc::clone(&world.machine(host).skew_ns)))
+    }
+
+    /// Brings a host up, and mounts.
+    pub(super) fn start(&self, host: HostNo, clock: Arc<SimulatedClock>) -> Mount {
+        let mut world = self.world_mut();
+        world.counters.starts += 1;
+        world.tell(|_| format!("{host} starts"));
+        world.machine_mut(host).is_up = true;
+        drop(world);
+        Mount::new(&self.world, host, clock)
+    }
+
+    /// Mounts as a host, outside of any schedule: each call is made at once, and sleeping lets time pass.
+    #[must_use]
+    pub fn mount(&self, host: HostNo) -> Host<'static> {
+        let clock = self.clock(host);
+        let mount = self.start(host, Arc::clone(&clock));
+        let incarnation = self.world().machine(host).incarnation;
+        let random = Arc::new(SeededRandom::new(u64::from(host.0) << 32 | u64::from(incarnation)));
+        Host { no: host, incarnation, substrate: SimulatedSubstrate::new(mount, None), clock, random }
+    }
+
+    /// Mounts as somebody who is none of the hosts, whom no fault hits, to look on.
+    #[must_use]
+    pub fn observe(&self) -> Host<'static> {
+        let observer = self.world().observer();
+        self.mount(observer)
+    }
+
+    /// Crashes a host: what it did not sync is lost or kept, and its calls fail.
+    pub fn crash(&self, host: HostNo) {
+        let mut world = self.world_mut();
+        world.crash(host);
+        world.verify(Allowed::Content);
+    }
+
+    /// A host's work is over; what it left open is closed.
+    pub(super) fn end_work(&self, host: HostNo) {
+        let mut world = self.world_mut();
+        world.end_work(host);
+        world.verify(Allowed::Content);
+    }
+
+    /// Suspends a host: its locks will expire.
+    pub fn stall(&self, host: HostNo) {
+        self.world_mut().stall(host);
+    }
+
+    /// Has a suspended host go on.
+    pub fn unstall(&self, host: HostNo) {
+        self.world_mut().unstall(host);
+    }
+
+    /// Returns how many files a host has open.
+    #[must_use]
+    pub fn open_files(&self, host: HostNo) -> usize {
+        self.world().machine(host).opens.len()
+    }
+
+    /// Lets time pass.
+    pub fn pass(&self, time: Duration) {
+        self.world().pass(nanoseconds(time));
+    }
+
+    /// Makes one change by a writer, if any host is up.
+    pub fn let_writers_write(&self) {
+        let mut world = self.world_mut();
+        self.writers.borrow_mut().step(&mut world);
+        world.verify(Allowed::Content);
+    }
+
+    /// Writes bytes into an image, through a host; makes it if it is not there. Its folder must be: `images` is.
+    ///
+    /// # Errors
+    /// As those of the trait.
+    pub fn write_image(&self, host: HostNo, path: impl AsRef<Path>, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        let mut world = self.world_mut();
+        let writer = Actor::Writer(host);
+        let no = match world.find_file(path.as_ref()) {
+            Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
+                world.create(writer, path.as_ref())?
+            }
+            found => found?,
+        };
+        let result = world.write(writer, no, offset, bytes);
+        world.verify(Allowed::Content);
+        result
+    }
+
+    /// Gives an image to another user, through a host.
+    ///
+    /// # Errors
+    /// As those of the trait.
+    pub fn give_image(&self, host: HostNo, path: impl AsRef<Path>, owner: u32) -> std::io::Result<()> {
+        let mut world = self.world_mut();
+        let no = world.find_file(path.as_ref())?;
+        world.give(Actor::Writer(host), no, owner);
+        Ok(())
+    }
+
+    /// Has a block of an image fail to be read, or not any more.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn set_readable(&self, path: impl AsRef<Path>, block: u64, is_readable: bool) -> std::io::Result<()> {
+        let mut world = self.world_mut();
+        let no = world.find_file(path.as_ref())?;
+        if is_readable {
+            world.bad.remove(&(no, block))
+        } else {
+            world.bad.insert((no, block))
+        };
+        Ok(())
+    }
+
+    /// Removes an image, through a host.
+    ///
+    /// # Errors
+    /// As those of the trait.
+    pub fn remove_image(&self, host: HostNo, path: impl AsRef<Path>) -> std::io::Result<()> {
+        let mut world = self.world_mut();
+        let result = world.remove(Actor::Writer(host), path.as_ref());
+        world.verify(Allowed::Content);
+        result
+    }
+
+    /// Has all that takes room fail from now on, or no more: another one has filled the file system, or made room.
+    pub fn set_full(&self, is_full: bool) {
+        self.world_mut().options.faults.full = if is_full { 1_000_000 } else { 0 };
+    }
+
+    /// Has the identity of the state folder be gone, as a repair of the file system may leave it. Durable at once.
+    pub fn lose_identity(&self) {
+        let mut world = self.world_mut();
+        let observer = Actor::Engine(world.observer());
+        if world.remove(observer, Path::new(IDENTITY)).is_ok() {
+            world.counters.identities_lost += 1;
+            world.tell(|_| "the identity of the state folder is lost".to_owned());
+        }
+        world.verify(Allowed::Content);
+    }
+
+    /// Sets the time of day of a host ahead of that of the others.
+    pub fn set_clock_ahead(&self, host: HostNo, time: Duration) {
+        let skew = i64::try_from(nanoseconds(time)).unwrap_or(i64::MAX);
+        self.world().machine(host).skew_ns.store(skew, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Mounts as [`SimulatedFileSystem::mount`] does, and works for a user from then on.
+    #[must_use]
+    pub fn mount_for(&self, host: HostNo, user: UserNo) -> Host<'static> {
+        self.world_mut().machine_mut(host).user = user;
+        self.mount(host)
+    }
+
+    /// Gives a file or folder an owner and permission bits, as an administrator does.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn protect(&self, path: impl AsRef<Path>, owner: UserNo, mode: u32) -> std::io::Result<()> {
+        self.world_mut().set_owned(path.as_ref(), Owned { owner, mode })
+    }
+
+    /// Gives a folder another name, as an administrator or the owner of the folder above does.
+    ///
+    /// # Errors
+    /// `NotFound`; `AlreadyExists`.
+    pub fn rename_folder(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> std::io::Result<()> {
+        self.world_mut().rename_folder(from.as_ref(), to.as_ref())
+    }
+
+    /// Makes all that is there durable.
+    pub fn sync_all(&self) {
+        let mut world = self.world_mut();
+        world.settle_all_names();
+        for host in world.hosts() {
+            for no in world.machine(host).unsynced.clone() {
+                world.make_durable(no);
+            }
+        }
+        world.verify(Allowed::Content);
+    }
+
+    /// Looks at all invariants everywhere.
+    ///
+    /// # Errors
+    /// The first that does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        self.world_mut().check_all()
+    }
+
+    pub(super) fn violation(&self) -> Option<String> {
+        self.world().violation.clone()
+    }
+
+    /// Returns how often things happened.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.world().counters
+    }
+
+    /// Returns how many blocks of images are holes now that a share has left.
+    #[must_use]
+    pub fn holes_left(&self) -> usize {
+        self.world().left.len()
+    }
+
+    /// Returns what the images hold and take.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        self.world().census()
+    }
+}

@@ -1,0 +1,192 @@
+//! Sharing in two steps, as OCFS2 does: the range becomes a hole, and refers to the source's blocks after that.
+//!
+//! Hosts that live see both steps as one. A crash may leave the hole, as long as what was shared was not made durable; so may
+//! a call that fails, and one that says that it did not. Images are *used* then: a writer opens one through its host and keeps
+//! it open for a while. Who has it open on the host keeps the engine there from having it for itself; engines of other hosts
+//! are kept out by the image's owner lock, which a door would hold.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use onefold_block::BLOCK_BYTES_U64;
+
+use super::content::reads_same;
+use super::files::FileNo;
+use super::host::{HostNo, OpenNo};
+use super::names::Entry;
+use super::options::DeclaredShare;
+use super::sharing::Ranges;
+use super::world::World;
+
+const INTENTS: &str = ".onefold/intents";
+
+/// An opening that has a file for itself, on its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exclusive {
+    pub(super) host: HostNo,
+    pub(super) open: OpenNo,
+    /// Whether a writer waits to open it.
+    pub(super) is_wanted: bool,
+}
+
+impl World {
+    pub(super) fn shares_in_two_steps(&self) -> bool {
+        self.options.habits.shares_in_two_steps
+    }
+
+    /// A range of an image was shared: until it is durable, a crash may leave holes of it.
+    pub(super) fn note_shared(&mut self, host: HostNo, ranges: Ranges) {
+        let into = ranges.into.0;
+        if !self.shares_in_two_steps() || !self.files.get(into).is_image {
+            return;
+        }
+        self.mark_unsynced(host, into);
+        let end = ranges.into.1 + ranges.count;
+        self.files.get_mut(into).unsynced.shared.extend(ranges.into.1..end);
+    }
+
+    /// Tells whether a crash of a host may leave holes.
+    pub(super) fn is_sharing(&self, host: HostNo) -> bool {
+        self.machine(host).unsynced.iter().any(|no| {
+            let unsynced = &self.files.get(*no).unsynced;
+            !unsynced.shared.is_empty() || !unsynced.filled.is_empty()
+        })
+    }
+
+    /// The rest of a share that failed: some of it has become a hole.
+    pub(super) fn leave_rest(&mut self, ranges: Ranges, done: u64) {
+        let into = ranges.into.0;
+        if !self.shares_in_two_steps() || !self.files.get(into).is_image || done == ranges.count {
+            return;
+        }
+        let punched = 1 + self.dice.below(ranges.count - done);
+        for index in ranges.into.1 + done..ranges.into.1 + done + punched {
+            self.leave_hole(into, index);
+        }
+    }
+
+    /// A block of an image becomes a hole, which nobody wanted.
+    pub(super) fn leave_hole(&mut self, no: FileNo, index: u64) {
+        let reads_zero = reads_same(self.content_at(no, index), None);
+        if index < self.files.get(no).block_count() && (!reads_zero || !reads_same(self.reference.get(no, index), None))
+        {
+            self.left.insert((no, index));
+            self.counters.holes_left += 1;
+        }
+        self.remap(no, index, None);
+    }
+
+    /// What somebody wanted a block to be is what it is to be from now on. Tells whether a share had left it as a hole.
+    pub(super) fn forget_hole(&mut self, no: FileNo, index: u64) -> bool {
+        !self.left.is_empty() && self.left.remove(&(no, index))
+    }
+
+    pub(super) fn has_holes_left(&self, no: FileNo) -> bool {
+        self.left.range((no, 0)..=(no, u64::MAX)).next().is_some()
+    }
+
+    /// Tells whether a block is a hole that a share has left, and can be filled again: an intent names it, and a slot with
+    /// what it is to hold.
+    pub(super) fn can_be_filled(&self, no: FileNo, index: u64) -> bool {
+        self.left.contains(&(no, index))
+            && self.content_at(no, index).is_none()
+            && self.declared().iter().any(|declared| self.fills(declared, no, index))
+    }
+
+    fn fills(&self, declared: &DeclaredShare, no: FileNo, index: u64) -> bool {
+        if declared.handle != self.handle(no) {
+            return false;
+        }
+        declared.runs.iter().any(|run| {
+            let Some(within) = index.checked_sub(run.first).filter(|within| *within < run.count) else {
+                return false;
+            };
+            let arena = self.find_file(&run.arena);
+            arena
+                .is_ok_and(|arena| reads_same(self.content_at(arena, run.slot + within), self.reference.get(no, index)))
+        })
+    }
+
+    /// Returns all shares that hosts have declared and that can be read.
+    fn declared(&self) -> Vec<DeclaredShare> {
+        let Ok(folder) = self.names.find_folder(Path::new(INTENTS)) else { return Vec::new() };
+        let files = self.names.folder(folder).entries.values();
+        let read = |entry: &Entry| {
+            let Entry::File(no) = entry else { return None };
+            let mut bytes = vec![0; usize::try_from(self.files.get(*no).length).ok()?];
+            self.read(*no, 0, &mut bytes);
+            (self.options.decode_declared)(&bytes)
+        };
+        files.filter_map(read).collect()
+    }
+
+    /// Takes a file for an opening alone, unless a writer has it open on this host.
+    pub(super) fn try_exclusive(&mut self, host: HostNo, open: OpenNo, no: FileNo) -> bool {
+        let file = self.files.get_mut(no);
+        if file.in_use == Some(host) || file.exclusive.is_some_and(|exclusive| exclusive.open != open) {
+            return false;
+        }
+        file.exclusive = Some(Exclusive { host, open, is_wanted: false });
+        true
+    }
+
+    /// A writer opens an image, if nobody keeps it from that.
+    pub(super) fn open_for_writer(&mut self, host: HostNo, no: FileNo) -> bool {
+        if let Some(exclusive) = &mut self.files.get_mut(no).exclusive
+            && exclusive.host == host
+        {
+            exclusive.is_wanted = true;
+            return false;
+        }
+        let now = self.time.load(Ordering::Relaxed);
+        let owner = self.find_file(Path::new(&format!(".onefold/locks/file.{}", self.handle(no))));
+        let lock = owner.ok().and_then(|owner| self.files.get(owner).lock);
+        if lock.is_some_and(|lock| lock.host != host && !lock.has_expired(now)) {
+            return false;
+        }
+        self.files.get_mut(no).in_use = Some(host);
+        true
+    }
+
+    /// Tells whether a file is the owner lock of an image that a writer has open on another host.
+    pub(super) fn is_owned_elsewhere(&self, host: HostNo, lock: FileNo) -> bool {
+        if !self.shares_in_two_steps() {
+            return false;
+        }
+        let path = self.names.path_of(lock);
+        let Some((_, handle)) = path.split_once(".onefold/locks/file.") else { return false };
+        let user = self.files.all().find(|(no, _)| self.handle(*no).to_string() == handle);
+        user.and_then(|(_, file)| file.in_use).is_some_and(|user| user != host)
+    }
+
+    /// A crashed host uses nothing any more.
+    pub(super) fn leave_all(&mut self, host: HostNo) {
+        for file in self.files.all_mut() {
+            file.in_use.take_if(|user| *user == host);
+            file.exclusive.take_if(|exclusive| exclusive.host == host);
+        }
+    }
+
+    /// What a crashed host had shared and not made durable may be holes; and what it had filled.
+    pub(super) fn lose_shares(&mut self, no: FileNo) {
+        let unsynced = &mut self.files.get_mut(no).unsynced;
+        let (shared, filled) = (std::mem::take(&mut unsynced.shared), std::mem::take(&mut unsynced.filled));
+        for index in shared.into_iter().chain(filled) {
+            let is_data = !reads_same(self.content_at(no, index), None);
+            if is_data && self.dice.one_in(3) {
+                self.leave_hole(no, index);
+            }
+        }
+    }
+
+    /// Tells whether a whole block of an image reads other than it is to, and cannot be filled.
+    pub(super) fn lost_hole(&self) -> Option<String> {
+        let is_lost = |(no, index): &&(FileNo, u64)| {
+            let is_right = reads_same(self.content_at(*no, *index), self.reference.get(*no, *index));
+            !is_right && !self.can_be_filled(*no, *index)
+        };
+        let (no, index) = self.left.iter().find(is_lost)?;
+        let bytes = index * BLOCK_BYTES_U64;
+        Some(format!("nothing can fill the hole in {} at byte {bytes}", self.names.path_of(*no)))
+    }
+}

@@ -1,0 +1,222 @@
+//! A host's mount: its open files, and the step before each of its calls.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use corosensei::Yielder;
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::{Abilities, Access, SubstrateKind, UserNo};
+
+use super::checks::Allowed;
+use super::clock::SimulatedClock;
+use super::files::FileNo;
+use super::host::{HostNo, OpenNo, SeenWrite};
+use super::names::{Caller, FolderNo, KeptFolders};
+use super::world::World;
+
+/// After how many failed calls a crashed host is not waited for any more.
+const DEAD_CALLS_MAX: u32 = 1000;
+
+/// A mount, as long as its host does not crash.
+pub(super) struct Mount {
+    world: Rc<RefCell<World>>,
+    pub(super) host: HostNo,
+    pub(super) user: UserNo,
+    kept: RefCell<KeptFolders>,
+    incarnation: u32,
+    clock: Arc<SimulatedClock>,
+    pub(super) abilities: Abilities,
+    dead_calls: Cell<u32>,
+}
+
+impl Mount {
+    pub(super) fn new(world: &Rc<RefCell<World>>, host: HostNo, clock: Arc<SimulatedClock>) -> Mount {
+        let borrowed = world.borrow();
+        let habits = borrowed.options.habits;
+        let abilities = Abilities {
+            kind: SubstrateKind::Simulated,
+            block_bytes: 4096,
+            share_bytes_max: u64::from(habits.share_blocks_max) * BLOCK_BYTES_U64,
+            tells_last_reference: habits.tells_last_reference,
+            frees_whole_extents: habits.frees_whole_extents,
+            is_clustered: borrowed.options.hosts > 1,
+            shares_in_two_steps: habits.shares_in_two_steps,
+            has_own_domains: false,
+        };
+        let machine = borrowed.machine(host);
+        let (incarnation, user, kept) = (machine.incarnation, machine.user, RefCell::default());
+        Mount { world: Rc::clone(world), host, user, kept, incarnation, clock, abilities, dead_calls: Cell::new(0) }
+    }
+
+    fn is_alive(&self) -> bool {
+        self.world.borrow().machine(self.host).incarnation == self.incarnation
+    }
+}
+
+/// The simulated file system, as one incarnation of a host has it mounted.
+#[derive(Clone)]
+pub struct SimulatedSubstrate<'run> {
+    pub(super) mount: Rc<Mount>,
+    /// The way to the scheduler; none where somebody looks on from outside.
+    yielder: Option<&'run Yielder<(), ()>>,
+}
+
+impl fmt::Debug for SimulatedSubstrate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimulatedSubstrate({}, incarnation {})", self.mount.host, self.mount.incarnation)
+    }
+}
+
+/// An open file of the simulated file system.
+pub struct SimulatedFile<'run> {
+    substrate: SimulatedSubstrate<'run>,
+    pub(super) open: OpenNo,
+    pub(super) no: FileNo,
+    pub(super) access: Access,
+    /// Whether it lies in a folder that the mount keeps, and the caller has not looked at its protection yet.
+    pub(super) is_unchecked: Cell<bool>,
+}
+
+impl fmt::Debug for SimulatedFile<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimulatedFile({}, #{})", self.substrate.mount.host, self.no.0)
+    }
+}
+
+impl Drop for SimulatedFile<'_> {
+    fn drop(&mut self) {
+        let mount = &self.substrate.mount;
+        // A host that slept holds its locks until it has slept. One that is being torn down does not wait for it.
+        if mount.is_alive() && mount.clock.asleep_until().is_some() && !std::thread::panicking() {
+            self.substrate.wait();
+        }
+        if mount.is_alive() {
+            let mut world = mount.world.borrow_mut();
+            world.close(mount.host, self.open);
+            world.verify(Allowed::Content);
+        }
+    }
+}
+
+impl<'run> SimulatedSubstrate<'run> {
+    pub(super) fn new(mount: Mount, yielder: Option<&'run Yielder<(), ()>>) -> SimulatedSubstrate<'run> {
+        SimulatedSubstrate { mount: Rc::new(mount), yielder }
+    }
+
+    pub(super) fn take_writes(&self) -> Vec<SeenWrite> {
+        let mut world = self.mount.world.borrow_mut();
+        let machine = world.machine_mut(self.mount.host);
+        if machine.incarnation == self.mount.incarnation { machine.seen_writes.drain(..).collect() } else { Vec::new() }
+    }
+
+    /// Lets others go on, and time pass.
+    fn wait(&self) {
+        match self.yielder {
+            Some(yielder) => yielder.suspend(()),
+            None => {
+                let world = self.mount.world.borrow();
+                let until = self.mount.clock.asleep_until();
+                let now = world.time.load(Ordering::Relaxed);
+                world.pass(until.map_or(1000, |until| until - now));
+            }
+        }
+    }
+
+    /// Begins a call: the others may make theirs first, and the host may crash before it is made.
+    fn arrive(&self) -> io::Result<()> {
+        if self.mount.is_alive() {
+            self.wait();
+        }
+        if self.mount.is_alive() {
+            return Ok(());
+        }
+        // The work has nothing left to do, but may not know how to end: it is let go of here then.
+        let dead_calls = self.mount.dead_calls.get() + 1;
+        self.mount.dead_calls.set(dead_calls);
+        if dead_calls >= DEAD_CALLS_MAX {
+            self.wait();
+        }
+        Err(io::Error::new(io::ErrorKind::NotConnected, "this host has crashed"))
+    }
+
+    /// Makes a call, in one step.
+    pub(super) fn call<T, E: From<io::Error> + fmt::Display>(
+        &self,
+        allowed: Allowed,
+        line: impl FnOnce(&World) -> String,
+        operate: impl FnOnce(&mut World, HostNo) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.arrive()?;
+        let host = self.mount.host;
+        let mut world = self.mount.world.borrow_mut();
+        world.counters.calls += 1;
+        world.tell(|world| format!("{host}: {}", line(world)));
+        let kept = Rc::clone(&self.mount.kept.borrow());
+        world.names.caller = Some(Caller { user: self.mount.user, kept });
+        let result = operate(&mut world, host);
+        world.names.caller = None;
+        if let Err(error) = &result {
+            world.tell(|_| format!("{host}: failed: {error}"));
+        }
+        world.verify(allowed);
+        if self.yielder.is_none()
+            && let Some(problem) = &world.violation
+        {
+            panic!("{problem}");
+        }
+        result
+    }
+
+    /// Asks something that takes no step: what the system has in memory anyway.
+    pub(super) fn ask<T>(&self, operate: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
+        if !self.mount.is_alive() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let mut world = self.mount.world.borrow_mut();
+        let kept = Rc::clone(&self.mount.kept.borrow());
+        world.names.caller = Some(Caller { user: self.mount.user, kept });
+        let result = operate(&mut world);
+        world.names.caller = None;
+        result
+    }
+
+    /// Resolves paths from a folder from now on, whatever its name leads to.
+    pub(super) fn keep(&self, path: &Path, folder: FolderNo) {
+        let mut kept = self.mount.kept.borrow_mut();
+        let others = kept.iter().filter(|(other, _)| !other.starts_with(path)).cloned();
+        *kept = Rc::new(others.chain([(path.to_owned(), folder)]).collect());
+    }
+
+    /// Returns the folder that is kept by a path.
+    pub(super) fn kept(&self, path: &Path) -> Option<FolderNo> {
+        self.mount.kept.borrow().iter().find(|(kept, _)| kept == path).map(|(_, folder)| *folder)
+    }
+
+    pub(super) fn opened(&self, world: &mut World, no: FileNo, access: Access) -> SimulatedFile<'run> {
+        let open = world.add_open(self.mount.host, no);
+        SimulatedFile { substrate: self.clone(), open, no, access, is_unchecked: Cell::new(false) }
+    }
+
+    /// As [`SimulatedSubstrate::opened`], for a file that was opened by its path.
+    pub(super) fn opened_at(&self, world: &mut World, path: &Path, no: FileNo, access: Access) -> SimulatedFile<'run> {
+        let is_kept = self.mount.kept.borrow().iter().any(|(kept, _)| path.starts_with(kept));
+        let file = self.opened(world, no, access);
+        file.is_unchecked.set(is_kept && world.options.wants_checks);
+        file
+    }
+
+    /// A file of another mount would be a mistake of the caller that no file system could answer.
+    pub(super) fn own(&self, file: &SimulatedFile<'_>) {
+        assert!(Rc::ptr_eq(&self.mount, &file.substrate.mount), "{file:?} was not opened through {self:?}");
+        if file.is_unchecked.get() && self.mount.is_alive() {
+            let mut world = self.mount.world.borrow_mut();
+            let path = world.names.path_of(file.no);
+            world.violated(format!("{} uses {path} and has not looked whose it is", self.mount.host));
+        }
+    }
+}

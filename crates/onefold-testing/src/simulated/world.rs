@@ -1,0 +1,274 @@
+//! The file system itself: one for all hosts, changed by one call at a time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onefold_block::BLOCK_BYTES;
+
+use super::blocks::{Blocks, PhysicalNo};
+use super::checks::{Change, Checker};
+use super::clock::EPOCH_NS;
+use super::content::Content;
+use super::dice::{Dice, nanoseconds};
+use super::files::{FileNo, Marks};
+use super::host::{HostNo, Machine, OpenNo};
+use super::names::Names;
+use super::options::{Faults, Mistake, SimulationOptions};
+use super::outcome::Counters;
+use super::reference::Reference;
+
+/// How many of the last steps are kept as text.
+const STORY_LINES: usize = 40;
+
+/// Who makes a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Actor {
+    /// The engine on a host: of images it may only share blocks.
+    Engine(HostNo),
+    /// A writer, through a host, with which it loses what was not synced. Its changes are what images are to hold.
+    Writer(HostNo),
+}
+
+impl Actor {
+    pub(super) fn host(self) -> HostNo {
+        match self {
+            Actor::Engine(host) | Actor::Writer(host) => host,
+        }
+    }
+}
+
+/// The file system that all hosts have mounted.
+///
+/// Its parts are changed by the verbs of the modules beside this one, each of one subject; all of them change blocks
+/// through [`World::remap`] and [`World::fill`], so that no change is missed by the checks.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) options: SimulationOptions,
+    /// Nanoseconds since the simulation began.
+    pub(super) time: Arc<AtomicU64>,
+    pub(super) dice: Dice,
+    pub(super) files: Marks,
+    pub(super) blocks: Blocks,
+    pub(super) names: Names,
+    machines: Vec<Machine>,
+    opened: u64,
+    /// The content of blocks that were set aside and not written: zeros, told from others that were written.
+    pub(super) unwritten: Content,
+    pub(super) reference: Reference,
+    pub(super) checker: Checker,
+    /// Blocks of images that a share has left as holes, as long as nobody has written or filled them.
+    pub(super) left: BTreeSet<(FileNo, u64)>,
+    /// The owner that an image had when a block of it was cloned into a file of a host's, for that place of the file.
+    pub(super) cloned_from: BTreeMap<(FileNo, u64), u32>,
+    /// Blocks of files that cannot be read.
+    pub(super) bad: BTreeSet<(FileNo, u64)>,
+    /// What the present step changed.
+    pub(super) changes: Vec<Change>,
+    pub(super) counters: Counters,
+    /// The first thing that was found wrong.
+    pub(super) violation: Option<String>,
+    story: VecDeque<String>,
+}
+
+impl World {
+    pub(super) fn new(options: &SimulationOptions) -> World {
+        World {
+            time: Arc::new(AtomicU64::new(0)),
+            dice: Dice::new(options.seed, 0x000f),
+            files: Marks::default(),
+            blocks: Blocks::new(options.total_blocks),
+            names: Names::new(),
+            machines: (0..=options.hosts).map(|host| Machine::new(options.user_of(host))).collect(),
+            opened: 0,
+            unwritten: Rc::new([0; BLOCK_BYTES]),
+            reference: Reference::default(),
+            checker: Checker::default(),
+            left: BTreeSet::new(),
+            cloned_from: BTreeMap::new(),
+            bad: BTreeSet::new(),
+            changes: Vec::new(),
+            counters: Counters::default(),
+            violation: None,
+            story: VecDeque::new(),
+            options: options.clone(),
+        }
+    }
+
+    pub(super) fn machine(&self, host: HostNo) -> &Machine {
+        &self.machines[host.0 as usize]
+    }
+
+    pub(super) fn machine_mut(&mut self, host: HostNo) -> &mut Machine {
+        &mut self.machines[host.0 as usize]
+    }
+
+    /// Returns all hosts, and last the observer, whom no fault hits.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = HostNo> + use<> {
+        (0..=self.options.hosts).map(HostNo)
+    }
+
+    pub(super) fn observer(&self) -> HostNo {
+        HostNo(self.options.hosts)
+    }
+
+    /// Tells whether a call of a host is to fail in a way that does so many times in a million.
+    pub(super) fn fails(&mut self, host: HostNo, rate: impl FnOnce(&Faults) -> u32) -> bool {
+        let fails = host != self.observer() && self.dice.happens(rate(&self.options.faults));
+        self.counters.faults += u64::from(fails);
+        fails
+    }
+
+    /// Lets time pass.
+    pub(super) fn pass(&self, time_ns: u64) {
+        self.time.fetch_add(time_ns, Ordering::Relaxed);
+    }
+
+    /// Returns the time that a host gives a file now.
+    pub(super) fn file_time(&self, host: HostNo) -> u64 {
+        let skew = self.machine(host).skew_ns.load(Ordering::Relaxed);
+        let now = (EPOCH_NS + self.time.load(Ordering::Relaxed)).saturating_add_signed(skew);
+        now - now % nanoseconds(self.options.time_unit).max(1)
+    }
+
+    /// Notes that a file's content was changed by a host now.
+    pub(super) fn touch(&mut self, host: HostNo, no: FileNo) {
+        let now = self.file_time(host);
+        let file = self.files.get_mut(no);
+        (file.modified, file.changed) = (now, now);
+    }
+
+    /// Makes the block at a place of a file another one, and keeps count.
+    pub(super) fn remap(&mut self, no: FileNo, index: u64, after: Option<PhysicalNo>) {
+        let before = self.files.get_mut(no).map.set(index, after);
+        if before == after {
+            return;
+        }
+        let generation = self.blocks.generation();
+        self.files.get_mut(no).touched.insert(index, generation);
+        if after.is_some() {
+            self.forget_hole(no, index);
+        }
+        let content = before.map(|block| self.blocks.content(block).clone());
+        if let Some(block) = after {
+            let is_forgotten = self.options.mistake == Some(Mistake::CountNotRaised) && self.blocks.count(block) > 0;
+            if !is_forgotten {
+                self.blocks.raise(block);
+            }
+        }
+        if let Some(block) = before {
+            let is_forgotten = self.options.mistake == Some(Mistake::CountNotLowered) && self.blocks.count(block) > 1;
+            if !is_forgotten {
+                self.blocks.lower(block);
+            }
+        }
+        self.changes.push(Change::Mapped { file: no, index, before, content, after });
+    }
+
+    /// Makes a block hold something else, in place.
+    pub(super) fn fill(&mut self, block: PhysicalNo, content: Content) {
+        let before = self.blocks.content(block).clone();
+        self.blocks.set_content(block, content);
+        self.changes.push(Change::Filled { block, before });
+    }
+
+    /// Opens a file on a host.
+    pub(super) fn add_open(&mut self, host: HostNo, no: FileNo) -> OpenNo {
+        let open = OpenNo(self.opened);
+        self.opened += 1;
+        self.files.get_mut(no).opens += 1;
+        self.machine_mut(host).opens.insert(open, no);
+        open
+    }
+
+    /// Closes a file on a host; its lock goes with it. Nothing happens when a crash has closed it before.
+    pub(super) fn close(&mut self, host: HostNo, open: OpenNo) {
+        if let Some(no) = self.machine_mut(host).opens.remove(&open) {
+            self.unlock(host, open, no);
+            let file = self.files.get_mut(no);
+            file.exclusive.take_if(|exclusive| exclusive.open == open);
+            file.opens -= 1;
+            self.reap(no);
+        }
+    }
+
+    /// Frees a file that nothing leads to any more.
+    pub(super) fn reap(&mut self, no: FileNo) {
+        let file = self.files.get(no);
+        if (file.names, file.opens, file.pins) != (0, 0, 0) {
+            return;
+        }
+        let by = file.unsynced.by;
+        for index in file.map.indices_from(0) {
+            self.remap(no, index, None);
+        }
+        if let Some(host) = by {
+            self.machine_mut(host).unsynced.remove(&no);
+        }
+        self.drop_lock(no);
+        self.left.retain(|(left, _)| *left != no);
+        self.forget_clones(no);
+        self.reference.remove(no);
+        self.files.remove(no);
+    }
+
+    /// A host dies: what it did not sync is lost or kept, its files are closed, its locks will expire.
+    pub(super) fn crash(&mut self, host: HostNo) {
+        self.counters.crashes += 1;
+        self.fall_silent(host);
+        self.lose_names(host);
+        self.lose_data(host);
+        self.leave_all(host);
+        let machine = self.machine_mut(host);
+        (machine.is_up, machine.is_stalled) = (false, false);
+        machine.incarnation += 1;
+        machine.seen_writes.clear();
+        for no in std::mem::take(&mut machine.opens).into_values() {
+            self.files.get_mut(no).opens -= 1;
+            self.reap(no);
+        }
+    }
+
+    /// The work of a host is over: what it left open is closed. The host itself goes on.
+    pub(super) fn end_work(&mut self, host: HostNo) {
+        self.counters.ends += 1;
+        self.machine_mut(host).incarnation += 1;
+        while let Some((open, _)) = self.machine(host).opens.first_key_value() {
+            self.close(host, *open);
+        }
+    }
+
+    /// A host is suspended: nothing is heard of it.
+    pub(super) fn stall(&mut self, host: HostNo) {
+        self.counters.stalls += 1;
+        self.machine_mut(host).is_stalled = true;
+        self.fall_silent(host);
+    }
+
+    /// A suspended host goes on, and does not know that it was.
+    pub(super) fn unstall(&mut self, host: HostNo) {
+        self.machine_mut(host).is_stalled = false;
+        self.be_heard(host);
+    }
+
+    /// Says what is wrong, if nothing was before.
+    pub(super) fn violated(&mut self, problem: String) {
+        self.violation.get_or_insert(problem);
+    }
+
+    /// Keeps a line about the present step, where lines are kept.
+    pub(super) fn tell(&mut self, line: impl FnOnce(&World) -> String) {
+        if self.options.tells_steps {
+            let line = format!("{:>8}  {}", self.counters.steps, line(self));
+            if self.story.len() == STORY_LINES {
+                self.story.pop_front();
+            }
+            self.story.push_back(line);
+        }
+    }
+
+    pub(super) fn story(&self) -> Vec<String> {
+        self.story.iter().cloned().collect()
+    }
+}

@@ -1,0 +1,213 @@
+//! The structure of the crates: the top-level modules of a crate use each other in one direction.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Circles that are still to be ended: the crate, and the modules that reach each other. This list only becomes shorter.
+const KNOWN_CIRCLES: [(&str, &[&str]); 4] = [
+    ("onefold-pool", &["data", "engine", "journal"]),
+    ("onefold-pool", &["format", "options"]),
+    ("onefold-pool", &["pool", "substrate"]),
+    ("onefold-share", &["digest", "domain", "format", "kept_map", "mend", "pace", "pass", "scan", "state", "status"]),
+];
+
+/// The source of a crate without comments and unit tests: the path of each module, and its text.
+struct Source {
+    root: String,
+    modules: Vec<(Vec<String>, String)>,
+}
+
+/// Which top-level module uses which other one, with a file that does.
+type Arrows = BTreeMap<(String, String), String>;
+
+impl Source {
+    fn read(folder: &Path) -> Source {
+        let root = ["lib.rs", "main.rs"].map(|name| folder.join(name)).into_iter().find(|path| path.exists()).unwrap();
+        let mut source = Source { root: program_text(&fs::read_to_string(root).unwrap()), modules: Vec::new() };
+        source.add_folder(folder, &[]);
+        source
+    }
+
+    fn add_folder(&mut self, folder: &Path, module: &[String]) {
+        let mut tests = BTreeSet::new();
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() {
+                folders.push((name, path));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                tests.extend(test_modules(&text).map(|test| match name.as_str() {
+                    "lib" | "main" | "mod" => test.to_owned(),
+                    _ => format!("{name}/{test}"),
+                }));
+                files.push((name, text));
+            }
+        }
+        let below = |name: &str| [module, &[name.to_owned()]].concat();
+        for (name, text) in files.iter().filter(|(name, _)| !tests.contains(name)) {
+            match name.as_str() {
+                "lib" | "main" => {}
+                "mod" => self.modules.push((module.to_vec(), program_text(text))),
+                _ => self.modules.push((below(name), program_text(text))),
+            }
+        }
+        for (name, path) in folders.iter().filter(|(name, _)| !tests.contains(name)) {
+            self.add_folder(path, &below(name));
+        }
+        // Files that another one beside its folder declares, as `a.rs` does with `a/tests.rs`.
+        let is_test = |path: &[String]| {
+            path.strip_prefix(module).is_some_and(|rest| tests.contains(&rest[..rest.len().min(2)].join("/")))
+        };
+        self.modules.retain(|(path, _)| !is_test(path));
+    }
+
+    fn arrows(&self) -> Arrows {
+        let names: BTreeSet<&str> = self.modules.iter().map(|(path, _)| path[0].as_str()).collect();
+        let mut homes: BTreeMap<&str, &str> = names.iter().map(|&name| (name, name)).collect();
+        for (at, _) in self.root.match_indices("use ") {
+            let Some((home, items)) = self.root[at + 4..].split(';').next().unwrap().split_once("::") else { continue };
+            if names.contains(home) {
+                words(items).for_each(|item| _ = homes.entry(item).or_insert(home));
+            }
+        }
+        let mut arrows = Arrows::new();
+        for (path, text) in &self.modules {
+            for name in names_at_the_root(text, path.len()) {
+                let home = homes.get(name).copied();
+                let is_of_root = words(&self.root).any(|word| word == name);
+                assert!(home.is_some() || is_of_root, "{}: where does `crate::{name}` lie?", path.join("/"));
+                if let Some(home) = home.filter(|&home| home != path[0]) {
+                    arrows.insert((path[0].clone(), home.to_owned()), path.join("/"));
+                }
+            }
+        }
+        arrows
+    }
+}
+
+/// Returns a text without comments, up to its unit tests.
+fn program_text(text: &str) -> String {
+    let text: String = text.lines().flat_map(|line| [line.split("//").next().unwrap(), "\n"]).collect();
+    let is_tests = |at: &usize| text[at + "#[cfg(test)]".len()..].trim_start().starts_with("mod tests {");
+    let end = text.match_indices("#[cfg(test)]").map(|(at, _)| at).find(is_tests);
+    text[..end.unwrap_or(text.len())].to_owned()
+}
+
+/// Returns the modules that a text declares for tests only.
+fn test_modules(text: &str) -> impl Iterator<Item = &str> {
+    text.split("#[cfg(test)]").skip(1).filter_map(|after| {
+        let (declared, _) = after.split_once(';')?;
+        let name = declared.trim().trim_start_matches("pub(crate) ").strip_prefix("mod ")?;
+        words(name).next().filter(|word| *word == name)
+    })
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// Returns the names that a module `depth` levels below the root looks up there: after `crate::` and as many `super::`.
+fn names_at_the_root(text: &str, depth: usize) -> Vec<&str> {
+    let mut names = Vec::new();
+    let up = "super::".repeat(depth);
+    for (at, prefix) in text.match_indices("crate::").chain(text.match_indices(&up)) {
+        let (before, after) = (&text[..at], &text[at + prefix.len()..]);
+        if before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') || after.starts_with("super::") {
+            continue;
+        }
+        let Some(group) = after.strip_prefix('{') else {
+            names.extend(words(after).next());
+            continue;
+        };
+        let mut level = 0;
+        let end = group.find(|c| {
+            level += i32::from(c == '{') - i32::from(c == '}');
+            level < 0
+        });
+        let mut level = 0;
+        let items = group[..end.unwrap()].split(|c| {
+            level += i32::from(c == '{') - i32::from(c == '}');
+            level == 0 && c == ','
+        });
+        names.extend(items.filter_map(|item| words(item).next()));
+    }
+    names
+}
+
+/// Returns the groups of modules that reach each other, each in order.
+fn circles(arrows: &Arrows) -> BTreeSet<Vec<String>> {
+    let reached_from = |start: &String| {
+        let (mut reached, mut ahead) = (BTreeSet::new(), vec![start.clone()]);
+        while let Some(module) = ahead.pop() {
+            let used = arrows.keys().filter(|(from, _)| *from == module).map(|(_, to)| to.clone());
+            ahead.extend(used.filter(|to| reached.insert(to.clone())));
+        }
+        reached
+    };
+    let reached: BTreeMap<&String, BTreeSet<String>> =
+        arrows.keys().map(|(from, _)| (from, reached_from(from))).collect();
+    let back = |from: &String, to: &String| reached.get(from).is_some_and(|reached| reached.contains(to));
+    let of = |&module: &&String| reached[module].iter().filter(|other| back(other, module)).cloned().collect();
+    reached.keys().filter(|module| back(module, module)).map(of).collect()
+}
+
+fn crates() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut crates: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    crates.sort();
+    crates
+}
+
+/// Modules that use each other can neither be read nor moved one by one.
+#[test]
+fn the_top_level_modules_of_a_crate_use_each_other_in_one_direction() {
+    let mut complaints = Vec::new();
+    let mut known: BTreeSet<(&str, Vec<String>)> =
+        KNOWN_CIRCLES.iter().map(|(name, circle)| (*name, circle.iter().map(ToString::to_string).collect())).collect();
+    let crates = crates();
+    for folder in &crates {
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let arrows = Source::read(&folder.join("src")).arrows();
+        for circle in circles(&arrows) {
+            if known.remove(&(name, circle.clone())) {
+                continue;
+            }
+            complaints.push(format!("{name}: a new circle: {}", circle.join(", ")));
+            let inside = arrows.iter().filter(|((from, to), _)| circle.contains(from) && circle.contains(to));
+            complaints.extend(inside.map(|((_, to), file)| format!("    {file} uses {to}")));
+        }
+    }
+    let ended = known.iter().map(|(name, circle)| format!("{name}: no circle any more: {}", circle.join(", ")));
+    complaints.extend(ended);
+    assert!(complaints.is_empty(), "make KNOWN_CIRCLES shorter, never longer:\n{}", complaints.join("\n"));
+}
+
+/// What the test above rests on.
+#[test]
+fn arrows_are_found_however_they_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    put("lib.rs", "mod a; mod b; mod c; mod d;\npub use c::{Thing, inner::Other};\npub const LIMIT: u8 = 1;");
+    put("a.rs", "use crate::{LIMIT, b::{self, Deep}, std_like};\n// crate::d is only a comment.");
+    put("b/mod.rs", "mod low;\n#[cfg(test)]\nmod checks;\nfn f() { super::c::g(); my_crate::d::h(); }");
+    put("b/low.rs", "use super::super::a::X; use super::d;\n#[cfg(test)]\nmod tests {\n use crate::d;\n}");
+    put("b/checks.rs", "use crate::d;");
+    put("c.rs", "#[cfg(test)]\nmod more;\nconst F: fn() = crate::d::f;");
+    put("c/more.rs", "use crate::a;");
+    put("d.rs", "use crate::Thing;");
+    put("std_like.rs", "");
+    let arrows = Source::read(folder.path()).arrows();
+    let found: Vec<String> = arrows.iter().map(|((from, to), file)| format!("{from} {to} {file}")).collect();
+    assert_eq!(found, ["a b a", "a std_like a", "b a b/low", "b c b", "c d c", "d c d"]);
+    let expected = [vec!["a".to_owned(), "b".to_owned()], vec!["c".to_owned(), "d".to_owned()]];
+    assert_eq!(circles(&arrows), expected.into());
+}

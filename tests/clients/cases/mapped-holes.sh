@@ -1,0 +1,26 @@
+# What a process has written to a shared mapping is data for copies that skip holes, whoever has heard of it
+needs cp tar cmp qemu-img
+mount_flags+=(--st-blocks mapped)
+new_pool 1G
+
+for how in cp tar qemu-img; do
+    python3 "$tools/mapped.py" "$mnt/$how.raw" "$dir/expected.raw" "$dir/ready" "$dir/over" &
+    mapper=$!
+    wait_until 20 test -e "$dir/ready"
+    case $how in
+    cp) cp --sparse=always "$mnt/$how.raw" "$dir/copy.raw" ;;
+    tar)
+        # It looks for holes first, and says that the file has a new time by then.
+        tar -C "$mnt" -c --sparse -f "$dir/copy.tar" "$how.raw" || (($? == 1))
+        tar -C "$dir" -x -f "$dir/copy.tar"
+        mv "$dir/$how.raw" "$dir/copy.raw"
+        ;;
+    qemu-img) qemu-img convert -U -f raw -O raw "$mnt/$how.raw" "$dir/copy.raw" ;;
+    esac
+    cmp "$dir/expected.raw" "$dir/copy.raw" || fail "$how lost what was in the mapping"
+    cmp "$dir/expected.raw" "$mnt/$how.raw"
+    touch "$dir/over"
+    wait "$mapper"
+    rm "$dir/ready" "$dir/over" "$dir/copy.raw"
+done
+unmount_and_check --data
