@@ -9,6 +9,7 @@
 #   corpus  what builds all of the corpus's disk images
 #   fuzz    what the fuzzing engine is built with
 #   cluster what boots hosts with a cluster file system
+#   kernel  what boots a guest with another kernel
 #
 # With --list it only prints what it would install. Packages come from the archives that apt is configured for; two
 # programs of the tests are built by cargo, into the folder for build results. Says what it will install
@@ -23,7 +24,7 @@ source "$here/lib.sh"
 
 # Package lists older than this are fetched again before an installation.
 readonly LISTS_MINUTES_MAX=1440
-readonly GROUPS_KNOWN='build, test, suites, demo, bench, corpus, fuzz and cluster'
+readonly GROUPS_KNOWN='build, test, suites, demo, bench, corpus, fuzz, cluster and kernel'
 
 # Debian's newest Rust, made to build web browsers, has names of its own. It displaces
 # an older `rustc` and `cargo` from Debian.
@@ -38,7 +39,7 @@ build                           pkg-config              pkg-config
 build                           ca-certificates         /etc/ssl/certs/ca-certificates.crt
 test,demo,bench                 fuse3                   fusermount3
 test,demo,bench                 qemu-utils              qemu-img
-test,demo,bench,cluster         qemu-system-x86         qemu-system-x86_64
+test,demo,bench,cluster,kernel  qemu-system-x86         qemu-system-x86_64
 test,demo,bench,corpus          e2fsprogs               mke2fs
 test,demo,bench                 jq                      jq
 test,demo,bench,corpus,cluster  python3                 python3
@@ -57,10 +58,10 @@ test                            stress-ng               stress-ng
 test                            chromium                chromium
 test                            fonts-dejavu-core       /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 fuzz                            g++                     c++
-demo,bench,corpus,cluster       mmdebstrap              mmdebstrap
+demo,bench,corpus,cluster,kernel mmdebstrap              mmdebstrap
 demo,bench,corpus               fdisk                   sfdisk
-demo,bench,corpus,cluster       debian-archive-keyring  /usr/share/keyrings/debian-archive-keyring.gpg
-cluster                         cpio                    cpio
+demo,bench,corpus,cluster,kernel debian-archive-keyring  /usr/share/keyrings/debian-archive-keyring.gpg
+cluster,kernel                  cpio                    cpio
 cluster                         iproute2                ip
 cluster                         openssh-client          ssh
 corpus                          arch-test               arch-test
@@ -191,7 +192,7 @@ main() {
     for group in "$@"; do
         case $group in
         build) use_rust_toolchain || wants_rust=yes ;;
-        test | suites | demo | bench | corpus | fuzz | cluster) ;;
+        test | suites | demo | bench | corpus | fuzz | cluster | kernel) ;;
         *) die_usage "there is no group \`$group\`" "the groups are $GROUPS_KNOWN" ;;
         esac
     done

@@ -37,11 +37,19 @@ run_suite() {
     for pool in test scratch; do
         "$ONEFOLD" pool create --quiet --size "${XFSTESTS_SIZE:-8G}" "$work/$pool.pool" >/dev/null
     done
+    # xfstests knows the type `fuse` only, and asks df.
+    cat >"$work/df" <<'DF'
+#!/bin/bash
+set -o pipefail
+df "$@" | sed 's/ fuse\.onefold / fuse /'
+DF
+    chmod +x "$work/df"
     local options="-o ${MOUNT_WITH:-memory=256M}"
     cat >"$work/config" <<CONFIG
 export FSTYP=fuse FUSE_SUBTYP=.onefold
 export TEST_DEV='$work/test.pool' TEST_DIR='$work/test'
 export SCRATCH_DEV='$work/scratch.pool' SCRATCH_MNT='$work/scratch'
+export DF_PROG='$work/df -T -P'
 export MOUNT_OPTIONS='$options' TEST_FS_MOUNT_OPTS='$options'
 CONFIG
     # `check` takes the file system to test for mounted.
@@ -76,6 +84,8 @@ work=${XFSTESTS_WORK:-${CARGO_TARGET_DIR:-$repo/target}/xfstests}
 mkdir -p "$work"
 work=$(readlink -f "$work")
 work=$(mktemp -d "$work/run.XXXXXX")
+# Tests run programs and use files as other users.
+chmod 755 "$work"
 export ONEFOLD work
 trap 'rm -rf --one-file-system "$work"' EXIT
 

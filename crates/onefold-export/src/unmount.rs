@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -25,6 +25,12 @@ const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 /// How long an unmount waits for other mount namespaces to let go: processes that run for a moment have one, too.
 const HOLDERS_WAIT_MAX: Duration = Duration::from_secs(2);
 const HOLDERS_POLL: Duration = Duration::from_millis(50);
+
+/// How long an unmount waits for the last writes of programs that have ended: as much as the kernel lets a mount hold back, on
+/// a slow disk.
+const LAST_WRITES_MAX: Duration = Duration::from_secs(60);
+/// Longer than a thread takes to receive one request.
+const RECEIVE_POLL: Duration = Duration::from_millis(10);
 
 /// Why an unmount did not happen, or did not end the file system.
 #[derive(Debug, thiserror::Error)]
@@ -188,6 +194,7 @@ impl LiveMount {
                 }
                 Some(_) => thread::sleep(HOLDERS_POLL),
                 None => {
+                    self.wait_for_last_writes(&path)?;
                     MountPoint { path, device: self.point.device }.unmount(Manner::Polite)?;
                     break;
                 }
@@ -233,12 +240,48 @@ impl LiveMount {
         if self.point.is_mounted().unwrap_or(false)
             && let Ok(root) = File::open(&self.point.path)
         {
-            // Starts with all files at once, but does not wait for FUSE.
+            // Starts with all files at once. Whether it waits for them depends on the kernel.
             let _ = rustix::fs::syncfs(&root);
         }
         for ino in self.open_files.list() {
             // Waits, and writes what was changed meanwhile.
             let _ = self.invalidator.invalidate(ino);
+        }
+        self.wait_until_received(HAND_OVER_MAX);
+    }
+
+    /// Waits for the writes of programs that have ended, before an unmount at `path`.
+    fn wait_for_last_writes(&self, path: &Path) -> Result<(), UnmountError> {
+        if self.open_files.is_empty() {
+            return Ok(());
+        }
+        // A question: only a second call in a row would unmount. In a mount that is in use the waiting might have no end.
+        match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::EXPIRE) {
+            Err(Errno::BUSY) => Err(UnmountError::Busy),
+            // Users other than root may not ask.
+            Err(Errno::PERM) => {
+                self.wait_until_received(HAND_OVER_MAX);
+                Ok(())
+            }
+            _ => {
+                self.wait_until_received(LAST_WRITES_MAX);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until all writes that the kernel has begun are received, for `time` at most. Before Linux 6.16 neither the calls
+    /// above nor the last unmapping of a file wait for that, and the end of the connection drops what nobody has received. What a
+    /// thread has received it writes in any case: the pool is closed after the last thread has ended.
+    fn wait_until_received(&self, time: Duration) {
+        let started = Instant::now();
+        // Such a write keeps its file from being released.
+        while !self.open_files.is_empty() && self.invalidator.has_requests() && started.elapsed() < time {
+            thread::sleep(RECEIVE_POLL);
+        }
+        if !self.open_files.is_empty() {
+            // The last one may be on its way to a thread.
+            thread::sleep(RECEIVE_POLL);
         }
     }
 }

@@ -12,9 +12,12 @@ use std::path::PathBuf;
 use std::thread;
 
 use common::false_mount::FalseMount;
+use common::mapping::CountedPages;
 use common::{TestMount, assert_clean, can_mount, noise};
 use onefold_export::CONTROL_XATTR;
-use onefold_export::control::{Answer, ControlClient, ControlError, ControlReply, ControlRequest, FailureKind};
+use onefold_export::control::{
+    Answer, ControlClient, ControlError, ControlReply, ControlRequest, FailureKind, hand_over,
+};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -164,8 +167,26 @@ fn a_clone_takes_what_a_mapping_of_the_source_wrote() {
     let mapping = common::mapping::SharedMapping::new(&source, 8192).unwrap();
     mapping.set(5000, 77);
     let target = mount.create("target");
+    hand_over(&source).unwrap();
     connect(&mount).clone_file(&source, &target).unwrap();
     assert_eq!(fs::read(mount.path("target")).unwrap()[5000], 77);
+    drop((mapping, source, target));
+    mount.end();
+}
+
+/// Seen on Linux 6.1, where `sync_file_range` does not wait: pages of a clone were old where writes were under way.
+#[test]
+fn a_clone_takes_what_the_kernel_is_handing_over() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::with(common::slow_pool(), |_| ());
+    mount.hold_back_much();
+    let mapping = CountedPages::new(&mount.path("source"), 24 * MIB);
+    let (source, target) = (File::open(mount.path("source")).unwrap(), mount.create("target"));
+    hand_over(&source).unwrap();
+    ControlClient::connect(&mount.root()).unwrap().clone_file(&source, &target).unwrap();
+    assert_eq!(CountedPages::wrong_in(&mount.path("target")), 0);
     drop((mapping, source, target));
     mount.end();
 }

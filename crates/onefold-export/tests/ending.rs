@@ -11,6 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use common::mapping::CountedPages;
 use common::{TestMount, assert_clean, can_mount, noise, run};
 use onefold_export::{MountError, MountOptions, UnmountError, mount};
 use onefold_pool::{Environment, MEMORY_BYTES_MIN, OpenOptions, Pool};
@@ -81,6 +82,38 @@ fn stop_ends_a_busy_mount_and_loses_nothing_written_before() {
     let mount = TestMount::with(device, |_| ());
     assert!(fs::read(mount.path("file")).unwrap() == data);
     assert_eq!(fs::read(mount.path("mapped")).unwrap()[10], 5);
+    mount.end();
+}
+
+/// Before Linux 6.16, no call waits for writes that the kernel has begun; those that nobody had received went with the mount.
+#[test]
+fn stop_loses_nothing_that_the_kernel_is_handing_over() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::with(common::slow_pool(), |_| ());
+    mount.hold_back_much();
+    let mapping = CountedPages::new(&mount.path("mapped"), 24 << 20);
+    mount.stopper.stop().unwrap();
+    let (device, result) = mount.wait();
+    result.unwrap();
+    drop(mapping);
+    let mount = TestMount::with(device, |_| ());
+    assert_eq!(CountedPages::wrong_in(&mount.path("mapped")), 0);
+    mount.end();
+}
+
+/// Before Linux 6.16, a program that has changed a mapping ends while its changes are on their way, and keeps no mount busy.
+#[test]
+fn an_unmount_loses_nothing_of_a_program_that_has_just_ended() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::with(common::slow_pool(), |_| ());
+    mount.hold_back_much();
+    drop(CountedPages::new(&mount.path("mapped"), 24 << 20));
+    let mount = TestMount::with(mount.end(), |_| ());
+    assert_eq!(CountedPages::wrong_in(&mount.path("mapped")), 0);
     mount.end();
 }
 

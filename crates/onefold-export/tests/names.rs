@@ -335,6 +335,28 @@ fn a_change_by_a_stranger_to_the_group_takes_the_set_group_id_bit() {
     mount.end();
 }
 
+/// Seen: a chown by root took the set-group-id bit of a file that its group may not execute (xfstests generic/193), because root
+/// is no member of that group. Root may give the bit, so the kernel leaves it.
+#[test]
+fn a_chown_by_a_process_that_may_give_the_set_group_id_bit_leaves_it() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let chown = |mode: u32, capabilities: &str| {
+        let path = mount.path(format!("file-{mode:o}{capabilities}"));
+        fs::write(&path, b"program").unwrap();
+        std::os::unix::fs::chown(&path, Some(77), Some(77)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        run("setpriv", &[capabilities.as_ref(), "chown".as_ref(), "78:78".as_ref(), path.as_os_str()]);
+        fs::metadata(&path).unwrap().mode() & 0o7777
+    };
+    assert_eq!(chown(0o6644, "--bounding-set=+all"), 0o2644);
+    assert_eq!(chown(0o6654, "--bounding-set=+all"), 0o654, "a program");
+    assert_eq!(chown(0o6644, "--bounding-set=-fsetid"), 0o644);
+    mount.end();
+}
+
 /// Seen: `df` promised 0.2 % more than `fallocate` got (xfstests generic/103): the map of the file takes blocks as well.
 #[test]
 fn a_file_gets_all_that_df_promises() {

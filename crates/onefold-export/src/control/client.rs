@@ -16,7 +16,6 @@ use rustix::io::Errno;
 use super::message::{Answer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubReport};
 use super::peer::Peer;
 use super::wire::{LineReader, WireError, send_line};
-use super::write_back;
 use crate::mount_table::{DeviceNumber, MountTable};
 use crate::options::CONTROL_XATTR;
 
@@ -52,9 +51,9 @@ pub enum ControlError {
     /// The daemon's answer is not one that this version knows.
     #[error("the daemon gave an answer that makes no sense here")]
     UnknownAnswer,
-    /// A file that is to be cloned can't be brought up to date.
+    /// What the kernel has cached of a file does not reach the daemon.
     #[error("cannot write back what is cached of the file")]
-    WriteBack(#[source] io::Error),
+    HandOver(#[source] io::Error),
     /// The daemon says no.
     #[error("{message}")]
     Refused {
@@ -63,6 +62,17 @@ pub enum ControlError {
         /// The daemon's words.
         message: String,
     },
+}
+
+/// Makes the daemon know all that processes have changed of `file`, by shared mappings too, before a clone is made of it.
+///
+/// Of all calls, only `fsync` and `fdatasync` wait for that on each kernel: before Linux 6.16 `sync_file_range` returns while
+/// writes are under way. So the changes become durable as well.
+///
+/// # Errors
+/// [`ControlError::HandOver`] with the operating system's word.
+pub fn hand_over(file: &File) -> Result<(), ControlError> {
+    file.sync_data().map_err(ControlError::HandOver)
 }
 
 /// Called with blocks done and blocks in all.
@@ -142,15 +152,15 @@ impl ControlClient {
         }
     }
 
-    /// Makes `target` (empty, open for writing) a clone of all of `source` (open for reading), both files of the mount.
+    /// Makes `target` (empty, open for writing) a clone of all of `source` (open for reading), both files of the mount, with
+    /// what the daemon knows of the source: [`hand_over`] first makes it know all.
     ///
     /// # Errors
-    /// As [`ControlClient::request`], and if cached changes of the source can't be written back first.
+    /// As [`ControlClient::request`].
     pub fn clone_file(&mut self, source: &File, target: &File) -> Result<(), ControlError> {
-        write_back::write_back(source).map_err(ControlError::WriteBack)?;
         self.expect_nothing(&ControlRequest::Clone, &[source.as_fd(), target.as_fd()])?;
         // Makes the kernel ask for the new length, so that a write at the end finds it.
-        target.metadata().map(drop).map_err(ControlError::WriteBack)
+        target.metadata().map(drop).map_err(ControlError::HandOver)
     }
 
     /// Makes the pool take in what its device has gained. Returns the new size in bytes.

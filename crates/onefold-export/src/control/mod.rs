@@ -15,9 +15,8 @@ mod socket;
 mod stat_form;
 mod verbs;
 mod wire;
-mod write_back;
 
-pub use client::{ControlClient, ControlError, OnProgress};
+pub use client::{ControlClient, ControlError, OnProgress, hand_over};
 pub(crate) use ending::Ending;
 pub use message::{Answer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubProblem, ScrubReport};
 pub(crate) use server::{ControlServer, Served};

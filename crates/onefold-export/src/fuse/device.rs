@@ -120,12 +120,20 @@ impl FuseDevice {
 
     /// Tells whether the kernel still has the mount.
     pub(super) fn is_connected(&self) -> bool {
-        let mut wanted = [PollFd::new(&self.descriptor, PollFlags::empty())];
+        self.poll(PollFlags::empty()).is_ok_and(|found| !found.contains(PollFlags::ERR))
+    }
+
+    /// Tells whether requests wait to be received. Once there are none, each request that the kernel had sent before is with
+    /// a thread that answers it, or on its way there.
+    pub(super) fn has_requests(&self) -> bool {
+        self.poll(PollFlags::IN).is_ok_and(|found| found.contains(PollFlags::IN))
+    }
+
+    fn poll(&self, wanted: PollFlags) -> io::Result<PollFlags> {
+        let mut polled = [PollFd::new(&self.descriptor, wanted)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match rustix::event::poll(&mut wanted, Some(&at_once)) {
-            Ok(_) => !wanted[0].revents().contains(PollFlags::ERR),
-            Err(_) => false,
-        }
+        rustix::event::poll(&mut polled, Some(&at_once))?;
+        Ok(polled[0].revents())
     }
 }
 

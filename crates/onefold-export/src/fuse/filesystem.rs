@@ -99,7 +99,7 @@ impl PoolFilesystem {
             if privileges::are_lost_by(&change, privileges) {
                 let attr = self.pool.attr(ino)?;
                 change.mode =
-                    privileges::mode_without(attr.kind, attr.mode, privileges::is_member(attr.gid, Some(caller)));
+                    privileges::mode_without(attr.kind, attr.mode, privileges::may_give_group(attr.gid, Some(caller)));
             }
             self.pool.set_attr(ino, &change)
         };

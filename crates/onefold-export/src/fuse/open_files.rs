@@ -117,6 +117,11 @@ impl OpenFiles {
         }
     }
 
+    /// Tells whether no file is open.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.lock().files.is_empty()
+    }
+
     /// Returns the files that are open, in no order.
     pub(crate) fn list(&self) -> Vec<Ino> {
         self.table.lock().files.keys().copied().collect()

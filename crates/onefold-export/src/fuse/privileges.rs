@@ -6,7 +6,7 @@
 //!
 //! The set-group-id bit of a file that its group may not execute is no privilege by itself. Like the kernel since Linux 6.2,
 //! a change by a caller that is no member of the file's group takes it away as well: the bit would become one when the
-//! owner gives the group the right to execute.
+//! owner gives the group the right to execute. A caller with `CAP_FSETID` may give the bit, so its chown leaves it.
 
 use std::fs;
 
@@ -15,6 +15,9 @@ use onefold_pool::{FileKind, Ino, Pool, PoolError, SetAttr};
 const SET_UID: u16 = 0o4000;
 pub(super) const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o0010;
+
+/// Number of the capability to give set-user-id and set-group-id bits to any file.
+const CAP_FSETID: u32 = 4;
 
 /// Extended attribute that gives a program privileges, as the set-user-id bit does.
 const CAPABILITY_XATTR: &[u8] = b"security.capability";
@@ -26,7 +29,7 @@ pub(super) enum Privileges {
     Dropped,
 }
 
-/// The process that a request comes from, as its groups are concerned.
+/// The process that a request comes from, as its groups and capabilities are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// Its group for new files.
@@ -36,19 +39,36 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Tells whether it is a member of `group`. A process that can't be looked at counts as none.
-    fn is_member_of(self, group: u32) -> bool {
+    /// Tells whether it may give the set-group-id bit to its file of `group`: as a member, or by `CAP_FSETID`. A process that
+    /// can't be looked at may not.
+    fn may_give_group(self, group: u32) -> bool {
         self.gid == group || {
-            let status = fs::read_to_string(format!("/proc/{}/status", self.pid));
-            status.is_ok_and(|status| supplementary_groups(&status).any(|member| member == group))
+            let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+            supplementary_groups(&status).any(|member| member == group) || has_fsetid(&status) && self.is_at_home()
         }
     }
+
+    /// Tells whether it is in the daemon's user namespace: in another one its capabilities are about other users.
+    fn is_at_home(self) -> bool {
+        let namespace_of = |process: &str| fs::read_link(format!("/proc/{process}/ns/user")).ok();
+        let own = namespace_of("self");
+        own.is_some() && namespace_of(&self.pid.to_string()) == own
+    }
+}
+
+/// Returns the value of a field of proc_pid_status(5), or nothing.
+fn field<'a>(status: &'a str, name: &str) -> &'a str {
+    status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim()
+}
+
+/// Tells whether proc_pid_status(5) shows `CAP_FSETID` as effective.
+fn has_fsetid(status: &str) -> bool {
+    u64::from_str_radix(field(status, "CapEff:"), 16).is_ok_and(|effective| effective >> CAP_FSETID & 1 == 1)
 }
 
 /// Returns the groups that proc_pid_status(5) lists.
 fn supplementary_groups(status: &str) -> impl Iterator<Item = u32> + '_ {
-    let listed = status.lines().find_map(|line| line.strip_prefix("Groups:"));
-    listed.unwrap_or_default().split_whitespace().filter_map(|group| group.parse().ok())
+    field(status, "Groups:").split_whitespace().filter_map(|group| group.parse().ok())
 }
 
 /// Tells whether a request to make `change` takes privileges away from a file.
@@ -58,7 +78,7 @@ pub(super) fn are_lost_by(change: &SetAttr, privileges: Privileges) -> bool {
 }
 
 /// Takes the privileges of a program away, because a process without the right to give them changes its content. Returns
-/// whether there was something to take away from its mode. Without a `caller` that it knows, none is a member of a group.
+/// whether there was something to take away from its mode. Without a `caller`, the set-group-id bit goes in any case.
 ///
 /// # Errors
 /// What the pool reports.
@@ -67,7 +87,7 @@ pub(crate) fn drop_from(pool: &Pool, ino: Ino, caller: Option<Caller>) -> onefol
     let (kind, mode, has_capabilities) = pool.mode_and_xattr(ino, CAPABILITY_XATTR)?;
     let mut is_changed = false;
     if may_lose(kind, mode)
-        && let Some(mode) = mode_without(kind, mode, is_member(pool.attr(ino)?.gid, caller))
+        && let Some(mode) = mode_without(kind, mode, may_give_group(pool.attr(ino)?.gid, caller))
     {
         pool.set_attr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
         is_changed = true;
@@ -81,24 +101,24 @@ pub(crate) fn drop_from(pool: &Pool, ino: Ino, caller: Option<Caller>) -> onefol
     }
 }
 
-/// Returns the test whether the caller is a member of a file's group. It reads what the kernel tells of the process only
-/// when it is asked.
-pub(super) fn is_member(group: u32, caller: Option<Caller>) -> impl FnOnce() -> bool {
-    move || caller.is_some_and(|caller| caller.is_member_of(group))
+/// Returns the test whether the caller may give the set-group-id bit to a file of `group`. It reads what the kernel tells of
+/// the process only when it is asked.
+pub(super) fn may_give_group(group: u32, caller: Option<Caller>) -> impl FnOnce() -> bool {
+    move || caller.is_some_and(|caller| caller.may_give_group(group))
 }
 
 fn may_lose(kind: FileKind, mode: u16) -> bool {
     kind != FileKind::Directory && mode & (SET_UID | SET_GID) != 0
 }
 
-/// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose. `is_member` tells whether the
-/// process that changes the file is a member of its group.
-pub(super) fn mode_without(kind: FileKind, mode: u16, is_member: impl FnOnce() -> bool) -> Option<u16> {
+/// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose. `may_give_group` tells whether the
+/// process that changes the file may give it the set-group-id bit.
+pub(super) fn mode_without(kind: FileKind, mode: u16, may_give_group: impl FnOnce() -> bool) -> Option<u16> {
     // Of a directory the bits are about inheritance. Special files have nothing to run, but lose them all the same.
     if !may_lose(kind, mode) {
         return None;
     }
-    let keeps_group_bit = mode & SET_GID == 0 || mode & GROUP_EXECUTE == 0 && is_member();
+    let keeps_group_bit = mode & SET_GID == 0 || mode & GROUP_EXECUTE == 0 && may_give_group();
     let lost = if keeps_group_bit { SET_UID } else { SET_UID | SET_GID };
     (mode & lost != 0).then_some(mode & !lost)
 }
@@ -111,8 +131,8 @@ mod tests {
 
     #[test]
     fn programs_lose_both_bits_and_others_keep_the_group_bit() {
-        for is_member in [true, false] {
-            let mode_without = |kind, mode| mode_without(kind, mode, || is_member);
+        for may_give in [true, false] {
+            let mode_without = |kind, mode| mode_without(kind, mode, || may_give);
             assert_eq!(mode_without(FileKind::Regular, 0o6755), Some(0o755));
             assert_eq!(mode_without(FileKind::Regular, 0o2755), Some(0o755));
             assert_eq!(mode_without(FileKind::Regular, 0o4744), Some(0o744));
@@ -131,15 +151,18 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_a_member_by_its_own_group_and_by_its_others() {
-        let status = "Name:\tsh\nGid:\t7\t7\t7\t7\nGroups:\t4 24 1000 \nVmPeak:\t5 kB\n";
+    fn a_caller_may_give_its_own_group_and_its_others() {
+        let status = "Name:\tsh\nGid:\t7\t7\t7\t7\nGroups:\t4 24 1000 \nVmPeak:\t5 kB\nCapEff:\t0000000000000010\n";
+        assert!(has_fsetid(status) && has_fsetid("CapEff:\t000001ffffffffff\n"));
+        assert!(!has_fsetid("CapEff:\t00000000ffffffef\n") && !has_fsetid("") && !has_fsetid("CapEff:\tx\n"));
         assert_eq!(supplementary_groups(status).collect::<Vec<_>>(), [4, 24, 1000]);
         assert_eq!(supplementary_groups("Name:\tGroups:\n").count(), 0);
         let unseen = Caller { gid: 7, pid: 0 };
-        assert!(unseen.is_member_of(7) && !unseen.is_member_of(8));
+        assert!(unseen.may_give_group(7) && !unseen.may_give_group(8));
         let own = std::process::id();
+        assert!(Caller { gid: 0, pid: own }.is_at_home() && !unseen.is_at_home());
         let groups = rustix::process::getgroups().unwrap();
-        assert!(groups.iter().all(|group| Caller { gid: u32::MAX, pid: own }.is_member_of(group.as_raw())));
+        assert!(groups.iter().all(|group| Caller { gid: u32::MAX, pid: own }.may_give_group(group.as_raw())));
     }
 
     #[test]

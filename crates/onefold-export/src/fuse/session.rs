@@ -171,4 +171,8 @@ impl Invalidate for Invalidator {
     fn is_connected(&self) -> bool {
         self.device.is_connected()
     }
+
+    fn has_requests(&self) -> bool {
+        self.device.has_requests()
+    }
 }

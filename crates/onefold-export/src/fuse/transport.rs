@@ -28,4 +28,7 @@ pub(crate) trait Invalidate: Send + Sync {
 
     /// Tells whether the kernel still has the file system mounted somewhere.
     fn is_connected(&self) -> bool;
+
+    /// Tells whether the kernel has requests that no thread has received yet.
+    fn has_requests(&self) -> bool;
 }

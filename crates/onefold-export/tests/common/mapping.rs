@@ -1,6 +1,9 @@
-//! Shared memory mappings of files, without the dangers.
+//! Shared memory mappings of files, without the dangers, in this process and in another one.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
@@ -47,5 +50,60 @@ impl Drop for SharedMapping {
         let _ = self.sync();
         // SAFETY: the range is exactly the mapping, and nothing refers to it any more.
         let _ = unsafe { munmap(self.address.cast(), self.bytes) };
+    }
+}
+
+const PAGE_BYTES: usize = 4096;
+
+/// Changes each page of the file named first, so many bytes long, then waits for the end of its input.
+const CHANGE_PAGES: &str = r#"
+import mmap, os, sys
+path, length = sys.argv[1], int(sys.argv[2])
+file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+os.ftruncate(file, length)
+mapping = mmap.mmap(file, length)
+for page in range(length // 4096):
+    mapping[page * 4096 : page * 4096 + 4] = (page + 1).to_bytes(4, "little")
+print("changed", flush=True)
+sys.stdin.read()
+os._exit(0)
+"#;
+
+/// A process that has changed each page of a file through a shared mapping, to a content of its own, and keeps the mapping.
+/// It is another process, because one that waits for a daemon with its address space locked must not be the daemon.
+pub struct CountedPages {
+    process: Child,
+}
+
+impl CountedPages {
+    /// Makes the file at `path` and returns once it is changed.
+    pub fn new(path: &Path, bytes: usize) -> CountedPages {
+        let mut process = Command::new("python3")
+            .args(["-c", CHANGE_PAGES])
+            .arg(path)
+            .arg(bytes.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "changed\n");
+        CountedPages { process }
+    }
+
+    /// Returns how many pages of a file are not as such a process has left them.
+    pub fn wrong_in(path: &Path) -> usize {
+        let content = fs::read(path).unwrap();
+        let is_wrong =
+            |(page, bytes): &(usize, &[u8])| !bytes.starts_with(&u32::try_from(*page + 1).unwrap().to_le_bytes());
+        content.chunks(PAGE_BYTES).enumerate().filter(is_wrong).count()
+    }
+}
+
+impl Drop for CountedPages {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
     }
 }

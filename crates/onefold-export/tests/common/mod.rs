@@ -9,6 +9,7 @@ pub mod ring;
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions as FileOptions};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use onefold_block::random::SeededRandom;
 use onefold_export::{MountOptions, ServeError, Stopper, UnmountError, mount};
 use onefold_pool::check::{CheckOptions, check};
 use onefold_pool::{CreateOptions, Environment, MEMORY_BYTES_MIN, NoProgress, OpenOptions, Pool};
-use onefold_testing::device::MemoryDevice;
+use onefold_testing::device::{MemoryDevice, ThrottledDevice};
 
 /// Blocks of the test pools: 1 GiB.
 const BLOCKS: u64 = 1 << 18;
@@ -33,6 +34,13 @@ pub fn can_mount() -> bool {
         eprintln!("skipped: mounting needs root and /dev/fuse");
     }
     can
+}
+
+/// Tells whether Linux is of this version, or a newer one.
+pub fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }
 
 pub fn environment() -> Environment {
@@ -50,6 +58,11 @@ pub fn new_pool_of(blocks: u64) -> Arc<MemoryDevice> {
     let seam: Arc<dyn BlockDevice> = device.clone();
     Pool::create(&seam, &CreateOptions::default(), &environment()).unwrap();
     device
+}
+
+/// Returns a new pool on a device so slow that writes of some mebibytes wait for it.
+pub fn slow_pool() -> Arc<ThrottledDevice<MemoryDevice>> {
+    Arc::new(ThrottledDevice::new(MemoryDevice::from(new_pool().image()), 16 << 20))
 }
 
 /// A mounted pool. Unmounted when dropped.
@@ -104,6 +117,12 @@ impl<D: BlockDevice + 'static> TestMount<D> {
     /// Returns the path of `name` in the mount.
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.root().join(name)
+    }
+
+    /// Lets the kernel hold back more than the few mebibytes of changes that it allows a FUSE mount.
+    pub fn hold_back_much(&self) {
+        let minor = libc::minor(std::fs::metadata(self.root()).unwrap().dev());
+        std::fs::write(format!("/sys/class/bdi/0:{minor}/max_ratio"), "100").unwrap();
     }
 
     /// Returns the device under the pool.

@@ -36,6 +36,8 @@ pub(crate) trait Store {
     fn copy_mode(&self, file: &PoolPath) -> Outcome<u16>;
     /// Starts a file without a name, `size_bytes` long and all zeros, with the permissions `mode`.
     fn draft(&self, beside: &PoolPath, size_bytes: u64, mode: u16) -> Outcome<Box<dyn Draft + '_>>;
+    /// Makes all that processes have changed of a file part of what [`Store::clone_file`] clones.
+    fn hand_over(&self, file: &PoolPath) -> Outcome<()>;
     /// Makes `destination`, which must not exist, an instant copy of `source`, which nobody may read who could not
     /// read that.
     fn clone_file(&mut self, source: &PoolPath, destination: &PoolPath) -> Outcome<()>;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::Show;
 use onefold_disk::{Disk, DiskError, FileDisk, Sink};
-use onefold_export::control::{ControlClient, ControlError, FailureKind, ScrubReport};
+use onefold_export::control::{ControlClient, ControlError, FailureKind, ScrubReport, hand_over};
 use onefold_pool::{FileStat, PoolStat};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 
@@ -32,7 +32,7 @@ pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failur
     let mountpoint = mount.mountpoint.shown();
     let failure = Failure::new(format!("cannot {what} the pool mounted at `{mountpoint}`")).because(error);
     match error {
-        ControlError::NotAMount { .. } | ControlError::WriteBack(_) => failure,
+        ControlError::NotAMount { .. } | ControlError::HandOver(_) => failure,
         ControlError::NotTheDaemon { .. } => {
             failure.hint("nothing was asked of it: that mount may pretend to be another one. `umount` takes it away")
         }
@@ -158,6 +158,11 @@ impl Store for MountedStore {
         });
         let cannot = || format!("cannot make a file in `{}`", directory.shown());
         Ok(Box::new(draft.map_err(|error| full_or(cannot(), &error))?))
+    }
+
+    fn hand_over(&self, file: &PoolPath) -> Outcome<()> {
+        let open = self.open_regular(file).map_err(|error| Failure::of_io(format!("cannot clone `{file}`"), &error))?;
+        hand_over(&open).map_err(|error| refused(&format!("clone `{file}` in"), &self.mount, &error))
     }
 
     fn clone_file(&mut self, source: &PoolPath, destination: &PoolPath) -> Outcome<()> {

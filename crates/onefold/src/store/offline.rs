@@ -156,6 +156,11 @@ impl Store for OfflineStore {
         Ok(Box::new(draft))
     }
 
+    fn hand_over(&self, _file: &PoolPath) -> Outcome<()> {
+        // No other process uses the pool.
+        Ok(())
+    }
+
     fn clone_file(&mut self, source: &PoolPath, destination: &PoolPath) -> Outcome<()> {
         self.copy_instantly(source, destination)
             .map_err(|error| Failure::of_pool(format!("cannot clone `{source}` to `{destination}`"), &error))

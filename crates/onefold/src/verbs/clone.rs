@@ -33,6 +33,8 @@ pub(super) fn run(arguments: &CloneArgs) -> Outcome<Report> {
         }
         clones.push(name);
     }
+    // Once for all clones: it commits.
+    store.hand_over(&source)?;
     for (made, name) in clones.iter().enumerate() {
         if interrupt.is_asked() {
             store.close()?;
