@@ -39,6 +39,7 @@ impl Caller {
     /// Tells whether it is a member of `group`. A process that can't be looked at counts as none.
     fn is_member_of(self, group: u32) -> bool {
         self.gid == group || {
+            onefold_pool::about_to_wait();
             let status = fs::read_to_string(format!("/proc/{}/status", self.pid));
             status.is_ok_and(|status| supplementary_groups(&status).any(|member| member == group))
         }

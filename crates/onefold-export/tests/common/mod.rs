@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+pub mod held;
 pub mod mapping;
 pub mod probe;
 pub mod ring;
