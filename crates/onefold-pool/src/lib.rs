@@ -20,6 +20,7 @@ pub mod stat;
 mod substrate;
 mod sync;
 pub mod tree;
+mod waits;
 
 pub use attr::{
     AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RenameMode, SeekTarget, SetAttr, SetTime,
@@ -40,6 +41,7 @@ pub use pool::{ACL_XATTRS, DOMAIN_XATTR, Pool};
 pub use progress::{NoProgress, Progress};
 pub use stat::{ActivityStat, FileStat, FilterStat, FsStat, PoolStat};
 pub use substrate::{PoolFile, PoolSubstrate};
+pub use waits::{WaitNotice, about_to_wait, notice_waits};
 
 /// Longest name in a directory, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;

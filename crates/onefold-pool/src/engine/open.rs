@@ -37,6 +37,7 @@ use crate::meta::running::Running;
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions, Workers};
 use crate::sync::{Condvar, Mutex};
+use crate::waits::WaitsForDevice;
 
 /// Reads the superblock, or its copy where that is better.
 ///
@@ -254,7 +255,7 @@ impl Engine {
         // The group that was begun last is most likely to have room.
         meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
         Ok(Engine {
-            device: Arc::new(RoomWatch::new(device, Arc::clone(&room))),
+            device: Arc::new(WaitsForDevice::new(Arc::new(RoomWatch::new(device, Arc::clone(&room))))),
             name_hash: NameHash::new(&superblock.key),
             pool_key: superblock.key,
             superblock: Mutex::new(superblock),

@@ -1,6 +1,7 @@
 //! The locks of the pool, from one place, so that another kind can be put under all of them at once.
 //!
-//! Normally they are those of `parking_lot`. With the feature `explore` they are those of `shuttle`, a schedule
+//! Normally they are those of `parking_lot`, which call for the notice of a thread before they make it wait
+//! ([`crate::waits`]). With the feature `explore` they are those of `shuttle`, a schedule
 //! explorer: it runs all threads of a test on one, switches between them at every lock, unlock and wait, and decides by
 //! a seed who goes on. `tests/schedules` looks at thousands of orders that way, and can show each again.
 //!
@@ -9,11 +10,15 @@
 
 #[cfg(feature = "explore")]
 mod explored;
+#[cfg(not(feature = "explore"))]
+mod noticed;
 
 #[cfg(feature = "explore")]
 pub(crate) use explored::{Condvar, Mutex, MutexGuard};
 #[cfg(not(feature = "explore"))]
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+pub(crate) use noticed::{Condvar, Mutex};
+#[cfg(not(feature = "explore"))]
+pub(crate) use parking_lot::MutexGuard;
 
 /// Gives a lock back to whoever has waited longest for it, if anybody has. Background work that takes a lock again and
 /// again would otherwise get it back before those that it let in have woken up.
