@@ -91,8 +91,15 @@ pub enum Turn {
 }
 
 impl Default for Rereading<'_> {
-    /// Everything is read again, to its end.
     fn default() -> Self {
+        Rereading::whole()
+    }
+}
+
+impl Rereading<'static> {
+    /// Everything is read again, to its end.
+    #[must_use]
+    pub const fn whole() -> Self {
         Rereading { turn: &|_| Turn::Whole, enough: &|_| false, map_bytes_min: MAP_BYTES_MIN, failed: Failed::AtOnce }
     }
 }
