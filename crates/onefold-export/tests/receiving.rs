@@ -16,9 +16,9 @@ use std::time::Duration;
 use common::held::HeldDevice;
 use common::probe::xattr_bytes;
 use common::{TestMount, can_mount, new_pool, noise};
-use onefold_block::device::MemoryDevice;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
 use onefold_export::CONTROL_XATTR;
+use onefold_testing::device::MemoryDevice;
 
 /// Within this time a request that needs no device is answered, also on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
