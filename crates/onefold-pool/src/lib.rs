@@ -22,7 +22,7 @@ pub mod tree;
 
 pub use attr::{
     AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RenameMode, SeekTarget, SetAttr, SetTime,
-    XattrMode,
+    SpaceShown, XattrMode,
 };
 pub use data::behind::LossesSeen;
 pub use data::read::Reading;
