@@ -80,7 +80,7 @@ mod tests;
 pub use clock::SimulatedClock;
 pub use file_system::SimulatedFileSystem;
 pub use host::{Host, HostNo, SeenKind, SeenWrite};
-pub use mount::{SimulatedFile, SimulatedSubstrate};
+pub use mount::{Bounds, SimulatedFile, SimulatedSubstrate};
 pub use options::{DeclaredRun, DeclaredShare, Faults, Habits, Mistake, SimulationOptions};
 pub use outcome::{Census, Counters, Failure, Outcome};
 pub use run::{seeds, simulate};

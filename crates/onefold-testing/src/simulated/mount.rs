@@ -36,7 +36,8 @@ pub(super) struct Mount {
     bounds: RefCell<Option<Bounds>>,
 }
 
-type Bounds = Rc<dyn Fn(&Path) -> bool>;
+/// Tells whether an image that is opened by a path may be read and changed.
+pub type Bounds = Rc<dyn Fn(&Path) -> bool>;
 
 impl Mount {
     pub(super) fn new(world: &Rc<RefCell<World>>, host: HostNo, clock: Arc<SimulatedClock>) -> Mount {
@@ -222,7 +223,7 @@ impl<'run> SimulatedSubstrate<'run> {
 
     /// Has it be a violation from now on that this host reads an image that it opens, or shares blocks of it, unless the image was
     /// opened by a path of which `contain` says so. Without `contain`, the host may work on all images.
-    pub fn bind(&self, contain: Option<Rc<dyn Fn(&Path) -> bool>>) {
+    pub fn bind(&self, contain: Option<Bounds>) {
         *self.mount.bounds.borrow_mut() = contain;
     }
 
