@@ -34,6 +34,8 @@ pub enum AccessTimes {
 /// What `st_blocks` of a regular file covers (`docs/decisions/0007-st-blocks.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StBlocks {
+    /// The whole length where that spares `cp` much data (64 MiB), otherwise what is mapped.
+    Auto,
     /// The whole length, and what is mapped beyond it: `cp` then sees no sparse file and asks for a clone.
     Length,
     /// What is mapped or reserved: `du` then shows holes.
@@ -66,7 +68,7 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
     /// What the kernel does beside.
     pub kernel_options: Vec<KernelOption>,
-    /// What `st_blocks` covers.
+    /// What `st_blocks` covers, of files that have no setting of their own (`user.onefold.st_blocks`).
     pub st_blocks: StBlocks,
     /// Whether the kernel may collect buffered writes before it hands them on. Faster for small buffered writes; then
     /// a full pool is reported by `fsync` instead of `write`.
@@ -98,7 +100,7 @@ impl MountOptions {
     }
 
     /// Returns the defaults for a pool called `source_name`: everyone may use it if root mounts it, `relatime`,
-    /// `st_blocks` of the whole length, no writeback cache, eight threads.
+    /// `st_blocks` of the whole length where `cp` would copy much, no writeback cache, eight threads.
     #[must_use]
     pub fn new(source_name: impl Into<String>) -> MountOptions {
         let access = if rustix::process::geteuid().is_root() { Access::Everyone } else { Access::Owner };
@@ -108,7 +110,7 @@ impl MountOptions {
             read_only: false,
             access_times: AccessTimes::Relative,
             kernel_options: Vec::new(),
-            st_blocks: StBlocks::Length,
+            st_blocks: StBlocks::Auto,
             writeback_cache: false,
             threads: NonZeroUsize::new(Self::THREADS).expect("eight is not zero"),
             control_directory: None,

@@ -11,7 +11,7 @@ use common::{TestMount, can_mount, noise, run};
 use onefold_block::AlignedBuffer;
 use onefold_block::random::SeededRandom;
 use onefold_export::StBlocks;
-use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, XattrFlags, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 
 const KIB: usize = 1024;
@@ -262,6 +262,41 @@ fn blocks_cover_the_length_so_that_cp_clones_sparse_images() {
     assert_eq!(client.stat().unwrap().activity.blocks_accepted, accepted, "nothing was written");
     run("cmp", &[mount.path("base.raw").as_os_str(), mount.path("vm1.raw").as_os_str()]);
     drop((base, client));
+    mount.end();
+}
+
+/// Seen: tar stored an empty disk of 2 GB as 2 GB of zeros, because a file showed its length whatever it held.
+#[test]
+fn little_data_shows_as_what_is_mapped_and_a_setting_goes_before() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let sectors = |name: &str| fs::metadata(mount.path(name)).unwrap().blocks();
+    let set = |name: &str, value: &[u8]| {
+        rustix::fs::setxattr(mount.path(name), "user.onefold.st_blocks", value, XattrFlags::empty())
+    };
+    let length = 1 << 30;
+    mount.create("empty").set_len(length).unwrap();
+    assert_eq!(sectors("empty"), 1, "none at all would mean that nobody has to look");
+    let little = mount.create("little");
+    little.set_len(length).unwrap();
+    little.write_all_at(&noise(1, 3 * MIB), 5 * MIB as u64).unwrap();
+    assert_eq!(sectors("little"), 3 * MIB as u64 / 512);
+
+    set("little", b"length").unwrap();
+    assert_eq!(sectors("little"), length / 512);
+    set("little", b"mapped").unwrap();
+    assert_eq!(sectors("little"), 3 * MIB as u64 / 512);
+    assert_eq!(set("little", b"little"), Err(Errno::INVAL));
+
+    fs::create_dir(mount.path("folder")).unwrap();
+    set("folder", b"length").unwrap();
+    mount.create("folder/file").set_len(length).unwrap();
+    assert_eq!(sectors("folder/file"), length / 512, "as its folder");
+    rustix::fs::removexattr(mount.path("folder/file"), "user.onefold.st_blocks").unwrap();
+    assert_eq!(sectors("folder/file"), 1);
+    drop(little);
     mount.end();
 }
 

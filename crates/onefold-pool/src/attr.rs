@@ -45,6 +45,17 @@ pub enum Dedup {
     Off,
 }
 
+/// What doors show as the space that a regular file takes. The pool only keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpaceShown {
+    /// As each door has been told.
+    ByDoor,
+    /// The whole length, holes included.
+    Length,
+    /// What is mapped or reserved.
+    Mapped,
+}
+
 /// Attributes of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attr {
@@ -78,6 +89,8 @@ pub struct Attr {
     pub domain: u16,
     /// Whether its blocks are shared.
     pub dedup: Dedup,
+    /// What it shows as its space; of a directory, what is made in it will show.
+    pub space_shown: SpaceShown,
 }
 
 /// A time to set.

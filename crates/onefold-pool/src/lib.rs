@@ -24,7 +24,7 @@ mod waits;
 
 pub use attr::{
     AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RenameMode, SeekTarget, SetAttr, SetTime,
-    XattrMode,
+    SpaceShown, XattrMode,
 };
 pub use data::behind::LossesSeen;
 pub use data::read::Reading;

@@ -17,7 +17,7 @@ use onefold_pool::format::items;
 use onefold_pool::format::journal::{HEADER_SLOTS, OPENING_BYTES, Opening, TransactionBuilder, TransactionIdentity};
 use onefold_pool::format::superblock::{Marking, Superblock};
 use onefold_pool::tree::{self, Pages, TreeError};
-use onefold_pool::{Attr, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, Pool, XattrMode};
+use onefold_pool::{Attr, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, Pool, SpaceShown, XattrMode};
 use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
 
 const BLOCKS: u64 = 65_536;
@@ -327,6 +327,7 @@ fn forged_leaf(tag: u32, at: BlockNo) -> Box<BlockBytes> {
         created: Timestamp::default(),
         domain: 0,
         dedup: Dedup::On,
+        space_shown: SpaceShown::ByDoor,
     };
     let inode = Inode { attr, parent: 0, reserved_blocks: 0, mapped: 0, map: MapRoot::EMPTY };
     tree::insert(&mut page, &mut root, &items::inode_key(PLANTED), &inode.encode()).expect("fits");

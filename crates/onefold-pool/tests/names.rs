@@ -7,7 +7,7 @@ use onefold_block::BlockDevice;
 use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
 use onefold_pool::{
-    CreateOptions, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, PoolError, RenameMode, XattrMode,
+    CreateOptions, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, PoolError, RenameMode, SpaceShown, XattrMode,
 };
 use onefold_testing::device::MemoryDevice;
 
@@ -123,4 +123,22 @@ fn a_rename_walks_few_parents_and_none_where_no_loop_can_come_of_it() {
         assert!(matches!(refused, PoolError::Invalid("a directory cannot move below itself")), "{name}: {refused}");
     }
     pool.close().unwrap();
+}
+
+#[test]
+fn the_space_that_a_file_shows_is_inherited_and_taken_back() {
+    const NAME: &[u8] = b"user.onefold.st_blocks";
+    let pool = new_pool();
+    let folder = make(&pool, Ino::ROOT, "folder", FileKind::Directory);
+    pool.set_xattr(folder, NAME, b"mapped", XattrMode::Either).unwrap();
+    let file = make(&pool, folder, "file", FileKind::Regular);
+    let shown = |ino| pool.attr(ino).unwrap().space_shown;
+    assert_eq!((shown(file), shown(Ino::ROOT)), (SpaceShown::Mapped, SpaceShown::ByDoor));
+    pool.set_xattr(file, NAME, b"length", XattrMode::Either).unwrap();
+    assert!(matches!(pool.set_xattr(file, NAME, b"holes", XattrMode::Either), Err(PoolError::Invalid(_))));
+    assert!(pool.xattr_names(file).unwrap().is_empty(), "it is the pool's own");
+    assert_eq!((shown(file), pool.xattr(file, NAME).unwrap()), (SpaceShown::Length, b"length".to_vec()));
+    pool.remove_xattr(file, NAME).unwrap();
+    assert_eq!((shown(file), pool.xattr(file, NAME).unwrap()), (SpaceShown::ByDoor, b"mount".to_vec()));
+    assert!(matches!(pool.remove_xattr(file, NAME), Err(PoolError::NoAttribute)));
 }

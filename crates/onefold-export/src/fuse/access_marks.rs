@@ -59,7 +59,7 @@ pub(super) fn relatime_wants_update(attr: &Attr, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use onefold_pool::{Dedup, FileKind, Ino};
+    use onefold_pool::{Dedup, FileKind, Ino, SpaceShown};
 
     use super::*;
 
@@ -81,6 +81,7 @@ mod tests {
             created: at(0),
             domain: 0,
             dedup: Dedup::On,
+            space_shown: SpaceShown::ByDoor,
         }
     }
 

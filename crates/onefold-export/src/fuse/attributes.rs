@@ -1,7 +1,7 @@
 //! Attributes in the form of `stat(2)`.
 
 use onefold_block::BLOCK_BYTES;
-use onefold_pool::{Attr, FileKind, NewFile};
+use onefold_pool::{Attr, FileKind, NewFile, SpaceShown};
 use rustix::io::Errno;
 
 use super::protocol::Header;
@@ -14,13 +14,25 @@ const SECTORS_PER_BLOCK: u64 = (BLOCK_BYTES / 512) as u64;
 pub(super) const PREFERRED_IO_BYTES: u32 = 4096;
 const _: () = assert!(PREFERRED_IO_BYTES as usize == BLOCK_BYTES, "a smaller write reads the rest of its block first");
 
-/// Returns what `st_blocks` says.
+/// Blocks of data from which on a file shows its length ([`StBlocks::Auto`]): 64 MiB, which `cp` copies within a second.
+const SHOWN_BY_LENGTH: u64 = (64 << 20) / BLOCK_BYTES as u64;
+
+/// Returns what `st_blocks` says (`docs/decisions/0007-st-blocks.md`).
 pub(super) fn sectors(attr: &Attr, st_blocks: StBlocks) -> u64 {
-    let blocks = match (st_blocks, attr.kind) {
-        (StBlocks::Length, FileKind::Regular) => attr.mapped_blocks.max(attr.size_bytes.div_ceil(BLOCK_BYTES as u64)),
-        _ => attr.mapped_blocks,
+    let mapped = attr.mapped_blocks.saturating_mul(SECTORS_PER_BLOCK);
+    if attr.kind != FileKind::Regular {
+        return mapped;
+    }
+    let shows_length = match (attr.space_shown, st_blocks) {
+        (SpaceShown::Length, _) | (SpaceShown::ByDoor, StBlocks::Length) => true,
+        (SpaceShown::Mapped, _) | (SpaceShown::ByDoor, StBlocks::Mapped) => false,
+        (SpaceShown::ByDoor, StBlocks::Auto) => attr.mapped_blocks >= SHOWN_BY_LENGTH,
     };
-    blocks.saturating_mul(SECTORS_PER_BLOCK)
+    if shows_length {
+        return mapped.max(attr.size_bytes.div_ceil(BLOCK_BYTES as u64).saturating_mul(SECTORS_PER_BLOCK));
+    }
+    // Of a file without any, tar stores nothing, and does not look. But the kernel may hold back what was written to a mapping.
+    mapped.max(attr.size_bytes.min(1))
 }
 
 /// Returns what `st_mode` says: type and permissions.
@@ -75,9 +87,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn blocks_are_counted_in_sectors_of_what_is_mapped_or_of_the_length() {
-        let attr = Attr {
+    fn regular() -> Attr {
+        Attr {
             ino: Ino(77),
             kind: FileKind::Regular,
             mode: 0o6755,
@@ -93,14 +104,38 @@ mod tests {
             created: Timestamp::default(),
             domain: 0,
             dedup: Dedup::On,
-        };
+            space_shown: SpaceShown::ByDoor,
+        }
+    }
+
+    #[test]
+    fn blocks_are_counted_in_sectors_of_what_is_mapped_or_of_the_length() {
+        let attr = regular();
         assert_eq!(mode_of(&attr), libc::S_IFREG | 0o6755);
         assert_eq!(sectors(&attr, StBlocks::Mapped), 40);
         let blocks_of = |attr: &Attr| sectors(attr, StBlocks::Length);
         assert_eq!(blocks_of(&attr), (1 << 40) / 512, "holes count as well");
         assert_eq!(blocks_of(&Attr { size_bytes: 1, ..attr.clone() }), 40, "reserved beyond the end");
         assert_eq!(blocks_of(&Attr { size_bytes: 20_481, ..attr.clone() }), 48, "a part of a block is a block");
-        assert_eq!(blocks_of(&Attr { kind: FileKind::Directory, ..attr }), 40);
+        assert_eq!(blocks_of(&Attr { kind: FileKind::Directory, ..attr.clone() }), 40);
+        let own = |space_shown| Attr { space_shown, ..attr.clone() };
+        for of_mount in [StBlocks::Auto, StBlocks::Length, StBlocks::Mapped] {
+            assert_eq!(sectors(&own(SpaceShown::Mapped), of_mount), 40);
+            assert_eq!(sectors(&own(SpaceShown::Length), of_mount), (1 << 40) / 512);
+        }
+    }
+
+    #[test]
+    fn much_data_makes_a_file_show_its_length() {
+        let sectors_of = |mapped_blocks| {
+            let attr = Attr { mapped_blocks, size_bytes: 1 << 40, ..regular() };
+            sectors(&attr, StBlocks::Auto)
+        };
+        assert_eq!(sectors_of(SHOWN_BY_LENGTH - 1), (64 << 20) / 512 - 8);
+        assert_eq!(sectors_of(SHOWN_BY_LENGTH), (1 << 40) / 512);
+        // Seen: tar takes a file with no block at all for one hole, and does not look.
+        assert_eq!(sectors_of(0), 1);
+        assert_eq!(sectors(&Attr { mapped_blocks: 0, size_bytes: 0, ..regular() }, StBlocks::Auto), 0);
     }
 
     #[test]

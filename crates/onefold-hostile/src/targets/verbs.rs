@@ -10,10 +10,11 @@ use crate::guard::GuardedDevice;
 use crate::samples::{MEMORY_BYTES, environment, open_options, samples};
 use crate::usage::do_one;
 
-const NAMES: [&[u8]; 8] = [
+const NAMES: [&[u8]; 9] = [
     b"system.posix_acl_access",
     b"system.posix_acl_default",
     b"user.onefold.dedup",
+    b"user.onefold.st_blocks",
     b"user.onefold.domain",
     b"security.capability",
     b"user.x",

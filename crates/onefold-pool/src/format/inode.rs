@@ -18,20 +18,22 @@
 //! | 48..56   | parent          | of a directory                                              |
 //! | 56..64   | map root        | block of the root node when map levels > 0                  |
 //! | 64..112  | four times      | accessed, modified, changed, created: seconds i64, nanoseconds u32 |
-//! | 112..128 |                 | 0                                                           |
+//! | 112      | space shown     | 0 as a door was told, 1 length, 2 mapped; earlier versions write 0 and ignore it |
+//! | 113..128 |                 | 0                                                           |
 //! | 128..224 | inline map      | 12 entries as in a map node; absent when all are holes      |
 
 use onefold_block::{BlockNo, Timestamp};
 
 use super::map_node::MapEntry;
 use super::{get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
-use crate::attr::{Attr, Dedup, FileKind, Ino};
+use crate::attr::{Attr, Dedup, FileKind, Ino, SpaceShown};
 
 /// Entries of the inline map: files up to 48 KiB need no map node.
 pub const INLINE_ENTRIES: usize = 12;
 const FIXED_BYTES: usize = 128;
 const INLINE_BYTES: usize = FIXED_BYTES + INLINE_ENTRIES * 8;
 const TIMES_OFFSET: usize = 64;
+const SPACE_SHOWN_OFFSET: usize = 112;
 
 /// Where a file's blocks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +98,11 @@ impl Inode {
             bytes[at..at + 8].copy_from_slice(&time.seconds.to_le_bytes());
             put_u32(&mut bytes, at + 8, time.nanoseconds);
         }
+        bytes[SPACE_SHOWN_OFFSET] = match attr.space_shown {
+            SpaceShown::ByDoor => 0,
+            SpaceShown::Length => 1,
+            SpaceShown::Mapped => 2,
+        };
         match &self.map {
             MapRoot::Tree { levels, root } => {
                 bytes[22] = *levels;
@@ -121,6 +128,12 @@ impl Inode {
         let dedup = match bytes[1] {
             0 => Dedup::On,
             1 => Dedup::Off,
+            _ => return None,
+        };
+        let space_shown = match bytes[SPACE_SHOWN_OFFSET] {
+            0 => SpaceShown::ByDoor,
+            1 => SpaceShown::Length,
+            2 => SpaceShown::Mapped,
             _ => return None,
         };
         let mode = get_u16(bytes, 2);
@@ -166,6 +179,7 @@ impl Inode {
             created: times[3],
             domain: get_u16(bytes, 20),
             dedup,
+            space_shown,
         };
         Some(Inode { attr, parent: get_u64(bytes, 48), reserved_blocks, mapped, map })
     }
@@ -233,6 +247,7 @@ mod tests {
                 created: time(i64::MIN),
                 domain: 4,
                 dedup: Dedup::Off,
+                space_shown: SpaceShown::Mapped,
             },
             parent: 0,
             reserved_blocks: 11,
@@ -249,7 +264,8 @@ mod tests {
         entries[3] = MapEntry::Reserved;
         let inline = Inode { map: MapRoot::Inline(entries), ..sample() };
         let empty = Inode { map: MapRoot::EMPTY, ..sample() };
-        for inode in [tall, inline, empty] {
+        let long = Inode { attr: Attr { space_shown: SpaceShown::Length, ..sample().attr }, ..sample() };
+        for inode in [tall, inline, empty, long] {
             assert_eq!(Inode::decode(Ino(9), &inode.encode()), Some(inode));
         }
     }

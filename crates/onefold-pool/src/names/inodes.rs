@@ -3,7 +3,7 @@
 use onefold_block::{BlockNo, Timestamp};
 
 use super::acl;
-use crate::attr::{Attr, Dedup, FileKind, Ino, NewFile};
+use crate::attr::{Attr, Dedup, FileKind, Ino, NewFile, SpaceShown};
 use crate::error::PoolError;
 use crate::format::inode::{Inode, MapRoot};
 use crate::format::items;
@@ -53,7 +53,7 @@ impl Op<'_> {
         inode.attr.size_bytes = bytes;
     }
 
-    /// Makes an inode below `parent`, with the parent's domain and dedup setting, its default ACL or the umask applied.
+    /// Makes an inode below `parent`, with the parent's domain and settings, its default ACL or the umask applied.
     /// It has no name yet.
     pub(crate) fn new_inode(&mut self, parent: &Inode, new: &NewFile, now: Timestamp) -> OpResult<Inode> {
         if parent.attr.link_count == 0 {
@@ -85,6 +85,7 @@ impl Op<'_> {
             created: now,
             domain: parent.attr.domain,
             dedup: parent.attr.dedup,
+            space_shown: parent.attr.space_shown,
         };
         let inode = Inode {
             attr,
@@ -118,6 +119,7 @@ impl Op<'_> {
             created: now,
             domain: 0,
             dedup,
+            space_shown: SpaceShown::ByDoor,
         };
         let root = Inode { attr, parent: Ino::ROOT.0, reserved_blocks: 0, mapped: 0, map: MapRoot::EMPTY };
         self.count(Field::Inodes, 1);

@@ -1,7 +1,7 @@
 //! Attributes: mode, owner, times, length, extended attributes.
 
 use super::Pool;
-use crate::attr::{Attr, Dedup, FileKind, Ino, SetAttr, SetTime, XattrMode};
+use crate::attr::{Attr, Dedup, FileKind, Ino, SetAttr, SetTime, SpaceShown, XattrMode};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::items;
@@ -11,6 +11,8 @@ use onefold_block::Timestamp;
 
 /// Shows and sets whether a file shares blocks: `on` or `off`.
 const DEDUP: &[u8] = b"user.onefold.dedup";
+/// Shows and sets what doors show as a file's space: `length`, `mapped`, or `mount` for as a mount was told.
+const SPACE_SHOWN: &[u8] = b"user.onefold.st_blocks";
 /// Extended attribute that shows a file's sharing domain; can be set on an empty directory. A pool asks nobody who he
 /// is: a door lets only those set it who may say who shares with whom.
 pub const DOMAIN_XATTR: &[u8] = b"user.onefold.domain";
@@ -73,6 +75,7 @@ impl Pool {
             let inode = op.inode(ino)?;
             match name {
                 DEDUP => Ok(if inode.attr.dedup == Dedup::On { b"on".to_vec() } else { b"off".to_vec() }),
+                SPACE_SHOWN => Ok(space_shown_name(inode.attr.space_shown).to_vec()),
                 DOMAIN_XATTR => Ok(inode.attr.domain.to_string().into_bytes()),
                 _ => Ok(op.xattr(ino, name)?.ok_or(PoolError::NoAttribute)?),
             }
@@ -102,8 +105,8 @@ impl Pool {
         Ok(names)
     }
 
-    /// Sets an extended attribute. A POSIX ACL changes the mode with it; `user.onefold.dedup` and
-    /// `user.onefold.domain` are the pool's own.
+    /// Sets an extended attribute. A POSIX ACL changes the mode with it; `user.onefold.dedup`,
+    /// `user.onefold.st_blocks` and `user.onefold.domain` are the pool's own.
     ///
     /// # Errors
     /// [`PoolError::Exists`] or [`PoolError::NoAttribute`] by `mode`, [`PoolError::AttributeTooLarge`],
@@ -124,6 +127,7 @@ impl Pool {
             inode.attr.changed = now;
             match name {
                 DEDUP => set_dedup(&mut inode, value)?,
+                SPACE_SHOWN => inode.attr.space_shown = space_shown_of(value)?,
                 DOMAIN_XATTR => set_domain(op, &mut inode, value)?,
                 acl::ACCESS => {
                     let access = Acl::decode(value)?;
@@ -160,7 +164,12 @@ impl Pool {
         let now = self.engine.environment.clock.now();
         self.settled().run(Privilege::Freeing, |op| {
             let mut inode = op.inode(ino)?;
-            if !op.remove_xattr(ino, name)? {
+            let is_removed = if name == SPACE_SHOWN {
+                std::mem::replace(&mut inode.attr.space_shown, SpaceShown::ByDoor) != SpaceShown::ByDoor
+            } else {
+                op.remove_xattr(ino, name)?
+            };
+            if !is_removed {
                 return Err(PoolError::NoAttribute.into());
             }
             inode.attr.changed = now;
@@ -202,6 +211,20 @@ fn set_dedup(inode: &mut Inode, value: &[u8]) -> Result<()> {
         _ => return Err(PoolError::Invalid("dedup is `on` or `off`")),
     };
     Ok(())
+}
+
+fn space_shown_name(space_shown: SpaceShown) -> &'static [u8] {
+    match space_shown {
+        SpaceShown::ByDoor => b"mount",
+        SpaceShown::Length => b"length",
+        SpaceShown::Mapped => b"mapped",
+    }
+}
+
+fn space_shown_of(name: &[u8]) -> Result<SpaceShown> {
+    let all = [SpaceShown::ByDoor, SpaceShown::Length, SpaceShown::Mapped];
+    let found = all.into_iter().find(|space_shown| space_shown_name(*space_shown) == name);
+    found.ok_or(PoolError::Invalid("st_blocks is `length`, `mapped` or `mount`"))
 }
 
 fn set_domain(op: &mut Op<'_>, inode: &mut Inode, value: &[u8]) -> OpResult<()> {

@@ -120,8 +120,8 @@ pub(crate) struct MountArgs {
     /// Do not record times of access
     #[arg(long)]
     pub(crate) noatime: bool,
-    /// What the st_blocks of a file covers
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "length")]
+    /// What the st_blocks of a file covers; `user.onefold.st_blocks` of a file or folder goes before
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "auto")]
     pub(crate) st_blocks: StBlocksCover,
     /// Let the kernel gather small buffered writes; a full pool then shows at fsync or close
     #[arg(long)]

@@ -10,7 +10,9 @@ use onefold_pool::{Dedup, Journaling, Prefetch, StorePlacement, Verify};
 /// What `st_blocks` of a file covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StBlocksCover {
-    /// The whole length: cp then clones instead of copying
+    /// The whole length of files with 64 MiB of data or more: cp then clones instead of copying; what is mapped of others
+    Auto,
+    /// The whole length
     Length,
     /// What is mapped: du then shows holes
     Mapped,
@@ -19,6 +21,7 @@ pub(crate) enum StBlocksCover {
 impl From<StBlocksCover> for StBlocks {
     fn from(cover: StBlocksCover) -> StBlocks {
         match cover {
+            StBlocksCover::Auto => StBlocks::Auto,
             StBlocksCover::Length => StBlocks::Length,
             StBlocksCover::Mapped => StBlocks::Mapped,
         }

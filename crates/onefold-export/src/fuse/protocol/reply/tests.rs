@@ -1,4 +1,4 @@
-use onefold_pool::{Dedup, FileKind, Ino};
+use onefold_pool::{Dedup, FileKind, Ino, SpaceShown};
 
 use super::*;
 
@@ -20,6 +20,7 @@ fn attr() -> Attr {
         created: at(6, 7),
         domain: 0,
         dedup: Dedup::On,
+        space_shown: SpaceShown::ByDoor,
     }
 }
 
