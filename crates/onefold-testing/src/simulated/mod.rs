@@ -7,7 +7,8 @@
 //! (`checks`).
 //!
 //! ```
-//! use onefold_block::{Clock, Substrate};
+//! use onefold_block::Clock;
+//! use onefold_substrate::Substrate;
 //! use onefold_testing::simulated::{Host, SimulationOptions, simulate};
 //!
 //! fn pass<S: Substrate>(substrate: &S, clock: &dyn Clock) -> std::io::Result<()> {
