@@ -77,6 +77,8 @@ complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_su
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l st-blocks -d 'What the st_blocks of a file covers' -r -f -a "length\t'The whole length: cp then clones instead of copying'
 mapped\t'What is mapped: du then shows holes'"
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l threads -d 'Threads that serve requests; without it eight, or one for each 16 MiB of memory where that is less' -r
+complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l polling -d 'Whether threads look for work for a moment before they sleep, as long as a processor is idle: small requests are answered sooner' -r -f -a "on\t''
+off\t''"
 complete -c onefold -n "__fish_onefold_using_subcommand pool; and __fish_seen_subcommand_from mount" -l kernel-option -d 'Have the kernel do what it does for any file system: an option of mount(8)' -r -f -a "sync\t''
 dirsync\t''
 lazytime\t''

@@ -37,7 +37,8 @@ use crate::meta::Meta;
 use crate::meta::free_again::runs_of;
 use crate::meta::ranges::DirtyRanges;
 use crate::options::Journaling;
-use crate::sync;
+use crate::sync::{self, MutexGuard};
+use crate::waits::about_to_wait;
 
 /// Blocks that a checkpoint gathers in one buffer.
 const GATHER_BLOCKS: usize = 256;
@@ -134,12 +135,27 @@ impl Engine {
         self.commit_through(target)
     }
 
+    /// Waits for the committer. Of callers that come at the same time all but one wait for a commit of another, and most
+    /// find theirs done.
+    fn lock_committer(&self) -> MutexGuard<'_, Committer> {
+        if let Some(committer) = self.committer.try_lock() {
+            return committer;
+        }
+        about_to_wait();
+        let wait = self.committing.begin();
+        self.committing.look(wait, || self.committer.try_lock()).unwrap_or_else(|| {
+            let committer = self.committer.lock();
+            self.committing.slept(wait);
+            committer
+        })
+    }
+
     /// Makes transaction `target` durable. Of several callers one commits for all.
     fn commit_through(&self, target: u64) -> Result<()> {
         if self.options.read_only {
             return Ok(());
         }
-        let mut committer = self.committer.lock();
+        let mut committer = self.lock_committer();
         self.write_unwritten(&mut committer)?;
         if committer.durable >= target {
             return Ok(());
@@ -282,7 +298,7 @@ impl Engine {
         if self.options.read_only {
             return Ok(());
         }
-        let mut committer = self.committer.lock();
+        let mut committer = self.lock_committer();
         self.ensure_writable()?;
         self.checkpoint_locked(&mut committer, false)
     }
@@ -292,7 +308,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::commit`].
     pub(crate) fn checkpoint_if_needed(&self) -> Result<()> {
-        let mut committer = self.committer.lock();
+        let mut committer = self.lock_committer();
         if committer.home.is_empty() && committer.held.is_empty() {
             return Ok(());
         }
@@ -306,7 +322,7 @@ impl Engine {
     /// Device errors.
     pub(crate) fn commit_and_close(&self) -> Result<()> {
         self.commit()?;
-        let mut committer = self.committer.lock();
+        let mut committer = self.lock_committer();
         self.ensure_writable()?;
         self.checkpoint_locked(&mut committer, true)
     }
