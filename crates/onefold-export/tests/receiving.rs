@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -16,8 +16,9 @@ use std::time::Duration;
 use common::held::HeldDevice;
 use common::probe::xattr_bytes;
 use common::{TestMount, can_mount, new_pool, noise};
-use onefold_block::{AlignedBuffer, BLOCK_BYTES};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, Processors};
 use onefold_export::CONTROL_XATTR;
+use onefold_pool::OpenOptions as PoolOptions;
 use onefold_testing::device::MemoryDevice;
 
 /// Within this time a request that needs no device is answered, also on a busy machine.
@@ -209,5 +210,52 @@ fn one_thread_does_all_of_it() {
     });
     drop(file);
     assert_eq!(fs::read_dir(mount.root()).unwrap().count(), 201);
+    mount.end();
+}
+
+/// Processors that a test says are idle or not, and that count how often a thread asked because it found nothing.
+#[derive(Debug, Default)]
+struct TestProcessors {
+    are_idle: AtomicBool,
+    asked: AtomicU64,
+}
+
+impl Processors for TestProcessors {
+    fn have_idle(&self, _now: Duration) -> bool {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.are_idle.load(Ordering::SeqCst)
+    }
+}
+
+/// Threads that look for requests answer them all, and nobody looks any more soon after the last one.
+#[test]
+fn threads_look_for_requests_while_there_are_some_and_not_when_idle() {
+    if !can_mount() {
+        return;
+    }
+    let processors = Arc::new(TestProcessors::default());
+    processors.are_idle.store(true, Ordering::SeqCst);
+    let open = PoolOptions { processors: Some(processors.clone()), ..PoolOptions::default() };
+    let mount = TestMount::opened(new_pool(), open, |options| options.processors = Some(processors.clone()));
+    // Whether two requests follow each other soon enough depends on what else runs on the machine.
+    let is_looked_for = (0..2000).any(|number| {
+        let file = mount.create(&format!("made-{number}"));
+        file.write_all_at(b"content", 0).unwrap();
+        file.sync_all().unwrap();
+        processors.asked.load(Ordering::SeqCst) > 0
+    });
+    assert!(is_looked_for, "no request was looked for");
+    // What is still on its way when the last call returns, as the release of a file.
+    thread::sleep(ON_ITS_WAY);
+    let before = processors.asked.load(Ordering::SeqCst);
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(processors.asked.load(Ordering::SeqCst), before, "threads look while nobody asks for anything");
+    // With work for all processors, each wait asks at most once.
+    processors.are_idle.store(false, Ordering::SeqCst);
+    for number in 0..100 {
+        fs::metadata(mount.path(format!("none-{number}"))).unwrap_err();
+    }
+    let asked = processors.asked.load(Ordering::SeqCst) - before;
+    assert!(asked <= 300, "{asked} questions for 100 requests");
     mount.end();
 }

@@ -37,6 +37,11 @@ impl Leader {
         Leader { lead, has_lead: Cell::new(false) }
     }
 
+    /// Tells whether this thread has the lead.
+    pub(super) fn has_lead(&self) -> bool {
+        self.has_lead.get()
+    }
+
     /// Waits for the lead, unless this thread has it.
     pub(super) fn take(&self) {
         if self.has_lead.get() {
@@ -109,12 +114,12 @@ mod tests {
         let (one, other) = (Leader::new(lead.clone()), Leader::new(lead.clone()));
         one.take();
         one.take();
-        assert!(one.has_lead.get() && lead.state.lock().is_taken);
+        assert!(one.has_lead() && lead.state.lock().is_taken);
         one.pass();
         other.take();
         one.pass();
         drop(one);
-        assert!(other.has_lead.get() && lead.state.lock().is_taken, "it was not the one's to pass on");
+        assert!(other.has_lead() && lead.state.lock().is_taken, "it was not the one's to pass on");
         drop(other);
         assert!(!lead.state.lock().is_taken);
     }

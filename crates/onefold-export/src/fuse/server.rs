@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BufferPool};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BufferPool, Polling};
 
 use super::device::FuseDevice;
 use super::door::{Door, Gathered};
@@ -52,6 +52,8 @@ pub(super) struct Server {
     has_long_setxattr: bool,
     log: Arc<dyn Log>,
     lead: Arc<Lead>,
+    /// Of waits for the request after one that was answered from memory.
+    polling: Polling,
     buffers: BufferPool,
     small_buffers: BufferPool,
     block_buffers: BufferPool,
@@ -67,6 +69,7 @@ impl Server {
             has_long_setxattr: agreed.has(Abilities::SETXATTR_EXT),
             log: options.log.clone(),
             lead: Arc::default(),
+            polling: Polling::new(options.processors.clone(), options.clock.clone()),
             buffers: BufferPool::new(BUFFER_BLOCKS, buffers * BUFFER_BLOCKS * BLOCK_BYTES),
             small_buffers: BufferPool::new(SMALL_BYTES_MAX / BLOCK_BYTES, SMALL_BUFFERS_BYTES_MAX),
             block_buffers: BufferPool::new(1, SMALL_BUFFERS_BYTES_MAX),
@@ -97,8 +100,10 @@ impl Server {
             move || leader.pass()
         });
         loop {
+            // Whoever has waited in between, or has just got the lead, is in no hurry: the device decides.
+            let looking = impatient.as_ref().filter(|_| leader.has_lead());
             leader.take();
-            let Some(bytes) = device.receive(&mut buffer[REQUEST_START..])? else { return Ok(()) };
+            let Some((bytes, device)) = self.receive(&mut buffer, device, looking)? else { return Ok(()) };
             match self.look_at(&buffer, bytes, device) {
                 Received::Read(first) => self.answer_gathered(&leader, first, &mut buffer, impatient.as_ref())?,
                 Received::Brief => self.answer(&mut buffer, bytes, device)?,
@@ -108,6 +113,28 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Receives a request, and returns its length and the descriptor that it came from, or nothing once the connection has
+    /// ended. Looks for it on `impatient`, if given, before it sleeps.
+    fn receive<'d>(
+        &self,
+        buffer: &mut AlignedBuffer,
+        device: &'d FuseDevice,
+        impatient: Option<&'d FuseDevice>,
+    ) -> io::Result<Option<(usize, &'d FuseDevice)>> {
+        let Some(impatient) = impatient else {
+            return Ok(device.receive(&mut buffer[REQUEST_START..])?.map(|bytes| (bytes, device)));
+        };
+        let wait = self.polling.begin();
+        if let Some(found) =
+            self.polling.look(wait, || impatient.receive_more(&mut buffer[REQUEST_START..]).transpose())
+        {
+            return Ok(Some((found?, impatient)));
+        }
+        let received = device.receive(&mut buffer[REQUEST_START..])?;
+        self.polling.slept(wait);
+        Ok(received.map(|bytes| (bytes, device)))
     }
 
     /// Returns what a request in `buffer` asks of the thread that has received it.

@@ -38,7 +38,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use onefold_block::{BlockDevice, BufferPool, FingerprintKey};
+use onefold_block::{BlockDevice, BufferPool, FingerprintKey, Polling};
 
 use crate::activity::Activity;
 use crate::attr::Ino;
@@ -85,6 +85,10 @@ pub(crate) struct Engine {
     /// Signalled when a block that was being read is there.
     loaded: Condvar,
     committer: Mutex<commit::Committer>,
+    /// Of waits for the committer.
+    committing: Polling,
+    /// Of waits for accepted writes.
+    pub(crate) settling: Polling,
     group_init: Mutex<()>,
     indexer: Mutex<index::Stage>,
     /// Operations so far that somebody waits for: background work makes way for them.

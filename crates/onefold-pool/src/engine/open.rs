@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use onefold_block::{AlignedBuffer, BlockDevice, BufferPool};
+use onefold_block::{AlignedBuffer, BlockDevice, BufferPool, Polling};
 
 use super::Engine;
 use super::background::Wake;
@@ -254,7 +254,10 @@ impl Engine {
         load_state(&*device, &mut meta)?;
         // The group that was begun last is most likely to have room.
         meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
+        let polling = || Polling::new(options.processors.clone(), Arc::clone(&environment.clock));
         Ok(Engine {
+            committing: polling(),
+            settling: polling(),
             device: Arc::new(WaitsForDevice::new(Arc::new(RoomWatch::new(device, Arc::clone(&room))))),
             name_hash: NameHash::new(&superblock.key),
             pool_key: superblock.key,

@@ -30,6 +30,11 @@ impl<T> Mutex<T> {
         }
     }
 
+    /// Returns the lock if no thread has it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock()
+    }
+
     /// Waits for a lock that another thread has.
     #[cold]
     fn lock_taken(&self) -> MutexGuard<'_, T> {

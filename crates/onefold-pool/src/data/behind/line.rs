@@ -191,6 +191,11 @@ impl Line {
         last.map_or(0, |last| state.in_effect + last as u64 + 1)
     }
 
+    /// Tells whether all writes below `number` have taken effect, or never will.
+    pub(super) fn is_past(&self, number: u64) -> bool {
+        number == 0 || self.pending.load(Ordering::Acquire) == 0 || self.state.lock().is_past(number)
+    }
+
     /// Waits until all writes below `number` have taken effect.
     pub(crate) fn wait_for(&self, number: u64) {
         if number == 0 || self.pending.load(Ordering::Acquire) == 0 {
