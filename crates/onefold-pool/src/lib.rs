@@ -41,6 +41,8 @@ pub use pool::{ACL_XATTRS, DOMAIN_XATTR, Pool};
 pub use progress::{NoProgress, Progress};
 pub use stat::{ActivityStat, FileStat, FilterStat, FsStat, PoolStat};
 pub use substrate::{PoolFile, PoolSubstrate};
+#[cfg(all(feature = "lock-times", not(feature = "explore")))]
+pub use sync::{LockTimes, take_lock_times};
 pub use waits::{WaitNotice, about_to_wait, notice_waits};
 
 /// Longest name in a directory, in bytes.

@@ -5,20 +5,29 @@
 //! explorer: it runs all threads of a test on one, switches between them at every lock, unlock and wait, and decides by
 //! a seed who goes on. `tests/schedules` looks at thousands of orders that way, and can show each again.
 //!
+//! With the feature `lock-times` they add up how long the metadata lock is held.
+//!
 //! Not behind this module, because no decision hangs on them: the counters of [`crate::activity`], and the threads of
 //! [`crate::engine::background`]. A pool that is explored is opened without them; the test's own threads do their work.
 
 #[cfg(feature = "explore")]
 mod explored;
-#[cfg(not(feature = "explore"))]
+#[cfg(not(any(feature = "explore", feature = "lock-times")))]
 mod noticed;
+
+#[cfg(all(feature = "lock-times", not(feature = "explore")))]
+mod timed;
 
 #[cfg(feature = "explore")]
 pub(crate) use explored::{Condvar, Mutex, MutexGuard};
-#[cfg(not(feature = "explore"))]
+#[cfg(not(any(feature = "explore", feature = "lock-times")))]
 pub(crate) use noticed::{Condvar, Mutex};
-#[cfg(not(feature = "explore"))]
+#[cfg(not(any(feature = "explore", feature = "lock-times")))]
 pub(crate) use parking_lot::MutexGuard;
+#[cfg(all(feature = "lock-times", not(feature = "explore")))]
+pub(crate) use timed::{Condvar, Mutex, MutexGuard};
+#[cfg(all(feature = "lock-times", not(feature = "explore")))]
+pub use timed::{LockTimes, take_lock_times};
 
 /// Gives a lock back to whoever has waited longest for it, if anybody has. Background work that takes a lock again and
 /// again would otherwise get it back before those that it let in have woken up.
