@@ -13,7 +13,7 @@ use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, Fingerprint, FingerprintKey};
 use onefold_substrate::Reader;
 
-use crate::format::Digest;
+use crate::format::FingerprintPrefix;
 
 /// Read and digested at once.
 pub const PIECE_BYTES: usize = 1 << 20;
@@ -30,7 +30,7 @@ pub struct Piece {
     /// The blocks, as far as they could be read; a part of one at the end of the file is left out.
     bytes: Vec<u8>,
     /// One for each block; none where it is zero.
-    pub digests: Vec<Option<Digest>>,
+    pub digests: Vec<Option<FingerprintPrefix>>,
     /// So many bytes were read.
     pub read_bytes: u64,
     /// Blocks that could not be read, as offsets in the file, in order and apart; they have digests that say nothing.
@@ -113,14 +113,14 @@ impl Piece {
 }
 
 /// Fills `into` with the digest of each whole block; none where it is zero.
-pub(crate) fn digest_blocks(key: &FingerprintKey, bytes: &[u8], into: &mut Vec<Option<Digest>>) {
+pub(crate) fn digest_blocks(key: &FingerprintKey, bytes: &[u8], into: &mut Vec<Option<FingerprintPrefix>>) {
     let blocks: Vec<&[u8]> = bytes.chunks_exact(BLOCK_BYTES).filter(|block| !is_zero(block)).collect();
     let mut fingerprints = vec![Fingerprint::default(); blocks.len()];
     key.fingerprint_each(&blocks, &mut fingerprints);
     let mut fingerprints = fingerprints.into_iter();
     let blocks = bytes.chunks_exact(BLOCK_BYTES);
     into.clear();
-    into.extend(blocks.map(|block| if is_zero(block) { None } else { fingerprints.next().map(Digest::of) }));
+    into.extend(blocks.map(|block| if is_zero(block) { None } else { fingerprints.next().map(FingerprintPrefix::of) }));
 }
 
 /// Reads and digests pieces in the order in which they are asked for.
@@ -279,7 +279,7 @@ mod tests {
                     }
                     let piece = digester.take().unwrap();
                     assert_eq!(piece.offset, taken * BLOCK_BYTES as u64);
-                    let digest = |number| Some(Digest::of(key.fingerprint(&block(number))));
+                    let digest = |number| Some(FingerprintPrefix::of(key.fingerprint(&block(number))));
                     let number = u8::try_from(taken / 2 + 1).unwrap();
                     let (digests, read_bytes) = match taken {
                         // Half a block is read, and is none.

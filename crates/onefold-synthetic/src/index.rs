@@ -15,7 +15,7 @@ use onefold_share::format::entry::{Entry, Place};
 use onefold_share::format::log::{LogKind, Note, Written};
 use onefold_share::format::mark::Stamp;
 use onefold_share::format::prefix::Prefix;
-use onefold_share::format::{Digest, FileBlock, FileNo};
+use onefold_share::format::{FileBlock, FileNo, FingerprintPrefix};
 use onefold_share::state::files::Marks;
 use onefold_share::state::logs::LogOrder;
 use onefold_share::state::shards::Published;
@@ -166,11 +166,11 @@ fn number_bits(limit: u64) -> u32 {
     (limit - 1).leading_zeros().min(u64::BITS - 1)
 }
 
-fn digest(first: u64, second: u64) -> Digest {
-    let mut bytes = [0; Digest::BYTES];
+fn digest(first: u64, second: u64) -> FingerprintPrefix {
+    let mut bytes = [0; FingerprintPrefix::BYTES];
     bytes[..8].copy_from_slice(&first.to_be_bytes());
     bytes[8..].copy_from_slice(&second.to_be_bytes()[4..]);
-    Digest(bytes)
+    FingerprintPrefix(bytes)
 }
 
 /// Returns a number that looks random, and another one for each.

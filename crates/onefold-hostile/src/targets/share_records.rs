@@ -14,7 +14,7 @@ use onefold_share::format::map::{self, KeptExtent};
 use onefold_share::format::mark::{Mark, MarkFlags, Stamp};
 use onefold_share::format::reading::{Reading, Round};
 use onefold_share::format::shard::{ShardReader, ShardWriter};
-use onefold_share::format::{Digest, FileBlock, FileNo, FormatError, Slot, cursor};
+use onefold_share::format::{FileBlock, FileNo, FingerprintPrefix, FormatError, Slot, cursor};
 use onefold_substrate::{Access, FileHandle, Files};
 use onefold_testing::simulated::{SimulatedFile, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 
@@ -195,7 +195,7 @@ fn write_log(desk: &Desk, kind: LogKind, file: FileNo, notes: &[Note]) -> Vec<u8
 
 fn log(choices: &mut Choices<'_>, desk: &Desk) {
     let written = |block, digest| Note::from(Written { block: FileBlock(block), digest });
-    let mut sound: Vec<Note> = (0..6).map(|block| written(block, Some(Digest([9; 12])))).collect();
+    let mut sound: Vec<Note> = (0..6).map(|block| written(block, Some(FingerprintPrefix([9; 12])))).collect();
     sound.push(Note::Changed { first: FileBlock(9), count: 70_000 });
     sound.extend((0..4).map(|block| written(100_000 + block * 7, None)));
     let kind = if choices.below(2) == 0 { LogKind::Log } else { LogKind::Request };
@@ -216,7 +216,7 @@ fn shard(choices: &mut Choices<'_>, desk: &Desk) {
                 0 => Place::Shared(Slot::new(u32::from(number), 77).expect("a slot")),
                 _ => Place::Unique(FileNo(u32::from(number)), FileBlock(1 << number)),
             };
-            writer.push(&Entry { digest: Digest([number; 12]), place }).expect("there is room");
+            writer.push(&Entry { digest: FingerprintPrefix([number; 12]), place }).expect("there is room");
         }
         writer.finish().expect("there is room");
     };

@@ -15,7 +15,7 @@ use super::CloneOptions;
 use crate::extents::Extents;
 use crate::format::entry::{Entry, Place};
 use crate::format::log::Written;
-use crate::format::{Digest, FileBlock, FileNo, Slot};
+use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 use crate::pass::slots::SlotSet;
 use crate::places::Places;
 use crate::state::ask::Told;
@@ -49,16 +49,16 @@ impl Digests {
 /// In the last word of a row: the block is zero.
 const ZERO: u64 = 1 << 63;
 
-fn digest_words(digest: Digest) -> [u64; 2] {
+fn digest_words(digest: FingerprintPrefix) -> [u64; 2] {
     let [a, b, c, d, e, f, g, h, rest @ ..] = digest.0;
     [u64::from_be_bytes([a, b, c, d, e, f, g, h]), u64::from(u32::from_be_bytes(rest))]
 }
 
-fn digest_of(high: u64, low: u64) -> Digest {
-    let mut bytes = [0; Digest::BYTES];
+fn digest_of(high: u64, low: u64) -> FingerprintPrefix {
+    let mut bytes = [0; FingerprintPrefix::BYTES];
     bytes[..8].copy_from_slice(&high.to_be_bytes());
     bytes[8..].copy_from_slice(&low.to_be_bytes()[4..]);
-    Digest(bytes)
+    FingerprintPrefix(bytes)
 }
 
 /// Returns what is known of a file's blocks. None where it is damaged, or reading the file is less work.
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn words_hold_digests() {
-        let digest = Digest([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 255]);
+        let digest = FingerprintPrefix([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 255]);
         let [high, low] = digest_words(digest);
         assert_eq!(digest_of(high, low), digest);
         assert!(low & ZERO == 0);

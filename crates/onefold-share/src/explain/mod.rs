@@ -16,7 +16,7 @@ use crate::domain::{DomainRules, FoundDomain};
 use crate::extents::{Extents, Placed};
 use crate::format::entry::Place;
 use crate::format::mark::{Mark, Stamp};
-use crate::format::{Digest, FileBlock, FileNo, Slot};
+use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 use crate::opt_out::OptOuts;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
@@ -47,7 +47,7 @@ pub struct Explained {
     /// Who lies at the same place, of all that is known.
     pub sharers: Sharers,
     /// Its digest; none where it is all zeros, or there is no state folder.
-    pub digest: Option<Digest>,
+    pub digest: Option<FingerprintPrefix>,
     /// What its file is; none where it was never seen.
     pub standing: Option<Standing>,
     /// The domain of its file; none where there is no state folder.
@@ -186,7 +186,7 @@ pub fn explain<S: Substrate>(
     }
     let own = mark.filter(is_of_domain).map(|mark| mark.number);
     let key = state.key(&domain.membership.domain);
-    explained.digest = (held == Held::Data).then(|| Digest::of(key.fingerprint(&bytes)));
+    explained.digest = (held == Held::Data).then(|| FingerprintPrefix::of(key.fingerprint(&bytes)));
     explained.domain = Some(domain);
     if let Some(number) = own {
         explained.is_logged = is_logged(state, number, block, explained.digest)?;
@@ -223,7 +223,7 @@ fn is_logged<S: Substrate>(
     state: &State<'_, S>,
     file: FileNo,
     block: FileBlock,
-    digest: Option<Digest>,
+    digest: Option<FingerprintPrefix>,
 ) -> Result<bool, StateError> {
     let mut is_logged = false;
     state.each_logged(file, |logged, found| -> Result<(), StateError> {
@@ -251,7 +251,7 @@ impl<S: Substrate> Index<'_, '_, S> {
     fn fill(
         &self,
         explained: &mut Explained,
-        digest: Digest,
+        digest: FingerprintPrefix,
         own: Option<FileNo>,
         around: &Around<'_, S>,
     ) -> Result<(), ExplainError> {

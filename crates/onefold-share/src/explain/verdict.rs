@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
     use crate::explain::{EqualRun, Sharer, Sharers};
-    use crate::format::{Digest, FileBlock, Slot};
+    use crate::format::{FileBlock, FingerprintPrefix, Slot};
 
     fn data() -> Explained {
         Explained {
@@ -127,7 +127,7 @@ mod tests {
             is_told_shared: false,
             is_told_by_extent: false,
             sharers: Sharers::default(),
-            digest: Some(Digest::default()),
+            digest: Some(FingerprintPrefix::default()),
             standing: Some(Standing::Current),
             domain: None,
             is_logged: false,

@@ -8,7 +8,7 @@
 //!
 //! So an entry has 17 or 21 bytes; DeDe's have 22 and 30 (section 4.1).
 
-use super::{Digest, FileBlock, FileNo, FormatError, Slot};
+use super::{FileBlock, FileNo, FingerprintPrefix, FormatError, Slot};
 
 /// Most bytes of an entry.
 pub const ENTRY_BYTES_MAX: usize = UNIQUE_BYTES;
@@ -20,7 +20,7 @@ const SHARED: u8 = 1 << 7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// Its digest.
-    pub digest: Digest,
+    pub digest: FingerprintPrefix,
     /// Where it can be found.
     pub place: Place,
 }
@@ -68,11 +68,11 @@ impl Entry {
         let number = u64::from_be_bytes(number);
         if place[0] & SHARED != 0 {
             let slot = Slot::from_number(number).ok_or(CUT)?;
-            return Ok(Some((Entry { digest: Digest(*digest), place: Place::Shared(slot) }, SHARED_BYTES)));
+            return Ok(Some((Entry { digest: FingerprintPrefix(*digest), place: Place::Shared(slot) }, SHARED_BYTES)));
         }
         let (file, _) = rest.split_first_chunk().ok_or(CUT)?;
         let place = Place::Unique(FileNo(u32::from_le_bytes(*file)), FileBlock(number));
-        Ok(Some((Entry { digest: Digest(*digest), place }, UNIQUE_BYTES)))
+        Ok(Some((Entry { digest: FingerprintPrefix(*digest), place }, UNIQUE_BYTES)))
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn entries() -> [Entry; 4] {
-        let digest = |byte| Digest([byte; 12]);
+        let digest = |byte| FingerprintPrefix([byte; 12]);
         [
             Entry { digest: digest(1), place: Place::Unique(FileNo(0x0102_0304), FileBlock(0x05_0607_0809)) },
             Entry { digest: digest(2), place: Place::Shared(Slot::from_number(0x0a_0b0c_0d0e).unwrap()) },

@@ -25,7 +25,7 @@ use std::io;
 use onefold_substrate::Substrate;
 
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
-use super::{Digest, FileBlock, FileNo, FormatError};
+use super::{FileBlock, FileNo, FingerprintPrefix, FormatError};
 
 const RUN_HEADER_BYTES: usize = 7;
 /// In the count of a run: no digests follow.
@@ -36,7 +36,8 @@ const CHANGED_BLOCKS_MAX: u64 = (1 << 39) - 1;
 /// Bits of a count that are before those that only a run without digests has.
 const COUNT_BITS: u32 = 15;
 const MORE_BYTES: usize = 3;
-const _: () = assert!(PAYLOAD_BYTES_MAX / Digest::BYTES < CHANGED as usize, "no run with digests has the top bit");
+const _: () =
+    assert!(PAYLOAD_BYTES_MAX / FingerprintPrefix::BYTES < CHANGED as usize, "no run with digests has the top bit");
 
 /// One written block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub struct Written {
     /// The block.
     pub block: FileBlock,
     /// Its content then; none where it was zero.
-    pub digest: Option<Digest>,
+    pub digest: Option<FingerprintPrefix>,
 }
 
 /// Who says that a block has a content.
@@ -97,7 +98,7 @@ impl From<Written> for Note {
 }
 
 /// No content has this digest but one in 2^96: it stands for a zero block, which has none.
-const ZERO: Digest = Digest([0; Digest::BYTES]);
+const ZERO: FingerprintPrefix = FingerprintPrefix([0; FingerprintPrefix::BYTES]);
 
 /// Writes a log.
 pub struct LogWriter<'a, S: Substrate> {
@@ -142,7 +143,7 @@ impl<'a, S: Substrate> LogWriter<'a, S> {
     }
 
     fn push_written(&mut self, written: Written) -> io::Result<()> {
-        self.make_room(RUN_HEADER_BYTES + Digest::BYTES)?;
+        self.make_room(RUN_HEADER_BYTES + FingerprintPrefix::BYTES)?;
         let goes_on =
             self.run.filter(|&(_, first, count)| first + u64::from(count) == written.block.0 && count < RUN_BLOCKS_MAX);
         let (at, first, count) = goes_on.unwrap_or((self.payload.len(), written.block.0, 0));
@@ -271,7 +272,7 @@ impl<'a, S: Substrate> LogReader<'a, S> {
                 match run.digests {
                     None => self.ahead.push_back(Note::Changed { first: FileBlock(run.first), count: run.count }),
                     Some(digests) => self.ahead.extend((run.first..).zip(digests).map(|(block, bytes)| {
-                        let digest = Some(Digest(*bytes)).filter(|digest| *digest != ZERO);
+                        let digest = Some(FingerprintPrefix(*bytes)).filter(|digest| *digest != ZERO);
                         Note::Written(Written { block: FileBlock(block), digest })
                     })),
                 }
@@ -285,7 +286,7 @@ struct Run<'a> {
     first: u64,
     count: u64,
     /// None where what was written is not known.
-    digests: Option<&'a [[u8; Digest::BYTES]]>,
+    digests: Option<&'a [[u8; FingerprintPrefix::BYTES]]>,
     rest: &'a [u8],
 }
 
@@ -305,7 +306,7 @@ fn decode_run(bytes: &[u8], next: u64) -> Result<Run<'_>, FormatError> {
     if is_changed {
         return Ok(Run { first, count, digests: None, rest });
     }
-    let (digests, rest) = rest.split_at_checked(usize::from(told) * Digest::BYTES).ok_or(CUT)?;
+    let (digests, rest) = rest.split_at_checked(usize::from(told) * FingerprintPrefix::BYTES).ok_or(CUT)?;
     Ok(Run { first, count, digests: Some(digests.as_chunks().0), rest })
 }
 
@@ -363,7 +364,7 @@ mod tests {
     }
 
     /// Splits notes into blocks: long runs come back in parts.
-    fn by_block(notes: &[Note]) -> Vec<(u64, Option<Option<Digest>>)> {
+    fn by_block(notes: &[Note]) -> Vec<(u64, Option<Option<FingerprintPrefix>>)> {
         let each = |note: &Note| match *note {
             Note::Written(written) => vec![(written.block.0, Some(written.digest))],
             Note::Changed { first, count } => (first.0..first.0 + count).map(|block| (block, None)).collect(),
@@ -379,7 +380,7 @@ mod tests {
             for _ in 0..random.below(9000) {
                 next += if random.below(5) == 0 { random.below(1 << 20) } else { random.below(4) / 3 };
                 let byte = u8::try_from(1 + random.below(200)).unwrap();
-                let digest = Some(Digest([byte; 12])).filter(|_| random.below(4) > 0);
+                let digest = Some(FingerprintPrefix([byte; 12])).filter(|_| random.below(4) > 0);
                 let (note, count) = match random.below(20) {
                     0 => {
                         let count = 1 + random.below(3);

@@ -63,18 +63,18 @@ impl FormatError {
 /// The first 96 bits of a fingerprint: what logs and index keep. Equal ones are compared by value before anything is
 /// shared, so the other bits would only save a call in 2^32 blocks of 2^64.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Digest(pub [u8; Digest::BYTES]);
+pub struct FingerprintPrefix(pub [u8; FingerprintPrefix::BYTES]);
 
-impl Digest {
+impl FingerprintPrefix {
     /// Length in bytes.
     pub const BYTES: usize = 12;
 
-    /// Returns the digest of a fingerprint.
+    /// Returns the prefix of a fingerprint.
     #[must_use]
-    pub fn of(fingerprint: Fingerprint) -> Digest {
-        let mut bytes = [0; Digest::BYTES];
-        bytes.copy_from_slice(&fingerprint.0[..Digest::BYTES]);
-        Digest(bytes)
+    pub fn of(fingerprint: Fingerprint) -> FingerprintPrefix {
+        let mut bytes = [0; FingerprintPrefix::BYTES];
+        bytes.copy_from_slice(&fingerprint.0[..FingerprintPrefix::BYTES]);
+        FingerprintPrefix(bytes)
     }
 
     /// Returns the first eight bytes as a number that is in the order of the digests.
@@ -93,15 +93,15 @@ impl Digest {
     }
 }
 
-impl fmt::Display for Digest {
+impl fmt::Display for FingerprintPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Digest {
+impl fmt::Debug for FingerprintPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Digest({self})")
+        write!(f, "FingerprintPrefix({self})")
     }
 }
 

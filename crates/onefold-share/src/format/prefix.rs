@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Digest;
+use super::FingerprintPrefix;
 
 /// The first bits of digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +41,7 @@ impl Prefix {
 
     /// Returns the longest prefix of a digest.
     #[must_use]
-    pub fn of(digest: Digest) -> Prefix {
+    pub fn of(digest: FingerprintPrefix) -> Prefix {
         let longest = Prefix { bits: 0, count: Prefix::BITS_MAX };
         Prefix { bits: digest.first_word() & longest.mask(), ..longest }
     }
@@ -64,7 +64,7 @@ impl Prefix {
 
     /// Tells whether a digest begins with it.
     #[must_use]
-    pub fn contains(self, digest: Digest) -> bool {
+    pub fn contains(self, digest: FingerprintPrefix) -> bool {
         digest.first_word() & self.mask() == self.bits
     }
 
@@ -104,8 +104,8 @@ impl fmt::Display for Prefix {
 mod tests {
     use super::*;
 
-    fn digest(first: u8) -> Digest {
-        let mut digest = Digest([7; Digest::BYTES]);
+    fn digest(first: u8) -> FingerprintPrefix {
+        let mut digest = FingerprintPrefix([7; FingerprintPrefix::BYTES]);
         digest.0[0] = first;
         digest
     }

@@ -16,7 +16,7 @@ use super::entry::{ENTRY_BYTES_MAX, Entry, Place};
 use super::record::{
     FRAME_HEADER_BYTES, Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter,
 };
-use super::{Digest, FormatError};
+use super::{FingerprintPrefix, FormatError};
 
 /// In the subject: the shard is split.
 const SPLIT: u64 = 1 << 63;
@@ -65,7 +65,7 @@ impl AddAssign for EntryCounts {
 pub struct ShardWriter<'a, S: Substrate> {
     record: RecordWriter<'a, S>,
     payload: Vec<u8>,
-    last: Option<Digest>,
+    last: Option<FingerprintPrefix>,
     counts: EntryCounts,
 }
 
@@ -154,7 +154,7 @@ pub struct Stretch<'a> {
     bytes: &'a [u8],
     counts: EntryCounts,
     /// The first digest and the last one.
-    ends: Option<(Digest, Digest)>,
+    ends: Option<(FingerprintPrefix, FingerprintPrefix)>,
 }
 
 impl Stretch<'_> {
@@ -182,7 +182,7 @@ pub struct ShardReader<'a, S: Substrate> {
     /// The frame that is being read.
     payload: Vec<u8>,
     taken: usize,
-    last: Option<Digest>,
+    last: Option<FingerprintPrefix>,
     counts: EntryCounts,
     is_ended: bool,
     length: u64,
@@ -244,7 +244,7 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
 
     /// Returns the digest of the entry that was returned last.
     #[must_use]
-    pub fn last(&self) -> Option<Digest> {
+    pub fn last(&self) -> Option<FingerprintPrefix> {
         self.last
     }
 
@@ -255,7 +255,7 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
     /// As [`ShardReader::next_entry`].
     pub fn take_below(&mut self, limit: u128) -> Result<Stretch<'_>, FormatError> {
         let (from, mut counts, mut ends) = (self.taken, EntryCounts::default(), None);
-        let mut last = self.last.map(Digest::number);
+        let mut last = self.last.map(FingerprintPrefix::number);
         while let Some((entry, length)) = Entry::decode(&self.payload[self.taken..])? {
             let number = entry.digest.number();
             if number >= limit {
@@ -327,13 +327,13 @@ mod tests {
         let mut number = 0;
         let entry = |_| {
             number += 1 + random.below(3);
-            let mut bytes = [0; Digest::BYTES];
+            let mut bytes = [0; FingerprintPrefix::BYTES];
             bytes[4..].copy_from_slice(&u64::to_be_bytes(number));
             let place = match random.below(3) {
                 0 => Place::Shared(Slot::from_number(random.below(Slot::LIMIT)).unwrap()),
                 _ => Place::Unique(FileNo(5), FileBlock(random.below(FileBlock::LIMIT))),
             };
-            Entry { digest: Digest(bytes), place }
+            Entry { digest: FingerprintPrefix(bytes), place }
         };
         (0..count).map(entry).collect()
     }
@@ -391,7 +391,7 @@ mod tests {
         let file = substrate.create(Path::new("batch")).unwrap();
         let mut writer = ShardWriter::of_batch(&substrate, file, UUID, 0x0102);
         let shared = |first: u8, slot| Entry {
-            digest: Digest([first; Digest::BYTES]),
+            digest: FingerprintPrefix([first; FingerprintPrefix::BYTES]),
             place: Place::Shared(Slot::from_number(slot).unwrap()),
         };
         [shared(1, 5), shared(0xfe, 0x12_3456_789a)].iter().for_each(|entry| writer.push(entry).unwrap());
@@ -413,7 +413,7 @@ mod tests {
         let file = substrate.create(Path::new("batch")).unwrap();
         let mut writer = ShardWriter::of_batch(&substrate, file, UUID, 1);
         let place = Place::Unique(FileNo(1), FileBlock(1));
-        writer.push(&Entry { digest: Digest([1; Digest::BYTES]), place }).unwrap();
+        writer.push(&Entry { digest: FingerprintPrefix([1; FingerprintPrefix::BYTES]), place }).unwrap();
         writer.finish().unwrap();
         let open = || substrate.open(Path::new("batch"), Access::Read).unwrap();
         assert!(ShardReader::open_batch(&substrate, open(), &UUID).unwrap().next_entry().is_err());

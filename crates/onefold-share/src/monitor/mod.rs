@@ -33,7 +33,7 @@ use crate::digest::digest_blocks;
 use crate::domain::{DomainRules, Membership};
 use crate::format::log::LogKind;
 use crate::format::mark::{MarkFlags, Stamp};
-use crate::format::{Digest, FileBlock, FileNo};
+use crate::format::{FileBlock, FileNo, FingerprintPrefix};
 use crate::scan::{Age, TICK};
 use crate::state::files::{Marks, Noted};
 use crate::state::locks::{Held, Subject};
@@ -264,7 +264,7 @@ impl<S: Substrate> Monitor<S> {
     }
 
     /// Tells with what whole blocks were written: digests made with [`Monitor::key`], none where a block is zero.
-    pub fn wrote_digests(&self, first: FileBlock, digests: &[Option<Digest>]) {
+    pub fn wrote_digests(&self, first: FileBlock, digests: &[Option<FingerprintPrefix>]) {
         let length = (digests.len() as u64).saturating_mul(BLOCK_BYTES_U64);
         let range = ByteRange::new(first.0.saturating_mul(BLOCK_BYTES_U64), length);
         self.tell(range, |told| told.written(first.0, digests));
@@ -594,7 +594,7 @@ enum Haste {
 
 impl Told {
     /// Notes with what whole blocks were written.
-    fn written(&mut self, first: u64, digests: &[Option<Digest>]) {
+    fn written(&mut self, first: u64, digests: &[Option<FingerprintPrefix>]) {
         let blocks = (first..FileBlock::LIMIT).zip(digests);
         blocks.for_each(|(block, digest)| self.notes.written(block, *digest));
         self.counts.in_band_blocks += digests.len() as u64;

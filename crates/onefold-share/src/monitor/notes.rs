@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::format::log::{Note, Written};
-use crate::format::{Digest, FileBlock};
+use crate::format::{FileBlock, FingerprintPrefix};
 
 /// What a run costs, in bytes: 32 in nodes of a tree that are half full.
 pub(super) const RUN_BYTES: usize = 64;
@@ -32,7 +32,7 @@ struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     /// The content: none where it is zero.
-    Written(Option<Digest>),
+    Written(Option<FingerprintPrefix>),
     /// Nothing, and nobody will look.
     Changed,
     /// Nothing; they are read later.
@@ -61,7 +61,7 @@ impl Notes {
     }
 
     /// Notes what was written to a block.
-    pub(super) fn written(&mut self, block: u64, digest: Option<Digest>) {
+    pub(super) fn written(&mut self, block: u64, digest: Option<FingerprintPrefix>) {
         self.set(block, 1, What::Written(digest));
     }
 
@@ -91,7 +91,7 @@ impl Notes {
 
     /// Takes in what was read of blocks that were given out, of as many of the first of them as there are digests. Those that
     /// were changed meanwhile are left as they are; the others count as changed.
-    pub(super) fn read(&mut self, unseen: Unseen, digests: &[Option<Digest>]) {
+    pub(super) fn read(&mut self, unseen: Unseen, digests: &[Option<FingerprintPrefix>]) {
         let end = unseen.first + unseen.count;
         let mut at = unseen.first;
         // What was noted meanwhile may reach beyond the end.
@@ -231,8 +231,8 @@ mod tests {
 
     const BLOCKS: u64 = 200;
 
-    fn digest(number: u64) -> Option<Digest> {
-        (number > 0).then(|| Digest([u8::try_from(number).unwrap(); Digest::BYTES]))
+    fn digest(number: u64) -> Option<FingerprintPrefix> {
+        (number > 0).then(|| FingerprintPrefix([u8::try_from(number).unwrap(); FingerprintPrefix::BYTES]))
     }
 
     /// Notes and a naive list of the last word about each block.
@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    fn blocks_of(note: &Note) -> Vec<(u64, Option<Option<Digest>>)> {
+    fn blocks_of(note: &Note) -> Vec<(u64, Option<Option<FingerprintPrefix>>)> {
         match *note {
             Note::Written(written) => vec![(written.block.0, Some(written.digest))],
             Note::Changed { first, count } => (first.0..first.0 + count).map(|block| (block, None)).collect(),

@@ -88,7 +88,7 @@ fn pass_all(state: &State<'_, Sim>, files: &mut Marks) -> Passed {
 }
 
 /// Returns what the index says.
-fn index(state: &State<'_, Sim>) -> BTreeMap<Digest, Place> {
+fn index(state: &State<'_, Sim>) -> BTreeMap<FingerprintPrefix, Place> {
     let mut entries = BTreeMap::new();
     state
         .each_entry(|entry| {
@@ -153,7 +153,7 @@ impl Door<'_> {
                 match kind {
                     2 if self.reads_parts => monitor.wrote_unseen(offset, length),
                     3 if offset.is_multiple_of(K) && length.is_multiple_of(K) => {
-                        let digest = |block: &[u8]| Digest::of(monitor.key().fingerprint(block));
+                        let digest = |block: &[u8]| FingerprintPrefix::of(monitor.key().fingerprint(block));
                         let digests = bytes.chunks(BLOCK_BYTES).map(|block| (!is_zero(block)).then(|| digest(block)));
                         monitor.wrote_digests(FileBlock(offset / K), &digests.collect::<Vec<_>>());
                     }
@@ -185,22 +185,22 @@ impl Door<'_> {
     }
 
     /// Returns the digests of all whole blocks that are known, but for zeros.
-    fn digests(&self, key: &FingerprintKey) -> BTreeSet<Digest> {
+    fn digests(&self, key: &FingerprintKey) -> BTreeSet<FingerprintPrefix> {
         let blocks = self.copy.chunks_exact(BLOCK_BYTES).zip(0..).filter(|(block, _)| !is_zero(block));
         let known = blocks.filter(|(_, number)| !self.unknown.contains(number));
-        known.map(|(block, _)| Digest::of(key.fingerprint(block))).collect()
+        known.map(|(block, _)| FingerprintPrefix::of(key.fingerprint(block))).collect()
     }
 
     fn check(&self, state: &State<'_, Sim>, number: FileNo, when: &str) {
         let entries = index(state);
-        let found: BTreeSet<Digest> = entries.keys().copied().collect();
+        let found: BTreeSet<FingerprintPrefix> = entries.keys().copied().collect();
         assert_eq!(found, self.digests(&state.key(&Domain::Owner(0))), "{when}");
         for (digest, place) in entries {
             if let Place::Unique(file, FileBlock(at)) = place {
                 let from = usize::try_from(at * K).unwrap();
                 let bytes = self.copy.get(from..from + BLOCK_BYTES).unwrap();
                 assert_eq!(
-                    (file, Digest::of(state.key(&Domain::Owner(0)).fingerprint(bytes))),
+                    (file, FingerprintPrefix::of(state.key(&Domain::Owner(0)).fingerprint(bytes))),
                     (number, digest),
                     "{when}: block {at}"
                 );
@@ -274,11 +274,11 @@ fn a_mebibyte_of_logs_tells_of_150_of_blocks() {
         let monitor = ground.monitor(&state, &mut files, in_band());
         let blocks = 200_000;
         for number in 0..blocks {
-            let mut digest = [1; Digest::BYTES];
+            let mut digest = [1; FingerprintPrefix::BYTES];
             digest[..8].copy_from_slice(&u64::to_le_bytes(number));
             // Each is written twice, and the last time counts.
             monitor.wrote_digests(FileBlock(number * step), &[None]);
-            monitor.wrote_digests(FileBlock(number * step), &[Some(Digest(digest))]);
+            monitor.wrote_digests(FileBlock(number * step), &[Some(FingerprintPrefix(digest))]);
             monitor.tick(&state).unwrap();
         }
         monitor.flush(&state).unwrap();
@@ -289,7 +289,7 @@ fn a_mebibyte_of_logs_tells_of_150_of_blocks() {
         assert!(ratio >= 150, "{what}: {ratio} MB in a log of 1 MB");
         // A log by itself, of a few blocks, as it is written every ten minutes.
         for number in 0..12 {
-            monitor.wrote_digests(FileBlock(number * step), &[Some(Digest([1; 12]))]);
+            monitor.wrote_digests(FileBlock(number * step), &[Some(FingerprintPrefix([1; 12]))]);
         }
         monitor.flush(&state).unwrap();
         let bytes = monitor.counts().log_bytes - counts.log_bytes;
@@ -317,7 +317,8 @@ fn what_does_not_fit_into_memory_is_scanned() {
     monitor.lend(&state, || pass_all(&state, &mut files)).unwrap();
     // Whatever lies between the first and the last that did not fit may have changed; all behind is as it was.
     let known = index(&state);
-    let is_there = |number| known.contains_key(&Digest::of(state.key(&Domain::Owner(0)).fingerprint(&block(number))));
+    let is_there =
+        |number| known.contains_key(&FingerprintPrefix::of(state.key(&Domain::Owner(0)).fingerprint(&block(number))));
     assert!((1..=19).step_by(2).all(|number| !is_there(number)) && (21..=40).all(is_there));
     assert!(!monitor.close(&state, &mut files).unwrap().is_known);
     ground.settle();

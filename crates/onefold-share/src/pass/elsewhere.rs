@@ -10,7 +10,7 @@ use onefold_sort::Batch;
 use super::PassError;
 use super::rows::Candidate;
 use crate::format::entry::{Entry, Place};
-use crate::format::{Digest, FileBlock, FileNo, Slot};
+use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 
 /// Where such places go.
 pub(super) struct Elsewhere<'a> {
@@ -40,7 +40,7 @@ impl Elsewhere<'_> {
         }
     }
 
-    fn digest_of(&self, slot: Slot) -> Option<Digest> {
+    fn digest_of(&self, slot: Slot) -> Option<FingerprintPrefix> {
         let at = self.by_slot.binary_search_by_key(&Place::Shared(slot), |entry| entry.place).ok()?;
         Some(self.by_slot[at].digest)
     }

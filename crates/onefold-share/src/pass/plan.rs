@@ -20,7 +20,7 @@ use super::slots::SlotSet;
 use super::written::WrittenRanges;
 use crate::format::entry::{Entry, Place};
 use crate::format::shard::{EntryCounts, Stretch};
-use crate::format::{Digest, FormatError};
+use crate::format::{FingerprintPrefix, FormatError};
 use crate::pace::Pace;
 use crate::state::State;
 use crate::state::shards::Shard;
@@ -156,7 +156,7 @@ impl<S: Substrate> Entries<'_, '_, S> {
     }
 
     /// Returns what comes behind the entry that was taken last, as [`Shard::take_below`].
-    fn take_below(&mut self, limit: Option<Digest>) -> Result<Stretch<'_>, FormatError> {
+    fn take_below(&mut self, limit: Option<FingerprintPrefix>) -> Result<Stretch<'_>, FormatError> {
         let Some(shard) = &mut self.shard else { return Ok(Stretch::default()) };
         let stretch = shard.take_below(limit)?;
         *self.counts.last_mut().expect("one for each shard") += stretch.counts();
@@ -192,7 +192,7 @@ impl SeenStream<'_> {
     }
 
     /// Returns the next place of a content.
-    fn take(&mut self, digest: Digest) -> Result<Option<Seen>, PassError> {
+    fn take(&mut self, digest: FingerprintPrefix) -> Result<Option<Seen>, PassError> {
         let Some(seen) = self.next.filter(|seen| seen.digest == digest) else { return Ok(None) };
         self.advance()?;
         Ok(Some(seen))
@@ -226,7 +226,7 @@ impl Planner<'_, '_> {
     fn decide<S: Substrate>(
         &mut self,
         images: &mut Images<'_, '_, S>,
-        digest: Digest,
+        digest: FingerprintPrefix,
         entry: Option<Place>,
         seen: &mut SeenStream<'_>,
     ) -> Result<(), PassError> {
@@ -337,7 +337,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn change(&mut self, digest: Digest, step: Step) -> Result<(), PassError> {
+    fn change(&mut self, digest: FingerprintPrefix, step: Step) -> Result<(), PassError> {
         Ok(self.changes.push(Change { digest, step }.row())?)
     }
 }

@@ -29,7 +29,7 @@ use super::{PassError, requests};
 use crate::format::entry::{ENTRY_BYTES_MAX, Entry, Place};
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EntryCounts, ShardWriter};
-use crate::format::{Digest, FormatError};
+use crate::format::{FingerprintPrefix, FormatError};
 use crate::pace::Pace;
 use crate::state::batches::SharedBatches;
 use crate::state::locks::Subject;
@@ -254,11 +254,11 @@ struct Stream<'a> {
 
 impl Stream<'_> {
     /// Returns the next row if `is_it` says so of its first two words, which hold the digest.
-    fn next_if(&mut self, is_it: impl Fn(Digest) -> bool) -> io::Result<Option<Row>> {
+    fn next_if(&mut self, is_it: impl Fn(FingerprintPrefix) -> bool) -> io::Result<Option<Row>> {
         self.rows.next_if(|row| row.as_ref().map_or(true, |row| is_it(Change::of(*row).digest))).transpose()
     }
 
-    fn digest(&mut self) -> io::Result<Option<Digest>> {
+    fn digest(&mut self) -> io::Result<Option<FingerprintPrefix>> {
         match self.rows.peek() {
             None => Ok(None),
             Some(Ok(row)) => Ok(Some(Change::of(*row).digest)),
@@ -338,7 +338,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         shard: &mut Shard<'b, S>,
         writer: &mut ShardWriter<'b, S>,
         entry: Entry,
-        change: Option<Digest>,
+        change: Option<FingerprintPrefix>,
     ) -> io::Result<()> {
         if let Place::Shared(slot) = entry.place {
             self.named.insert(slot);
@@ -365,7 +365,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
     }
 
     /// Returns what becomes of an entry.
-    fn change(&mut self, digest: Digest, before: Option<Place>) -> io::Result<Option<Place>> {
+    fn change(&mut self, digest: FingerprintPrefix, before: Option<Place>) -> io::Result<Option<Place>> {
         let (mut after, mut dropped) = (before, None);
         // Whether what this pass has seen, or shared with, is not what the index will say.
         let mut is_apart = false;
@@ -432,7 +432,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
 
     /// Tells whether a slot that something differed from is known to hold another content than its entry says: a host that
     /// had lost its lock has filled it, or the arena file was damaged. Nobody could ever share with it.
-    fn holds_something_else(&mut self, place: Place, digest: Digest) -> bool {
+    fn holds_something_else(&mut self, place: Place, digest: FingerprintPrefix) -> bool {
         let Place::Shared(slot) = place else { return false };
         if !self.suspects.contains(slot) {
             return false;
@@ -447,7 +447,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         // What cannot be read is not known to be wrong.
         let read = self.state.substrate().read_at(file, slot.index() * BLOCK_BYTES_U64, &mut bytes);
         // Which domain the entry is of, it does not say. There are few, and few slots are looked at.
-        let is_it = |key: &FingerprintKey| Digest::of(key.fingerprint(&bytes)) == digest;
+        let is_it = |key: &FingerprintKey| FingerprintPrefix::of(key.fingerprint(&bytes)) == digest;
         let is_wrong = read.is_ok_and(|count| count < BLOCK_BYTES || !self.keys.iter().any(is_it));
         if is_wrong {
             // It is emptied, like all that no entry names.

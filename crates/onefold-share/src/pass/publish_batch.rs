@@ -13,7 +13,7 @@ use super::PassError;
 use super::rows::{Candidate, Change, Seen, Step};
 use super::since::SeenIndex;
 use super::slots::SlotSet;
-use crate::format::Digest;
+use crate::format::FingerprintPrefix;
 use crate::format::entry::{Entry, Place};
 use crate::state::{State, StateError};
 
@@ -28,7 +28,7 @@ pub(super) struct Planned<'a> {
 
 impl Planned<'_> {
     /// Returns what is to be dropped of what the index said of a content.
-    fn dropped(&self, digest: Digest) -> Result<Vec<Place>, PassError> {
+    fn dropped(&self, digest: FingerprintPrefix) -> Result<Vec<Place>, PassError> {
         let mut dropped = Vec::new();
         let from = self.changes.lower_bound(digest.first_word())?;
         for row in self.changes.read(from, self.changes.len()) {
@@ -44,7 +44,7 @@ impl Planned<'_> {
     }
 
     /// Returns all places of a content that this pass was to share.
-    fn places(&self, digest: Digest) -> Result<Vec<Candidate>, PassError> {
+    fn places(&self, digest: FingerprintPrefix) -> Result<Vec<Candidate>, PassError> {
         let mut places = Vec::new();
         let from = self.seen.lower_bound(digest.first_word())?;
         for row in self.seen.read(from, self.seen.len()) {

@@ -3,7 +3,7 @@
 use onefold_sort::Row;
 
 use crate::format::entry::Place;
-use crate::format::{Digest, FileBlock, FileNo, Slot};
+use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 
 /// In words that hold a slot or something else: nothing.
 const NONE: u64 = u64::MAX;
@@ -16,7 +16,7 @@ const _: () = assert!(FileBlock::LIMIT == 1 << (32 + LOW_BITS), "a file and a bl
 /// A content and a place where it was seen; in order of the content, then of the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    pub(super) digest: Digest,
+    pub(super) digest: FingerprintPrefix,
     pub(super) file: FileNo,
     pub(super) block: FileBlock,
 }
@@ -26,7 +26,7 @@ pub(super) struct Seen {
 pub(super) struct Candidate {
     pub(super) file: FileNo,
     pub(super) block: FileBlock,
-    pub(super) digest: Digest,
+    pub(super) digest: FingerprintPrefix,
 }
 
 /// A place that waits for a candidate of the same content; in order of the candidate, then of its own place.
@@ -71,16 +71,16 @@ fn place_of(high: u64, low: u64) -> (FileNo, FileBlock) {
 }
 
 /// Returns the digest's first eight bytes and its last four.
-fn digest_words(digest: Digest) -> (u64, u32) {
+fn digest_words(digest: FingerprintPrefix) -> (u64, u32) {
     let [.., i, j, k, l] = digest.0;
     (digest.first_word(), u32::from_be_bytes([i, j, k, l]))
 }
 
-fn digest_of(high: u64, low: u32) -> Digest {
-    let mut bytes = [0; Digest::BYTES];
+fn digest_of(high: u64, low: u32) -> FingerprintPrefix {
+    let mut bytes = [0; FingerprintPrefix::BYTES];
     bytes[..8].copy_from_slice(&high.to_be_bytes());
     bytes[8..].copy_from_slice(&low.to_be_bytes());
-    Digest(bytes)
+    FingerprintPrefix(bytes)
 }
 
 fn upper(word: u64) -> u32 {
@@ -156,7 +156,7 @@ impl Target {
 /// What is to become of an entry of the index; in order of its digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    pub(super) digest: Digest,
+    pub(super) digest: FingerprintPrefix,
     pub(super) step: Step,
 }
 
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use onefold_block::random::SeededRandom;
 
-    fn digest(random: &SeededRandom) -> Digest {
+    fn digest(random: &SeededRandom) -> FingerprintPrefix {
         digest_of(random.next_u64(), lower(random.next_u64()))
     }
 
@@ -253,9 +253,9 @@ mod tests {
                 let file = FileNo(lower(random.below(2)));
                 (file, FileBlock(127 + random.below(3)), digest_of(random.below(2), lower(random.below(2))))
             });
-            let key = |(file, block, digest): (FileNo, FileBlock, Digest)| (file, block, digest);
+            let key = |(file, block, digest): (FileNo, FileBlock, FingerprintPrefix)| (file, block, digest);
             let candidate = |(file, block, digest)| Candidate { file, block, digest }.row();
-            let place = |(file, block, _): (FileNo, FileBlock, Digest)| (file, block);
+            let place = |(file, block, _): (FileNo, FileBlock, FingerprintPrefix)| (file, block);
             assert_eq!(
                 candidate(one)[..1].cmp(&candidate(other_one)[..1]).is_le(),
                 place(one)

@@ -13,7 +13,7 @@ use super::rows::Seen;
 use super::slots::SlotSet;
 use crate::format::entry::{Entry, Place};
 use crate::format::prefix::Prefix;
-use crate::format::{Digest, FormatError};
+use crate::format::{FingerprintPrefix, FormatError};
 use crate::state::State;
 
 /// The parts of the index of which all entries were read by this pass.
@@ -22,7 +22,7 @@ pub(super) struct SeenIndex {
     pub(super) generations: BTreeMap<Prefix, u64>,
     pub(super) batches: BTreeSet<u64>,
     /// What others say since the plan of contents that this pass has seen, too.
-    pub(super) met: BTreeMap<Digest, BTreeSet<Place>>,
+    pub(super) met: BTreeMap<FingerprintPrefix, BTreeSet<Place>>,
 }
 
 impl SeenIndex {
@@ -97,7 +97,7 @@ fn is_unique(place: Place) -> bool {
 struct News<'a> {
     seen: Option<SeenDigests<'a>>,
     named: &'a mut SlotSet,
-    met: &'a mut BTreeMap<Digest, BTreeSet<Place>>,
+    met: &'a mut BTreeMap<FingerprintPrefix, BTreeSet<Place>>,
 }
 
 impl News<'_> {
@@ -123,7 +123,7 @@ impl News<'_> {
 struct SeenDigests<'a> {
     rows: &'a Spool,
     ahead: Peekable<SpoolReader<'a>>,
-    last: Option<Digest>,
+    last: Option<FingerprintPrefix>,
 }
 
 impl SeenDigests<'_> {
@@ -131,7 +131,7 @@ impl SeenDigests<'_> {
         SeenDigests { rows, ahead: rows.read(0, rows.len()).peekable(), last: None }
     }
 
-    fn contain(&mut self, digest: Digest) -> io::Result<bool> {
+    fn contain(&mut self, digest: FingerprintPrefix) -> io::Result<bool> {
         if self.last.replace(digest).is_some_and(|last| last > digest) {
             let from = self.rows.lower_bound(digest.first_word())?;
             self.ahead = self.rows.read(from, self.rows.len()).peekable();

@@ -67,7 +67,7 @@ impl WrittenRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Digest;
+    use crate::format::FingerprintPrefix;
     use onefold_block::random::SeededRandom;
     use std::collections::BTreeSet;
 
@@ -84,7 +84,7 @@ mod tests {
                     assert_eq!(ranges.news(file, Note::Changed { first: FileBlock(next), count }), None);
                     told.extend((next..next + count).map(|block| (file, block)));
                 } else {
-                    let written = Written { block: FileBlock(next), digest: Some(Digest([7; 12])) };
+                    let written = Written { block: FileBlock(next), digest: Some(FingerprintPrefix([7; 12])) };
                     let is_news = ranges.news(file, written.into()) == Some(written);
                     assert_eq!(is_news, !set.contains(&(file, next)), "{file:?} {next}");
                     told.push((file, next));

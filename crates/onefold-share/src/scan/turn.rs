@@ -27,7 +27,7 @@ use crate::digest::Digester;
 use crate::format::log::{LogKind, Note, Written};
 use crate::format::mark::Stamp;
 use crate::format::reading::{AGAIN_MAX, Reading, Round};
-use crate::format::{Digest, FileBlock, FileNo};
+use crate::format::{FileBlock, FileNo, FingerprintPrefix};
 use crate::ranges::Ranges;
 use crate::state::merged_logs::Merged;
 use crate::state::{Notice, StateError};
@@ -37,7 +37,7 @@ const PART_BYTES: u64 = 16 << 30;
 /// Notes between two looks at whether enough is known.
 const NOTES_BETWEEN_LOOKS: u64 = 1024;
 /// Bytes of a log that a note takes, about.
-const NOTE_BYTES: u64 = Digest::BYTES as u64;
+const NOTE_BYTES: u64 = FingerprintPrefix::BYTES as u64;
 
 /// A file that has its turn.
 struct Subject<'a, S: Substrate> {

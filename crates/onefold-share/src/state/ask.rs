@@ -15,7 +15,7 @@ use crate::format::entry::{Entry, Place};
 use crate::format::log::{LogKind, Note};
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EMPTY_BYTES, EntryCounts};
-use crate::format::{Digest, FileBlock, FileNo, FormatError};
+use crate::format::{FileBlock, FileNo, FingerprintPrefix, FormatError};
 
 const SHARDS: &str = "shards";
 const LOGS: &str = "logs";
@@ -59,7 +59,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Those of the device; `Damaged`, `Newer`.
-    pub fn find(&self, digest: Digest) -> Result<Option<Place>, StateError> {
+    pub fn find(&self, digest: FingerprintPrefix) -> Result<Option<Place>, StateError> {
         let mut found = None;
         self.each_entry_within(Prefix::of(digest), |entry| {
             if entry.digest >= digest {
@@ -162,7 +162,7 @@ impl<S: Substrate> State<'_, S> {
     pub fn each_logged<E: From<StateError>>(
         &self,
         file: FileNo,
-        mut each: impl FnMut(FileBlock, Option<Digest>) -> Result<(), E>,
+        mut each: impl FnMut(FileBlock, Option<FingerprintPrefix>) -> Result<(), E>,
     ) -> Result<Told, E> {
         let mut told = Told::Whole;
         for log in self.logs()?.into_iter().filter(|log| log.file == file && log.kind == LogKind::Log) {

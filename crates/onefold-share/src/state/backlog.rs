@@ -6,13 +6,13 @@ use std::io;
 use onefold_substrate::{Access, Substrate};
 
 use super::{State, StateError, batches};
-use crate::format::{Digest, FileNo};
+use crate::format::{FileNo, FingerprintPrefix};
 
 const LOGS: &str = "logs";
 const REQUESTS: &str = "requests";
 const SHARDS: &str = "shards";
 /// Of the shorter kind of entry: a digest and an arena slot.
-const ENTRY_BYTES: u64 = Digest::BYTES as u64 + 5;
+const ENTRY_BYTES: u64 = FingerprintPrefix::BYTES as u64 + 5;
 
 /// What waits for a pass, beside what the index holds. About right: logs and shards have headers, too, and runs of single
 /// blocks take up to half as much again.
@@ -56,7 +56,7 @@ impl Backlog {
     /// As [`Backlog::is_worthwhile`], with so many bytes of logs more.
     pub(crate) fn is_worthwhile_with(&self, bytes: u64, percent: u32) -> bool {
         let logs = self.logs + u64::from(bytes > 0);
-        Backlog { logs, blocks: self.blocks + bytes / Digest::BYTES as u64, ..*self }.is_worthwhile(percent)
+        Backlog { logs, blocks: self.blocks + bytes / FingerprintPrefix::BYTES as u64, ..*self }.is_worthwhile(percent)
     }
 }
 
@@ -80,7 +80,7 @@ impl<S: Substrate> State<'_, S> {
                 backlog.logs += 1;
                 let bytes = self.length_of(folder, name)?;
                 backlog.bytes += bytes;
-                backlog.blocks += bytes / Digest::BYTES as u64;
+                backlog.blocks += bytes / FingerprintPrefix::BYTES as u64;
             }
         }
         for folder in [SHARDS, batches::FOLDER] {

@@ -25,7 +25,7 @@ use super::{State, StateError};
 use crate::format::entry::Entry;
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EMPTY_BYTES, ShardReader, ShardWriter};
-use crate::format::{Digest, FormatError};
+use crate::format::{FingerprintPrefix, FormatError};
 
 pub(super) const FOLDER: &str = "batches";
 
@@ -63,7 +63,7 @@ struct Head {
 }
 
 impl Head {
-    fn key(&self) -> (std::cmp::Reverse<Digest>, u64) {
+    fn key(&self) -> (std::cmp::Reverse<FingerprintPrefix>, u64) {
         (std::cmp::Reverse(self.entry.digest), self.number)
     }
 }

@@ -149,11 +149,15 @@ mod tests {
     use onefold_substrate::Files;
 
     use super::*;
-    use crate::format::Digest;
+    use crate::format::FingerprintPrefix;
     use crate::format::log::Written;
     use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
-    fn told(state: &State<'_, impl Substrate>, log: &LogName, into: &mut BTreeMap<u64, Option<Option<Digest>>>) {
+    fn told(
+        state: &State<'_, impl Substrate>,
+        log: &LogName,
+        into: &mut BTreeMap<u64, Option<Option<FingerprintPrefix>>>,
+    ) {
         let each = |note| -> Result<(), FormatError> {
             match note {
                 Note::Written(Written { block, digest }) => drop(into.insert(block.0, Some(digest))),
@@ -179,7 +183,7 @@ mod tests {
                 let (mut notes, mut next) = (Vec::new(), 0);
                 for _ in 0..random.below(30) {
                     next += random.below(5);
-                    let digest = Some(Digest([u8::try_from(1 + random.below(200)).unwrap(); 12]));
+                    let digest = Some(FingerprintPrefix([u8::try_from(1 + random.below(200)).unwrap(); 12]));
                     let digest = digest.filter(|_| random.below(4) > 0);
                     let count = 1 + random.below(9);
                     let (note, count) = match random.below(3) {

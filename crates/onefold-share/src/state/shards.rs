@@ -25,7 +25,7 @@ use super::{State, StateError};
 use crate::format::entry::Entry;
 use crate::format::prefix::Prefix;
 use crate::format::shard::{EntryCounts, GENERATION_MAX, ShardReader, ShardWriter, Stretch};
-use crate::format::{Digest, FormatError};
+use crate::format::{FingerprintPrefix, FormatError};
 
 const FOLDER: &str = "shards";
 
@@ -110,7 +110,7 @@ impl<S: Substrate> Shard<'_, S> {
     ///
     /// # Errors
     /// As [`Shard::next_entry`].
-    pub fn take_below(&mut self, limit: Option<Digest>) -> Result<Stretch<'_>, FormatError> {
+    pub fn take_below(&mut self, limit: Option<FingerprintPrefix>) -> Result<Stretch<'_>, FormatError> {
         let Some(entries) = self.entries.as_mut().filter(|_| self.ahead.is_none()) else {
             return Ok(Stretch::default());
         };

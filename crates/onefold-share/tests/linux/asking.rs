@@ -240,7 +240,7 @@ fn the_index_is_asked_for_digests_and_gives_all_its_entries() {
             assert_eq!(entries.len(), 20);
             assert!(entries.is_sorted_by_key(|entry| entry.digest));
             for (block, bytes) in content.chunks(BLOCK_BYTES).enumerate() {
-                let digest = onefold_share::format::Digest::of(
+                let digest = onefold_share::format::FingerprintPrefix::of(
                     state.key(&onefold_share::domain::Domain::Owner(0)).fingerprint(bytes),
                 );
                 let found = state.find(digest).unwrap().unwrap();

@@ -264,7 +264,7 @@ mod tests {
 
     use onefold_share::domain::{Cause, Domain, FoundDomain, Membership};
     use onefold_share::explain::{Sharer, Sharers};
-    use onefold_share::format::{Digest, FileBlock, Slot};
+    use onefold_share::format::{FileBlock, FingerprintPrefix, Slot};
     use onefold_substrate::Refusal;
 
     use super::*;
@@ -284,7 +284,7 @@ mod tests {
                 slots: vec![slot],
                 unmapped: 0,
             },
-            digest: Some(Digest([1; 12])),
+            digest: Some(FingerprintPrefix([1; 12])),
             standing: Some(Standing::Current),
             domain: None,
             is_logged: false,

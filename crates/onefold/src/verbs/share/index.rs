@@ -160,13 +160,13 @@ fn json(found: &Summary) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use onefold_share::format::{Digest, FileBlock, FileNo, Slot};
+    use onefold_share::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 
     use super::*;
 
     #[test]
     fn entries_are_lines() {
-        let digest = Digest([0xab; 12]);
+        let digest = FingerprintPrefix([0xab; 12]);
         let unique = Entry { digest, place: Place::Unique(FileNo(3), FileBlock(70)) };
         assert_eq!(line(&unique), "abababababababababababab unique 3:70");
         let shared = Entry { digest, place: Place::Shared(Slot::new(2, 9).unwrap()) };
