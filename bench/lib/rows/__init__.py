@@ -13,6 +13,7 @@ from .random_io import FsyncRow, RandomRow, SmallWritesRow, UserWriteRow
 from .recovery import RecoveryRow
 from .slow_disk import SlowDuplicateRow
 from .small_files import SmallFilesRow
+from .small_requests import BesideRow, DepthOneRow, EmptyFilesRow, PollingRow
 from .streams import ColdReadRow, DuplicateWriteRow, TwoStreamsRow, UniqueWriteRow
 
 ROWS = [
@@ -24,6 +25,8 @@ ROWS = [
     DuplicateWriteRow("duplicate-write", direct=False),
     DuplicateWriteRow("duplicate-write-direct", direct=True),
     ColdReadRow(),
+    DepthOneRow(),
+    BesideRow(),
     RandomRow("random-read", writes=False),
     RandomRow("random-write", writes=True),
     UserWriteRow(),
@@ -40,6 +43,8 @@ ROWS = [
     FsyncRow("fsync-write-8", "8 writers, each with a file", "0.5x / 1.0x", writers=8, files=8),
     FsyncRow("fsync-write-8-one-file", "8 writers in one file", "report", writers=8),
     SmallFilesRow(),
+    EmptyFilesRow(),
+    PollingRow(),
     CloneRow(),
     ImportRow(),
     MemoryRow(),

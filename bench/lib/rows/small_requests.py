@@ -1,0 +1,203 @@
+"""Small requests: how long one takes, alone and beside other work, and what looking for the next one costs."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from .. import system
+from ..measure import Line, Sample, Work
+from ..side import ORIGINAL
+from ..system import BenchError
+from .random_io import fio, fio_command, rate
+from .row import Row, seed_of
+
+CLIENT = Path(__file__).parents[1] / "small_requests.py"
+FOLDER = "empty"
+WRITTEN = "sectors"
+
+# Part of the file that is read again and again, so that the pool has it in memory.
+CACHED_BYTES = 8 << 20
+# What runs beside the reads begins before them, and would end after them.
+LEAD_SECONDS = 0.5
+# How long each kind of read goes on.
+READ_SECONDS = 2
+BESIDE_SECONDS_MAX = 60
+# How long an idle daemon is watched, and how long it may take to find that there is no more work.
+IDLE_SECONDS = 3
+CALM_SECONDS = 1
+
+
+class DepthOneRow(Row):
+    """Reads of 4 KiB to random places, O_DIRECT, one at a time: by one client, and by two in halves of the file."""
+
+    name = "read-depth-1"
+    uses_original = True
+    share_of_time = 0.6
+    in_quick = False
+    lines = (
+        Line("read-depth-1", "O_DIRECT 4 KiB random read, depth 1, one client", "op/s", goal="report"),
+        Line("read-depth-1-two", "the same, two clients", "op/s", goal="report"),
+        Line("read-depth-1-gain", "two clients against one", "x", goal="1.7x", has_ratio=False),
+        Line("read-depth-1-cached", "the same by one client, from the pool's memory", "op/s", goal="report"),
+    )
+
+    def measure(self, side, settings, round_no):
+        samples = {}
+        for key, clients in (("read-depth-1", 1), ("read-depth-1-two", 2)):
+            side.make_cold()
+            half = settings.file_bytes // 2
+            job, cost = read(side, settings, round_no, numjobs=clients, size=half, offset_increment=half)
+            samples[key] = rate(job, "read", cost, jobs=clients)
+        gain = samples["read-depth-1-two"].value / samples["read-depth-1"].value
+        read(side, settings, round_no, size=CACHED_BYTES, rw="read", runtime=1)
+        job, cost = read(side, settings, round_no, size=CACHED_BYTES)
+        return samples | {"read-depth-1-gain": Sample(gain), "read-depth-1-cached": rate(job, "read", cost)}
+
+
+class BesideRow(Row):
+    """The slowest hundredth of reads at depth 1: alone, and beside writers of sectors and makers of files."""
+
+    name = "read-beside"
+    uses_original = True
+    share_of_time = 0.7
+    in_quick = False
+    lines = tuple(
+        Line(
+            f"read-{key}", f"O_DIRECT 4 KiB random read, depth 1, {what}: 99th percentile", "us",
+            higher_is_better=False, goal=goal,
+        )
+        for key, what, goal in (
+            ("alone", "alone", "report"),
+            ("beside-writer", "beside a writer of 512 bytes at a time", "2x of alone, or 1.3x of ext4"),
+            ("beside-creates", "beside a loop that makes files", "2x of alone, or 1.3x of ext4"),
+        )
+    )  # fmt: skip
+
+    def prepare(self, side, settings):
+        side.client("write", side.path(WRITTEN), bytes=settings.fsync_file_bytes, seed=seed_of(0, use=21))
+
+    def measure(self, side, settings, round_no):
+        samples = {"read-alone": p99(side, settings, round_no)}
+        writer = fio_command(
+            side, "randwrite", round_no, BESIDE_SECONDS_MAX, filename=side.path(WRITTEN), bs=512, direct=1,
+            ioengine="psync", time_based=True,
+            # One process, so that none is left when it is killed.
+            thread=True,
+        )  # fmt: skip
+        samples["read-beside-writer"] = p99(side, settings, round_no, beside=writer)
+        folder = side.path(FOLDER)
+        folder.mkdir()
+        maker = (sys.executable, "-B", CLIENT, "create", folder, BESIDE_SECONDS_MAX)
+        samples["read-beside-creates"] = p99(side, settings, round_no, beside=[str(word) for word in maker])
+        shutil.rmtree(folder)
+        side.settle()
+        return samples
+
+    def finish(self, side, settings):
+        side.remove(WRITTEN)
+
+
+class EmptyFilesRow(Row):
+    """One client makes empty files, asks for each when the kernel has forgotten them, and removes them."""
+
+    name = "empty-files"
+    share_of_time = 0.4
+    lines = tuple(
+        Line(f"empty-{what}", f"{what} of empty files, one folder, one client", "op/s", goal="report")
+        for what in ("create", "stat", "unlink")
+    )
+
+    def measure(self, side, settings, round_no):
+        folder, count = side.path(FOLDER), settings.small_files
+        folder.mkdir()
+        finished, _ = side.command(sys.executable, "-B", CLIENT, "names", folder, str(count))
+        folder.rmdir()
+        side.settle()
+        return {f"empty-{what}": Sample(value) for what, value in json.loads(finished.text).items()}
+
+
+class PollingRow(Row):
+    """What it costs that threads look for work before they sleep: a mount that does so against one that does not."""
+
+    name = "polling"
+    sides = ("pool",)
+    share_of_time = 0.4
+    in_quick = False
+    lines = (
+        Line(
+            "polling-idle", "polling: the daemon's processor time while idle, more than without", "ms/s",
+            higher_is_better=False, goal="0", has_ratio=False,
+        ),
+        Line(
+            "polling-load", "polling: work lost by programs that keep all processors busy", "%",
+            higher_is_better=False, goal="5 %", has_ratio=False,
+        ),
+    )  # fmt: skip
+
+    def measure(self, side, settings, round_no):
+        found = {}
+        for switch in ("on", "off") if round_no % 2 == 0 else ("off", "on"):
+            side.remount(polling=switch)
+            found[switch] = steps_beside_creates(side, settings), idle_seconds(side)
+        (steps, idle), (steps_without, idle_without) = found["on"], found["off"]
+        return {
+            "polling-idle": Sample(1000 * (idle - idle_without) / IDLE_SECONDS),
+            "polling-load": Sample(100 * (1 - steps / steps_without), more={"steps": steps, "without": steps_without}),
+        }
+
+    def finish(self, side, settings):
+        side.remount()
+
+
+def read(side, settings, round_no, **options):
+    """Runs reads at depth 1 in the row's file; returns fio's account and the cost."""
+    seconds = min(settings.fio_seconds, READ_SECONDS)
+    defaults = {"direct": 1, "ioengine": "psync", "time_based": True, "runtime": seconds}
+    mode = options.pop("rw", "randread")
+    return fio(side, mode, round_no, None, filename=side.path(ORIGINAL), **defaults | options)
+
+
+def p99(side, settings, round_no, beside=None):
+    """Returns a sample of the 99th percentile of reads, in microseconds, with a command beside them."""
+    side.make_cold()
+    with ExitStack() as stack:
+        process = beside and stack.enter_context(system.in_background(*beside))
+        time.sleep(LEAD_SECONDS if beside else 0)
+        job, cost = read(side, settings, round_no)
+        if process and process.poll() is not None:
+            raise BenchError(f"`{' '.join(map(str, beside))}` ended before the reads beside it")
+    done = job["read"]
+    latency = done["clat_ns"]
+    more = {"mean_us": latency["mean"] / 1000}
+    return Sample(latency["percentile"]["99.000000"] / 1000, cost, Work.operations(done["total_ios"]), more)
+
+
+def steps_beside_creates(side, settings):
+    """Returns how far programs come that keep all processors busy while a client makes files."""
+    folder, seconds = side.path(FOLDER), str(settings.fio_seconds)
+    folder.mkdir()
+    command = [sys.executable, "-B", os.fspath(CLIENT)]
+    with system.in_background(*command, "create", folder, str(BESIDE_SECONDS_MAX)) as client:
+        busy = [
+            subprocess.Popen([*command, "count", "-", seconds], stdout=subprocess.PIPE, text=True)
+            for _ in range(os.cpu_count())
+        ]
+        steps = sum(json.loads(process.communicate()[0])["steps"] for process in busy)
+        if client.poll() is not None:
+            raise BenchError("the client that makes files ended early")
+    shutil.rmtree(folder)
+    side.settle()
+    return steps
+
+
+def idle_seconds(side):
+    """Returns the daemon's processor time in a while without work."""
+    time.sleep(CALM_SECONDS)
+    before = side.server_cpu_seconds()
+    time.sleep(IDLE_SECONDS)
+    return side.server_cpu_seconds() - before
