@@ -13,6 +13,7 @@ fi
 if cargo clippy --version >/dev/null 2>&1; then
     cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo clippy --package onefold-pool --features explore --test schedules --locked -- -D warnings
+    cargo clippy --package onefold-pool --features lock-times --example lock_times --locked -- -D warnings
 else
     echo "this toolchain has no clippy: lints are not checked"
 fi

@@ -12,6 +12,14 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
+impl Timestamp {
+    /// Returns the nanoseconds since 1970-01-01.
+    #[must_use]
+    pub fn as_nanoseconds(self) -> i128 {
+        i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanoseconds)
+    }
+}
+
 /// Tells the time. The core never asks the operating system itself.
 pub trait Clock: Send + Sync {
     /// Returns the current time. Two calls may return the same value; it may go backwards when the machine's does.

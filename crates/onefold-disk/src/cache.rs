@@ -1,4 +1,4 @@
-//! A disk of which the pages that were read last are kept in memory.
+//! A cache of the most recently read pages of a disk.
 //!
 //! Readers of tables and trees read a few bytes here and there, often again. Through an image of many layers, each such
 //! read is a search. The limit is in bytes, so that no disk decides how much memory it takes.
@@ -10,25 +10,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::disk::Disk;
 use crate::error::DiskError;
 
-/// What is read at a time, in bytes: all of a partition table, and less than a cluster of most images.
+/// Bytes of a page: enough for a whole partition table, and less than a cluster of most images.
 const PAGE_BYTES: usize = 16 << 10;
-/// Longer reads are streams, which are read once: they neither use the pages nor take their place.
+/// Longest read that goes through the pages. Longer reads are streams, which are read once and would only evict pages.
 const CACHED_READ_BYTES_MAX: usize = 4 * PAGE_BYTES;
 
-/// A disk with its pages in memory that were read last.
+/// A disk with a cache of its most recently read pages.
 pub struct CachedDisk<'a> {
     disk: &'a dyn Disk,
     pages: Mutex<Pages>,
 }
 
-/// Pages by their number on the disk.
+/// The cached pages, by their number on the disk.
 struct Pages {
     pages_max: usize,
     /// Each page, with the time of its last use.
     pages: HashMap<u64, (Arc<[u8]>, u64)>,
-    /// The page of each time: the first one goes first.
+    /// The page of each time of use; the first one is evicted next.
     by_use: BTreeMap<u64, u64>,
-    /// Counts uses.
+    /// Number of uses so far: the clock of this cache.
     now: u64,
 }
 
@@ -59,7 +59,7 @@ impl Pages {
 }
 
 impl<'a> CachedDisk<'a> {
-    /// Returns `disk` with at most `limit_bytes` of it in memory, in whole pages of 16 KiB.
+    /// Returns `disk` with a cache of at most `limit_bytes`, in whole pages of 16 KiB.
     #[must_use]
     pub fn new(disk: &'a dyn Disk, limit_bytes: usize) -> CachedDisk<'a> {
         let pages_max = limit_bytes / PAGE_BYTES;
@@ -72,7 +72,7 @@ impl<'a> CachedDisk<'a> {
         if let Some(page) = pages().get(number) {
             return Ok(page);
         }
-        // Two threads that miss the same page both read it, and neither waits for the other's.
+        // Two threads that miss the same page both read it; neither holds the lock meanwhile.
         let mut bytes = vec![0; PAGE_BYTES];
         self.disk.read(number * PAGE_BYTES as u64, &mut bytes)?;
         let page: Arc<[u8]> = bytes.into();
@@ -114,7 +114,7 @@ impl Disk for CachedDisk<'_> {
         if into.len() > CACHED_READ_BYTES_MAX || pages_end.is_none() {
             return self.disk.read(offset, into);
         }
-        // A page may have a part that cannot be read and was not asked for.
+        // A bad sector elsewhere in the page must not fail a read that does not touch it.
         self.read_pages(offset, into).or_else(|_| self.disk.read(offset, into))
     }
 }

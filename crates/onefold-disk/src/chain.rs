@@ -1,8 +1,8 @@
 //! The chain of files that an image leads to.
 //!
-//! An image names its own backing files, parents, data files and extents. An image from elsewhere could name any file of this
-//! machine and so bring its content into the pool. [`Folders`] decides which names are followed; a chain is bounded, and
-//! ends with an error where it comes back to one of its own files.
+//! An image names its own backing files, parents, data files and extents. A hostile image could name any file of this
+//! machine, and its content would become part of the disk. [`Folders`] decides which names are followed. A chain is bounded,
+//! and an error where it comes back to one of its own files.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::image_file::{Identity, ImageFile};
 /// Largest number of files in a chain, the image itself included.
 const CHAIN_LENGTH_MAX: usize = 64;
 
-/// The files that one image consists of, as far as they are known.
+/// The files that one image consists of, as far as they have been opened.
 #[derive(Debug)]
 pub(crate) struct Chain {
     folders: Folders,
@@ -34,7 +34,7 @@ impl Chain {
     /// Opens the next file of the chain: one that a file in `folder` calls `name`.
     ///
     /// # Errors
-    /// Those of [`Chain::open`]; also where the chain is a loop or too long.
+    /// Those of [`Chain::open`]; also if the chain is a loop or too long.
     pub(crate) fn follow(&mut self, name: &str, folder: &Path) -> Result<Member, ChainError> {
         let member = self.open(name, folder)?;
         let identity = member.file.identity();
@@ -51,7 +51,7 @@ impl Chain {
     /// Opens a file with data, which one image may name several times and which leads nowhere itself.
     ///
     /// # Errors
-    /// Where the name is not allowed, or the file cannot be opened.
+    /// If the name is not allowed, or the file cannot be opened.
     pub(crate) fn open(&self, name: &str, folder: &Path) -> Result<Member, ChainError> {
         if names_protocol(name) {
             return Err(ChainError::Protocol(name.to_owned()));
@@ -60,7 +60,7 @@ impl Chain {
     }
 }
 
-/// Tells whether QEMU takes `name` for a protocol (`nbd:`, `ssh://`, `json:`, even `file:`) and not for a path: a colon
+/// Returns whether QEMU takes `name` for a protocol (`nbd:`, `ssh://`, `json:`, even `file:`) and not for a path: a colon
 /// comes before the first slash.
 fn names_protocol(name: &str) -> bool {
     name.find([':', '/']).is_some_and(|at| name[at..].starts_with(':'))

@@ -1,4 +1,4 @@
-//! Copying a sparse disk into something new: holes and zero blocks are passed over, several threads read and write.
+//! Copying a sparse disk into something new. Holes and zero blocks are skipped; several threads read and write.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::progress::{OnProgress, Progress};
 
 /// Bytes read and written at a time: the largest request that a mounted pool takes.
 const PIECE_BYTES: u64 = 1 << 20;
-/// More threads than this have not been seen to help one disk.
+/// Upper bound; more threads have not made the copy of one disk faster.
 const THREADS_MAX: usize = 4;
 
 /// What was copied, in bytes: `size = written + zero`.
@@ -47,10 +47,10 @@ pub fn copy(disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) -> Resul
     }
 }
 
-/// How far the threads are.
+/// The progress of all threads.
 struct Cursor<'a> {
     disk: &'a dyn Disk,
-    /// What is left of the range of data at hand.
+    /// Rest of the current range of data.
     data: Range<u64>,
     written_bytes: u64,
     /// The first error; it stops all threads.
@@ -76,12 +76,12 @@ impl Cursor<'_> {
     }
 }
 
-/// Copies piece after piece until there is none, or some thread failed.
+/// Copies pieces until none is left or a thread has failed.
 fn work(cursor: &Mutex<Cursor<'_>>, disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) {
     let mut buffer = AlignedBuffer::zeroed(usize::try_from(PIECE_BYTES).map_or(1, |bytes| bytes / BLOCK_BYTES));
     let locked = || cursor.lock().unwrap_or_else(PoisonError::into_inner);
     let mut copy_next = || {
-        // The lock is given back before the piece is copied.
+        // The lock is released before the piece is copied.
         let next = locked().next_piece();
         let Some(piece) = next? else { return Ok(ControlFlow::Break(())) };
         if progress(Progress { done_bytes: piece.start, total_bytes: disk.size_bytes() }).is_break() {

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::error::DiskError;
 
-/// Longest disk that an image is believed to hold, in bytes: as long as the largest file of a pool. A length in a header
-/// may be made up.
+/// Longest disk that an image may hold, in bytes. A longer length in a header is taken for a lie: the search for data would
+/// not end.
 pub const SIZE_BYTES_MAX: u64 = 1 << 44;
 
 /// The bytes of a disk. Reads come from several threads.

@@ -1,4 +1,4 @@
-//! The formats of images, and how they are recognised: by the few bytes that each format promises to begin with.
+//! The formats of images, and their recognition by the bytes that each format begins with.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ pub enum ImageFormat {
 }
 
 impl ImageFormat {
-    /// Returns the name that QEMU's tools, and the results of ours, have for it.
+    /// Returns its name in QEMU's tools, which results use as well.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl ImageFormat {
     }
 }
 
-/// The start of a file that is looked at; all signatures lie in it.
+/// Bytes at the start of a file that are examined; all signatures lie in them.
 const HEAD_BYTES: usize = 512;
 
 /// Returns the format of `file`; a file without a known signature is raw.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, ResolveFlags, SeekFrom, open, openat2, seek};
 use rustix::io::Errno;
 
-/// How often `openat2` is called again where a rename elsewhere disturbed it.
+/// Calls of `openat2` at most, when renames elsewhere disturb it.
 const ATTEMPTS_MAX: usize = 16;
 
 /// An image file that is open for reading: a regular file or a block device.
@@ -21,7 +21,7 @@ pub struct ImageFile {
     metadata: Metadata,
 }
 
-/// What tells a file from all others, by whatever name it is reached.
+/// Identity of a file, whatever name leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     device: u64,
@@ -55,7 +55,7 @@ impl ImageFile {
         ImageFile::of_handle(handle, path)
     }
 
-    /// Opens what an `O_PATH` descriptor stands for.
+    /// Opens the file of an `O_PATH` descriptor.
     ///
     /// Such a descriptor has no effect on a pipe or a device, so the kind of file is known before it is opened: opening a
     /// pipe can wait for ever, and opening some devices starts them.
@@ -82,7 +82,7 @@ impl ImageFile {
         &self.metadata
     }
 
-    /// Returns its length in bytes, also that of a block device; 0 where it cannot be had.
+    /// Returns its length in bytes, also of a block device; 0 if the length cannot be found out.
     #[must_use]
     pub fn length(&self) -> u64 {
         seek(&self.file, SeekFrom::End(0)).unwrap_or(0)
@@ -94,7 +94,7 @@ impl ImageFile {
         Identity::of(&self.metadata)
     }
 
-    /// Tells whether another user can change the file while it is read.
+    /// Returns whether another user can change the file while it is read.
     pub(crate) fn others_may_write(&self) -> bool {
         let is_own = self.metadata.is_file() && self.metadata.uid() == rustix::process::geteuid().as_raw();
         !is_own || self.metadata.mode() & 0o022 != 0

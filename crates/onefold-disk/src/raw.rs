@@ -24,10 +24,10 @@ impl FileDisk {
     /// Takes an open file, whose path is for messages.
     ///
     /// # Errors
-    /// When the file has no end that can be found.
+    /// If the length of the file cannot be found out.
     pub fn new(file: File, path: &Path) -> Result<FileDisk, DiskError> {
         let path = path.to_owned();
-        // A block device has no length of its own in its metadata, but an end to seek to.
+        // The metadata of a block device has no length, but seeking finds its end.
         match seek(&file, SeekFrom::End(0)) {
             Ok(size_bytes) => Ok(FileDisk { file, path, size_bytes }),
             Err(errno) => Err(DiskError::File { action: FileAction::Measure, path, source: errno.into() }),
@@ -48,14 +48,14 @@ impl Disk for FileDisk {
         let start = match seek(&self.file, SeekFrom::Data(offset)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            // A block device has no holes that could be asked for.
+            // A block device does not report holes.
             Err(Errno::INVAL) if offset < self.size_bytes => return Ok(Some(offset..self.size_bytes)),
             Err(Errno::INVAL) => return Ok(None),
             Err(errno) => return Err(self.error(errno.into())),
         };
         let end = seek(&self.file, SeekFrom::Hole(start)).map_err(|errno| self.error(errno.into()))?;
         let end = end.min(self.size_bytes);
-        // A file that shrinks while it is read ends where it was cut.
+        // If the file shrinks while it is read, the disk ends there.
         Ok((start < end).then_some(start..end))
     }
 
@@ -87,7 +87,7 @@ impl FileSink {
     /// Takes a new empty file and makes it `size_bytes` long; its path is for messages.
     ///
     /// # Errors
-    /// When the file cannot be so long.
+    /// If the file cannot be so long.
     pub fn new(file: File, path: &Path, size_bytes: u64) -> Result<FileSink, DiskError> {
         let sink = FileSink { file, path: path.to_owned() };
         sink.file.set_len(size_bytes).map_err(|error| sink.error(error))?;

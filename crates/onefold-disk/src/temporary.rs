@@ -25,7 +25,7 @@ impl TemporaryFile {
     /// Makes a sparse file of `length` bytes.
     ///
     /// # Errors
-    /// Where the file cannot be made or be so long, or the file system has hardly any room.
+    /// If the file cannot be made or be so long, or the file system has too little room.
     pub(crate) fn create(length: u64) -> Result<TemporaryFile, DiskError> {
         let folder = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
         TemporaryFile::create_in(folder, length, ROOM_KEPT_BYTES)
@@ -60,7 +60,7 @@ impl TemporaryFile {
     }
 }
 
-/// Fills a temporary file as long as there is room.
+/// Fills a temporary file while there is room for more.
 pub(crate) struct TemporarySink<'a> {
     temporary: &'a TemporaryFile,
     sink: FileSink,

@@ -1,8 +1,8 @@
 //! VMDK descriptors: the text that names the files (extents) of a VMDK disk.
 //!
 //! `qemu-img` opens extents by the names in a descriptor, and no option overrides that. So it never gets the image's own
-//! descriptor: it gets a stand-in, which names open files. A file with a sparse header can hold a descriptor as well; one that
-//! would be obeyed is refused, see [`Head::Inner`].
+//! descriptor: it gets a stand-in, which names open files. A file with a sparse header can hold a descriptor, too;
+//! where `qemu-img` would obey it, the file is refused ([`Head::Inner`]).
 
 use std::fmt::Write;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use onefold_block::Show;
 
-/// Largest descriptor; `qemu-img` reads as much.
+/// Largest descriptor, in bytes: the same limit as in `qemu-img`.
 const DESCRIPTOR_BYTES_MAX: usize = 1 << 20;
 /// Largest number of extents: 1 TiB in pieces of 2 GiB. Each is an open file.
 const EXTENTS_MAX: usize = 512;
@@ -76,12 +76,12 @@ pub(crate) struct Descriptor {
     create_type: String,
     content_id: String,
     parent_content_id: String,
-    /// The name of the parent, whose content shows where the extents have none.
+    /// Name of the parent, which supplies the content where the extents have none.
     pub(crate) parent: Option<String>,
     pub(crate) extents: Vec<Extent>,
 }
 
-/// A piece of the disk.
+/// A piece of the disk, in a file of its own.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     sectors: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// Tells whether the file is read as more than plain bytes.
+    /// Returns whether `qemu-img` expects a header in the file.
     pub(crate) fn has_header(&self) -> bool {
         self.kind != "FLAT" && self.kind != "VMFS"
     }
@@ -163,7 +163,7 @@ impl Descriptor {
 }
 
 impl Extent {
-    /// Reads `RW SECTORS KIND "NAME" [OFFSET]`. Other lines would be passed over by `qemu-img`, and the disk be read wrong.
+    /// Reads `RW SECTORS KIND "NAME" [OFFSET]`. `qemu-img` would skip any other line and read a wrong disk.
     fn decode(line: &str) -> Option<Extent> {
         let (before, rest) = line.split_once('"')?;
         let (name, after) = rest.split_once('"')?;
@@ -179,7 +179,7 @@ impl Extent {
     }
 }
 
-/// Fills `into` from the start of `file` as far as the file goes; returns the number of bytes.
+/// Fills `into` from the start of `file`, up to the end of the file; returns the number of bytes.
 fn read_at_most(file: &File, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {

@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use onefold_block::Clock;
 use onefold_block::clock::SystemClock;
+use onefold_block::{Clock, Processors};
 
 use crate::log::{Log, StderrLog};
 
@@ -75,6 +75,9 @@ pub struct MountOptions {
     pub writeback_cache: bool,
     /// Threads that answer the kernel, at most [`MountOptions::THREADS_MAX`].
     pub threads: NonZeroUsize,
+    /// Tells whether a processor is idle: then a thread that has answered a request from memory looks for the next one for
+    /// a moment before it sleeps. `None` has it sleep at once.
+    pub processors: Option<Arc<dyn Processors>>,
     /// Directory of the control socket; `None` is `/run/onefold` for root and `$XDG_RUNTIME_DIR/onefold` for others.
     pub control_directory: Option<PathBuf>,
     /// Tells `relatime` how old an access time is.
@@ -113,6 +116,7 @@ impl MountOptions {
             st_blocks: StBlocks::Auto,
             writeback_cache: false,
             threads: NonZeroUsize::new(Self::THREADS).expect("eight is not zero"),
+            processors: None,
             control_directory: None,
             clock: Arc::new(SystemClock),
             log: Arc::new(StderrLog),
@@ -131,6 +135,7 @@ impl std::fmt::Debug for MountOptions {
             .field("st_blocks", &self.st_blocks)
             .field("writeback_cache", &self.writeback_cache)
             .field("threads", &self.threads)
+            .field("processors", &self.processors)
             .field("control_directory", &self.control_directory)
             .finish_non_exhaustive()
     }

@@ -140,3 +140,14 @@ pub enum PoolError {
         needed: u64,
     },
 }
+
+impl PoolError {
+    /// Returns the error for a failed write outside the journal: a full backing file is no dead disk.
+    pub(crate) fn of_write(block: BlockNo, source: std::io::Error) -> PoolError {
+        if source.kind() == std::io::ErrorKind::StorageFull {
+            PoolError::NoSpace
+        } else {
+            PoolError::Io { action: "write", block, source }
+        }
+    }
+}

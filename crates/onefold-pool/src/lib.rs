@@ -8,6 +8,7 @@ mod engine;
 pub mod error;
 pub mod filter;
 pub mod format;
+mod host;
 mod journal;
 mod map;
 mod meta;
@@ -19,6 +20,7 @@ pub mod stat;
 mod substrate;
 mod sync;
 pub mod tree;
+mod waits;
 
 pub use attr::{
     AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RenameMode, SeekTarget, SetAttr, SetTime,
@@ -28,7 +30,7 @@ pub use data::behind::LossesSeen;
 pub use data::read::Reading;
 pub use data::share::{SHARE_BYTES_MAX, ShareOutcome};
 pub use error::{PoolError, Result};
-pub use format::heartbeat::HostId;
+pub use host::HostId;
 pub use options::{
     Allocation, AllocationSeam, CreateOptions, Environment, Journaling, OpenOptions, Prefetch, Provisioning,
     StorePlacement, Verify,
@@ -39,6 +41,9 @@ pub use pool::{ACL_XATTRS, DOMAIN_XATTR, Pool};
 pub use progress::{NoProgress, Progress};
 pub use stat::{ActivityStat, FileStat, FilterStat, FsStat, PoolStat};
 pub use substrate::{PoolFile, PoolSubstrate};
+#[cfg(all(feature = "lock-times", not(feature = "explore")))]
+pub use sync::{LockTimes, take_lock_times};
+pub use waits::{WaitNotice, about_to_wait, notice_waits};
 
 /// Longest name in a directory, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;

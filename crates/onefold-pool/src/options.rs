@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use onefold_block::{Clock, Random};
+use onefold_block::{Clock, Processors, Random};
 
-use crate::format::heartbeat::HostId;
+use crate::host::HostId;
 
 /// The seams besides the device, given at construction.
 #[derive(Clone)]
@@ -204,6 +204,9 @@ pub struct OpenOptions {
     /// Refuses allocations; `None`, but for tests.
     #[doc(hidden)]
     pub allocations: Option<Arc<dyn AllocationSeam>>,
+    /// Tells whether a processor is idle: then threads that wait for writes or for a commit look for its end for a moment
+    /// before they sleep. `None` has them sleep at once.
+    pub processors: Option<Arc<dyn Processors>>,
     /// Whether threads commit, checkpoint and reclaim by themselves. Tests that replay call
     /// [`crate::Pool::commit`] and [`crate::Pool::reclaim`] instead.
     pub background: bool,
@@ -230,6 +233,7 @@ impl Default for OpenOptions {
             provisioning: Provisioning::Told,
             host: None,
             allocations: None,
+            processors: None,
             background: true,
             workers: Workers::Own,
             test_limits: TestLimits::default(),

@@ -91,8 +91,15 @@ pub enum Turn {
 }
 
 impl Default for Rereading<'_> {
-    /// Everything is read again, to its end.
     fn default() -> Self {
+        Rereading::whole()
+    }
+}
+
+impl Rereading<'static> {
+    /// Everything is read again, to its end.
+    #[must_use]
+    pub const fn whole() -> Self {
         Rereading { turn: &|_| Turn::Whole, enough: &|_| false, map_bytes_min: MAP_BYTES_MIN, failed: Failed::AtOnce }
     }
 }
@@ -553,11 +560,7 @@ fn before_another_owner(files: &Marks, stat: &FileStat, membership: &Membership)
 fn is_stable(stat: &FileStat, now: Timestamp, stable_for: Duration) -> bool {
     let changed = if stat.modified > now { stat.changed } else { stat.modified };
     stable_for.is_zero()
-        || nanoseconds(now) - nanoseconds(changed) >= i128::try_from(stable_for.as_nanos()).unwrap_or(i128::MAX)
-}
-
-pub(crate) fn nanoseconds(time: Timestamp) -> i128 {
-    i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+        || now.as_nanoseconds() - changed.as_nanoseconds() >= i128::try_from(stable_for.as_nanos()).unwrap_or(i128::MAX)
 }
 
 /// How old the times of a file are.
@@ -578,7 +581,7 @@ impl Age {
     /// be ahead for ever, as anybody sets it, if the other one is not.
     pub(crate) fn of(stamp: &Stamp, now: Timestamp) -> Age {
         const TICKS: i128 = TICK.as_nanos() as i128;
-        let age = |time| nanoseconds(now) - nanoseconds(time);
+        let age = |time: Timestamp| now.as_nanoseconds() - time.as_nanoseconds();
         let is_recent = |time| (0..TICKS).contains(&age(time));
         match age(stamp.changed) {
             changed if changed <= -TICKS => Age::Ahead,

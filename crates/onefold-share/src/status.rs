@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use onefold_block::{BLOCK_BYTES_U64, Show};
-use onefold_substrate::{Abilities, Access, Substrate};
+use onefold_substrate::{Abilities, Access, Substrate, is_gone};
 
 use crate::domain::Domain;
 use crate::extents::Extents;
@@ -190,15 +190,6 @@ fn count_files<S: Substrate>(state: &State<'_, S>, files: &Marks) -> (FileCounts
         *counter += 1;
     }
     (counts, domains)
-}
-
-/// Tells whether there is no such file, but perhaps something else of its name.
-pub(crate) fn is_gone(error: &io::Error) -> bool {
-    use io::ErrorKind::{CrossesDevices, InvalidInput, IsADirectory, NotADirectory, NotFound};
-    let kind = error.kind();
-    // A symbolic link has no kind of its own yet.
-    matches!(kind, NotFound | NotADirectory | IsADirectory | InvalidInput | CrossesDevices)
-        || error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
 }
 
 fn count_slots<S: Substrate>(state: &State<'_, S>) -> Result<ArenaCounts, StateError> {

@@ -1,6 +1,7 @@
 //! Files and folders: what stands for one, what is known of it, and who has locked it.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 
 use onefold_block::Timestamp;
@@ -130,4 +131,14 @@ pub struct HeldLock {
     pub name: PathBuf,
     /// The process that has it, where it is one of this host's.
     pub process: Option<u32>,
+}
+
+/// Returns whether a file could not be opened because there is none of its name: nothing, or something that is no regular file.
+#[must_use]
+pub fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{CrossesDevices, InvalidInput, IsADirectory, NotADirectory, NotFound};
+    let kind = error.kind();
+    // A symbolic link has no kind of its own yet.
+    matches!(kind, NotFound | NotADirectory | IsADirectory | InvalidInput | CrossesDevices)
+        || error.raw_os_error() == Some(libc::ELOOP)
 }

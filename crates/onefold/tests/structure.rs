@@ -7,11 +7,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Circles that are still to be ended: the crate, and the modules that reach each other. This list only becomes shorter.
-const KNOWN_CIRCLES: [(&str, &[&str]); 4] = [
-    ("onefold-pool", &["data", "engine", "journal"]),
-    ("onefold-pool", &["format", "options"]),
-    ("onefold-pool", &["pool", "substrate"]),
-    ("onefold-share", &["digest", "domain", "format", "kept_map", "mend", "pace", "pass", "scan", "state", "status"]),
+const KNOWN_CIRCLES: [(&str, &[&str]); 1] = [("onefold-pool", &["data", "engine"])];
+
+/// Modules that still lie in two places: `a.rs` beside its folder `a/`. This list, too, only becomes shorter.
+const KNOWN_BESIDE_THEIR_FOLDERS: [&str; 12] = [
+    "onefold-export/src/fuse/filesystem.rs",
+    "onefold-export/src/fuse/protocol/reply.rs",
+    "onefold-export/src/fuse/protocol/request.rs",
+    "onefold-export/src/fuse/session.rs",
+    "onefold-pool/src/data/behind.rs",
+    "onefold-pool/src/engine/heartbeat.rs",
+    "onefold-pool/src/engine/tests.rs",
+    "onefold-pool/src/filter/region.rs",
+    "onefold-pool/src/filter/saved.rs",
+    "onefold-share/src/pass/share.rs",
+    "onefold-share/src/pass/tests.rs",
+    "onefold-share/src/scan.rs",
 ];
 
 /// The source of a crate without comments and unit tests: the path of each module, and its text.
@@ -187,7 +198,30 @@ fn the_top_level_modules_of_a_crate_use_each_other_in_one_direction() {
     assert!(complaints.is_empty(), "make KNOWN_CIRCLES shorter, never longer:\n{}", complaints.join("\n"));
 }
 
-/// What the test above rests on.
+/// A module is one place: a file, or a folder with its `mod.rs`.
+#[test]
+fn a_module_with_parts_is_a_folder_with_a_mod_file() {
+    let mut found = BTreeSet::new();
+    let mut folders: Vec<PathBuf> = crates().into_iter().map(|folder| folder.join("src")).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.with_extension("").is_dir() {
+                let name = path.components().skip_while(|part| part.as_os_str() != "..").skip(1);
+                found.insert(name.collect::<PathBuf>().to_str().unwrap().to_owned());
+            }
+        }
+    }
+    let known = KNOWN_BESIDE_THEIR_FOLDERS.map(str::to_owned).into();
+    let more: Vec<&String> = found.difference(&known).collect();
+    assert!(more.is_empty(), "make a.rs beside its folder a/ the file a/mod.rs: {more:?}");
+    let ended: Vec<&String> = known.difference(&found).collect();
+    assert!(ended.is_empty(), "take these from KNOWN_BESIDE_THEIR_FOLDERS: {ended:?}");
+}
+
+/// What the test of circles rests on.
 #[test]
 fn arrows_are_found_however_they_are_written() {
     let folder = tempfile::tempdir().unwrap();

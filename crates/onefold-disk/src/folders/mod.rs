@@ -1,12 +1,12 @@
 //! Folders that the further files of an image may lie in.
 //!
-//! 1. A folder that the user named with `--backing-from`, and all below it.
-//! 2. The image's own folder: only regular files directly in it, which belong to the image's owner. Everything below it
-//!    would be too much: an image in a home folder would reach `.ssh`.
+//! 1. A folder that the caller names, and everything below it.
+//! 2. The image's own folder: only regular files directly in it that belong to the image's owner. Files further below are
+//!    not allowed, because an image in a home folder would reach `.ssh`.
 //!
 //! A folder is opened once. A name only chooses a folder and a path beneath it; the kernel then resolves that path beneath
-//! the descriptor of the folder and follows no symbolic link, so nothing that is swapped meanwhile leads elsewhere. A mount
-//! point beneath a named folder is crossed: an administrator made both. In the image's own folder it is not.
+//! the descriptor of the folder and follows no symbolic link, so a name that is replaced meanwhile cannot lead elsewhere. Mount
+//! points beneath a named folder are crossed, because an administrator made both; those in the image's own folder are not.
 
 use std::fs;
 use std::io;
@@ -31,9 +31,9 @@ pub(crate) struct Member {
 /// The folders of one image.
 #[derive(Debug)]
 pub(crate) struct Folders {
-    /// Those that the user named.
+    /// Those that the caller named.
     named: Vec<Folder>,
-    /// The image's own; none where the file has no name there any more.
+    /// The image's own; `None` if the file has no name there any more.
     own: Option<Folder>,
     image_folder: PathBuf,
     image_owner: u32,
@@ -45,7 +45,7 @@ struct Folder {
     handle: OwnedFd,
     /// Its path without links.
     path: PathBuf,
-    /// Its path as the user gave it, made absolute.
+    /// Its path as the caller gave it, made absolute.
     spelled: PathBuf,
 }
 
@@ -95,8 +95,8 @@ impl Folders {
         if let Some(found) = self.open_at(&path) {
             return found;
         }
-        // The name may lead through a link to a folder, such as `/images` for `/srv/images`. What it leads to is only a
-        // further spelling: the file is opened beneath the folder without links.
+        // The name may contain a link to a folder, such as `/images` for `/srv/images`. The link only gives another
+        // spelling: the file is opened beneath the folder without following links.
         let real = path.parent().zip(path.file_name()).and_then(|(parent, name)| {
             let parent = fs::canonicalize(parent).ok()?;
             Some(parent.join(name))

@@ -1,4 +1,4 @@
-//! A run of `qemu-img`, which inherits open files and is stopped when it is dropped.
+//! A run of `qemu-img`, which inherits open files and is killed when it is dropped.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,9 +13,9 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use crate::error::ImageError;
 
 const PROGRAM: &str = "qemu-img";
-/// Time between two looks at a run: whether it has ended, and whether there is room for more.
+/// Time between two checks of a run: whether it has ended, and whether there is room for more.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Most bytes that are kept of what it complains about.
+/// Bytes of its error messages that are kept.
 const COMPLAINT_BYTES_MAX: u64 = 4 << 10;
 
 /// Held while files are inheritable, so that no other run of the program inherits them.
@@ -64,17 +64,17 @@ impl Running {
         Ok(())
     }
 
-    /// Returns what it prints; `None` the second time.
+    /// Returns its standard output; `None` the second time.
     pub(super) fn output(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// Returns how it ended; `None` while it runs.
+    /// Returns its exit status; `None` while it runs.
     pub(super) fn poll(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Returns the error with what it complained about, in a bounded length. Waits for its end.
+    /// Returns the error with its messages, in a bounded length. Waits for its end.
     pub(super) fn complaint(&mut self) -> ImageError {
         ImageError::Complaint(self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default())
     }
@@ -82,13 +82,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both fail only if it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Returns the first `bytes_max` bytes of a text. The rest is read and dropped, so that its writer is never stuck.
+/// Returns the first `bytes_max` bytes of a text. The rest is read and dropped, so that its writer never blocks.
 pub(super) fn read_bounded(from: impl Read, bytes_max: u64) -> String {
     let mut bytes = Vec::new();
     let mut bounded = from.take(bytes_max);

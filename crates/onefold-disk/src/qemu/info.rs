@@ -9,9 +9,9 @@ use serde::Deserialize;
 use super::child::{POLL_INTERVAL, Running, read_bounded};
 use crate::error::ImageError;
 
-/// `qemu-img info` only reads headers; an image that keeps it busy for longer is made to.
+/// `qemu-img info` only reads headers; an image that keeps it busy for longer is hostile.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// Most bytes of its answer that are read.
+/// Bytes of its answer that are read at most.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// What `qemu-img info` says about one layer alone.

@@ -1,9 +1,9 @@
-//! All other formats through QEMU's own `qemu-img`, which turns them into a raw file that is gone afterwards.
+//! All other formats, through QEMU's own `qemu-img`, which converts them into a temporary raw file.
 //!
 //! `qemu-img` is given the whole tree of nodes: the driver and the open file (`/proc/self/fd/N`, inherited) of every layer,
 //! and the layer below it or none. So it recognises no format and follows no name. Three drivers know no names; that of
 //! VMDK obeys descriptors, which [`crate::vmdk`] prevents: a descriptor is replaced by a stand-in, and a file with a header
-//! that another user can change is copied first, so that it is what was checked.
+//! that another user can change is copied first, so that `qemu-img` reads the bytes that were checked.
 
 mod child;
 mod info;
@@ -30,7 +30,7 @@ use layers::{open_layers, tree};
 
 const SECTOR_BYTES: u64 = 512;
 
-/// An image that is read through `qemu-img`: what errors name.
+/// Format and path of the image that is read, for errors.
 #[derive(Clone, Copy, Debug)]
 struct Subject<'a> {
     format: ImageFormat,
@@ -71,7 +71,7 @@ pub(crate) fn convert(
     let mut files: Vec<&File> = layers.iter().flat_map(|layer| &layer.files).collect();
     files.push(&copy.file);
     let running = Running::start(&arguments, &files).map_err(|error| subject.cannot_read(error))?;
-    // That its length stays is sure already; this is for a `qemu-img` that is led astray.
+    // `qemu-img` has no reason to lengthen the target; the limit holds even if an image takes control of it.
     running.limit_file_length(length).map_err(|error| subject.cannot_read(error))?;
     follow(running, subject, length, &copy, progress)?;
     FileDisk::new(copy.file, &path)
@@ -101,7 +101,7 @@ fn follow(
     if status.success() { Ok(()) } else { Err(subject.cannot_read(running.complaint())) }
 }
 
-/// Tells how far the conversion is.
+/// Reports how far the conversion is.
 fn tell(progress: OnProgress<'_>, done_bytes: u64, total_bytes: u64) -> Result<(), DiskError> {
     match progress(Progress { done_bytes, total_bytes }).is_break() {
         true => Err(DiskError::Stopped(Work::Converting)),
@@ -109,7 +109,7 @@ fn tell(progress: OnProgress<'_>, done_bytes: u64, total_bytes: u64) -> Result<(
     }
 }
 
-/// Notes how many percent are done: `qemu-img -p` prints "    (12.34/100%)" again and again.
+/// Stores how many percent are done: `qemu-img -p` prints "    (12.34/100%)" again and again.
 fn read_progress(output: ChildStdout, done: &AtomicU64) {
     let mut text = Vec::new();
     for byte in io::BufReader::new(output).bytes() {

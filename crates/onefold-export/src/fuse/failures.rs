@@ -29,9 +29,15 @@ impl Failures {
     pub(super) fn handle(&self, operation: &'static str, ino: Ino, error: &PoolError) -> Errno {
         let (errno, report) = errno_of(error);
         if report == Report::Operator && self.is_news(error) {
-            self.log.error(&format!("{operation} of inode {ino} failed: {error}"));
+            self.tell(&format!("{operation} of inode {ino} failed: {error}"));
         }
         errno
+    }
+
+    /// Writes a line to the log, which may be a pipe that nobody empties at the moment.
+    fn tell(&self, line: &str) {
+        onefold_pool::about_to_wait();
+        self.log.error(line);
     }
 
     fn is_news(&self, error: &PoolError) -> bool {
@@ -41,7 +47,7 @@ impl Failures {
         }
         match self.lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |lines| lines.checked_add(1)) {
             Ok(LINES_MAX) => {
-                self.log.error("further failures of requests are not reported");
+                self.tell("further failures of requests are not reported");
                 false
             }
             lines => lines.is_ok_and(|lines| lines < LINES_MAX),

@@ -1,67 +1,149 @@
-//! Which of the threads that answer requests waits for the next one: one of them, while the others sleep.
+//! Which of the threads that answer requests receives the next one: one of them, while the others sleep.
 //!
 //! Were all of them to wait in the kernel, it would wake them in turn, each on a core of its own, for requests that one
-//! client makes one after the other. So one leads: it answers what is brief itself, on the core where the client is, too.
-//! Before it does what may take long it gives the lead away, and another thread wakes up.
-//!
-//! Tried and left out: to look for the next request for some microseconds before sleeping. The scheduler wakes the client
-//! on the core of the thread that answers it, where it then waits for the end of that looking.
+//! client makes one after the other. So one leads: it receives requests, and answers itself what is in memory. Before it
+//! waits for anything else than a request, it passes the lead on, and another thread wakes up.
 
-use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::thread::{self, Thread};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The lead, which one thread has at most.
 #[derive(Debug, Default)]
 pub(super) struct Lead {
-    is_taken: Mutex<bool>,
-    given: Condvar,
+    state: Mutex<State>,
 }
 
-/// Given away when it is dropped.
+#[derive(Debug, Default)]
+struct State {
+    is_taken: bool,
+    /// The threads that sleep until they get the lead. The last to fall asleep is woken first: what it works with is most
+    /// likely still in a processor's cache.
+    asleep: Vec<Thread>,
+}
+
+/// The part that a thread has in the lead. Passes the lead on when it is dropped.
 #[derive(Debug)]
-pub(super) struct Leader<'l> {
-    lead: &'l Lead,
+pub(super) struct Leader {
+    lead: Arc<Lead>,
+    has_lead: Cell<bool>,
 }
 
-impl Lead {
-    /// Waits for the lead.
-    pub(super) fn take(&self) -> Leader<'_> {
-        let mut is_taken = self.is_taken.lock();
-        while *is_taken {
-            self.given.wait(&mut is_taken);
+impl Leader {
+    /// Returns the part of a thread that has not got the lead.
+    pub(super) fn new(lead: Arc<Lead>) -> Leader {
+        Leader { lead, has_lead: Cell::new(false) }
+    }
+
+    /// Tells whether this thread has the lead.
+    pub(super) fn has_lead(&self) -> bool {
+        self.has_lead.get()
+    }
+
+    /// Waits for the lead, unless this thread has it.
+    pub(super) fn take(&self) {
+        if self.has_lead.get() {
+            return;
         }
-        *is_taken = true;
-        Leader { lead: self }
+        let mut state = self.lead.state.lock();
+        if state.is_taken {
+            let this = thread::current();
+            let is_asleep = |state: &State| state.asleep.iter().any(|thread| thread.id() == this.id());
+            state.asleep.push(this.clone());
+            while is_asleep(&state) {
+                MutexGuard::unlocked(&mut state, thread::park);
+            }
+        }
+        // Whoever woke this thread has left the lead taken.
+        state.is_taken = true;
+        self.has_lead.set(true);
+    }
+
+    /// Passes the lead on, if this thread has it.
+    pub(super) fn pass(&self) {
+        if !self.has_lead.replace(false) {
+            return;
+        }
+        let mut state = self.lead.state.lock();
+        let next = state.asleep.pop();
+        state.is_taken = next.is_some();
+        drop(state);
+        if let Some(next) = next {
+            next.unpark();
+        }
     }
 }
 
-impl Drop for Leader<'_> {
+impl Drop for Leader {
     fn drop(&mut self) {
-        *self.lead.is_taken.lock() = false;
-        self.lead.given.notify_one();
+        self.pass();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
 
     #[test]
     fn one_thread_leads_at_a_time_and_all_get_their_turn() {
-        let (lead, leading, turns) = (Lead::default(), AtomicUsize::new(0), AtomicUsize::new(0));
-        std::thread::scope(|scope| {
+        let (lead, leading, turns) = (Arc::<Lead>::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
+                    let leader = Leader::new(lead.clone());
                     for _ in 0..200 {
-                        let leader = lead.take();
+                        leader.take();
                         assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0);
                         turns.fetch_add(1, Ordering::SeqCst);
                         leading.fetch_sub(1, Ordering::SeqCst);
-                        drop(leader);
+                        leader.pass();
                     }
                 });
             }
         });
         assert_eq!(turns.into_inner(), 800);
+    }
+
+    #[test]
+    fn a_lead_is_kept_until_it_is_passed_on_once() {
+        let lead = Arc::<Lead>::default();
+        let (one, other) = (Leader::new(lead.clone()), Leader::new(lead.clone()));
+        one.take();
+        one.take();
+        assert!(one.has_lead() && lead.state.lock().is_taken);
+        one.pass();
+        other.take();
+        one.pass();
+        drop(one);
+        assert!(other.has_lead() && lead.state.lock().is_taken, "it was not the one's to pass on");
+        drop(other);
+        assert!(!lead.state.lock().is_taken);
+    }
+
+    #[test]
+    fn the_thread_that_slept_least_is_woken_first() {
+        let lead = Arc::<Lead>::default();
+        let first = Leader::new(lead.clone());
+        first.take();
+        let order = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for number in 1..=3 {
+                let (lead, order) = (&lead, &order);
+                scope.spawn(move || {
+                    let leader = Leader::new(lead.clone());
+                    leader.take();
+                    order.lock().push(number);
+                });
+                while lead.state.lock().asleep.len() < number {
+                    thread::yield_now();
+                }
+            }
+            first.pass();
+        });
+        assert_eq!(order.into_inner(), [3, 2, 1]);
     }
 }

@@ -43,6 +43,7 @@ impl Caller {
     /// can't be looked at may not.
     fn may_give_group(self, group: u32) -> bool {
         self.gid == group || {
+            onefold_pool::about_to_wait();
             let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
             supplementary_groups(&status).any(|member| member == group) || has_fsetid(&status) && self.is_at_home()
         }

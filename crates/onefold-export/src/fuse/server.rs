@@ -3,15 +3,16 @@
 use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, BufferPool};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, BufferPool, Polling};
 
 use super::device::FuseDevice;
 use super::door::{Door, Gathered};
 use super::filesystem::PoolFilesystem;
 use super::held_replies::HeldReplies;
-use super::lead::Lead;
+use super::lead::{Lead, Leader};
 use super::open_files::OpenFiles;
 use super::protocol::{Abilities, Header, Operation, WriteHead};
 use crate::log::Log;
@@ -29,18 +30,30 @@ const BUFFER_BLOCKS: usize = 2 + REQUEST_BYTES_MAX as usize / BLOCK_BYTES;
 const SMALL_BYTES_MAX: usize = 64 << 10;
 const SMALL_BUFFERS_BYTES_MAX: usize = 2 << 20;
 
-/// Accepted blocks that a brief request may have to wait for: one or two small requests to the device, as a single read has.
+/// Accepted blocks that a brief request may find before it. Where there are more, it may have to hash and store them.
 const FEW_BLOCKS: usize = 16;
 
 /// Reads that one thread answers together: half of what a queue of 32 has, so that another thread has the other half.
 const GATHERED_MAX: usize = 16;
+
+/// What a request asks of the thread that has received it.
+enum Received<'d> {
+    /// To read: alone, or together with others.
+    Read(Gathered<'d>),
+    /// To do what takes a few microseconds, but for waits.
+    Brief,
+    /// To do what takes longer: another thread receives meanwhile.
+    Long,
+}
 
 /// Answers requests.
 pub(super) struct Server {
     door: Door,
     has_long_setxattr: bool,
     log: Arc<dyn Log>,
-    lead: Lead,
+    lead: Arc<Lead>,
+    /// Of waits for the request after one that was answered from memory.
+    polling: Polling,
     buffers: BufferPool,
     small_buffers: BufferPool,
     block_buffers: BufferPool,
@@ -55,7 +68,8 @@ impl Server {
             door: Door::new(filesystem, options, agreed),
             has_long_setxattr: agreed.has(Abilities::SETXATTR_EXT),
             log: options.log.clone(),
-            lead: Lead::default(),
+            lead: Arc::default(),
+            polling: Polling::new(options.processors.clone(), options.clock.clone()),
             buffers: BufferPool::new(BUFFER_BLOCKS, buffers * BUFFER_BLOCKS * BLOCK_BYTES),
             small_buffers: BufferPool::new(SMALL_BYTES_MAX / BLOCK_BYTES, SMALL_BUFFERS_BYTES_MAX),
             block_buffers: BufferPool::new(1, SMALL_BUFFERS_BYTES_MAX),
@@ -80,58 +94,89 @@ impl Server {
         // Without it, as on an odd kernel, each request is answered by itself.
         let impatient = device.try_clone_impatient().ok();
         let mut buffer = self.buffers.take();
-        let mut leader = self.lead.take();
+        let leader = Rc::new(Leader::new(self.lead.clone()));
+        let _notice = onefold_pool::notice_waits({
+            let leader = leader.clone();
+            move || leader.pass()
+        });
         loop {
-            let Some(bytes) = device.receive(&mut buffer[REQUEST_START..])? else { return Ok(()) };
-            let Ok((header, body)) = Header::decode(&buffer[REQUEST_START..REQUEST_START + bytes]) else {
-                return self.answer(&mut buffer, bytes, device);
-            };
-            let operation = Operation::decode(&header, body, self.has_long_setxattr);
-            let read = match &operation {
-                Ok(Operation::Read(read)) => Some(Gathered { header, read: *read, device }),
-                _ => None,
-            };
-            let is_brief = operation.is_ok_and(|operation| self.is_brief(&operation));
-            if is_brief {
-                self.answer(&mut buffer, bytes, device)?;
-                continue;
-            }
-            match (&impatient, read) {
-                (Some(impatient), Some(first)) => {
-                    let (reads, other) = self.gather(&mut buffer, first, impatient)?;
-                    if reads.len() == 1 && other.is_none() {
-                        // Who reads one at a time is served soonest by who is awake; more would have been gathered.
-                        self.answer_reads(&reads);
-                        continue;
-                    }
-                    drop(leader);
-                    self.answer_reads(&reads);
-                    if let Some(bytes) = other {
-                        self.answer(&mut buffer, bytes, impatient)?;
-                    }
-                }
-                _ => {
-                    drop(leader);
+            // Whoever has waited in between, or has just got the lead, is in no hurry: the device decides.
+            let looking = impatient.as_ref().filter(|_| leader.has_lead());
+            leader.take();
+            let Some((bytes, device)) = self.receive(&mut buffer, device, looking)? else { return Ok(()) };
+            match self.look_at(&buffer, bytes, device) {
+                Received::Read(first) => self.answer_gathered(&leader, first, &mut buffer, impatient.as_ref())?,
+                Received::Brief => self.answer(&mut buffer, bytes, device)?,
+                Received::Long => {
+                    leader.pass();
                     self.answer(&mut buffer, bytes, device)?;
                 }
             }
-            leader = self.lead.take();
         }
     }
 
-    /// Returns the read that a request is, if it is one.
-    fn read_in<'d>(&self, buffer: &AlignedBuffer, bytes: usize, device: &'d FuseDevice) -> Option<Gathered<'d>> {
-        let (header, body) = Header::decode(&buffer[REQUEST_START..REQUEST_START + bytes]).ok()?;
+    /// Receives a request, and returns its length and the descriptor that it came from, or nothing once the connection has
+    /// ended. Looks for it on `impatient`, if given, before it sleeps.
+    fn receive<'d>(
+        &self,
+        buffer: &mut AlignedBuffer,
+        device: &'d FuseDevice,
+        impatient: Option<&'d FuseDevice>,
+    ) -> io::Result<Option<(usize, &'d FuseDevice)>> {
+        let Some(impatient) = impatient else {
+            return Ok(device.receive(&mut buffer[REQUEST_START..])?.map(|bytes| (bytes, device)));
+        };
+        let wait = self.polling.begin();
+        if let Some(found) =
+            self.polling.look(wait, || impatient.receive_more(&mut buffer[REQUEST_START..]).transpose())
+        {
+            return Ok(Some((found?, impatient)));
+        }
+        let received = device.receive(&mut buffer[REQUEST_START..])?;
+        self.polling.slept(wait);
+        Ok(received.map(|bytes| (bytes, device)))
+    }
+
+    /// Returns what a request in `buffer` asks of the thread that has received it.
+    fn look_at<'d>(&self, buffer: &AlignedBuffer, bytes: usize, device: &'d FuseDevice) -> Received<'d> {
+        // What is not understood is soon answered.
+        let Ok((header, body)) = Header::decode(&buffer[REQUEST_START..REQUEST_START + bytes]) else {
+            return Received::Brief;
+        };
         match Operation::decode(&header, body, self.has_long_setxattr) {
-            Ok(Operation::Read(read)) => Some(Gathered { header, read, device }),
-            _ => None,
+            Ok(Operation::Read(read)) => Received::Read(Gathered { header, read, device }),
+            Ok(operation) if !self.is_brief(&operation) => Received::Long,
+            _ => Received::Brief,
         }
     }
 
-    /// Tells whether answering takes a few microseconds as a rule.
+    /// Tells whether answering takes a few microseconds as a rule, but for waits.
     fn is_brief(&self, operation: &Operation<'_>) -> bool {
-        // Most verbs wait for accepted writes. For few, that takes less than to wake another thread for each request.
+        // Most verbs wait for accepted writes, and carry them out where nobody has begun.
         operation.is_brief() && (!operation.waits_for_writes() || self.door.blocks_behind() <= FEW_BLOCKS)
+    }
+
+    /// Answers a read, and what else is there at the same time, as far as it is reads.
+    fn answer_gathered<'d>(
+        &self,
+        leader: &Leader,
+        first: Gathered<'d>,
+        buffer: &mut AlignedBuffer,
+        impatient: Option<&'d FuseDevice>,
+    ) -> io::Result<()> {
+        let Some(impatient) = impatient else {
+            self.answer_reads(&[first]);
+            return Ok(());
+        };
+        let (reads, other) = self.gather(buffer, first, impatient)?;
+        if reads.len() > 1 || other.is_some() {
+            leader.pass();
+        }
+        self.answer_reads(&reads);
+        match other {
+            Some(bytes) => self.answer(buffer, bytes, impatient),
+            None => Ok(()),
+        }
     }
 
     /// Takes what reads are there at the same time as a first one, up to as many bytes as one request has: their waits for
@@ -147,8 +192,8 @@ impl Server {
         let mut reads = vec![first];
         while reads.len() < GATHERED_MAX {
             let Some(bytes) = impatient.receive_more(&mut buffer[REQUEST_START..])? else { break };
-            match self.read_in(buffer, bytes, impatient) {
-                Some(read) if read.room() <= room => {
+            match self.look_at(buffer, bytes, impatient) {
+                Received::Read(read) if read.room() <= room => {
                     room -= read.room();
                     reads.push(read);
                 }
@@ -229,6 +274,7 @@ impl Server {
             }
         };
         for (header, device) in requests.iter().filter(|(_, device)| device.is_connected()) {
+            onefold_pool::about_to_wait();
             self.log.error(&format!("request {} of inode {}: {failed}", header.opcode, header.node));
             // The kernel does not know this request any more if it was answered before something went wrong.
             let _ = device.reply(header.unique, libc::EIO, &[]);

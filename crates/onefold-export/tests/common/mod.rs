@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 pub mod false_mount;
+pub mod held;
 pub mod mapping;
 pub mod probe;
 pub mod ring;

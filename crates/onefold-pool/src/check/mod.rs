@@ -35,7 +35,7 @@ use onefold_block::BlockDevice;
 use crate::attr::Ino;
 use crate::error::{PoolError, Result};
 use crate::format::geometry::STATE;
-use crate::format::heartbeat::HostId;
+use crate::host::HostId;
 use crate::progress::Progress;
 
 pub use findings::{CheckReport, Problem};

@@ -47,6 +47,7 @@ use crate::format::map_node::{FAN_OUT, LEVELS_MAX};
 use crate::format::state::Field;
 use crate::meta::allocate::EMERGENCY_BLOCKS;
 use crate::meta::{Op, OpResult, Privilege};
+use crate::waits::about_to_wait;
 pub(crate) use line::Line;
 use line::{Accepted, BATCH_BLOCKS, Entrance};
 pub(crate) use losses::Losses;
@@ -114,7 +115,15 @@ impl Engine {
         while let Some(batch) = self.behind.take_below(number) {
             self.carry_out(batch);
         }
-        self.behind.wait_for(number);
+        if self.behind.is_past(number) {
+            return;
+        }
+        about_to_wait();
+        let wait = self.settling.begin();
+        if self.settling.look(wait, || self.behind.is_past(number).then_some(())).is_none() {
+            self.behind.wait_for(number);
+            self.settling.slept(wait);
+        }
     }
 
     /// Writes `buffer[range]` to a file, now or later: see the module.
@@ -131,7 +140,7 @@ impl Engine {
             && offset.checked_add(range.len() as u64).is_some_and(|end| end <= crate::FILE_BYTES_MAX);
         let count = range.len() / BLOCK_BYTES;
         let place = loop {
-            match if is_fit { self.behind.enter(count) } else { Entrance::Closed } {
+            match if is_fit { self.behind.enter(buffer.block_count()) } else { Entrance::Closed } {
                 Entrance::Open(place) => break place,
                 Entrance::Full(batch) => self.carry_out(batch),
                 Entrance::Closed => return self.write_file(ino, offset, &buffer[range], Durability::Later),

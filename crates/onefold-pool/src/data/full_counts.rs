@@ -13,8 +13,7 @@
 use onefold_block::BlockNo;
 
 use crate::engine::Engine;
-use crate::engine::group_init::write_error;
-use crate::error::Result;
+use crate::error::{PoolError, Result};
 use crate::format::store_page::BlockUse;
 use crate::meta::Privilege;
 use crate::meta::allocate::Run;
@@ -82,7 +81,7 @@ impl Engine {
         let content = self.fetch_block(full)?;
         self.data_cache.forget(copy);
         if let Err(source) = self.device.write(copy, &content) {
-            let error = write_error(copy, source);
+            let error = PoolError::of_write(copy, source);
             self.write_failed(&error, copy);
             return Err(error);
         }

@@ -1,12 +1,20 @@
 //! Locks on ranges of files: many readers or one writer of a block, held across device I/O.
 //!
 //! They keep a block from being freed while it is read: as long as the range is locked, the file's map names it.
+//!
+//! Each file has a table and a condition variable of its own, which wakes nobody who waits for another file. Tables are found through
+//! shards by inode number: threads at work on different files hardly ever meet at one lock.
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::attr::Ino;
 use crate::sync::{Condvar, Mutex};
+
+/// Shards of the tables: many more than threads that work on files.
+const SHARDS: usize = 64;
 
 /// How a range is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,19 +38,28 @@ struct Held {
 struct FileRanges {
     held: Vec<Held>,
     waiting: usize,
+    /// Signalled when one of the ranges is released. There from the first wait on.
+    released: Option<Arc<Condvar>>,
 }
 
+/// The files of one shard.
 #[derive(Debug, Default)]
-struct Table {
-    files: HashMap<Ino, FileRanges>,
-    next_ticket: u64,
+struct Shard {
+    files: Mutex<HashMap<Ino, FileRanges>>,
 }
 
 /// The locks of all files.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RangeLocks {
-    table: Mutex<Table>,
-    released: Condvar,
+    shards: Box<[Shard]>,
+    /// Drawn while the shard is locked: whoever looks at all shards after it has read this number knows all locks with lower tickets.
+    next_ticket: AtomicU64,
+}
+
+impl Default for RangeLocks {
+    fn default() -> RangeLocks {
+        RangeLocks { shards: (0..SHARDS).map(|_| Shard::default()).collect(), next_ticket: AtomicU64::new(0) }
+    }
 }
 
 /// A lock that is held until it is dropped.
@@ -77,32 +94,40 @@ fn conflicts(one: &Held, range: &Range<u64>, access: Access) -> bool {
 }
 
 impl RangeLocks {
+    fn shard(&self, ino: Ino) -> &Shard {
+        // Inodes are numbered one after the other.
+        &self.shards[usize::try_from(ino.0 % SHARDS as u64).expect("below the number of shards")]
+    }
+
+    fn draw_ticket(&self) -> u64 {
+        self.next_ticket.fetch_add(1, Ordering::SeqCst)
+    }
+
     /// Locks blocks `range` of a file if nobody has to be waited for.
     pub(crate) fn try_lock(&self, ino: Ino, range: Range<u64>, access: Access) -> Option<RangeGuard<'_>> {
-        let mut table = self.table.lock();
-        let ticket = table.next_ticket;
-        let file = table.files.entry(ino).or_default();
+        let mut files = self.shard(ino).files.lock();
+        let file = files.entry(ino).or_default();
         if file.held.iter().any(|other| conflicts(other, &range, access)) {
             return None;
         }
+        let ticket = self.draw_ticket();
         file.held.push(Held { range, access, ticket });
-        table.next_ticket += 1;
         Some(RangeGuard { locks: self, ino, ticket })
     }
 
     /// Waits until blocks `range` of a file can be used so.
     pub(crate) fn lock(&self, ino: Ino, range: Range<u64>, access: Access) -> RangeGuard<'_> {
-        let mut table = self.table.lock();
-        let ticket = table.next_ticket;
-        table.next_ticket += 1;
-        let file = table.files.entry(ino).or_default();
+        let mut files = self.shard(ino).files.lock();
+        let ticket = self.draw_ticket();
+        let file = files.entry(ino).or_default();
         let granted = !file.held.iter().any(|other| conflicts(other, &range, access));
         file.held.push(Held { range: range.clone(), access, ticket });
         if !granted {
             file.waiting += 1;
+            let released = Arc::clone(file.released.get_or_insert_default());
             loop {
-                self.released.wait(&mut table);
-                let file = table.files.get_mut(&ino).expect("this waiter is in it");
+                released.wait(&mut files);
+                let file = files.get_mut(&ino).expect("this waiter is in it");
                 let is_free = |other: &Held| other.ticket >= ticket || !conflicts(other, &range, access);
                 if file.held.iter().all(is_free) {
                     file.waiting -= 1;
@@ -121,36 +146,40 @@ impl RangeLocks {
 
     /// Returns a number above those of all locks that are held or waited for now.
     pub(crate) fn next_ticket(&self) -> u64 {
-        self.table.lock().next_ticket
+        self.next_ticket.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of the oldest lock that is held or waited for.
+    /// Returns the number of the oldest lock that is held or waited for, or of an older one that was released meanwhile. A lock whose
+    /// ticket was drawn before the call and that is still held is never missed.
     pub(crate) fn oldest_ticket(&self) -> Option<u64> {
-        let table = self.table.lock();
-        table.files.values().flat_map(|file| &file.held).map(|one| one.ticket).min()
+        let oldest_of = |shard: &Shard| {
+            let files = shard.files.lock();
+            files.values().flat_map(|file| &file.held).map(|one| one.ticket).min()
+        };
+        self.shards.iter().filter_map(oldest_of).min()
     }
 
     /// Tells whether nothing is locked.
     #[cfg(test)]
     fn is_idle(&self) -> bool {
-        self.table.lock().files.is_empty()
+        self.shards.iter().all(|shard| shard.files.lock().is_empty())
     }
 }
 
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
-        let mut table = self.locks.table.lock();
-        let Some(file) = table.files.get_mut(&self.ino) else { return };
+        let mut files = self.locks.shard(self.ino).files.lock();
+        let Some(file) = files.get_mut(&self.ino) else { return };
         if let Some(at) = file.held.iter().position(|one| one.ticket == self.ticket) {
             file.held.swap_remove(at);
         }
-        let is_awaited = file.waiting > 0;
+        let awaited = file.released.clone().filter(|_| file.waiting > 0);
         if file.held.is_empty() {
-            table.files.remove(&self.ino);
+            files.remove(&self.ino);
         }
-        drop(table);
-        if is_awaited {
-            self.locks.released.notify_all();
+        drop(files);
+        if let Some(released) = awaited {
+            released.notify_all();
         }
     }
 }
@@ -182,6 +211,37 @@ mod tests {
         assert!(locks.oldest_ticket().is_some_and(|oldest| oldest >= between));
         drop(two);
         assert_eq!(locks.oldest_ticket(), None);
+    }
+
+    /// What was wrong: one condition variable woke all that waited for a range of any file whenever one of a file with waiters was
+    /// released.
+    #[test]
+    fn the_release_of_a_range_is_signalled_to_those_that_wait_for_its_file() {
+        let locks = RangeLocks::default();
+        // Both are in one shard.
+        let (one, other) = (Ino(1), Ino(1 + SHARDS as u64));
+        let signal = |ino| locks.shard(ino).files.lock().get(&ino).and_then(|file| file.released.clone());
+        let is_awaited = |ino| locks.shard(ino).files.lock().get(&ino).is_some_and(|file| file.waiting > 0);
+        std::thread::scope(|scope| {
+            let held = [one, other].map(|ino| locks.lock(ino, 0..1, Access::Exclusive));
+            let waiters = [one, other].map(|ino| {
+                let locks = &locks;
+                scope.spawn(move || drop(locks.lock(ino, 0..1, Access::Exclusive)))
+            });
+            while ![one, other].into_iter().all(is_awaited) {
+                std::thread::yield_now();
+            }
+            let (first, second) = (signal(one).unwrap(), signal(other).unwrap());
+            assert!(!Arc::ptr_eq(&first, &second));
+            let [held_one, held_other] = held;
+            drop(held_one);
+            let [waiter_one, waiter_other] = waiters;
+            waiter_one.join().unwrap();
+            assert!(is_awaited(other));
+            drop(held_other);
+            waiter_other.join().unwrap();
+        });
+        assert!(locks.is_idle());
     }
 
     #[test]

@@ -23,7 +23,6 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint, WriteOp};
 use super::decide::{Applied, Deciding, Fate, Incoming, Lost, Sharing};
 use crate::activity::Counter;
 use crate::attr::{Dedup, Ino};
-use crate::engine::group_init::write_error;
 use crate::engine::{Engine, PLACES_MAX};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
@@ -281,7 +280,7 @@ impl Engine {
                 None => return Ok(()),
             }
         }
-        let error = write_error(failed.0, failed.1);
+        let error = PoolError::of_write(failed.0, failed.1);
         self.write_failed(&error, failed.0);
         Err(error)
     }

@@ -25,7 +25,6 @@ use onefold_block::device::writes_of;
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
 use super::Engine;
-use super::group_init::write_error;
 use crate::activity::Counter;
 use crate::data::write::BATCH_BLOCKS;
 use crate::error::{PoolError, Result};
@@ -37,7 +36,8 @@ use crate::meta::Meta;
 use crate::meta::free_again::runs_of;
 use crate::meta::ranges::DirtyRanges;
 use crate::options::Journaling;
-use crate::sync;
+use crate::sync::{self, MutexGuard};
+use crate::waits::about_to_wait;
 
 /// Blocks that a checkpoint gathers in one buffer.
 const GATHER_BLOCKS: usize = 256;
@@ -134,12 +134,27 @@ impl Engine {
         self.commit_through(target)
     }
 
+    /// Waits for the committer. Of callers that come at the same time all but one wait for a commit of another, and most
+    /// find theirs done.
+    fn lock_committer(&self) -> MutexGuard<'_, Committer> {
+        if let Some(committer) = self.committer.try_lock() {
+            return committer;
+        }
+        about_to_wait();
+        let wait = self.committing.begin();
+        self.committing.look(wait, || self.committer.try_lock()).unwrap_or_else(|| {
+            let committer = self.committer.lock();
+            self.committing.slept(wait);
+            committer
+        })
+    }
+
     /// Makes transaction `target` durable. Of several callers one commits for all.
     fn commit_through(&self, target: u64) -> Result<()> {
         if self.options.read_only {
             return Ok(());
         }
-        let mut committer = self.committer.lock();
+        let mut committer = self.lock_committer();
         self.write_unwritten(&mut committer)?;
         if committer.durable >= target {
             return Ok(());
@@ -282,7 +297,7 @@ impl Engine {
         if self.options.read_only {
             return Ok(());
         }
-        let mut committer = self.committer.lock();
+        let mut committer = self.lock_committer();
         self.ensure_writable()?;
         self.checkpoint_locked(&mut committer, false)
     }
@@ -292,7 +307,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::commit`].
     pub(crate) fn checkpoint_if_needed(&self) -> Result<()> {
-        let mut committer = self.committer.lock();
+        let mut committer = self.lock_committer();
         if committer.home.is_empty() && committer.held.is_empty() {
             return Ok(());
         }
@@ -306,7 +321,7 @@ impl Engine {
     /// Device errors.
     pub(crate) fn commit_and_close(&self) -> Result<()> {
         self.commit()?;
-        let mut committer = self.committer.lock();
+        let mut committer = self.lock_committer();
         self.ensure_writable()?;
         self.checkpoint_locked(&mut committer, true)
     }
@@ -362,7 +377,9 @@ impl Engine {
             let places: Vec<BlockNo> = piece.iter().map(|(block, _)| **block).collect();
             let block = places[0];
             let content = &buffer[..piece.len() * BLOCK_BYTES];
-            self.device.write_batch(&writes_of(&places, content)).map_err(|source| write_error(block, source))?;
+            self.device
+                .write_batch(&writes_of(&places, content))
+                .map_err(|source| PoolError::of_write(block, source))?;
         }
         Ok(())
     }

@@ -11,9 +11,8 @@ use std::ops::ControlFlow;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, ReadOp};
 
 use super::Engine;
-use super::group_init::write_error;
 use super::index::Stage;
-use crate::error::Result;
+use crate::error::{PoolError, Result};
 use crate::filter::{CHUNK_BYTES, Filter, FilterOptions, Loader};
 use crate::format::geometry::{GROUP_BLOCKS, STORE_PAGES_PER_GROUP};
 use crate::format::items::{self, FilterRun};
@@ -62,7 +61,7 @@ impl Engine {
         let (needed, generation, available) = {
             let meta = self.meta();
             let needed = meta.filter.saved_bytes().div_ceil(BLOCK_BYTES as u64);
-            (needed, meta.running.sequence, meta.blocks_free().saturating_sub(meta.groups.busy_count()))
+            (needed, meta.running.sequence, meta.blocks_free().saturating_sub(meta.groups.busy.count()))
         };
         if available < needed + EMERGENCY_BLOCKS {
             return Ok(());
@@ -132,7 +131,7 @@ impl Engine {
                 }
                 let at = run.first.plus(done);
                 // Under the metadata lock, against the rule: the pool is closing, nobody waits for it.
-                self.device.write(at, &buffer).map_err(|source| write_error(at, source))?;
+                self.device.write(at, &buffer).map_err(|source| PoolError::of_write(at, source))?;
                 done += count;
             }
         }

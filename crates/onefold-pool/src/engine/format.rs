@@ -86,7 +86,7 @@ pub(crate) fn create(device: &Arc<dyn BlockDevice>, options: &CreateOptions, env
 }
 
 fn write_one(device: &dyn BlockDevice, at: BlockNo, bytes: &[u8]) -> Result<()> {
-    device.write(at, &AlignedBuffer::copy_of(bytes)).map_err(|source| super::group_init::write_error(at, source))
+    device.write(at, &AlignedBuffer::copy_of(bytes)).map_err(|source| PoolError::of_write(at, source))
 }
 
 fn write_zeros(device: &dyn BlockDevice, first: BlockNo, count: u64) -> Result<()> {
@@ -96,7 +96,7 @@ fn write_zeros(device: &dyn BlockDevice, first: BlockNo, count: u64) -> Result<(
         let piece = (count - done).min(ZERO_BLOCKS as u64);
         let bytes = &zeros[..usize::try_from(piece).expect("at most 256") * onefold_block::BLOCK_BYTES];
         let at = first.plus(done);
-        device.write(at, bytes).map_err(|source| super::group_init::write_error(at, source))?;
+        device.write(at, bytes).map_err(|source| PoolError::of_write(at, source))?;
         done += piece;
     }
     Ok(())

@@ -49,16 +49,7 @@ pub(crate) fn write_blocks(device: &dyn BlockDevice, blocks: &[(BlockNo, BlockKi
     for (place, (_, _, bytes)) in buffer.blocks_mut().zip(blocks) {
         *place = *bytes;
     }
-    device.write_batch(&writes_of(&places, &buffer)).map_err(|source| write_error(first, source))
-}
-
-/// Returns the pool's error for a failed write outside the journal: a full backing file is no dead disk.
-pub(crate) fn write_error(block: BlockNo, source: std::io::Error) -> PoolError {
-    if source.kind() == std::io::ErrorKind::StorageFull {
-        PoolError::NoSpace
-    } else {
-        PoolError::Io { action: "write", block, source }
-    }
+    device.write_batch(&writes_of(&places, &buffer)).map_err(|source| PoolError::of_write(first, source))
 }
 
 impl Engine {

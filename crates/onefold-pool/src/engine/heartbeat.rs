@@ -42,12 +42,12 @@ use std::time::Duration;
 
 use onefold_block::{AlignedBuffer, BlockDevice, Clock, Random};
 
-use super::group_init::write_error;
 use crate::error::{PoolError, Result};
 use crate::format::geometry::{Geometry, HEARTBEAT};
-use crate::format::heartbeat::{Heartbeat, HostId};
+use crate::format::heartbeat::Heartbeat;
 use crate::format::journal::{HEADER_SLOTS, JournalHeader};
 use crate::format::superblock::Superblock;
+use crate::host::HostId;
 use crate::journal::{log, replay};
 use crate::options::Environment;
 use crate::sync::Mutex;
@@ -193,7 +193,7 @@ impl Pulse {
             let trace = JournalHeader { generation, clean: false, run: self.run, ..found };
             let at = self.geometry.journal_first.plus(generation % HEADER_SLOTS);
             let bytes = AlignedBuffer::copy_of(&trace.encode(self.pool_tag, at));
-            self.device.write(at, &bytes).map_err(|source| write_error(at, source))?;
+            self.device.write(at, &bytes).map_err(|source| PoolError::of_write(at, source))?;
             log::sync(&*self.device, at)?;
         }
         self.has_left_trace.store(true, Ordering::Release);

@@ -8,7 +8,6 @@
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, WriteOp};
 
 use super::Engine;
-use super::group_init::write_error;
 use crate::error::{PoolError, Result};
 use crate::meta::Privilege;
 use crate::meta::allocate::Run;
@@ -34,7 +33,7 @@ impl Engine {
             WriteOp { first: run.first, from: &zeros[..length] }
         };
         let writes: Vec<WriteOp<'_>> = runs.iter().map(write).collect();
-        let written = self.device.write_batch(&writes).map_err(|source| write_error(runs[0].first, source));
+        let written = self.device.write_batch(&writes).map_err(|source| PoolError::of_write(runs[0].first, source));
         let mut meta = self.meta();
         meta.free_again(runs);
         if written.is_ok() {

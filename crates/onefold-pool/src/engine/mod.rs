@@ -38,7 +38,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use onefold_block::{BlockDevice, BufferPool, FingerprintKey};
+use onefold_block::{BlockDevice, BufferPool, FingerprintKey, Polling};
 
 use crate::activity::Activity;
 use crate::attr::Ino;
@@ -85,6 +85,10 @@ pub(crate) struct Engine {
     /// Signalled when a block that was being read is there.
     loaded: Condvar,
     committer: Mutex<commit::Committer>,
+    /// Of waits for the committer.
+    committing: Polling,
+    /// Of waits for accepted writes.
+    pub(crate) settling: Polling,
     group_init: Mutex<()>,
     indexer: Mutex<index::Stage>,
     /// Operations so far that somebody waits for: background work makes way for them.
@@ -190,7 +194,7 @@ impl Engine {
         }
         let mut copies = Vec::new();
         let mut missed = Missed::new(self);
-        let mut places_tried = 0;
+        let (mut places_tried, mut has_relieved) = (0, false);
         for _ in 0..TRIES_MAX {
             let mut meta = self.meta.lock();
             if let Some(cause) = &meta.stopped {
@@ -199,6 +203,11 @@ impl Engine {
             if meta.running.wants_commit() {
                 drop(meta);
                 self.commit()?;
+                continue;
+            }
+            if meta.groups.busy.is_too_much() && !std::mem::replace(&mut has_relieved, true) {
+                drop(meta);
+                self.relieve_of_busy_blocks()?;
                 continue;
             }
             let mut op = Op::new(&mut meta, privilege);

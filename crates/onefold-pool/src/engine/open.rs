@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use onefold_block::{AlignedBuffer, BlockDevice, BufferPool};
+use onefold_block::{AlignedBuffer, BlockDevice, BufferPool, Polling};
 
 use super::Engine;
 use super::background::Wake;
@@ -37,6 +37,7 @@ use crate::meta::running::Running;
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions, Workers};
 use crate::sync::{Condvar, Mutex};
+use crate::waits::WaitsForDevice;
 
 /// Reads the superblock, or its copy where that is better.
 ///
@@ -111,11 +112,15 @@ const PROGRAM_BYTES: u64 = 12 << 20;
 /// The most for buffers of requests under way, in bytes.
 const REQUESTS_BYTES_MAX: u64 = 32 << 20;
 const FILTER_BYTES_MIN: u64 = 1 << 20;
+/// Share of the metadata's part that busy blocks get: with 64 MiB for all it is enough for those of some thousand groups.
+const BUSY_SHARE: u64 = 16;
+const BUSY_BYTES_MIN: u64 = 256 << 10;
 /// A transaction has room for a few operations, whatever the setting, in bytes.
 const COMMIT_BYTES_MIN: u64 = 1 << 20;
 
-/// Bytes of accepted writes that may wait: more than is worked on lets the writer go on; much more only takes memory.
-const BEHIND_BYTES_MIN: u64 = 2 << 20;
+/// Bytes of the buffers of accepted writes that may wait: more than is worked on lets the writer go on; much more only takes memory.
+/// At least two buffers of the largest request, which are a little larger than its data.
+const BEHIND_BYTES_MIN: u64 = 5 << 19;
 const BEHIND_BYTES_MAX: u64 = 8 << 20;
 
 /// How the `memory` setting is shared out, in bytes.
@@ -124,15 +129,18 @@ pub(crate) struct MemoryPlan {
     pub(crate) filter: u64,
     pub(crate) metadata: u64,
     pub(crate) data: u64,
+    /// What is known of busy blocks.
+    pub(crate) busy: u64,
     /// What a commit holds on its way to the journal.
     pub(crate) commit: u64,
-    /// Blocks of accepted writes that have not taken effect: a number.
+    /// Blocks of the buffers of accepted writes that have not taken effect: a number.
     pub(crate) behind_blocks: usize,
 }
 
 impl MemoryPlan {
     /// First what does not depend on the pool: the program, and the buffers of requests under way. Of what is left half to
-    /// the filter where the pool needs it, at most. Of the rest half to metadata, a quarter to file data; what is committed
+    /// the filter where the pool needs it, at most. Of the rest half to metadata, a sixteenth of that to what is known of busy
+    /// blocks, and a quarter to file data; what is committed
     /// and not yet in place may take a quarter of the metadata's part besides, and a commit half of that again.
     pub(crate) fn new(memory_bytes: u64, pool_blocks: u64) -> MemoryPlan {
         let requests = (memory_bytes / 4).min(REQUESTS_BYTES_MAX);
@@ -142,7 +150,9 @@ impl MemoryPlan {
         let behind = (memory_bytes / 32).clamp(BEHIND_BYTES_MIN, BEHIND_BYTES_MAX) / onefold_block::BLOCK_BYTES_U64;
         let behind_blocks = usize::try_from(behind).expect("a few thousand");
         let commit = (rest / 16).max(COMMIT_BYTES_MIN);
-        MemoryPlan { filter, metadata: rest / 2, data: rest / 4, commit, behind_blocks }
+        let metadata = rest / 2;
+        let busy = (metadata / BUSY_SHARE).max(BUSY_BYTES_MIN);
+        MemoryPlan { filter, metadata: metadata.saturating_sub(busy), data: rest / 4, busy, commit, behind_blocks }
     }
 }
 
@@ -224,7 +234,7 @@ impl Engine {
             pool_tag,
             cache: Cache::new(plan.metadata),
             running: Running::new(replayed.next_sequence, log_bytes, plan.commit),
-            groups: Groups::default(),
+            groups: Groups::new(plan.busy),
             filter: Filter::new(&filter_options(&options, &geometry)),
             indexing: Indexing::default(),
             in_flight: InFlightTable::default(),
@@ -244,8 +254,11 @@ impl Engine {
         load_state(&*device, &mut meta)?;
         // The group that was begun last is most likely to have room.
         meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
+        let polling = || Polling::new(options.processors.clone(), Arc::clone(&environment.clock));
         Ok(Engine {
-            device: Arc::new(RoomWatch::new(device, Arc::clone(&room))),
+            committing: polling(),
+            settling: polling(),
+            device: Arc::new(WaitsForDevice::new(Arc::new(RoomWatch::new(device, Arc::clone(&room))))),
             name_hash: NameHash::new(&superblock.key),
             pool_key: superblock.key,
             superblock: Mutex::new(superblock),
@@ -289,7 +302,7 @@ fn take_in(meta: &mut Meta, superblock: &Superblock, replayed: Replayed, run: u6
         slot.logged_epoch = epoch;
     }
     for &block in &replayed.forgotten {
-        meta.groups.set_busy(block);
+        meta.groups.busy.set(block);
     }
     let log = Log::new(superblock, replayed.position, run);
     Committer::new(log, durable, home, replayed.forgotten.into_iter().collect())

@@ -52,15 +52,30 @@ impl Engine {
         if self.give_up_saved_filter() {
             return Ok(true);
         }
-        let waiting = self.meta().groups.busy_count();
+        let waiting = self.meta().groups.busy.count();
         if waiting == 0 {
             return Ok(false);
         }
         self.commit()?;
-        if self.meta().groups.busy_count() >= waiting {
+        if self.meta().groups.busy.count() >= waiting {
             self.checkpoint()?;
         }
-        Ok(self.meta().groups.busy_count() < waiting)
+        Ok(self.meta().groups.busy.count() < waiting)
+    }
+
+    /// Makes frees durable because busy blocks take too much memory, and empties the journal where that is not enough.
+    ///
+    /// # Errors
+    /// As [`Engine::commit`]. A full backing file is no error: the operation at hand shows whether there is room.
+    pub(super) fn relieve_of_busy_blocks(&self) -> Result<()> {
+        let relieved = self.commit().and_then(|()| {
+            let is_still_too_much = self.meta().groups.busy.is_too_much();
+            if is_still_too_much { self.checkpoint() } else { Ok(()) }
+        });
+        match relieved {
+            Err(PoolError::NoSpace) => Ok(()),
+            relieved => relieved,
+        }
     }
 
     /// Does one bounded step of reclaim: an entry of the reclaim list, or an orphan that nobody holds.

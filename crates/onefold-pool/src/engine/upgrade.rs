@@ -10,7 +10,6 @@
 use onefold_block::AlignedBuffer;
 
 use super::Engine;
-use super::group_init::write_error;
 use crate::error::{PoolError, Result};
 use crate::format::geometry::{SUPERBLOCK, SUPERBLOCK_COPY};
 use crate::format::superblock::{Marking, Superblock};
@@ -45,7 +44,7 @@ impl Engine {
     fn write_superblock(&self, superblock: &Superblock) -> Result<()> {
         for at in [SUPERBLOCK_COPY, SUPERBLOCK] {
             let bytes = AlignedBuffer::copy_of(&superblock.encode(at)[..]);
-            let written = self.device.write(at, &bytes).map_err(|source| write_error(at, source));
+            let written = self.device.write(at, &bytes).map_err(|source| PoolError::of_write(at, source));
             match written.and_then(|()| log::sync(&*self.device, at)) {
                 Ok(()) => {}
                 // The copy counts. The next opening writes the other one.

@@ -17,9 +17,7 @@ use onefold_block::BLOCK_BYTES;
 use super::geometry::HEARTBEAT;
 use super::header::{self, BlockKind};
 use super::{BlockBytes, get_u64, put_u64};
-
-/// Identity of a host.
-pub type HostId = [u8; 16];
+use crate::host::HostId;
 
 /// One beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 
-use crate::engine::group_init::write_error;
 use crate::error::{PoolError, Result};
 use crate::format::geometry::Geometry;
 use crate::format::journal::{HEADER_SLOTS, JournalHeader, TransactionBuilder, TransactionIdentity};
@@ -116,7 +115,7 @@ impl Log {
 
     fn write(&self, device: &dyn BlockDevice, position: u64, bytes: &[u8]) -> Result<()> {
         let at = self.first.plus(HEADER_SLOTS + position);
-        device.write(at, bytes).map_err(|source| write_error(at, source))
+        device.write(at, bytes).map_err(|source| PoolError::of_write(at, source))
     }
 
     /// Lets the log begin at its head: all that is in it is in place. `next_sequence` is that of the next transaction.
@@ -136,7 +135,7 @@ impl Log {
         // The slot that is not the newest: a torn write leaves the other one.
         let at = self.first.plus(header.generation % HEADER_SLOTS);
         let bytes = AlignedBuffer::copy_of(&header.encode(self.pool_tag, at));
-        device.write(at, &bytes).map_err(|source| write_error(at, source))?;
+        device.write(at, &bytes).map_err(|source| PoolError::of_write(at, source))?;
         sync(device, at)?;
         self.generation = header.generation;
         self.used = 0;

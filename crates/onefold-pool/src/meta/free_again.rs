@@ -20,7 +20,7 @@ impl Meta {
     /// runs of a group side by side cost least.
     pub(crate) fn free_again(&mut self, runs: &[Run]) {
         for runs in runs.chunk_by(|one, next| one.first.0 / GROUP_BLOCKS == next.first.0 / GROUP_BLOCKS) {
-            let count = runs.iter().map(|run| self.groups.clear_run_busy(run.first, run.count)).sum();
+            let count = runs.iter().map(|run| self.groups.busy.clear_run(run.first, run.count)).sum();
             self.note_free(runs, count);
         }
     }

@@ -4,9 +4,10 @@ use std::ops::{ControlFlow, Range};
 
 use onefold_block::BlockNo;
 
+use super::busy::GroupBusy;
 use super::cache::Cache;
 use super::free_runs::Known;
-use super::groups::{GroupBits, Groups};
+use super::groups::Groups;
 use crate::format::BlockBytes;
 use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, Geometry};
 use crate::format::get_u64;
@@ -43,7 +44,7 @@ pub(crate) struct FreeWords<'a> {
     /// Blocks of the group.
     end: u64,
     bitmaps: Bitmaps<'a>,
-    busy: Option<&'a GroupBits>,
+    busy: Option<&'a GroupBusy>,
     /// Free blocks that are out of reach, within the group.
     kept: Vec<Range<u64>>,
     /// The same of single blocks, of the whole pool, ascending.
@@ -96,7 +97,7 @@ impl<'a> FreeWords<'a> {
             keep(&(groups.metadata_run.0..groups.metadata_run.1));
             stock = groups.stock.among(BlockNo(first), BlockNo(first + end));
         }
-        FreeWords { end, bitmaps, busy: groups.busy_bits(group), kept, stock, first }
+        FreeWords { end, bitmaps, busy: groups.busy.of_group(group), kept, stock, first }
     }
 
     /// Returns the blocks `word * 64..` that are neither used nor busy, one bit each.
@@ -104,7 +105,7 @@ impl<'a> FreeWords<'a> {
         let index = usize::try_from(word / WORDS_PER_BITMAP).expect("below 2");
         let offset = HEADER_BYTES + usize::try_from(word % WORDS_PER_BITMAP).expect("below 510") * 8;
         let used = self.bitmaps[index].map_or(u64::MAX, |bitmap| get_u64(bitmap, offset));
-        let busy = self.busy.map_or(0, |busy| busy[usize::try_from(word).expect("below 512")]);
+        let busy = self.busy.map_or(0, |busy| busy.word(usize::try_from(word).expect("below 512")));
         !(used | busy) & bits(&(0..self.end), word)
     }
 
@@ -269,9 +270,9 @@ mod tests {
             let (base, end) = (geometry.group_first(group).0, geometry.group_blocks(group));
             for round in 0..60 {
                 let both = bitmaps(&mut seed, [2, 40, 200, 5000][round % 4]);
-                let mut groups = Groups::default();
+                let mut groups = Groups::new(0);
                 for _ in 0..round % 7 * 300 {
-                    groups.set_busy(BlockNo(base + next(&mut seed) % end));
+                    groups.busy.set(BlockNo(base + next(&mut seed) % end));
                 }
                 if round % 3 == 0 {
                     let first = base + next(&mut seed) % (end - 300);
@@ -289,7 +290,8 @@ mod tests {
                     both[usize::try_from(index).unwrap()][at] >> (bit % 8) & 1 == 1
                 };
                 let busy = |block: u64| {
-                    let word = groups.busy_word(group, usize::try_from(block / 64).unwrap());
+                    let word =
+                        groups.busy.of_group(group).map_or(0, |busy| busy.word(usize::try_from(block / 64).unwrap()));
                     word >> (block % 64) & 1 == 1
                 };
                 let stock: std::collections::HashSet<BlockNo> =

@@ -1,29 +1,20 @@
-//! Allocation state of the block groups that is not on disk: which blocks are *busy*, and where to look next.
-//!
-//! A busy block is free in its bitmap but may not be handed out: its write is under way and not yet committed
-//! (reserved), or it was freed and the free is not yet durable, or the journal still names it.
+//! Allocation state of the block groups that is not on disk: which blocks are *busy* ([`super::busy`]), what is known of the free
+//! ones, and where to look next.
 
 use std::ops::Range;
 
-use onefold_block::BlockNo;
-
+use super::busy::BusyBlocks;
 use super::free_runs::FreeRuns;
 use super::full_backing::FullBacking;
-use super::hash::PlainMap;
 use super::stock::Stock;
 use crate::format::geometry::GROUP_BLOCKS;
 
-const WORDS: usize = 512;
 /// How many misses of store pages are remembered: more would call scattered hits near.
 const STORE_MISSES_KEPT: usize = 64;
 /// Groups whose bitmaps are read at once by a search for free blocks: half a mebibyte in as many places.
 const BITMAP_GROUPS_AHEAD_MAX: u64 = 64;
 /// Groups that nothing is known of which searches for long runs may look at between two that find blocks.
 const UNKNOWN_GROUPS_MAX: u32 = 64;
-const _: () = assert!(WORDS as u64 * 64 == GROUP_BLOCKS);
-
-/// One bit for each block of a group.
-pub(crate) type GroupBits = Box<[u64; WORDS]>;
 
 /// Where allocation goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +28,8 @@ pub(crate) struct Cursor {
 /// Allocation state of all groups.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    busy: PlainMap<u64, (GroupBits, u32)>,
-    busy_count: u64,
+    /// Blocks that are free in their bitmaps and may not be handed out.
+    pub(crate) busy: BusyBlocks,
     /// What is known of the free blocks of each group.
     pub(crate) free_runs: FreeRuns,
     /// Groups that nothing is known of which searches for long runs may still look at.
@@ -62,11 +53,12 @@ pub(crate) struct Groups {
     pub(crate) full_backing: FullBacking,
 }
 
-impl Default for Groups {
-    fn default() -> Groups {
+impl Groups {
+    /// Returns the state of groups of which nothing is known and no block is busy. Busy blocks are to take `busy_bytes_max`
+    /// bytes of memory.
+    pub(crate) fn new(busy_bytes_max: u64) -> Groups {
         Groups {
-            busy: PlainMap::default(),
-            busy_count: 0,
+            busy: BusyBlocks::new(busy_bytes_max),
             free_runs: FreeRuns::default(),
             unknown_left: UNKNOWN_GROUPS_MAX,
             survey_next: 0,
@@ -78,109 +70,6 @@ impl Default for Groups {
             stock: Stock::default(),
             full_backing: FullBacking::default(),
         }
-    }
-}
-
-fn place(block: BlockNo) -> (u64, usize, u64) {
-    let within = block.0 % GROUP_BLOCKS;
-    (block.0 / GROUP_BLOCKS, usize::try_from(within / 64).expect("below 512"), 1 << (within % 64))
-}
-
-/// Returns the words that a run within one group has bits in, and which.
-fn words_of(first: BlockNo, count: u64) -> impl Iterator<Item = (usize, u64)> {
-    let (from, to) = (first.0 % GROUP_BLOCKS, first.0 % GROUP_BLOCKS + count);
-    (from / 64..to.div_ceil(64)).map(move |word| {
-        let low = from.saturating_sub(word * 64).min(63);
-        let high = (to - word * 64).min(64);
-        let mask = (u64::MAX >> (64 - (high - low))) << low;
-        (usize::try_from(word).expect("below 512"), mask)
-    })
-}
-
-impl Groups {
-    /// Marks a block busy. Returns false if it was.
-    pub(crate) fn set_busy(&mut self, block: BlockNo) -> bool {
-        let (group, word, bit) = place(block);
-        let (bits, count) = self.busy.entry(group).or_insert_with(|| (Box::new([0; WORDS]), 0));
-        let fresh = bits[word] & bit == 0;
-        if fresh {
-            bits[word] |= bit;
-            *count += 1;
-            self.busy_count += 1;
-        }
-        fresh
-    }
-
-    /// Marks the blocks of a run within one group busy. Returns false, and does nothing, if one was.
-    pub(crate) fn set_run_busy(&mut self, first: BlockNo, count: u64) -> bool {
-        let group = first.0 / GROUP_BLOCKS;
-        let (bits, busy) = self.busy.entry(group).or_insert_with(|| (Box::new([0; WORDS]), 0));
-        if words_of(first, count).any(|(word, mask)| bits[word] & mask != 0) {
-            return false;
-        }
-        for (word, mask) in words_of(first, count) {
-            bits[word] |= mask;
-        }
-        *busy += u32::try_from(count).expect("a group has fewer");
-        self.busy_count += count;
-        true
-    }
-
-    /// Ends the being busy of those blocks of a run within one group that are. Returns how many were. Blocks that are
-    /// free then come back through [`super::Meta::free_again`].
-    pub(crate) fn clear_run_busy(&mut self, first: BlockNo, count: u64) -> u64 {
-        let group = first.0 / GROUP_BLOCKS;
-        let Some((bits, busy)) = self.busy.get_mut(&group) else { return 0 };
-        let mut cleared = 0;
-        for (word, mask) in words_of(first, count) {
-            cleared += (bits[word] & mask).count_ones();
-            bits[word] &= !mask;
-        }
-        *busy -= cleared;
-        self.busy_count -= u64::from(cleared);
-        if *busy == 0 {
-            self.busy.remove(&group);
-        }
-        u64::from(cleared)
-    }
-
-    /// Ends a block's being busy, as [`Groups::clear_run_busy`]. Returns false if it was not.
-    pub(crate) fn clear_busy(&mut self, block: BlockNo) -> bool {
-        let (group, word, bit) = place(block);
-        let Some((bits, count)) = self.busy.get_mut(&group) else { return false };
-        if bits[word] & bit == 0 {
-            return false;
-        }
-        bits[word] &= !bit;
-        *count -= 1;
-        self.busy_count -= 1;
-        if *count == 0 {
-            self.busy.remove(&group);
-        }
-        true
-    }
-
-    /// Tells whether a block is busy.
-    #[cfg(test)]
-    fn is_busy(&self, block: BlockNo) -> bool {
-        let (group, word, bit) = place(block);
-        self.busy.get(&group).is_some_and(|(bits, _)| bits[word] & bit != 0)
-    }
-
-    /// Returns the busy bits of a group; `None` where no block is busy.
-    pub(crate) fn busy_bits(&self, group: u64) -> Option<&GroupBits> {
-        self.busy.get(&group).map(|(bits, _)| bits)
-    }
-
-    /// Returns the busy bits of blocks `word * 64..` of a group.
-    #[cfg(test)]
-    pub(crate) fn busy_word(&self, group: u64, word: usize) -> u64 {
-        self.busy.get(&group).map_or(0, |(bits, _)| bits[word])
-    }
-
-    /// Returns the number of busy blocks.
-    pub(crate) fn busy_count(&self) -> u64 {
-        self.busy_count
     }
 
     /// Notes that a page of a group's fingerprint store was missing; true if one was missing lately already.
@@ -257,26 +146,8 @@ mod tests {
     use crate::meta::free_runs::Known;
 
     #[test]
-    fn a_run_is_busy_as_its_blocks_are_one_by_one() {
-        let base = GROUP_BLOCKS * 2;
-        for (first, count) in [(0, 1), (63, 1), (63, 2), (64, 64), (1, 255), (100, 500), (GROUP_BLOCKS - 7, 7)] {
-            let (mut by_run, mut by_block) = (Groups::default(), Groups::default());
-            assert!(by_run.set_run_busy(BlockNo(base + first), count));
-            for block in first..first + count {
-                assert!(by_block.set_busy(BlockNo(base + block)));
-            }
-            assert!((0..WORDS).all(|word| by_run.busy_word(2, word) == by_block.busy_word(2, word)), "{first} {count}");
-            assert_eq!(by_run.busy_count(), count);
-            assert!(!by_run.set_run_busy(BlockNo(base + first + count - 1), 1));
-            assert!(by_run.clear_busy(BlockNo(base + first)));
-            by_run.clear_run_busy(BlockNo(base + first), count);
-            assert_eq!((by_run.busy_count(), by_run.busy.len()), (0, 0));
-        }
-    }
-
-    #[test]
     fn a_search_that_goes_on_reads_ever_more_bitmaps_at_once() {
-        let mut groups = Groups::default();
+        let mut groups = Groups::new(0);
         let mut at = 7;
         for ahead in [1, 2, 4, 8, 16, 32, 64, 64] {
             assert_eq!(groups.note_bitmap_miss(at), ahead);
@@ -287,18 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn busy_blocks_are_counted_once() {
-        let mut groups = Groups::default();
-        let block = BlockNo(GROUP_BLOCKS * 3 + 65);
-        assert!(groups.set_busy(block) && !groups.set_busy(block));
-        assert_eq!((groups.busy_count(), groups.busy_word(3, 1)), (1, 2));
-        assert!(groups.clear_busy(block) && !groups.clear_busy(block));
-        assert!(!groups.is_busy(block) && groups.busy_count() == 0);
-    }
-
-    #[test]
     fn what_is_known_of_groups_without_room_is_forgotten_with_the_ranges() {
-        let mut groups = Groups::default();
+        let mut groups = Groups::new(0);
         for group in 0..3 {
             groups.free_runs.set(group, Some(Known::new(0, 9)));
         }
@@ -312,7 +173,7 @@ mod tests {
 
     #[test]
     fn searches_look_at_few_unknown_groups_until_one_finds_blocks() {
-        let mut groups = Groups::default();
+        let mut groups = Groups::new(0);
         let mut look = || (0..1000).filter(|_| groups.may_look_at_unknown()).count();
         assert_eq!([look(), look()], [64, 0]);
         groups.note_found();

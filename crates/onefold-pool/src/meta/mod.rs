@@ -8,6 +8,7 @@
 
 pub(crate) mod allocate;
 mod allocate_metadata;
+pub(crate) mod busy;
 pub(crate) mod cache;
 pub(crate) mod entries;
 pub(crate) mod free_again;

@@ -261,13 +261,13 @@ impl<'a> Op<'a> {
     /// waits for the commit, what it has claimed was busy before and is counted once.
     pub(crate) fn blocks_available(&self) -> u64 {
         let used = self.state(Field::DataBlocks) + self.state(Field::MetadataBlocks);
-        let busy = self.meta.groups.busy_count().saturating_sub(self.claimed);
+        let busy = self.meta.groups.busy.count().saturating_sub(self.claimed);
         self.meta.geometry.allocatable_blocks().saturating_sub(used + busy)
     }
 
     /// Marks a block busy until the operation is rolled back or the busy mark is taken away.
     pub(crate) fn set_busy(&mut self, block: BlockNo) {
-        if self.meta.groups.set_busy(block) {
+        if self.meta.groups.busy.set(block) {
             self.undo.push(Undo::Busy(block));
         }
     }
@@ -292,7 +292,7 @@ impl<'a> Op<'a> {
     /// Makes free blocks busy, a run within one group.
     pub(crate) fn reserve(&mut self, run: Run) {
         self.take(run);
-        if self.meta.groups.set_run_busy(run.first, run.count) {
+        if self.meta.groups.busy.set_run(run.first, run.count) {
             self.undo.push(Undo::BusyRun(run));
             return;
         }
@@ -428,12 +428,12 @@ impl<'a> Op<'a> {
             Effect::Index(fingerprint, block) => meta.enter_filter(fingerprint, block),
             Effect::Unindex(fingerprint, block) => meta.leave_filter(fingerprint, block, self.leave),
             Effect::UnbusyRun(run) => {
-                meta.groups.clear_run_busy(run.first, run.count);
+                meta.groups.busy.clear_run(run.first, run.count);
             }
             Effect::FreedData(block) => {
                 // Again: an operation that claims a block and drops its only reference has just ended its being busy.
                 // Else it would be handed out at once, and a second time when its free is durable.
-                meta.groups.set_busy(block);
+                meta.groups.busy.set(block);
                 meta.running.freed.push(block);
             }
             Effect::FreedMetadata(block) => {
@@ -458,13 +458,13 @@ impl<'a> Op<'a> {
                 }
                 Undo::Created(block) => self.meta.cache.remove(block),
                 Undo::Busy(block) => {
-                    self.meta.groups.clear_busy(block);
+                    self.meta.groups.busy.clear(block);
                 }
                 Undo::Stock(block) => {
                     self.meta.groups.stock.add([block]);
                 }
                 Undo::BusyRun(run) => {
-                    self.meta.groups.clear_run_busy(run.first, run.count);
+                    self.meta.groups.busy.clear_run(run.first, run.count);
                 }
             }
         }

@@ -10,6 +10,7 @@
 mod admin;
 mod attributes;
 mod data;
+pub(crate) mod file_locks;
 mod file_stat;
 mod names;
 mod scrub;
@@ -26,11 +27,11 @@ use std::thread::JoinHandle;
 
 use onefold_block::BlockDevice;
 
+use self::file_locks::FileLocks;
 use self::file_stat::WalkMemory;
 use crate::engine::{Engine, background};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Environment, OpenOptions};
-use crate::substrate::FileLocks;
 use crate::sync::Mutex;
 
 /// An open pool.

@@ -42,7 +42,7 @@ impl Pool {
         let shared = blocks(Field::SharedBlocks).min(data);
         let bytes = |count: u64| count.saturating_mul(BLOCK_BYTES_U64);
         let fixed = superblock.geometry.total_blocks - superblock.geometry.allocatable_blocks();
-        let busy = meta.groups.busy_count();
+        let busy = meta.groups.busy.count();
         let awaiting_reclaim = blocks(Field::DataBlocks) - data;
         Ok(PoolStat {
             label: superblock.label.clone(),

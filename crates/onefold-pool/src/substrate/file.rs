@@ -1,6 +1,5 @@
-//! An open file of a pool, and the locks of files.
+//! An open file of a pool.
 
-use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,13 +7,6 @@ use onefold_substrate::Access;
 
 use super::names::Held;
 use crate::attr::Ino;
-use crate::sync::Mutex;
-
-/// The files of a pool that somebody in this process has locked as a whole.
-#[derive(Debug, Default)]
-pub(crate) struct FileLocks {
-    locked: Mutex<HashSet<Ino>>,
-}
 
 /// An open regular file. Dropping it closes it, and lets go of its lock.
 pub struct PoolFile<'a> {

@@ -18,7 +18,6 @@ use onefold_substrate::{
 };
 
 use self::errors::{io_error, share_error};
-pub(crate) use self::file::FileLocks;
 pub use self::file::PoolFile;
 use self::names::Held;
 use crate::attr::{AllocateMode, Durability, Ino, RenameMode, SetAttr};

@@ -10,7 +10,6 @@ use onefold_substrate::{FileStat, ROOT, Substrate};
 use super::label::{self, ATTRIBUTE, Label};
 use super::settings::Settings;
 use super::{Domain, Membership};
-use crate::state::{State, StateError};
 
 /// Users that libvirt runs machines as, beside root.
 const MACHINE_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
@@ -55,14 +54,6 @@ pub enum Cause {
 }
 
 impl<'a, S: Substrate> DomainRules<'a, S> {
-    /// Returns the rules of a state folder's file system.
-    ///
-    /// # Errors
-    /// Those of [`Settings::read`].
-    pub fn of(state: &State<'a, S>) -> Result<DomainRules<'a, S>, StateError> {
-        Ok(DomainRules::new(state.substrate(), Settings::read(state)?))
-    }
-
     /// Returns the rules of a file system with these settings.
     #[must_use]
     pub fn new(substrate: &'a S, settings: Settings) -> DomainRules<'a, S> {

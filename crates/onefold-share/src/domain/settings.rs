@@ -13,17 +13,13 @@
 //! the user that runs the command, and nobody else may be able to write to it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-
-use onefold_substrate::{Access, Protection, Substrate};
 
 use super::{Domain, DomainName, DomainNameError};
-use crate::state::{State, StateError};
 
 /// Name of the file in the state folder.
 pub const FILE: &str = "domains";
 /// Longest file that is read, in bytes.
-const BYTES_MAX: usize = 64 << 10;
+pub(crate) const BYTES_MAX: usize = 64 << 10;
 /// Permissions by which others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -91,32 +87,6 @@ pub enum LineError {
 }
 
 impl Settings {
-    /// Returns the path of a state folder's settings, below the root of the file system.
-    #[must_use]
-    pub fn path<S: Substrate>(state: &State<'_, S>) -> PathBuf {
-        state.path("", FILE)
-    }
-
-    /// Reads the settings of a state folder. There are none where the file is missing.
-    ///
-    /// # Errors
-    /// Those of the device; `Settings` where the file is not to be trusted or not understood.
-    pub fn read<S: Substrate>(state: &State<'_, S>) -> Result<Settings, StateError> {
-        let (substrate, path) = (state.substrate(), Settings::path(state));
-        let file = match substrate.open(&path, Access::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Settings::default()),
-            Err(error) => return Err(StateError::at(&path)(error)),
-        };
-        let failed = |why| StateError::Settings { path: path.clone(), why };
-        let Protection { owner, mode, links } = substrate.protection(&file).map_err(StateError::at(&path))?;
-        let names = u32::try_from(links).unwrap_or(u32::MAX);
-        check_trust((owner.0, substrate.user().0), mode, names).map_err(failed)?;
-        let mut bytes = vec![0; BYTES_MAX + 1];
-        let count = substrate.read_at(&file, 0, &mut bytes).map_err(StateError::at(&path))?;
-        Settings::parse(&bytes[..count]).map_err(failed)
-    }
-
     /// Returns the settings of a file's bytes.
     ///
     /// # Errors
@@ -194,7 +164,7 @@ impl Settings {
 }
 
 /// Tells whether only the user of the process can have written a file.
-fn check_trust((owner, expected): (u32, u32), mode: u32, names: u32) -> Result<(), SettingsError> {
+pub(crate) fn check_trust((owner, expected): (u32, u32), mode: u32, names: u32) -> Result<(), SettingsError> {
     if owner != expected {
         return Err(SettingsError::Foreign { owner, expected });
     }

@@ -24,8 +24,6 @@ use onefold_substrate::CpuTime;
 
 use self::bucket::Bucket;
 use self::call_size::CallSize;
-use crate::pass::PassError;
-use crate::state::StateError;
 
 pub use self::bucket::BURST;
 
@@ -71,18 +69,6 @@ pub enum Wish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
 pub struct Stopped;
-
-impl From<Stopped> for StateError {
-    fn from(_: Stopped) -> StateError {
-        StateError::Interrupted
-    }
-}
-
-impl From<Stopped> for PassError {
-    fn from(stopped: Stopped) -> PassError {
-        PassError::State(stopped.into())
-    }
-}
 
 /// A call of the file system that locks files while it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

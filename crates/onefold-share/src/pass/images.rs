@@ -20,7 +20,7 @@ use crate::state::files::Marks;
 use crate::state::locks::{Held, Subject};
 use crate::state::logs::LogName;
 use crate::state::{State, StateError};
-use crate::status::is_gone;
+use onefold_substrate::is_gone;
 
 /// All files that a pass has come across.
 ///

@@ -16,6 +16,7 @@ use super::share::Shared;
 use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
 use crate::format::{FileBlock, FileNo, FormatError};
+use crate::pace::Stopped;
 use crate::state::shards::Shard;
 use crate::state::{State, StateError};
 
@@ -161,6 +162,12 @@ pub enum PassError {
         /// Why.
         why: io::Error,
     },
+}
+
+impl From<Stopped> for PassError {
+    fn from(stopped: Stopped) -> PassError {
+        PassError::State(stopped.into())
+    }
 }
 
 impl PassError {

@@ -18,7 +18,6 @@ use crate::domain::{Domain, Membership};
 use crate::format::mark::{Mark, MarkFlags, Stamp};
 use crate::format::reading::{Reading, Round};
 use crate::format::{FileNo, FormatError};
-use crate::scan::nanoseconds;
 use crate::selection::Selection;
 
 const FOLDER: &str = "files";
@@ -138,7 +137,7 @@ impl Marks {
             let there = state.substrate().open(&mark.path, Access::Read).and_then(|file| state.substrate().stat(&file));
             match there {
                 Ok(stat) => stat.handle != mark.handle,
-                Err(error) => crate::status::is_gone(&error),
+                Err(error) => onefold_substrate::is_gone(&error),
             }
         };
         let is_looked_at = |mark: &&Mark| !mark.is_forgotten() && self.is_selected(mark.number, selection);
@@ -334,7 +333,7 @@ impl Marks {
                 let gone = Stamp { length: 0, modified: now, changed: now };
                 self.note(state, number, Path::new(""), Some(gone))
             }
-            Some(since) if nanoseconds(now).abs_diff(nanoseconds(since)) < GONE_SETTLED.as_nanos() => Ok(()),
+            Some(since) if now.as_nanoseconds().abs_diff(since.as_nanoseconds()) < GONE_SETTLED.as_nanos() => Ok(()),
             Some(_) => self.forget(state, number),
         }
     }

@@ -11,6 +11,7 @@ pub mod backlog;
 pub mod batches;
 mod claims;
 pub mod cursor;
+mod domains;
 pub mod files;
 mod folder;
 pub mod hosts;
@@ -20,6 +21,7 @@ pub mod logs;
 pub mod look;
 pub mod maps;
 pub(crate) mod merged_logs;
+
 pub mod shards;
 mod tag;
 mod tree;
@@ -43,6 +45,7 @@ use crate::domain::Domain;
 use crate::domain::settings::{self, SettingsError};
 use crate::format::FormatError;
 use crate::format::identity::Identity;
+use crate::pace::Stopped;
 
 use self::look::Useless;
 use self::trust::{Distrust, WritableRoot};
@@ -322,6 +325,12 @@ fn named(intents: &[OpenIntent]) -> String {
         text.push_str(&format!(" and {more} more"));
     }
     text
+}
+
+impl From<Stopped> for StateError {
+    fn from(_: Stopped) -> StateError {
+        StateError::Interrupted
+    }
 }
 
 impl StateError {

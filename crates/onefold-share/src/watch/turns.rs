@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use onefold_block::Timestamp;
 use onefold_substrate::{FileHandle, FileStat, OpenImages};
 
-use crate::scan::{Turn, nanoseconds};
+use crate::scan::Turn;
 
 /// Of an image that nobody has open, so many bytes are read again for each second without a change, at most.
 pub const QUIET_BYTES: u64 = 16 << 20;
@@ -53,7 +53,7 @@ impl Turns {
             return Turn::Within(self.written.borrow_mut().insert(stat.handle.clone(), 0).unwrap_or(0));
         }
         // Anybody may set the time of the content; the other one is the file system's.
-        let quiet = nanoseconds(now) - nanoseconds(stat.changed);
+        let quiet = now.as_nanoseconds() - stat.changed.as_nanoseconds();
         let wanted = i128::from(stat.length) * 1_000_000_000 / i128::from(QUIET_BYTES);
         if quiet >= wanted { Turn::Whole } else { Turn::Within(0) }
     }

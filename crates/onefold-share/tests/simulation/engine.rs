@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use onefold_share::pace::Pace;
+use onefold_linux::ProcessCpu;
+use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SpaceOptions, pass};
 use onefold_share::references::count;
 use onefold_share::scan::{Rereading, ScanOptions, scan};
@@ -22,60 +23,81 @@ fn batch(host: &Host<'_>) -> BatchOptions {
     BatchOptions { slots }
 }
 
+/// How a host scans and passes.
+#[derive(Clone, Copy)]
+pub(super) struct How<'a> {
+    pub(super) selection: Selection<'a>,
+    /// How much of a pass is one batch; none where the host and its start decide.
+    pub(super) batch: Option<BatchOptions>,
+    pub(super) rereading: Rereading<'a>,
+    /// Asked again and again whether to go on.
+    pub(super) wish: &'a dyn Fn() -> Wish,
+    pub(super) is_dry_run: bool,
+}
+
+pub(super) const USUAL: How<'static> = How {
+    selection: Selection::all(),
+    batch: None,
+    rereading: Rereading::whole(),
+    wish: &|| Wish::GoOn,
+    is_dry_run: false,
+};
+
+impl How<'_> {
+    /// Scans what is selected and does one pass.
+    pub(super) fn scan_and_pass(self, host: &Host<'_>) -> Result<Passed, PassError> {
+        let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
+        let mut files = Marks::load(&state)?;
+        let pace = Pace::new(Limits::default(), &*host.clock, &ProcessCpu, self.wish);
+        self.scan(&state, &mut files, &pace)?;
+        let options = PassOptions {
+            selection: self.selection,
+            temporary_folder: Path::new("/var/tmp"),
+            memory_bytes: 1 << 20,
+            call_bytes: 1 << 20,
+            min_run_bytes: 4096,
+            batch: self.batch.unwrap_or_else(|| batch(host)),
+            space: SpaceOptions::default(),
+            pace: &pace,
+            threads: 0,
+            is_dry_run: self.is_dry_run,
+            // Few, so that shards are split all the time.
+            shard_entries_max: 12,
+            clock: &*host.clock,
+            progress: &|_| ControlFlow::Continue(()),
+        };
+        pass(&state, &mut files, &options)
+    }
+
+    fn scan(
+        self,
+        state: &State<'_, SimulatedSubstrate<'_>>,
+        files: &mut Marks,
+        pace: &Pace<'_>,
+    ) -> Result<(), PassError> {
+        let options = ScanOptions {
+            selection: self.selection,
+            // A coroutine does not leave its thread.
+            threads: 0,
+            stable_for: Duration::ZERO,
+            pace,
+            rereading: self.rereading,
+            progress: &|_| ControlFlow::Continue(()),
+        };
+        scan(state, files, &options)?;
+        Ok(())
+    }
+}
+
 /// Scans all images and does one pass.
 pub(super) fn scan_and_pass(host: &Host<'_>) -> Result<Passed, PassError> {
-    scan_and_pass_in(host, batch(host))
+    USUAL.scan_and_pass(host)
 }
 
 /// Scans all images: what they hold is in logs then.
 pub(super) fn scan_only(host: &Host<'_>) -> Result<(), PassError> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
-    scan_all(&state, &mut Marks::load(&state)?, Rereading::default())
-}
-
-fn scan_all(
-    state: &State<'_, SimulatedSubstrate<'_>>,
-    files: &mut Marks,
-    rereading: Rereading<'_>,
-) -> Result<(), PassError> {
-    let options = ScanOptions {
-        selection: Selection::all(),
-        // A coroutine does not leave its thread.
-        threads: 0,
-        stable_for: Duration::ZERO,
-        pace: &Pace::unlimited(),
-        rereading,
-        progress: &|_| ControlFlow::Continue(()),
-    };
-    scan(state, files, &options)?;
-    Ok(())
-}
-
-fn scan_and_pass_in(host: &Host<'_>, batch: BatchOptions) -> Result<Passed, PassError> {
-    scan_and_pass_with(host, batch, Rereading::default())
-}
-
-fn scan_and_pass_with(host: &Host<'_>, batch: BatchOptions, rereading: Rereading<'_>) -> Result<Passed, PassError> {
-    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {})?;
-    let mut files = Marks::load(&state)?;
-    scan_all(&state, &mut files, rereading)?;
-    let options = PassOptions {
-        selection: Selection::all(),
-        temporary_folder: Path::new("/var/tmp"),
-        memory_bytes: 1 << 20,
-        call_bytes: 1 << 20,
-        min_run_bytes: 4096,
-        batch,
-        space: SpaceOptions::default(),
-        pace: &Pace::unlimited(),
-        threads: 0,
-        is_dry_run: false,
-        // Few, so that shards are split all the time.
-        shard_entries_max: 12,
-        clock: &*host.clock,
-        progress: &|_| ControlFlow::Continue(()),
-    };
-    pass(&state, &mut files, &options)
+    USUAL.scan(&state, &mut Marks::load(&state)?, &Pace::unlimited())
 }
 
 fn work(host: &Host<'_>) {
@@ -115,18 +137,24 @@ fn images_read_as_written_while_the_identity_is_lost() {
 /// As [`work`], and keeps the maps of all files: otherwise they are too short for that.
 fn work_with_maps(host: &Host<'_>) {
     let rereading = Rereading { map_bytes_min: 0, ..Rereading::default() };
-    drop(scan_and_pass_with(host, batch(host), rereading));
+    drop(How { rereading, ..USUAL }.scan_and_pass(host));
 }
 
 /// Runs hosts among writers, then without any, and holds that all equal blocks are one in the end.
 pub(super) fn comes_to_share_everything(options: &SimulationOptions) {
-    comes_to_share_everything_by(options, work);
+    comes_to_share_everything_by(options, work, || {});
 }
 
-fn comes_to_share_everything_by(options: &SimulationOptions, work: impl Fn(&Host<'_>) + 'static) {
+/// As [`comes_to_share_everything`], with other work; `calm` is called once all is calm.
+pub(super) fn comes_to_share_everything_by(
+    options: &SimulationOptions,
+    work: impl Fn(&Host<'_>) + 'static,
+    calm: impl FnOnce(),
+) {
     let mut simulation = Simulation::new(options, work);
     simulation.run(options.steps).unwrap_or_else(|failure| panic!("{failure}"));
     simulation.calm();
+    calm();
     // A batch of a few slots takes many calls: a host with such batches shares everything all the same, only later.
     for _ in 0..6 {
         simulation.run(120_000).unwrap_or_else(|failure| panic!("{failure}"));
@@ -140,7 +168,7 @@ fn comes_to_share_everything_by(options: &SimulationOptions, work: impl Fn(&Host
 }
 
 /// Returns how many slots hold a block, and how many entries name one.
-fn slots(simulation: &Simulation) -> (u64, u64) {
+pub(super) fn slots(simulation: &Simulation) -> (u64, u64) {
     let observer = simulation.file_system().observe();
     let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
         .expect("no fault hits who looks on");
@@ -166,8 +194,8 @@ fn a_host_may_crash_at_every_call_of_a_pass_in_batches() {
     for (seed, calls) in seeds(5500, 1).flat_map(|seed| (0..500).map(move |calls| (seed, calls))) {
         let what = format!("seed {seed}, crash after {calls} calls");
         let mut simulation = Simulation::new(&options(seed), |host| {
-            let batch = BatchOptions { slots: 3 };
-            drop(scan_and_pass_in(host, batch));
+            let batch = Some(BatchOptions { slots: 3 });
+            drop(How { batch, ..USUAL }.scan_and_pass(host));
         });
         cut(&mut simulation, calls, 5000, &what);
         let (filled, named) = slots(&simulation);
@@ -234,6 +262,6 @@ fn once_all_is_calm_hosts_that_keep_maps_have_shared_everything() {
         let mut options = benign(seed, hosts);
         options.faults = Faults::none();
         (options.crashes_per_million, options.stalls_per_million, options.clock_jumps_per_million) = (0, 0, 0);
-        comes_to_share_everything_by(&options, work_with_maps);
+        comes_to_share_everything_by(&options, work_with_maps, || {});
     }
 }

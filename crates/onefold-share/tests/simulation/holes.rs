@@ -154,12 +154,12 @@ fn run_all(
 
 #[test]
 fn every_hole_that_a_crash_leaves_can_be_filled() {
-    let (outcomes, tally) = run_all(seeds(6000, 120), 12_000, 0);
-    if outcomes.len() >= 120 {
+    let (outcomes, tally) = run_all(seeds(6000, 240), 12_000, 0);
+    if outcomes.len() >= 240 {
         let holes = total(&outcomes, |counters| counters.holes_left);
         assert!(holes > 50, "{holes} holes: hardly any");
-        // Of 60 seeds 8 to 12 were usual: most images are in doubt, as their writer goes on.
-        assert!(tally.get("filled").is_some_and(|filled| *filled > 4), "{tally:?}");
+        // Of 240 seeds 14 are: most images are in doubt, as their writer goes on. New seeds differ by a few.
+        assert!(tally.get("filled").is_some_and(|filled| *filled > 6), "{tally:?}");
         assert_eq!(tally.get("lost"), None, "{tally:?}");
     }
 }

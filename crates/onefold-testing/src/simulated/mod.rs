@@ -7,7 +7,8 @@
 //! (`checks`).
 //!
 //! ```
-//! use onefold_block::{Clock, Substrate};
+//! use onefold_block::Clock;
+//! use onefold_substrate::Substrate;
 //! use onefold_testing::simulated::{Host, SimulationOptions, simulate};
 //!
 //! fn pass<S: Substrate>(substrate: &S, clock: &dyn Clock) -> std::io::Result<()> {
@@ -80,7 +81,7 @@ mod tests;
 pub use clock::SimulatedClock;
 pub use file_system::SimulatedFileSystem;
 pub use host::{Host, HostNo, SeenKind, SeenWrite};
-pub use mount::{SimulatedFile, SimulatedSubstrate};
+pub use mount::{Bounds, SimulatedFile, SimulatedSubstrate};
 pub use options::{DeclaredRun, DeclaredShare, Faults, Habits, Mistake, SimulationOptions};
 pub use outcome::{Census, Counters, Failure, Outcome};
 pub use run::{seeds, simulate};

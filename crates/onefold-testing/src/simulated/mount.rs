@@ -32,7 +32,12 @@ pub(super) struct Mount {
     clock: Arc<SimulatedClock>,
     pub(super) abilities: Abilities,
     dead_calls: Cell<u32>,
+    /// The images that the work may read and change; none where it may do so with all.
+    bounds: RefCell<Option<Bounds>>,
 }
+
+/// Tells whether an image that is opened by a path may be read and changed.
+pub type Bounds = Rc<dyn Fn(&Path) -> bool>;
 
 impl Mount {
     pub(super) fn new(world: &Rc<RefCell<World>>, host: HostNo, clock: Arc<SimulatedClock>) -> Mount {
@@ -50,7 +55,8 @@ impl Mount {
         };
         let machine = borrowed.machine(host);
         let (incarnation, user, kept) = (machine.incarnation, machine.user, RefCell::default());
-        Mount { world: Rc::clone(world), host, user, kept, incarnation, clock, abilities, dead_calls: Cell::new(0) }
+        let (world, dead_calls, bounds) = (Rc::clone(world), Cell::new(0), RefCell::new(None));
+        Mount { world, host, user, kept, incarnation, clock, abilities, dead_calls, bounds }
     }
 
     fn is_alive(&self) -> bool {
@@ -80,6 +86,8 @@ pub struct SimulatedFile<'run> {
     pub(super) access: Access,
     /// Whether it lies in a folder that the mount keeps, and the caller has not looked at its protection yet.
     pub(super) is_unchecked: Cell<bool>,
+    /// Whether it is an image outside of what the work may read and change.
+    is_outside: bool,
 }
 
 impl fmt::Debug for SimulatedFile<'_> {
@@ -199,15 +207,33 @@ impl<'run> SimulatedSubstrate<'run> {
 
     pub(super) fn opened(&self, world: &mut World, no: FileNo, access: Access) -> SimulatedFile<'run> {
         let open = world.add_open(self.mount.host, no);
-        SimulatedFile { substrate: self.clone(), open, no, access, is_unchecked: Cell::new(false) }
+        // By no path: only maps are looked at that way.
+        let is_outside = world.files.get(no).is_image && self.mount.bounds.borrow().is_some();
+        SimulatedFile { substrate: self.clone(), open, no, access, is_unchecked: Cell::new(false), is_outside }
     }
 
     /// As [`SimulatedSubstrate::opened`], for a file that was opened by its path.
     pub(super) fn opened_at(&self, world: &mut World, path: &Path, no: FileNo, access: Access) -> SimulatedFile<'run> {
         let is_kept = self.mount.kept.borrow().iter().any(|(kept, _)| path.starts_with(kept));
-        let file = self.opened(world, no, access);
+        let mut file = self.opened(world, no, access);
         file.is_unchecked.set(is_kept && world.options.wants_checks);
+        file.is_outside &= self.mount.bounds.borrow().as_ref().is_some_and(|contain| !contain(path));
         file
+    }
+
+    /// Has it be a violation from now on that this host reads an image that it opens, or shares blocks of it, unless the image was
+    /// opened by a path of which `contain` says so. Without `contain`, the host may work on all images.
+    pub fn bind(&self, contain: Option<Bounds>) {
+        *self.mount.bounds.borrow_mut() = contain;
+    }
+
+    /// To be asked before the bytes of a file are read or shared.
+    pub(super) fn check_bounds(&self, file: &SimulatedFile<'_>) {
+        if file.is_outside && self.mount.is_alive() {
+            let mut world = self.mount.world.borrow_mut();
+            let path = world.names.path_of(file.no);
+            world.violated(format!("{} works on {path}, which is outside of its selection", self.mount.host));
+        }
     }
 
     /// A file of another mount would be a mistake of the caller that no file system could answer.

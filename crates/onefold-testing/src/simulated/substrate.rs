@@ -210,6 +210,7 @@ impl<'run> Files for SimulatedSubstrate<'run> {
     }
 
     fn read_at(&self, file: &SimulatedFile<'run>, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.check_bounds(file);
         self.call_file(file, "read", |world, host| {
             io_fault(world, host).inspect_err(|_| into.fill(GARBAGE))?;
             if world.has_bad_block(file.no, offset, into.len()) {
@@ -461,8 +462,10 @@ impl<'run> Sharing for SimulatedSubstrate<'run> {
         into: At<'_, SimulatedFile<'run>>,
         length: u64,
     ) -> Result<Compared, ShareError> {
-        self.own(source.file);
-        self.own(into.file);
+        for file in [source.file, into.file] {
+            self.own(file);
+            self.check_bounds(file);
+        }
         let line = |world: &World| pair_line(world, "share", source, into, length);
         self.call(Allowed::Sharing, line, |world, host| {
             let ranges = self.ranges(world, source, into, length).inspect_err(|error| {
@@ -480,8 +483,10 @@ impl<'run> Sharing for SimulatedSubstrate<'run> {
         into: At<'_, SimulatedFile<'run>>,
         length: u64,
     ) -> Result<(), ShareError> {
-        self.own(source.file);
-        self.own(into.file);
+        for file in [source.file, into.file] {
+            self.own(file);
+            self.check_bounds(file);
+        }
         let line = |world: &World| pair_line(world, "clone", source, into, length);
         self.call(Allowed::Content, line, |world, host| {
             let ranges = self.ranges(world, source, into, length)?;

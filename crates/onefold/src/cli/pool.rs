@@ -132,6 +132,10 @@ pub(crate) struct MountArgs {
     /// Threads that serve requests; without it eight, or one for each 16 MiB of memory where that is less
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
+    /// Whether threads look for work for a moment before they sleep, as long as a processor is idle: small requests are
+    /// answered sooner
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub(crate) polling: Switch,
     /// Have the kernel do what it does for any file system: an option of mount(8)
     #[arg(long, hide = true, value_name = "OPTION")]
     pub(crate) kernel_option: Vec<KernelOptionName>,

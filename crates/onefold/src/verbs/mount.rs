@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onefold_block::Show;
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
+use onefold_block::processors::SystemProcessors;
+use onefold_block::{Processors, Show};
 use onefold_export::{Access, AccessTimes, Log, MountError, MountOptions, Mounted, ServeError, StderrLog};
 use onefold_pool::{Environment, OpenOptions, Pool, Provisioning};
 use sd_notify::NotifyState;
@@ -19,6 +20,7 @@ use signal_hook::iterator::Signals;
 
 use crate::allocator;
 use crate::cli::pool::MountArgs;
+use crate::cli::values::Switch;
 use crate::daemon::{self, SystemLog};
 use crate::dead_mount;
 use crate::failure::{Failure, Outcome};
@@ -166,18 +168,21 @@ fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<
     // Before the pool starts its threads: they inherit it.
     allocator::give_back_what_is_freed();
     onefold_export::mark_as_io_flusher();
-    let pool = Pool::open(device, open_options(arguments), Environment::system())
-        .map_err(|error| Failure::of_pool(cannot(), &error))?;
+    let processors: Option<Arc<dyn Processors>> = match arguments.polling {
+        Switch::On => Some(Arc::new(SystemProcessors::default())),
+        Switch::Off => None,
+    };
+    let open = OpenOptions { processors: processors.clone(), ..open_options(arguments) };
+    let options = MountOptions { processors, ..mount_options(arguments, places, log) };
+    let pool = Pool::open(device, open, Environment::system()).map_err(|error| Failure::of_pool(cannot(), &error))?;
     let pool = Arc::new(pool);
-    onefold_export::mount(Arc::clone(&pool), &places.mountpoint, mount_options(arguments, places, log)).map_err(
-        |error| {
-            let failure = not_mounted(cannot(), &error);
-            match pool.close() {
-                Ok(()) => failure,
-                Err(error) => failure.because_of(format!("and the pool could not be closed again: {error}")),
-            }
-        },
-    )
+    onefold_export::mount(Arc::clone(&pool), &places.mountpoint, options).map_err(|error| {
+        let failure = not_mounted(cannot(), &error);
+        match pool.close() {
+            Ok(()) => failure,
+            Err(error) => failure.because_of(format!("and the pool could not be closed again: {error}")),
+        }
+    })
 }
 
 /// Opens the pool's device; waits for a daemon that is about to end. The kernel lets go of the lock of one that was killed

@@ -72,7 +72,7 @@ pub(in crate::fuse) struct InitRequest {
 
 impl InitRequest {
     /// The opcode of the request.
-    pub(in crate::fuse) const OPCODE: u32 = 26;
+    pub(in crate::fuse) const OPCODE: u32 = super::opcode::INIT;
 
     /// # Errors
     /// [`InitError::TooOld`] for a version that this door does not speak.

@@ -16,6 +16,7 @@
 
 mod fields;
 mod init;
+pub(in crate::fuse) mod opcode;
 mod reply;
 mod request;
 

@@ -4,6 +4,7 @@ use onefold_block::Timestamp;
 use onefold_pool::{SetAttr, SetTime};
 
 use super::fields::{Fields, Malformed};
+use super::opcode;
 use crate::fuse::attributes::permissions;
 use crate::fuse::privileges::Privileges;
 
@@ -220,74 +221,74 @@ impl<'a> Operation<'a> {
         let mut fields = Fields::new(body);
         let f = &mut fields;
         Ok(match header.opcode {
-            1 => Operation::Lookup { name: f.name()? },
-            2 => Operation::Forget(vec![(header.node, f.u64()?)]),
-            3 => Operation::GetAttr,
-            4 => set_attr(f)?,
-            5 => Operation::ReadSymlink,
-            6 => Operation::Symlink { name: f.name()?, target: f.name()? },
-            8 => make_node(f)?,
-            9 => {
+            opcode::LOOKUP => Operation::Lookup { name: f.name()? },
+            opcode::FORGET => Operation::Forget(vec![(header.node, f.u64()?)]),
+            opcode::GETATTR => Operation::GetAttr,
+            opcode::SETATTR => set_attr(f)?,
+            opcode::READLINK => Operation::ReadSymlink,
+            opcode::SYMLINK => Operation::Symlink { name: f.name()?, target: f.name()? },
+            opcode::MKNOD => make_node(f)?,
+            opcode::MKDIR => {
                 let (mode, umask) = (f.u32()?, f.u32()?);
                 Operation::MakeDirectory { name: f.name()?, mode, umask }
             }
-            10 => Operation::Unlink { name: f.name()? },
-            11 => Operation::RemoveDirectory { name: f.name()? },
-            12 => {
+            opcode::UNLINK => Operation::Unlink { name: f.name()? },
+            opcode::RMDIR => Operation::RemoveDirectory { name: f.name()? },
+            opcode::RENAME => {
                 let new_parent = f.u64()?;
                 Operation::Rename { name: f.name()?, new_parent, new_name: f.name()?, flags: 0 }
             }
-            13 => Operation::Link { node: f.u64()?, name: f.name()? },
-            14 => Operation::Open { flags: f.i32()? },
-            15 => read(f)?,
-            16 => write(f)?,
-            17 => Operation::StatFs,
-            18 => Operation::Release { handle: f.u64()? },
-            20 | 30 => Operation::Sync { handle: f.u64()? },
-            21 => set_xattr(f, has_long_setxattr)?,
-            22 => {
+            opcode::LINK => Operation::Link { node: f.u64()?, name: f.name()? },
+            opcode::OPEN => Operation::Open { flags: f.i32()? },
+            opcode::READ => read(f)?,
+            opcode::WRITE => write(f)?,
+            opcode::STATFS => Operation::StatFs,
+            opcode::RELEASE => Operation::Release { handle: f.u64()? },
+            opcode::FSYNC | opcode::FSYNCDIR => Operation::Sync { handle: f.u64()? },
+            opcode::SETXATTR => set_xattr(f, has_long_setxattr)?,
+            opcode::GETXATTR => {
                 let room = f.u32()?;
                 f.skip(4)?;
                 Operation::GetXattr { name: f.name()?, room }
             }
-            23 => Operation::ListXattrs { room: f.u32()? },
-            24 => Operation::RemoveXattr { name: f.name()? },
-            25 => Operation::Flush,
-            27 => Operation::OpenDirectory,
-            28 => {
+            opcode::LISTXATTR => Operation::ListXattrs { room: f.u32()? },
+            opcode::REMOVEXATTR => Operation::RemoveXattr { name: f.name()? },
+            opcode::FLUSH => Operation::Flush,
+            opcode::OPENDIR => Operation::OpenDirectory,
+            opcode::READDIR => {
                 let (cookie, room) = listing(f)?;
                 Operation::ReadDirectory { cookie, room }
             }
-            29 => Operation::ReleaseDirectory { handle: f.u64()? },
-            35 => {
+            opcode::RELEASEDIR => Operation::ReleaseDirectory { handle: f.u64()? },
+            opcode::CREATE => {
                 let (flags, mode, umask, _open_flags) = (f.i32()?, f.u32()?, f.u32()?, f.u32()?);
                 Operation::Create { name: f.name()?, mode, umask, flags }
             }
-            38 => Operation::Destroy,
-            39 => Operation::Ioctl,
-            42 => Operation::Forget(batch(f)?),
-            43 => {
+            opcode::DESTROY => Operation::Destroy,
+            opcode::IOCTL => Operation::Ioctl,
+            opcode::BATCH_FORGET => Operation::Forget(batch(f)?),
+            opcode::FALLOCATE => {
                 let (_handle, offset, bytes) = (f.u64()?, f.u64()?, f.u64()?);
                 Operation::Allocate { offset, bytes, mode: f.i32()? }
             }
-            44 => {
+            opcode::READDIRPLUS => {
                 let (cookie, room) = listing(f)?;
                 Operation::ReadDirectoryPlus { cookie, room }
             }
-            45 => {
+            opcode::RENAME2 => {
                 let (new_parent, flags, _padding) = (f.u64()?, f.u32()?, f.u32()?);
                 Operation::Rename { name: f.name()?, new_parent, new_name: f.name()?, flags }
             }
-            46 => {
+            opcode::LSEEK => {
                 let (_handle, offset) = (f.u64()?, f.i64()?);
                 Operation::Seek { offset, whence: f.i32()? }
             }
-            47 => copy_range(f)?,
-            51 => {
+            opcode::COPY_FILE_RANGE => copy_range(f)?,
+            opcode::TMPFILE => {
                 let (flags, mode, umask) = (f.i32()?, f.u32()?, f.u32()?);
                 Operation::CreateUnnamed { mode, umask, flags }
             }
-            52 => Operation::Statx,
+            opcode::STATX => Operation::Statx,
             _ => Operation::Unknown,
         })
     }

@@ -12,7 +12,7 @@ use crate::engine::heartbeat::Pulse;
 use crate::engine::open::{check_length, read_superblock};
 use crate::error::{PoolError, Result};
 use crate::format::geometry::HEARTBEAT;
-use crate::format::heartbeat::HostId;
+use crate::host::HostId;
 use crate::options::Environment;
 
 /// Takes the pool for `host`, lets `work` have the device, and gives the pool free again. The device refuses every change

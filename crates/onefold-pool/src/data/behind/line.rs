@@ -48,6 +48,8 @@ struct Pending {
     ino: Ino,
     /// Its blocks in the file.
     range: Range<u64>,
+    /// Blocks of its buffer, of which it may fill few.
+    buffer_blocks: usize,
     moves_end: bool,
 }
 
@@ -84,7 +86,8 @@ pub(crate) struct Line {
     moved: Condvar,
     /// Accepted and not yet in effect: spares the lock where there is nothing.
     pending: AtomicU64,
-    blocks_max: usize,
+    /// Memory of all buffers, in blocks.
+    buffer_blocks_max: usize,
     /// Workers that carry out small writes at a time, at most.
     small_max: usize,
 }
@@ -101,8 +104,10 @@ struct State {
     pending: VecDeque<Pending>,
     /// Writes that have a place in the line and are not in it yet.
     entering: u64,
-    /// Blocks of all writes that are in the line or entering.
+    /// Blocks of all writes that are in the line.
     blocks: usize,
+    /// Blocks of the buffers of all writes that are in the line or entering.
+    buffer_blocks: usize,
     /// Workers that are carrying out small writes.
     small_at_work: usize,
     /// Nothing is accepted any more.
@@ -143,20 +148,20 @@ impl State {
 }
 
 impl Line {
-    /// Returns an empty line of at most `blocks_max` blocks; with none, nothing is accepted. No more than `small_max`
-    /// workers carry out small writes at a time.
-    pub(crate) fn new(blocks_max: usize, small_max: usize) -> Line {
+    /// Returns an empty line whose buffers have at most `buffer_blocks_max` blocks of memory; with none, nothing is accepted. No
+    /// more than `small_max` workers carry out small writes at a time.
+    pub(crate) fn new(buffer_blocks_max: usize, small_max: usize) -> Line {
         Line {
             state: Mutex::default(),
             arrived: Condvar::new(),
             moved: Condvar::new(),
             pending: AtomicU64::new(0),
-            blocks_max,
+            buffer_blocks_max,
             small_max: small_max.max(1),
         }
     }
 
-    /// Returns the blocks of all writes that were accepted and are not in effect.
+    /// Returns the blocks of all writes that were accepted and are not in effect, however large their buffers are.
     pub(crate) fn blocks(&self) -> usize {
         if self.pending.load(Ordering::Acquire) == 0 { 0 } else { self.state.lock().blocks }
     }
@@ -186,6 +191,11 @@ impl Line {
         last.map_or(0, |last| state.in_effect + last as u64 + 1)
     }
 
+    /// Tells whether all writes below `number` have taken effect, or never will.
+    pub(super) fn is_past(&self, number: u64) -> bool {
+        number == 0 || self.pending.load(Ordering::Acquire) == 0 || self.state.lock().is_past(number)
+    }
+
     /// Waits until all writes below `number` have taken effect.
     pub(crate) fn wait_for(&self, number: u64) {
         if number == 0 || self.pending.load(Ordering::Acquire) == 0 {
@@ -197,18 +207,18 @@ impl Line {
         }
     }
 
-    /// Waits for a place for a write of so many blocks.
-    pub(super) fn enter(&self, blocks: usize) -> Entrance<'_> {
+    /// Waits for a place for a write whose buffer has so many blocks.
+    pub(super) fn enter(&self, buffer_blocks: usize) -> Entrance<'_> {
         let mut state = self.state.lock();
         loop {
-            if state.is_closed || blocks > self.blocks_max {
+            if state.is_closed || buffer_blocks > self.buffer_blocks_max {
                 return Entrance::Closed;
             }
             let writes = state.next + state.entering - state.in_effect;
-            if state.blocks + blocks <= self.blocks_max && writes < WRITES_MAX {
+            if state.buffer_blocks + buffer_blocks <= self.buffer_blocks_max && writes < WRITES_MAX {
                 state.entering += 1;
-                state.blocks += blocks;
-                return Entrance::Open(Place { line: self, blocks });
+                state.buffer_blocks += buffer_blocks;
+                return Entrance::Open(Place { line: self, buffer_blocks });
             }
             if let Some(batch) = state.take_batch() {
                 return Entrance::Full(batch);
@@ -253,9 +263,11 @@ impl Line {
     pub(super) fn advance(&self, count: usize) {
         let mut state = self.state.lock();
         state.in_effect += count as u64;
-        let blocks = |pending: Pending| usize::try_from(pending.range.end - pending.range.start).unwrap_or(0);
-        let blocks: usize = state.pending.drain(..count).map(blocks).sum();
-        state.blocks -= blocks;
+        for _ in 0..count {
+            let Some(pending) = state.pending.pop_front() else { break };
+            state.blocks -= usize::try_from(pending.range.end - pending.range.start).unwrap_or(0);
+            state.buffer_blocks -= pending.buffer_blocks;
+        }
         self.pending.fetch_sub(count as u64, Ordering::AcqRel);
         drop(state);
         self.moved.notify_all();
@@ -319,8 +331,8 @@ pub(super) enum Entrance<'l> {
 #[derive(Debug)]
 pub(super) struct Place<'l> {
     line: &'l Line,
-    /// Blocks that it was taken for; none once the write is in the line.
-    blocks: usize,
+    /// Blocks of the buffer that it was taken for; none once the write is in the line.
+    buffer_blocks: usize,
 }
 
 impl Place<'_> {
@@ -329,9 +341,10 @@ impl Place<'_> {
         let mut state = self.line.state.lock();
         let accepted = accepted(state.next);
         state.next += 1;
-        self.blocks = 0;
+        let buffer_blocks = std::mem::take(&mut self.buffer_blocks);
+        state.blocks += accepted.block_count();
         let range = accepted.first..accepted.first + accepted.block_count() as u64;
-        state.pending.push_back(Pending { ino: accepted.ino, range, moves_end: accepted.moves_end });
+        state.pending.push_back(Pending { ino: accepted.ino, range, buffer_blocks, moves_end: accepted.moves_end });
         state.waiting.push_back(accepted);
         self.line.pending.fetch_add(1, Ordering::AcqRel);
         let has_work = state.has_work(self.line.small_max);
@@ -346,10 +359,10 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.line.state.lock();
         state.entering -= 1;
-        state.blocks -= self.blocks;
+        state.buffer_blocks -= self.buffer_blocks;
         let is_closed = state.is_closed;
         drop(state);
-        if self.blocks > 0 || is_closed {
+        if self.buffer_blocks > 0 || is_closed {
             self.line.moved.notify_all();
         }
     }

@@ -10,6 +10,7 @@ use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::header::BlockKind;
 use crate::format::store_page::{BlockUse, Entry};
 use crate::meta::allocate::Run;
+use crate::meta::busy::BusyBlocks;
 use crate::meta::free_runs::Known;
 use crate::meta::free_words::{FreeFor, FreeWords, bitmaps_of};
 use crate::meta::{Op, OpError, OpResult, Privilege};
@@ -264,4 +265,36 @@ fn exercise(engine: &Engine, steps: &mut Steps, groups: u64) {
         }
         compare(engine, groups);
     }
+}
+
+/// What was wrong: busy blocks took memory besides the `memory` setting, 4 KiB for each group that had one, for as long as the
+/// transaction could grow.
+#[test]
+fn frees_in_many_groups_are_committed_before_what_is_known_of_them_takes_too_much() {
+    let groups = 64;
+    let (_, engine) = filled(groups, 1, |block| block.0 % 2 == 0);
+    let stored: Vec<Run> = (1..groups)
+        .map(|group| {
+            let reserved = engine.run(Privilege::Normal, |op| op.reserve_free_run(group, 0, 1)).unwrap().unwrap();
+            engine.run(Privilege::Normal, |op| claim(op, &[reserved])).unwrap();
+            reserved
+        })
+        .collect();
+    engine.commit().unwrap();
+    assert_eq!(engine.meta().groups.busy.count(), 0);
+    engine.meta().groups.busy = BusyBlocks::new(1000);
+    let commits_before = engine.activity.stat().commits;
+    let mut most = 0;
+    for run in &stored {
+        engine.run(Privilege::Freeing, |op| op.free_data(run.first)).unwrap();
+        most = most.max(engine.meta().groups.busy.count());
+    }
+    let commits = engine.activity.stat().commits - commits_before;
+    assert!((4..10).contains(&most), "{most} of {}", stored.len());
+    assert!(commits <= stored.len() as u64 / 4, "{commits} commits");
+    // What no commit ends, because writes are under way, keeps nobody from going on.
+    for group in 1..groups {
+        engine.run(Privilege::Normal, |op| op.reserve_free_run(group, 0, 1)).unwrap().unwrap();
+    }
+    assert!(engine.meta().groups.busy.is_too_much());
 }

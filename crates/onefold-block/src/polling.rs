@@ -1,0 +1,185 @@
+//! Looking for what a thread waits for, again and again, for a moment before the thread sleeps.
+//!
+//! A thread that sleeps has to be woken. Where its processor has halted meanwhile, as processors of virtual machines do, that
+//! takes twenty microseconds and more, and the thread that wakes it pays nearly half of them. A request that is answered from
+//! memory takes less than that.
+//!
+//! So a thread looks before it sleeps, within bounds:
+//! - It looks only if waits are short at the moment: after one that was longer than [`LONGEST`] it looks for half as long, and
+//!   soon not at all, until a wait was short again. An idle process looks never.
+//! - It looks only while a processor would be idle otherwise ([`Processors`]).
+//! - Between two looks it yields: another thread may have been woken on its processor.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::processors::Processors;
+
+/// The longest time for which a thread looks, and the longest wait that counts as short.
+const LONGEST: Duration = Duration::from_micros(100);
+/// For less time than this no thread looks: it would hardly find anything.
+const SHORTEST: Duration = Duration::from_micros(10);
+
+/// What is known of one kind of wait. Threads that wait for the same share it.
+#[derive(Debug)]
+pub struct Polling {
+    seams: Option<Seams>,
+    /// How long to look, in nanoseconds.
+    budget_ns: AtomicU64,
+}
+
+struct Seams {
+    processors: Arc<dyn Processors>,
+    clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Seams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seams").field("processors", &self.processors).finish_non_exhaustive()
+    }
+}
+
+/// A wait that has begun; `None` where nobody looks in any case.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait(Option<Duration>);
+
+impl Polling {
+    /// Returns the knowledge of waits that have never been seen. Without `processors` all threads sleep at once.
+    #[must_use]
+    pub fn new(processors: Option<Arc<dyn Processors>>, clock: Arc<dyn Clock>) -> Polling {
+        let seams = processors.map(|processors| Seams { processors, clock });
+        Polling { seams, budget_ns: AtomicU64::new(0) }
+    }
+
+    /// Returns a wait that begins now.
+    #[must_use]
+    pub fn begin(&self) -> Wait {
+        Wait(self.seams.as_ref().map(|seams| seams.clock.monotonic()))
+    }
+
+    /// Looks until `look` returns something, for as long as it is worth it. After nothing the caller sleeps, and tells
+    /// [`Polling::slept`] afterwards.
+    pub fn look<T>(&self, wait: Wait, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        let (Some(seams), Some(began)) = (&self.seams, wait.0) else { return None };
+        let budget = Duration::from_nanos(self.budget_ns.load(Ordering::Relaxed));
+        if budget.is_zero() {
+            return None;
+        }
+        loop {
+            let found = look();
+            if found.is_some() {
+                return found;
+            }
+            let now = seams.clock.monotonic();
+            if now.saturating_sub(began) >= budget || !seams.processors.have_idle(now) {
+                return None;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Notes that what was waited for is there, after a sleep.
+    pub fn slept(&self, wait: Wait) {
+        let (Some(seams), Some(began)) = (&self.seams, wait.0) else { return };
+        let budget = match seams.clock.monotonic().saturating_sub(began) {
+            waited if waited <= LONGEST => LONGEST,
+            _ => Some(Duration::from_nanos(self.budget_ns.load(Ordering::Relaxed)) / 2)
+                .filter(|half| *half >= SHORTEST)
+                .unwrap_or_default(),
+        };
+        self.budget_ns.store(u64::try_from(budget.as_nanos()).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[derive(Debug)]
+    struct Told(AtomicBool);
+
+    impl Processors for Told {
+        fn have_idle(&self, _now: Duration) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    struct Trial {
+        polling: Polling,
+        clock: Arc<ManualClock>,
+        processors: Arc<Told>,
+    }
+
+    impl Trial {
+        fn new() -> Trial {
+            let (clock, processors) = (Arc::new(ManualClock::starting_at(5)), Arc::new(Told(AtomicBool::new(true))));
+            Trial { polling: Polling::new(Some(processors.clone()), clock.clone()), clock, processors }
+        }
+
+        /// Waits for what is there after `time`, and returns how often it was looked for, and whether that found it.
+        fn wait_for(&self, time: Duration) -> (u32, bool) {
+            let wait = self.polling.begin();
+            let (until, mut looks) = (self.clock.monotonic() + time, 0);
+            let found = self.polling.look(wait, || {
+                looks += 1;
+                (self.clock.monotonic() >= until).then_some(())
+            });
+            if found.is_none() {
+                self.clock.sleep(until.saturating_sub(self.clock.monotonic()));
+                self.polling.slept(wait);
+            }
+            (looks, found.is_some())
+        }
+    }
+
+    const SOON: Duration = Duration::from_micros(50);
+    const LATE: Duration = Duration::from_millis(3);
+
+    #[test]
+    fn nobody_looks_before_a_wait_was_short() {
+        let trial = Trial::new();
+        assert_eq!(trial.wait_for(LATE), (0, false));
+        assert_eq!(trial.wait_for(SOON), (0, false));
+        let (looks, is_found) = trial.wait_for(SOON);
+        assert!(looks > 5 && is_found, "{looks}");
+    }
+
+    #[test]
+    fn looking_is_bounded_and_ends_when_waits_are_long() {
+        let trial = Trial::new();
+        trial.wait_for(SOON);
+        let looks: Vec<u32> = (0..6).map(|_| trial.wait_for(LATE).0).collect();
+        // Each look and the question for the time take a microsecond of this clock.
+        assert!(looks[0] <= 50 && looks[0] >= 30, "{looks:?}");
+        assert!(looks.windows(2).all(|pair| pair[1] < pair[0] || pair[1] == 0), "{looks:?}");
+        assert_eq!(looks[4..], [0, 0], "{looks:?}");
+    }
+
+    #[test]
+    fn nobody_looks_on_while_all_processors_have_work() {
+        let trial = Trial::new();
+        trial.wait_for(SOON);
+        trial.processors.0.store(false, Ordering::Relaxed);
+        assert_eq!(trial.wait_for(SOON), (1, false));
+        trial.processors.0.store(true, Ordering::Relaxed);
+        assert!(trial.wait_for(SOON).1);
+    }
+
+    #[test]
+    fn without_processors_all_sleep() {
+        let clock = Arc::new(ManualClock::starting_at(5));
+        let polling = Polling::new(None, clock.clone());
+        for _ in 0..3 {
+            let wait = polling.begin();
+            assert_eq!(polling.look(wait, || Some(())), None);
+            polling.slept(wait);
+        }
+        assert_eq!(clock.monotonic(), Duration::from_secs(5), "the time is not even asked for");
+    }
+}

@@ -1,0 +1,261 @@
+//! Requests that wait for the device do not keep others from being received.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use common::held::HeldDevice;
+use common::probe::xattr_bytes;
+use common::{TestMount, can_mount, new_pool, noise};
+use onefold_block::{AlignedBuffer, BLOCK_BYTES, Processors};
+use onefold_export::CONTROL_XATTR;
+use onefold_pool::OpenOptions as PoolOptions;
+use onefold_testing::device::MemoryDevice;
+
+/// Within this time a request that needs no device is answered, also on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Within this time a request reaches the daemon.
+const ON_ITS_WAY: Duration = Duration::from_millis(300);
+
+type Mount = TestMount<HeldDevice<MemoryDevice>>;
+
+fn mount_with(threads: usize, device: Arc<HeldDevice<MemoryDevice>>) -> Mount {
+    TestMount::with(device, |options| options.threads = NonZeroUsize::new(threads).unwrap())
+}
+
+/// Mounts a pool that two threads serve, prepares it, and mounts it once more, so that the caches hold nothing of it.
+fn prepared(prepare: impl FnOnce(&Mount)) -> Mount {
+    let mount = mount_with(2, Arc::new(HeldDevice::new(new_pool())));
+    prepare(&mount);
+    mount_with(2, mount.end())
+}
+
+/// Makes a file of eight blocks that differ.
+fn write_disk(mount: &Mount) {
+    fs::write(mount.path("disk"), noise(1, 8 * BLOCK_BYTES)).unwrap();
+}
+
+/// Returns whether the daemon answers a request that is all about memory: no pool is asked for this attribute.
+fn answers(root: &Path) -> bool {
+    let (root, (answered, answer)) = (root.to_owned(), mpsc::channel());
+    thread::spawn(move || answered.send(xattr_bytes(&root, CONTROL_XATTR).is_ok()));
+    answer.recv_timeout(SOON).unwrap_or(false)
+}
+
+/// Has `request` wait for the device, and fails if another request is not answered meanwhile.
+fn assert_others_are_answered_beside<R: Send + 'static>(
+    mount: &Mount,
+    request: impl FnOnce(PathBuf) -> R + Send + 'static,
+) -> R {
+    assert!(answers(&mount.root()));
+    mount.device().close();
+    let root = mount.root();
+    let waiting = thread::spawn(move || request(root));
+    let is_held = mount.device().wait_until_held(1, SOON);
+    // What is held may be what the request waits for, and the request still on its way.
+    thread::sleep(ON_ITS_WAY);
+    let is_answered = answers(&mount.root());
+    let has_waited = !waiting.is_finished();
+    mount.device().open();
+    let result = waiting.join().unwrap();
+    assert!(is_held && has_waited, "the request did not wait for the device");
+    assert!(is_answered, "nobody received requests while one waited for the device");
+    result
+}
+
+fn open_direct(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).unwrap()
+}
+
+/// Seen: single reads, writes up to 64 KiB, cold names and commits were done by the one thread that received requests. Of
+/// 4 KiB reads two clients at depth 1 got hardly more than one, and everybody waited for a guest's small writes.
+#[test]
+fn others_are_answered_beside_a_single_read() {
+    if !can_mount() {
+        return;
+    }
+    let mount = prepared(write_disk);
+    let file = open_direct(&mount.path("disk"));
+    // The map of the file comes into memory, the block that is asked for below does not.
+    file.read_exact_at(&mut AlignedBuffer::zeroed(1), 0).unwrap();
+    let block = assert_others_are_answered_beside(&mount, move |_| {
+        let mut block = AlignedBuffer::zeroed(1);
+        file.read_exact_at(&mut block, 4 * BLOCK_BYTES as u64).unwrap();
+        block.to_vec()
+    });
+    assert_eq!(block, noise(1, 8 * BLOCK_BYTES)[4 * BLOCK_BYTES..5 * BLOCK_BYTES]);
+    mount.end();
+}
+
+#[test]
+fn others_are_answered_beside_a_write_within_a_block() {
+    if !can_mount() {
+        return;
+    }
+    let mount = prepared(write_disk);
+    let file = open_direct(&mount.path("disk"));
+    file.read_exact_at(&mut AlignedBuffer::zeroed(1), 0).unwrap();
+    assert_others_are_answered_beside(&mount, move |_| {
+        let mut sector = AlignedBuffer::zeroed(1);
+        sector.fill(7);
+        file.write_all_at(&sector[..512], 4 * BLOCK_BYTES as u64 + 512).unwrap();
+    });
+    let content = fs::read(mount.path("disk")).unwrap();
+    assert_eq!(content[4 * BLOCK_BYTES + 512..4 * BLOCK_BYTES + 1024], [7; 512]);
+    mount.end();
+}
+
+#[test]
+fn others_are_answered_beside_a_look_up_of_a_name_that_is_not_in_memory() {
+    if !can_mount() {
+        return;
+    }
+    let mount = prepared(|mount| {
+        fs::create_dir(mount.path("folder")).unwrap();
+        for number in 0..2000 {
+            mount.create(&format!("folder/a-file-with-a-name-of-some-length-{number}"));
+        }
+    });
+    fs::metadata(mount.path("folder")).unwrap();
+    let length = assert_others_are_answered_beside(&mount, |root| {
+        fs::metadata(root.join("folder/a-file-with-a-name-of-some-length-1234")).unwrap().len()
+    });
+    assert_eq!(length, 0);
+    mount.end();
+}
+
+#[test]
+fn others_are_answered_beside_a_verb_that_waits_for_an_accepted_write() {
+    if !can_mount() {
+        return;
+    }
+    let mount = prepared(write_disk);
+    let file = open_direct(&mount.path("disk"));
+    file.read_exact_at(&mut AlignedBuffer::zeroed(1), 0).unwrap();
+    assert_others_are_answered_beside(&mount, move |root| {
+        // Accepted and answered; the file that is made next may not come before it.
+        file.write_all_at(&AlignedBuffer::copy_of(&noise(2, BLOCK_BYTES)), 0).unwrap();
+        File::create_new(root.join("made")).unwrap();
+    });
+    assert!(mount.path("made").exists());
+    mount.end();
+}
+
+/// Whoever makes a transaction grow beyond its bound commits it, or waits for the commit that is under way.
+#[test]
+fn others_are_answered_beside_files_that_are_made_while_a_commit_waits() {
+    if !can_mount() {
+        return;
+    }
+    let mount = prepared(|_| ());
+    assert!(answers(&mount.root()));
+    mount.device().close();
+    let made = Arc::new(AtomicU64::new(0));
+    let maker = thread::spawn({
+        let (made, root) = (made.clone(), mount.root());
+        move || {
+            for number in 0..50_000 {
+                File::create_new(root.join(format!("a-file-with-a-name-of-some-length-{number}"))).unwrap();
+                made.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    let mut before = u64::MAX;
+    while std::mem::replace(&mut before, made.load(Ordering::SeqCst)) != made.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(500));
+    }
+    let is_answered = answers(&mount.root());
+    let has_waited = !maker.is_finished();
+    mount.device().open();
+    maker.join().unwrap();
+    assert!(has_waited, "all files were made without a commit");
+    assert!(is_answered, "nobody received requests while one waited for a commit");
+    mount.end();
+}
+
+/// With one thread nobody else can receive: everything works all the same, one after the other.
+#[test]
+fn one_thread_does_all_of_it() {
+    if !can_mount() {
+        return;
+    }
+    let mount = mount_with(1, Arc::new(HeldDevice::new(new_pool())));
+    write_disk(&mount);
+    let mount = mount_with(1, mount.end());
+    let file = open_direct(&mount.path("disk"));
+    let mut block = AlignedBuffer::zeroed(1);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..200 {
+                File::create_new(mount.path(format!("made-{number}"))).unwrap();
+            }
+        });
+        for round in 0..200 {
+            let at = (round % 8) * BLOCK_BYTES as u64;
+            file.read_exact_at(&mut block, at).unwrap();
+            block[..512].fill(u8::try_from(round).unwrap());
+            file.write_all_at(&block[..512], at + 1024).unwrap();
+            file.sync_all().unwrap();
+        }
+    });
+    drop(file);
+    assert_eq!(fs::read_dir(mount.root()).unwrap().count(), 201);
+    mount.end();
+}
+
+/// Processors that a test says are idle or not, and that count how often a thread asked because it found nothing.
+#[derive(Debug, Default)]
+struct TestProcessors {
+    are_idle: AtomicBool,
+    asked: AtomicU64,
+}
+
+impl Processors for TestProcessors {
+    fn have_idle(&self, _now: Duration) -> bool {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.are_idle.load(Ordering::SeqCst)
+    }
+}
+
+/// Threads that look for requests answer them all, and nobody looks any more soon after the last one.
+#[test]
+fn threads_look_for_requests_while_there_are_some_and_not_when_idle() {
+    if !can_mount() {
+        return;
+    }
+    let processors = Arc::new(TestProcessors::default());
+    processors.are_idle.store(true, Ordering::SeqCst);
+    let open = PoolOptions { processors: Some(processors.clone()), ..PoolOptions::default() };
+    let mount = TestMount::opened(new_pool(), open, |options| options.processors = Some(processors.clone()));
+    // Whether two requests follow each other soon enough depends on what else runs on the machine.
+    let is_looked_for = (0..2000).any(|number| {
+        let file = mount.create(&format!("made-{number}"));
+        file.write_all_at(b"content", 0).unwrap();
+        file.sync_all().unwrap();
+        processors.asked.load(Ordering::SeqCst) > 0
+    });
+    assert!(is_looked_for, "no request was looked for");
+    // What is still on its way when the last call returns, as the release of a file.
+    thread::sleep(ON_ITS_WAY);
+    let before = processors.asked.load(Ordering::SeqCst);
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(processors.asked.load(Ordering::SeqCst), before, "threads look while nobody asks for anything");
+    // With work for all processors, each wait asks at most once.
+    processors.are_idle.store(false, Ordering::SeqCst);
+    for number in 0..100 {
+        fs::metadata(mount.path(format!("none-{number}"))).unwrap_err();
+    }
+    let asked = processors.asked.load(Ordering::SeqCst) - before;
+    assert!(asked <= 300, "{asked} questions for 100 requests");
+    mount.end();
+}

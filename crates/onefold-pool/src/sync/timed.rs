@@ -1,0 +1,157 @@
+//! `parking_lot`'s locks, which add up how long the metadata lock is held and waited for. For measuring: each lock takes two looks at
+//! the clock, about 50 ns together.
+
+use std::any::type_name;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::waits;
+
+static HOLDS: AtomicU64 = AtomicU64::new(0);
+static HELD_NS: AtomicU64 = AtomicU64::new(0);
+static WAITED_NS: AtomicU64 = AtomicU64::new(0);
+static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
+
+/// How the metadata lock was used since the last call of [`take_lock_times`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LockTimes {
+    /// How often it was taken.
+    pub holds: u64,
+    /// Time for which it was held.
+    pub held: Duration,
+    /// Time for which threads waited for it, of all of them.
+    pub waited: Duration,
+    /// The longest hold.
+    pub longest: Duration,
+}
+
+/// Returns the times of the metadata locks of all pools of this process, and begins anew.
+pub fn take_lock_times() -> LockTimes {
+    let time = |counter: &AtomicU64| Duration::from_nanos(counter.swap(0, Ordering::Relaxed));
+    let holds = HOLDS.swap(0, Ordering::Relaxed);
+    LockTimes { holds, held: time(&HELD_NS), waited: time(&WAITED_NS), longest: time(&LONGEST_NS) }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A lock.
+#[derive(Default)]
+pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+
+/// A held lock.
+pub(crate) struct MutexGuard<'a, T> {
+    /// Taken out when it is given back in a way of its own.
+    held: Option<parking_lot::MutexGuard<'a, T>>,
+    since: Instant,
+}
+
+/// What holders of a lock wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(parking_lot::Condvar);
+
+const HELD: &str = "only the end takes the guard out";
+
+fn is_measured<T>() -> bool {
+    type_name::<T>().ends_with("::meta::Meta")
+}
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Mutex<T> {
+        Mutex(parking_lot::Mutex::new(value))
+    }
+
+    /// Returns the lock if no thread has it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().map(|held| MutexGuard { held: Some(held), since: Instant::now() })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        let asked = Instant::now();
+        let held = self.0.try_lock().unwrap_or_else(|| {
+            waits::about_to_wait();
+            self.0.lock()
+        });
+        let since = Instant::now();
+        if is_measured::<T>() {
+            WAITED_NS.fetch_add(nanoseconds(since - asked), Ordering::Relaxed);
+        }
+        MutexGuard { held: Some(held), since }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'a, T> MutexGuard<'a, T> {
+    fn end(&mut self) -> Option<parking_lot::MutexGuard<'a, T>> {
+        let held = self.held.take()?;
+        if is_measured::<T>() {
+            let time = nanoseconds(self.since.elapsed());
+            HOLDS.fetch_add(1, Ordering::Relaxed);
+            HELD_NS.fetch_add(time, Ordering::Relaxed);
+            LONGEST_NS.fetch_max(time, Ordering::Relaxed);
+        }
+        Some(held)
+    }
+
+    /// Gives the lock back to whoever has waited longest.
+    pub(super) fn unlock_fair(mut guard: MutexGuard<'a, T>) {
+        if let Some(held) = guard.end() {
+            parking_lot::MutexGuard::unlock_fair(held);
+        }
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        drop(self.end());
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.held.as_ref().expect(HELD)
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.held.as_mut().expect(HELD)
+    }
+}
+
+impl Condvar {
+    pub(crate) const fn new() -> Condvar {
+        Condvar(parking_lot::Condvar::new())
+    }
+
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        waits::about_to_wait();
+        self.0.wait(guard.held.as_mut().expect(HELD));
+        // The lock was not held meanwhile.
+        guard.since = Instant::now();
+    }
+
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) {
+        waits::about_to_wait();
+        self.0.wait_for(guard.held.as_mut().expect(HELD), time);
+        guard.since = Instant::now();
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}

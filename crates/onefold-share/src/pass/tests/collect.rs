@@ -1,0 +1,110 @@
+//! What only the arena refers to, where maps do not tell it.
+
+use onefold_substrate::Sharing as _;
+
+use super::*;
+use crate::format::FileBlock;
+use crate::state::locks::Subject;
+
+#[test]
+fn what_only_the_arena_has_left_comes_free_where_maps_do_not_tell() {
+    let ground = on_two_steps(10, 10);
+    ground.remove(&["one", "two"]);
+    let passed = ground.run();
+    assert_eq!((passed.planned.collected, passed.index.unwrap().0.shared, ground.slots()), (10, 10, 10), "{passed:?}");
+    // Once is enough, though the files are looked after for a minute.
+    let lock = Path::new(FOLDER).join("locks/maps");
+    let done_at = || {
+        let file = ground.host.substrate.open(&lock, Access::Read).unwrap();
+        ground.host.substrate.stat(&file).unwrap().modified
+    };
+    let before = done_at();
+    assert!(ground.run().index.is_some() && done_at() == before);
+    // Overwritten is as good as removed.
+    ["three", "four"].iter().for_each(|path| ground.write(path, 3, 10));
+    let passed = ground.run();
+    assert_eq!((passed.planned.collected, passed.shared.now, ground.slots()), (10, 10 * K, 10), "{passed:?}");
+    assert!(done_at() > before);
+    ground.file_system.check().unwrap();
+}
+
+/// Small files are not worth the maps of all of them; once a day they are.
+#[test]
+fn little_waits_for_a_day_until_it_is_collected() {
+    let ground = on_two_steps(1, 60);
+    ground.write("one", 3, 1);
+    ground.write("two", 4, 1);
+    let passed = ground.run();
+    assert_eq!((passed.planned.collected, ground.slots()), (0, 61), "{passed:?}");
+    ground.file_system.pass(Duration::from_secs(24 * 60 * 60));
+    assert!(ground.run().index.is_none(), "nothing has changed, so nothing is looked at");
+    ground.write("one", 5, 1);
+    assert_eq!((ground.run().planned.collected, ground.slots()), (1, 60));
+}
+
+/// Slots that an intent names may be all that is left of what was in a hole, though no map has them.
+#[test]
+fn slots_that_somebody_has_declared_are_not_collected() {
+    let ground = on_two_steps(10, 10);
+    let other = ground.state();
+    let mut intents = other.begin_intents().unwrap();
+    let slots = |state: &State<'_, Sim>| {
+        let mut slots = Vec::new();
+        state
+            .each_entry(|entry| {
+                slots.extend(if let Place::Shared(slot) = entry.place { Some(slot) } else { None });
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        slots
+    };
+    let slot = slots(&other)[7];
+    let mark = Marks::load(&other).unwrap().iter().next().unwrap().clone();
+    let run = crate::format::intent::IntentRun { first: FileBlock(0), slot, count: 1, checksum: 0 };
+    let (number, handle, modified) = (mark.number, mark.handle, Default::default());
+    let intent = crate::format::intent::Intent { number, handle, path: mark.path, modified, runs: vec![run] };
+    intents.declare(&intent).unwrap();
+    ground.remove(&["one", "two", "three", "four"]);
+    assert_eq!(ground.run().planned.collected, 19);
+    assert_eq!(slots(&other), [slot]);
+    intents.retire().unwrap();
+    ground.write("five", 1, 10);
+    assert_eq!((ground.run().planned.collected, slots(&other), ground.slots()), (1, vec![], 0));
+}
+
+/// Somebody shares with slots of the arena file, or empties some: what is left then is looked after by the next pass.
+#[test]
+fn what_others_keep_a_pass_from_collecting_is_left_to_the_next_one() {
+    let ground = on_two_steps(10, 10);
+    for subject in [Subject::Maps, Subject::Sweep(0), Subject::Arena(0)] {
+        let other = ground.state();
+        let held = other.try_lock(&subject).unwrap().unwrap();
+        ["one", "two", "three", "four"].iter().for_each(|path| drop(ground.host.substrate.remove(Path::new(path))));
+        assert_eq!((ground.run().planned.collected, ground.slots()), (0, 20), "{subject:?}");
+        ground.file_system.pass(Duration::from_secs(100));
+        drop(held);
+    }
+    assert_eq!((ground.run().planned.collected, ground.slots()), (20, 0));
+}
+
+/// A file that no run has ever looked at refers to blocks of the arena: it keeps them, and what is in it.
+#[test]
+fn files_that_nobody_knows_of_keep_their_blocks() {
+    let ground = on_two_steps(10, 10);
+    let content = |path: &str| {
+        let file = ground.host.substrate.open(Path::new(path), Access::Read).unwrap();
+        let mut bytes = vec![0; 10 * 4096];
+        assert_eq!(ground.host.substrate.read_at(&file, 0, &mut bytes).unwrap(), bytes.len());
+        bytes
+    };
+    let expected = content("one");
+    let source = ground.host.substrate.open(Path::new("one"), Access::Read).unwrap();
+    drop((ground.host.substrate.create_clone(&source, Path::new("unknown")).unwrap(), source));
+    ground.remove(&["one", "two"]);
+    let state = ground.state();
+    let mut files = Marks::load(&state).unwrap();
+    scan_those(&state, &mut files, &|path, _| path != Path::new("unknown"));
+    assert_eq!(USUAL.pass(&state, &mut files).unwrap().planned.collected, 10);
+    assert!(content("unknown") == expected);
+    ground.file_system.check().unwrap();
+}

@@ -1,0 +1,279 @@
+//! A state folder, and images, that others damage and change while a pass goes on.
+
+use onefold_substrate::Sharing;
+use onefold_testing::simulated::Faults;
+
+use super::*;
+use crate::format::prefix::Prefix;
+use crate::opt_out;
+use crate::state::Notice;
+use crate::state::locks::Subject;
+use crate::state::trust::Distrust;
+
+/// A shard of which the first bytes are gone is dropped by whoever opens it. What it held is found again, also where that
+/// pass has published other entries before.
+#[test]
+fn what_a_dropped_shard_held_is_found_again() {
+    for is_publishing in [false, true] {
+        let ground = Ground::new();
+        ground.write("one", 1, 10);
+        ground.run();
+        let state = ground.state();
+        let mut files = Marks::load(&state).unwrap();
+        ground.write("other", 2, 3);
+        scan_all(&state, &mut files);
+        let spoil = || {
+            let [shard] = &ground.names("shards")[..] else { panic!("one shard") };
+            let file = ground.host.substrate.open(shard, Access::Write).unwrap();
+            ground.host.substrate.write_at(&file, 0, b"nonsense").unwrap();
+        };
+        if is_publishing {
+            // The plan is made by then, and nothing is published.
+            let progress = |at| {
+                if matches!(at, PassProgress::Planned { .. }) {
+                    spoil();
+                }
+                ControlFlow::Continue(())
+            };
+            let passed = How { progress: &progress, ..USUAL }.pass(&state, &mut files);
+            assert!(matches!(passed, Err(PassError::Index { .. })), "{passed:?}");
+        } else {
+            spoil();
+            USUAL.pass(&state, &mut files).unwrap();
+        }
+        drop(state);
+        ground.write("two", 1, 10);
+        let shared = ground.run().shared.now + ground.run().shared.now;
+        assert_eq!(shared, 10 * K, "publishing: {is_publishing}");
+    }
+}
+
+/// An index of another state folder may have any number of shards.
+#[test]
+fn many_shards_of_no_use_are_dropped_at_once() {
+    let ground = Ground::new();
+    ground.write("one", 1, 64);
+    ground.run();
+    for number in 0..40_u32 {
+        ground.create(&format!("shards/{number:012b}.1"));
+    }
+    let state = ground.state();
+    let shards = state.open_shards(Prefix::WHOLE).unwrap();
+    assert!(state.take_loss() && !state.take_loss());
+    assert!(!shards.is_empty() && ground.names("shards").len() < 40);
+}
+
+#[test]
+fn names_that_nobody_writes_are_passed_over() {
+    let ground = Ground::new();
+    ground.write("one", 1, 5);
+    ground.run();
+    for name in ["shards/whole.007", "shards/whole.+9", "shards/0.01", "scratch/1.host", "scratch/+2.host"] {
+        ground.create(name);
+    }
+    let state = ground.state();
+    assert_eq!(state.dead_hosts().unwrap(), []);
+    assert_eq!(state.open_shards(Prefix::WHOLE).unwrap().len(), 1);
+    assert_eq!(state.count_entries().unwrap().unique, 5);
+}
+
+/// Who is killed, or fails, once the logs are gone has noted before what has to be read again.
+#[test]
+fn what_was_left_undone_is_noted_before_the_logs_go() {
+    let ground = Ground::new();
+    ground.write("a", 1, 4);
+    ground.write("b", 1, 4);
+    let state = ground.state();
+    // The arena file that is filled, whose lock is none in the end: what no entry names cannot be emptied.
+    ground.create("arena/6");
+    let lock = Path::new(FOLDER).join("locks/arena.6");
+    let mut files = Marks::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    let progress = |at| {
+        if matches!(at, PassProgress::Planned { .. }) {
+            ground.write("b", 2, 1);
+        } else if ground.host.substrate.remove(&lock).is_ok() {
+            ground.host.substrate.create_dir(&lock).unwrap();
+        }
+        ControlFlow::Continue(())
+    };
+    let passed = How { progress: &progress, ..USUAL }.pass(&state, &mut files);
+    assert!(matches!(passed, Err(PassError::State(StateError::Untrusted { why: Distrust::Kind, .. }))), "{passed:?}");
+    assert_eq!(ground.names("logs").len(), 0);
+    assert_eq!(unread(&state), [("a".into(), false), ("b".into(), true)].into());
+}
+
+/// A log of a file that is not there for a while goes; the file is read once it is back, though none of its times tell.
+#[test]
+fn a_file_that_comes_back_as_it_was_is_read() {
+    let ground = Ground::new();
+    // Where there is no index, all that is in no log is read anyway.
+    ground.write("zero", 9, 1);
+    ground.run();
+    ground.host.substrate.create_dir(Path::new("folder")).unwrap();
+    ground.write("folder/one", 1, 5);
+    let state = ground.state();
+    let mut files = Marks::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    opt_out::exclude(&ground.host.substrate, Path::new("folder")).unwrap();
+    How { is_dry_run: true, ..USUAL }.pass(&state, &mut files).unwrap();
+    opt_out::include(&ground.host.substrate, Path::new("folder")).unwrap();
+    drop(state);
+    ground.write("two", 1, 5);
+    assert_eq!(ground.run().shared.now, 5 * K);
+}
+
+/// Another host has a file until its log is taken in, and lets go of it before this one looks.
+#[test]
+fn a_log_that_others_have_taken_in_is_no_trouble() {
+    let ground = Ground::new();
+    ground.write("one", 1, 5);
+    let notices = Cell::new(0);
+    let notice = |_: Notice| notices.set(notices.get() + 1);
+    let state = State::open(&ground.host.substrate, &*ground.host.clock, &*ground.host.random, &notice).unwrap();
+    let mut files = Marks::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    let wish = || {
+        ground.names("logs").iter().for_each(|log| ground.host.substrate.remove(log).unwrap());
+        Wish::GoOn
+    };
+    let passed = How { wish: &wish, ..USUAL }.pass(&state, &mut files).unwrap();
+    assert_eq!((passed.logs, notices.get()), (0, 0));
+    assert_eq!(unread(&state), [("one".into(), false)].into());
+}
+
+/// One call that fails says nothing of the next range.
+#[test]
+fn what_is_busy_does_not_keep_the_rest_of_a_run_from_being_shared() {
+    let faults = Faults { busy: 200_000, ..Faults::none() };
+    let mut with_busy_ranges = 0;
+    for seed in 0..16 {
+        let options = SimulationOptions { hosts: 1, seed, faults, ..SimulationOptions::default() };
+        let ground = Ground::with(&options);
+        ground.write("a", 1, 64);
+        ground.write("b", 1, 64);
+        let host = ground.file_system.mount(HostNo(0));
+        let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
+        let mut files = Marks::load(&state).unwrap();
+        scan_all(&state, &mut files);
+        let passed = How { call_bytes: K, ..USUAL }.pass(&state, &mut files).unwrap();
+        if passed.planned.targets > 0 && passed.index.is_some_and(|(counts, _)| counts.unique > 0) {
+            // The one call that puts all of it into the arena was.
+            continue;
+        }
+        let (shared, refused) = (passed.shared.now / K, passed.shared.refused / K);
+        assert!(shared > 32 && shared + refused == 64, "{shared} shared, {refused} not: {passed:?}");
+        // What was left is read again.
+        let again = unread(&state);
+        assert_eq!(again.values().any(|is_unread| *is_unread), refused > 0, "{again:?}");
+        with_busy_ranges += u32::from(refused > 0);
+    }
+    assert!(with_busy_ranges > 8, "{with_busy_ranges}");
+}
+
+/// Somebody has the index: who is told to stop meanwhile does not wait for it.
+#[test]
+fn waiting_for_a_shard_ends_when_the_user_wants_it() {
+    let ground = Ground::new();
+    ground.write("one", 1, 5);
+    let (state, other) = (ground.state(), ground.state());
+    let _held = other.try_lock(&Subject::Shard(Prefix::WHOLE)).unwrap().unwrap();
+    let mut files = Marks::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    let clock = ManualClock::default();
+    let wish = || if clock.monotonic() >= Duration::from_secs(1) { Wish::StopNow } else { Wish::GoOn };
+    let passed = How { clock: Some(&clock), wish: &wish, ..USUAL }.pass(&state, &mut files);
+    assert!(matches!(passed, Err(PassError::State(StateError::Interrupted))), "{passed:?}");
+    assert!(clock.monotonic() <= Duration::from_millis(1100), "{:?}", clock.monotonic());
+}
+
+/// What a file system drops in the background is not to be seen at once: passes look again for a while, then no more.
+#[test]
+fn deleted_files_are_looked_after_for_a_while() {
+    let ground = Ground::new();
+    for path in ["one", "two"] {
+        ground.write(path, 1, 5);
+    }
+    ground.run();
+    ["one", "two"].iter().for_each(|path| ground.host.substrate.remove(Path::new(path)).unwrap());
+    let has_looked = || ground.run().index.is_some();
+    assert!(has_looked() && has_looked());
+    ground.file_system.pass(Duration::from_secs(61));
+    assert!(has_looked() && !has_looked());
+    // Numbers are given out once.
+    let state = ground.state();
+    assert_eq!(unread(&state), [("".into(), true)].into());
+    let files = Marks::load(&state).unwrap();
+    let counted = crate::references::count(&state, &files).unwrap().unwrap();
+    assert_eq!(counted.unmapped, 0);
+}
+
+/// A slot that holds something else than its entry says, as a host that had lost its lock may leave one: its entry goes, and
+/// the content gets another slot.
+#[test]
+fn an_entry_whose_slot_holds_something_else_goes() {
+    let ground = Ground::new();
+    for path in ["one", "two"] {
+        ground.write(path, 1, 1);
+    }
+    ground.run();
+    let [arena] = &ground.names("arena")[..] else { panic!("one arena file") };
+    let file = ground.host.substrate.open(arena, Access::Write).unwrap();
+    ground.host.substrate.write_at(&file, 0, &[7; 4096]).unwrap();
+    // Somebody shares with what is there now.
+    let other = ground.host.substrate.create(Path::new("other")).unwrap();
+    ground.host.substrate.set_len(&other, K).unwrap();
+    let at = |file| onefold_substrate::At { file, offset: 0 };
+    ground.host.substrate.clone_range(at(&file), at(&other), K).unwrap();
+    drop((file, other));
+    for path in ["three", "four"] {
+        ground.write(path, 1, 1);
+    }
+    let first = ground.run().shared;
+    assert_eq!((first.now, first.differed), (0, 2 * K));
+    let second = ground.run().shared;
+    assert_eq!((second.now, second.differed), (K, 0));
+    ground.file_system.check().unwrap();
+}
+
+/// A file of the highest number that is full, as a damaged state folder may have: the next one got no number, and no pass
+/// shared anything new any more.
+#[test]
+fn a_full_arena_file_of_the_highest_number_is_not_the_end() {
+    let ground = Ground::new();
+    ground.write("other", 9, 1);
+    ground.run();
+    let substrate = &ground.host.substrate;
+    let highest = (1 << 21) - 1;
+    assert!(Slot::new(highest, 0).is_some() && Slot::new(highest + 1, 0).is_none());
+    let path: PathBuf = [FOLDER, "arena", &highest.to_string()].iter().collect();
+    let file = substrate.create(&path).unwrap();
+    substrate.write_at(&file, (Slot::IN_FILE - 1) * K, &[7; 4096]).unwrap();
+    drop(file);
+    for path in ["one", "two"] {
+        ground.write(path, 1, 5);
+    }
+    assert_eq!(ground.run().shared.now, 5 * K);
+}
+
+/// Whoever cuts an image short while others are read makes no pass fail.
+#[test]
+fn images_that_are_cut_short_meanwhile_are_no_failure() {
+    let ground = Ground::new();
+    for path in ["one", "two"] {
+        ground.write(path, 1, 8);
+    }
+    let state = ground.state();
+    let mut files = Marks::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    for path in ["one", "two"] {
+        let file = ground.host.substrate.open(Path::new(path), Access::Write).unwrap();
+        ground.host.substrate.set_len(&file, 2 * K).unwrap();
+    }
+    let passed = USUAL.pass(&state, &mut files).unwrap();
+    assert!(passed.trouble.failed.is_empty(), "{passed:?}");
+    assert!(passed.trouble.changed > 0, "{passed:?}");
+    drop(state);
+    // What is left is read again, and shared.
+    assert_eq!(ground.run().shared.now, 2 * K);
+}

@@ -1,0 +1,109 @@
+//! Times that say little: of clocks that are ahead, and of files whose room was reserved.
+
+use onefold_block::Timestamp;
+
+use super::*;
+
+/// Another host's clock is an hour ahead, and so are the times of what it writes: two changes in one tick of that clock have the
+/// same time.
+#[test]
+fn a_change_in_the_tick_of_a_clock_that_is_ahead_is_seen() {
+    let ground = Ground::new();
+    let other = HostNo(1);
+    ground.file_system.set_clock_ahead(other, Duration::from_secs(3600));
+    let mut bytes = vec![0; 4 * 4096];
+    SeededRandom::new(5).fill(&mut bytes).unwrap();
+    ground.file_system.write_image(other, "one", 0, &bytes).unwrap();
+    let scanned = || {
+        let state = ground.state();
+        scan_all(&state, &mut Marks::load(&state).unwrap()).read_bytes
+    };
+    assert_eq!(scanned(), 4 * K);
+    ground.file_system.write_image(other, "one", 0, &bytes[4096..8192]).unwrap();
+    assert_eq!(scanned(), 4 * K, "it was written to after it was read");
+    // Nobody writes to it any more, and it is not read again and again.
+    for _ in 0..3 {
+        ground.file_system.pass(Duration::from_secs(60));
+        assert_eq!(scanned(), 0);
+    }
+    // A change while this clock comes by that time would have had that time.
+    ground.file_system.pass(Duration::from_secs(3600));
+    assert_eq!((scanned(), scanned()), (4 * K, 0));
+}
+
+/// A time of the content may be ahead for ever: that of the last change tells of writes.
+#[test]
+fn a_file_whose_time_was_set_ahead_is_read_once() {
+    let ground = Ground::new();
+    ground.write("one", 5, 4);
+    let ahead = Timestamp { seconds: 1 << 40, nanoseconds: 0 };
+    let set = || {
+        let file = ground.host.substrate.open(Path::new("one"), Access::Write).unwrap();
+        ground.host.substrate.set_modified(&file, ahead).unwrap();
+    };
+    let scanned = || {
+        let state = ground.state();
+        scan_all(&state, &mut Marks::load(&state).unwrap()).read_bytes
+    };
+    set();
+    ground.file_system.pass(Duration::from_secs(1));
+    assert_eq!((scanned(), scanned()), (4 * K, 0));
+    ground.write("one", 6, 4);
+    set();
+    ground.file_system.pass(Duration::from_secs(1));
+    assert_eq!((scanned(), scanned()), (4 * K, 0));
+    // A moment ago, it may be written to in the same tick.
+    ground.write("one", 7, 4);
+    set();
+    assert_eq!(
+        (
+            scanned(),
+            {
+                ground.file_system.pass(Duration::from_secs(1));
+                scanned()
+            },
+            scanned()
+        ),
+        (4 * K, 4 * K, 0)
+    );
+}
+
+/// An image that an administrator has made with all its room: its zeros stay blocks, and so do unwritten ones.
+#[test]
+fn the_zeros_of_a_file_without_holes_stay() {
+    let ground = Ground::new();
+    let data = |seed| {
+        let mut bytes = vec![0; 4 * 4096];
+        SeededRandom::new(seed).fill(&mut bytes).unwrap();
+        bytes
+    };
+    let write = |path: &str, offset: u64, bytes: &[u8]| {
+        let substrate = &ground.host.substrate;
+        let file =
+            substrate.open(Path::new(path), Access::Write).or_else(|_| substrate.create(Path::new(path))).unwrap();
+        substrate.write_at(&file, offset, bytes).unwrap();
+        ground.file_system.pass(Duration::from_secs(1));
+    };
+    // Both hold four blocks of data, four of zeros, and the same data again; one of them has a hole behind.
+    for path in ["full", "sparse"] {
+        write(path, 0, &data(1));
+        write(path, 4 * K, &[0; 4 * 4096]);
+        write(path, 8 * K, &data(2));
+    }
+    write("sparse", 20 * K, &data(3)[..4096]);
+    let zeros = |path: &str| {
+        let file = ground.host.substrate.open(Path::new(path), Access::Read).unwrap();
+        let mut map = crate::extents::Extents::new();
+        (4..8).filter(|block| !map.at(&ground.host.substrate, &file, block * K).unwrap().is_hole).count()
+    };
+    let passed = ground.run();
+    assert_eq!((passed.shared.zeros, zeros("full"), zeros("sparse")), (4 * K, 4, 0), "{passed:?}");
+    // What the guest writes as zeros later stays, too, and so it does when all is read anew.
+    write("full", K, &[0; 4096]);
+    let passed = ground.run();
+    assert_eq!((passed.shared.zeros, zeros("full")), (0, 4), "{passed:?}");
+    let state = ground.state();
+    Marks::load(&state).unwrap().forget_scans(&state).unwrap();
+    drop(state);
+    assert_eq!((ground.run().shared.zeros, zeros("full")), (0, 4));
+}
