@@ -16,9 +16,11 @@ mod explored;
 mod timed;
 
 #[cfg(feature = "explore")]
-pub(crate) use explored::{Condvar, Mutex, MutexGuard};
+pub(crate) use explored::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(any(feature = "explore", feature = "lock-times")))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+#[cfg(not(feature = "explore"))]
+pub(crate) use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(all(feature = "lock-times", not(feature = "explore")))]
 pub(crate) use timed::{Condvar, Mutex, MutexGuard};
 #[cfg(all(feature = "lock-times", not(feature = "explore")))]
