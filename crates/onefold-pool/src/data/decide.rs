@@ -16,7 +16,7 @@ use onefold_block::{BlockNo, Fingerprint};
 
 use crate::activity::{Activity, Counter};
 use crate::attr::Ino;
-use crate::filter::Candidates;
+use crate::filter::StorePageNo;
 use crate::format::geometry::{GROUP_BLOCKS, Geometry};
 use crate::format::header::BlockKind;
 use crate::format::inode::Inode;
@@ -25,6 +25,7 @@ use crate::format::store_page::{self, BlockUse, Entry};
 use crate::meta::hash::{BlockMap, BlockSet, FingerprintMap};
 use crate::meta::in_flight::{DeviceWrite, InFlight};
 use crate::meta::op::damaged;
+use crate::meta::shared_filter::LookedUp;
 use crate::meta::{Op, OpResult};
 use crate::options::Verify;
 
@@ -106,13 +107,21 @@ pub(crate) struct Deciding<'a> {
     pub(crate) sharing: Sharing,
     /// Blocks that are set aside for this write ([`super::behind`]).
     pub(crate) set_aside: u64,
+    /// What the filter said of those of them that are looked up ([`sought`]), before the metadata was locked.
+    pub(crate) looked_up: Option<&'a LookedUp<'a>>,
+}
+
+/// Returns the fingerprints of blocks that are looked up in the filter, in order.
+pub(crate) fn sought(blocks: &[Incoming<'_>], undecided: &[usize], sharing: Sharing) -> Vec<Fingerprint> {
+    let sought = undecided.iter().filter(|&&at| sharing.enabled && !blocks[at].is_zero);
+    sought.map(|&at| blocks[at].fingerprint).collect()
 }
 
 impl Op<'_> {
     /// Decides the fates of blocks of a write.
     pub(crate) fn decide(&mut self, deciding: &Deciding<'_>, activity: &Activity) -> OpResult<Vec<Fate>> {
-        let Deciding { ino, blocks, undecided, sharing, set_aside } = *deciding;
-        let choices = self.choose(blocks, undecided, sharing, activity)?;
+        let Deciding { ino, blocks, undecided, sharing, set_aside, .. } = *deciding;
+        let choices = self.choose(deciding, activity)?;
         let new_count = choices.iter().filter(|choice| matches!(choice, Choice::New)).count() as u64;
         let mut reserved = Vec::new();
         if new_count > 0 {
@@ -164,21 +173,28 @@ impl Op<'_> {
         Ok(promised)
     }
 
-    fn choose(
-        &mut self,
-        blocks: &[Incoming<'_>],
-        undecided: &[usize],
-        sharing: Sharing,
-        activity: &Activity,
-    ) -> OpResult<Vec<Choice>> {
+    fn choose(&mut self, deciding: &Deciding<'_>, activity: &Activity) -> OpResult<Vec<Choice>> {
+        let Deciding { blocks, undecided, sharing, looked_up, .. } = *deciding;
         let mut choices = Vec::with_capacity(undecided.len());
         let mut seen: FingerprintMap<usize> = FingerprintMap::default();
         let mut missing = false;
         let mut for_nothing = 0;
-        // All look-ups at once, so that their waits for memory overlap; taken in the order in which blocks come.
-        let sought = undecided.iter().filter(|&&at| sharing.enabled && !blocks[at].is_zero);
-        let fingerprints: Vec<Fingerprint> = sought.map(|&at| blocks[at].fingerprint).collect();
-        let mut candidates = self.meta.filter.candidates_each(&fingerprints).into_iter();
+        let before = looked_up.and_then(|before| Some((before, before.entered_meanwhile()?)));
+        let (now, meanwhile);
+        let candidates = match before {
+            Some((before, entered)) => {
+                meanwhile = entered;
+                before.candidates()
+            }
+            // What is decided once more, or too late. All at once, so that the waits for memory overlap.
+            None => {
+                meanwhile = Vec::new();
+                now = self.meta.filter.read().candidates_each(&sought(blocks, undecided, sharing));
+                &now
+            }
+        };
+        // Taken in the order in which blocks come.
+        let mut candidates = candidates.iter().enumerate();
         for &at in undecided {
             let incoming = &blocks[at];
             if incoming.is_zero {
@@ -189,7 +205,7 @@ impl Op<'_> {
                 choices.push(Choice::New);
                 continue;
             }
-            let candidates = candidates.next().expect("one for each block that is looked up");
+            let (place, candidates) = candidates.next().expect("one for each block that is looked up");
             if let Some(&other) = seen.get(&incoming.fingerprint) {
                 let equal = sharing.verify == Verify::Fingerprint || blocks[other].bytes == incoming.bytes;
                 choices.push(if equal { Choice::Same(other) } else { Choice::New });
@@ -201,7 +217,9 @@ impl Op<'_> {
                 choices.push(Choice::Attach);
                 continue;
             }
-            match self.find_stored(incoming, &candidates, sharing.domain)? {
+            let entered = meanwhile[meanwhile.partition_point(|(at, _)| *at < place)..].iter();
+            let entered = entered.take_while(|(at, _)| *at == place).map(|(_, page)| *page);
+            match self.find_stored(incoming, candidates.iter().chain(entered), sharing.domain)? {
                 Found::Stored(block) => choices.push(Choice::Share(block)),
                 Found::Nothing { pages } => {
                     for_nothing += pages;
@@ -219,11 +237,16 @@ impl Op<'_> {
     }
 
     /// Looks for a stored block with that fingerprint: the filter names pages, the pages confirm or deny.
-    fn find_stored(&mut self, incoming: &Incoming<'_>, candidates: &Candidates, domain: u16) -> OpResult<Found> {
+    fn find_stored(
+        &mut self,
+        incoming: &Incoming<'_>,
+        candidates: impl Iterator<Item = StorePageNo>,
+        domain: u16,
+    ) -> OpResult<Found> {
         let geometry: Geometry = self.meta.geometry;
         let mut missing = false;
         let mut pages = 0;
-        for page_no in candidates.iter() {
+        for page_no in candidates {
             let (at, first) = geometry.store_page_by_no(page_no.0);
             if !self.want(at, BlockKind::StorePage)? {
                 missing = true;

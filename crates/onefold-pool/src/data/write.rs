@@ -20,7 +20,7 @@ use onefold_block::buffer::is_aligned;
 use onefold_block::device::writes_of;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint, WriteOp};
 
-use super::decide::{Applied, Deciding, Fate, Incoming, Lost, Sharing};
+use super::decide::{Applied, Deciding, Fate, Incoming, Lost, Sharing, sought};
 use crate::activity::Counter;
 use crate::attr::{Dedup, Ino};
 use crate::engine::{Engine, PLACES_MAX};
@@ -119,13 +119,23 @@ impl Engine {
         let mut blocks = self.fingerprints(store.data, sharing.domain);
         let mut plan = Plan { engine: self, fates: vec![Fate::Hole; blocks.len()] };
         let mut undecided: Vec<usize> = (0..blocks.len()).collect();
+        let fingerprints = sought(&blocks, &undecided, sharing);
+        let mut looked_up = (!fingerprints.is_empty()).then(|| self.filter.look_up(&fingerprints));
         let (mut round, mut places_tried) = (0, 0);
         loop {
             // Blocks that keep losing what they were to share get blocks of their own.
             let sharing = Sharing { enabled: sharing.enabled && round < ROUNDS_MAX, ..sharing };
             let own = (*set_aside).min(blocks.len() as u64);
-            let deciding = Deciding { ino: store.ino, blocks: &blocks, undecided: &undecided, sharing, set_aside: own };
+            let deciding = Deciding {
+                ino: store.ino,
+                blocks: &blocks,
+                undecided: &undecided,
+                sharing,
+                set_aside: own,
+                looked_up: looked_up.as_ref(),
+            };
             let fates = self.run(store.privilege, |op| op.decide(&deciding, &self.activity))?;
+            looked_up = None;
             if own > 0 {
                 // What of it is needed is reserved now.
                 self.meta().set_aside -= own;

@@ -60,7 +60,7 @@ impl Engine {
         }
         let (needed, generation, available) = {
             let meta = self.meta();
-            let needed = meta.filter.saved_bytes().div_ceil(BLOCK_BYTES as u64);
+            let needed = meta.filter.read().saved_bytes().div_ceil(BLOCK_BYTES as u64);
             (needed, meta.running.sequence, meta.blocks_free().saturating_sub(meta.groups.busy.count()))
         };
         if available < needed + EMERGENCY_BLOCKS {
@@ -112,8 +112,9 @@ impl Engine {
     }
 
     fn write_chunks(&self, runs: &[Run], generation: u64) -> Result<()> {
-        let meta = self.meta();
-        let mut chunks = meta.filter.save(generation);
+        let _meta = self.meta();
+        let filter = self.filter.read();
+        let mut chunks = filter.save(generation);
         let mut chunk = Vec::new();
         let mut next = CHUNK_BLOCKS;
         for run in runs {
@@ -226,11 +227,12 @@ impl Engine {
             return Ok(Some(Stage::Idle));
         };
         let meanwhile = {
-            let mut meta = self.meta();
-            let mut meanwhile = std::mem::replace(&mut meta.filter, filter);
+            let meta = self.meta();
+            let mut in_force = meta.filter.write();
+            let mut meanwhile = std::mem::replace(&mut *in_force, filter);
             // It was told of a growth; the one that was saved was not.
             let pages = meta.geometry.store_page_count();
-            meta.filter.grow(pages);
+            in_force.grow(pages);
             meanwhile.grow(pages);
             meanwhile
         };

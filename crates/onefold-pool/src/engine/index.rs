@@ -160,12 +160,15 @@ impl Engine {
         }
         let in_few_steps = self.options.test_limits.index_in_steps;
         let memory_bytes = self.filter_options(&geometry).memory_bytes_max;
-        let memory_left = memory_bytes.saturating_sub(meta.filter.memory_bytes());
+        let memory_left = memory_bytes.saturating_sub(meta.filter.read().memory_bytes());
         // A window that takes nothing would be opened again for ever.
         let entries_max = (memory_left.max(memory_bytes / BATCH_SHARE_MIN) / BATCH_ENTRY_BYTES).max(1);
-        let known = meta.filter.entry_count() + meta.filter.refused_count();
+        let known = {
+            let filter = meta.filter.read();
+            filter.entry_count() + filter.refused_count()
+        };
         let entries_left = meta.state(Field::DataBlocks).saturating_sub(known);
-        let pages_max = if in_few_steps { WINDOW_PAGES_FEW } else { Batch::pages_max(&meta.filter) };
+        let pages_max = if in_few_steps { WINDOW_PAGES_FEW } else { Batch::pages_max(&meta.filter.read()) };
         let end = pages.min(first + pages_max);
         meta.indexing.open_window(end);
         // On the device these are older than here.
@@ -176,7 +179,7 @@ impl Engine {
                 meta.indexing.touch(StorePageNo(page));
             }
         }
-        let batch = Batch::new(&meta.filter, StorePageNo(first), entries_left.min(entries_max));
+        let batch = Batch::new(&meta.filter.read(), StorePageNo(first), entries_left.min(entries_max));
         let pages_affordable = self.options.memory_bytes / STEP_SHARE / BLOCK_BYTES_U64;
         let pages_per_step = match in_few_steps {
             true => PAGES_PER_STEP_FEW,
@@ -204,8 +207,8 @@ impl Engine {
             return Ok(None);
         }
         let skipped = Some(meta.indexing.close_window());
-        let batch = std::mem::replace(&mut reading.batch, Batch::new(&meta.filter, StorePageNo(0), 0));
-        let total = meta.filter.entry_count() + batch.entry_count();
+        let batch = std::mem::replace(&mut reading.batch, Batch::new(&meta.filter.read(), StorePageNo(0), 0));
+        let total = meta.filter.read().entry_count() + batch.entry_count();
         Ok(Some(Stage::Arriving(Arriving { batch: Some(batch), skipped, total, ..Arriving::default() })))
     }
 
@@ -266,7 +269,7 @@ impl Engine {
                 findable(op.block(at, BlockKind::StorePage)?, &mut found)
                     .ok_or_else(|| damaged(BlockKind::StorePage.name(), at, "an entry makes no sense"))?;
                 for &fingerprint in &found {
-                    let _ = op.meta.filter.insert(fingerprint, page);
+                    let _ = op.meta.filter.write().insert(fingerprint, page);
                 }
                 op.meta.indexing.settle(page);
                 Ok(())
@@ -284,7 +287,7 @@ impl Engine {
         if arriving.part.is_some() && arriving.part_ahead.is_none() {
             arriving.part_ahead = arriving.take_part();
         }
-        let level = self.meta().filter.level();
+        let level = self.filter.read().level();
         let entries_min = if self.options.test_limits.index_in_steps { 1 } else { ENTRIES_FOR_TWO };
         let is_worth_it = |part: &mut Part| !part.is_sorted_by(level) && part.entries_left() >= entries_min;
         let Some(mut ahead) = arriving.part_ahead.take_if(is_worth_it) else {
@@ -304,18 +307,18 @@ impl Engine {
         let in_few_steps = self.options.test_limits.index_in_steps;
         for _ in 0..if in_few_steps { HOLDS_PER_STEP_FEW } else { HOLDS_PER_STEP } {
             let mut meta = self.meta();
-            if arriving.batch.is_some() && meta.filter.make_regions(arriving.total, SPLITS_PER_HOLD) {
+            if arriving.batch.is_some() && meta.filter.write().make_regions(arriving.total, SPLITS_PER_HOLD) {
                 sync::unlock_fairly(meta);
                 continue;
             }
             if let Some(part) = &mut arriving.part {
-                let level = meta.filter.level();
+                let level = meta.filter.read().level();
                 if !part.is_sorted_by(level) {
                     drop(meta);
                     part.sort(level);
                     continue;
                 }
-                meta.filter.absorb(part, REGIONS_PER_HOLD);
+                meta.filter.write().absorb(part, REGIONS_PER_HOLD);
                 if part.is_done() {
                     arriving.part = None;
                 }
@@ -332,7 +335,7 @@ impl Engine {
             }
             if !arriving.others.is_empty() {
                 for entry in arriving.others.drain(arriving.others.len().saturating_sub(ENTRIES_PER_HOLD)..) {
-                    let _ = meta.filter.insert_keyed(entry);
+                    let _ = meta.filter.write().insert_keyed(entry);
                 }
                 sync::unlock_fairly(meta);
                 continue;
@@ -342,7 +345,7 @@ impl Engine {
                 meta.indexing.all_arrived();
                 return Some(Stage::Idle);
             }
-            meta.filter.remove_each(&late);
+            meta.filter.write().remove_each(&late);
             sync::unlock_fairly(meta);
         }
         None

@@ -14,7 +14,7 @@ use super::Engine;
 use crate::activity::Counter;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
-use crate::format::geometry::{BITMAP_BLOCKS, ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, STORE_PAGES_PER_GROUP};
+use crate::format::geometry::{BITMAP_BLOCKS, ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, Geometry, STORE_PAGES_PER_GROUP};
 use crate::format::header::{self, BlockKind};
 use crate::format::state::Field;
 use crate::meta::Meta;
@@ -25,11 +25,16 @@ const _: () = assert!(ENTRIES_PER_STORE_PAGE * STORE_PAGES_PER_GROUP >= GROUP_BL
 
 /// Checks that what was read for `fault` is what it must be, and belongs there: a hostile pointer could lead to a block
 /// with a fixed use that bears a forged header, and the next change would be written over it.
-pub(super) fn sound(meta: &Meta, fault: Fault, bytes: &BlockBytes) -> std::result::Result<(), String> {
-    if !meta.geometry.is_place_of(fault.kind, fault.block) {
+pub(super) fn sound(
+    geometry: &Geometry,
+    pool_tag: u32,
+    fault: Fault,
+    bytes: &BlockBytes,
+) -> std::result::Result<(), String> {
+    if !geometry.is_place_of(fault.kind, fault.block) {
         return Err("does not belong there".to_owned());
     }
-    header::verify(bytes, meta.pool_tag, fault.kind, fault.block).map_err(|error| error.to_string())
+    header::verify(bytes, pool_tag, fault.kind, fault.block).map_err(|error| error.to_string())
 }
 
 /// Adds the other bitmap block of a group, and those of the groups behind it where the groups before it were missing, too.
@@ -57,7 +62,7 @@ impl Engine {
     /// Device errors; damage of a block that was asked for.
     pub(crate) fn load(&self, faults: &[Fault]) -> Result<()> {
         debug_assert!(!faults.is_empty(), "an operation faulted without saying on what");
-        let mut mine: Vec<Fault> = {
+        let (mut mine, geometry, pool_tag) = {
             let mut meta = self.meta.lock();
             let mut mine: Vec<Fault> =
                 faults.iter().copied().filter(|fault| meta.cache.begin_load(fault.block)).collect();
@@ -69,28 +74,30 @@ impl Engine {
             }
             self.add_neighbours(&mut meta, faults, &mut mine);
             add_bitmaps_ahead(&mut meta, faults, &mut mine);
-            mine
+            (mine, meta.geometry, meta.pool_tag)
         };
         mine.sort_unstable_by_key(|fault| fault.block);
         let mut buffer = AlignedBuffer::zeroed(mine.len());
         let read = self.read_runs(&mine, &mut buffer);
         let mut damage = None;
-        let mut meta = self.meta.lock();
-        for (fault, bytes) in mine.iter().zip(buffer.blocks()) {
-            let content = match &read {
-                Err(_) => None,
-                Ok(()) => match sound(&meta, *fault, bytes) {
-                    Ok(()) => Some((fault.kind, Arc::new(*bytes))),
-                    Err(what) => {
-                        if faults.contains(fault) {
-                            damage =
-                                Some(PoolError::Damaged { structure: fault.kind.name(), block: fault.block, what });
-                        }
-                        None
+        // Checked and copied before the metadata is locked.
+        let mut contents = Vec::with_capacity(mine.len());
+        for (fault, bytes) in mine.iter().zip(buffer.blocks()).filter(|_| read.is_ok()) {
+            let content = match sound(&geometry, pool_tag, *fault, bytes) {
+                Ok(()) => Some((fault.kind, Arc::new(*bytes))),
+                Err(what) => {
+                    if faults.contains(fault) {
+                        damage = Some(PoolError::Damaged { structure: fault.kind.name(), block: fault.block, what });
                     }
-                },
+                    None
+                }
             };
-            meta.cache.end_load(fault.block, content);
+            contents.push(content);
+        }
+        let mut contents = contents.into_iter();
+        let mut meta = self.meta.lock();
+        for fault in &mine {
+            meta.cache.end_load(fault.block, contents.next().flatten());
         }
         drop(meta);
         self.loaded.notify_all();

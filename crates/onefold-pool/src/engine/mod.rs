@@ -6,14 +6,16 @@
 //! 3. the committer, held across the commit's and checkpoint's device I/O;
 //! 4. the state of the filling of the filter, held across the reading of stores and of a saved filter;
 //! 5. the metadata lock, never held across device I/O;
-//! 6. the mark of the heartbeat, held across its own I/O.
+//! 6. the filter's lock: changes are made under the metadata lock, look-ups without it;
+//! 7. the list of what entered the filter lately ([`crate::meta::shared_filter`]), with which nothing is taken;
+//! 8. the mark of the heartbeat, held across its own I/O.
 //!
 //! The line of accepted writes has a lock of its own ([`crate::data::behind`]), which is never held while another is
 //! taken; so have the losses among them, and what is known of the room under the pool ([`room`]). Waiting for a turn in it
 //! happens with range locks held and none of the others. The pins for readers ([`crate::data::full_counts`]) have one, with which
 //! only the table of range locks is looked at.
 //!
-//! A thread that holds the metadata lock takes no other; waiting for a block that another thread reads releases it.
+//! A thread that holds the metadata lock takes no other but those of the filter; waiting for a block that another thread reads releases it.
 
 pub(crate) mod background;
 pub(crate) mod commit;
@@ -48,6 +50,7 @@ use crate::data::full_counts::PinForReaders;
 use crate::data::range_lock::RangeLocks;
 use crate::error::{PoolError, Result};
 use crate::format::superblock::Superblock;
+use crate::meta::shared_filter::SharedFilter;
 use crate::meta::{Meta, Op, OpError, OpResult, Privilege};
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions};
@@ -81,6 +84,8 @@ pub(crate) struct Engine {
     pub(crate) buffers: BufferPool,
     keys: Mutex<HashMap<u16, FingerprintKey>>,
     pool_key: [u8; 32],
+    /// The metadata's, for look-ups without its lock.
+    pub(crate) filter: Arc<SharedFilter>,
     meta: Mutex<Meta>,
     /// Signalled when a block that was being read is there.
     loaded: Condvar,

@@ -34,6 +34,7 @@ use crate::meta::in_flight::InFlightTable;
 use crate::meta::indexing::Indexing;
 use crate::meta::orphans::Orphans;
 use crate::meta::running::Running;
+use crate::meta::shared_filter::SharedFilter;
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions, Workers};
 use crate::sync::{Condvar, Mutex};
@@ -229,13 +230,14 @@ impl Engine {
         }
         let plan = MemoryPlan::new(options.memory_bytes, geometry.total_blocks);
         let log_bytes = usize::try_from(log::log_blocks(&geometry)).unwrap_or(usize::MAX) * onefold_block::BLOCK_BYTES;
+        let filter = Arc::new(SharedFilter::new(Filter::new(&filter_options(&options, &geometry))));
         let mut meta = Meta {
             geometry,
             pool_tag,
             cache: Cache::new(plan.metadata),
             running: Running::new(replayed.next_sequence, log_bytes, plan.commit),
             groups: Groups::new(plan.busy),
-            filter: Filter::new(&filter_options(&options, &geometry)),
+            filter: Arc::clone(&filter),
             indexing: Indexing::default(),
             in_flight: InFlightTable::default(),
             orphans: Orphans::default(),
@@ -274,6 +276,7 @@ impl Engine {
             room,
             buffers: BufferPool::new(BATCH_BLOCKS, BUFFERS_BYTES_MAX),
             keys: Mutex::new(HashMap::new()),
+            filter,
             meta: Mutex::new(meta),
             loaded: Condvar::new(),
             committer: Mutex::new(committer),

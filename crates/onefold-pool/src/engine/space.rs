@@ -148,7 +148,7 @@ impl Engine {
             let has_more = meta.indexing.has_late();
             if has_more {
                 let late = meta.indexing.take_late(ENTRIES_PER_HOLD);
-                meta.filter.remove_each(&late);
+                meta.filter.write().remove_each(&late);
             }
             sync::unlock_fairly(meta);
             if !has_more {

@@ -94,7 +94,7 @@ fn end_survey(meta: &mut Meta, surveyed: &Surveyed, bytes: &[&BlockBytes], is_re
     let mut is_current = is_read;
     for (&block, bytes) in surveyed.missing.iter().zip(bytes) {
         let fault = Fault { block, kind: BlockKind::Bitmap };
-        is_current &= meta.cache.is_loading(block) && sound(meta, fault, bytes).is_ok();
+        is_current &= meta.cache.is_loading(block) && sound(&meta.geometry, meta.pool_tag, fault, bytes).is_ok();
         meta.cache.end_load(block, None);
     }
     if !is_current || meta.groups.free_runs.get(surveyed.group).is_some() {

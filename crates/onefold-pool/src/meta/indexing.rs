@@ -15,9 +15,10 @@
 
 use std::collections::VecDeque;
 
-use onefold_block::{BlockNo, Fingerprint};
+use onefold_block::Fingerprint;
 
 use super::Meta;
+use super::shared_filter::FilterChange;
 use crate::filter::{Filter, StorePageNo};
 
 /// Removals that wait. One beyond them is done at once, or forgotten where its entry has not arrived: that entry will name
@@ -222,35 +223,41 @@ impl Indexing {
     }
 }
 
-impl Meta {
+impl Indexing {
     /// A block with this fingerprint is stored now.
-    pub(crate) fn enter_filter(&mut self, fingerprint: Fingerprint, block: BlockNo) {
-        let page = StorePageNo(self.geometry.store_page_no(block));
-        if self.indexing.takes(page) {
-            let _ = self.filter.insert(fingerprint, page);
+    pub(crate) fn enter(&mut self, filter: &mut FilterChange<'_>, fingerprint: Fingerprint, page: StorePageNo) {
+        if self.takes(page) {
+            filter.insert(fingerprint, page);
         }
     }
 
     /// A block with this fingerprint is stored no more. With [`Leave::Later`] its entry stays until it is taken from
     /// [`Indexing::take_late`]: meanwhile it names a page for nothing.
-    pub(crate) fn leave_filter(&mut self, fingerprint: Fingerprint, block: BlockNo, when: Leave) {
-        let page = StorePageNo(self.geometry.store_page_no(block));
-        if !self.indexing.takes(page) {
+    pub(crate) fn leave(
+        &mut self,
+        filter: &mut FilterChange<'_>,
+        fingerprint: Fingerprint,
+        page: StorePageNo,
+        when: Leave,
+    ) {
+        if !self.takes(page) {
             return;
         }
-        let has_room = self.indexing.late.len() < LATE_MAX;
+        let has_room = self.late.len() < LATE_MAX;
         if when == Leave::Later && has_room {
-            self.indexing.late.push_back((fingerprint, page));
-        } else if !self.indexing.is_arriving {
-            self.filter.remove(fingerprint, page);
-        } else if !self.filter.remove_if_there(fingerprint, page) && has_room {
-            self.indexing.late.push_back((fingerprint, page));
+            self.late.push_back((fingerprint, page));
+        } else if !self.is_arriving {
+            filter.remove(fingerprint, page);
+        } else if !filter.remove_if_there(fingerprint, page) && has_room {
+            self.late.push_back((fingerprint, page));
         }
     }
+}
 
+impl Meta {
     /// Forgets all that the filter holds, and that any of it was read.
     pub(crate) fn begin_filter_anew(&mut self, filter: Filter) {
-        self.filter = filter;
+        *self.filter.write() = filter;
         self.indexing = Indexing::default();
     }
 }

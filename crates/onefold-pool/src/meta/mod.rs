@@ -1,7 +1,7 @@
 //! The pool's metadata in memory, changed one operation at a time.
 //!
 //! Everything that decides lives behind one lock: the metadata cache, the running transaction, the block groups'
-//! allocation, the fingerprint filter, and the blocks whose writes are under way. An operation ([`Op`]) works on it
+//! allocation, changes of the fingerprint filter, and the blocks whose writes are under way. An operation ([`Op`]) works on it
 //! without any device I/O. Where it needs a block that is not in memory it says so and is rolled back; the engine
 //! reads the block with the lock released and runs the operation again. So an operation either happens whole or not
 //! at all, whatever stops it, and no reader or writer waits for a disk behind this lock.
@@ -22,13 +22,14 @@ pub(crate) mod indexing;
 pub(crate) mod op;
 pub(crate) mod orphans;
 pub(crate) mod ranges;
+pub(crate) mod recent;
 pub(crate) mod running;
 mod search;
+pub(crate) mod shared_filter;
 pub(crate) mod stock;
 
 use std::sync::Arc;
 
-use crate::filter::Filter;
 use crate::format::geometry::Geometry;
 use crate::format::state::Field;
 use crate::options::{Allocation, AllocationSeam, TestLimits};
@@ -48,7 +49,7 @@ pub(crate) struct Meta {
     /// Allocation state of the block groups.
     pub(crate) groups: groups::Groups,
     /// Finds candidates by fingerprint.
-    pub(crate) filter: Filter,
+    pub(crate) filter: Arc<shared_filter::SharedFilter>,
     /// Which store pages are in the filter; the others still have to be read into it.
     pub(crate) indexing: indexing::Indexing,
     /// Data blocks whose writes are under way.

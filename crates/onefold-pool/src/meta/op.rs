@@ -16,8 +16,10 @@ use super::groups::Cursor;
 use super::hash::PlainMap;
 use super::indexing::Leave;
 use super::ranges::DirtyRanges;
+use super::shared_filter::FilterChange;
 use crate::attr::Ino;
 use crate::error::PoolError;
+use crate::filter::StorePageNo;
 use crate::format::BlockBytes;
 use crate::format::geometry::STATE;
 use crate::format::header::{self, BlockKind};
@@ -393,9 +395,7 @@ impl<'a> Op<'a> {
         }
         self.ended = true;
         self.meta.running.wrote_data |= self.wrote_data;
-        for effect in std::mem::take(&mut self.effects) {
-            self.apply(&effect);
-        }
+        self.apply_effects();
         Ok(())
     }
 
@@ -422,28 +422,38 @@ impl<'a> Op<'a> {
         Ok(())
     }
 
-    fn apply(&mut self, effect: &Effect) {
-        let meta = &mut *self.meta;
-        match *effect {
-            Effect::Index(fingerprint, block) => meta.enter_filter(fingerprint, block),
-            Effect::Unindex(fingerprint, block) => meta.leave_filter(fingerprint, block, self.leave),
-            Effect::UnbusyRun(run) => {
-                meta.groups.busy.clear_run(run.first, run.count);
+    fn apply_effects(&mut self) {
+        let Meta { geometry, filter, indexing, groups, running, cache, in_flight, orphans, .. } = &mut *self.meta;
+        let page_of = |block| StorePageNo(geometry.store_page_no(block));
+        // Locked with the first entry, and once for all of them.
+        let mut change: Option<FilterChange<'_>> = None;
+        for effect in std::mem::take(&mut self.effects) {
+            match effect {
+                Effect::Index(fingerprint, block) => {
+                    indexing.enter(change.get_or_insert_with(|| filter.change()), fingerprint, page_of(block));
+                }
+                Effect::Unindex(fingerprint, block) => {
+                    let change = change.get_or_insert_with(|| filter.change());
+                    indexing.leave(change, fingerprint, page_of(block), self.leave);
+                }
+                Effect::UnbusyRun(run) => {
+                    groups.busy.clear_run(run.first, run.count);
+                }
+                Effect::FreedData(block) => {
+                    // Again: an operation that claims a block and drops its only reference has just ended its being busy.
+                    // Else it would be handed out at once, and a second time when its free is durable.
+                    groups.busy.set(block);
+                    running.freed.push(block);
+                }
+                Effect::FreedMetadata(block) => {
+                    cache.remove(block);
+                    running.forgotten.push(block);
+                }
+                Effect::Initialised(block) => in_flight.set_initialised(block),
+                Effect::Hold(ino) => orphans.hold(ino),
+                Effect::LostName(ino) => orphans.lost_name(ino),
+                Effect::GotName(ino) => orphans.got_name(ino),
             }
-            Effect::FreedData(block) => {
-                // Again: an operation that claims a block and drops its only reference has just ended its being busy.
-                // Else it would be handed out at once, and a second time when its free is durable.
-                meta.groups.busy.set(block);
-                meta.running.freed.push(block);
-            }
-            Effect::FreedMetadata(block) => {
-                meta.cache.remove(block);
-                meta.running.forgotten.push(block);
-            }
-            Effect::Initialised(block) => meta.in_flight.set_initialised(block),
-            Effect::Hold(ino) => meta.orphans.hold(ino),
-            Effect::LostName(ino) => meta.orphans.lost_name(ino),
-            Effect::GotName(ino) => meta.orphans.got_name(ino),
         }
     }
 

@@ -68,7 +68,7 @@ impl Pool {
         {
             let mut meta = engine.meta();
             meta.geometry = new;
-            meta.filter.grow(new.store_page_count());
+            meta.filter.write().grow(new.store_page_count());
             // The last group may have been short and said to be full.
             meta.groups.forget_runs(old.group_count() - 1);
             meta.indexing.grow(old.store_page_count(), new.store_page_count());

@@ -44,6 +44,7 @@ impl Pool {
         let fixed = superblock.geometry.total_blocks - superblock.geometry.allocatable_blocks();
         let busy = meta.groups.busy.count();
         let awaiting_reclaim = blocks(Field::DataBlocks) - data;
+        let filter = meta.filter.read();
         Ok(PoolStat {
             label: superblock.label.clone(),
             uuid: superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -63,12 +64,12 @@ impl Pool {
             reserved_bytes: bytes(blocks(Field::ReservedBlocks)),
             reclaim_pending: blocks(Field::ReclaimPending) + meta.orphans.waiting_count(),
             filter: FilterStat {
-                memory_bytes: meta.filter.memory_bytes(),
-                entry_count: meta.filter.entry_count(),
-                refused_count: meta.filter.refused_count(),
+                memory_bytes: filter.memory_bytes(),
+                entry_count: filter.entry_count(),
+                refused_count: filter.refused_count(),
                 groups_pending,
-                index_bits: meta.filter.index_bits(),
-                tag_bits: meta.filter.tag_bits(),
+                index_bits: filter.index_bits(),
+                tag_bits: filter.tag_bits(),
             },
             activity: self.engine.activity.stat(),
         })

@@ -12,6 +12,13 @@ pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 /// A held lock.
 pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
+/// A lock that many can hold to look.
+#[derive(Debug)]
+pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
+
+pub(crate) type RwLockReadGuard<'a, T> = shuttle::sync::RwLockReadGuard<'a, T>;
+pub(crate) type RwLockWriteGuard<'a, T> = shuttle::sync::RwLockWriteGuard<'a, T>;
+
 /// What holders of a lock wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(shuttle::sync::Condvar);
@@ -33,6 +40,20 @@ impl<T> Mutex<T> {
             Err(TryLockError::Poisoned(error)) => Some(MutexGuard(Some(error.into_inner()))),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+}
+
+impl<T> RwLock<T> {
+    pub(crate) fn new(value: T) -> RwLock<T> {
+        RwLock(shuttle::sync::RwLock::new(value))
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -19,11 +19,13 @@ mod noticed;
 mod timed;
 
 #[cfg(feature = "explore")]
-pub(crate) use explored::{Condvar, Mutex, MutexGuard};
+pub(crate) use explored::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(any(feature = "explore", feature = "lock-times")))]
 pub(crate) use noticed::{Condvar, Mutex};
 #[cfg(not(any(feature = "explore", feature = "lock-times")))]
 pub(crate) use parking_lot::MutexGuard;
+#[cfg(not(feature = "explore"))]
+pub(crate) use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(all(feature = "lock-times", not(feature = "explore")))]
 pub(crate) use timed::{Condvar, Mutex, MutexGuard};
 #[cfg(all(feature = "lock-times", not(feature = "explore")))]
