@@ -9,6 +9,8 @@ bounded() {
 # Runs a program in a mount namespace of its own, which keeps nothing but what this case has mounted.
 elsewhere() {
     export -f leave_others
+    # The inner shell expands these.
+    # shellcheck disable=SC2016
     repo=$repo exec unshare --mount --propagation private bash -c 'leave_others "$0"; exec "$@"' "$dir" "$@"
 }
 

@@ -75,7 +75,11 @@ for verb in run status; do
     fails_with 'it belongs to user 65534' "$ONEFOLD" share "$verb" --quiet "$fs"
     fails_with 'remove or rename the state folder' "$ONEFOLD" share "$verb" --quiet "$fs"
 done
+# Backticks of the message.
+# shellcheck disable=SC2016
 fails_with '`.onefold` is not used' "$ONEFOLD" share explain --quiet "$fs/secret/one.raw"
+# Backticks of the message.
+# shellcheck disable=SC2016
 fails_with '`.onefold` is not used' "$ONEFOLD" share mend --quiet "$fs"
 ! reads_secret || fail "the user reads blocks of root's"
 ! filefrag -v "$fs/secret/one.raw" | grep -q shared || fail "blocks of root's were shared"
