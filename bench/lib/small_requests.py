@@ -1,7 +1,9 @@
 """Clients that make one small request after the other; each prints what it did as JSON.
 
-    small_requests.py names FOLDER COUNT      makes, asks for and removes so many empty files
-    small_requests.py create FOLDER SECONDS   makes empty files for some time
+    small_requests.py make FOLDER COUNT       makes so many empty files
+    small_requests.py stat FOLDER COUNT       asks for each of them
+    small_requests.py unlink FOLDER COUNT     removes them
+    small_requests.py create FOLDER SECONDS   makes empty files for some time, soon in the place of those that it made first
     small_requests.py count - SECONDS         needs a processor and nothing else for some time
 """
 
@@ -12,6 +14,8 @@ import time
 
 # Between two looks at the clock.
 STEPS = 1000
+# Files that are there at a time: ext4 has a fixed number of inodes.
+FILES_MAX = 2000
 
 
 def timed(work, folder, count):
@@ -26,19 +30,18 @@ def make(path):
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
 
 
-def names(folder, count):
-    rates = {"create": timed(make, folder, int(count))}
-    # The kernel is to ask, not to remember.
-    os.sync()
-    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as caches:
-        caches.write("2")
-    return rates | {"stat": timed(os.stat, folder, int(count)), "unlink": timed(os.unlink, folder, int(count))}
+def rate(work):
+    """Returns the job that does `work` with each of a number of files."""
+    return lambda folder, count: {"rate": timed(work, folder, int(count))}
 
 
 def create(folder, seconds):
     until, made = time.monotonic() + float(seconds), 0
     while time.monotonic() < until:
-        make(f"{folder}/made-{made:08}")
+        path = f"{folder}/made-{made % FILES_MAX:08}"
+        if made >= FILES_MAX:
+            os.unlink(path)
+        make(path)
         made += 1
     return {"made": made}
 
@@ -53,4 +56,5 @@ def count(_, seconds):
 
 if __name__ == "__main__":
     _, job, *arguments = sys.argv
-    print(json.dumps({"names": names, "create": create, "count": count}[job](*arguments)))
+    jobs = {"make": rate(make), "stat": rate(os.stat), "unlink": rate(os.unlink), "create": create, "count": count}
+    print(json.dumps(jobs[job](*arguments)))

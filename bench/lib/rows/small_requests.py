@@ -4,12 +4,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from .. import system
+from ..caches import drop_names
 from ..measure import Line, Sample, Work
 from ..side import ORIGINAL
 from ..system import BenchError
@@ -18,6 +18,8 @@ from .row import Row, seed_of
 
 CLIENT = Path(__file__).parents[1] / "small_requests.py"
 FOLDER = "empty"
+# The client's job for each line about names, in their order.
+NAME_JOBS = {"create": "make", "stat": "stat", "unlink": "unlink"}
 WRITTEN = "sectors"
 
 # Part of the file that is read again and again, so that the pool has it in memory.
@@ -90,9 +92,8 @@ class BesideRow(Row):
             thread=True,
         )  # fmt: skip
         samples["read-beside-writer"] = p99(side, settings, round_no, beside=writer)
-        folder = side.path(FOLDER)
-        folder.mkdir()
-        maker = (sys.executable, "-B", CLIENT, "create", folder, BESIDE_SECONDS_MAX)
+        folder = side.make_folder(FOLDER)
+        maker = (side.place.python, "-B", CLIENT, "create", folder, BESIDE_SECONDS_MAX)
         samples["read-beside-creates"] = p99(side, settings, round_no, beside=[str(word) for word in maker])
         shutil.rmtree(folder)
         side.settle()
@@ -109,16 +110,20 @@ class EmptyFilesRow(Row):
     share_of_time = 0.4
     lines = tuple(
         Line(f"empty-{what}", f"{what} of empty files, one folder, one client", "op/s", goal="report")
-        for what in ("create", "stat", "unlink")
+        for what in NAME_JOBS
     )
 
     def measure(self, side, settings, round_no):
-        folder, count = side.path(FOLDER), settings.small_files
-        folder.mkdir()
-        finished, _ = side.command(sys.executable, "-B", CLIENT, "names", folder, str(count))
+        folder, count = side.make_folder(FOLDER), settings.small_files
+        samples = {}
+        for what, job in NAME_JOBS.items():
+            if what == "stat":
+                drop_names()
+            finished, cost = side.command(side.place.python, "-B", CLIENT, job, folder, str(count))
+            samples[f"empty-{what}"] = Sample(json.loads(finished.text)["rate"], cost, Work.operations(count))
         folder.rmdir()
         side.settle()
-        return {f"empty-{what}": Sample(value) for what, value in json.loads(finished.text).items()}
+        return samples
 
 
 class PollingRow(Row):
@@ -166,7 +171,7 @@ def p99(side, settings, round_no, beside=None):
     """Returns a sample of the 99th percentile of reads, in microseconds, with a command beside them."""
     side.make_cold()
     with ExitStack() as stack:
-        process = beside and stack.enter_context(system.in_background(*beside))
+        process = beside and stack.enter_context(system.in_background(*beside, user=side.user))
         time.sleep(LEAD_SECONDS if beside else 0)
         job, cost = read(side, settings, round_no)
         if process and process.poll() is not None:
@@ -179,10 +184,9 @@ def p99(side, settings, round_no, beside=None):
 
 def steps_beside_creates(side, settings):
     """Returns how far programs come that keep all processors busy while a client makes files."""
-    folder, seconds = side.path(FOLDER), str(settings.fio_seconds)
-    folder.mkdir()
-    command = [sys.executable, "-B", os.fspath(CLIENT)]
-    with system.in_background(*command, "create", folder, str(BESIDE_SECONDS_MAX)) as client:
+    folder, seconds = side.make_folder(FOLDER), str(settings.fio_seconds)
+    command = [side.place.python, "-B", os.fspath(CLIENT)]
+    with system.in_background(*command, "create", folder, str(BESIDE_SECONDS_MAX), user=side.user) as client:
         busy = [
             subprocess.Popen([*command, "count", "-", seconds], stdout=subprocess.PIPE, text=True)
             for _ in range(os.cpu_count())
