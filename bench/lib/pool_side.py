@@ -11,7 +11,7 @@ from .side import Side, as_words, sync_folder
 # How long a pool may take to reclaim what was deleted and to read its filter.
 SETTLE_SECONDS_MAX = 120
 SETTLE_POLL_SECONDS = 0.05
-# Who asks a pool for its numbers disturbs it: its background work makes way for a moment. So it is asked less often the
+# A question for its numbers disturbs a pool: its background work makes way for a moment. So it is asked less often the
 # longer it takes; what is timed by it is right to this part.
 SETTLE_POLL_PART = 0.03
 

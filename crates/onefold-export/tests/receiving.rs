@@ -151,7 +151,7 @@ fn others_are_answered_beside_a_verb_that_waits_for_an_accepted_write() {
     mount.end();
 }
 
-/// Whoever makes a transaction grow beyond its bound commits it, or waits for the commit that is under way.
+/// An operation that makes a transaction grow beyond its bound commits it, or waits for the commit under way.
 #[test]
 fn others_are_answered_beside_files_that_are_made_while_a_commit_waits() {
     if !can_mount() {

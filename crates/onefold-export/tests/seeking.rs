@@ -1,4 +1,4 @@
-//! Looking for data and holes of files that processes have mapped: what is in a mapping is data, whoever has heard of it.
+//! Finds data and holes of files that processes have mapped. What a mapping holds is data, even before the pool has received it.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;

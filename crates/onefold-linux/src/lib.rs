@@ -442,7 +442,7 @@ impl Sharing for LinuxSubstrate {
         }
     }
 
-    /// Returns how much room there is for who is not root. On Btrfs it is only about right: what is not yet set aside
+    /// Returns how much room there is for users other than root. On Btrfs it is only about right: what is not yet set aside
     /// for data or for metadata counts as if it all became data, and the last of it may be refused long before it is
     /// used up.
     fn room(&self) -> io::Result<Room> {

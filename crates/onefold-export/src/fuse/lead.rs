@@ -56,7 +56,7 @@ impl Leader {
                 MutexGuard::unlocked(&mut state, thread::park);
             }
         }
-        // Whoever woke this thread has left the lead taken.
+        // The thread that woke this one has left the lead taken.
         state.is_taken = true;
         self.has_lead.set(true);
     }

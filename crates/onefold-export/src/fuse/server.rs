@@ -100,7 +100,7 @@ impl Server {
             move || leader.pass()
         });
         loop {
-            // Whoever has waited in between, or has just got the lead, is in no hurry: the device decides.
+            // A thread that has waited meanwhile, or has just got the lead, need not poll: it sleeps in the device.
             let looking = impatient.as_ref().filter(|_| leader.has_lead());
             leader.take();
             let Some((bytes, device)) = self.receive(&mut buffer, device, looking)? else { return Ok(()) };

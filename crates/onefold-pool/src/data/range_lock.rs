@@ -52,7 +52,7 @@ struct Shard {
 #[derive(Debug)]
 pub(crate) struct RangeLocks {
     shards: Box<[Shard]>,
-    /// Drawn while the shard is locked: whoever looks at all shards after it has read this number knows all locks with lower tickets.
+    /// Drawn while the shard is locked: a thread that reads this number and then looks at all shards sees all locks with lower tickets.
     next_ticket: AtomicU64,
 }
 

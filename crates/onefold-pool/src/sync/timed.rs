@@ -101,7 +101,7 @@ impl<'a, T> MutexGuard<'a, T> {
         Some(held)
     }
 
-    /// Gives the lock back to whoever has waited longest.
+    /// Hands the lock to the thread that has waited longest.
     pub(super) fn unlock_fair(mut guard: MutexGuard<'a, T>) {
         if let Some(held) = guard.end() {
             parking_lot::MutexGuard::unlock_fair(held);

@@ -10,7 +10,7 @@ use crate::state::Notice;
 use crate::state::locks::Subject;
 use crate::state::trust::Distrust;
 
-/// A shard of which the first bytes are gone is dropped by whoever opens it. What it held is found again, also where that
+/// The pass that opens a shard without its first bytes drops it. What it held is found again, also where that
 /// pass has published other entries before.
 #[test]
 fn what_a_dropped_shard_held_is_found_again() {
@@ -77,7 +77,7 @@ fn names_that_nobody_writes_are_passed_over() {
     assert_eq!(state.count_entries().unwrap().unique, 5);
 }
 
-/// Who is killed, or fails, once the logs are gone has noted before what has to be read again.
+/// A pass that is killed, or fails, after the logs are gone has already noted what has to be read again.
 #[test]
 fn what_was_left_undone_is_noted_before_the_logs_go() {
     let ground = Ground::new();
@@ -123,7 +123,7 @@ fn a_file_that_comes_back_as_it_was_is_read() {
     assert_eq!(ground.run().shared.now, 5 * K);
 }
 
-/// Another host has a file until its log is taken in, and lets go of it before this one looks.
+/// Another host holds a file until its log is taken in, and releases it before this host looks.
 #[test]
 fn a_log_that_others_have_taken_in_is_no_trouble() {
     let ground = Ground::new();
