@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ pub struct MountHolder {
 /// A process in whose mount namespace a pool is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderProcess {
-    /// Its number.
+    /// Its number, or that of the thread where a thread has a mount namespace of its own: what `nsenter` takes.
     pub id: u32,
     /// The name of its program, as the kernel keeps it.
     pub name: String,
@@ -63,23 +63,31 @@ pub(crate) struct VisibleMounts {
 impl VisibleMounts {
     /// Reads the tables of all mount namespaces. Those of processes that this one may not look at are left out.
     ///
+    /// A thread may have a mount namespace of its own (unshare(2)), and a process whose first thread has ended shows
+    /// none in its own folder: so this looks at threads.
+    ///
     /// # Errors
     /// When its own table can't be read.
     pub(crate) fn read() -> io::Result<VisibleMounts> {
         let mut namespaces: HashSet<PathBuf> = fs::read_link("/proc/self/ns/mnt").into_iter().collect();
         let mut others = Vec::new();
         for entry in fs::read_dir("/proc")?.flatten() {
-            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // A process may end at any time.
-            let Ok(namespace) = fs::read_link(entry.path().join("ns/mnt")) else { continue };
-            if namespaces.contains(&namespace) {
-                continue;
+            let Some(id) = number_of(&entry) else { continue };
+            // A process or a thread may end at any time.
+            let Ok(threads) = fs::read_dir(entry.path().join("task")) else { continue };
+            for thread in threads.flatten() {
+                let Ok(namespace) = fs::read_link(thread.path().join("ns/mnt")) else { continue };
+                if namespaces.contains(&namespace) {
+                    continue;
+                }
+                let Ok(table) = fs::read(thread.path().join("mountinfo")) else { continue };
+                namespaces.insert(namespace);
+                let name = fs::read(entry.path().join("comm")).unwrap_or_default();
+                let name = String::from_utf8_lossy(&name).trim_end().to_owned();
+                // The process is what an administrator can end. `nsenter` needs the thread.
+                let id = if is_seen_in(&entry, &thread) { id } else { number_of(&thread).unwrap_or(id) };
+                others.push((HolderProcess { id, name }, MountTable::parse(&table)));
             }
-            let Ok(table) = fs::read(entry.path().join("mountinfo")) else { continue };
-            namespaces.insert(namespace);
-            let name = fs::read(entry.path().join("comm")).unwrap_or_default();
-            let name = String::from_utf8_lossy(&name).trim_end().to_owned();
-            others.push((HolderProcess { id, name }, MountTable::parse(&table)));
         }
         Ok(VisibleMounts { own: MountTable::own()?, others })
     }
@@ -136,6 +144,16 @@ impl VisibleMounts {
             }
         }
     }
+}
+
+/// Returns the number that an entry of `/proc` is named by; nothing for other entries.
+fn number_of(entry: &DirEntry) -> Option<u32> {
+    entry.file_name().to_str()?.parse().ok()
+}
+
+/// Tells whether the process shows the mount namespace of this one of its threads as its own.
+fn is_seen_in(process: &DirEntry, thread: &DirEntry) -> bool {
+    process.file_name() == thread.file_name()
 }
 
 impl MountTable {

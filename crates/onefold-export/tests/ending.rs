@@ -17,6 +17,8 @@ use onefold_export::{MountError, MountOptions, UnmountError, mount};
 use onefold_pool::{Environment, MEMORY_BYTES_MIN, OpenOptions, Pool};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::thread::UnshareFlags;
 
 fn open(device: &Arc<onefold_testing::device::MemoryDevice>) -> Arc<Pool> {
     let options = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, ..OpenOptions::default() };
@@ -193,6 +195,46 @@ fn a_process_with_another_mount_namespace_is_named_after_two_seconds() {
     assert!(mounts().contains(mount.root().to_str().unwrap()), "nothing was unmounted");
     process.kill().unwrap();
     process.wait().unwrap();
+    mount.end();
+}
+
+/// What was wrong: only the first thread of each process was looked at. The pool was unmounted, stayed in use, and nothing
+/// said by whom.
+#[test]
+#[expect(unsafe_code, reason = "a thread may leave more than its mounts by the call")]
+fn a_thread_with_another_mount_namespace_is_named_after_two_seconds() {
+    if !can_mount() {
+        return;
+    }
+    let mount = TestMount::new();
+    let root = mount.root();
+    let (tell, told) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        // SAFETY: the descriptors stay common to all threads; only the view of mounts is the thread's own from here on.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+        run("mount", &["--make-rprivate".as_ref(), "/".as_ref()]);
+        // The mounts of tests beside this one are none of its business.
+        let visible = fs::read_to_string("/proc/thread-self/mounts").unwrap();
+        for mount in visible.lines().filter(|mount| mount.contains(" fuse.onefold ")) {
+            let other = Path::new(mount.split(' ').nth(1).unwrap());
+            if other != root {
+                let _ = unmount(other, UnmountFlags::DETACH);
+            }
+        }
+        tell.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
+        let _ = ended.recv();
+    });
+    let id = told.recv().unwrap();
+    match mount.stopper.try_unmount() {
+        Err(UnmountError::Held(holder)) => {
+            assert_eq!(holder.mountpoint, mount.root());
+            assert_eq!(holder.process.map(|found| found.id), Some(id));
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(end);
+    thread.join().unwrap();
     mount.end();
 }
 

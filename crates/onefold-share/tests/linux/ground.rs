@@ -1,5 +1,6 @@
 //! Where the tests take place: file systems in files in memory, mounted where nobody else sees them.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
@@ -14,6 +15,7 @@ use onefold_block::random::{Random, SeededRandom};
 use onefold_linux::{LinuxFile, LinuxSubstrate};
 use onefold_substrate::{Access, At, Compared, Files, MappedExtent, ShareError, Sharing, SubstrateKind};
 use rustix::fs::Advice;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::thread::UnshareFlags;
 use tempfile::TempDir;
 
@@ -243,10 +245,39 @@ pub(crate) fn skip<T>(why: &str) -> Option<T> {
     None
 }
 
+thread_local! {
+    /// Whether the thread has mounts of its own already.
+    static HAS_PRIVATE_MOUNTS: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Gives the calling thread, and what it starts, mounts that nobody else sees.
 #[expect(unsafe_code, reason = "a thread may leave more than its mounts by the call")]
 fn enter_private_mounts() -> Result<(), String> {
+    if HAS_PRIVATE_MOUNTS.get() {
+        return Ok(());
+    }
     // SAFETY: the descriptors stay common to all threads; only the view of mounts is the thread's own from here on.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.map_err(|errno| errno.to_string())?;
-    run("mount", ["--make-rprivate", "/"])
+    run("mount", ["--make-rprivate", "/"])?;
+    leave_others().map_err(|error| error.to_string())?;
+    HAS_PRIVATE_MOUNTS.set(true);
+    Ok(())
+}
+
+/// Takes away, in a new mount namespace, what other tests have mounted. The copy would keep their file systems in use
+/// after they have unmounted them.
+fn leave_others() -> std::io::Result<()> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    let temporary = std::env::temp_dir();
+    let is_of_tests =
+        |mount: &Path| mount.starts_with(&temporary) || target.is_some_and(|folder| mount.starts_with(folder));
+    let mounts = std::fs::read_to_string("/proc/thread-self/mounts")?;
+    // The last one first: it may lie in an earlier one.
+    for mount in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1).map(Path::new)) {
+        if is_of_tests(mount) && mount != temporary {
+            // Its owner may have unmounted it by now.
+            let _ = unmount(mount, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+    }
+    Ok(())
 }
