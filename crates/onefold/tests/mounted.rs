@@ -72,10 +72,21 @@ fn can_mount() -> bool {
 /// Waits until a daemon is gone, or is only a name that nobody has asked for its exit code.
 fn wait_for_the_end_of(process: u64) {
     let started = Instant::now();
-    while fs::read_link(format!("/proc/{process}/exe")).is_ok() {
+    while !has_ended(process) {
         assert!(started.elapsed() < Duration::from_secs(30), "the daemon goes on");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Tells whether a process has ended, and with it its last thread: threads share the files that are open, and the locks.
+/// A process that nobody has collected yet is left with its first thread, in the state `Z`.
+fn has_ended(process: u64) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return true };
+    let is_zombie = || {
+        let status = fs::read_to_string(format!("/proc/{process}/status"));
+        status.is_ok_and(|status| status.lines().any(|line| line.starts_with("State:\tZ")))
+    };
+    threads.count() <= 1 && is_zombie()
 }
 
 #[test]
