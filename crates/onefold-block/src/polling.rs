@@ -65,7 +65,7 @@ impl Polling {
     pub fn look<T>(&self, wait: Wait, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let (Some(seams), Some(began)) = (&self.seams, wait.0) else { return None };
         let budget = Duration::from_nanos(self.budget_ns.load(Ordering::Relaxed));
-        if budget.is_zero() {
+        if budget.is_zero() || !seams.processors.have_idle(began) {
             return None;
         }
         loop {
@@ -162,11 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_looks_on_while_all_processors_have_work() {
+    fn nobody_looks_while_all_processors_have_work() {
         let trial = Trial::new();
         trial.wait_for(SOON);
         trial.processors.0.store(false, Ordering::Relaxed);
-        assert_eq!(trial.wait_for(SOON), (1, false));
+        assert_eq!(trial.wait_for(SOON), (0, false));
         trial.processors.0.store(true, Ordering::Relaxed);
         assert!(trial.wait_for(SOON).1);
     }

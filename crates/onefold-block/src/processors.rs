@@ -15,8 +15,11 @@ pub trait Processors: Debug + Send + Sync {
     fn have_idle(&self, now: Duration) -> bool;
 }
 
-/// How long an answer of the kernel is good for. To ask takes one or two microseconds.
-const ANSWER_TIME: Duration = Duration::from_micros(100);
+/// How long an answer is believed, in microseconds: also that no processor is idle, the first time. To ask takes one or two.
+const BELIEF_MIN_US: u64 = 100;
+/// How long it is believed in the end that no processor is idle: twice as long after each such answer. So a machine that stays busy
+/// is hardly asked. There a question before each wait costs other programs more than looking could gain.
+const BELIEF_MAX_US: u64 = 6_400;
 
 /// The machine's own processors.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub struct SystemProcessors {
     count: usize,
     /// When the kernel was asked last, in microseconds, doubled, and one more where a processor was idle.
     answer: AtomicU64,
+    /// How long that answer is believed, in microseconds.
+    belief_us: AtomicU64,
 }
 
 impl Default for SystemProcessors {
@@ -36,6 +41,7 @@ impl Default for SystemProcessors {
             // process seldom takes a processor for idle.
             count: thread::available_parallelism().map_or(1, NonZero::get),
             answer: AtomicU64::new(0),
+            belief_us: AtomicU64::new(0),
         }
     }
 }
@@ -53,10 +59,16 @@ impl Processors for SystemProcessors {
     fn have_idle(&self, now: Duration) -> bool {
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX) & (u64::MAX >> 1);
         let last = self.answer.load(Ordering::Relaxed);
-        if last != 0 && u128::from(now.saturating_sub(last >> 1)) < ANSWER_TIME.as_micros() {
+        if last != 0 && now.saturating_sub(last >> 1) < self.belief_us.load(Ordering::Relaxed) {
             return last & 1 == 1;
         }
         let has_idle = self.ask();
+        let belief_us = if has_idle || last & 1 == 1 {
+            BELIEF_MIN_US
+        } else {
+            (2 * self.belief_us.load(Ordering::Relaxed)).clamp(BELIEF_MIN_US, BELIEF_MAX_US)
+        };
+        self.belief_us.store(belief_us, Ordering::Relaxed);
         self.answer.store(now << 1 | u64::from(has_idle), Ordering::Relaxed);
         has_idle
     }
@@ -90,7 +102,7 @@ mod tests {
         let of = |ready: usize| SystemProcessors {
             load: file(&format!("0.20 0.18 0.12 {ready}/80 11206\n")),
             count: 2,
-            answer: AtomicU64::new(0),
+            ..SystemProcessors::default()
         };
         assert!(of(1).ask());
         assert!(of(2).ask());
@@ -99,12 +111,25 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_used_again_for_a_short_time() {
-        let processors = SystemProcessors { load: None, count: 2, answer: AtomicU64::new(0) };
-        let now = Duration::from_secs(9);
-        assert!(!processors.have_idle(now));
-        processors.answer.fetch_or(1, Ordering::Relaxed);
-        assert!(processors.have_idle(now + ANSWER_TIME / 2));
-        assert!(!processors.have_idle(now + ANSWER_TIME * 3));
+    fn an_answer_is_believed_for_a_while_and_longer_each_time_that_all_are_busy() {
+        let processors = SystemProcessors { load: None, ..SystemProcessors::default() };
+        let mut asked = Vec::new();
+        for now_us in (9_000_000..9_040_000).step_by(50) {
+            assert!(!processors.have_idle(Duration::from_micros(now_us)));
+            let last = processors.answer.load(Ordering::Relaxed) >> 1;
+            if asked.last() != Some(&last) {
+                asked.push(last);
+            }
+        }
+        let pauses: Vec<u64> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(pauses[..7], [100, 200, 400, 800, 1_600, 3_200, 6_400]);
+        assert!(pauses[7..].iter().all(|&pause| pause == 6_400), "{pauses:?}");
+
+        // A processor was idle: that is believed for a short time, and the next answer again.
+        processors.answer.store(9_050_000 << 1 | 1, Ordering::Relaxed);
+        processors.belief_us.store(BELIEF_MIN_US, Ordering::Relaxed);
+        assert!(processors.have_idle(Duration::from_micros(9_050_050)));
+        assert!(!processors.have_idle(Duration::from_micros(9_050_100)));
+        assert_eq!(processors.belief_us.load(Ordering::Relaxed), BELIEF_MIN_US);
     }
 }
