@@ -79,6 +79,15 @@ pub enum CallKind {
     Share,
 }
 
+/// Number of calls of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// Calls of [`CallKind::Clone`].
+    pub clones: u64,
+    /// Calls of [`CallKind::Share`].
+    pub shares: u64,
+}
+
 /// Keeps work within its limits. One for all that is to be limited together.
 pub struct Pace<'a> {
     limits: Limits,
@@ -92,6 +101,8 @@ pub struct Pace<'a> {
     cpu_seen: Cell<Duration>,
     clones_at_once: CallSize,
     shares_at_once: CallSize,
+    /// Calls so far, failed ones included.
+    calls: Cell<CallCounts>,
     steps: Cell<u32>,
 }
 
@@ -111,6 +122,7 @@ impl<'a> Pace<'a> {
             cpu_seen: Cell::new(if limits.cpu_percent.is_some() { cpu.used() } else { Duration::ZERO }),
             clones_at_once: CallSize::default(),
             shares_at_once: CallSize::default(),
+            calls: Cell::default(),
             steps: Cell::new(0),
         }
     }
@@ -135,17 +147,33 @@ impl<'a> Pace<'a> {
         if self.limits.stall_max.is_some() { self.size(kind).bytes(most) } else { most }
     }
 
-    /// Makes a call once it may be made, and learns from how long it took.
+    /// Returns the number of calls so far, failed ones included.
+    #[must_use]
+    pub fn calls(&self) -> CallCounts {
+        self.calls.get()
+    }
+
+    /// Makes a call once it may be made, counts it, and learns from how long it took.
     pub fn call<R>(&self, kind: CallKind, bytes: u64, call: impl FnOnce() -> R) -> R {
         self.pay_for_work();
         if let Some(rate) = self.limits.share_bytes_per_second {
             self.take(&self.shares, bucket::time_of(bytes, rate));
         }
+        self.count(kind);
         let Some(ceiling) = self.limits.stall_max else { return call() };
         let began = self.clock.monotonic();
         let result = call();
         self.size(kind).learn(bytes, self.clock.monotonic().saturating_sub(began), ceiling);
         result
+    }
+
+    fn count(&self, kind: CallKind) {
+        let mut calls = self.calls.get();
+        match kind {
+            CallKind::Clone => calls.clones += 1,
+            CallKind::Share => calls.shares += 1,
+        }
+        self.calls.set(calls);
     }
 
     /// A step in the middle of a file.

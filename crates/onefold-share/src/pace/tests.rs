@@ -205,6 +205,20 @@ fn without_limits_nobody_waits_and_calls_are_as_large_as_wanted() {
 }
 
 #[test]
+fn calls_are_counted_by_their_kind_with_limits_and_without() {
+    let machine = Machine::default();
+    let limited = Limits { share_bytes_per_second: rate(MIB), stall_max: Some(SLEEP_MAX), ..Limits::default() };
+    for limits in [Limits::default(), limited] {
+        let pace = Pace::new(limits, &machine, &machine, &|| Wish::GoOn);
+        assert_eq!(pace.calls(), CallCounts::default());
+        pace.call(CallKind::Clone, MIB, || ());
+        (0..2).for_each(|_| pace.call(CallKind::Share, MIB, || ()));
+        pace.read(MIB);
+        assert_eq!(pace.calls(), CallCounts { clones: 1, shares: 2 });
+    }
+}
+
+#[test]
 fn whoever_wants_it_to_stop_waits_for_one_sleep_at_most() {
     let machine = Machine::default();
     let ends = Cell::new((Duration::MAX, Wish::StopNow));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onefold_block::{BLOCK_BYTES_U64, Show};
 use onefold_share::domain::Domain;
+use onefold_share::pace::CallCounts;
 use onefold_share::pass::{Passed, Shared};
 use onefold_share::scan::{DomainCounts, Scanned};
 use onefold_share::state::Notice;
@@ -30,6 +31,8 @@ pub(crate) struct Findings {
     /// Where the settings of domains are, or would be.
     pub(crate) settings: PathBuf,
     pub(crate) passed: Passed,
+    /// Calls that cloned or shared.
+    pub(crate) calls: CallCounts,
     pub(crate) space: Space,
     pub(crate) notices: Vec<Notice>,
     pub(crate) scan_time: Duration,
@@ -204,6 +207,7 @@ impl Findings {
                 "too_short_bytes": shared.too_short,
                 "refused_bytes": shared.refused,
             },
+            "calls": { "clones": self.calls.clones, "shares": self.calls.shares },
             "free_bytes_before": self.space.free_before,
             "free_bytes_after": self.space.free_after,
             "index": passed.index.map(|(counts, bytes)| json!({

@@ -118,6 +118,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         sees_labels: substrate.reads_trusted_attributes(),
         settings: root.join(Settings::path(&state)),
         passed,
+        calls: pace.calls(),
         space,
         notices,
         scan_time,
