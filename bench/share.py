@@ -131,8 +131,9 @@ def sizes(chosen):
     return {
         "sizes": f"a file system of {chosen.device_bytes // MIB} MiB for each row, files of "
         f"{chosen.shuffled_bytes // MIB} MiB in shuffled order, {chosen.runs_bytes // MIB} MiB in one run, "
-        f"{chosen.guest_bytes // MIB} MiB beside a guest, {chosen.read_bytes // MIB} MiB to be read, an index of "
-        f"{chosen.index_entries} entries, up to {chosen.rounds} rounds",
+        f"{chosen.guest_bytes // MIB} MiB beside a guest, {chosen.read_bytes // MIB} MiB to be read, "
+        f"{chosen.cut_images} made-up images of {chosen.cut_image_bytes // MIB} MiB for a pass that is interrupted, an "
+        f"index of {chosen.index_entries} entries, up to {chosen.rounds} rounds",
         "images": images or made,
     }
 

@@ -89,6 +89,9 @@ TABLE = {
         # Of made-up images, and how many there are where there are no real ones.
         "image_bytes": (512 * MIB, 64 * MIB, 8 * MIB),
         "images_made": (5, 4, 2),
+        # Of those over which a pass is interrupted.
+        "cut_image_bytes": (512 * MIB, 128 * MIB, 8 * MIB),
+        "cut_images": (12, 6, 3),
         # What the real images of a set may take together.
         "images_bytes_max": (2700 * MIB, 0, 0),
         # How long another program may work on the set.

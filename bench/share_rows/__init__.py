@@ -1,5 +1,7 @@
 """What is measured of sharing, in the order of the tables. A new row is a class in a module here and in one of PARTS."""
 
+from .batches import BatchRow
+from .cuts import CutRow
 from .ground import BTRFS, XFS
 from .guests import GuestRow
 from .index import IndexRow
@@ -12,7 +14,9 @@ BOTH = (XFS, BTRFS)
 # Each part has a table of its own: classes of rows, and the file systems that each is for.
 PARTS = {
     "speed": ((ShuffledRow, BOTH), (CopyRow, BOTH), (SplitRow, BOTH), (SetRow, BOTH), (CopiesRow, BOTH)),
-    "costs": ((IndexRow, (XFS,)), (GuestRow, BOTH), (ReadRow, BOTH), (WatchRow, BOTH)),
+    "costs": (
+        (IndexRow, (XFS,)), (GuestRow, BOTH), (ReadRow, BOTH), (WatchRow, BOTH), (CutRow, BOTH), (BatchRow, BOTH),
+    ),
 }
 
 

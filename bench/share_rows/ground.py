@@ -131,6 +131,14 @@ class Ground:
         files = (path for path in self.path(STATE).rglob("*") if path.is_file() and path.parent.name != "arena")
         return sum(path.stat().st_blocks * 512 for path in files)
 
+    def images(self):
+        """Returns the files that are not Onefold's own, by name."""
+        return sorted(path for path in self.mountpoint.iterdir() if path.is_file())
+
+    def arena_files(self):
+        """Returns the files whose slots images share with."""
+        return sorted(path for path in self.path(STATE).joinpath("arena").iterdir() if path.is_file())
+
     def forget(self):
         """Deletes all that sharing knows."""
         shutil.rmtree(self.path(STATE), ignore_errors=True)
@@ -143,12 +151,7 @@ class Ground:
     def share(self, *words):
         """Shares all that is equal; returns a Pass. Raises BenchError where a file could not be shared."""
         finished, cost = self.timed(*self.command(*words))
-        told = json.loads(finished.text)
-        # Blocks that somebody overwrites meanwhile are none of it.
-        trouble = {name: value for name, value in told["trouble"].items() if value and name != "changed_blocks"}
-        if trouble:
-            raise BenchError(f"the pass was not a quiet one: {trouble}")
-        return Pass(told, finished.seconds, cost)
+        return Pass(told_quietly(finished.text), finished.seconds, cost)
 
     def calls(self, source, target, pairs):
         """Has the kernel share pairs, with nothing around the calls; returns what the program tells of them."""
@@ -169,3 +172,13 @@ class Ground:
         done = told["shared"]["now_bytes"] + told["shared"]["before_bytes"]
         if done < length * 0.99:
             raise BenchError(f"{what}: {done / BLOCK_BYTES:.0f} of {length / BLOCK_BYTES:.0f} blocks were shared")
+
+
+def told_quietly(text):
+    """Returns what a `share run` says in JSON. Raises BenchError where a file could not be shared."""
+    told = json.loads(text)
+    # Blocks that somebody overwrites meanwhile are none of it.
+    trouble = {name: value for name, value in told["trouble"].items() if value and name != "changed_blocks"}
+    if trouble:
+        raise BenchError(f"the pass was not a quiet one: {trouble}")
+    return told

@@ -33,7 +33,7 @@ class SetRow(ShareRow):
 
     def what(self, settings):
         """Returns what is shared, in words."""
-        return f"{len(settings.images)} real images" if settings.images else f"{settings.images_made} made-up images"
+        return what_is_copied(settings)
 
     def make_lines(self, settings):
         for unit in UNITS:
@@ -117,14 +117,7 @@ class SetRow(ShareRow):
     def copy(self, ground, settings, round_no):
         """Makes a file system with the images."""
         ground.open()
-        for image in settings.images:
-            ground.copy(image)
-        if not settings.images:
-            chunks = settings.image_bytes // CHUNK_BYTES
-            hole_bytes = ImageData.ZERO * ImageData.RUN_BLOCKS * BLOCK_BYTES
-            for number in range(settings.images_made):
-                data = ImageData(seed_of(round_no, use=33), number, chunks)
-                ground.write(f"image-{number}.raw", data, settings.image_bytes, hole_bytes)
+        copy_set(ground, settings, seed_of(round_no, use=33))
 
     @staticmethod
     def _forecast(ground):
@@ -161,6 +154,26 @@ class CopiesRow(SetRow):
         ground.open()
         for number in range(self.COPIES):
             ground.copy(settings.images[0], f"copy-{number}.raw")
+
+
+def what_is_copied(settings):
+    """Returns what `copy_set` brings, in words."""
+    return f"{len(settings.images)} real images" if settings.images else f"{settings.images_made} made-up images"
+
+
+def copy_set(ground, settings, seed):
+    """Copies the real images that there are, or makes up some."""
+    for image in settings.images:
+        ground.copy(image)
+    if not settings.images:
+        write_images(ground, seed, settings.images_made, settings.image_bytes)
+
+
+def write_images(ground, seed, count, length):
+    """Makes up images, each of which has a part in common with the one before it; zero blocks are holes."""
+    hole_bytes = ImageData.ZERO * ImageData.RUN_BLOCKS * BLOCK_BYTES
+    for number in range(count):
+        ground.write(f"image-{number}.raw", ImageData(seed, number, length // CHUNK_BYTES), length, hole_bytes)
 
 
 def stored_bytes(settings):

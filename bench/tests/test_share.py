@@ -4,6 +4,8 @@ import contextlib
 import json
 import os
 import shutil
+import signal
+import subprocess
 import tempfile
 import time
 import unittest
@@ -14,12 +16,12 @@ from unittest import mock
 import paths  # it makes the next imports possible
 import share  # noqa: I001
 from lib import corpus, report, settings
-from lib.data import BLOCK_BYTES, CHUNK_BYTES, UniqueData
+from lib.data import BLOCK_BYTES, CHUNK_BYTES, ImageData, UniqueData
 from lib.measure import Cost, Measured, NotMeasured, Sample
 from lib.place import Place
 from lib.runner import Run
 from lib.system import BenchError
-from share_rows import PARTS, fio, index, rates, reads, rows, sets
+from share_rows import PARTS, batches, cuts, fio, index, maps, rates, reads, rows, sets
 from share_rows.ground import XFS, Ground, Pass
 from share_rows.row import ONEFOLD, OTHER, ShareBench, ShareLine, ShareRow
 
@@ -44,6 +46,9 @@ class Sizes(unittest.TestCase):
                 self.assertEqual(length % (2 * CHUNK_BYTES), 0)
             self.assertLess(2 * sets.stored_bytes(chosen), chosen.device_bytes)
             self.assertLess(2 * chosen.images_bytes_max, chosen.device_bytes)
+            chunks = chosen.cut_image_bytes // CHUNK_BYTES
+            cut_bytes = chosen.cut_images * ImageData.stored_blocks(chunks) * BLOCK_BYTES
+            self.assertLess(1.5 * cut_bytes, chosen.device_bytes, chosen.mode)
             # The index, and a part of it that is copied or written anew.
             index_bytes = 22 * chosen.index_entries
             self.assertLess(index_bytes + min(index_bytes, index.COPY_BYTES_MAX), chosen.device_bytes)
@@ -55,6 +60,16 @@ class Sizes(unittest.TestCase):
     def test_a_full_run_has_an_index_of_a_tebibyte(self):
         self.assertEqual(settings.SHARE.full.index_entries * BLOCK_BYTES, 1 << 40)
         self.assertEqual([index.amount(1 << 28), index.amount(1 << 23), index.amount(1)], ["1 TiB", "32 GiB", "4 KiB"])
+
+    def test_made_up_images_of_a_full_run_are_several_small_batches_and_at_most_one_large_one(self):
+        chosen = settings.SHARE.full
+        # All that an image has of its own is in the next one, too.
+        of_one = ImageData.OWN * ImageData.RUN_BLOCKS
+        contents = (chosen.images_made - 1) * of_one * (chosen.image_bytes // CHUNK_BYTES)
+        self.assertGreater(contents, (batches.BATCHES_MIN - 1) * batches.SLOTS_SMALL)
+        self.assertLessEqual(contents, batches.SLOTS_MAX)
+        contents = (chosen.cut_images - 1) * of_one * (chosen.cut_image_bytes // CHUNK_BYTES)
+        self.assertGreater(contents, cuts.CUTS * batches.SLOTS_SMALL)
 
     def test_the_demos_images_come_first_and_others_as_long_as_they_fit(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -187,6 +202,97 @@ class Told(unittest.TestCase):
         with mock.patch.object(index, "system", BenchError=BenchError), mock.patch.object(row, "_copy"):
             with self.assertRaisesRegex(BenchError, "something else"):
                 list(row.measure(ground, settings.SHARE.tiny, 0))
+
+
+class Maps(unittest.TestCase):
+    def layout(self, *files):
+        entries = {name: [maps.Extent(*numbers) for numbers in file] for name, file in enumerate(files)}
+        with mock.patch.object(maps, "entries_of", entries.get):
+            return maps.Layout.of(entries)
+
+    def test_entries_that_go_on_with_one_another_are_one_extent(self):
+        # The third lies elsewhere, the fourth comes after a hole.
+        layout = self.layout([(0, 100, 10), (10, 110, 10), (20, 200, 10), (40, 210, 10)])
+        self.assertEqual((layout.extents, layout.mapped_bytes, layout.shared_bytes), (3, 40, 0))
+
+    def test_each_place_counts_once_however_many_files_have_it(self):
+        layout = self.layout([(0, 100, 50)], [(0, 120, 10), (10, 140, 20)], [(0, 100, 50)], [(0, 300, 5)])
+        self.assertEqual((layout.mapped_bytes, layout.distinct_bytes, layout.shared_bytes), (135, 65, 70))
+        self.assertEqual(self.layout([]), maps.Layout(0, 0, 0))
+
+    def test_the_kernels_map_of_a_file_has_its_data_and_no_holes(self):
+        file = paths.disk_folder(self) / "file"
+        with open(file, "wb") as out:
+            out.write(b"x" * CHUNK_BYTES)
+            out.seek(CHUNK_BYTES, os.SEEK_CUR)
+            out.write(b"y" * CHUNK_BYTES)
+        try:
+            found = maps.extents_of(file)
+        except OSError as error:
+            self.skipTest(f"no maps there: {error}")
+        self.assertEqual(sum(extent.length for extent in found), 2 * CHUNK_BYTES)
+        self.assertEqual((found[0].offset, found[-1].offset + found[-1].length), (0, 3 * CHUNK_BYTES))
+        self.assertFalse(any(extent.offset in range(CHUNK_BYTES, 2 * CHUNK_BYTES) for extent in found))
+
+
+class Cuts(unittest.TestCase):
+    def runs(self, *tolds):
+        """Returns the parts of a pass whose runs say that, and after how long each was interrupted."""
+        parts = [cuts.Part(1.0, 0, 0, told) for told in tolds]
+        with mock.patch.object(cuts, "run_for", side_effect=parts) as run_for:
+            found = cuts.cut(None, 0.5)
+        return found, [call.args[1] for call in run_for.call_args_list]
+
+    def test_a_pass_is_interrupted_eight_times_and_the_ninth_run_is_left_alone(self):
+        found, seconds = self.runs(*[None] * 8, {})
+        self.assertEqual((len(found), seconds), (9, [0.5] * 8 + [None]))
+
+    def test_a_pass_that_is_complete_earlier_is_a_failure(self):
+        found, _ = self.runs(None, {})
+        row = cuts.CutRow(settings.SHARE.full, XFS)
+        state = cuts.State(shared_bytes=4096, arena_bytes=4096)
+        with self.assertRaisesRegex(BenchError, "after 1 of 8"):
+            row._ensure_comparable(found, state, state, settings.SHARE.full)
+
+    def test_a_pass_that_shares_less_or_leaves_slots_is_a_failure(self):
+        row, chosen = cuts.CutRow(settings.SHARE.tiny, XFS), settings.SHARE.tiny
+        wanted = cuts.State(shared_bytes=8192, arena_bytes=8192)
+        row._ensure_comparable([], cuts.State(8192, 4096), wanted, chosen)
+        for found, why in ((cuts.State(4096, 8192), "4096 bytes are shared"), (cuts.State(8192, 12288), "holds 12288")):
+            with self.assertRaisesRegex(BenchError, why):
+                row._ensure_comparable([], found, wanted, chosen)
+
+    def test_only_what_the_signal_ended_was_interrupted(self):
+        self.assertTrue(cuts.was_interrupted(1, "error: interrupted while sharing"))
+        self.assertTrue(cuts.was_interrupted(-signal.SIGINT, ""))
+        self.assertFalse(cuts.was_interrupted(1, "error: cannot share blocks"))
+        self.assertFalse(cuts.was_interrupted(255, "interrupted"))
+
+    def test_a_program_is_interrupted_at_its_time_and_told_of_what_it_read(self):
+        for seconds, code in ((0.05, -signal.SIGINT), (None, 0), (20, 0)):
+            process = subprocess.Popen(["sleep", "20" if code else "0.05"])
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            cuts.wait_until_ended(process, seconds)
+            self.assertGreater(cuts.read_by(process.pid), 0)
+            self.assertEqual(process.wait(), code)
+
+
+class Batches(unittest.TestCase):
+    def test_another_number_of_batches_than_is_meant_is_a_failure(self):
+        row = batches.BatchRow(settings.SHARE.full, XFS)
+        small = (batches.BATCHES_MIN - 1) * batches.SLOTS_SMALL
+        row._ensure_batches(ONEFOLD, small + 1, settings.SHARE.full)
+        row._ensure_batches(OTHER, batches.SLOTS_MAX, settings.SHARE.full)
+        row._ensure_batches(ONEFOLD, 1, settings.SHARE.tiny)
+        for side, promoted in ((ONEFOLD, small), (OTHER, batches.SLOTS_MAX + 1)):
+            with self.assertRaises(BenchError):
+                row._ensure_batches(side, promoted, settings.SHARE.full)
+
+    def test_calls_are_those_that_clone_and_those_that_share(self):
+        self.assertEqual(batches.calls_of({"calls": {"clones": 3, "shares": 4}}), 7)
+        with self.assertRaisesRegex(BenchError, "older"):
+            batches.calls_of({})
 
 
 class FakeRow(ShareRow):
