@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-kernel fuzz bench bench-paper bench-scale bench-share bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-kernel fuzz long bench bench-paper bench-scale bench-share bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,50 +21,41 @@ test: ## Installs what is missing and runs the whole test suite (10 to 20 minute
 lint: ## Formatting and lints, where the toolchain has them.
 	@scripts/lint.sh
 
-crash: ## Tries a seeded million of crash images. ONEFOLD_SEED=n for other ones.
-	@scripts/install-deps.sh build
-	@source scripts/lib.sh && use_rust_toolchain && \
-	  ONEFOLD_CRASH_IMAGES=$${ONEFOLD_CRASH_IMAGES:-1000000} cargo test --locked -p onefold-pool --test crash -- --nocapture
+# Long targets: each ends with its verdict, its seed and its counts (scripts/long/target.sh). ONEFOLD_SEED=n repeats one.
+
+crash: ## Tries a million crash images of a seed. ONEFOLD_SEED=n for given ones, ONEFOLD_CRASH_IMAGES=n for fewer.
+	@scripts/long/target.sh crash
 
 damage: ## Damages pools in every way, twenty times as often as `make test`, and checks and repairs them. ONEFOLD_EFFORT=n.
-	@scripts/install-deps.sh build
-	@source scripts/lib.sh && use_rust_toolchain && \
-	  ONEFOLD_EFFORT=$${ONEFOLD_EFFORT:-20} cargo test --locked -p onefold-pool --test check -- --nocapture
+	@scripts/long/target.sh damage
 
-races: ## Explores 20,000 orders of threads in each of a dozen scenarios. ONEFOLD_SEED=n for other ones.
-	@scripts/install-deps.sh build
-	@source scripts/lib.sh && use_rust_toolchain && \
-	  ONEFOLD_SCHEDULES=$${ONEFOLD_SCHEDULES:-20000} scripts/races.sh
+races: ## Explores 20,000 orders of threads in each of a dozen scenarios. ONEFOLD_SCHEDULES=n.
+	@scripts/long/target.sh races
 
 sim: ## Simulates hosts that share one file system, on new seeds, for half an hour. ONEFOLD_SIM_SECONDS=n.
-	@scripts/install-deps.sh build
-	@scripts/sim.sh
+	@scripts/long/target.sh sim
 
 soak: ## Works in a nearly full pool for hours, with restarts and kills, then compares all. ONEFOLD_SOAK_SECONDS=n.
-	@scripts/install-deps.sh build test
-	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$${CARGO_TARGET_DIR:-$$PWD/target}/release/onefold \
-	  python3 tests/soak/soak.py --seconds $${ONEFOLD_SOAK_SECONDS:-14400} --pool-mib 512 --round-seconds 60 \
-	  --folder "$${CARGO_TARGET_DIR:-target}" $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
+	@scripts/long/target.sh soak
 
 kill: ## Kills the daemon under writers, hundreds of times, and looks for what was promised. ONEFOLD_KILL_ROUNDS=n.
-	@scripts/install-deps.sh build test
-	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && ONEFOLD=$${CARGO_TARGET_DIR:-$$PWD/target}/release/onefold \
-	  python3 tests/soak/soak.py --rounds $${ONEFOLD_KILL_ROUNDS:-400} --round-seconds 2 --pool-mib 256 --full 60 \
-	  --ends kill,kill-umount,kill-mount,sync-kill --folder "$${CARGO_TARGET_DIR:-target}" $${ONEFOLD_SEED:+--seed $$ONEFOLD_SEED}
+	@scripts/long/target.sh kill
 
 test-cluster: ## Boots three hosts with one OCFS2 and has them share while they lose power; 45 minutes or more. CLUSTER="facts --hosts 2".
-	@scripts/install-deps.sh build cluster
-	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && tests/cluster/run.sh $(CLUSTER)
+	@scripts/long/target.sh test-cluster $(CLUSTER)
 
 test-kernel: ## Boots Debian 12's kernel (6.1) and runs POSIX, clone and kill tests there; ten minutes. CASES="posix killed".
 	@scripts/install-deps.sh build kernel
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && tests/kernel/run.sh $(CASES)
 
 fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 14 targets.
-	@scripts/fuzz.sh
+	@scripts/long/target.sh fuzz
 
 posix: ## Public POSIX suites, fsx and stress-ng at length, under each kind of mount. FSX_SEEDS and others: scripts/posix.sh.
-	@scripts/posix.sh
+	@scripts/long/target.sh posix
+
+long: ## Runs all long targets within HOURS=4, and writes docs/reliability.md's table of them. TARGETS="crash sim", RECORD=0.
+	@python3 scripts/long/run.py --hours $${HOURS:-4} $$([[ $${RECORD:-1} == 0 ]] || echo --record) $(TARGETS)
 
 xfstests: ## Runs an xfstests that you have built, DIR=/path/to/xfstests, on pools. CHECK="-g auto" or "generic/003".
 	@scripts/xfstests.sh "$(DIR)" $(CHECK)

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# Coverage-guided fuzzing: fuzz.sh [--merge] [TARGET...]; without targets, all of them one after the other.
+# Coverage-guided fuzzing: fuzz.sh [--build|--list|--merge] [TARGET...]; without targets, all of them one after the other.
 #
 #   FUZZ_SECONDS  time for each target (default 120)
 #   FUZZ_JOBS     fuzzers side by side, each with a target of its own (default: one for each core)
+#   FUZZ_SEED     what the fuzzers draw from, a number below 2^32 (one drawn by each of them)
+#   --build       only builds the fuzzer
+#   --list        only prints the names of all targets
 #   --merge       does not fuzz: keeps of what was bred so far the smallest set that reaches the same code, in fuzz/corpus
 #
 # What is bred stays in fuzz/work and is taken up again by the next run. An input that breaks something is kept in
@@ -37,7 +40,7 @@ build() {
 fuzz() {
     local target=$1 log=fuzz/work/$1.log
     mkdir -p "fuzz/work/corpus/$target" fuzz/work/findings "fuzz/corpus/$target"
-    if ONEFOLD_TARGET=$target nice -n 19 "$fuzzer" "${limits[@]}" -max_total_time="$seconds" -print_final_stats=1 \
+    if ONEFOLD_TARGET=$target nice -n 19 "$fuzzer" "${limits[@]}" -max_total_time="$seconds" -seed="${FUZZ_SEED:-0}" -print_final_stats=1 \
         -artifact_prefix="fuzz/work/findings/$target-" "fuzz/work/corpus/$target" "fuzz/corpus/$target" >"$log" 2>&1; then
         awk -v target="$target" '/number_of_executed_units/ { runs = $2 } / cov: / { for (i = 1; i < NF; i++)
             if ($i == "cov:") reached = $(i + 1) }
@@ -61,8 +64,12 @@ merge() {
 
 main() {
     local verb=fuzz wanted target failed=''
-    if [[ ${1-} == --merge ]]; then
-        verb=merge
+    if [[ ${1-} == --list ]]; then
+        targets
+        return
+    fi
+    if [[ ${1-} == --merge || ${1-} == --build ]]; then
+        verb=${1#--}
         shift
     fi
     wanted=("$@")
@@ -71,6 +78,7 @@ main() {
     use_rust_toolchain
     mkdir -p fuzz/work
     build
+    [[ $verb != build ]] || return 0
     for target in "${wanted[@]}"; do
         while (($(jobs -rp | wc -l) >= jobs)); do
             wait -n || failed=yes

@@ -56,6 +56,7 @@ step "Rust tests; formatting, lints and the benchmarks' own tests beside them"
 do_beside bash -ec 'sleep 15
     scripts/races.sh --build
     scripts/lint.sh
+    python3 -m unittest discover -s scripts/long
     python3 -m unittest discover -s bench/corpus
     python3 -m unittest discover -s tests/soak
     python3 -m unittest discover -s tests/cluster

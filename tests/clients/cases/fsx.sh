@@ -27,7 +27,8 @@ END
 sed -e 's/^max = .*/max = 65536\nalign = 4096/' -e '/^posix_fallocate/d' "$dir/fsx.toml" >"$dir/aligned.toml"
 operations=${FSX_OPERATIONS:-2000}
 seeds=${FSX_SEEDS:-1}
-for seed in $(seq "$seeds"); do
+first=${POSIX_SEED:-1}
+for ((seed = first; seed < first + seeds; seed++)); do
     fsx -q -f "$dir/fsx.toml" -N "$operations" -S "$seed" -P "$dir" "$mnt/any" &
     other=$!
     fsx -q -f "$dir/aligned.toml" -N "$operations" -S "$((seed + 1000))" -P "$dir" "$mnt/aligned"

@@ -2,7 +2,8 @@
 # limit: 240 s
 new_pool 512M
 mkdir "$mnt/tested" "$dir/reference"
-for seed in 1 2; do
+first=${POSIX_SEED:-1}
+for seed in "$first" $((first + 1)); do
     python3 "$tools/model.py" "$mnt/tested" "$dir/reference" --seed "$seed" --operations 2500 \
         --examine 100 "$tools/check_running.sh" "$daemon" "$pool" "$dir/copy"
     # The next round goes on with what is there.

@@ -14,7 +14,7 @@ for stressor in "${stressors[@]}"; do
     flags+=("--$stressor" 1)
 done
 # Small files: the aim is many calls, not much data. copy-file takes no less than 128 MiB.
-stress-ng --temp-path "$mnt/stress" --verify --timeout "${STRESS_SECONDS:-5}" "${flags[@]}" \
+stress-ng --temp-path "$mnt/stress" --verify ${POSIX_SEED:+--seed "$POSIX_SEED"} --timeout "${STRESS_SECONDS:-5}" "${flags[@]}" \
     --hdd-bytes 32M --iomix-bytes 32M --fallocate-bytes 32M --copy-file-bytes 128M --seek-size 16M \
     --readahead-bytes 16M --revio-bytes 16M --mmap-bytes 8M --mmap-file --sync-file-bytes 16M 2>&1 | tee "$dir/said"
 if grep -E 'stress-ng: (fail|error)' "$dir/said"; then

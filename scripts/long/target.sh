@@ -1,0 +1,235 @@
+#!/usr/bin/env bash
+# Runs one of the long targets, and ends with its verdict: target.sh NAME [ARGUMENT...]
+#
+# The names are those of `make`: crash, damage, races, sim, soak, kill, fuzz, posix, test-cluster. Installs and builds what
+# the target needs. The last line on standard output is
+#
+#     NAME: passed, seed N, COUNTS        or        NAME: failed, seed N, COUNTS
+#
+# also where the target was interrupted. COUNTS begins with a number; a target that tried nothing has failed. The exit code
+# is 0 if it passed.
+#
+#     ONEFOLD_SEED=n   what the target draws from (a number drawn now unless given)
+#     LONG_SECONDS=n   about how long it may take, with what is built first; unless given, the target's own variables decide
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/../.."
+# shellcheck source-path=SCRIPTDIR source=../lib.sh
+source scripts/lib.sh
+
+readonly limit=${LONG_SECONDS-}
+target=${CARGO_TARGET_DIR:-$PWD/target}
+log=
+finished=
+
+# Runs a command; what it says is shown, and counted at the end.
+logged() {
+    "$@" 2>&1 | tee --append "$log"
+}
+
+prepare() {
+    scripts/install-deps.sh "$@"
+    use_rust_toolchain
+}
+
+build_release() {
+    cargo build --release --locked
+    export ONEFOLD=${ONEFOLD:-$target/release/onefold}
+}
+
+# The seconds that are left of the limit, and never none.
+left() {
+    printf '%d\n' $((limit - SECONDS > 10 ? limit - SECONDS : 10))
+}
+
+# rounds COMMAND...: runs a command once, or with new seeds again and again as long as one more round fits the limit.
+rounds() {
+    local round=0 began
+    while true; do
+        began=$SECONDS
+        # A round goes on to the seeds that follow its own.
+        ONEFOLD_SEED=$((seed + round * 1000)) logged "$@"
+        round=$((round + 1))
+        if [[ -z $limit ]] || ((SECONDS - began > limit - SECONDS)); then
+            break
+        fi
+    done
+}
+
+# whole_or_round WHOLE ROUND: how much one round tries: all of it, or a part where the limit decides how many rounds there are.
+whole_or_round() {
+    printf '%s\n' "${limit:+$2}" "$1" | awk 'NF' | head -n 1
+}
+
+# sum PATTERN: adds up the numbers that begin each match of an extended regular expression in what the target has said.
+sum() {
+    { grep -aoE "$1" "$log" || true; } | awk '{ sum += $1 } END { printf "%d\n", sum }'
+}
+
+# last PATTERN: the number that begins the last match.
+last() {
+    { grep -aoE "$1" "$log" || true; } | awk '{ last = $1 } END { printf "%d\n", last }'
+}
+
+# Writes a number with commas between its thousands.
+grouped() {
+    sed -E ':again; s/^([0-9]+)([0-9]{3})/\1,\2/; t again' <<<"$1"
+}
+
+# One function runs each target, and one says how much of it was tried.
+
+run_crash() {
+    prepare build
+    export ONEFOLD_CRASH_IMAGES=${ONEFOLD_CRASH_IMAGES:-$(whole_or_round 1000000 20000)}
+    cargo test --locked -p onefold-pool --test crash --no-run
+    rounds cargo test --locked -p onefold-pool --test crash -- --nocapture
+}
+
+count_crash() {
+    # One line for each workload and seed.
+    sed -nE 's/^crash: [^:]* seed [0-9]+: [0-9]+ events, //p' "$log" >"$log.seeds"
+    mv "$log.seeds" "$log"
+    printf '%s images, %s of them of recoveries that were cut\n' \
+        "$(grouped "$(sum '^[0-9]+ images')")" "$(grouped "$(sum '[0-9]+ of them')")"
+}
+
+run_damage() {
+    prepare build
+    export ONEFOLD_EFFORT=${ONEFOLD_EFFORT:-$(whole_or_round 20 4)}
+    cargo test --locked -p onefold-pool --test check --no-run
+    rounds cargo test --locked -p onefold-pool --test check -- --nocapture
+}
+
+count_damage() {
+    printf '%s cases of damage, %s repairs that were cut, %s damaged journals, %s mutated pools\n' \
+        "$(grouped "$(sum '[0-9]+ cases, [0-9]+ lost nothing')")" "$(grouped "$(sum '[0-9]+ repairs cut')")" \
+        "$(grouped "$(sum '[0-9]+ damaged journals')")" "$(grouped "$(sum '[0-9]+ mutated pools')")"
+}
+
+run_races() {
+    prepare build
+    export ONEFOLD_SCHEDULES=${ONEFOLD_SCHEDULES:-$(whole_or_round 20000 1000)}
+    scripts/races.sh --build
+    rounds scripts/races.sh
+}
+
+count_races() {
+    printf '%s schedules\n' "$(grouped "$(sum '[0-9]+ schedules in [0-9.]+ s')")"
+}
+
+run_sim() {
+    prepare build
+    cargo test --locked -p onefold-share --test simulation --no-run
+    [[ -z $limit ]] || ONEFOLD_SIM_SECONDS=$(left)
+    # To the tests, ONEFOLD_SEED is the one simulation to repeat.
+    logged env -u ONEFOLD_SEED ONEFOLD_FIRST_SEED="$seed" ONEFOLD_SIM_SECONDS="${ONEFOLD_SIM_SECONDS:-1800}" scripts/sim.sh
+}
+
+count_sim() {
+    printf '%s simulations, %s steps, %s shares\n' "$(grouped "$(last '[0-9]+ simulations, [0-9]+ steps')")" \
+        "$(grouped "$(last '[0-9]+ steps, [0-9]+ hosts')")" "$(grouped "$(last '[0-9]+ shares')")"
+}
+
+run_soak() {
+    prepare build test
+    build_release
+    [[ -z $limit ]] || ONEFOLD_SOAK_SECONDS=$(left)
+    logged python3 tests/soak/soak.py --seconds "${ONEFOLD_SOAK_SECONDS:-14400}" --pool-mib 512 --round-seconds 60 \
+        --folder "$target" --seed "$seed"
+}
+
+run_kill() {
+    prepare build test
+    build_release
+    local length=(--rounds "${ONEFOLD_KILL_ROUNDS:-400}")
+    [[ -z $limit ]] || length=(--seconds "$(left)")
+    logged python3 tests/soak/soak.py "${length[@]}" --round-seconds 2 --pool-mib 256 --full 60 \
+        --ends kill,kill-umount,kill-mount,sync-kill --folder "$target" --seed "$seed"
+}
+
+count_soak() {
+    # Its lines count from the beginning.
+    printf '%s rounds, %s operations, %s promises found\n' "$(grouped "$(last '[0-9]+ rounds \(')")" \
+        "$(grouped "$(last '[0-9]+ operations, [0-9]+ refused')")" "$(grouped "$(last '[0-9]+ promised and found')")"
+}
+
+count_kill() {
+    count_soak
+}
+
+run_fuzz() {
+    local jobs=${FUZZ_JOBS:-$(nproc)} turns
+    prepare build fuzz
+    scripts/fuzz.sh --build
+    turns=$((($(scripts/fuzz.sh --list | wc -l) + jobs - 1) / jobs))
+    [[ -z $limit ]] || export FUZZ_SECONDS=$(($(left) / turns > 1 ? $(left) / turns : 1))
+    FUZZ_SEED=$seed logged scripts/fuzz.sh "$@"
+}
+
+count_fuzz() {
+    printf '%s inputs of %s targets\n' "$(grouped "$(sum '[0-9]+ inputs, +[0-9]+ edges')")" \
+        "$(grep -acE '[0-9]+ inputs, +[0-9]+ edges' "$log" || true)"
+}
+
+run_posix() {
+    prepare build test suites
+    build_release
+    POSIX_SEED=$seed POSIX_SECONDS=${limit:+$(left)} logged scripts/posix.sh
+}
+
+count_posix() {
+    printf '%s cases, %s operations of fsx\n' "$(sum '[0-9]+ of [0-9]+ passed')" \
+        "$(grouped "$(sed -n 's/.*fsx: \([0-9]* operations\)$/\1/p' "$log" | awk '{ sum += $1 } END { printf "%d", sum }')")"
+}
+
+run_test-cluster() {
+    prepare build cluster
+    build_release
+    local options=("$@")
+    # The rest of it, boots among it, takes what it takes.
+    [[ -z $limit ]] || options=(all --danger-seconds $(($(left) / 5)) --engine-seconds $(($(left) / 3)) "$@")
+    ((${#options[@]} > 0)) || options=(all)
+    logged tests/cluster/run.sh "${options[@]}" --seed "$seed"
+}
+
+count_test-cluster() {
+    local facts cuts
+    facts=$(last '[0-9]+ of [0-9]+ are as said')
+    # Its last line has all counts; a run that was cut off has told of rounds only.
+    cuts=$(sed -nE 's/^engine: .*\bkills ([0-9]+),.*/\1/p' "$log" | tail -n 1)
+    cuts=${cuts:-$(grep -cE '^(round|holes) [0-9]+: ' "$log" || true)}
+    if ((facts > 0 && cuts > 0)); then
+        printf '%d facts as said, %d power cuts\n' "$facts" "$cuts"
+    elif ((facts > 0)); then
+        printf '%d facts as said\n' "$facts"
+    else
+        printf '%d power cuts\n' "$cuts"
+    fi
+}
+
+# shellcheck disable=SC2317,SC2329 # The trap calls it.
+end() {
+    local status=$? result=failed counts
+    trap - EXIT
+    counts=$("count_$name") || counts='0 things counted'
+    if [[ -n $finished && $counts != 0\ * ]]; then
+        result=passed
+    elif ((status == 0)); then
+        status=1
+    fi
+    rm -f "$log"
+    printf '%s: %s, seed %s, %s\n' "$name" "$result" "$seed" "$counts"
+    exit "$status"
+}
+
+name=${1-}
+declare -F "run_$name" >/dev/null || die_usage "there is no long target \`$name\`" "see the head of $0"
+shift
+# 31 bits: what all of them take for a seed.
+seed=${ONEFOLD_SEED:-$((RANDOM << 16 | RANDOM))}
+log=$(mktemp)
+trap end EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+say "$name: seed $seed"
+"run_$name" "$@"
+finished=yes
