@@ -194,6 +194,35 @@ fn a_lost_write_is_reported_by_each_open_file_and_folder_by_its_file_later_and_b
     assert_clean_on(&*device);
 }
 
+/// What was seen: the control socket's sync promised that all is durable, and succeeded after accepted writes had been lost.
+#[test]
+fn a_sync_of_the_daemon_reports_lost_writes_once_and_takes_no_report_from_an_open_file() {
+    if !can_mount() {
+        return;
+    }
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::from(new_pool_of(8192).image()), 1));
+    let open = OpenOptions { commit_interval_ms: u32::MAX, ..OpenOptions::default() };
+    let mount = TestMount::opened(device.clone(), open, |_| ());
+    let victim = mount.create("victim");
+    let mut client = ControlClient::connect(&mount.root()).unwrap();
+    client.sync().expect("nothing was lost yet");
+    device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
+    victim.write_all_at(&noise(1, BLOCK), 0).expect("accepted");
+    // The pool's numbers wait for the write.
+    client.stat().unwrap();
+    device.heal();
+    let told = client.sync();
+    let is_told = told.as_ref().is_err_and(|error| error.to_string().contains("accepted writes were lost"));
+    assert!(is_told, "{told:?}");
+    client.sync().expect("reported once");
+    assert_eq!(errno(victim.sync_all()), Some(Errno::NOSPC), "the file has a report of its own");
+    drop((victim, client));
+    mount.stopper.try_unmount().unwrap();
+    let (device, result) = mount.wait();
+    assert!(matches!(result, Err(ServeError::Lost(_))), "{result:?}");
+    assert_clean_on(&*device);
+}
+
 #[derive(Default)]
 struct Lines(Mutex<Vec<String>>);
 
