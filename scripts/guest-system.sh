@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # `repo` is set by lib.sh, `work` by the caller.
+# shellcheck disable=SC2154 # `repo` is set by lib.sh.
 #
 # What makes systems for guests of QEMU: a small Debian in memory, and a Debian kernel as it is shipped. To be sourced,
-# after lib.sh; the caller has set `work`, a folder of its own. Packages come from wherever this machine gets its own.
+# after lib.sh. Packages come from wherever this machine gets its own.
 
 # shellcheck source-path=SCRIPTDIR source=../bench/corpus/apt-sources.sh
 source "$repo/bench/corpus/apt-sources.sh"
@@ -11,6 +11,58 @@ source "$repo/bench/corpus/apt-sources.sh"
 release_of_this_machine() {
     # shellcheck source=/dev/null
     (. /etc/os-release && [[ $ID == debian ]] && printf '%s\n' "${VERSION_CODENAME-}") || printf 'bookworm\n'
+}
+
+# make_guest_system IMAGE_SH FOLDER NAME DOWNLOAD_MB: has FOLDER hold what guests boot, made anew only where IMAGE_SH or this
+# file has changed since: `kernel`, `root` (what it unpacks into memory, with guest/start.sh beside IMAGE_SH as the first
+# process) and `version`, the kernel's. NAME is what messages call the system. IMAGE_SH is the caller, which has set
+# KERNEL_RELEASE, PACKAGES (separated by commas) and MODULES; if it has a function `finish_root`, that is called with the
+# root's folder and FOLDER before the root is packed.
+make_guest_system() {
+    local image_sh=$1 folder name=$3 download_mb=$4
+    folder=$(readlink -m "$2")
+    if [[ -e $folder/complete ]] && cmp -s "$folder/complete" <(system_fingerprint "$image_sh"); then
+        say "$name is in $folder"
+    else
+        mkdir -p "$folder"
+        rm -f "$folder/complete"
+        work=$(mktemp -d)
+        # mmdebstrap's helpers run as other users and must reach the root.
+        chmod 755 "$work"
+        trap 'stop_progress; rm -rf --one-file-system "$work"' EXIT
+        trap 'exit 130' INT
+        trap 'exit 143' TERM
+        say "making $name from this machine's mirrors (about $download_mb MB are fetched)"
+        with_progress mmdebstrap "$folder/mmdebstrap.log" bootstrap_system ||
+            die "cannot make $name" 'mmdebstrap failed, see above'
+        fill_system_folder "$folder"
+        system_fingerprint "$image_sh" >"$folder/complete"
+        say "$name: kernel $(<"$folder/version"), $(human_bytes "$(stat --format=%s "$folder/base")") in memory"
+    fi
+    pack_with_init "$folder/base" "$(dirname "$image_sh")/guest/start.sh" >"$folder/root"
+}
+
+# What a system was made by.
+system_fingerprint() {
+    cat "$1" "$repo/scripts/guest-system.sh" | sha256sum
+}
+
+bootstrap_system() {
+    bootstrap_root "$(release_of_this_machine)" "$work/root" "$PACKAGES"
+    fetch_kernel "$KERNEL_RELEASE" "$work/fetched"
+}
+
+# fill_system_folder FOLDER: puts what was fetched into it: `kernel`, `version`, and `base`, the packed root.
+fill_system_folder() {
+    local folder=$1 version root=$work/root
+    version=$(add_kernel "$work/fetched/kernel" "$root" "$MODULES")
+    cp "$work/fetched/kernel/boot/vmlinuz-$version" "$folder/kernel"
+    printf '%s\n' "$version" >"$folder/version"
+    rm -rf "${root:?}"/boot/* "$root"/var/{cache,lib/apt/lists}/* "$root/etc/resolv.conf"
+    if declare -F finish_root >/dev/null; then
+        finish_root "$root" "$folder"
+    fi
+    pack "$root" >"$folder/base"
 }
 
 # bootstrap RELEASE FOLDER [FLAG...]: mmdebstrap with what all systems have in common.
