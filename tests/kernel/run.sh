@@ -15,7 +15,7 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 # shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
 source "$here/../../scripts/lib.sh"
 
-readonly CASES=(posix copies clone-mapped terminated-mapped killed killed-often killed-ending)
+readonly CASES=(posix copies clone-mapped terminated-mapped killed killed-often killed-ending share-quota)
 readonly MEMORY_MIB=2048
 readonly DISK=16G
 target=${CARGO_TARGET_DIR:-$repo/target}
