@@ -13,7 +13,7 @@ use onefold_testing::device::{CrashPlan, MemoryDevice, MemoryImage, RecordingDev
 use super::common::*;
 use super::history::make_history;
 use super::shared::observe::{self, Tree};
-use super::shared::tries;
+use super::shared::{seed_moved, tries};
 use super::structures::{BITMAPS, Damage, JOURNAL_SLOTS, STORE_FIRST, Structure, Structures, damaged};
 
 /// Crash images of each damaged pool.
@@ -87,7 +87,7 @@ fn a_repair_that_is_cut_anywhere_keeps_as_much_as_one_that_is_not() {
         let seam: Arc<dyn BlockDevice> = device.clone();
         repair(&seam, &options(), &environment(), &NoProgress).unwrap_or_else(|error| panic!("{name}: {error}"));
         let expected = contents(&device.image());
-        let plan = CrashPlan { sample: Sample::AtMost(images), ..CrashPlan::with_seed(11) };
+        let plan = CrashPlan { sample: Sample::AtMost(images), ..CrashPlan::with_seed(seed_moved(11)) };
         for crash in device.recording().crash_images(plan) {
             let story = crash.description();
             let cut = Arc::new(crash.device);

@@ -23,6 +23,11 @@ pub fn seed_or(default: u64) -> u64 {
     number_from("ONEFOLD_SEED").unwrap_or(default)
 }
 
+/// Seed of what a test draws when several tests of a run draw: `own`, moved by `ONEFOLD_SEED`.
+pub fn seed_moved(own: u64) -> u64 {
+    own.wrapping_add(number_from("ONEFOLD_SEED").unwrap_or(0))
+}
+
 /// Reads a number from the environment, decimal or `0x` hexadecimal.
 pub fn number_from(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
