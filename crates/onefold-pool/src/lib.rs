@@ -16,6 +16,7 @@ mod names;
 pub mod options;
 pub mod pool;
 pub mod progress;
+mod readers;
 pub mod stat;
 mod substrate;
 mod sync;

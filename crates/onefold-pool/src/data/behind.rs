@@ -10,7 +10,7 @@
 //! **What it changes for users: nothing.**
 //! - *Reading back.* The range of the file stays locked from acceptance on. A read of it waits; so does every read of a file whose
 //!   end an accepted write moves, and every other verb that could tell that a write has not happened yet
-//!   ([`Engine::settle_writes`]).
+//!   ([`Data::settle_writes`]).
 //! - *Order.* Writes take effect in the order in which they were accepted, and every other change waits for those that
 //!   were accepted before it began. So what is committed is, as ever, the state after some change, with none missing
 //!   that was made before it.
@@ -32,14 +32,15 @@ mod losses;
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BLOCK_BYTES_U64};
 
+use super::Data;
 use super::edges::WriteRequest;
-use super::range_lock::Access;
 use super::write::Store;
 use crate::attr::{Durability, Ino};
-use crate::engine::Engine;
 use crate::engine::room::Allowance;
 use crate::error::Result;
 use crate::format::inode::Inode;
@@ -47,6 +48,7 @@ use crate::format::map_node::{FAN_OUT, LEVELS_MAX};
 use crate::format::state::Field;
 use crate::meta::allocate::EMERGENCY_BLOCKS;
 use crate::meta::{Op, OpResult, Privilege};
+use crate::readers::range_lock::Access;
 use crate::waits::about_to_wait;
 pub(crate) use line::Line;
 use line::{Accepted, BATCH_BLOCKS, Entrance};
@@ -55,6 +57,26 @@ pub use losses::LossesSeen;
 
 /// Blocks that stay free beyond all that was accepted.
 const SPARE_BLOCKS: u64 = 256;
+/// Threads that carry out accepted writes.
+const WRITERS_MIN: usize = 2;
+const WRITERS_MAX: usize = 4;
+
+/// Returns how many threads carry accepted writes out: one for each core, as far as one device can use them.
+pub(super) fn writers() -> usize {
+    std::thread::available_parallelism().map_or(WRITERS_MIN, std::num::NonZero::get).clamp(WRITERS_MIN, WRITERS_MAX)
+}
+
+/// Starts the threads that carry out accepted writes.
+///
+/// # Errors
+/// When the operating system has no thread to give.
+pub(crate) fn start_writers(data: &Arc<Data>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    let start = |number| {
+        let data = Arc::clone(data);
+        std::thread::Builder::new().name(format!("writer-{number}")).spawn(move || while data.work_behind() {})
+    };
+    (0..writers()).map(start).collect()
+}
 
 /// Returns the blocks that a write of `count` blocks takes at most: its data, and the nodes of the file's map that may have
 /// to be made or copied.
@@ -64,7 +86,7 @@ const fn blocks_needed(count: u64) -> u64 {
 
 /// The turn of a batch of accepted writes; whatever happens to it, those after it get theirs.
 struct Turn<'e> {
-    engine: &'e Engine,
+    data: &'e Data,
     batch: Vec<Accepted>,
     /// Blocks that are still set aside for it.
     set_aside: u64,
@@ -75,24 +97,24 @@ impl Drop for Turn<'_> {
         if std::thread::panicking() {
             // Nobody knows what it left undone.
             let cause = || "a bug: the daemon panicked at an accepted write".to_owned();
-            self.engine.meta().stopped.get_or_insert_with(cause);
+            self.data.engine.meta().stopped.get_or_insert_with(cause);
         }
         if self.set_aside > 0 {
-            self.engine.meta().set_aside -= self.set_aside;
+            self.data.engine.meta().set_aside -= self.set_aside;
         }
-        let behind = &self.engine.behind;
+        let behind = &self.data.behind;
         if let Some(first) = self.batch.first() {
             behind.wait_for(first.number);
         }
         let count = self.batch.len();
         for accepted in self.batch.drain(..) {
-            drop(self.engine.range_locks.resume(accepted.lock));
+            drop(self.data.readers.range_locks.resume(accepted.lock));
         }
         behind.advance(count);
     }
 }
 
-impl Engine {
+impl Data {
     /// Waits until all writes that were accepted before now have taken effect, and helps.
     pub(crate) fn settle_writes(&self) {
         self.settle_through(self.behind.accepted());
@@ -129,7 +151,7 @@ impl Engine {
     /// Writes `buffer[range]` to a file, now or later: see the module.
     ///
     /// # Errors
-    /// As [`Engine::write_file`].
+    /// As [`Data::write_file`].
     pub(crate) fn write_behind(&self, ino: Ino, offset: u64, buffer: AlignedBuffer, range: Range<usize>) -> Result<()> {
         let whole = |number: usize| number.is_multiple_of(BLOCK_BYTES);
         let is_fit = !range.is_empty()
@@ -148,10 +170,10 @@ impl Engine {
         };
         let first = offset / BLOCK_BYTES_U64;
         let blocks = first..first + count as u64;
-        let guard = self.range_locks.try_lock(ino, blocks.clone(), Access::Exclusive).unwrap_or_else(|| {
+        let guard = self.readers.range_locks.try_lock(ino, blocks.clone(), Access::Exclusive).unwrap_or_else(|| {
             // Most likely written before and not yet in effect.
             self.settle_file(ino);
-            self.range_locks.lock(ino, blocks, Access::Exclusive)
+            self.readers.range_locks.lock(ino, blocks, Access::Exclusive)
         });
         let Some(bytes_in_file) = self.set_aside(ino, blocks_needed(count as u64))? else {
             drop((guard, place));
@@ -159,7 +181,7 @@ impl Engine {
         };
         // The range is locked: a truncate that would bring the end below that of this write comes after it.
         let moves_end = offset + range.len() as u64 > bytes_in_file;
-        let now = self.environment.clock.now();
+        let now = self.engine.environment.clock.now();
         let lock = guard.suspend();
         place.push(|number| Accepted { number, ino, first, buffer, range, now, lock, moves_end });
         Ok(())
@@ -168,13 +190,13 @@ impl Engine {
     /// Sets blocks aside for a write that is to be accepted, and returns the length of the file in bytes; `None` where the blocks are
     /// too near the last ones.
     fn set_aside(&self, ino: Ino, count: u64) -> Result<Option<u64>> {
-        self.ensure_writable()?;
-        let set_aside_max = match self.room.allowance(count, || self.device.room_blocks()) {
+        self.engine.ensure_writable()?;
+        let set_aside_max = match self.engine.room.allowance(count, || self.engine.device.room_blocks()) {
             Allowance::Any => u64::MAX,
             Allowance::InAll(blocks) => blocks,
             Allowance::Nothing => return Ok(None),
         };
-        self.view(|op| {
+        self.engine.view(|op| {
             let bytes = op.regular(ino)?.attr.size_bytes;
             let promised = op.state(Field::ReservedBlocks) + op.meta.set_aside;
             let has_room = op.meta.set_aside + count <= set_aside_max;
@@ -203,7 +225,7 @@ impl Engine {
 
     fn carry_out(&self, batch: Vec<Accepted>) {
         let set_aside = batch.iter().map(|accepted| blocks_needed(accepted.block_count() as u64)).sum();
-        let mut turn = Turn { engine: self, batch, set_aside };
+        let mut turn = Turn { data: self, batch, set_aside };
         let Turn { batch, set_aside, .. } = &mut turn;
         if self.write_together(batch, set_aside).is_ok() {
             return;

@@ -2,7 +2,7 @@
 
 use onefold_block::block::BLOCK_BYTES_U64;
 
-use super::range_lock::Access;
+use super::Data;
 use crate::attr::{Durability, FileKind, Ino, NewFile};
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
@@ -12,6 +12,7 @@ use crate::map::clone::CloneRange;
 use crate::map::seek::Sought;
 use crate::meta::{OpError, Privilege};
 use crate::names::inodes::blocks_spanned;
+use crate::readers::range_lock::{Access, RangeGuard};
 
 /// Blocks that one call clones at most: 1 GiB, cut so that the next call begins at a leaf.
 const CLONE_BLOCKS_MAX: u64 = (1 << 18) / FAN_OUT * FAN_OUT;
@@ -20,7 +21,7 @@ const CLONE_BYTES_MAX: u64 = 1 << 30;
 /// Bytes copied at once where a range is not aligned to blocks.
 const COPY_BYTES: usize = 1 << 20;
 
-impl Engine {
+impl Data {
     /// Makes an empty file a clone of another one.
     ///
     /// # Errors
@@ -31,9 +32,9 @@ impl Engine {
         }
         let (lower, higher) = (source.min(target), source.max(target));
         let access = |ino| if ino == source { Access::Shared } else { Access::Exclusive };
-        let _one = self.range_locks.lock(lower, 0..u64::MAX, access(lower));
-        let _two = self.range_locks.lock(higher, 0..u64::MAX, access(higher));
-        let from = self.view(|op| op.regular(source))?;
+        let _one = self.readers.range_locks.lock(lower, 0..u64::MAX, access(lower));
+        let _two = self.readers.range_locks.lock(higher, 0..u64::MAX, access(higher));
+        let from = self.engine.view(|op| op.regular(source))?;
         if from.reserved_blocks > 0 && matches!(from.map, MapRoot::Tree { .. }) {
             let (draft, _held) = self.draft_clone(source)?;
             return self.take_clone(source, target, Some(draft));
@@ -43,8 +44,8 @@ impl Engine {
 
     /// Gives the target the map of the source, or that of a draft of it, which then goes.
     fn take_clone(&self, source: Ino, target: Ino, draft: Option<Ino>) -> Result<()> {
-        let now = self.environment.clock.now();
-        self.run(Privilege::Normal, |op| {
+        let now = self.engine.environment.clock.now();
+        self.engine.run(Privilege::Normal, |op| {
             let from = op.regular(source)?;
             let mut to = op.regular(target)?;
             if from.attr.domain != to.attr.domain {
@@ -75,9 +76,9 @@ impl Engine {
     /// Makes a file without a name whose map is the source's without what is reserved there. That takes a step for each
     /// leaf, so it is done where nobody sees it: a crash leaves a file that goes by itself.
     fn draft_clone(&self, source: Ino) -> Result<(Ino, Held<'_>)> {
-        let now = self.environment.clock.now();
+        let now = self.engine.environment.clock.now();
         let new = NewFile { kind: FileKind::Regular, mode: 0o600, umask: 0, uid: 0, gid: 0, rdev: 0 };
-        let (draft, end) = self.run(Privilege::Normal, |op| {
+        let (draft, end) = self.engine.run(Privilege::Normal, |op| {
             let from = op.regular(source)?;
             let root = op.directory(Ino::ROOT)?;
             let mut inode = op.new_inode(&root, &new, now)?;
@@ -87,10 +88,10 @@ impl Engine {
             op.drop_link(&mut inode, now)?;
             Ok((inode.attr.ino, blocks_spanned(from.attr.size_bytes)))
         })?;
-        let held = Held { engine: self, ino: draft };
+        let held = Held { engine: &self.engine, ino: draft };
         let mut at = 0;
         while at < end {
-            let sought = self.view(|op| {
+            let sought = self.engine.view(|op| {
                 let from = op.regular(source)?;
                 op.map_seek(&from, at, end, true)
             })?;
@@ -119,7 +120,7 @@ impl Engine {
         target_offset: u64,
         bytes: u64,
     ) -> Result<u64> {
-        self.ensure_writable()?;
+        self.engine.ensure_writable()?;
         let bytes = bytes.min(CLONE_BYTES_MAX);
         let (Some(source_end), Some(target_end)) = (source_offset.checked_add(bytes), target_offset.checked_add(bytes))
         else {
@@ -129,7 +130,7 @@ impl Engine {
         // Locked before anything is decided: an appended byte would change what the last block may be shared for.
         let guards =
             self.lock_two(source, blocks_of(source_offset, source_end), target, blocks_of(target_offset, target_end));
-        let (size, target_size, same_domain) = self.view(|op| {
+        let (size, target_size, same_domain) = self.engine.view(|op| {
             let (from, to) = (op.regular(source)?, op.regular(target)?);
             Ok((from.attr.size_bytes, to.attr.size_bytes, from.attr.domain == to.attr.domain))
         })?;
@@ -168,8 +169,8 @@ impl Engine {
 
     /// Clones one piece and, in the same operation, makes the target long enough to show it.
     fn clone_step(&self, source: Ino, target: Ino, range: CloneRange, bytes_left: u64) -> Result<u64> {
-        let now = self.environment.clock.now();
-        self.run(Privilege::Normal, |op| {
+        let now = self.engine.environment.clock.now();
+        self.engine.run(Privilege::Normal, |op| {
             let from = op.regular(source)?;
             let mut to = op.regular(target)?;
             let step = op.map_clone_step(&from, &mut to, range)?;
@@ -194,14 +195,14 @@ impl Engine {
         source_range: std::ops::Range<u64>,
         target: Ino,
         target_range: std::ops::Range<u64>,
-    ) -> Vec<super::range_lock::RangeGuard<'_>> {
+    ) -> Vec<RangeGuard<'_>> {
         if source == target {
             let all = source_range.start.min(target_range.start)..source_range.end.max(target_range.end);
-            return vec![self.range_locks.lock(source, all, Access::Exclusive)];
+            return vec![self.readers.range_locks.lock(source, all, Access::Exclusive)];
         }
         let mut wanted = [(source, source_range, Access::Shared), (target, target_range, Access::Exclusive)];
         wanted.sort_by_key(|(ino, _, _)| *ino);
-        wanted.into_iter().map(|(ino, range, access)| self.range_locks.lock(ino, range, access)).collect()
+        wanted.into_iter().map(|(ino, range, access)| self.readers.range_locks.lock(ino, range, access)).collect()
     }
 
     /// Copies where nothing can be cloned: through the same write path, which finds what is stored already.

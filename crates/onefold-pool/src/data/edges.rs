@@ -3,13 +3,13 @@
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 
-use super::range_lock::Access;
+use super::Data;
 use super::write::{BATCH_BLOCKS, Store};
 use crate::attr::{Durability, Ino};
-use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::map_node::MapEntry;
 use crate::meta::Privilege;
+use crate::readers::range_lock::Access;
 
 /// A piece of a write that fits one batch.
 struct Piece<'a> {
@@ -36,14 +36,14 @@ pub(crate) struct WriteRequest<'a> {
     pub(crate) privilege: Privilege,
 }
 
-impl Engine {
+impl Data {
     /// Writes to a file, growing it where the write ends past its end.
     ///
     /// # Errors
     /// [`PoolError::FileTooLarge`], no space (earlier batches of a long write may have happened), device errors.
     pub(crate) fn write_file(&self, ino: Ino, offset: u64, from: &[u8], durability: Durability) -> Result<()> {
         self.settle_writes();
-        self.ensure_writable()?;
+        self.engine.ensure_writable()?;
         let end = offset.checked_add(from.len() as u64).ok_or(PoolError::FileTooLarge)?;
         if end > crate::FILE_BYTES_MAX {
             return Err(PoolError::FileTooLarge);
@@ -52,18 +52,18 @@ impl Engine {
             ino,
             offset,
             bytes: from,
-            now: self.environment.clock.now(),
+            now: self.engine.environment.clock.now(),
             after: 0,
             privilege: Privilege::Normal,
         };
         in_pieces(&request, |piece| {
             let range = piece.first..piece.first + piece.block_count() as u64;
-            let _guard = self.range_locks.lock(ino, range, Access::Exclusive);
+            let _guard = self.readers.range_locks.lock(ino, range, Access::Exclusive);
             self.write_piece(&request, piece, &mut 0)
         })?;
         match durability {
             Durability::Later => Ok(()),
-            Durability::Now => self.commit(),
+            Durability::Now => self.engine.commit(),
         }
     }
 
@@ -71,7 +71,7 @@ impl Engine {
     /// as they are used.
     ///
     /// # Errors
-    /// As [`Engine::write_file`].
+    /// As [`Data::write_file`].
     pub(crate) fn write_locked(&self, request: &WriteRequest<'_>, set_aside: &mut u64) -> Result<()> {
         in_pieces(request, |piece| self.write_piece(request, piece, set_aside))
     }
@@ -127,7 +127,7 @@ impl Engine {
 
     /// Reads one block of a file whose range the caller has locked. Past the end it is zeros.
     pub(crate) fn file_block(&self, ino: Ino, index: u64) -> Result<AlignedBuffer> {
-        let entry = self.view(|op| {
+        let entry = self.engine.view(|op| {
             let inode = op.regular(ino)?;
             let mut entry = [MapEntry::Hole];
             op.map_read(&inode, index, &mut entry)?;

@@ -3,8 +3,8 @@
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_substrate::MappedExtent;
 
+use super::Data;
 use crate::attr::Ino;
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::format::inode::Inode;
 use crate::format::map_node::MapEntry;
@@ -26,7 +26,7 @@ struct Step {
     next: u64,
 }
 
-impl Engine {
+impl Data {
     /// Returns where the data of a file lies from the block of an offset on, in order; holes are left out. Some extents,
     /// at least one; none where there is no data from there to the end of the file.
     ///
@@ -36,7 +36,7 @@ impl Engine {
         let mut extents: Vec<MappedExtent> = Vec::new();
         let mut at = offset / BLOCK_BYTES_U64;
         while extents.len() < EXTENTS_WANTED {
-            let step = self.view(|op| {
+            let step = self.engine.view(|op| {
                 let inode = op.regular(ino)?;
                 let end = blocks_spanned(inode.attr.size_bytes);
                 if at < end { op.extents_step(&inode, at, end).map(Some) } else { Ok(None) }

@@ -3,10 +3,10 @@
 use onefold_block::device::runs;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, ReadOp};
 
-use super::cache::CACHED_READ_BLOCKS;
-use crate::engine::Engine;
+use super::Data;
 use crate::error::{PoolError, Result};
 use crate::format::map_node::MapEntry;
+use crate::readers::cache::CACHED_READ_BLOCKS;
 
 /// Blocks that a map's entries name, and where they are to go: one block for each entry.
 pub(crate) struct Part<'a> {
@@ -21,7 +21,7 @@ struct Missed {
     block: BlockNo,
 }
 
-impl Engine {
+impl Data {
     /// Fills `into` (one block for each entry) with what a map's entries name; holes are zeros. The caller's range lock
     /// keeps the blocks from being freed.
     ///
@@ -31,7 +31,7 @@ impl Engine {
         self.fetch_each(&mut [Part { entries, into }])
     }
 
-    /// As [`Engine::fetch`], for several parts together.
+    /// As [`Data::fetch`], for several parts together.
     ///
     /// # Errors
     /// Device errors; nothing is known of any part then.
@@ -55,7 +55,7 @@ impl Engine {
                 }
                 let blocks = run.places.zip((first.0..).map(BlockNo));
                 for ((at, block), into) in blocks.zip(into.chunks_exact_mut(BLOCK_BYTES)) {
-                    if !self.data_cache.read(block, into) {
+                    if !self.readers.cache.read(block, into) {
                         missed.push(Missed { part, at, block });
                         batch.push(ReadOp { first: block, into });
                     }
@@ -66,10 +66,10 @@ impl Engine {
             return Ok(());
         }
         let block = batch[0].first;
-        self.device.read_batch(&mut batch).map_err(|source| PoolError::Io { action: "read", block, source })?;
+        self.engine.device.read_batch(&mut batch).map_err(|source| PoolError::Io { action: "read", block, source })?;
         drop(batch);
         for Missed { part, at, block } in missed {
-            self.data_cache.insert(block, &parts[part].into[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]);
+            self.readers.cache.insert(block, &parts[part].into[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]);
         }
         Ok(())
     }

@@ -3,16 +3,53 @@
 //! Where that way is decided: [`decide`], from top to bottom. [`write`] is the frame around it.
 
 pub(crate) mod behind;
-pub(crate) mod cache;
 pub(crate) mod clone;
 pub(crate) mod decide;
 pub(crate) mod edges;
 pub(crate) mod extents;
 pub(crate) mod fetch;
-pub(crate) mod full_counts;
 pub(crate) mod quarantine;
-pub(crate) mod range_lock;
 pub(crate) mod read;
 pub(crate) mod resize;
 pub(crate) mod share;
 pub(crate) mod write;
+
+use std::sync::Arc;
+
+use onefold_block::Polling;
+
+use crate::engine::Engine;
+use crate::engine::open::MemoryPlan;
+use crate::options::Workers;
+use crate::readers::Readers;
+use behind::{Line, Losses, LossesSeen};
+
+/// The data of a pool's files, above the engine that keeps their metadata.
+pub(crate) struct Data {
+    pub(crate) engine: Arc<Engine>,
+    readers: Arc<Readers>,
+    pub(crate) behind: Line,
+    pub(crate) losses: Losses,
+    /// What the callers of [`crate::Pool::fsync`] know of them, who have nothing opened.
+    pub(crate) losses_seen: LossesSeen,
+    /// Of waits for accepted writes.
+    settling: Polling,
+}
+
+impl Data {
+    /// Returns the data of an open pool.
+    pub(crate) fn new(engine: Arc<Engine>) -> Data {
+        let options = &engine.options;
+        let accepts = options.background || options.workers == Workers::Callers;
+        let plan = MemoryPlan::new(options.memory_bytes, engine.meta().geometry.total_blocks);
+        let behind_blocks = if accepts && !options.read_only { plan.behind_blocks } else { 0 };
+        Data {
+            behind: Line::new(behind_blocks, behind::writers() / 2),
+            losses: Losses::default(),
+            losses_seen: LossesSeen::default(),
+            settling: Polling::new(options.processors.clone(), Arc::clone(&engine.environment.clock)),
+            readers: Arc::clone(&engine.readers),
+            engine,
+        }
+    }
+}

@@ -2,23 +2,23 @@
 
 use onefold_block::BlockNo;
 
-use crate::engine::Engine;
+use super::Data;
 use crate::error::Result;
 use crate::format::store_page::{BlockUse, Entry};
 use crate::meta::Privilege;
 
-impl Engine {
+impl Data {
     /// Marks a data block whose content is known not to match its fingerprint as private: no later write is shared with
     /// it. Else whoever writes the right content again would be given the wrong one.
     ///
     /// # Errors
     /// Damage of the block's entry; device errors.
     pub(crate) fn quarantine(&self, block: BlockNo) -> Result<()> {
-        if self.options.read_only {
+        if self.engine.options.read_only {
             return Ok(());
         }
-        self.data_cache.forget(block);
-        self.run(Privilege::Freeing, |op| {
+        self.readers.cache.forget(block);
+        self.engine.run(Privilege::Freeing, |op| {
             let entry = op.entry(block)?;
             if entry.usage != BlockUse::Data || entry.private {
                 return Ok(());

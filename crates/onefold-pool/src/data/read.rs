@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, block::BLOCK_BYTES_U64};
 
+use super::Data;
 use super::fetch::Part;
-use super::range_lock::{Access, RangeGuard};
 use crate::attr::{FileKind, Ino};
-use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::map_node::MapEntry;
 use crate::meta::{Op, OpError, OpResult};
+use crate::readers::range_lock::{Access, RangeGuard};
 
 /// Blocks that one turn of a long read takes.
 const READ_BLOCKS: usize = 512;
@@ -80,8 +80,8 @@ impl Op<'_> {
     }
 }
 
-impl Engine {
-    /// Reads several places together: the outcome of each is that of [`Engine::read_file`].
+impl Data {
+    /// Reads several places together: the outcome of each is that of [`Data::read_file`].
     pub(crate) fn read_each(&self, readings: &mut [Reading<'_>]) -> Vec<Result<usize>> {
         let mut outcomes: Vec<Option<Result<usize>>> = readings.iter().map(|_| None).collect();
         if let Ok(done) = self.read_together(readings) {
@@ -101,9 +101,9 @@ impl Engine {
     fn read_together(&self, readings: &mut [Reading<'_>]) -> Result<Vec<Option<usize>>> {
         let guards: Vec<Option<RangeGuard<'_>>> = readings
             .iter()
-            .map(|reading| self.range_locks.try_lock(reading.ino, reading.whole_blocks()?, Access::Shared))
+            .map(|reading| self.readers.range_locks.try_lock(reading.ino, reading.whole_blocks()?, Access::Shared))
             .collect();
-        let located = self.view(|op| {
+        let located = self.engine.view(|op| {
             let mut located = Vec::with_capacity(readings.len());
             for (reading, guard) in readings.iter().zip(&guards) {
                 located.push(match guard {
@@ -143,8 +143,8 @@ impl Engine {
             let first = at / BLOCK_BYTES_U64;
             let wanted = (into.len() - done).min(READ_BLOCKS * BLOCK_BYTES - within);
             let count = (within + wanted).div_ceil(BLOCK_BYTES);
-            let _guard = self.range_locks.lock(ino, first..first + count as u64, Access::Shared);
-            let (size, entries) = self.view(|op| {
+            let _guard = self.readers.range_locks.lock(ino, first..first + count as u64, Access::Shared);
+            let (size, entries) = self.engine.view(|op| {
                 let inode = op.regular(ino)?;
                 let mut entries = vec![MapEntry::Hole; count];
                 if at < inode.attr.size_bytes {

@@ -8,10 +8,9 @@ use std::ops::Range;
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 
-use super::range_lock::Access;
+use super::Data;
 use super::write::Store;
 use crate::attr::{AllocateMode, Ino, SeekTarget};
-use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::map_node::FAN_OUT;
@@ -20,11 +19,12 @@ use crate::map::reserve::RESERVE_STEP_BLOCKS;
 use crate::map::seek::Sought;
 use crate::meta::{Op, OpResult, Privilege};
 use crate::names::inodes::blocks_spanned;
+use crate::readers::range_lock::Access;
 
 /// What is done to an inode in the operation that changes its length.
 pub(crate) type AlsoChange<'a> = dyn FnMut(&mut Op<'_>, &mut Inode) -> OpResult<()> + 'a;
 
-impl Engine {
+impl Data {
     /// Sets a file's length, and does `also` in the same operation.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl Engine {
         }
         let whole = bytes / BLOCK_BYTES_U64;
         let within = usize::try_from(bytes % BLOCK_BYTES_U64).expect("below 4096");
-        let _guard = self.range_locks.lock(ino, whole..u64::MAX, Access::Exclusive);
+        let _guard = self.readers.range_locks.lock(ino, whole..u64::MAX, Access::Exclusive);
         let mut change = |op: &mut Op<'_>, inode: &mut Inode| {
             if bytes < inode.attr.size_bytes {
                 op.map_clear(inode, blocks_spanned(bytes), u64::MAX)?;
@@ -45,7 +45,7 @@ impl Engine {
             inode.attr.changed = now;
             also(op, inode)
         };
-        let old = self.view(|op| op.regular(ino))?.attr.size_bytes;
+        let old = self.engine.view(|op| op.regular(ino))?.attr.size_bytes;
         if bytes < old && within != 0 {
             let mut last = self.file_block(ino, whole)?;
             if !onefold_block::zero::is_zero(&last[within..]) {
@@ -70,8 +70,8 @@ impl Engine {
         if mode != AllocateMode::PunchHole {
             self.make_space_for_range(ino, offset / BLOCK_BYTES_U64, blocks_spanned(end))?;
         }
-        let _guard = self.range_locks.lock(ino, offset / BLOCK_BYTES_U64..u64::MAX, Access::Exclusive);
-        let now = self.environment.clock.now();
+        let _guard = self.readers.range_locks.lock(ino, offset / BLOCK_BYTES_U64..u64::MAX, Access::Exclusive);
+        let now = self.engine.environment.clock.now();
         let touch = |inode: &mut Inode| {
             inode.attr.modified = now;
             inode.attr.changed = now;
@@ -116,10 +116,10 @@ impl Engine {
     /// Refuses a reservation that can't succeed before a part of it is made. What the file has may all lie elsewhere, so
     /// this lets too much pass, never too little.
     fn make_space_for_range(&self, ino: Ino, first: u64, end: u64) -> Result<()> {
-        let inode = self.view(|op| op.regular(ino))?;
+        let inode = self.engine.view(|op| op.regular(ino))?;
         let missing = (end - first).saturating_sub(inode.mapped + inode.reserved_blocks);
         while missing > self.unpromised_blocks() {
-            if !self.make_space()? {
+            if !self.engine.make_space()? {
                 return Err(PoolError::NoSpace);
             }
         }
@@ -128,13 +128,13 @@ impl Engine {
 
     /// Returns how many free blocks nobody was promised.
     fn unpromised_blocks(&self) -> u64 {
-        let meta = self.meta();
+        let meta = self.engine.meta();
         meta.blocks_free().saturating_sub(meta.state(Field::ReservedBlocks))
     }
 
     /// Changes a file's inode and map in one operation.
     fn change_file(&self, ino: Ino, privilege: Privilege, change: &mut AlsoChange<'_>) -> Result<()> {
-        self.run(privilege, |op| {
+        self.engine.run(privilege, |op| {
             let mut inode = op.regular(ino)?;
             change(op, &mut inode)?;
             op.put_inode(&inode)
@@ -190,7 +190,7 @@ impl Engine {
     pub(crate) fn seek_file(&self, ino: Ino, offset: u64, target: SeekTarget) -> Result<u64> {
         let mut from = offset / BLOCK_BYTES_U64;
         loop {
-            let (sought, size) = self.view(|op| {
+            let (sought, size) = self.engine.view(|op| {
                 let inode = op.regular(ino)?;
                 let size = inode.attr.size_bytes;
                 if offset >= size {

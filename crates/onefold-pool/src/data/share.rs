@@ -15,9 +15,9 @@
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint};
 
+use super::Data;
 use super::fetch::Part;
 use crate::attr::{Dedup, Ino};
-use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::map_node::MapEntry;
@@ -74,13 +74,13 @@ struct Pair {
     to_prove: Option<Fingerprint>,
 }
 
-impl Engine {
+impl Data {
     /// Tells whether two files may share blocks now.
     ///
     /// # Errors
-    /// As [`Engine::share_part`].
+    /// As [`Data::share_part`].
     pub(crate) fn ensure_may_share(&self, source: Ino, target: Ino) -> Result<()> {
-        self.view(|op| {
+        self.engine.view(|op| {
             let (from, to) = (op.regular(source)?, op.regular(target)?);
             Ok(self.check_sharing(&from, &to)?)
         })
@@ -91,7 +91,7 @@ impl Engine {
             return Err(PoolError::CrossDomain);
         }
         let is_on = |inode: &Inode| inode.attr.dedup == Dedup::On;
-        if self.options.dedup == Dedup::On && is_on(from) && is_on(to) {
+        if self.engine.options.dedup == Dedup::On && is_on(from) && is_on(to) {
             Ok(())
         } else {
             Err(PoolError::NotPermitted("deduplication is switched off"))
@@ -113,7 +113,7 @@ impl Engine {
         target_offset: u64,
         bytes: u64,
     ) -> Result<ShareOutcome> {
-        self.ensure_writable()?;
+        self.engine.ensure_writable()?;
         let is_whole =
             [source_offset, target_offset, bytes].iter().all(|number| number.is_multiple_of(BLOCK_BYTES_U64));
         if !is_whole || bytes == 0 || bytes > SHARE_BYTES_MAX {
@@ -140,7 +140,7 @@ impl Engine {
             target,
             ranges.target_first..first(target_end),
         );
-        let are_within = self.view(|op| {
+        let are_within = self.engine.view(|op| {
             let (from, to) = (op.regular(source)?, op.regular(target)?);
             self.check_sharing(&from, &to)?;
             Ok(source_end <= from.attr.size_bytes && target_end <= to.attr.size_bytes)
@@ -162,7 +162,7 @@ impl Engine {
         while at < ranges.count {
             let step = ranges.step(at, STEP_BLOCKS);
             at += step.count;
-            let Some((domain, pairs)) = self.view(|op| op.pairs(&step))? else { return Ok(None) };
+            let Some((domain, pairs)) = self.engine.view(|op| op.pairs(&step))? else { return Ok(None) };
             if pairs.is_empty() {
                 continue;
             }
@@ -176,7 +176,7 @@ impl Engine {
             if one[..] != other[..] {
                 return Ok(None);
             }
-            let key = self.key(domain);
+            let key = self.engine.key(domain);
             for (pair, bytes) in pairs.iter().zip(one.chunks_exact(BLOCK_BYTES)) {
                 let Some(fingerprint) = pair.to_prove else { continue };
                 if key.fingerprint(bytes) != fingerprint {
@@ -194,7 +194,7 @@ impl Engine {
         let mut outcome = ShareOutcome::Shared;
         while at < ranges.count {
             let step = ranges.step(at, step_blocks);
-            match self.run(Privilege::Normal, |op| op.share_step(&step, proven)) {
+            match self.engine.run(Privilege::Normal, |op| op.share_step(&step, proven)) {
                 Ok(Left::Nothing) => at += step.count,
                 Ok(Left::Some) => {
                     outcome = ShareOutcome::InPart;

@@ -20,10 +20,11 @@ use onefold_block::buffer::is_aligned;
 use onefold_block::device::writes_of;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint, WriteOp};
 
+use super::Data;
 use super::decide::{Applied, Deciding, Fate, Incoming, Lost, Sharing, sought};
 use crate::activity::Counter;
 use crate::attr::{Dedup, Ino};
-use crate::engine::{Engine, PLACES_MAX};
+use crate::engine::{BUFFER_BLOCKS, Engine, PLACES_MAX};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::meta::allocate::Run;
@@ -31,8 +32,8 @@ use crate::meta::in_flight::{DeviceWrite, WriteState};
 use crate::meta::{Op, OpResult, Privilege};
 use crate::options::Verify;
 
-/// Blocks of one batch: a request of 1 MiB that is not aligned to blocks.
-pub(crate) const BATCH_BLOCKS: usize = 257;
+/// Blocks of one batch: a buffer.
+pub(crate) const BATCH_BLOCKS: usize = BUFFER_BLOCKS;
 /// Rounds in which blocks lose their share before they get blocks of their own.
 const ROUNDS_MAX: u32 = 8;
 
@@ -92,13 +93,13 @@ impl Drop for Plan<'_> {
     }
 }
 
-impl Engine {
+impl Data {
     /// Returns how a file's blocks may be shared now.
     fn sharing(&self, inode: &Inode) -> Sharing {
         Sharing {
             domain: inode.attr.domain,
-            enabled: inode.attr.dedup == Dedup::On && self.options.dedup == Dedup::On,
-            verify: self.options.verify,
+            enabled: inode.attr.dedup == Dedup::On && self.engine.options.dedup == Dedup::On,
+            verify: self.engine.options.verify,
         }
     }
 
@@ -114,13 +115,13 @@ impl Engine {
         set_aside: &mut u64,
         also: &mut dyn FnMut(&mut Op<'_>, &mut Inode) -> OpResult<()>,
     ) -> Result<()> {
-        let inode = self.view(|op| op.regular(store.ino))?;
+        let inode = self.engine.view(|op| op.regular(store.ino))?;
         let sharing = self.sharing(&inode);
         let mut blocks = self.fingerprints(store.data, sharing.domain);
-        let mut plan = Plan { engine: self, fates: vec![Fate::Hole; blocks.len()] };
+        let mut plan = Plan { engine: &self.engine, fates: vec![Fate::Hole; blocks.len()] };
         let mut undecided: Vec<usize> = (0..blocks.len()).collect();
         let fingerprints = sought(&blocks, &undecided, sharing);
-        let mut looked_up = (!fingerprints.is_empty()).then(|| self.filter.look_up(&fingerprints));
+        let mut looked_up = (!fingerprints.is_empty()).then(|| self.engine.filter.look_up(&fingerprints));
         let (mut round, mut places_tried) = (0, 0);
         loop {
             // Blocks that keep losing what they were to share get blocks of their own.
@@ -134,11 +135,11 @@ impl Engine {
                 set_aside: own,
                 looked_up: looked_up.as_ref(),
             };
-            let fates = self.run(store.privilege, |op| op.decide(&deciding, &self.activity))?;
+            let fates = self.engine.run(store.privilege, |op| op.decide(&deciding, &self.engine.activity))?;
             looked_up = None;
             if own > 0 {
                 // What of it is needed is reserved now.
-                self.meta().set_aside -= own;
+                self.engine.meta().set_aside -= own;
                 *set_aside -= own;
             }
             for (&at, fate) in undecided.iter().zip(fates) {
@@ -157,7 +158,7 @@ impl Engine {
             undecided = self.confirm_shares(&mut blocks, &plan.fates, &undecided, sharing.verify)?;
             if undecided.is_empty() {
                 self.behind.wait_for(store.after);
-                let applied = self.run(store.privilege, |op| {
+                let applied = self.engine.run(store.privilege, |op| {
                     let mut inode = op.regular(store.ino)?;
                     let applied = op.apply_fates(&mut inode, &blocks, &plan.fates, sharing)?;
                     if matches!(applied, Applied::Done) {
@@ -198,7 +199,7 @@ impl Engine {
         let some: Vec<usize> = (0..blocks.len()).filter(|&at| !blocks[at].is_zero).collect();
         let bytes: Vec<&[u8]> = some.iter().map(|&at| blocks[at].bytes).collect();
         let mut fingerprints = vec![Fingerprint([0; 16]); some.len()];
-        self.key(domain).fingerprint_each(&bytes, &mut fingerprints);
+        self.engine.key(domain).fingerprint_each(&bytes, &mut fingerprints);
         for (at, fingerprint) in some.into_iter().zip(fingerprints) {
             blocks[at].fingerprint = fingerprint;
         }
@@ -225,7 +226,7 @@ impl Engine {
         }
         new.sort_unstable();
         for (block, _) in &new {
-            self.data_cache.forget(*block);
+            self.readers.cache.forget(*block);
         }
         let follows = |one: &(BlockNo, usize), next: &(BlockNo, usize)| one.0.plus(1) == next.0;
         let goes_on = |one: &(BlockNo, usize), next: &(BlockNo, usize)| follows(one, next) && one.1 + 1 == next.1;
@@ -244,7 +245,7 @@ impl Engine {
                 // Copied into memory that O_DIRECT takes.
                 let mut buffer = match new.len() {
                     1 => AlignedBuffer::zeroed(1),
-                    _ => self.buffers.take(),
+                    _ => self.engine.buffers.take(),
                 };
                 if buffer.block_count() < new.len() {
                     buffer = AlignedBuffer::zeroed(new.len());
@@ -258,7 +259,7 @@ impl Engine {
         };
         let state = if written.is_ok() { WriteState::Written } else { WriteState::Failed };
         if written.is_err() {
-            let mut meta = self.meta();
+            let mut meta = self.engine.meta();
             for &at in decided {
                 if let Fate::Write(flight) = &fates[at] {
                     meta.in_flight.forget_block(flight.block);
@@ -274,24 +275,24 @@ impl Engine {
                 ended = Some(&flight.write);
             }
         }
-        self.activity.add(Counter::BlocksWritten, new.len() as u64);
+        self.engine.activity.add(Counter::BlocksWritten, new.len() as u64);
         written
     }
 
     /// Writes places that nothing names yet, and takes note of one that fails.
     fn write_places(&self, batch: &[WriteOp<'_>]) -> Result<()> {
-        let Err(source) = self.device.write_batch(batch) else { return Ok(()) };
+        let Err(source) = self.engine.device.write_batch(batch) else { return Ok(()) };
         let mut failed = (batch[0].first, source);
         if failed.1.kind() == std::io::ErrorKind::StorageFull {
             // Which of them has no room? They may be written once more.
-            let write = |op: &WriteOp<'_>| Some((op.first, self.device.write(op.first, op.from).err()?));
+            let write = |op: &WriteOp<'_>| Some((op.first, self.engine.device.write(op.first, op.from).err()?));
             match batch.iter().find_map(write) {
                 Some(found) => failed = found,
                 None => return Ok(()),
             }
         }
         let error = PoolError::of_write(failed.0, failed.1);
-        self.write_failed(&error, failed.0);
+        self.engine.write_failed(&error, failed.0);
         Err(error)
     }
 
@@ -328,9 +329,9 @@ impl Engine {
     fn count_fates(&self, fates: &[Fate]) {
         let zero = fates.iter().filter(|fate| matches!(fate, Fate::Hole)).count();
         let written = fates.iter().filter(|fate| matches!(fate, Fate::Write(_))).count();
-        self.activity.add(Counter::BlocksAccepted, fates.len() as u64);
-        self.activity.add(Counter::BlocksZero, zero as u64);
-        self.activity.add(Counter::BlocksShared, (fates.len() - zero - written) as u64);
+        self.engine.activity.add(Counter::BlocksAccepted, fates.len() as u64);
+        self.engine.activity.add(Counter::BlocksZero, zero as u64);
+        self.engine.activity.add(Counter::BlocksShared, (fates.len() - zero - written) as u64);
     }
 }
 

@@ -21,9 +21,6 @@ const IDLE: Duration = Duration::from_millis(200);
 const GATHER: Duration = Duration::from_millis(5);
 /// How long it works at a time beside others.
 const ROUND: Duration = Duration::from_millis(2);
-/// Threads that carry out accepted writes.
-const WRITERS_MIN: usize = 2;
-const WRITERS_MAX: usize = 4;
 
 /// How long it rests after a round beside others, in multiples of what the round took, and the longest rest.
 const REST_FACTOR: u32 = 3;
@@ -113,31 +110,21 @@ impl Wake {
     }
 }
 
-/// Returns how many threads carry accepted writes out: one for each core, as far as one device can use them.
-pub(super) fn writers() -> usize {
-    std::thread::available_parallelism().map_or(WRITERS_MIN, std::num::NonZero::get).clamp(WRITERS_MIN, WRITERS_MAX)
-}
-
-/// Starts the threads.
+/// Starts the threads that keep time and do what takes long. `settle` waits until all accepted writes have taken effect;
+/// it is called before each commit that is made because it is time.
 ///
 /// # Errors
 /// When the operating system has no thread to give.
-pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Vec<JoinHandle<()>>> {
+pub(crate) fn start(engine: &Arc<Engine>, settle: impl Fn() + Send + 'static) -> std::io::Result<Vec<JoinHandle<()>>> {
     let timer = {
         let engine = Arc::clone(engine);
-        std::thread::Builder::new().name("commit-timer".to_owned()).spawn(move || commit_timer(&engine))?
+        std::thread::Builder::new().name("commit-timer".to_owned()).spawn(move || commit_timer(&engine, settle))?
     };
     let worker = {
         let engine = Arc::clone(engine);
         std::thread::Builder::new().name("pool-worker".to_owned()).spawn(move || work(&engine))?
     };
-    let mut threads = vec![timer, worker];
-    for number in 0..writers() {
-        let engine = Arc::clone(engine);
-        let name = format!("writer-{number}");
-        threads.push(std::thread::Builder::new().name(name).spawn(move || while engine.work_behind() {})?);
-    }
-    Ok(threads)
+    Ok(vec![timer, worker])
 }
 
 /// Starts the thread that gives beats until [`Engine::heart`] ends it, which outlives the others. `None` where no other host can
@@ -181,7 +168,7 @@ pub(crate) fn give_beats(pulse: &Pulse, wake: &Wake, lost: impl Fn(&PoolError)) 
 
 /// Commits at each interval, and tidies up; and whenever the running transaction has grown, so that those who made it grow
 /// need not wait for the log. A failure stops the pool, which says so to everybody who asks.
-fn commit_timer(engine: &Engine) {
+fn commit_timer(engine: &Engine, settle: impl Fn()) {
     let interval = Duration::from_millis(u64::from(engine.options.commit_interval_ms.max(10)));
     let mut seen = engine.meta().running.sequence;
     let mut next = Instant::now() + interval;
@@ -192,6 +179,7 @@ fn commit_timer(engine: &Engine) {
             Due::Time if Instant::now() < next => continue,
             Due::Time => {
                 next = Instant::now() + interval;
+                settle();
                 commit_or_tidy(engine, &mut seen)
             }
         };
@@ -206,7 +194,6 @@ fn commit_timer(engine: &Engine) {
 /// Commits what is running, and empties the journal when nothing has happened since the last time: an idle pool then has
 /// no freed block that waits for a checkpoint, and opens at once after a crash. `seen` is the transaction that ran then.
 pub(super) fn commit_or_tidy(engine: &Engine, seen: &mut u64) -> Result<()> {
-    engine.settle_writes();
     let idle = {
         let running = &engine.meta().running;
         // The same transaction may have begun to change meanwhile.

@@ -24,9 +24,8 @@ use std::sync::Arc;
 use onefold_block::device::writes_of;
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
-use super::Engine;
+use super::{BUFFER_BLOCKS, Engine};
 use crate::activity::Counter;
-use crate::data::write::BATCH_BLOCKS;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
 use crate::format::header;
@@ -43,7 +42,7 @@ use crate::waits::about_to_wait;
 const GATHER_BLOCKS: usize = 256;
 /// Blocks that are handed out again, or noted to be in place, under one hold of the metadata lock.
 const BLOCKS_PER_HOLD: usize = 1024;
-const _: () = assert!(GATHER_BLOCKS <= BATCH_BLOCKS, "a kept buffer is large enough");
+const _: () = assert!(GATHER_BLOCKS <= BUFFER_BLOCKS, "a kept buffer is large enough");
 
 /// State of commits and checkpoints, behind its own lock.
 #[derive(Debug)]

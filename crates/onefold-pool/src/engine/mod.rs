@@ -1,7 +1,7 @@
 //! The engine: runs operations on the metadata, reads what they miss, commits and checkpoints.
 //!
 //! **Locks**, in the order in which they may be taken:
-//! 1. range locks of inodes ([`crate::data::range_lock`]), held across device I/O;
+//! 1. range locks of inodes ([`crate::readers::range_lock`]), held across device I/O;
 //! 2. the group initialisation lock, held across the write of one group's blank structures;
 //! 3. the committer, held across the commit's and checkpoint's device I/O;
 //! 4. the state of the filling of the filter, held across the reading of stores and of a saved filter;
@@ -12,7 +12,7 @@
 //!
 //! The line of accepted writes has a lock of its own ([`crate::data::behind`]), which is never held while another is
 //! taken; so have the losses among them, and what is known of the room under the pool ([`room`]). Waiting for a turn in it
-//! happens with range locks held and none of the others. The pins for readers ([`crate::data::full_counts`]) have one, with which
+//! happens with range locks held and none of the others. The pins for readers ([`full_counts`]) have one, with which
 //! only the table of range locks is looked at.
 //!
 //! A thread that holds the metadata lock takes no other but those of the filter; waiting for a block that another thread reads releases it.
@@ -22,6 +22,7 @@ pub(crate) mod commit;
 pub(crate) mod fence;
 pub(crate) mod filter_image;
 pub(crate) mod format;
+mod full_counts;
 pub(crate) mod group_init;
 pub(crate) mod heartbeat;
 pub(crate) mod index;
@@ -44,17 +45,15 @@ use onefold_block::{BlockDevice, BufferPool, FingerprintKey, Polling};
 
 use crate::activity::Activity;
 use crate::attr::Ino;
-use crate::data::behind::{Line, Losses, LossesSeen};
-use crate::data::cache::DataCache;
-use crate::data::full_counts::PinForReaders;
-use crate::data::range_lock::RangeLocks;
 use crate::error::{PoolError, Result};
 use crate::format::superblock::Superblock;
 use crate::meta::shared_filter::SharedFilter;
 use crate::meta::{Meta, Op, OpError, OpResult, Privilege};
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions};
+use crate::readers::Readers;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use full_counts::PinForReaders;
 use large_operation::Missed;
 
 /// Tries of one operation before it is given up: each try loads at least one missing block, so reaching this means
@@ -64,7 +63,10 @@ const TRIES_MAX: u32 = 100_000;
 /// Ranges without room in a full backing file that one operation, or one write, finds out about.
 pub(crate) const PLACES_MAX: u32 = 64;
 
-/// Everything behind an open pool.
+/// Blocks of one buffer: a request of 1 MiB that is not aligned to blocks.
+pub(crate) const BUFFER_BLOCKS: usize = 257;
+
+/// What keeps an open pool's metadata, and the device that its files' data goes to.
 pub(crate) struct Engine {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) superblock: Mutex<Superblock>,
@@ -72,13 +74,9 @@ pub(crate) struct Engine {
     pub(crate) environment: Environment,
     pub(crate) name_hash: NameHash,
     pub(crate) activity: Activity,
-    pub(crate) range_locks: RangeLocks,
-    pub(crate) pinned_for_readers: Mutex<Vec<PinForReaders>>,
-    pub(crate) data_cache: DataCache,
-    pub(crate) behind: Line,
-    pub(crate) losses: Losses,
-    /// What the callers of [`crate::Pool::fsync`] know of them, who have nothing opened.
-    pub(crate) losses_seen: LossesSeen,
+    /// Those of file data, which may still read a block that gets another place.
+    pub(crate) readers: Arc<Readers>,
+    pinned_for_readers: Mutex<Vec<PinForReaders>>,
     pub(crate) room: Arc<room::Room>,
     /// Buffers for new blocks on their way to the device: fresh memory costs more than the copy into it.
     pub(crate) buffers: BufferPool,
@@ -92,8 +90,6 @@ pub(crate) struct Engine {
     committer: Mutex<commit::Committer>,
     /// Of waits for the committer.
     committing: Polling,
-    /// Of waits for accepted writes.
-    pub(crate) settling: Polling,
     group_init: Mutex<()>,
     indexer: Mutex<index::Stage>,
     /// Operations so far that somebody waits for: background work makes way for them.

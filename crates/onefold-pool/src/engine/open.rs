@@ -6,18 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use onefold_block::{AlignedBuffer, BlockDevice, BufferPool, Polling};
 
-use super::Engine;
 use super::background::Wake;
 use super::commit::Committer;
 use super::fence::Fenced;
 use super::heartbeat::Pulse;
 use super::index;
 use super::room::{Room, RoomWatch};
+use super::{BUFFER_BLOCKS, Engine};
 use crate::activity::{Activity, Counter};
-use crate::data::behind::{Line, Losses, LossesSeen};
-use crate::data::cache::DataCache;
-use crate::data::range_lock::RangeLocks;
-use crate::data::write::BATCH_BLOCKS;
 use crate::error::{PoolError, Result};
 use crate::filter::{Filter, FilterOptions};
 use crate::format::geometry::{Geometry, STATE, SUPERBLOCK, SUPERBLOCK_COPY};
@@ -36,7 +32,8 @@ use crate::meta::orphans::Orphans;
 use crate::meta::running::Running;
 use crate::meta::shared_filter::SharedFilter;
 use crate::names::NameHash;
-use crate::options::{Environment, OpenOptions, Workers};
+use crate::options::{Environment, OpenOptions};
+use crate::readers::Readers;
 use crate::sync::{Condvar, Mutex};
 use crate::waits::WaitsForDevice;
 
@@ -246,8 +243,6 @@ impl Engine {
             stopped: None,
             allocations: options.allocations.clone(),
         };
-        let accepts = options.background || options.workers == Workers::Callers;
-        let behind_blocks = if accepts && !options.read_only { plan.behind_blocks } else { 0 };
         let activity = Activity::default();
         activity.add(Counter::Replayed, replayed.transaction_count);
         activity.add(Counter::ReplayedBytes, replayed.position.used * onefold_block::block::BLOCK_BYTES_U64);
@@ -256,10 +251,8 @@ impl Engine {
         load_state(&*device, &mut meta)?;
         // The group that was begun last is most likely to have room.
         meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
-        let polling = || Polling::new(options.processors.clone(), Arc::clone(&environment.clock));
         Ok(Engine {
-            committing: polling(),
-            settling: polling(),
+            committing: Polling::new(options.processors.clone(), Arc::clone(&environment.clock)),
             device: Arc::new(WaitsForDevice::new(Arc::new(RoomWatch::new(device, Arc::clone(&room))))),
             name_hash: NameHash::new(&superblock.key),
             pool_key: superblock.key,
@@ -267,14 +260,10 @@ impl Engine {
             options,
             environment,
             activity,
-            range_locks: RangeLocks::default(),
+            readers: Arc::new(Readers::new(plan.data)),
             pinned_for_readers: Mutex::default(),
-            data_cache: DataCache::new(plan.data),
-            behind: Line::new(behind_blocks, super::background::writers() / 2),
-            losses: Losses::default(),
-            losses_seen: LossesSeen::default(),
             room,
-            buffers: BufferPool::new(BATCH_BLOCKS, BUFFERS_BYTES_MAX),
+            buffers: BufferPool::new(BUFFER_BLOCKS, BUFFERS_BYTES_MAX),
             keys: Mutex::new(HashMap::new()),
             filter,
             meta: Mutex::new(meta),

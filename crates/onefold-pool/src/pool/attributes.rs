@@ -27,7 +27,7 @@ impl Pool {
     /// [`PoolError::NotFound`].
     pub fn attr(&self, ino: Ino) -> Result<Attr> {
         // Accepted writes change the length and the times of their own files only.
-        self.engine.settle_file(ino);
+        self.data.settle_file(ino);
         self.engine.view(|op| Ok(op.inode(ino)?.door_attr()))
     }
 
@@ -52,9 +52,9 @@ impl Pool {
         let mut also = |op: &mut Op<'_>, inode: &mut Inode| set(op, inode, change, now);
         match change.size_bytes {
             Some(bytes) => {
-                self.settled().truncate_file(ino, bytes, now, &mut also)?;
+                self.settled_data().truncate_file(ino, bytes, now, &mut also)?;
                 if bytes == 0 {
-                    self.engine.losses.forget_file(ino);
+                    self.data.losses.forget_file(ino);
                 }
             }
             None => self.settled().run(Privilege::Shrinking, |op| {

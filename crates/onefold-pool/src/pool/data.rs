@@ -16,17 +16,17 @@ impl Pool {
     /// # Errors
     /// [`crate::PoolError::IsADirectory`], damage, device errors.
     pub fn read(&self, ino: Ino, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.engine.settle_for_read(ino, offset, into.len());
-        self.engine.read_file(ino, offset, into)
+        self.data.settle_for_read(ino, offset, into.len());
+        self.data.read_file(ino, offset, into)
     }
 
     /// Reads several places, of any files, together: what has to come from the device is under way at the same time.
     /// Returns what [`Pool::read`] would of each, in order.
     pub fn read_each(&self, readings: &mut [Reading<'_>]) -> Vec<Result<usize>> {
         for reading in &*readings {
-            self.engine.settle_for_read(reading.ino, reading.offset, reading.into.len());
+            self.data.settle_for_read(reading.ino, reading.offset, reading.into.len());
         }
-        self.engine.read_each(readings)
+        self.data.read_each(readings)
     }
 
     /// Writes all of `from`, growing the file where it ends past its end. Each mebibyte happens whole or not at all.
@@ -34,7 +34,7 @@ impl Pool {
     /// # Errors
     /// [`crate::PoolError::NoSpace`], [`crate::PoolError::FileTooLarge`], device errors.
     pub fn write(&self, ino: Ino, offset: u64, from: &[u8], durability: Durability) -> Result<()> {
-        self.engine.write_file(ino, offset, from, durability)
+        self.data.write_file(ino, offset, from, durability)
     }
 
     /// Writes `buffer[range]` as [`Pool::write`] does, but may return before it has happened: it then happens in its turn,
@@ -45,12 +45,12 @@ impl Pool {
     /// As [`Pool::write`]. What fails after the return (a damaged structure, a host file system that fills up in the same
     /// moment) is reported by [`Pool::fsync`], [`Pool::fsync_opened`] and [`Pool::close`]; a failing device stops the pool.
     pub fn write_behind(&self, ino: Ino, offset: u64, buffer: AlignedBuffer, range: Range<usize>) -> Result<()> {
-        self.engine.write_behind(ino, offset, buffer, range)
+        self.data.write_behind(ino, offset, buffer, range)
     }
 
     /// Returns how many blocks of accepted writes have not yet taken effect: other verbs may wait for them.
     pub fn blocks_behind(&self) -> usize {
-        self.engine.behind.blocks()
+        self.data.behind.blocks()
     }
 
     /// Makes a file durable: data, length, times, and everything that happened before, in all of the pool. For callers that
@@ -60,7 +60,7 @@ impl Pool {
     /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] where writes of any file were lost
     /// that no caller of this was told of.
     pub fn fsync(&self, _ino: Ino) -> Result<()> {
-        self.fsync_opened(&self.engine.losses_seen)
+        self.fsync_opened(&self.data.losses_seen)
     }
 
     /// Makes everything durable that has happened so far, for an opened file or folder that knows of the losses `seen`.
@@ -72,18 +72,18 @@ impl Pool {
         let engine = self.settled();
         engine.ensure_writable()?;
         engine.commit()?;
-        engine.losses.report(seen)
+        self.data.losses.report(seen)
     }
 
     /// Returns what a new opening of a file or folder knows of the pool's losses: not those of its own file, and not those
     /// that were reported to nobody.
     pub fn losses_seen_by_opening(&self, ino: Ino) -> LossesSeen {
-        self.engine.losses.seen_by_opening(ino)
+        self.data.losses.seen_by_opening(ino)
     }
 
     /// Tells whether no accepted write was lost since the pool was opened.
     pub fn is_without_losses(&self) -> bool {
-        self.engine.losses.is_empty()
+        self.data.losses.is_empty()
     }
 
     /// Makes everything durable that has happened so far. Does not report lost writes, which [`Pool::close`] does.
@@ -117,7 +117,7 @@ impl Pool {
     /// # Errors
     /// [`crate::PoolError::NoSpace`], [`crate::PoolError::FileTooLarge`], [`crate::PoolError::Invalid`].
     pub fn allocate(&self, ino: Ino, offset: u64, bytes: u64, mode: AllocateMode) -> Result<()> {
-        self.settled().allocate_range(ino, offset, bytes, mode)
+        self.settled_data().allocate_range(ino, offset, bytes, mode)
     }
 
     /// Returns the offset of the next data or hole at or after `offset`. The end of the file counts as a hole.
@@ -125,7 +125,7 @@ impl Pool {
     /// # Errors
     /// [`crate::PoolError::NoSuchOffset`].
     pub fn seek(&self, ino: Ino, offset: u64, target: SeekTarget) -> Result<u64> {
-        self.settled().seek_file(ino, offset, target)
+        self.settled_data().seek_file(ino, offset, target)
     }
 
     /// Makes the empty file `target` a clone of `source`: the whole map is shared, whatever its size.
@@ -133,7 +133,7 @@ impl Pool {
     /// # Errors
     /// [`crate::PoolError::CrossDomain`], [`crate::PoolError::Invalid`] if the target is not empty.
     pub fn clone_file(&self, source: Ino, target: Ino) -> Result<()> {
-        self.settled().clone_whole(source, target)
+        self.settled_data().clone_whole(source, target)
     }
 
     /// Clones a range: whole blocks are shared, edges copied. Returns the bytes done, at most 1 GiB; 0 at the source's
@@ -149,6 +149,6 @@ impl Pool {
         target_offset: u64,
         bytes: u64,
     ) -> Result<u64> {
-        self.settled().clone_part(source, source_offset, target, target_offset, bytes)
+        self.settled_data().clone_part(source, source_offset, target, target_offset, bytes)
     }
 }

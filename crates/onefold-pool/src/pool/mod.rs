@@ -29,6 +29,8 @@ use onefold_block::BlockDevice;
 
 use self::file_locks::FileLocks;
 use self::file_stat::WalkMemory;
+use crate::data::Data;
+use crate::data::behind::start_writers;
 use crate::engine::{Engine, background};
 use crate::error::{PoolError, Result};
 use crate::options::{CreateOptions, Environment, OpenOptions};
@@ -37,6 +39,7 @@ use crate::sync::Mutex;
 /// An open pool.
 pub struct Pool {
     engine: Arc<Engine>,
+    data: Arc<Data>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     heart: Mutex<Option<JoinHandle<()>>>,
     pub(crate) file_locks: FileLocks,
@@ -66,15 +69,21 @@ impl Pool {
     pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, environment: Environment) -> Result<Pool> {
         let in_background = options.background && !options.read_only;
         let engine = Arc::new(Engine::open(device, options, environment)?);
+        let data = Arc::new(Data::new(Arc::clone(&engine)));
         let no_thread = |source| {
             // Those that were started are to end.
             engine.wake.end();
-            engine.behind.end();
+            data.behind.end();
             PoolError::Io { action: "start threads for", block: onefold_block::BlockNo(0), source }
         };
         let mut heart = None;
         let threads = if in_background {
-            let threads = background::start(&engine).map_err(no_thread)?;
+            let settle = {
+                let data = Arc::clone(&data);
+                move || data.settle_writes()
+            };
+            let mut threads = background::start(&engine, settle).map_err(no_thread)?;
+            threads.extend(start_writers(&data).map_err(no_thread)?);
             heart = background::start_heart(&engine).map_err(no_thread)?;
             threads
         } else {
@@ -85,7 +94,7 @@ impl Pool {
         };
         let (threads, heart) = (Mutex::new(threads), Mutex::new(heart));
         let walk_memory = WalkMemory::new(engine.options.memory_bytes);
-        Ok(Pool { engine, threads, heart, file_locks: FileLocks::default(), walk_memory })
+        Ok(Pool { engine, data, threads, heart, file_locks: FileLocks::default(), walk_memory })
     }
 
     /// Ends background work, makes everything durable and marks the pool as closed. Every later change is refused.
@@ -95,7 +104,7 @@ impl Pool {
     /// [`PoolError::WritesLost`] if accepted writes were lost since it was opened; it is closed all the same.
     pub fn close(&self) -> Result<()> {
         // While the heart still beats: all of this may take longer than another host waits before it takes the pool.
-        self.engine.close_behind();
+        self.data.close_behind();
         let closed = if self.engine.options.read_only { Ok(()) } else { self.finish() };
         self.end_threads();
         self.end_heart();
@@ -107,7 +116,7 @@ impl Pool {
             pulse.release()?;
         }
         self.engine.meta().stopped = Some("it has been closed".to_owned());
-        self.engine.losses.report_all()
+        self.data.losses.report_all()
     }
 
     /// Ends background work but the heartbeat, makes everything durable, and marks the journal as closed.
@@ -125,14 +134,14 @@ impl Pool {
     /// Carries out accepted writes until [`Pool::end_workers`], for tests whose own threads do so.
     #[doc(hidden)]
     pub fn work(&self) {
-        while self.engine.work_behind() {}
+        while self.data.work_behind() {}
     }
 
     /// Accepts no writes any more, and ends [`Pool::work`] when all that were have taken effect.
     #[doc(hidden)]
     pub fn end_workers(&self) {
-        self.engine.close_behind();
-        self.engine.behind.end();
+        self.data.close_behind();
+        self.data.behind.end();
     }
 
     /// Refuses every change from now on, as after a failed write, for a caller that found itself at fault and cannot tell
@@ -149,13 +158,19 @@ impl Pool {
 
     /// Returns the engine when all that was accepted before has taken effect: nobody can tell that it came later.
     fn settled(&self) -> &Engine {
-        self.engine.settle_writes();
+        self.data.settle_writes();
         &self.engine
+    }
+
+    /// As [`Pool::settled`], of the files' data.
+    fn settled_data(&self) -> &Data {
+        self.data.settle_writes();
+        &self.data
     }
 
     fn end_threads(&self) {
         self.engine.wake.end();
-        self.engine.behind.end();
+        self.data.behind.end();
         for thread in self.threads.lock().drain(..) {
             // A panic there has been printed and has stopped the pool; there is nothing to add.
             let _ = thread.join();

@@ -50,7 +50,7 @@ impl Pool {
     /// Gives holds back. The last one of an inode without names lets it go.
     pub fn release(&self, ino: Ino, holds: u64) {
         // What was accepted for a file may still need it.
-        self.engine.settle_file(ino);
+        self.data.settle_file(ino);
         self.engine.release(ino, holds);
     }
 

@@ -27,7 +27,7 @@ impl Pool {
         target_offset: u64,
         bytes: u64,
     ) -> Result<ShareOutcome> {
-        self.settled().share_part(source, source_offset, target, target_offset, bytes)
+        self.settled_data().share_part(source, source_offset, target, target_offset, bytes)
     }
 
     /// Tells whether two files may share blocks as they are now.
@@ -36,7 +36,7 @@ impl Pool {
     /// [`crate::PoolError::CrossDomain`]; [`crate::PoolError::NotPermitted`] where deduplication is switched off for
     /// either file or the pool.
     pub fn ensure_may_share(&self, source: Ino, target: Ino) -> Result<()> {
-        self.engine.ensure_may_share(source, target)
+        self.data.ensure_may_share(source, target)
     }
 
     /// Returns where a file's data lies on the device from an offset on, in order; what is between two extents is a hole.
@@ -45,6 +45,6 @@ impl Pool {
     /// # Errors
     /// [`crate::PoolError::IsADirectory`], damage, device errors.
     pub fn extents(&self, ino: Ino, offset: u64) -> Result<Vec<MappedExtent>> {
-        self.settled().extents(ino, offset)
+        self.settled_data().extents(ino, offset)
     }
 }

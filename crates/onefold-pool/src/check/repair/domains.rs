@@ -5,6 +5,7 @@ use onefold_block::BlockNo;
 
 use super::names::each_item;
 use crate::attr::{FileKind, Ino};
+use crate::data::Data;
 use crate::data::write::Store;
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
@@ -21,31 +22,31 @@ const BLOCKS_PER_STEP: u64 = 508;
 ///
 /// # Errors
 /// [`PoolError::NoSpace`]; device errors.
-pub(super) fn mend(engine: &Engine) -> Result<()> {
+pub(super) fn mend(data: &Data) -> Result<()> {
     let mut result = Ok(());
-    each_item(engine, |key, value| {
+    each_item(&data.engine, |key, value| {
         let is_inode = items::item_kind(&key) == Some(ItemKind::Inode);
         let inode = Inode::decode(Ino(key.ino), value).filter(|_| is_inode && result.is_ok());
         if let Some(inode) = inode.filter(|inode| inode.attr.kind == FileKind::Regular && inode.mapped > 0) {
-            result = mend_file(engine, &inode);
+            result = mend_file(data, &inode);
         }
     })?;
     result
 }
 
-fn mend_file(engine: &Engine, inode: &Inode) -> Result<()> {
+fn mend_file(data: &Data, inode: &Inode) -> Result<()> {
     let (ino, end) = (inode.attr.ino, blocks_spanned(inode.attr.size_bytes));
     let mut first = 0;
     while first < end {
-        for index in foreign_blocks(engine, ino, first, (end - first).min(BLOCKS_PER_STEP))? {
-            let content = match engine.file_block(ino, index) {
+        for index in foreign_blocks(&data.engine, ino, first, (end - first).min(BLOCKS_PER_STEP))? {
+            let content = match data.file_block(ino, index) {
                 Ok(content) => content,
                 // Nobody can copy what cannot be read; a check goes on telling of it.
                 Err(PoolError::Io { action: "read", .. }) => continue,
                 Err(error) => return Err(error),
             };
-            let data = [(index, &content[..])];
-            engine.store_blocks(&Store::now(ino, &data, Privilege::Normal), &mut 0, &mut |_, _| Ok(()))?;
+            let blocks = [(index, &content[..])];
+            data.store_blocks(&Store::now(ino, &blocks, Privilege::Normal), &mut 0, &mut |_, _| Ok(()))?;
         }
         first += BLOCKS_PER_STEP;
     }

@@ -36,6 +36,7 @@ use super::context::Context;
 use super::findings::CheckReport;
 use super::reader::CheckError;
 use super::{Besides, CheckOptions, ensure_memory, find, inodes};
+use crate::data::Data;
 use crate::engine::Engine;
 use crate::engine::open::read_superblock;
 use crate::error::{PoolError, Result};
@@ -109,11 +110,11 @@ fn quarantine(
     blocks: &[BlockNo],
 ) -> std::result::Result<(), CheckError> {
     let options = OpenOptions { background: false, memory_bytes: crate::MEMORY_BYTES_MIN, ..OpenOptions::default() };
-    let engine = Engine::open(Arc::clone(device), options, environment.clone())?;
+    let data = Data::new(Arc::new(Engine::open(Arc::clone(device), options, environment.clone())?));
     for &block in blocks {
-        engine.quarantine(block)?;
+        data.quarantine(block)?;
     }
-    Ok(engine.commit_and_close()?)
+    Ok(data.engine.commit_and_close()?)
 }
 
 /// Returns how many problems are left.

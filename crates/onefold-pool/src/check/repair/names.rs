@@ -10,6 +10,7 @@ use onefold_block::BlockDevice;
 use super::domains;
 use crate::attr::{FileKind, Ino};
 use crate::check::Besides;
+use crate::data::Data;
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::header::BlockKind;
@@ -99,7 +100,7 @@ pub(super) fn mend(
     memory_bytes: u64,
 ) -> Result<()> {
     let options = OpenOptions { background: false, memory_bytes: crate::MEMORY_BYTES_MIN, ..OpenOptions::default() };
-    let engine = Engine::open(Arc::clone(device), options, environment.clone())?;
+    let engine = Arc::new(Engine::open(Arc::clone(device), options, environment.clone())?);
     let needed = engine.meta().state(Field::Inodes).saturating_mul(KNOWN_BYTES) + crate::MEMORY_BYTES_MIN;
     if needed > memory_bytes + crate::MEMORY_BYTES_MIN {
         return Err(PoolError::MemoryTooSmall { given: memory_bytes, needed });
@@ -115,7 +116,7 @@ pub(super) fn mend(
         engine.run(Privilege::Freeing, |op| cut(op, *ino))?;
     }
     if besides.mixed_domains || has_moved {
-        domains::mend(&engine)?;
+        domains::mend(&Data::new(Arc::clone(&engine)))?;
     }
     engine.commit_and_close()
 }

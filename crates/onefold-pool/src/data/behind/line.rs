@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 
 use crate::attr::Ino;
-use crate::data::range_lock::RangeTicket;
 use crate::format::map_node::FAN_OUT;
+use crate::readers::range_lock::RangeTicket;
 use crate::sync::{Condvar, Mutex};
 
 /// Blocks that are stored together at most.
@@ -371,7 +371,7 @@ impl Drop for Place<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::range_lock::{Access, RangeLocks};
+    use crate::readers::range_lock::{Access, RangeLocks};
 
     fn push(line: &Line, locks: &RangeLocks, first: u64, blocks: usize) {
         let Entrance::Open(place) = line.enter(blocks) else { panic!("there is room") };

@@ -1,9 +1,12 @@
 //! An operation that needs more metadata than the cache holds.
 
+use std::sync::Arc;
+
 use onefold_block::BLOCK_BYTES_U64;
 
 use super::filled;
 use crate::attr::{AllocateMode, Durability, FileKind, Ino, NewFile, SeekTarget};
+use crate::data::Data;
 use crate::engine::Engine;
 use crate::format::geometry::ENTRIES_PER_STORE_PAGE;
 use crate::format::map_node::FAN_OUT;
@@ -44,9 +47,11 @@ fn places() -> Vec<u64> {
 fn a_hole_that_needs_more_than_the_cache_holds_is_punched_with_few_reads() {
     // Each free block is in a store page of its own.
     let (_, engine) = filled(40, 1, |block| block.0 % ENTRIES_PER_STORE_PAGE != 0);
-    let file = make_file(&engine);
+    let data = Data::new(Arc::new(engine));
+    let engine = &data.engine;
+    let file = make_file(engine);
     for (number, place) in (1_u64..).zip(places()) {
-        engine.write_file(file, place * BLOCK_BYTES_U64, &number.to_le_bytes(), Durability::Later).unwrap();
+        data.write_file(file, place * BLOCK_BYTES_U64, &number.to_le_bytes(), Durability::Later).unwrap();
         if number % 100 == 0 {
             engine.commit().unwrap();
             engine.checkpoint().unwrap();
@@ -56,11 +61,11 @@ fn a_hole_that_needs_more_than_the_cache_holds_is_punched_with_few_reads() {
     engine.checkpoint().unwrap();
     let reads_before = engine.activity.stat().metadata_blocks_read;
     let hole = crate::FILE_BYTES_MAX - 2 * BLOCK_BYTES_U64;
-    engine.allocate_range(file, BLOCK_BYTES_U64, hole, AllocateMode::PunchHole).unwrap();
+    data.allocate_range(file, BLOCK_BYTES_U64, hole, AllocateMode::PunchHole).unwrap();
     let reads = engine.activity.stat().metadata_blocks_read - reads_before;
     let capacity = engine.meta().cache.capacity() as u64;
     assert!(reads > capacity, "{reads} blocks would have fit");
     assert!(reads < 8 * capacity, "{reads} blocks");
     assert!(!engine.meta().cache.shrink(1), "the room was given back");
-    assert_eq!(engine.seek_file(file, BLOCK_BYTES_U64, SeekTarget::Data).unwrap(), (BLOCKS - 1) * BLOCK_BYTES_U64);
+    assert_eq!(data.seek_file(file, BLOCK_BYTES_U64, SeekTarget::Data).unwrap(), (BLOCKS - 1) * BLOCK_BYTES_U64);
 }

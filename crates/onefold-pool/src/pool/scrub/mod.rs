@@ -17,9 +17,10 @@ use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BlockNo, Timestamp};
 
 use super::Pool;
-use crate::check::data::{self, Described, mismatches};
+use crate::check::data::{Described, mismatches, read};
 use crate::check::findings::PROBLEMS_MAX;
 use crate::check::{CheckReport, Problem, ScrubOptions};
+use crate::data::Data;
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, STORE_PAGES_PER_GROUP};
@@ -68,7 +69,7 @@ impl Pool {
         if options.bytes_per_second == Some(0) {
             return Err(PoolError::Invalid("a scrub that reads nothing in a second never ends"));
         }
-        let engine = &*self.engine;
+        let (engine, data) = (&*self.engine, &*self.data);
         let geometry = engine.meta().geometry;
         let pages = engine.meta().state(Field::GroupsReady) * STORE_PAGES_PER_GROUP;
         let started = engine.environment.clock.now();
@@ -76,7 +77,7 @@ impl Pool {
         let mut report = CheckReport::default();
         let total = pages * ENTRIES_PER_STORE_PAGE;
         for page_no in 0..pages {
-            let bytes = match scrub_page(engine, page_no, &mut report) {
+            let bytes = match scrub_page(data, page_no, &mut report) {
                 Ok(bytes) => bytes,
                 Err(error) => {
                     files::add(&mut report, error)?;
@@ -96,9 +97,10 @@ impl Pool {
 }
 
 /// Reads and compares all data that a store page describes. Returns the bytes read.
-fn scrub_page(engine: &Engine, page_no: u64, report: &mut CheckReport) -> Result<u64> {
+fn scrub_page(data: &Data, page_no: u64, report: &mut CheckReport) -> Result<u64> {
+    let engine = &*data.engine;
     let pinned = pin(engine, page_no)?;
-    let mut problems = read_and_compare(engine, &pinned)?;
+    let mut problems = read_and_compare(data, &pinned)?;
     match marked_free(engine, page_no) {
         Ok(blocks) => problems.extend(blocks.into_iter().map(|block| {
             let what = "the block is marked as free, but it is in use: it can be handed out no more";
@@ -169,15 +171,15 @@ fn each_used(op: &mut Op<'_>, page_no: u64, mut show: impl FnMut(BlockNo, &Entry
     Ok(())
 }
 
-fn read_and_compare(engine: &Engine, pinned: &Pinned<'_>) -> Result<Vec<Problem>> {
-    let described = &pinned.blocks;
+fn read_and_compare(data: &Data, pinned: &Pinned<'_>) -> Result<Vec<Problem>> {
+    let (engine, described) = (&*data.engine, &pinned.blocks);
     if described.is_empty() {
         return Ok(Vec::new());
     }
     let mut buffer = AlignedBuffer::zeroed(described.len());
     let blocks: Vec<BlockNo> = described.iter().map(|one| one.block).collect();
     // From the device, not from any cache: what is there is the question.
-    let unread = data::read(&*engine.device, &blocks, &mut buffer);
+    let unread = read(&*engine.device, &blocks, &mut buffer);
     let mut problems = Vec::new();
     for block in mismatches(|domain| engine.key(domain), described, &buffer) {
         let Some(expected) = described.iter().find(|one| one.block == block) else { continue };
@@ -186,7 +188,7 @@ fn read_and_compare(engine: &Engine, pinned: &Pinned<'_>) -> Result<Vec<Problem>
             continue;
         }
         // Where it cannot be marked, the pool has stopped or the entry's page is damaged: the next page tells.
-        drop(engine.quarantine(block));
+        drop(data.quarantine(block));
         let what = match unread.iter().find(|(unread, _)| *unread == block) {
             Some((_, error)) => format!("the block cannot be read: {error}"),
             None => "the content is not what was written: it does not match its fingerprint".to_owned(),

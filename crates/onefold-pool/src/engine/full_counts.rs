@@ -10,9 +10,9 @@
 //! range may have looked up the full block, so its range lock does not keep that block from being freed. The block stays pinned until all
 //! uses of ranges that had begun before have ended ([`Engine::unpin_unread`]).
 
-use onefold_block::BlockNo;
+use onefold_block::{AlignedBuffer, BlockNo};
 
-use crate::engine::Engine;
+use super::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::store_page::BlockUse;
 use crate::meta::Privilege;
@@ -20,7 +20,7 @@ use crate::meta::allocate::Run;
 use crate::meta::in_flight::{DeviceWrite, InFlight};
 
 /// A copy that operations may refer to; given back when it is dropped before one did.
-pub(crate) struct SpareCopy<'e> {
+pub(super) struct SpareCopy<'e> {
     engine: &'e Engine,
     full: BlockNo,
     flight: InFlight,
@@ -28,7 +28,7 @@ pub(crate) struct SpareCopy<'e> {
 
 impl Drop for SpareCopy<'_> {
     fn drop(&mut self) {
-        let until = self.engine.range_locks.next_ticket();
+        let until = self.engine.readers.range_locks.next_ticket();
         self.engine.pinned_for_readers.lock().push(PinForReaders { block: self.full, until });
         let mut meta = self.engine.meta();
         if meta.in_flight.leave(self.flight.block) {
@@ -39,7 +39,7 @@ impl Drop for SpareCopy<'_> {
 
 /// A pin of a block that readers may have looked up.
 #[derive(Debug)]
-pub(crate) struct PinForReaders {
+pub(super) struct PinForReaders {
     block: BlockNo,
     /// Range locks with lower tickets may be those of such readers.
     until: u64,
@@ -47,12 +47,12 @@ pub(crate) struct PinForReaders {
 
 impl Engine {
     /// Ends the pins of blocks that nobody can be reading any more.
-    pub(crate) fn unpin_unread(&self) {
+    pub(super) fn unpin_unread(&self) {
         let mut pins = self.pinned_for_readers.lock();
         if pins.is_empty() {
             return;
         }
-        let oldest = self.range_locks.oldest_ticket().unwrap_or(u64::MAX);
+        let oldest = self.readers.range_locks.oldest_ticket().unwrap_or(u64::MAX);
         let unread: Vec<PinForReaders> = pins.extract_if(.., |pin| pin.until <= oldest).collect();
         drop(pins);
         let mut meta = self.meta();
@@ -64,7 +64,7 @@ impl Engine {
     ///
     /// # Errors
     /// No space; device errors, after which the pool is stopped.
-    pub(crate) fn copy_full(&self, full: BlockNo, privilege: Privilege) -> Result<Option<SpareCopy<'_>>> {
+    pub(super) fn copy_full(&self, full: BlockNo, privilege: Privilege) -> Result<Option<SpareCopy<'_>>> {
         let flight = self.run(privilege, |op| {
             // Not its count: the operation that was rolled back may itself have added references up to the highest.
             if op.entry(full)?.usage != BlockUse::Data {
@@ -78,8 +78,12 @@ impl Engine {
         let Some(flight) = flight else { return Ok(None) };
         let spare = SpareCopy { engine: self, full, flight };
         let copy = spare.flight.block;
-        let content = self.fetch_block(full)?;
-        self.data_cache.forget(copy);
+        let mut content = AlignedBuffer::zeroed(1);
+        if !self.readers.cache.read(full, &mut content) {
+            let unread = |source| PoolError::Io { action: "read", block: full, source };
+            self.device.read(full, &mut content).map_err(unread)?;
+        }
+        self.readers.cache.forget(copy);
         if let Err(source) = self.device.write(copy, &content) {
             let error = PoolError::of_write(copy, source);
             self.write_failed(&error, copy);
