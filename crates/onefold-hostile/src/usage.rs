@@ -7,8 +7,8 @@ use std::sync::Arc;
 use onefold_block::BlockDevice;
 use onefold_pool::check::{CheckOptions, ScrubOptions, check, repair};
 use onefold_pool::{
-    AllocateMode, Attr, Durability, FileKind, HostId, Ino, NoProgress, OpenOptions, Pool, RenameMode, SeekTarget,
-    SetAttr, XattrMode,
+    AllocateMode, Attr, Durability, FileKind, HostId, Ino, NoProgress, OpenOptions, Pool, RangePair, RenameMode,
+    SeekTarget, SetAttr, XattrMode,
 };
 use onefold_testing::device::MemoryImage;
 
@@ -180,7 +180,13 @@ pub(crate) fn do_one(choices: &mut Choices<'_>, pool: &Pool, device: &GuardedDev
             let mode = *choices.one_of(&[Extend, KeepSize, PunchHole, ZeroRange, ZeroRangeKeepSize]);
             drop(pool.allocate(ino, place, length, mode));
         }
-        7 | 8 => drop(pool.clone_range(ino, place, two.ino, offset(choices, two), length)),
+        7 | 8 => drop(pool.clone_range(RangePair {
+            source: ino,
+            source_offset: place,
+            target: two.ino,
+            target_offset: offset(choices, two),
+            bytes: length,
+        })),
         9 => {
             let made = pool.create_file(two.ino, b"new clone", &new_file(FileKind::Regular));
             if let Ok(made) = made {

@@ -194,6 +194,35 @@ pub enum AllocateMode {
     ZeroRangeKeepSize,
 }
 
+/// Two ranges of files, as long as each other; both may be in one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangePair {
+    /// File whose blocks are to be referred to once more.
+    pub source: Ino,
+    /// Where its range begins, in bytes.
+    pub source_offset: u64,
+    /// File that is to refer to them.
+    pub target: Ino,
+    /// Where its range begins, in bytes.
+    pub target_offset: u64,
+    /// Length of each, in bytes.
+    pub bytes: u64,
+}
+
+impl RangePair {
+    /// Returns what is left when the first `done` bytes are done, at most all.
+    #[must_use]
+    pub fn after(self, done: u64) -> RangePair {
+        let (source_offset, target_offset) = (self.source_offset + done, self.target_offset + done);
+        RangePair { source_offset, target_offset, bytes: self.bytes - done, ..self }
+    }
+
+    /// Returns where the ranges end, in bytes: that of the source, then that of the target. `None` past the largest number.
+    pub(crate) fn ends(&self) -> Option<(u64, u64)> {
+        Some((self.source_offset.checked_add(self.bytes)?, self.target_offset.checked_add(self.bytes)?))
+    }
+}
+
 /// What `seek` looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTarget {

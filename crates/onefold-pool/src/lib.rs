@@ -24,8 +24,8 @@ pub mod tree;
 mod waits;
 
 pub use attr::{
-    AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RenameMode, SeekTarget, SetAttr, SetTime,
-    SpaceShown, XattrMode,
+    AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RangePair, RenameMode, SeekTarget,
+    SetAttr, SetTime, SpaceShown, XattrMode,
 };
 pub use data::behind::LossesSeen;
 pub use data::read::Reading;

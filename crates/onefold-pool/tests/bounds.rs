@@ -12,7 +12,7 @@ use common::{environment, open, quiet, regular};
 use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, BlockDevice, Random};
 use onefold_pool::{
-    CreateOptions, Durability, Ino, MEMORY_BYTES_MIN, NoProgress, Pool, PoolError, XATTR_BYTES_MAX,
+    CreateOptions, Durability, Ino, MEMORY_BYTES_MIN, NoProgress, Pool, PoolError, RangePair, XATTR_BYTES_MAX,
     XATTR_LIST_BYTES_MAX, XattrMode,
 };
 use onefold_testing::device::MemoryDevice;
@@ -58,7 +58,8 @@ fn the_numbers_of_a_file_take_little_memory_however_much_it_shares() {
         assert!(peak < 600 << 10, "{what}: {peak} bytes of {MEMORY_BYTES_MIN}");
     }
     let few = make(&pool, "few");
-    pool.clone_range(one, 0, few, 0, 1 << 20).unwrap();
+    pool.clone_range(RangePair { source: one, source_offset: 0, target: few, target_offset: 0, bytes: 1 << 20 })
+        .unwrap();
     let stat = pool.file_stat(few, &NoProgress).unwrap();
     assert_eq!((stat.is_estimated, stat.distinct_bytes), (false, 1 << 20), "what fits is exact");
 }

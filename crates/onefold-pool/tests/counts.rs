@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::observe::{check_clean, check_sums};
 use common::{environment, letter, open, quiet, regular};
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
-use onefold_pool::{CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, TestLimits};
+use onefold_pool::{CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, RangePair, TestLimits};
 use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 use parking_lot::{Condvar, Mutex};
 
@@ -80,6 +80,11 @@ fn a_clone_whose_blocks_have_full_counts_can_be_overwritten() {
     close(pool, &*device);
 }
 
+/// Returns ranges of three blocks: a file and the first of its blocks, another file and the first of its.
+fn three_blocks((source, from): (Ino, u64), (target, to): (Ino, u64)) -> RangePair {
+    RangePair { source, source_offset: from * BLOCK, target, target_offset: to * BLOCK, bytes: 3 * BLOCK }
+}
+
 #[test]
 fn small_files_and_ranges_whose_blocks_have_full_counts_can_be_cloned() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(8192));
@@ -89,7 +94,7 @@ fn small_files_and_ranges_whose_blocks_have_full_counts_can_be_cloned() {
         write(&pool, file, block, 1).expect("writes");
     }
     pool.clone_file(file, clone).expect("clones");
-    let cloned = pool.clone_range(file, BLOCK, part, 7 * BLOCK, 3 * BLOCK).expect("clones a range");
+    let cloned = pool.clone_range(three_blocks((file, 1), (part, 7))).expect("clones a range");
     assert_eq!(cloned, 3 * BLOCK);
     (0..4).for_each(|block| assert_holds(&pool, clone, block, 1));
     (7..10).for_each(|block| assert_holds(&pool, part, block, 1));
@@ -106,8 +111,8 @@ fn a_range_with_more_equal_blocks_than_a_count_takes_can_be_cloned() {
     let (file, part) = (new_file(&pool, "file"), new_file(&pool, "part"));
     pool.write(file, 0, &letter(1).repeat(3), Durability::Later).expect("writes");
     assert_eq!(stored_blocks(&pool), 2, "three references: the last block has room for one more");
-    assert_eq!(pool.clone_range(file, 0, part, 0, 3 * BLOCK).expect("clones"), 3 * BLOCK);
-    assert_eq!(pool.clone_range(file, 0, part, 5 * BLOCK, 3 * BLOCK).expect("clones"), 3 * BLOCK);
+    assert_eq!(pool.clone_range(three_blocks((file, 0), (part, 0))).expect("clones"), 3 * BLOCK);
+    assert_eq!(pool.clone_range(three_blocks((file, 0), (part, 5))).expect("clones"), 3 * BLOCK);
     [0, 1, 2, 5, 6, 7].iter().for_each(|block| assert_holds(&pool, part, *block, 1));
     close(pool, &*device);
 }

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::observe::{check_clean, check_sums, seen};
 use common::{Dice, environment, kind_of, letter, open, quiet, read_as_doors_do, regular, write_as_doors_do};
 use onefold_block::BlockDevice;
-use onefold_pool::{AllocateMode, CreateOptions, Durability, Ino, OpenOptions, Pool, SetAttr, TestLimits, Verify};
+use onefold_pool::{
+    AllocateMode, CreateOptions, Durability, Ino, OpenOptions, Pool, RangePair, SetAttr, TestLimits, Verify,
+};
 use onefold_testing::device::MemoryDevice;
 
 const BLOCK: u64 = 4096;
@@ -74,9 +76,23 @@ fn work(pool: &Pool, thread: u64, shared: Ino, seed: u64, rounds: u64) {
                 let (one, other) = if dice.one_in(2) { (own, shared) } else { (shared, own) };
                 let bytes = (1 + dice.below(3)) * BLOCK;
                 let _ = pool
-                    .share_range(one, dice.below(40) * BLOCK, other, dice.below(40) * BLOCK, bytes)
+                    .share_range(RangePair {
+                        source: one,
+                        source_offset: dice.below(40) * BLOCK,
+                        target: other,
+                        target_offset: dice.below(40) * BLOCK,
+                        bytes,
+                    })
                     .expect("shares");
-                let _ = pool.share_range(own, first * BLOCK, own, (first + 4) % 580 * BLOCK, bytes).expect("shares");
+                let _ = pool
+                    .share_range(RangePair {
+                        source: own,
+                        source_offset: first * BLOCK,
+                        target: own,
+                        target_offset: (first + 4) % 580 * BLOCK,
+                        bytes,
+                    })
+                    .expect("shares");
             }
             _ => {
                 // Small ones are kept in memory, by the numbers of blocks that others free and write anew.

@@ -10,7 +10,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::check::{CheckOptions, ScrubOptions, check};
 use onefold_pool::{
     AllocateMode, Attr, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, OpenOptions, Pool, PoolError,
-    SHARE_BYTES_MAX, ShareOutcome, TestLimits, XattrMode,
+    RangePair, SHARE_BYTES_MAX, ShareOutcome, TestLimits, XattrMode,
 };
 use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 
@@ -46,7 +46,13 @@ fn create(pool: &Pool, parent: Ino, name: &str, letters: impl IntoIterator<Item 
 
 /// Has blocks shared: a file and the first of its blocks, another file and the first of its.
 fn share(pool: &Pool, source: (Ino, u64), target: (Ino, u64), blocks: u64) -> Result<ShareOutcome, PoolError> {
-    pool.share_range(source.0, source.1 * BLOCK, target.0, target.1 * BLOCK, blocks * BLOCK)
+    pool.share_range(RangePair {
+        source: source.0,
+        source_offset: source.1 * BLOCK,
+        target: target.0,
+        target_offset: target.1 * BLOCK,
+        bytes: blocks * BLOCK,
+    })
 }
 
 fn stored_blocks(pool: &Pool) -> u64 {
@@ -219,11 +225,15 @@ fn ranges_that_make_no_sense_are_refused() {
     let one = create(&pool, Ino::ROOT, "one", 1..=5);
     let other = create(&pool, Ino::ROOT, "other", 1..=5);
     let far = u64::MAX / BLOCK * BLOCK;
+    let refused = |from: u64, to: u64, bytes: u64| {
+        let ranges = RangePair { source: one, source_offset: from, target: other, target_offset: to, bytes };
+        kind_of(&pool.share_range(ranges).expect_err("no range"))
+    };
     for (from, to, bytes) in [(1, 0, BLOCK), (0, 1, BLOCK), (0, 0, 1), (0, 0, 0), (0, 0, SHARE_BYTES_MAX + BLOCK)] {
-        assert_eq!(kind_of(&pool.share_range(one, from, other, to, bytes).expect_err("no range")), "Invalid");
+        assert_eq!(refused(from, to, bytes), "Invalid");
     }
     for (from, to) in [(far, 0), (0, far)] {
-        assert_eq!(kind_of(&pool.share_range(one, from, other, to, BLOCK).expect_err("no range")), "FileTooLarge");
+        assert_eq!(refused(from, to, BLOCK), "FileTooLarge");
     }
     assert_eq!(kind_of(&share(&pool, (one, 0), (Ino(999), 0), 1).expect_err("no file")), "NotFound");
     close(pool, &*device);

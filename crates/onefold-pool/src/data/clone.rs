@@ -1,9 +1,11 @@
 //! Cloning files and ranges of files.
 
+use std::ops::Range;
+
 use onefold_block::block::BLOCK_BYTES_U64;
 
 use super::Data;
-use crate::attr::{Durability, FileKind, Ino, NewFile};
+use crate::attr::{Durability, FileKind, Ino, NewFile, RangePair};
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::MapRoot;
@@ -112,24 +114,15 @@ impl Data {
     ///
     /// # Errors
     /// [`PoolError::Invalid`] where the ranges overlap in one file; no space; device errors.
-    pub(crate) fn clone_part(
-        &self,
-        source: Ino,
-        source_offset: u64,
-        target: Ino,
-        target_offset: u64,
-        bytes: u64,
-    ) -> Result<u64> {
+    pub(crate) fn clone_part(&self, ranges: RangePair) -> Result<u64> {
         self.engine.ensure_writable()?;
-        let bytes = bytes.min(CLONE_BYTES_MAX);
-        let (Some(source_end), Some(target_end)) = (source_offset.checked_add(bytes), target_offset.checked_add(bytes))
-        else {
-            return Err(PoolError::FileTooLarge);
-        };
+        let ranges = RangePair { bytes: ranges.bytes.min(CLONE_BYTES_MAX), ..ranges };
+        let RangePair { source, source_offset, target, target_offset, bytes } = ranges;
+        let (source_end, target_end) = ranges.ends().ok_or(PoolError::FileTooLarge)?;
         let blocks_of = |first: u64, end: u64| first / BLOCK_BYTES_U64..end.div_ceil(BLOCK_BYTES_U64);
         // Locked before anything is decided: an appended byte would change what the last block may be shared for.
-        let guards =
-            self.lock_two(source, blocks_of(source_offset, source_end), target, blocks_of(target_offset, target_end));
+        let guards = self
+            .lock_two((source, blocks_of(source_offset, source_end)), (target, blocks_of(target_offset, target_end)));
         let (size, target_size, same_domain) = self.engine.view(|op| {
             let (from, to) = (op.regular(source)?, op.regular(target)?);
             Ok((from.attr.size_bytes, to.attr.size_bytes, from.attr.domain == to.attr.domain))
@@ -151,7 +144,7 @@ impl Data {
         let blocks = if ends_both { bytes.div_ceil(BLOCK_BYTES_U64) } else { bytes / BLOCK_BYTES_U64 };
         if !aligned || blocks == 0 || !same_domain {
             drop(guards);
-            return self.copy_part(source, source_offset, target, target_offset, bytes);
+            return self.copy_part(RangePair { bytes, ..ranges });
         }
         let mut range = CloneRange {
             source: source_offset / BLOCK_BYTES_U64,
@@ -191,10 +184,8 @@ impl Data {
     /// Locks a range to read and another to write, in an order that all callers keep.
     pub(super) fn lock_two(
         &self,
-        source: Ino,
-        source_range: std::ops::Range<u64>,
-        target: Ino,
-        target_range: std::ops::Range<u64>,
+        (source, source_range): (Ino, Range<u64>),
+        (target, target_range): (Ino, Range<u64>),
     ) -> Vec<RangeGuard<'_>> {
         if source == target {
             let all = source_range.start.min(target_range.start)..source_range.end.max(target_range.end);
@@ -206,7 +197,8 @@ impl Data {
     }
 
     /// Copies where nothing can be cloned: through the same write path, which finds what is stored already.
-    fn copy_part(&self, source: Ino, source_offset: u64, target: Ino, target_offset: u64, bytes: u64) -> Result<u64> {
+    fn copy_part(&self, ranges: RangePair) -> Result<u64> {
+        let RangePair { source, source_offset, target, target_offset, bytes } = ranges;
         let until_aligned = BLOCK_BYTES_U64 - source_offset % BLOCK_BYTES_U64;
         let congruent = source_offset % BLOCK_BYTES_U64 == target_offset % BLOCK_BYTES_U64;
         // After the unaligned beginning the rest may be clonable: the caller comes again.

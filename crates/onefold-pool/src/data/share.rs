@@ -17,7 +17,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint};
 
 use super::Data;
 use super::fetch::Part;
-use crate::attr::{Dedup, Ino};
+use crate::attr::{Dedup, Ino, RangePair};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::map_node::MapEntry;
@@ -105,24 +105,15 @@ impl Data {
     /// [`PoolError::CrossDomain`]; [`PoolError::NotPermitted`] where deduplication is switched off for either file or the
     /// pool; [`PoolError::Invalid`] for ranges that are not of whole blocks, are empty, too long, or overlap; no space for
     /// map nodes that clones share no longer; device errors. The first part may be shared then.
-    pub(crate) fn share_part(
-        &self,
-        source: Ino,
-        source_offset: u64,
-        target: Ino,
-        target_offset: u64,
-        bytes: u64,
-    ) -> Result<ShareOutcome> {
+    pub(crate) fn share_part(&self, ranges: RangePair) -> Result<ShareOutcome> {
+        let RangePair { source, source_offset, target, target_offset, bytes } = ranges;
         self.engine.ensure_writable()?;
         let is_whole =
             [source_offset, target_offset, bytes].iter().all(|number| number.is_multiple_of(BLOCK_BYTES_U64));
         if !is_whole || bytes == 0 || bytes > SHARE_BYTES_MAX {
             return Err(PoolError::Invalid("whole blocks can be shared, 16 MiB at once"));
         }
-        let (Some(source_end), Some(target_end)) = (source_offset.checked_add(bytes), target_offset.checked_add(bytes))
-        else {
-            return Err(PoolError::FileTooLarge);
-        };
+        let (source_end, target_end) = ranges.ends().ok_or(PoolError::FileTooLarge)?;
         let first = |offset: u64| offset / BLOCK_BYTES_U64;
         let ranges = Ranges {
             source,
@@ -135,10 +126,8 @@ impl Data {
             return Err(PoolError::Invalid("the ranges overlap"));
         }
         let _guards = self.lock_two(
-            source,
-            ranges.source_first..first(source_end),
-            target,
-            ranges.target_first..first(target_end),
+            (source, ranges.source_first..first(source_end)),
+            (target, ranges.target_first..first(target_end)),
         );
         let are_within = self.engine.view(|op| {
             let (from, to) = (op.regular(source)?, op.regular(target)?);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use onefold_block::AlignedBuffer;
 
 use super::Pool;
-use crate::attr::{AllocateMode, Durability, Ino, SeekTarget};
+use crate::attr::{AllocateMode, Durability, Ino, RangePair, SeekTarget};
 use crate::data::behind::LossesSeen;
 use crate::data::read::Reading;
 use crate::error::Result;
@@ -141,14 +141,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`crate::PoolError::Invalid`] where the ranges overlap in one file; as [`Pool::write`].
-    pub fn clone_range(
-        &self,
-        source: Ino,
-        source_offset: u64,
-        target: Ino,
-        target_offset: u64,
-        bytes: u64,
-    ) -> Result<u64> {
-        self.settled_data().clone_part(source, source_offset, target, target_offset, bytes)
+    pub fn clone_range(&self, ranges: RangePair) -> Result<u64> {
+        self.settled_data().clone_part(ranges)
     }
 }

@@ -3,7 +3,7 @@
 use onefold_substrate::MappedExtent;
 
 use super::Pool;
-use crate::attr::Ino;
+use crate::attr::{Ino, RangePair};
 use crate::data::share::ShareOutcome;
 use crate::error::Result;
 
@@ -19,15 +19,8 @@ impl Pool {
     /// [`crate::PoolError::CrossDomain`]; [`crate::PoolError::NotPermitted`] where deduplication is switched off for
     /// either file or the pool; [`crate::PoolError::Invalid`] for ranges that are not of whole blocks, are empty, too long,
     /// or overlap; [`crate::PoolError::NoSpace`]; device errors. The first part may be shared then.
-    pub fn share_range(
-        &self,
-        source: Ino,
-        source_offset: u64,
-        target: Ino,
-        target_offset: u64,
-        bytes: u64,
-    ) -> Result<ShareOutcome> {
-        self.settled_data().share_part(source, source_offset, target, target_offset, bytes)
+    pub fn share_range(&self, ranges: RangePair) -> Result<ShareOutcome> {
+        self.settled_data().share_part(ranges)
     }
 
     /// Tells whether two files may share blocks as they are now.

@@ -8,7 +8,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES_U64, BlockDevice};
 use onefold_testing::device::MemoryDevice;
 
 use super::Pool;
-use crate::attr::{Durability, FileKind, Ino, NewFile, SeekTarget};
+use crate::attr::{Durability, FileKind, Ino, NewFile, RangePair, SeekTarget};
 use crate::format::map_node::FAN_OUT;
 use crate::options::{CreateOptions, Environment, OpenOptions};
 
@@ -40,10 +40,10 @@ fn fill(pool: &Pool, ino: Ino, count: u64) {
 
 /// Clones blocks `0..count` of a file to block `to` of it.
 fn clone_within(pool: &Pool, ino: Ino, to: u64, count: u64) {
-    let bytes = count * BLOCK_BYTES_U64;
-    let mut done = 0;
-    while done < bytes {
-        done += pool.clone_range(ino, done, ino, to * BLOCK_BYTES_U64 + done, bytes - done).unwrap();
+    let (target_offset, bytes) = (to * BLOCK_BYTES_U64, count * BLOCK_BYTES_U64);
+    let mut left = RangePair { source: ino, source_offset: 0, target: ino, target_offset, bytes };
+    while left.bytes > 0 {
+        left = left.after(pool.clone_range(left).unwrap());
     }
 }
 

@@ -20,7 +20,7 @@ use onefold_substrate::{
 use self::errors::{io_error, share_error};
 pub use self::file::PoolFile;
 use self::names::Held;
-use crate::attr::{AllocateMode, Durability, Ino, RenameMode, SetAttr};
+use crate::attr::{AllocateMode, Durability, Ino, RangePair, RenameMode, SetAttr};
 use crate::data::share::{SHARE_BYTES_MAX, ShareOutcome};
 use crate::pool::Pool;
 
@@ -198,8 +198,7 @@ impl<'a> Sharing for PoolSubstrate<'a> {
         length: u64,
     ) -> Result<Compared, ShareError> {
         ensure_may_change(into)?;
-        let (from, to) = (source.file.ino(), into.file.ino());
-        match self.pool.share_range(from, source.offset, to, into.offset, length).map_err(share_error)? {
+        match self.pool.share_range(range_pair(source, into, length)).map_err(share_error)? {
             ShareOutcome::Shared => Ok(Compared::Shared),
             ShareOutcome::Differ => Ok(Compared::Differ),
             // References go, too: there may be room for one another time.
@@ -214,19 +213,17 @@ impl<'a> Sharing for PoolSubstrate<'a> {
         length: u64,
     ) -> Result<(), ShareError> {
         ensure_may_change(into)?;
-        let (from, to) = (source.file.ino(), into.file.ino());
         // A clone would share what is to be left alone, and copy what cannot be shared.
-        self.pool.ensure_may_share(from, to).map_err(share_error)?;
+        self.pool.ensure_may_share(source.file.ino(), into.file.ino()).map_err(share_error)?;
         if [source.offset, into.offset, length].iter().any(|number| !number.is_multiple_of(BLOCK_BYTES_U64)) {
             return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
         }
-        let mut done = 0;
-        while done < length {
-            let cloned = self.pool.clone_range(from, source.offset + done, to, into.offset + done, length - done);
-            match cloned.map_err(share_error)? {
+        let mut left = range_pair(source, into, length);
+        while left.bytes > 0 {
+            match self.pool.clone_range(left).map_err(share_error)? {
                 // The source ends within the range.
                 0 => return Err(io::Error::from(io::ErrorKind::InvalidInput).into()),
-                bytes => done += bytes,
+                bytes => left = left.after(bytes),
             }
         }
         Ok(())
@@ -248,6 +245,16 @@ impl<'a> Exclusive for PoolSubstrate<'a> {}
 impl<'a> WholeExtents for PoolSubstrate<'a> {}
 
 impl<'a> CopyHints for PoolSubstrate<'a> {}
+
+fn range_pair(source: At<'_, PoolFile<'_>>, into: At<'_, PoolFile<'_>>, bytes: u64) -> RangePair {
+    RangePair {
+        source: source.file.ino(),
+        source_offset: source.offset,
+        target: into.file.ino(),
+        target_offset: into.offset,
+        bytes,
+    }
+}
 
 fn ensure_may_change(into: At<'_, PoolFile<'_>>) -> Result<(), ShareError> {
     into.file.ensure_writable().map_err(|_| ShareError::Refused(Refusal::NotPermitted))

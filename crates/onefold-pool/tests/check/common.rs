@@ -10,7 +10,7 @@ use onefold_pool::format::BlockBytes;
 use onefold_pool::format::header;
 use onefold_pool::{
     AllocateMode, CreateOptions, Durability, Environment, FileKind, Ino, NewFile, NoProgress, OpenOptions, Pool,
-    RenameMode, SetAttr, XattrMode,
+    RangePair, RenameMode, SetAttr, XattrMode,
 };
 use onefold_testing::device::{MemoryDevice, MemoryImage};
 
@@ -155,7 +155,13 @@ pub(crate) fn churn(pool: &Pool, random: &SeededRandom, count: u64) {
             (2, Some(ino), _) => drop(pool.write(ino, offset, &noise(random.below(5), 60_000), Durability::Now)),
             (3, Some(_), _) => drop(pool.unlink(parent, &one).or_else(|_| pool.remove_directory(parent, &one))),
             (4, Some(from), Some(to)) => drop(pool.clone_file(from, to)),
-            (5, Some(from), Some(to)) => drop(pool.clone_range(from, 0, to, random.below(3) * 508 * 4096, length * 16)),
+            (5, Some(from), Some(to)) => drop(pool.clone_range(RangePair {
+                source: from,
+                source_offset: 0,
+                target: to,
+                target_offset: random.below(3) * 508 * 4096,
+                bytes: length * 16,
+            })),
             (6, Some(ino), _) => drop(pool.allocate(ino, offset, length, AllocateMode::PunchHole)),
             (7, Some(ino), _) => drop(pool.allocate(ino, offset, length * 10, AllocateMode::KeepSize)),
             (8, Some(ino), _) => drop(pool.allocate(ino, offset, length, AllocateMode::ZeroRange)),

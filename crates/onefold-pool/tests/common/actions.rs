@@ -1,7 +1,9 @@
 //! Random actions, done to a pool and to the reference, results compared.
 
 use onefold_block::BLOCK_BYTES;
-use onefold_pool::{AllocateMode, Attr, Dedup, Durability, FileKind, Ino, NewFile, Pool, PoolError, RenameMode};
+use onefold_pool::{
+    AllocateMode, Attr, Dedup, Durability, FileKind, Ino, NewFile, Pool, PoolError, RangePair, RenameMode,
+};
 use onefold_pool::{SeekTarget, SetAttr, ShareOutcome, XattrMode};
 
 use super::reference::{Expected, ROOT, Reference};
@@ -374,7 +376,13 @@ impl Pair<'_> {
         let size = self.reference.node(source).size;
         let whole = bytes.min(size.saturating_sub(from));
         self.tell(format!("clone {bytes} bytes at {from} of {source} to {to} of {target}"));
-        let got = self.pool.clone_range(Ino(source), from, Ino(target), to, bytes);
+        let got = self.pool.clone_range(RangePair {
+            source: Ino(source),
+            source_offset: from,
+            target: Ino(target),
+            target_offset: to,
+            bytes,
+        });
         if source == target && whole > 0 && from < to + whole && to < from + whole {
             compare(got, Err("Invalid"));
             return;
@@ -421,7 +429,13 @@ impl Pair<'_> {
         let are_within = (from + blocks) * BLOCK <= one.size && (to + blocks) * BLOCK <= other.size;
         let is_equal = are_within
             && (0..blocks).all(|at| self.reference.block(source, from + at) == self.reference.block(target, to + at));
-        let got = self.pool.share_range(Ino(source), from * BLOCK, Ino(target), to * BLOCK, blocks * BLOCK);
+        let got = self.pool.share_range(RangePair {
+            source: Ino(source),
+            source_offset: from * BLOCK,
+            target: Ino(target),
+            target_offset: to * BLOCK,
+            bytes: blocks * BLOCK,
+        });
         if let Some(outcome) = compare(got, expected) {
             assert_eq!(outcome != ShareOutcome::Differ, is_equal, "{outcome:?}");
         }

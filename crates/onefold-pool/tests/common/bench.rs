@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use onefold_block::BlockDevice;
-use onefold_pool::{AllocateMode, CreateOptions, Dedup, Durability, FileKind, Ino, NewFile, OpenOptions, Pool};
+use onefold_pool::{
+    AllocateMode, CreateOptions, Dedup, Durability, FileKind, Ino, NewFile, OpenOptions, Pool, RangePair,
+};
 use onefold_pool::{PoolError, RenameMode, SetAttr, ShareOutcome, XattrMode};
 use onefold_testing::device::{MemoryDevice, MemoryImage, Recording, RecordingDevice};
 
@@ -246,8 +248,10 @@ impl Bench {
 
     /// Shares blocks that are equal. Nobody sees that.
     pub fn share(&mut self, source: (u64, u64), target: (u64, u64), blocks: u64) {
-        let (from, to, bytes) = (source.1 * 4096, target.1 * 4096, blocks * 4096);
-        let outcome = self.pool().share_range(Ino(source.0), from, Ino(target.0), to, bytes).expect("shares");
+        let (source, source_offset) = (Ino(source.0), source.1 * 4096);
+        let (target, target_offset) = (Ino(target.0), target.1 * 4096);
+        let ranges = RangePair { source, source_offset, target, target_offset, bytes: blocks * 4096 };
+        let outcome = self.pool().share_range(ranges).expect("shares");
         assert_eq!(outcome, ShareOutcome::Shared);
         self.done();
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use onefold_block::BlockDevice;
 use onefold_pool::{
     Allocation, AllocationSeam, CreateOptions, Dedup, Durability, FileKind, Ino, OpenOptions, Pool, PoolError,
-    PoolStat, XattrMode,
+    PoolStat, RangePair, XattrMode,
 };
 use onefold_testing::device::{MemoryDevice, MemoryImage};
 use parking_lot::Mutex;
@@ -225,7 +225,9 @@ fn what_was_promised_to_a_file_stays_with_it_when_it_is_cloned() {
         if name == "whole" {
             pool.clone_file(source, clone).expect("clones");
         } else {
-            let done = pool.clone_range(source, 0, clone, 0, promised * BLOCK).expect("clones");
+            let bytes = promised * BLOCK;
+            let ranges = RangePair { source, source_offset: 0, target: clone, target_offset: 0, bytes };
+            let done = pool.clone_range(ranges).expect("clones");
             assert_eq!(done, promised * BLOCK);
         }
         // Its holes are its own.

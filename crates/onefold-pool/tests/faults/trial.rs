@@ -5,7 +5,7 @@ use std::sync::Arc;
 use onefold_block::BlockDevice;
 use onefold_pool::check::ScrubOptions;
 use onefold_pool::{
-    AllocateMode, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, OpenOptions, Pool, PoolError,
+    AllocateMode, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, OpenOptions, Pool, PoolError, RangePair,
     RenameMode, Result, SetAttr, XattrMode,
 };
 use onefold_testing::device::{MemoryDevice, MemoryImage};
@@ -195,7 +195,8 @@ impl Trial {
             }
             Step::CloneRange(source, from, target, to, bytes) => {
                 let (source, target) = (ino(source), ino(target));
-                assert_eq!(pool.clone_range(source, from, target, to, bytes)?, bytes);
+                let ranges = RangePair { source, source_offset: from, target, target_offset: to, bytes };
+                assert_eq!(pool.clone_range(ranges)?, bytes);
                 self.reference.copy(source.0, from, target.0, to, bytes);
             }
             Step::Unlink(name) => {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::check::{CheckOptions, ScrubOptions, check};
 use onefold_pool::{
-    AllocateMode, CreateOptions, Durability, Ino, NoProgress, OpenOptions, Pool, Result, SetAttr, TestLimits, Verify,
+    AllocateMode, CreateOptions, Durability, Ino, NoProgress, OpenOptions, Pool, RangePair, Result, SetAttr,
+    TestLimits, Verify,
 };
 use onefold_testing::device::{MemoryDevice, MemoryImage};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
@@ -156,7 +157,13 @@ impl Stage {
                 pool.clone_file(inodes[source], ino)
             }
             Act::Share((source, from), (target, to)) => {
-                let shared = pool.share_range(inodes[source], from * BLOCK, inodes[target], to * BLOCK, BLOCK);
+                let shared = pool.share_range(RangePair {
+                    source: inodes[source],
+                    source_offset: from * BLOCK,
+                    target: inodes[target],
+                    target_offset: to * BLOCK,
+                    bytes: BLOCK,
+                });
                 shared.map(|_| ())
             }
             Act::Unlink(file) => pool.unlink(Ino::ROOT, file.as_bytes()),

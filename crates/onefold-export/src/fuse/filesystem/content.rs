@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use onefold_block::AlignedBuffer;
-use onefold_pool::{Durability, Ino, PoolError, Reading, SetAttr, SetTime};
+use onefold_pool::{Durability, Ino, PoolError, RangePair, Reading, SetAttr, SetTime};
 use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
@@ -108,11 +108,14 @@ impl PoolFilesystem {
         if flags != 0 {
             return Err(Errno::INVAL);
         }
-        let bytes = bytes.min(CLONE_BYTES_MAX);
-        let cloned = self
-            .pool
-            .clone_range(from.ino, from.offset, to.ino, to.offset, bytes)
-            .map_err(|error| self.failed("copy_file_range", to.ino, &error))?;
+        let ranges = RangePair {
+            source: from.ino,
+            source_offset: from.offset,
+            target: to.ino,
+            target_offset: to.offset,
+            bytes: bytes.min(CLONE_BYTES_MAX),
+        };
+        let cloned = self.pool.clone_range(ranges).map_err(|error| self.failed("copy_file_range", to.ino, &error))?;
         u32::try_from(cloned).map_err(|_| Errno::OVERFLOW)
     }
 
