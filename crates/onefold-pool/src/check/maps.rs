@@ -10,6 +10,7 @@ use super::node_set::{NodeSet, Visit};
 use super::reader::{CheckError, Reader};
 use super::span::{Span, Sums, Trouble};
 use crate::attr::{FileKind, Ino};
+use crate::format::BlockBytes;
 use crate::format::geometry::{GROUP_BLOCKS, Geometry};
 use crate::format::header::BlockKind;
 use crate::format::inode::{INLINE_ENTRIES, Inode, MapRoot};
@@ -174,17 +175,7 @@ impl Walker<'_, '_> {
             }
             return Ok(None);
         }
-        match self.span.refer(at, BlockUse::MapNode, owner.domain) {
-            Some(Trouble::Use(usage)) => {
-                let what = format!("the block is part of a file map, but is recorded as {}", name(usage));
-                self.findings.tell_users_of(at, "reference count", what);
-            }
-            Some(Trouble::Domain(_)) => {
-                self.findings.mixed_domains = true;
-                self.findings.tell_users_of(at, "file map", "files of different sharing domains have it in common");
-            }
-            None => {}
-        }
+        self.refer_to_node(at, owner);
         match self.nodes.visit(at, level) {
             Visit::First => {}
             Visit::Again(known) if known == level => {
@@ -199,6 +190,35 @@ impl Walker<'_, '_> {
             }
         }
         self.ask()?;
+        let Some(bytes) = self.read_node(at, level) else { return Ok(None) };
+        let below = self.below(&bytes, (at, level), owner, first)?;
+        let totals = map_node::totals(&bytes);
+        let is_reclaimed = self.reclaimed.binary_search_by_key(&at, |item| item.node).is_ok();
+        if self.is_first && !is_reclaimed && below.is_some() && below != totals {
+            let what = "the numbers of mapped and reserved blocks in it are not what is below it";
+            self.findings.tell_users_of(at, "file map", what);
+        }
+        Ok(totals)
+    }
+
+    /// Counts a reference to a node, and reports a block that is recorded as something else or belongs to another
+    /// domain.
+    fn refer_to_node(&mut self, at: BlockNo, owner: Owner) {
+        match self.span.refer(at, BlockUse::MapNode, owner.domain) {
+            Some(Trouble::Use(usage)) => {
+                let what = format!("the block is part of a file map, but is recorded as {}", name(usage));
+                self.findings.tell_users_of(at, "reference count", what);
+            }
+            Some(Trouble::Domain(_)) => {
+                self.findings.mixed_domains = true;
+                self.findings.tell_users_of(at, "file map", "files of different sharing domains have it in common");
+            }
+            None => {}
+        }
+    }
+
+    /// Reads a node, and ahead of their turns the leaves below one of level 1. `None` if it is damaged.
+    fn read_node(&mut self, at: BlockNo, level: u8) -> Option<Box<BlockBytes>> {
         let bytes = match self.blocks.block(at, BlockKind::MapNode(level)) {
             Ok(bytes) => Box::new(*bytes),
             Err(what) => {
@@ -207,7 +227,7 @@ impl Walker<'_, '_> {
                     let what = format!("up to {} blocks of the file are lost: {what}", map_node::entry_span(level + 1));
                     self.findings.tell_users_of(at, "file map", what);
                 }
-                return Ok(None);
+                return None;
             }
         };
         if level == 1 {
@@ -217,10 +237,22 @@ impl Walker<'_, '_> {
             });
             self.blocks.prefetch(children);
         }
+        Some(bytes)
+    }
+
+    /// Walks what is below a node, `at` and its level, that begins with block `first` of its file. Returns what was
+    /// found there; `None` if a part of it is not usable.
+    fn below(
+        &mut self,
+        bytes: &BlockBytes,
+        (at, level): (BlockNo, u8),
+        owner: Owner,
+        first: u64,
+    ) -> Result<Option<Totals>, CheckError> {
         let mut below = Some(Totals::default());
         for index in 0..FAN_OUT_LEN {
             let place = first + index as u64 * map_node::entry_span(level);
-            let found = match map_node::entry(&bytes, index) {
+            let found = match map_node::entry(bytes, index) {
                 Some(MapEntry::Hole) => Some(Totals::default()),
                 Some(MapEntry::Reserved) => Some(self.reserved(level)),
                 Some(MapEntry::Block(block)) if level == 0 => {
@@ -240,13 +272,7 @@ impl Walker<'_, '_> {
                 sum
             });
         }
-        let totals = map_node::totals(&bytes);
-        let is_reclaimed = self.reclaimed.binary_search_by_key(&at, |item| item.node).is_ok();
-        if self.is_first && !is_reclaimed && below.is_some() && below != totals {
-            let what = "the numbers of mapped and reserved blocks in it are not what is below it";
-            self.findings.tell_users_of(at, "file map", what);
-        }
-        Ok(totals)
+        Ok(below)
     }
 
     fn reserved(&mut self, level: u8) -> Totals {
