@@ -171,17 +171,8 @@ impl Trial {
                 self.reference.create(ROOT, name.as_bytes(), &new, attr.ino.0);
             }
             Step::Write(name, offset, length, durability) => {
-                let bytes = text(&Dice::new(offset + length as u64), length, 30);
                 let ino = ino(name);
-                let result = pool.write(ino, offset, &bytes, durability);
-                let mut reference = self.reference.clone();
-                reference.write(ino.0, offset, &bytes).expect("a sound write");
-                if result.is_err() && durability == Now {
-                    // It may have happened, and only its commit have failed.
-                    self.states.push(expected(&reference));
-                }
-                result?;
-                self.reference = reference;
+                return self.write(ino, offset, length, durability);
             }
             Step::Import(name, first, count) => {
                 let bytes = letters(100_000 + first..100_000 + first + count);
@@ -215,14 +206,7 @@ impl Trial {
             }
             Step::Allocate(name, mode, offset, bytes) => {
                 let ino = ino(name);
-                pool.allocate(ino, offset, bytes, mode)?;
-                let node = self.reference.node_mut(ino.0);
-                if mode != AllocateMode::Extend && mode != AllocateMode::KeepSize {
-                    node.zero(offset, offset + bytes);
-                }
-                if matches!(mode, AllocateMode::Extend | AllocateMode::ZeroRange) {
-                    node.size = node.size.max(offset + bytes);
-                }
+                return self.allocate(ino, mode, offset, bytes);
             }
             Step::SetXattr(name, length) => {
                 let ino = ino(name);
@@ -248,6 +232,33 @@ impl Trial {
             }
             Step::Scrub => self.scrub_problems += pool.scrub(&ScrubOptions::default(), &NoProgress)?.problems_total,
             Step::Reopen => unreachable!("is done elsewhere"),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, ino: Ino, offset: u64, length: usize, durability: Durability) -> Result<()> {
+        let pool = self.pool.as_ref().expect("the pool is open");
+        let bytes = text(&Dice::new(offset + length as u64), length, 30);
+        let result = pool.write(ino, offset, &bytes, durability);
+        let mut reference = self.reference.clone();
+        reference.write(ino.0, offset, &bytes).expect("a sound write");
+        if result.is_err() && durability == Now {
+            // It may have happened, and only its commit have failed.
+            self.states.push(expected(&reference));
+        }
+        result?;
+        self.reference = reference;
+        Ok(())
+    }
+
+    fn allocate(&mut self, ino: Ino, mode: AllocateMode, offset: u64, bytes: u64) -> Result<()> {
+        self.pool.as_ref().expect("the pool is open").allocate(ino, offset, bytes, mode)?;
+        let node = self.reference.node_mut(ino.0);
+        if mode != AllocateMode::Extend && mode != AllocateMode::KeepSize {
+            node.zero(offset, offset + bytes);
+        }
+        if matches!(mode, AllocateMode::Extend | AllocateMode::ZeroRange) {
+            node.size = node.size.max(offset + bytes);
         }
         Ok(())
     }

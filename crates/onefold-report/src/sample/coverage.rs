@@ -67,6 +67,17 @@ fn shuffled<T>(random: &Random, list: &mut [T]) {
     }
 }
 
+/// Returns an image of new contents, each of which is in it that many times, of at least `blocks` blocks.
+fn repeated(fresh: &mut Fresh, random: &Random, times: usize, blocks: usize) -> Vec<u32> {
+    let mut image = Vec::new();
+    while image.len() < blocks {
+        let block = fresh.run(1);
+        image.extend(vec![block[0]; times]);
+    }
+    shuffled(random, &mut image);
+    image
+}
+
 /// Returns sets of all kinds, of images of `regions` regions.
 fn kinds(regions: usize) -> Vec<(&'static str, Images)> {
     let random = Random(SeededRandom::new(11));
@@ -114,18 +125,10 @@ fn kinds(regions: usize) -> Vec<(&'static str, Images)> {
     ));
     let half = fresh.run(blocks / 2);
     kinds.push(("two systems on each disk", vec![[half.clone(), half].concat(); 3]));
-    let each = |times: usize, fresh: &mut Fresh| {
-        let mut image = Vec::new();
-        while image.len() < blocks {
-            let block = fresh.run(1);
-            image.extend(vec![block[0]; times]);
-        }
-        shuffled(&random, &mut image);
-        vec![image]
-    };
-    kinds.push(("each block three times", each(3, &mut fresh)));
-    kinds.push(("each block twenty times", each(20, &mut fresh)));
-    kinds.push(("each block a hundred times", each(100, &mut fresh)));
+    let mut each = |times| vec![repeated(&mut fresh, &random, times, blocks)];
+    kinds.push(("each block three times", each(3)));
+    kinds.push(("each block twenty times", each(20)));
+    kinds.push(("each block a hundred times", each(100)));
     let small = files(&mut fresh, &random, regions / 2, 30);
     let mixture = (0..6).map(|at| {
         let part = blocks / 4;
