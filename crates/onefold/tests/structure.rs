@@ -1,4 +1,4 @@
-//! The structure of the crates: the top-level modules of a crate use each other in one direction.
+//! The structure of the crates: top-level modules of a crate use each other in one direction, and functions are short.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,6 +16,21 @@ const KNOWN_BESIDE_THEIR_FOLDERS: [&str; 7] = [
     "onefold-share/src/pass/tests.rs",
     "onefold-share/src/scan.rs",
 ];
+
+/// Lines of the longest function of the product.
+const FUNCTION_LINES_MAX: usize = 80;
+
+/// Functions that are still longer: the crate with the module, and the name. This list, too, only becomes shorter.
+const KNOWN_LONG_FUNCTIONS: [&str; 4] = [
+    "onefold-share/pass/plan decide",
+    "onefold-share/pass/run run",
+    "onefold-share/scan/turn take_turn",
+    "onefold/verbs/share/run run",
+];
+
+/// Longer functions and files are listed by `scripts/lengths.sh`, those of tests too.
+const LISTED_FUNCTION_LINES: usize = 60;
+const LISTED_FILE_LINES: usize = 400;
 
 /// The source of a crate without comments and unit tests: the path of each module, and its text.
 struct Source {
@@ -203,6 +218,110 @@ fn a_module_with_parts_is_a_folder_with_a_mod_file() {
     assert!(more.is_empty(), "make a.rs beside its folder a/ the file a/mod.rs: {more:?}");
     let ended: Vec<&String> = known.difference(&found).collect();
     assert!(ended.is_empty(), "take these from KNOWN_BESIDE_THEIR_FOLDERS: {ended:?}");
+}
+
+/// A file or a function, and how many lines it has.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Length {
+    lines: usize,
+    place: String,
+}
+
+/// Returns the functions of a text as rustfmt leaves it: each ends with the first brace that stands as far left as it
+/// begins.
+fn functions(text: &str, place: &str) -> Vec<Length> {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let function = |at: usize| {
+        let (rest, code) = (&lines[at..], lines[at].trim_start());
+        let (before, name) = code.split_once("fn ")?;
+        let before = if before.starts_with("pub(") { before.split_once(')')?.1 } else { before };
+        let marks = ["pub", "const", "async", "unsafe", "extern", "\"C\""];
+        if !before.split_whitespace().all(|word| marks.contains(&word)) {
+            return None;
+        }
+        // That of a trait may have no body, and a short one is on the same line.
+        let head = rest.iter().position(|line| line.ends_with(['{', ';', '}']))?;
+        let end = format!("{}}}", &lines[at][..lines[at].len() - code.len()]);
+        let last = if rest[head].ends_with('{') { rest.iter().position(|line| *line == end)? } else { head };
+        Some(Length { lines: last + 1, place: format!("{place} {}", words(name).next()?) })
+    };
+    (0..lines.len()).filter_map(function).collect()
+}
+
+/// Returns the files below a folder, tests and all, and their functions.
+fn lengths_below(folder: &Path) -> (Vec<Length>, Vec<Length>) {
+    let (mut files, mut all_functions, mut folders) = (Vec::new(), Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let place = path.components().skip_while(|part| part.as_os_str() != "..").skip(1);
+                let place = place.collect::<PathBuf>().to_str().unwrap().to_owned();
+                let text = fs::read_to_string(&path).unwrap();
+                all_functions.extend(functions(&text, &place));
+                files.push(Length { lines: text.lines().count(), place });
+            }
+        }
+    }
+    (files, all_functions)
+}
+
+/// Prints a row for a crate, and returns what is long in it.
+fn print_lengths(name: &str, (files, functions): (Vec<Length>, Vec<Length>)) -> Vec<Length> {
+    let mut lines: Vec<usize> = functions.iter().map(|function| function.lines).collect();
+    lines.sort_unstable();
+    let (half, longest) = (lines.get(lines.len() / 2).unwrap_or(&0), lines.last().unwrap_or(&0));
+    let longest_file = files.iter().map(|file| file.lines).max().unwrap_or(0);
+    let all_lines: usize = files.iter().map(|file| file.lines).sum();
+    let (files_count, count) = (files.len(), functions.len());
+    println!("{name:20} {files_count:>6} {all_lines:>7} {longest_file:>8} {count:>10} {half:>6} {longest:>8}");
+    let long_files = files.into_iter().filter(|file| file.lines > LISTED_FILE_LINES);
+    let long_functions = functions.into_iter().filter(|function| function.lines > LISTED_FUNCTION_LINES);
+    long_files.chain(long_functions).collect()
+}
+
+/// A long function has steps: each is a function with a name. `scripts/lengths.sh` shows what this prints.
+#[test]
+fn no_function_of_the_product_is_longer_than_80_lines() {
+    let (mut too_long, mut listed) = (BTreeSet::new(), Vec::new());
+    println!(
+        "{:20} {:>6} {:>7} {:>8} {:>10} {:>6} {:>8}",
+        "crate", "files", "lines", "longest", "functions", "half", "longest"
+    );
+    for folder in crates() {
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        listed.extend(print_lengths(name, lengths_below(&folder)));
+        let source = Source::read(&folder.join("src"));
+        let modules = source.modules.iter().map(|(path, text)| (format!("{name}/{}", path.join("/")), text));
+        for (place, text) in modules.chain([(name.to_owned(), &source.root)]) {
+            let long = functions(text, &place).into_iter().filter(|function| function.lines > FUNCTION_LINES_MAX);
+            too_long.extend(long.map(|function| function.place));
+        }
+    }
+    listed.sort_unstable();
+    listed.iter().rev().for_each(|Length { lines, place }| println!("{lines:>6} {place}"));
+    let known = KNOWN_LONG_FUNCTIONS.map(str::to_owned).into();
+    let more: Vec<&String> = too_long.difference(&known).collect();
+    assert!(more.is_empty(), "split these along their steps: {more:?}");
+    let ended: Vec<&String> = known.difference(&too_long).collect();
+    assert!(ended.is_empty(), "take these from KNOWN_LONG_FUNCTIONS: {ended:?}");
+}
+
+/// What the test of lengths rests on.
+#[test]
+fn functions_are_measured_however_they_begin() {
+    let text = [
+        "trait T {\n    fn bare(&self);\n    fn split(\n        &self,\n    ) -> u8;\n",
+        "    fn kept(&self) {\n        {\n        }\n    }\n}\n",
+        "pub(in crate::a) const unsafe fn marked() {}\nlet x = not_a(|fn_like| fn_like);\n",
+        "pub fn long<T>(\n    one: T,\n) -> T\nwhere\n    T: Copy,\n{\n    one\n}\n",
+    ];
+    let found: Vec<(usize, String)> =
+        functions(&text.concat(), "a").into_iter().map(|one| (one.lines, one.place)).collect();
+    let expected = [(1, "a bare"), (3, "a split"), (4, "a kept"), (1, "a marked"), (8, "a long")];
+    assert_eq!(found, expected.map(|(lines, place)| (lines, place.to_owned())));
 }
 
 /// What the test of circles rests on.
