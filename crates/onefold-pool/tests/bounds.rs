@@ -7,7 +7,6 @@ mod common;
 
 use std::sync::Arc;
 
-use common::allocator::{Watched, watched};
 use common::{environment, open, quiet, regular};
 use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, BlockDevice, Random};
@@ -15,6 +14,7 @@ use onefold_pool::{
     CreateOptions, Durability, Ino, MEMORY_BYTES_MIN, NoProgress, Pool, PoolError, RangePair, XATTR_BYTES_MAX,
     XATTR_LIST_BYTES_MAX, XattrMode,
 };
+use onefold_testing::allocator::{Watched, watched};
 use onefold_testing::device::MemoryDevice;
 
 #[global_allocator]

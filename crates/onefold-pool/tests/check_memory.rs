@@ -7,7 +7,6 @@ mod common;
 use std::io;
 use std::sync::Arc;
 
-use common::allocator::{Watched, uncounted, watched};
 use common::{environment, new_file, quiet, regular};
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::check::{CheckOptions, CheckReport, check, repair};
@@ -19,6 +18,7 @@ use onefold_pool::format::state::Field;
 use onefold_pool::{
     CreateOptions, Durability, FileKind, Ino, MEMORY_BYTES_MIN, NoProgress, Pool, SetAttr, StorePlacement,
 };
+use onefold_testing::allocator::{Watched, uncounted, watched};
 use onefold_testing::device::MemoryDevice;
 
 #[global_allocator]

@@ -3,7 +3,6 @@
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses its own part of this module")]
 
 pub mod actions;
-pub mod allocator;
 pub mod bench;
 pub mod history;
 pub mod observe;

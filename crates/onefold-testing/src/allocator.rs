@@ -1,13 +1,19 @@
-//! An allocator that watches what each thread takes, for tests of memory. A test program makes it its own with
-//! `#[global_allocator]`.
+//! An allocator that watches what the process and each of its threads take, for tests of memory. A test program makes
+//! it its own with `#[global_allocator]`; without that, all numbers here stay 0.
 
 #![expect(unsafe_code, reason = "an allocator cannot be written without")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The system's allocator, watched.
+#[derive(Debug)]
 pub struct Watched;
+
+static LARGEST_BYTES: AtomicUsize = AtomicUsize::new(0);
+static PROCESS_LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
+static PROCESS_PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// What this thread has taken and not given back, and the most that was. Below zero where it gave back another's.
@@ -18,6 +24,11 @@ thread_local! {
 }
 
 fn note(gained: usize, lost: usize) {
+    LARGEST_BYTES.fetch_max(gained, Ordering::Relaxed);
+    // What is lost was counted when it was gained.
+    PROCESS_LIVE_BYTES.fetch_sub(lost, Ordering::Relaxed);
+    let live = PROCESS_LIVE_BYTES.fetch_add(gained, Ordering::Relaxed) + gained;
+    PROCESS_PEAK_BYTES.fetch_max(live, Ordering::Relaxed);
     if IS_UNCOUNTED.get() {
         return;
     }
@@ -53,15 +64,29 @@ unsafe impl GlobalAlloc for Watched {
     }
 }
 
-/// Returns what `work` returns, and the most memory that was in use meanwhile beyond what was before, in bytes.
+/// Returns the largest single allocation since the process began, in bytes.
+#[must_use]
+pub fn largest_bytes() -> usize {
+    LARGEST_BYTES.load(Ordering::Relaxed)
+}
+
+/// Returns the most memory that was in use at once since the process began, by all threads, in bytes.
+#[must_use]
+pub fn live_bytes_peak() -> usize {
+    PROCESS_PEAK_BYTES.load(Ordering::Relaxed)
+}
+
+/// Returns what `work` returns, and the most memory that this thread had in use meanwhile beyond what it had before, in
+/// bytes.
 pub fn watched<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE_BYTES.get();
     PEAK_BYTES.set(before);
     let result = work();
-    (result, usize::try_from(PEAK_BYTES.get() - before).expect("the most is no less than what was before"))
+    (result, PEAK_BYTES.get().abs_diff(before))
 }
 
-/// Does work whose memory is not counted: that of a device whose content lies in memory only because this is a test.
+/// Does work whose memory [`watched`] does not count: that of a device whose content lies in memory only because this is
+/// a test.
 pub fn uncounted<T>(work: impl FnOnce() -> T) -> T {
     IS_UNCOUNTED.set(true);
     let result = work();
