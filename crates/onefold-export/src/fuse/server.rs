@@ -14,7 +14,7 @@ use super::filesystem::PoolFilesystem;
 use super::held_replies::HeldReplies;
 use super::lead::{Lead, Leader};
 use super::open_files::OpenFiles;
-use super::protocol::{Abilities, Header, Operation, WriteHead};
+use super::protocol::{Abilities, Header, Operation, Read, WriteHead};
 use crate::log::Log;
 use crate::options::MountOptions;
 
@@ -36,14 +36,27 @@ const FEW_BLOCKS: usize = 16;
 /// Reads that one thread answers together: half of what a queue of 32 has, so that another thread has the other half.
 const GATHERED_MAX: usize = 16;
 
-/// What a request asks of the thread that has received it.
-enum Received<'d> {
-    /// To read: alone, or together with others.
-    Read(Gathered<'d>),
-    /// To do what takes a few microseconds, but for waits.
-    Brief,
-    /// To do what takes longer: another thread receives meanwhile.
-    Long,
+/// A request in a buffer, decoded once: reads and writes whole, of others the header.
+pub(super) struct Received {
+    header: Header,
+    /// Length of the whole request.
+    bytes: usize,
+    content: Content,
+}
+
+enum Content {
+    Read(Read),
+    /// The data lie in the buffer from [`DATA_START`] to the end of the request.
+    Write(WriteHead),
+    /// What is decoded when it is answered: names in it are borrowed from the buffer.
+    Other,
+}
+
+impl Received {
+    /// Returns where in the buffer the request ends.
+    fn end(&self) -> usize {
+        REQUEST_START + self.bytes
+    }
 }
 
 /// Answers requests.
@@ -104,14 +117,16 @@ impl Server {
             let looking = impatient.as_ref().filter(|_| leader.has_lead());
             leader.take();
             let Some((bytes, device)) = self.receive(&mut buffer, device, looking)? else { return Ok(()) };
-            match self.look_at(&buffer, bytes, device) {
-                Received::Read(first) => self.answer_gathered(&leader, first, &mut buffer, impatient.as_ref())?,
-                Received::Brief => self.answer(&mut buffer, bytes, device)?,
-                Received::Long => {
-                    leader.pass();
-                    self.answer(&mut buffer, bytes, device)?;
-                }
+            let received = self.look_at(&buffer, bytes)?;
+            if let Content::Read(read) = received.content {
+                let first = Gathered { header: received.header, read, device };
+                self.answer_gathered(&leader, first, &mut buffer, impatient.as_ref())?;
+                continue;
             }
+            if !self.is_brief(&received) {
+                leader.pass();
+            }
+            self.answer(&received, &mut buffer, device);
         }
     }
 
@@ -137,23 +152,35 @@ impl Server {
         Ok(received.map(|bytes| (bytes, device)))
     }
 
-    /// Returns what a request in `buffer` asks of the thread that has received it.
-    fn look_at<'d>(&self, buffer: &AlignedBuffer, bytes: usize, device: &'d FuseDevice) -> Received<'d> {
-        // What is not understood is soon answered.
-        let Ok((header, body)) = Header::decode(&buffer[REQUEST_START..REQUEST_START + bytes]) else {
-            return Received::Brief;
+    /// Decodes a request of `bytes` bytes in `buffer`.
+    ///
+    /// # Errors
+    /// When the request has no header: nobody can be answered, and what comes next can't be trusted either.
+    pub(super) fn look_at(&self, buffer: &AlignedBuffer, bytes: usize) -> io::Result<Received> {
+        let (header, body) = Header::decode(&buffer[REQUEST_START..REQUEST_START + bytes])
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let transfer = header.is_transfer().then(|| Operation::decode(&header, body, self.has_long_setxattr));
+        let content = match transfer {
+            Some(Ok(Operation::Read(read))) => Content::Read(read),
+            Some(Ok(Operation::Write(write))) if WriteHead::DATA_OFFSET + write.data.len() == bytes => {
+                Content::Write(write.head)
+            }
+            _ => Content::Other,
         };
-        match Operation::decode(&header, body, self.has_long_setxattr) {
-            Ok(Operation::Read(read)) => Received::Read(Gathered { header, read, device }),
-            Ok(operation) if !self.is_brief(&operation) => Received::Long,
-            _ => Received::Brief,
-        }
+        Ok(Received { header, bytes, content })
     }
 
     /// Tells whether answering takes a few microseconds as a rule, but for waits.
-    fn is_brief(&self, operation: &Operation<'_>) -> bool {
-        // Most verbs wait for accepted writes, and carry them out where nobody has begun.
-        operation.is_brief() && (!operation.waits_for_writes() || self.door.blocks_behind() <= FEW_BLOCKS)
+    fn is_brief(&self, received: &Received) -> bool {
+        match &received.content {
+            Content::Read(_) => false,
+            Content::Write(head) => head.is_brief(received.end() - DATA_START),
+            // Most verbs wait for accepted writes, and carry them out where nobody has begun.
+            Content::Other => {
+                let header = &received.header;
+                header.is_brief() && (!header.waits_for_writes() || self.door.blocks_behind() <= FEW_BLOCKS)
+            }
+        }
     }
 
     /// Answers a read, and what else is there at the same time, as far as it is reads.
@@ -173,32 +200,33 @@ impl Server {
             leader.pass();
         }
         self.answer_reads(&reads);
-        match other {
-            Some(bytes) => self.answer(buffer, bytes, impatient),
-            None => Ok(()),
+        if let Some(received) = other {
+            self.answer(&received, buffer, impatient);
         }
+        Ok(())
     }
 
     /// Takes what reads are there at the same time as a first one, up to as many bytes as one request has: their waits for
-    /// the device are to overlap. Nobody waits for more to come. Returns them, and the length of another request that came
-    /// instead, in `buffer`.
+    /// the device are to overlap. Nobody waits for more to come. Returns them, and another request that came instead, in
+    /// `buffer`.
     fn gather<'d>(
         &self,
         buffer: &mut AlignedBuffer,
         first: Gathered<'d>,
         impatient: &'d FuseDevice,
-    ) -> io::Result<(Vec<Gathered<'d>>, Option<usize>)> {
+    ) -> io::Result<(Vec<Gathered<'d>>, Option<Received>)> {
         let mut room = (REQUEST_BYTES_MAX as usize).saturating_sub(first.room());
         let mut reads = vec![first];
         while reads.len() < GATHERED_MAX {
             let Some(bytes) = impatient.receive_more(&mut buffer[REQUEST_START..])? else { break };
-            match self.look_at(buffer, bytes, impatient) {
-                Received::Read(read) if read.room() <= room => {
-                    room -= read.room();
-                    reads.push(read);
-                }
-                _ => return Ok((reads, Some(bytes))),
+            let received = self.look_at(buffer, bytes)?;
+            let Content::Read(read) = received.content else { return Ok((reads, Some(received))) };
+            let gathered = Gathered { header: received.header, read, device: impatient };
+            if gathered.room() > room {
+                return Ok((reads, Some(received)));
             }
+            room -= gathered.room();
+            reads.push(gathered);
         }
         Ok((reads, None))
     }
@@ -226,33 +254,29 @@ impl Server {
         (data, 0..range.len())
     }
 
-    /// Answers one request, `bytes` long, in `buffer`, which may be another one afterwards. Whatever happens, whoever
-    /// waits for it gets an answer.
-    ///
-    /// # Errors
-    /// When the request has no header: nobody can be answered, and what comes next can't be trusted either.
-    pub(super) fn answer(&self, buffer: &mut AlignedBuffer, bytes: usize, device: &FuseDevice) -> io::Result<()> {
-        let request = REQUEST_START..REQUEST_START + bytes;
-        let (header, _) = Header::decode(&buffer[request.clone()])
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        self.guard(&[(header, device)], |has_begun| {
-            let (header, body) = Header::decode(&buffer[request.clone()])
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            let Ok(operation) = Operation::decode(&header, body, self.has_long_setxattr) else {
-                return device.reply(header.unique, libc::EIO, &[]);
-            };
-            *has_begun = true;
-            match &operation {
-                Operation::Write(write) if DATA_START + write.data.len() == request.end => {
-                    let head = write.head;
-                    drop(operation);
-                    let (data, range) = self.take_data(buffer, DATA_START..request.end);
-                    self.door.answer_write(&header, &head, data, range, device)
-                }
-                _ => self.door.answer(&header, operation, device),
+    /// Answers one request in `buffer`, which may be another one afterwards. Whatever happens, whoever waits for it
+    /// gets an answer.
+    pub(super) fn answer(&self, received: &Received, buffer: &mut AlignedBuffer, device: &FuseDevice) {
+        let header = &received.header;
+        self.guard(&[(*header, device)], |has_begun| match &received.content {
+            Content::Read(read) => {
+                *has_begun = true;
+                self.door.answer(header, Operation::Read(*read), device)
+            }
+            Content::Write(head) => {
+                *has_begun = true;
+                let (data, range) = self.take_data(buffer, DATA_START..received.end());
+                self.door.answer_write(header, head, data, range, device)
+            }
+            Content::Other => {
+                let body = &buffer[REQUEST_START + Header::BYTES..received.end()];
+                let Ok(operation) = Operation::decode(header, body, self.has_long_setxattr) else {
+                    return device.reply(header.unique, libc::EIO, &[]);
+                };
+                *has_begun = true;
+                self.door.answer(header, operation, device)
             }
         });
-        Ok(())
     }
 
     /// Answers requests by `work`, which sets its argument when it begins with what they ask. Whatever happens, whoever

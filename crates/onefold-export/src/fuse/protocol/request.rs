@@ -11,9 +11,6 @@ use crate::fuse::privileges::Privileges;
 /// Writes up to this length are accepted in a few microseconds.
 const BRIEF_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of a request's header.
-const HEADER_BYTES: usize = 40;
-
 /// The part that all requests begin with.
 ///
 /// | bytes | field |
@@ -37,9 +34,12 @@ pub(in crate::fuse) struct Header {
 }
 
 impl Header {
+    /// Bytes of a request before its body.
+    pub(in crate::fuse) const BYTES: usize = 40;
+
     /// Returns the header of a request and its body.
     pub(in crate::fuse) fn decode(request: &[u8]) -> Result<(Header, &[u8]), Malformed> {
-        let (header, body) = request.split_at_checked(HEADER_BYTES).ok_or(Malformed)?;
+        let (header, body) = request.split_at_checked(Header::BYTES).ok_or(Malformed)?;
         let mut fields = Fields::new(header);
         if usize::try_from(fields.u32()?) != Ok(request.len()) {
             return Err(Malformed);
@@ -47,6 +47,58 @@ impl Header {
         let (opcode, unique, node) = (fields.u32()?, fields.u64()?, fields.u64()?);
         let (uid, gid, pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
         Ok((Header { opcode, unique, node, uid, gid, pid }, body))
+    }
+
+    /// Tells whether the request reads or writes a file's content.
+    pub(in crate::fuse) fn is_transfer(&self) -> bool {
+        matches!(self.opcode, opcode::READ | opcode::WRITE)
+    }
+
+    /// Tells whether answering the request takes a few microseconds as a rule: it changes or shows what is in memory.
+    /// Of writes, [`WriteHead::is_brief`] tells.
+    pub(in crate::fuse) fn is_brief(&self) -> bool {
+        matches!(
+            self.opcode,
+            opcode::LOOKUP
+                | opcode::FORGET
+                | opcode::BATCH_FORGET
+                | opcode::GETATTR
+                | opcode::STATX
+                | opcode::READLINK
+                | opcode::SYMLINK
+                | opcode::MKNOD
+                | opcode::MKDIR
+                | opcode::UNLINK
+                | opcode::RMDIR
+                | opcode::RENAME
+                | opcode::RENAME2
+                | opcode::LINK
+                | opcode::OPEN
+                | opcode::CREATE
+                | opcode::TMPFILE
+                | opcode::STATFS
+                | opcode::FLUSH
+                | opcode::RELEASE
+                | opcode::GETXATTR
+                | opcode::LISTXATTR
+                | opcode::OPENDIR
+                | opcode::READDIR
+                | opcode::RELEASEDIR
+        )
+    }
+
+    /// Tells whether answering the request may have to wait for accepted writes, its own file's aside.
+    pub(in crate::fuse) fn waits_for_writes(&self) -> bool {
+        !matches!(
+            self.opcode,
+            opcode::WRITE
+                | opcode::LOOKUP
+                | opcode::OPEN
+                | opcode::FLUSH
+                | opcode::RELEASE
+                | opcode::OPENDIR
+                | opcode::RELEASEDIR
+        )
     }
 }
 
@@ -91,7 +143,12 @@ pub(in crate::fuse) struct WriteHead {
 
 impl WriteHead {
     /// Bytes of a request before its data.
-    pub(in crate::fuse) const DATA_OFFSET: usize = HEADER_BYTES + 40;
+    pub(in crate::fuse) const DATA_OFFSET: usize = Header::BYTES + 40;
+
+    /// Tells whether a write of so many bytes is accepted in a few microseconds as a rule.
+    pub(in crate::fuse) fn is_brief(&self, bytes: usize) -> bool {
+        bytes <= BRIEF_BYTES_MAX && self.flags & libc::O_DSYNC == 0
+    }
 }
 
 /// What is asked. Names are without the zero byte at their end.
@@ -291,53 +348,6 @@ impl<'a> Operation<'a> {
             opcode::STATX => Operation::Statx,
             _ => Operation::Unknown,
         })
-    }
-}
-
-impl Operation<'_> {
-    /// Tells whether answering it takes a few microseconds as a rule: it changes or shows what is in memory.
-    pub(in crate::fuse) fn is_brief(&self) -> bool {
-        match self {
-            Operation::Lookup { .. }
-            | Operation::Forget(_)
-            | Operation::GetAttr
-            | Operation::Statx
-            | Operation::ReadSymlink
-            | Operation::Symlink { .. }
-            | Operation::MakeNode { .. }
-            | Operation::MakeDirectory { .. }
-            | Operation::Unlink { .. }
-            | Operation::RemoveDirectory { .. }
-            | Operation::Rename { .. }
-            | Operation::Link { .. }
-            | Operation::Open { .. }
-            | Operation::Create { .. }
-            | Operation::CreateUnnamed { .. }
-            | Operation::StatFs
-            | Operation::Flush
-            | Operation::Release { .. }
-            | Operation::GetXattr { .. }
-            | Operation::ListXattrs { .. }
-            | Operation::OpenDirectory
-            | Operation::ReadDirectory { .. }
-            | Operation::ReleaseDirectory { .. } => true,
-            Operation::Write(write) => write.data.len() <= BRIEF_BYTES_MAX && write.head.flags & libc::O_DSYNC == 0,
-            _ => false,
-        }
-    }
-
-    /// Tells whether answering it may have to wait for accepted writes, its own file's aside.
-    pub(in crate::fuse) fn waits_for_writes(&self) -> bool {
-        !matches!(
-            self,
-            Operation::Write(_)
-                | Operation::Lookup { .. }
-                | Operation::Open { .. }
-                | Operation::Flush
-                | Operation::Release { .. }
-                | Operation::OpenDirectory
-                | Operation::ReleaseDirectory { .. }
-        )
     }
 }
 

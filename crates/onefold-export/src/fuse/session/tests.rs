@@ -56,7 +56,8 @@ impl Kernel {
         let request = request(OPEN, node.0, &body);
         let mut buffer = AlignedBuffer::zeroed(2);
         buffer[REQUEST_START..REQUEST_START + request.len()].copy_from_slice(&request);
-        self.server.answer(&mut buffer, request.len(), &self.device).unwrap();
+        let received = self.server.look_at(&buffer, request.len()).unwrap();
+        self.server.answer(&received, &mut buffer, &self.device);
         let mut reply = [0; REPLY_HEADER_BYTES + 16];
         assert_eq!(self.socket.recv(&mut reply).unwrap(), reply.len());
         assert_eq!(reply[4..8], [0; 4], "no error");

@@ -8,7 +8,7 @@ fn header(opcode: u32) -> Header {
 }
 
 fn request(opcode: u32, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(HEADER_BYTES + body.len()).unwrap();
+    let length = u32::try_from(Header::BYTES + body.len()).unwrap();
     let mut bytes = Vec::new();
     for word in [length, opcode] {
         bytes.extend(word.to_ne_bytes());
@@ -48,7 +48,7 @@ fn a_header_is_read_and_its_length_must_be_true() {
     assert_eq!((found, body), (header(1), &b"name\0"[..]));
     assert_eq!(Operation::decode(&found, body, true), Ok(Operation::Lookup { name: b"name" }));
     assert_eq!(Header::decode(&bytes[..bytes.len() - 1]), Err(Malformed));
-    assert_eq!(Header::decode(&bytes[..HEADER_BYTES - 1]), Err(Malformed));
+    assert_eq!(Header::decode(&bytes[..Header::BYTES - 1]), Err(Malformed));
 }
 
 #[test]
