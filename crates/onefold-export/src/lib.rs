@@ -13,6 +13,7 @@ mod mount_holders;
 mod mount_table;
 mod options;
 mod unmount;
+pub mod volume;
 
 pub use log::{Log, StderrLog};
 pub use mount::{MountError, Mounted, ServeError, mark_as_io_flusher, mount};

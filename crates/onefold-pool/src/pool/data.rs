@@ -1,6 +1,7 @@
 //! Data: reading, writing, length and holes, clones, durability.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use onefold_block::AlignedBuffer;
 
@@ -8,7 +9,7 @@ use super::Pool;
 use crate::attr::{AllocateMode, Durability, Ino, RangePair, SeekTarget};
 use crate::data::behind::LossesSeen;
 use crate::data::read::Reading;
-use crate::error::Result;
+use crate::error::{PoolError, Result};
 
 impl Pool {
     /// Reads into `into`; short only where the file ends. Page-aligned buffers save a copy.
@@ -79,6 +80,13 @@ impl Pool {
     /// that were reported to nobody.
     pub fn losses_seen_by_opening(&self, ino: Ino) -> LossesSeen {
         self.data.losses.seen_by_opening(ino)
+    }
+
+    /// Returns why accepted writes of a file were lost since the pool was opened, for callers that report it
+    /// themselves, as often as they like. Nothing if none were, or the file was truncated to nothing since. Where the
+    /// pool lost writes of very many files, each counts as one of them.
+    pub fn loss_of(&self, ino: Ino) -> Option<Arc<PoolError>> {
+        self.engine.losses.of_file(ino)
     }
 
     /// Tells whether no accepted write was lost since the pool was opened.

@@ -65,6 +65,17 @@ impl Losses {
         self.count.load(Ordering::Acquire) == 0
     }
 
+    /// Returns the cause of the pool's last loss if this file lost data, or may have: its own last loss may be an
+    /// earlier one. Counts as no report.
+    pub(crate) fn of_file(&self, ino: Ino) -> Option<Arc<PoolError>> {
+        if self.is_empty() {
+            return None;
+        }
+        let state = self.state.lock();
+        let own = state.of_files.get(&ino).copied().unwrap_or(state.of_other_files);
+        state.last.as_ref().filter(|_| own > 0).map(|(_, cause)| Arc::clone(cause))
+    }
+
     /// Returns what a new opening of a file or folder begins with.
     pub(crate) fn seen_by_opening(&self, ino: Ino) -> LossesSeen {
         if self.is_empty() {
@@ -155,7 +166,9 @@ mod tests {
         losses.note(other, PoolError::NoSpace);
         assert_eq!(reported(&losses, &losses.seen_by_opening(file)), 2);
         assert_eq!(reported(&losses, &losses.seen_by_opening(file)), 2, "its own loss is the first of both");
+        assert!(losses.of_file(file).is_some() && losses.of_file(other).is_some() && losses.of_file(Ino(1)).is_none());
         losses.forget_file(file);
+        assert!(losses.of_file(file).is_none());
         assert_eq!(reported(&losses, &losses.seen_by_opening(file)), 0);
         assert_eq!(reported(&losses, &losses.seen_by_opening(other)), 1);
     }
@@ -169,6 +182,7 @@ mod tests {
         }
         losses.report_all().expect_err("losses");
         for ino in [0, FILES_MAX as u64, files - 1, files + 5] {
+            assert!(losses.of_file(Ino(ino)).is_some(), "{ino}");
             assert!(reported(&losses, &losses.seen_by_opening(Ino(ino))) > 0, "{ino}");
         }
     }
