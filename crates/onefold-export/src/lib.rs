@@ -1,22 +1,30 @@
-//! The doors of Onefold: a pool as a mounted file system, and the control socket of that mount.
+//! The doors of Onefold: what a pool is reached through, and the daemon that serves it.
 //!
-//! [`mount`] brings a pool to a mount point and gives a [`Mounted`], whose `serve_until_unmounted` runs until the
-//! kernel lets go of the mount and then closes the pool. Nothing here knows a command line, and nothing here decides
-//! about data: each request becomes one call of [`onefold_pool::Pool`].
+//! A [`Daemon`] has one pool, a control socket and any number of doors: a mount ([`Daemon::mount`]), and whatever else
+//! implements [`Door`]. It serves until the last door has ended, and then closes the pool. [`mount`] makes one with a
+//! mount alone. Doors that serve disks do so over a [`volume::Volume`]. Nothing here knows a command line, and nothing
+//! here decides about data: each request becomes one call of [`onefold_pool::Pool`].
 
 mod backing_device;
 pub mod control;
+mod daemon;
+mod door;
 mod fuse;
 pub mod log;
 mod mount;
 mod mount_holders;
 mod mount_table;
 mod options;
+mod place;
+mod stopper;
 mod unmount;
 pub mod volume;
 
+pub use daemon::{Daemon, DaemonError, DaemonOptions, ServeError};
+pub use door::{Door, DoorHandle, EndError};
 pub use log::{Log, StderrLog};
-pub use mount::{MountError, Mounted, ServeError, mark_as_io_flusher, mount};
+pub use mount::{MountError, mark_as_io_flusher, mount};
 pub use mount_holders::{HolderProcess, MountHolder, holders_elsewhere};
 pub use options::{Access, AccessTimes, CONTROL_XATTR, KernelOption, MountOptions, StBlocks};
-pub use unmount::{StopError, Stopper, UnmountError};
+pub use place::{PoolPlace, RunDirectory};
+pub use stopper::{StopError, Stopper};

@@ -8,6 +8,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::{Clock, Processors};
 
 use crate::log::{Log, StderrLog};
+use crate::place::PoolPlace;
 
 /// Extended attribute of the mount's root directory that holds the path of its control socket. It is not listed and
 /// not stored.
@@ -78,6 +79,8 @@ pub struct MountOptions {
     /// Tells whether a processor is idle: then a thread that has answered a request from memory looks for the next one for
     /// a moment before it sleeps. `None` has it sleep at once.
     pub processors: Option<Arc<dyn Processors>>,
+    /// Where the pool lies, after which the control socket is named ([`crate::DaemonOptions::place`]).
+    pub place: Option<PoolPlace>,
     /// Directory of the control socket; `None` is `/run/onefold` for root and `$XDG_RUNTIME_DIR/onefold` for others.
     pub control_directory: Option<PathBuf>,
     /// Tells `relatime` how old an access time is.
@@ -117,6 +120,7 @@ impl MountOptions {
             writeback_cache: false,
             threads: NonZeroUsize::new(Self::THREADS).expect("eight is not zero"),
             processors: None,
+            place: None,
             control_directory: None,
             clock: Arc::new(SystemClock),
             log: Arc::new(StderrLog),
@@ -136,6 +140,7 @@ impl std::fmt::Debug for MountOptions {
             .field("writeback_cache", &self.writeback_cache)
             .field("threads", &self.threads)
             .field("processors", &self.processors)
+            .field("place", &self.place)
             .field("control_directory", &self.control_directory)
             .finish_non_exhaustive()
     }

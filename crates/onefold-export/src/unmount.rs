@@ -1,4 +1,4 @@
-//! Ending a mount: politely while nobody uses it, firmly when the daemon must go.
+//! Ending a mount: politely while nobody uses it, by force when the daemon must go.
 
 use std::fs::File;
 use std::io;
@@ -11,65 +11,35 @@ use std::time::{Duration, Instant};
 
 use onefold_block::Show;
 use onefold_block::shown::ShownOutput;
-use onefold_pool::{Pool, PoolError};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use crate::door::{DoorHandle, EndError};
 use crate::fuse::{Invalidate, OpenFiles};
-use crate::mount_holders::{MountHolder, VisibleMounts};
+use crate::mount_holders::VisibleMounts;
 use crate::mount_table::{DeviceNumber, device_at};
 
 /// How long a daemon that must go waits for the kernel to hand over what it has cached.
 const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 
-/// How long an unmount waits for other mount namespaces to let go: processes that run for a moment have one, too.
-const HOLDERS_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long the kernel may take to end the file system once its mount is taken away.
+const END_WAIT_MAX: Duration = Duration::from_secs(2);
 const HOLDERS_POLL: Duration = Duration::from_millis(50);
 
-/// How long an unmount waits for the last writes of programs that have ended: as much as the kernel lets a mount hold back, on
-/// a slow disk.
+/// How long an unmount waits for the last writes of programs that have ended: as much as the kernel lets a mount hold
+/// back, on a slow disk.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(60);
 /// Longer than a thread takes to receive one request.
 const RECEIVE_POLL: Duration = Duration::from_millis(10);
 
-/// Why an unmount did not happen, or did not end the file system.
-#[derive(Debug, thiserror::Error)]
-pub enum UnmountError {
-    /// Files are open, or a process has its working directory in the mount.
-    #[error("files of the mount are open, or a process works in it")]
-    Busy,
-    /// Another mount keeps the pool in use. Nothing was unmounted.
-    #[error("{0}")]
-    Held(MountHolder),
-    /// The mount is taken away, but another one that could not be seen before keeps the pool in use.
-    #[error("the mount point is free, but the pool stays in use: {}", holder_shown(.0.as_ref()))]
-    StillHeld(Option<MountHolder>),
-    /// The operating system refused.
-    #[error("cannot unmount {}", path.shown())]
-    Refused {
-        /// The mount point.
-        path: PathBuf,
-        /// The operating system's word.
-        #[source]
-        source: io::Error,
-    },
-}
-
-fn holder_shown(holder: Option<&MountHolder>) -> String {
-    let unseen = || "a mount namespace that the daemon may not look into has it mounted".to_owned();
-    holder.map_or_else(unseen, ToString::to_string)
-}
-
-/// Ends a mount from another thread. Cheap to clone.
-#[derive(Clone)]
-pub struct Stopper {
+/// Ends a mount from another thread.
+pub(crate) struct MountHandle {
     mount: Arc<LiveMount>,
 }
 
 /// A mount, and what it takes to end it.
 pub(crate) struct LiveMount {
     pub(crate) point: MountPoint,
-    pub(crate) pool: Arc<Pool>,
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) invalidator: Arc<dyn Invalidate>,
     /// The kernel has let go: whatever is mounted there now, under whatever number, is something else.
@@ -92,94 +62,60 @@ enum Manner {
     Forced,
 }
 
-impl Stopper {
-    pub(crate) fn new(mount: LiveMount) -> Stopper {
-        Stopper { mount: Arc::new(mount) }
+impl MountHandle {
+    pub(crate) fn new(mount: Arc<LiveMount>) -> MountHandle {
+        MountHandle { mount }
+    }
+}
+
+impl DoorHandle for MountHandle {
+    fn name(&self) -> String {
+        format!("the mount at {}", self.mount.point.path.shown())
     }
 
-    /// Unmounts if nobody uses the mount. The kernel hands over all it has cached before it lets go, so this needs the
-    /// mount to be served. Does nothing if the pool is not mounted any more. Takes no longer than four seconds, beside the
-    /// time that the kernel takes to hand over.
-    ///
-    /// # Errors
-    /// [`UnmountError::Busy`] if a process uses it; [`UnmountError::Held`] if it is also mounted elsewhere, and
-    /// [`UnmountError::StillHeld`] if that shows only afterwards.
-    pub fn try_unmount(&self) -> Result<(), UnmountError> {
-        self.mount.unmount_unless_held(HOLDERS_WAIT_MAX)
+    /// Unmounts if no process uses the mount and it is mounted nowhere else. The kernel hands over all it has cached
+    /// before it lets go.
+    fn try_end(&self, patience: Duration) -> Result<(), EndError> {
+        self.mount.unmount_unless_held(patience)
     }
 
-    /// Makes everything durable that was written so far, as far as the kernel hands over within five seconds what it has
-    /// cached: for an unmount that was refused.
-    ///
-    /// # Errors
-    /// What the pool reports.
-    pub(crate) fn commit(&self) -> Result<(), PoolError> {
-        self.hand_over_caches_for(HAND_OVER_MAX);
-        self.mount.pool.sync()
-    }
-
-    /// Ends the mount in any case, for a daemon that was told to stop. A mount that is in use is not simply detached,
-    /// for then it would live on unseen until the last file is closed:
-    ///
-    /// 1. What the kernel has cached is handed over, as far as that is done within five seconds, and
-    /// 2. made durable: whoever is cut off loses nothing that was written before.
-    /// 3. The connection is ended and the mount detached; whoever has files open gets errors.
-    ///
-    /// # Errors
-    /// When not even that works, or the pool can't make everything durable (the mount ends all the same).
-    pub fn stop(&self) -> Result<(), StopError> {
-        match self.mount.unmount_unless_held(Duration::ZERO) {
-            Err(UnmountError::Busy | UnmountError::Held(_) | UnmountError::StillHeld(_)) => {}
-            Ok(()) => return Ok(()),
-            Err(error) => return Err(StopError::Unmount(error)),
-        }
-        let synced = self.commit();
-        self.mount.unmount(Manner::Forced).map_err(StopError::Unmount)?;
-        self.mount.abort_where_held().map_err(StopError::Unmount)?;
-        synced.map_err(StopError::Sync)
-    }
-
-    /// Hands the kernel's caches over, for `time` at most: a program that goes on writing fills them as fast as they are
-    /// emptied. The thread that is left waiting in the kernel then ends with the connection.
-    fn hand_over_caches_for(&self, time: Duration) {
+    /// Hands the kernel's caches over, for five seconds at most: a program that goes on writing fills them as fast as
+    /// they are emptied. The thread that is left waiting in the kernel then ends with the connection.
+    fn hand_over(&self) {
         let (done, finished) = mpsc::channel();
         let mount = Arc::clone(&self.mount);
         let handing = thread::Builder::new().name("hand-over".to_owned()).spawn(move || {
             mount.hand_over_caches();
-            // Nobody listens any more after `time`.
+            // Nobody listens any more after the time.
             let _ = done.send(());
         });
         if handing.is_ok() {
-            let _ = finished.recv_timeout(time);
+            let _ = finished.recv_timeout(HAND_OVER_MAX);
         }
     }
 
-    /// Notes that the kernel has let go of the mount.
-    pub(crate) fn note_end(&self) {
-        self.mount.has_ended.store(true, Ordering::Relaxed);
+    /// Ends the connection and detaches the mount. A mount that is in use is not simply detached, for then it would
+    /// live on unseen until the last file is closed.
+    fn end(&self) -> Result<(), EndError> {
+        self.mount.unmount(Manner::Forced)?;
+        self.mount.abort_where_held()
     }
-
-    /// Takes a mount away whose requests can't be answered any more.
-    pub(crate) fn abandon(&self) -> Result<(), UnmountError> {
-        self.mount.unmount(Manner::Forced)
-    }
-}
-
-/// Why a stop was not clean.
-#[derive(Debug, thiserror::Error)]
-pub enum StopError {
-    /// The mount could not be ended.
-    #[error("cannot end the mount")]
-    Unmount(#[source] UnmountError),
-    /// The mount is ended, but not everything is durable.
-    #[error("cannot make the pool durable")]
-    Sync(#[source] PoolError),
 }
 
 impl LiveMount {
-    /// Unmounts if no process uses the mount and it is mounted nowhere else. Waits for `patience` until mount namespaces of
-    /// other processes have let go; a second mount in the own namespace does not go away by itself.
-    fn unmount_unless_held(&self, patience: Duration) -> Result<(), UnmountError> {
+    /// Notes that the kernel has let go of the mount.
+    pub(crate) fn note_end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes a mount away whose requests can't be answered any more.
+    pub(crate) fn abandon(&self) -> Result<(), EndError> {
+        self.unmount(Manner::Forced)
+    }
+
+    /// Unmounts if no process uses the mount and it is mounted nowhere else. Waits for `patience` until mount
+    /// namespaces of other processes have let go; a second mount in the own namespace does not go away by itself.
+    fn unmount_unless_held(&self, patience: Duration) -> Result<(), EndError> {
         let started = Instant::now();
         loop {
             let visible = self.visible_mounts()?;
@@ -190,7 +126,7 @@ impl LiveMount {
             let Some(path) = visible.first_mount_of(self.point.device, &self.point.path) else { break };
             match visible.left_by_unmount(&path, self.point.device).into_iter().next() {
                 Some(holder) if holder.process.is_none() || started.elapsed() >= patience => {
-                    return Err(UnmountError::Held(holder));
+                    return Err(EndError::Held(holder));
                 }
                 Some(_) => thread::sleep(HOLDERS_POLL),
                 None => {
@@ -203,17 +139,17 @@ impl LiveMount {
         self.wait_for_end()
     }
 
-    fn visible_mounts(&self) -> Result<VisibleMounts, UnmountError> {
-        VisibleMounts::read().map_err(|source| UnmountError::Refused { path: self.point.path.clone(), source })
+    fn visible_mounts(&self) -> Result<VisibleMounts, EndError> {
+        VisibleMounts::read().map_err(|source| EndError::Refused { path: self.point.path.clone(), source })
     }
 
     /// Waits until the kernel has ended the file system after its mount was taken away.
-    fn wait_for_end(&self) -> Result<(), UnmountError> {
+    fn wait_for_end(&self) -> Result<(), EndError> {
         let started = Instant::now();
         while self.invalidator.is_connected() {
-            if started.elapsed() >= HOLDERS_WAIT_MAX {
+            if started.elapsed() >= END_WAIT_MAX {
                 let left = self.visible_mounts()?.left_by_unmount(&self.point.path, self.point.device);
-                return Err(UnmountError::StillHeld(left.into_iter().next()));
+                return Err(EndError::StillHeld(left.into_iter().next()));
             }
             thread::sleep(HOLDERS_POLL / 10);
         }
@@ -221,21 +157,24 @@ impl LiveMount {
     }
 
     /// Ends a connection that no mount of this namespace leads to any more, through the kernel's control file system.
-    fn abort_where_held(&self) -> Result<(), UnmountError> {
+    fn abort_where_held(&self) -> Result<(), EndError> {
         if self.has_ended.load(Ordering::Relaxed) || !self.invalidator.is_connected() {
             return Ok(());
         }
         let path = PathBuf::from(format!("/sys/fs/fuse/connections/{}/abort", self.point.device.minor));
-        std::fs::write(&path, "1").map_err(|source| UnmountError::Refused { path, source })
+        std::fs::write(&path, "1").map_err(|source| EndError::Refused { path, source })
     }
 
-    fn unmount(&self, manner: Manner) -> Result<(), UnmountError> {
+    fn unmount(&self, manner: Manner) -> Result<(), EndError> {
         if self.has_ended.load(Ordering::Relaxed) { Ok(()) } else { self.point.unmount(manner) }
     }
 
     /// Makes the kernel hand over what it has cached of changes: of shared mappings, and of its writeback cache. Only
     /// files that are open have such changes: closing and unmapping wait for them.
     fn hand_over_caches(&self) {
+        if self.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
         // Where one of these fails the kernel has nothing to hand over to: the connection is broken already.
         if self.point.is_mounted().unwrap_or(false)
             && let Ok(root) = File::open(&self.point.path)
@@ -251,13 +190,14 @@ impl LiveMount {
     }
 
     /// Waits for the writes of programs that have ended, before an unmount at `path`.
-    fn wait_for_last_writes(&self, path: &Path) -> Result<(), UnmountError> {
+    fn wait_for_last_writes(&self, path: &Path) -> Result<(), EndError> {
         if self.open_files.is_empty() {
             return Ok(());
         }
-        // A question: only a second call in a row would unmount. In a mount that is in use the waiting might have no end.
+        // A question: only a second call in a row would unmount. In a mount that is in use the waiting might have no
+        // end.
         match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::EXPIRE) {
-            Err(Errno::BUSY) => Err(UnmountError::Busy),
+            Err(Errno::BUSY) => Err(EndError::Busy),
             // Users other than root may not ask.
             Err(Errno::PERM) => {
                 self.wait_until_received(HAND_OVER_MAX);
@@ -270,9 +210,10 @@ impl LiveMount {
         }
     }
 
-    /// Waits until all writes that the kernel has begun are received, for `time` at most. Before Linux 6.16 neither the calls
-    /// above nor the last unmapping of a file wait for that, and the end of the connection drops what nobody has received. What a
-    /// thread has received it writes in any case: the pool is closed after the last thread has ended.
+    /// Waits until all writes that the kernel has begun are received, for `time` at most. Before Linux 6.16 neither
+    /// the calls above nor the last unmapping of a file wait for that, and the end of the connection drops what nobody
+    /// has received. What a thread has received it writes in any case: the pool is closed after the last thread has
+    /// ended.
     fn wait_until_received(&self, time: Duration) {
         let started = Instant::now();
         // Such a write keeps its file from being released.
@@ -288,13 +229,13 @@ impl LiveMount {
 
 impl MountPoint {
     /// Tells whether the pool is mounted there. Something else may be by now.
-    fn is_mounted(&self) -> Result<bool, UnmountError> {
-        let refused = |source| UnmountError::Refused { path: self.path.clone(), source };
+    fn is_mounted(&self) -> Result<bool, EndError> {
+        let refused = |source| EndError::Refused { path: self.path.clone(), source };
         Ok(device_at(&self.path).map_err(refused)? == Some(self.device))
     }
 
-    fn unmount(&self, manner: Manner) -> Result<(), UnmountError> {
-        let refused = |source| UnmountError::Refused { path: self.path.clone(), source };
+    fn unmount(&self, manner: Manner) -> Result<(), EndError> {
+        let refused = |source| EndError::Refused { path: self.path.clone(), source };
         // Whatever else is mounted there by now is not ours to unmount.
         if !self.is_mounted()? {
             return Ok(());
@@ -306,14 +247,14 @@ impl MountPoint {
         match rustix::mount::unmount(&self.path, flags) {
             // EINVAL: somebody was faster.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
-            Err(Errno::BUSY) => Err(UnmountError::Busy),
+            Err(Errno::BUSY) => Err(EndError::Busy),
             Err(Errno::PERM) => self.unmount_by_helper(manner).map_err(refused)?,
             Err(errno) => Err(refused(errno.into())),
         }
     }
 
     /// Unmounts as a user without the right to, through the set-user-id helper that mounted.
-    fn unmount_by_helper(&self, manner: Manner) -> io::Result<Result<(), UnmountError>> {
+    fn unmount_by_helper(&self, manner: Manner) -> io::Result<Result<(), EndError>> {
         let mut command = Command::new("fusermount3");
         command.arg("-u").args((manner == Manner::Forced).then_some("-z")).arg("--").arg(&self.path);
         let output = command.stdin(Stdio::null()).output()?;
@@ -324,7 +265,7 @@ impl MountPoint {
         }
         match output.status.success() {
             true => Ok(Ok(())),
-            false if String::from_utf8_lossy(&output.stderr).contains("busy") => Ok(Err(UnmountError::Busy)),
+            false if String::from_utf8_lossy(&output.stderr).contains("busy") => Ok(Err(EndError::Busy)),
             false => Err(io::Error::other(ShownOutput(&output.stderr).to_string())),
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::mapping::CountedPages;
 use common::{TestMount, assert_clean, can_mount, noise, run};
-use onefold_export::{MountError, MountOptions, UnmountError, mount};
+use onefold_export::{EndError, MountError, MountOptions, mount};
 use onefold_pool::{Environment, MEMORY_BYTES_MIN, OpenOptions, Pool};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -53,7 +53,7 @@ fn a_busy_mount_is_not_unmounted_and_works_on() {
     }
     let mount = TestMount::new();
     let file = mount.create("file");
-    assert!(matches!(mount.stopper.try_unmount(), Err(UnmountError::Busy)));
+    assert!(matches!(mount.stopper.try_end(), Err(EndError::Busy)));
     file.write_all_at(b"works", 0).unwrap();
     drop(file);
     mount.end();
@@ -129,8 +129,8 @@ fn a_bind_mount_keeps_the_pool_mounted_and_is_named() {
     fs::write(mount.path("file"), b"here").unwrap();
     let bind = tempfile::tempdir().unwrap();
     run("mount", &["--bind".as_ref(), mount.root().as_os_str(), bind.path().as_os_str()]);
-    match mount.stopper.try_unmount() {
-        Err(UnmountError::Held(holder)) => {
+    match mount.stopper.try_end() {
+        Err(EndError::Held(holder)) => {
             assert_eq!((holder.mountpoint.as_path(), holder.process), (bind.path(), None));
         }
         other => panic!("{other:?}"),
@@ -139,7 +139,7 @@ fn a_bind_mount_keeps_the_pool_mounted_and_is_named() {
     // Its own mount is taken away by hand: the last one is then the one to unmount.
     run("umount", &["-i".as_ref(), mount.root().as_os_str()]);
     assert_eq!(fs::read(bind.path().join("file")).unwrap(), b"here");
-    mount.stopper.try_unmount().unwrap();
+    mount.stopper.try_end().unwrap();
     let (device, result) = mount.wait();
     result.unwrap();
     assert_clean(&device);
@@ -185,8 +185,8 @@ fn a_process_with_another_mount_namespace_is_named_after_two_seconds() {
     while namespace(process.id()) == namespace(std::process::id()) {
         thread::sleep(Duration::from_millis(5));
     }
-    match mount.stopper.try_unmount() {
-        Err(UnmountError::Held(holder)) => {
+    match mount.stopper.try_end() {
+        Err(EndError::Held(holder)) => {
             assert_eq!(holder.mountpoint, mount.root());
             assert_eq!(holder.process.map(|found| found.id), Some(process.id()));
         }
@@ -226,8 +226,8 @@ fn a_thread_with_another_mount_namespace_is_named_after_two_seconds() {
         let _ = ended.recv();
     });
     let id = told.recv().unwrap();
-    match mount.stopper.try_unmount() {
-        Err(UnmountError::Held(holder)) => {
+    match mount.stopper.try_end() {
+        Err(EndError::Held(holder)) => {
             assert_eq!(holder.mountpoint, mount.root());
             assert_eq!(holder.process.map(|found| found.id), Some(id));
         }
@@ -252,7 +252,7 @@ fn stopping_what_is_over_does_nothing() {
     fs::create_dir_all(&root).unwrap();
     run("mount", &["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), root.as_os_str()]);
     stopper.stop().unwrap();
-    stopper.try_unmount().unwrap();
+    stopper.try_end().unwrap();
     assert!(mounts().contains(root.to_str().unwrap()));
     run("umount", &[root.as_os_str()]);
 }
@@ -268,7 +268,7 @@ fn a_mount_that_is_never_served_goes_away_with_its_handle() {
     let mountpoint = directory.path().join("mnt");
     fs::create_dir(&mountpoint).unwrap();
     let pool = open(&device);
-    let mounted = mount(pool.clone(), &mountpoint, options).unwrap();
+    let mounted = mount(pool.clone(), &mountpoint, &options).unwrap();
     assert!(mounts().contains(&format!("x.pool {} fuse.onefold", mountpoint.to_str().unwrap())));
     let socket = mounted.control_path().to_owned();
     assert!(socket.exists());
@@ -291,7 +291,7 @@ fn nobody_waits_for_an_answer_of_a_mount_that_ended_unasked() {
     let mountpoint = directory.path().join("mnt");
     fs::create_dir(&mountpoint).unwrap();
     let pool = open(&device);
-    let mounted = mount(pool.clone(), &mountpoint, options).unwrap();
+    let mounted = mount(pool.clone(), &mountpoint, &options).unwrap();
     // A daemon's thread for signals holds the connection like that.
     let stopper = mounted.stopper();
     // Inside before the mount ends: a path would lead past it afterwards.
@@ -317,7 +317,7 @@ fn what_is_no_directory_is_no_mount_point() {
     let pool = open(&device);
     let file = tempfile::NamedTempFile::new().unwrap();
     for path in [file.path(), Path::new("/nowhere/at/all")] {
-        let result = mount(pool.clone(), path, MountOptions::new("x.pool"));
+        let result = mount(pool.clone(), path, &MountOptions::new("x.pool"));
         assert!(matches!(result, Err(MountError::Mountpoint { .. })));
     }
     pool.close().unwrap();

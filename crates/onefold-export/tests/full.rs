@@ -217,7 +217,7 @@ fn a_sync_of_the_daemon_reports_lost_writes_once_and_takes_no_report_from_an_ope
     client.sync().expect("reported once");
     assert_eq!(errno(victim.sync_all()), Some(Errno::NOSPC), "the file has a report of its own");
     drop((victim, client));
-    mount.stopper.try_unmount().unwrap();
+    mount.stopper.try_end().unwrap();
     let (device, result) = mount.wait();
     assert!(matches!(result, Err(ServeError::Lost(_))), "{result:?}");
     assert_clean_on(&*device);
@@ -262,7 +262,7 @@ fn a_pool_that_stopped_answers_with_errors_says_why_and_can_be_read_and_unmounte
         let heard = lines.0.lock().join("\n");
         assert!(heard.contains(says), "{heard}");
         drop(file);
-        mount.stopper.try_unmount().unwrap();
+        mount.stopper.try_end().unwrap();
         let (device, result) = mount.wait();
         assert!(matches!(result, Err(ServeError::Close(_))), "{result:?}");
         let mount = TestMount::with(Arc::new(MemoryDevice::from(device.inner().image())), |_| ());
@@ -354,7 +354,7 @@ fn a_panic_within_a_request_is_answered_and_stops_the_pool() {
         let heard = lines.0.lock().join("\n");
         assert!(heard.contains("panicked"), "{heard}");
         drop(other);
-        mount.stopper.try_unmount().unwrap();
+        mount.stopper.try_end().unwrap();
         let (device, result) = mount.wait();
         assert!(matches!(result, Err(ServeError::Close(_))), "{result:?}");
         let mount = TestMount::with(Arc::new(MemoryDevice::from(device.inner.image())), |_| ());

@@ -1,10 +1,12 @@
 //! Decides by what a path is how a command reaches a pool: through its running daemon, or by opening it itself.
 
-use std::fs;
-use std::os::unix::fs::FileTypeExt;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
+use onefold_export::control::{ControlClient, ControlError};
+use onefold_export::{PoolPlace, RunDirectory};
 
 use crate::dead_mount::{self, is_dead};
 use crate::failure::{Failure, Outcome};
@@ -20,7 +22,9 @@ pub(crate) enum Located {
         /// The directory that was named: the mount point or one below it.
         base: PathBuf,
     },
-    /// Nobody has it mounted; its file or partition, as a canonical path.
+    /// A daemon serves it, without a mount that this process sees; its file or partition, as a canonical path.
+    Served(PathBuf),
+    /// Nobody serves it; its file or partition, as a canonical path.
     Offline(PathBuf),
     /// A daemon served it and died; the mount point is still there.
     Stale(Mount),
@@ -71,10 +75,28 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
         return Err(Failure::new(cannot()).because_of("it is neither a file, a partition nor a directory"));
     }
     match mounts::of_pool(&mounts, &path) {
-        None => Ok(Located::Offline(path)),
+        None => match daemon_of(&metadata) {
+            Ok(Some(_)) => Ok(Located::Served(path)),
+            Ok(None) => Ok(Located::Offline(path)),
+            Err(error) => Err(Failure::new(cannot()).because(&error)),
+        },
         Some(mount) if is_dead(mount) => Ok(Located::Stale(mount.clone())),
         Some(mount) => Ok(Located::Mounted { mount: mount.clone(), base: mount.mountpoint.clone() }),
     }
+}
+
+/// Returns a connection to the daemon of a pool whose file or partition has this metadata, if there is one that this
+/// user believes.
+pub(crate) fn daemon_of(metadata: &Metadata) -> Result<Option<ControlClient>, ControlError> {
+    let Some(place) = PoolPlace::of(metadata) else { return Ok(None) };
+    ControlClient::find(&place, &RunDirectory::of_pool_owned_by(metadata.uid()))
+}
+
+/// Returns the failure of a command that takes a pool which nobody serves.
+pub(crate) fn served(cannot: String, pool: &Path) -> Failure {
+    Failure::new(cannot)
+        .because_of("a daemon serves it")
+        .hint(format!("`onefold pool umount {}` ends that daemon", pool.shown()))
 }
 
 /// Returns the failure of a command for a mount that any user could have made.

@@ -18,6 +18,7 @@ use super::peer::Peer;
 use super::wire::{LineReader, WireError, send_line};
 use crate::mount_table::{DeviceNumber, MountTable};
 use crate::options::CONTROL_XATTR;
+use crate::place::{PoolPlace, RunDirectory};
 
 /// Why a request did not do what it should.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,16 @@ pub enum ControlError {
     NotTheDaemon {
         /// Who mounted it, as the kernel says.
         mount_user: u32,
+        /// Who listens at the socket, as the kernel says.
+        socket_user: u32,
+    },
+    /// The socket of a user's run directory belongs to another user.
+    #[error("the control socket {} should be of user {user}, and user {socket_user} listens there", path.shown())]
+    NotOfItsUser {
+        /// The socket.
+        path: PathBuf,
+        /// The user of the run directory.
+        user: u32,
         /// Who listens at the socket, as the kernel says.
         socket_user: u32,
     },
@@ -78,7 +89,7 @@ pub fn hand_over(file: &File) -> Result<(), ControlError> {
 /// Called with blocks done and blocks in all.
 pub type OnProgress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// A connection to the daemon of a mounted pool.
+/// A connection to the daemon of a pool.
 pub struct ControlClient {
     stream: UnixStream,
     lines: LineReader,
@@ -102,6 +113,34 @@ impl ControlClient {
             return Err(ControlError::NotTheDaemon { mount_user, socket_user });
         }
         Ok(ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) })
+    }
+
+    /// Connects to the daemon that serves the pool at `place`, if there is one with a socket in one of `directories`.
+    /// Whether the pool is mounted does not matter. What a directory holds is believed only if no user but its own, and
+    /// root, can have put it there, and its own listens.
+    ///
+    /// A socket that this process may not use, or that a dead daemon has left, counts as none.
+    ///
+    /// # Errors
+    /// [`ControlError::NotOfItsUser`]; [`ControlError::Unreachable`] where the operating system fails otherwise.
+    pub fn find(place: &PoolPlace, directories: &[RunDirectory]) -> Result<Option<ControlClient>, ControlError> {
+        for directory in directories.iter().filter(|directory| directory.is_trusted().unwrap_or(false)) {
+            let path = directory.socket(&place.socket_name());
+            let stream = match UnixStream::connect(&path) {
+                Ok(stream) => stream,
+                Err(error) if is_nobody(error.kind()) => continue,
+                Err(source) => return Err(ControlError::Unreachable { path, source }),
+            };
+            let socket_user = match Peer::of(&stream) {
+                Ok(peer) => peer.user(),
+                Err(source) => return Err(ControlError::Unreachable { path, source }),
+            };
+            if socket_user != directory.user {
+                return Err(ControlError::NotOfItsUser { path, user: directory.user, socket_user });
+            }
+            return Ok(Some(ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) }));
+        }
+        Ok(None)
     }
 
     /// Sends `request` with the open files that belong to it and waits for its answer, however long that takes.
@@ -208,10 +247,11 @@ impl ControlClient {
         self.expect_nothing(&ControlRequest::Sync, &[])
     }
 
-    /// Unmounts the pool and returns when everything is on disk and the pool is closed.
+    /// Ends all doors of the daemon, its mount among them, and returns when everything is on disk and the pool is
+    /// closed.
     ///
     /// # Errors
-    /// [`FailureKind::Busy`] while files are open, [`FailureKind::Held`] while another mount keeps the pool in use;
+    /// [`FailureKind::Busy`] while files are open or clients use a door, [`FailureKind::Held`] while another mount keeps the pool in use;
     /// otherwise as [`ControlClient::request`].
     pub fn umount(&mut self) -> Result<(), ControlError> {
         self.expect_nothing(&ControlRequest::Umount, &[])
@@ -223,6 +263,11 @@ impl ControlClient {
             _ => Err(ControlError::UnknownAnswer),
         }
     }
+}
+
+/// Tells whether nobody answers at a socket that could not be connected to.
+fn is_nobody(error: io::ErrorKind) -> bool {
+    matches!(error, io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
 }
 
 /// What a mount says of its control socket, and the kernel of the mount.

@@ -94,7 +94,7 @@ fn shorten(reply: &mut ControlReply) -> bool {
     shortened
 }
 
-/// Sends progress to a client, and stops the work if nobody listens any more or the mount has ended.
+/// Sends progress to a client, and stops the work if nobody listens any more or the daemon has ended its doors.
 struct ProgressLines<'a> {
     stream: &'a UnixStream,
     served: &'a Served,

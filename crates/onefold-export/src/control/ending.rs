@@ -1,10 +1,10 @@
-//! The end of a mount, as clients wait for it.
+//! The end of a daemon, as clients wait for it.
 
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How the mount ended: in good order, or what went wrong.
+/// How the daemon ended: in good order, or what went wrong.
 pub(crate) type Outcome = Result<(), String>;
 
 /// Lets clients wait until the pool is closed, and lets the daemon wait until they have their answers.

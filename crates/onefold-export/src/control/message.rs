@@ -36,7 +36,8 @@ pub enum ControlRequest {
     },
     /// Makes everything durable.
     Sync,
-    /// Unmounts. The last reply comes when the pool is closed and everything is on disk.
+    /// Ends the doors of the pool, its mount among them. The last reply comes when the pool is closed and everything is on
+    /// disk.
     Umount,
 }
 
@@ -129,7 +130,7 @@ pub enum FailureKind {
     BadRequest,
     /// The peer may not do this.
     NotPermitted,
-    /// Files of the mount are open.
+    /// Files of the mount are open, or clients use another door.
     Busy,
     /// Another mount keeps the pool in use.
     Held,

@@ -1,4 +1,4 @@
-//! The control socket of a mounted pool: what `stat`, `clone`, `scrub`, `umount` and the like speak to.
+//! The control socket of a daemon: what `stat`, `clone`, `scrub`, `umount` and the like speak to.
 //!
 //! A Unix socket carries one JSON object a line ([`ControlRequest`], [`ControlReply`]). Who may do what is decided by
 //! the kernel's word about the peer and about the files it has open, never by what the peer says about itself.
@@ -19,7 +19,7 @@ mod wire;
 pub use client::{ControlClient, ControlError, OnProgress, hand_over};
 pub(crate) use ending::Ending;
 pub use message::{Answer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubProblem, ScrubReport};
-pub(crate) use server::{ControlServer, Served};
+pub(crate) use server::{ControlServer, Served, ServedMount};
 pub(crate) use socket::ControlSocket;
 pub use socket::SocketError;
 pub use wire::WireError;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -17,7 +17,7 @@ use super::peer::Peer;
 use super::socket::{ControlSocket, SocketError};
 use crate::fuse::Invalidate;
 use crate::mount_table::DeviceNumber;
-use crate::unmount::Stopper;
+use crate::stopper::Stopper;
 
 /// Most clients at once.
 const CLIENTS_MAX: usize = 32;
@@ -34,10 +34,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What requests are about.
 pub(crate) struct Served {
     pub(crate) pool: Arc<Pool>,
-    pub(crate) device: DeviceNumber,
+    /// Where the pool is mounted, if it is.
+    pub(crate) mount: Option<ServedMount>,
     pub(crate) stopper: Stopper,
-    pub(crate) invalidator: Arc<dyn Invalidate>,
     pub(crate) ending: Arc<Ending>,
+}
+
+/// A mount of the pool, to which open files of clients may belong.
+pub(crate) struct ServedMount {
+    pub(crate) device: DeviceNumber,
+    pub(crate) invalidator: Arc<dyn Invalidate>,
 }
 
 /// Answers clients until dropped.
@@ -66,8 +72,9 @@ impl ControlServer {
         Ok(ControlServer { socket, ending, acceptor: Some(acceptor) })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        self.socket.path()
+    /// Lets no new client find the socket.
+    pub(crate) fn retire(&self) {
+        self.socket.retire();
     }
 
     /// Ends, once the clients that wait for an answer have it.

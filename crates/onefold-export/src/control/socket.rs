@@ -1,14 +1,16 @@
-//! Where the control socket lives.
+//! The control socket of a daemon.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use onefold_block::Show;
 
-use crate::options::{Access, MountOptions};
+use crate::options::Access;
+use crate::place::RunDirectory;
 
 /// Why a control socket could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +18,12 @@ pub enum SocketError {
     /// Not root, and `XDG_RUNTIME_DIR` is not set: there is no place that only this user can write to.
     #[error("no directory for the control socket: XDG_RUNTIME_DIR is not set")]
     NoDirectory,
+    /// Other users can change what is in the directory, or it is another user's.
+    #[error("{} can be changed by other users", path.shown())]
+    NotTrusted {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The operating system refused.
     #[error("cannot {action} {}", path.shown())]
     Io {
@@ -33,30 +41,32 @@ pub enum SocketError {
 pub(crate) struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
+    has_file: AtomicBool,
 }
 
 impl ControlSocket {
-    /// Makes the control socket of the pool `uuid`. Clients need not guess its name: the mount tells it.
+    /// Makes the control socket `name` in `directory`, which is made if it is not there. Where a daemon listens at that
+    /// name already, the name gets the number of this process: two daemons that only read a pool may serve it at once.
     ///
     /// # Errors
     /// See [`SocketError`].
-    pub(crate) fn bind(options: &MountOptions, uuid: &str) -> Result<ControlSocket, SocketError> {
-        let is_root = rustix::process::geteuid().is_root();
-        let directory = directory(options, is_root)?;
+    pub(crate) fn bind(directory: &RunDirectory, name: &str, access: Access) -> Result<ControlSocket, SocketError> {
         let failed = |action, path: &Path| {
             let path = path.to_owned();
             move |source| SocketError::Io { action, path, source }
         };
-        let mode = if is_root { 0o755 } else { 0o700 };
+        let mode = if directory.user == 0 { 0o755 } else { 0o700 };
         DirBuilder::new()
             .recursive(true)
             .mode(mode)
-            .create(&directory)
-            .map_err(failed("make the directory", &directory))?;
-        let mut path = directory.join(format!("{uuid}.sock"));
+            .create(&directory.path)
+            .map_err(failed("make the directory", &directory.path))?;
+        if !directory.is_trusted().map_err(failed("look at", &directory.path))? {
+            return Err(SocketError::NotTrusted { path: directory.path.clone() });
+        }
+        let mut path = directory.socket(name);
         if UnixStream::connect(&path).is_ok() {
-            // A copy of this pool is mounted too, and bears its number.
-            path = directory.join(format!("{uuid}-{}.sock", std::process::id()));
+            path = directory.socket(&format!("{name}-{}", std::process::id()));
         }
         // Left behind by a daemon that was killed: nobody listens there, or the connection had succeeded.
         match fs::remove_file(&path) {
@@ -64,8 +74,8 @@ impl ControlSocket {
             _ => {}
         }
         let listener = UnixListener::bind(&path).map_err(failed("make the socket", &path))?;
-        let socket = ControlSocket { listener, path };
-        let mode = match options.access {
+        let socket = ControlSocket { listener, path, has_file: AtomicBool::new(true) };
+        let mode = match access {
             Access::Everyone => 0o666,
             Access::Owner => 0o600,
         };
@@ -83,39 +93,42 @@ impl ControlSocket {
     }
 }
 
-impl Drop for ControlSocket {
-    fn drop(&mut self) {
-        // Where this fails the next mount removes it.
-        let _ = fs::remove_file(&self.path);
+impl ControlSocket {
+    /// Removes the socket's file: no client finds it any more, and the name is free for the next daemon of the pool.
+    /// Clients that are connected stay so. To be called while the pool is still locked: later the file could be another
+    /// daemon's.
+    pub(crate) fn retire(&self) {
+        if self.has_file.swap(false, Ordering::Relaxed) {
+            // Where this fails the next daemon removes it.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
-fn directory(options: &MountOptions, is_root: bool) -> Result<PathBuf, SocketError> {
-    if let Some(directory) = &options.control_directory {
-        return Ok(directory.clone());
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        self.retire();
     }
-    if is_root {
-        return Ok(PathBuf::from("/run/onefold"));
-    }
-    let runtime =
-        std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()).ok_or(SocketError::NoDirectory)?;
-    Ok(PathBuf::from(runtime).join("onefold"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn options(directory: &Path) -> MountOptions {
-        MountOptions { control_directory: Some(directory.join("run")), ..MountOptions::new("test.pool") }
+    fn run_directory(directory: &Path) -> RunDirectory {
+        RunDirectory { path: directory.join("run"), user: rustix::process::geteuid().as_raw() }
+    }
+
+    fn bind(directory: &RunDirectory) -> ControlSocket {
+        ControlSocket::bind(directory, "abc", Access::Everyone).unwrap()
     }
 
     #[test]
     fn a_socket_left_behind_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
-        let options = options(directory.path());
+        let run = run_directory(directory.path());
         let path = {
-            let socket = ControlSocket::bind(&options, "abc").unwrap();
+            let socket = bind(&run);
             let path = socket.path().to_owned();
             // As after kill -9: the file stays, nobody listens.
             fs::rename(&path, path.with_extension("kept")).unwrap();
@@ -124,17 +137,17 @@ mod tests {
             path
         };
         assert!(UnixStream::connect(&path).is_err());
-        let socket = ControlSocket::bind(&options, "abc").unwrap();
+        let socket = bind(&run);
         assert_eq!(socket.path(), path);
         assert!(UnixStream::connect(&path).is_ok());
     }
 
     #[test]
-    fn a_copy_of_a_mounted_pool_gets_a_socket_of_its_own() {
+    fn a_second_daemon_of_one_name_gets_a_socket_of_its_own() {
         let directory = tempfile::tempdir().unwrap();
-        let options = options(directory.path());
-        let first = ControlSocket::bind(&options, "abc").unwrap();
-        let second = ControlSocket::bind(&options, "abc").unwrap();
+        let run = run_directory(directory.path());
+        let first = bind(&run);
+        let second = bind(&run);
         assert_ne!(first.path(), second.path());
         assert!(UnixStream::connect(first.path()).is_ok());
         assert!(UnixStream::connect(second.path()).is_ok());
@@ -143,11 +156,35 @@ mod tests {
     #[test]
     fn the_socket_file_goes_away_and_only_the_owner_reaches_a_private_mount() {
         let directory = tempfile::tempdir().unwrap();
-        let options = MountOptions { access: Access::Owner, ..options(directory.path()) };
-        let socket = ControlSocket::bind(&options, "abc").unwrap();
+        let socket = ControlSocket::bind(&run_directory(directory.path()), "abc", Access::Owner).unwrap();
         let path = socket.path().to_owned();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(socket);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_change_gets_no_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = run_directory(directory.path());
+        fs::create_dir(&run.path).unwrap();
+        fs::set_permissions(&run.path, Permissions::from_mode(0o777)).unwrap();
+        let bound = ControlSocket::bind(&run, "abc", Access::Everyone).map(|_| ());
+        assert!(matches!(bound, Err(SocketError::NotTrusted { .. })), "{bound:?}");
+    }
+
+    #[test]
+    fn a_socket_that_has_retired_leaves_the_next_one_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = run_directory(directory.path());
+        let first = bind(&run);
+        let client = UnixStream::connect(first.path()).unwrap();
+        first.retire();
+        assert!(!first.path().exists());
+        let second = bind(&run);
+        assert_eq!(second.path(), first.path());
+        drop(first);
+        assert!(UnixStream::connect(second.path()).is_ok());
+        drop(client);
     }
 }

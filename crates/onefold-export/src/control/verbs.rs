@@ -3,13 +3,13 @@
 use std::os::fd::OwnedFd;
 
 use onefold_pool::check::{CheckReport, ScrubOptions};
-use onefold_pool::{Ino, PoolError, Progress};
+use onefold_pool::{Ino, Pool, PoolError, Progress};
 
 use super::message::{Answer, ControlRequest, FailureKind, ScrubProblem, ScrubReport};
 use super::open_file::{OpenFile, OpenFileError};
-use super::server::Served;
+use super::server::{Served, ServedMount};
+use crate::door::EndError;
 use crate::fuse::drop_privileges_from;
-use crate::unmount::UnmountError;
 
 /// Why a request failed, as the client is told.
 #[derive(Debug)]
@@ -35,10 +35,13 @@ pub(super) fn run(
     match request {
         ControlRequest::Stat => Ok(Answer::Stat { stat: Box::new(pool.stat()?) }),
         ControlRequest::FileStat => {
-            let [file] = inspect(served, files)?;
+            let [file] = inspect(mount_of(served)?, files)?;
             Ok(Answer::FileStat { stat: pool.file_stat(file.readable()?, progress)? })
         }
-        ControlRequest::Clone => clone(served, &inspect(served, files)?),
+        ControlRequest::Clone => {
+            let mount = mount_of(served)?;
+            clone(pool, mount, &inspect(mount, files)?)
+        }
         ControlRequest::Grow => Ok(Answer::Bytes { bytes: pool.grow()? }),
         ControlRequest::Trim => Ok(Answer::Bytes { bytes: pool.trim(progress)? }),
         ControlRequest::Scrub { bytes_per_second } => {
@@ -53,7 +56,7 @@ pub(super) fn run(
         ControlRequest::Umount => {
             // A file sent along would keep the mount busy.
             drop(files);
-            if let Err(error) = served.stopper.try_unmount() {
+            if let Err(error) = served.stopper.try_end() {
                 // Refused or not, what was written is on disk when the answer comes.
                 let committed = served.stopper.commit();
                 let failure = Failure::from(error);
@@ -73,20 +76,26 @@ pub(super) fn run(
     }
 }
 
-fn inspect<const COUNT: usize>(served: &Served, files: Vec<OwnedFd>) -> Result<[OpenFile; COUNT], Failure> {
-    let found = files.into_iter().map(|file| OpenFile::inspect(file, served.device)).collect::<Result<Vec<_>, _>>()?;
+/// Returns the mount whose files a request is about.
+fn mount_of(served: &Served) -> Result<&ServedMount, Failure> {
+    let not_mounted = || Failure::new(FailureKind::BadRequest, "the pool is not mounted: no open file belongs to it");
+    served.mount.as_ref().ok_or_else(not_mounted)
+}
+
+fn inspect<const COUNT: usize>(mount: &ServedMount, files: Vec<OwnedFd>) -> Result<[OpenFile; COUNT], Failure> {
+    let found = files.into_iter().map(|file| OpenFile::inspect(file, mount.device)).collect::<Result<Vec<_>, _>>()?;
     <[OpenFile; COUNT]>::try_from(found)
         .map_err(|_| Failure::new(FailureKind::BadRequest, format!("the request takes {COUNT} open files")))
 }
 
-fn clone(served: &Served, [source, target]: &[OpenFile; 2]) -> Result<Answer, Failure> {
+fn clone(pool: &Pool, mount: &ServedMount, [source, target]: &[OpenFile; 2]) -> Result<Answer, Failure> {
     let (source, target) = (source.readable()?, target.replaceable()?);
     // The kernel sees no write here, after which it would ask for this itself.
-    drop_privileges_from(&served.pool, target, None)?;
-    let cloned = served.pool.clone_file(source, target);
+    drop_privileges_from(pool, target, None)?;
+    let cloned = pool.clone_file(source, target);
     // The kernel knows nothing of what happened to the target. What it has of it goes away even after a failure: the
     // pages would be the only place where a half-told story could stay.
-    let told = served.invalidator.invalidate(target);
+    let told = mount.invalidator.invalidate(target);
     cloned?;
     told.map_err(|error| {
         Failure::new(FailureKind::Failed, format!("cannot drop what is cached of the target: {error}"))
@@ -125,12 +134,12 @@ impl From<OpenFileError> for Failure {
     }
 }
 
-impl From<UnmountError> for Failure {
-    fn from(error: UnmountError) -> Failure {
+impl From<EndError> for Failure {
+    fn from(error: EndError) -> Failure {
         match &error {
-            UnmountError::Busy => Failure::new(FailureKind::Busy, error.to_string()),
-            UnmountError::Held(_) | UnmountError::StillHeld(_) => Failure::new(FailureKind::Held, error.to_string()),
-            UnmountError::Refused { source, .. } => Failure::new(FailureKind::Failed, format!("{error}: {source}")),
+            EndError::Busy | EndError::Clients { .. } => Failure::new(FailureKind::Busy, error.to_string()),
+            EndError::Held(_) | EndError::StillHeld(_) => Failure::new(FailureKind::Held, error.to_string()),
+            EndError::Refused { source, .. } => Failure::new(FailureKind::Failed, format!("{error}: {source}")),
         }
     }
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use onefold_block::BlockDevice;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SeededRandom;
-use onefold_export::{MountOptions, ServeError, Stopper, UnmountError, mount};
+use onefold_export::{EndError, MountOptions, ServeError, Stopper, mount};
 use onefold_pool::check::{CheckOptions, check};
 use onefold_pool::{CreateOptions, Environment, MEMORY_BYTES_MIN, NoProgress, OpenOptions, Pool};
 use onefold_testing::device::{MemoryDevice, ThrottledDevice};
@@ -104,9 +104,9 @@ impl<D: BlockDevice + 'static> TestMount<D> {
         std::fs::create_dir(&mountpoint).unwrap();
         let open = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, read_only: options.read_only, ..open };
         let pool = Arc::new(Pool::open(device.clone(), open, environment()).unwrap());
-        let mounted = mount(pool, &mountpoint, options).unwrap();
-        let stopper = mounted.stopper();
-        let server = thread::spawn(move || mounted.serve_until_unmounted());
+        let daemon = mount(pool, &mountpoint, &options).unwrap();
+        let stopper = daemon.stopper();
+        let server = thread::spawn(move || daemon.serve());
         TestMount { directory, device, stopper, server: Some(server) }
     }
 
@@ -146,11 +146,11 @@ impl<D: BlockDevice + 'static> TestMount<D> {
     /// namespace that another test has made begins with a copy of every mount.
     fn unmount_when_unused(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while let Err(error) = self.stopper.try_unmount() {
+        while let Err(error) = self.stopper.try_end() {
             let is_passing = match &error {
-                UnmountError::Busy | UnmountError::StillHeld(_) => true,
-                UnmountError::Held(holder) => holder.process.is_some(),
-                UnmountError::Refused { .. } => false,
+                EndError::Busy | EndError::StillHeld(_) => true,
+                EndError::Held(holder) => holder.process.is_some(),
+                EndError::Clients { .. } | EndError::Refused { .. } => false,
             };
             assert!(is_passing && Instant::now() < deadline, "{error}");
             thread::sleep(Duration::from_millis(20));

@@ -126,9 +126,9 @@ fn a_mount_with_the_number_of_a_dead_one_stays_if_a_daemon_serves_it() {
     let pool = std::sync::Arc::new(Pool::open(device, options, Environment::system()).unwrap());
     let mut options = MountOptions::new("/nowhere/test.pool");
     options.control_directory = Some(folder.directory("run"));
-    let mounted = onefold_export::mount(pool, &at, options).unwrap();
+    let mounted = onefold_export::mount(pool, &at, &options).unwrap();
     let stopper = mounted.stopper();
-    let server = thread::spawn(move || mounted.serve_until_unmounted());
+    let server = thread::spawn(move || mounted.serve());
     let living = mounts::mounted().unwrap().into_iter().find(|mount| mount.mountpoint == at).unwrap();
     let refused = clear(&living).unwrap_err();
     assert!(refused.to_string().contains("a daemon serves it"), "{refused}");

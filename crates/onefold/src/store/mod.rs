@@ -3,6 +3,7 @@
 mod mounted;
 mod names;
 mod offline;
+mod served;
 
 use std::path::Path;
 
@@ -12,6 +13,7 @@ use onefold_pool::{FileStat, OpenOptions, PoolStat};
 pub(crate) use mounted::refused;
 pub(crate) use names::PoolPath;
 pub(crate) use offline::{open_device, open_pool};
+pub(crate) use served::refused_without_mount;
 
 use crate::failure::Outcome;
 use crate::interrupt::Interrupt;
@@ -116,6 +118,10 @@ pub(crate) fn open(target: &Path, memory_bytes: u64, intent: Intent) -> Outcome<
     match locate::locate(target)? {
         Located::Mounted { mount, base } => {
             let store = Box::new(mounted::MountedStore::connect(mount, base)?);
+            Ok(OpenStore { store, interrupt: Interrupt::watch() })
+        }
+        Located::Served(path) => {
+            let store = Box::new(served::ServedStore::connect(path)?);
             Ok(OpenStore { store, interrupt: Interrupt::watch() })
         }
         Located::Offline(path) => {

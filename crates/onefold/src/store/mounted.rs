@@ -33,7 +33,7 @@ pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failur
     let failure = Failure::new(format!("cannot {what} the pool mounted at `{mountpoint}`")).because(error);
     match error {
         ControlError::NotAMount { .. } | ControlError::HandOver(_) => failure,
-        ControlError::NotTheDaemon { .. } => {
+        ControlError::NotTheDaemon { .. } | ControlError::NotOfItsUser { .. } => {
             failure.hint("nothing was asked of it: that mount may pretend to be another one. `umount` takes it away")
         }
         ControlError::Unreachable { .. } | ControlError::Broken(_) => {
@@ -197,7 +197,7 @@ impl Store for MountedStore {
 
 /// Shows a daemon's progress. When the user wants to stop, the process ends: the daemon sees the connection go and
 /// stops at a sound point.
-fn show(meter: &Meter) -> impl FnMut(u64, u64) {
+pub(super) fn show(meter: &Meter) -> impl FnMut(u64, u64) {
     |done, total| {
         if onefold_pool::Progress::update(meter, done, total).is_break() {
             meter.finish();

@@ -23,6 +23,9 @@ use crate::store::{Findings, open_device};
 pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     let path = match locate::locate(&arguments.pool)? {
         Located::Offline(path) => path,
+        Located::Served(path) => {
+            return Err(locate::served(format!("cannot check the pool `{}`", path.shown()), &path));
+        }
         Located::Mounted { mount, .. } => {
             let mountpoint = mount.mountpoint.shown();
             return Err(Failure::new(format!("cannot check the pool mounted at `{mountpoint}`"))

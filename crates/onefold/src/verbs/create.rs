@@ -63,9 +63,13 @@ fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
         }
         Err(error) => return Err(io(&error)),
     };
-    if let Located::Mounted { mount, .. } | Located::Stale(mount) = locate::locate(path)? {
-        return Err(Failure::new(format!("a pool in it is mounted at `{}`", mount.mountpoint.shown()))
-            .hint("unmount it first with `onefold pool umount`"));
+    match locate::locate(path)? {
+        Located::Offline(_) => {}
+        Located::Served(path) => return Err(locate::served("there is a pool in it".to_owned(), &path)),
+        Located::Mounted { mount, .. } | Located::Stale(mount) => {
+            return Err(Failure::new(format!("a pool in it is mounted at `{}`", mount.mountpoint.shown()))
+                .hint("unmount it first with `onefold pool umount`"));
+        }
     }
     if let Some(size) = size {
         extend(path, metadata.len(), size)?;

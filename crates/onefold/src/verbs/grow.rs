@@ -16,7 +16,7 @@ use crate::store::{self, Intent, OpenStore};
 pub(super) fn run(arguments: &GrowArgs) -> Outcome<Report> {
     if let Some(size) = arguments.size {
         let path = match locate::locate(&arguments.target)? {
-            Located::Offline(path) => path,
+            Located::Offline(path) | Located::Served(path) => path,
             Located::Mounted { mount, .. } => mount.source,
             Located::Stale(mount) => return Err(locate::stale(&mount)),
         };

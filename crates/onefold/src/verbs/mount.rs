@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_block::processors::SystemProcessors;
 use onefold_block::{Processors, Show};
-use onefold_export::{Access, AccessTimes, Log, MountError, MountOptions, Mounted, ServeError, StderrLog};
+use onefold_export::{Access, AccessTimes, Daemon, Log, MountError, MountOptions, PoolPlace, ServeError, StderrLog};
 use onefold_pool::{Environment, OpenOptions, Pool, Provisioning};
 use sd_notify::NotifyState;
 use serde_json::json;
@@ -87,7 +87,7 @@ fn in_background(arguments: &MountArgs) -> Outcome<Report> {
     served.map(|()| Report::done("", json!({})))
 }
 
-fn serve_stopped(mounted: Mounted, places: &Places, log: &Arc<dyn Log>) -> Outcome<Report> {
+fn serve_stopped(mounted: Daemon, places: &Places, log: &Arc<dyn Log>) -> Outcome<Report> {
     let stopper = mounted.stopper();
     let stopping = thread::spawn(move || stopper.stop());
     serve(mounted, places, log)?;
@@ -107,7 +107,8 @@ impl Places {
     fn find(arguments: &MountArgs) -> Outcome<Places> {
         let cannot = || format!("cannot mount `{}`", arguments.pool.shown());
         let pool = match locate::locate(&arguments.pool)? {
-            Located::Offline(path) => path,
+            // A daemon that still serves it may be about to end.
+            Located::Offline(path) | Located::Served(path) => path,
             Located::Mounted { mount, .. } => {
                 return Err(Failure::new(cannot())
                     .because_of(format!("it is mounted already, at `{}`", mount.mountpoint.shown()))
@@ -157,7 +158,7 @@ fn find_mountpoint(path: &Path, pool: &Path) -> Outcome<PathBuf> {
 }
 
 /// Opens the pool and mounts it; the pool is closed again where that fails.
-fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<Mounted> {
+fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<Daemon> {
     let cannot = || format!("cannot mount `{}` at `{}`", places.pool.shown(), places.mountpoint.shown());
     let mode = if arguments.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
     let device = Arc::new(open_device_of_the_dying(&places.pool, mode)?);
@@ -173,10 +174,11 @@ fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<
         Switch::Off => None,
     };
     let open = OpenOptions { processors: processors.clone(), ..open_options(arguments) };
-    let options = MountOptions { processors, ..mount_options(arguments, places, log) };
+    let place = device.metadata().ok().as_ref().and_then(PoolPlace::of);
+    let options = MountOptions { processors, place, ..mount_options(arguments, places, log) };
     let pool = Pool::open(device, open, Environment::system()).map_err(|error| Failure::of_pool(cannot(), &error))?;
     let pool = Arc::new(pool);
-    onefold_export::mount(Arc::clone(&pool), &places.mountpoint, options).map_err(|error| {
+    onefold_export::mount(Arc::clone(&pool), &places.mountpoint, &options).map_err(|error| {
         let failure = not_mounted(cannot(), &error);
         match pool.close() {
             Ok(()) => failure,
@@ -190,12 +192,13 @@ fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<
 fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> {
     let started = Instant::now();
     while matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) && started.elapsed() < DYING_TIME_MAX {
-        match locate::locate(pool)? {
+        let located = locate::locate(pool)?;
+        match &located {
             Located::Mounted { .. } => break,
             // It may need the mount to be taken away before it can end. Another mount of the pool may do that, get the
             // lock and be served at the same place by now: what is cleared is this very mount, or nothing.
-            Located::Stale(mount) if dead_mount::was_killed(&mount) => clear_dead_mounts(pool)?,
-            Located::Stale(_) | Located::Offline(_) => {}
+            Located::Stale(mount) if dead_mount::was_killed(mount) => clear_dead_mounts(pool)?,
+            Located::Stale(_) | Located::Served(_) | Located::Offline(_) => {}
         }
         if started.elapsed() >= HOLDERS_WAIT_MAX
             && let Some(holder) =
@@ -205,6 +208,9 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
                 "the pool can be mounted here once that process has ended, or after `nsenter --target PROCESS --mount \
                  umount DIRECTORY`",
             ));
+        }
+        if started.elapsed() >= HOLDERS_WAIT_MAX && matches!(located, Located::Served(_)) {
+            return Err(locate::served(format!("cannot open `{}`", pool.shown()), pool));
         }
         thread::sleep(DYING_POLL);
     }
@@ -271,6 +277,7 @@ fn not_mounted(cannot: String, error: &MountError) -> Failure {
     match error {
         MountError::Pool(cause) => Failure::of_pool(cannot, cause),
         MountError::Mountpoint { source, .. } => Failure::of_io(cannot, source),
+        MountError::Twice => Failure::new(cannot).because(error),
         MountError::Fuse { source, .. } => {
             let failure = Failure::new(cannot).because(error);
             match source.kind() {
@@ -286,7 +293,7 @@ fn not_mounted(cannot: String, error: &MountError) -> Failure {
 }
 
 /// Serves until somebody unmounts or a signal ends the daemon; everything is on disk then.
-fn serve(mounted: Mounted, places: &Places, log: &Arc<dyn Log>) -> Outcome<()> {
+fn serve(mounted: Daemon, places: &Places, log: &Arc<dyn Log>) -> Outcome<()> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| Failure::of_io("cannot watch for signals", &error))?;
     let handle = signals.handle();
@@ -302,7 +309,7 @@ fn serve(mounted: Mounted, places: &Places, log: &Arc<dyn Log>) -> Outcome<()> {
     });
     // Only a service manager that waits for it is told; whether it hears is its own business.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let served = mounted.serve_until_unmounted();
+    let served = mounted.serve();
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     handle.close();
     // Nothing that thread could say matters after the unmount.
@@ -315,7 +322,7 @@ fn serve(mounted: Mounted, places: &Places, log: &Arc<dyn Log>) -> Outcome<()> {
                 format!("`{}` is unmounted and its pool closed in good order", places.mountpoint.shown()),
                 &cause,
             ),
-            ServeError::Transport(_) => Failure::new(failed).because(&error),
+            ServeError::Door { .. } | ServeError::Control(_) => Failure::new(failed).because(&error),
         }
     })
 }

@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome};
 use crate::locate::{self, Located};
 use crate::mounts::{self, Mount};
 use crate::output::{Report, machine_name};
-use crate::store::refused;
+use crate::store::{refused, refused_without_mount};
 
 /// How long a daemon that has closed its pool may take to end.
 const END_TIME_MAX: Duration = Duration::from_secs(10);
@@ -37,6 +37,7 @@ pub(super) fn run(arguments: &UmountArgs) -> Outcome<Report> {
             unmount(&mount)
         }
         Located::Stale(mount) => clear(&mount),
+        Located::Served(path) => end_daemon(&path),
         Located::Offline(path) => {
             Err(Failure::new(format!("cannot unmount `{}`", path.shown())).because_of("it is not mounted"))
         }
@@ -96,6 +97,17 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
     }
     wait_until_free(&mount.source);
     let json = json!({ "mountpoint": machine_name(&mount.mountpoint), "pool": machine_name(&mount.source), "daemon_had_died": false });
+    Ok(Report::done("", json))
+}
+
+/// Ends the daemon of a pool that has no mount here; returns when the pool is free for the next to open.
+fn end_daemon(pool: &Path) -> Outcome<Report> {
+    let cannot = || format!("cannot end the daemon of `{}`", pool.shown());
+    let metadata = fs::metadata(pool).map_err(|error| Failure::of_io(cannot(), &error))?;
+    let asked = locate::daemon_of(&metadata).and_then(|client| client.map_or(Ok(()), |mut client| client.umount()));
+    asked.map_err(|error| refused_without_mount("end the daemon of", pool, &error))?;
+    wait_until_free(pool);
+    let json = json!({ "mountpoint": null, "pool": machine_name(pool), "daemon_had_died": false });
     Ok(Report::done("", json))
 }
 

@@ -8,7 +8,7 @@ mod runs;
 mod transfer;
 mod unmap;
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,6 +71,14 @@ impl FileDevice {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns what the operating system knows of the open file or block device, whatever lies at its path by now.
+    ///
+    /// # Errors
+    /// Whatever the operating system reports.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        self.file.metadata()
     }
 
     fn check(&self, first: BlockNo, count: u64) -> io::Result<()> {

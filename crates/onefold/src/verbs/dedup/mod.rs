@@ -53,6 +53,7 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
     let started = Instant::now();
     let path = match locate::locate(&arguments.pool)? {
         Located::Offline(path) => path,
+        Located::Served(path) => return Err(locate::served(format!("{CANNOT} `{}`", path.shown()), &path)),
         Located::Mounted { mount, .. } => {
             let mountpoint = mount.mountpoint.shown();
             return Err(Failure::new(format!("{CANNOT} mounted at `{mountpoint}`"))

@@ -1,0 +1,187 @@
+//! Where control sockets lie, and by which names clients find them.
+//!
+//! A daemon names its socket after the file or partition that its pool lies in ([`PoolPlace`]), in the run directory
+//! of its user. Clients look into the run directories of users whom they believe ([`RunDirectory`]). Why this is safe
+//! is told in `docs/decisions/0013-doors.md`.
+
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
+
+/// Run directory of root's daemons.
+const ROOT_DIRECTORY: &str = "/run/onefold";
+/// Where the system makes the runtime directories of users, one each, named after their numbers.
+const USERS_DIRECTORY: &str = "/run/user";
+/// What others than the owner of a run directory may not have.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// The file or partition that a pool lies in, as the kernel numbers it. All paths to it lead to the same place, and as
+/// long as it is open no other file or partition has its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolPlace {
+    /// A regular file.
+    File {
+        /// Number of the device that its file system counts as (`st_dev`).
+        device: u64,
+        /// Its inode number.
+        inode: u64,
+    },
+    /// A partition or disk.
+    Disk {
+        /// Its device number (`st_rdev`).
+        device: u64,
+    },
+}
+
+impl PoolPlace {
+    /// Returns the place that `metadata` tells of; nothing for what holds no pool.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Option<PoolPlace> {
+        let kind = metadata.file_type();
+        if kind.is_file() {
+            Some(PoolPlace::File { device: metadata.dev(), inode: metadata.ino() })
+        } else if kind.is_block_device() {
+            Some(PoolPlace::Disk { device: metadata.rdev() })
+        } else {
+            None
+        }
+    }
+
+    /// Returns the name of the control socket, without `.sock`. Different places have different names.
+    pub(crate) fn socket_name(&self) -> String {
+        match *self {
+            PoolPlace::File { device, inode } => format!("file-{}-{}-{inode}", major(device), minor(device)),
+            PoolPlace::Disk { device } => format!("disk-{}-{}", major(device), minor(device)),
+        }
+    }
+}
+
+/// A directory that only one user, and root, can put control sockets into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunDirectory {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The user whose daemons make their sockets there.
+    pub user: u32,
+}
+
+impl RunDirectory {
+    /// Returns the directories that a client looks into for the daemon of a pool whose file belongs to user `owner`:
+    /// root's, its own user's, and for root the owner's.
+    #[must_use]
+    pub fn of_pool_owned_by(owner: u32) -> Vec<RunDirectory> {
+        let user = rustix::process::geteuid().as_raw();
+        let mut directories = vec![RunDirectory { path: ROOT_DIRECTORY.into(), user: 0 }];
+        if user != 0 {
+            directories.extend(own_directory(std::env::var_os).map(|path| RunDirectory { path, user }));
+        } else if owner != 0 {
+            let path = Path::new(USERS_DIRECTORY).join(owner.to_string()).join("onefold");
+            directories.push(RunDirectory { path, user: owner });
+        }
+        directories
+    }
+
+    /// Returns a directory whose sockets are of the user of this process.
+    pub(crate) fn of_this_user(path: PathBuf) -> RunDirectory {
+        RunDirectory { path, user: rustix::process::geteuid().as_raw() }
+    }
+
+    /// Tells whether the directory is there and nobody but its user and root can change what is in it.
+    pub(crate) fn is_trusted(&self) -> io::Result<bool> {
+        // A link could lead to a directory of the same user with other sockets.
+        let found = fs::symlink_metadata(&self.path)?;
+        Ok(found.is_dir() && [0, self.user].contains(&found.uid()) && found.mode() & WRITABLE_BY_OTHERS == 0)
+    }
+
+    /// Returns the path of the socket `name`.
+    pub(crate) fn socket(&self, name: &str) -> PathBuf {
+        self.path.join(format!("{name}.sock"))
+    }
+
+    /// Returns the directory for sockets of this process; nothing where its user has none.
+    pub(crate) fn own() -> Option<RunDirectory> {
+        let is_root = rustix::process::geteuid().is_root();
+        let path = if is_root { Some(ROOT_DIRECTORY.into()) } else { own_directory(std::env::var_os) };
+        path.map(RunDirectory::of_this_user)
+    }
+}
+
+/// Returns the run directory of a user other than root, who has `environment`.
+fn own_directory(environment: impl Fn(&'static str) -> Option<OsString>) -> Option<PathBuf> {
+    let runtime = environment("XDG_RUNTIME_DIR").map(PathBuf::from)?;
+    runtime.is_absolute().then(|| runtime.join("onefold"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn place(path: &Path) -> PoolPlace {
+        PoolPlace::of(&fs::metadata(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn all_paths_to_a_file_lead_to_one_place_and_a_copy_has_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("a"), "pool").unwrap();
+        let before = place(&path("a"));
+        fs::hard_link(path("a"), path("b")).unwrap();
+        std::os::unix::fs::symlink(path("b"), path("c")).unwrap();
+        fs::copy(path("a"), path("copy")).unwrap();
+        fs::rename(path("a"), path("renamed")).unwrap();
+        for name in ["b", "c", "renamed"] {
+            assert_eq!(place(&path(name)).socket_name(), before.socket_name(), "{name}");
+        }
+        assert_ne!(place(&path("copy")).socket_name(), before.socket_name());
+        assert_eq!(PoolPlace::of(&fs::metadata(folder.path()).unwrap()), None);
+        assert_eq!(PoolPlace::of(&fs::metadata("/dev/null").unwrap()), None);
+    }
+
+    #[test]
+    fn places_have_names_of_their_own() {
+        let device = rustix::fs::makedev(254, 1);
+        let names = [
+            PoolPlace::File { device, inode: 12 },
+            PoolPlace::File { device, inode: 1 },
+            PoolPlace::File { device: rustix::fs::makedev(254, 11), inode: 2 },
+            PoolPlace::Disk { device },
+        ]
+        .map(|place| place.socket_name());
+        assert_eq!(names, ["file-254-1-12", "file-254-1-1", "file-254-11-2", "disk-254-1"]);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_change_is_not_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let of = |path: &Path, user| RunDirectory { path: path.to_owned(), user };
+        let trusted = |mode: u32| {
+            fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
+            of(folder.path(), user).is_trusted().unwrap()
+        };
+        assert!(trusted(0o700) && trusted(0o755));
+        assert!(!trusted(0o775) && !trusted(0o702) && !trusted(0o1777));
+        assert!(trusted(0o755));
+        if user != 0 {
+            assert!(!of(folder.path(), user + 1).is_trusted().unwrap(), "another user's");
+        }
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        assert!(!of(&link, user).is_trusted().unwrap());
+        assert!(of(&folder.path().join("none"), user).is_trusted().is_err());
+    }
+
+    #[test]
+    fn a_relative_or_missing_runtime_directory_is_none() {
+        let own = |value: Option<&str>| own_directory(|_| value.map(OsString::from));
+        assert_eq!(own(Some("/run/user/7")), Some("/run/user/7/onefold".into()));
+        assert_eq!([own(None), own(Some("")), own(Some("run"))], [None, None, None]);
+    }
+}

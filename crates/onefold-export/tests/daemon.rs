@@ -1,0 +1,484 @@
+//! A daemon whose doors are the test's own: no mount, no root.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use common::{assert_clean, can_mount, environment, new_pool, noise};
+use onefold_block::BlockDevice;
+use onefold_block::device::{FileDevice, OpenMode};
+use onefold_export::control::{ControlClient, ControlError, ControlReply, ControlRequest, FailureKind};
+use onefold_export::{
+    Daemon, DaemonError, DaemonOptions, Door, DoorHandle, EndError, MountError, MountOptions, PoolPlace, RunDirectory,
+    ServeError, Stopper,
+};
+use onefold_pool::{CreateOptions, Durability, FileKind, Ino, MEMORY_BYTES_MIN, NewFile, OpenOptions, Pool};
+use onefold_testing::device::MemoryDevice;
+use parking_lot::{Condvar, Mutex};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// What a door of the test does, seen and steered from outside.
+#[derive(Default)]
+struct Steering {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// How often clients were asked to hand over what they keep.
+    hand_overs: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    clients: usize,
+    is_serving: bool,
+    has_ended: bool,
+    failure: Option<&'static str>,
+}
+
+impl Steering {
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock());
+        self.changed.notify_all();
+    }
+
+    #[track_caller]
+    fn wait_until(&self, is_so: impl Fn(&State) -> bool) {
+        let mut state = self.state.lock();
+        let timeout = self.changed.wait_while_for(&mut state, |state| !is_so(state), LONG);
+        assert!(!timeout.timed_out(), "it does not come");
+    }
+}
+
+/// A door that serves nobody until it is ended.
+struct TestDoor(Arc<Steering>);
+
+struct TestHandle(Arc<Steering>);
+
+impl Door for TestDoor {
+    fn handle(&self) -> Arc<dyn DoorHandle> {
+        Arc::new(TestHandle(self.0.clone()))
+    }
+
+    fn serve(self: Box<Self>) -> io::Result<()> {
+        self.0.set(|state| state.is_serving = true);
+        let mut state = self.0.state.lock();
+        self.0.changed.wait_while(&mut state, |state| !state.has_ended && state.failure.is_none());
+        state.failure.map_or(Ok(()), |failure| Err(io::Error::other(failure)))
+    }
+}
+
+impl Drop for TestDoor {
+    fn drop(&mut self) {
+        self.0.set(|state| state.has_ended = true);
+    }
+}
+
+impl DoorHandle for TestHandle {
+    fn name(&self) -> String {
+        "the test's door".to_owned()
+    }
+
+    fn try_end(&self, _patience: Duration) -> Result<(), EndError> {
+        let is_used = {
+            let state = self.0.state.lock();
+            state.clients > 0 && !state.has_ended
+        };
+        if is_used { Err(EndError::Clients { door: self.name() }) } else { self.end() }
+    }
+
+    fn hand_over(&self) {
+        self.0.hand_overs.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn end(&self) -> Result<(), EndError> {
+        self.0.set(|state| state.has_ended = true);
+        Ok(())
+    }
+}
+
+/// A pool in memory, served through doors of the test.
+struct Served {
+    device: Arc<MemoryDevice>,
+    pool: Arc<Pool>,
+    doors: Vec<Arc<Steering>>,
+    stopper: Stopper,
+    socket: PathBuf,
+    server: JoinHandle<Result<(), ServeError>>,
+    _folder: tempfile::TempDir,
+}
+
+fn open_pool(device: Arc<dyn BlockDevice>) -> Arc<Pool> {
+    let options =
+        OpenOptions { memory_bytes: MEMORY_BYTES_MIN, commit_interval_ms: u32::MAX, ..OpenOptions::default() };
+    Arc::new(Pool::open(device, options, environment()).unwrap())
+}
+
+impl Served {
+    fn through(count: usize) -> Served {
+        let folder = tempfile::tempdir().unwrap();
+        let device = new_pool();
+        let pool = open_pool(device.clone());
+        let options = DaemonOptions { control_directory: Some(folder.path().join("run")), ..DaemonOptions::default() };
+        let mut daemon = Daemon::new(pool.clone(), options).unwrap();
+        let doors: Vec<Arc<Steering>> = (0..count).map(|_| Arc::default()).collect();
+        for door in &doors {
+            daemon.add(Box::new(TestDoor(door.clone())));
+        }
+        let (stopper, socket) = (daemon.stopper(), daemon.control_path().to_owned());
+        let server = thread::spawn(move || daemon.serve());
+        for door in &doors {
+            door.wait_until(|state| state.is_serving);
+        }
+        Served { device, pool, doors, stopper, socket, server, _folder: folder }
+    }
+
+    /// Sends one request on a connection of its own and returns the last reply.
+    fn ask(&self, request: &ControlRequest) -> ControlReply {
+        ask(&self.socket, request)
+    }
+
+    fn end(self) -> Result<(), ServeError> {
+        let result = self.server.join().unwrap();
+        drop((self.pool, self.stopper));
+        assert_clean(&self.device);
+        result
+    }
+}
+
+fn ask(socket: &Path, request: &ControlRequest) -> ControlReply {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    writeln!(stream, "{}", serde_json::to_string(request).unwrap()).unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap()
+}
+
+fn failure(reply: ControlReply) -> (FailureKind, String) {
+    match reply {
+        ControlReply::Failed { kind, message } => (kind, message),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+#[track_caller]
+fn assert_done(reply: &ControlReply) {
+    assert!(matches!(reply, ControlReply::Done { .. }), "{reply:?}");
+}
+
+/// Writes a file that nothing makes durable but the end of the daemon.
+fn write(pool: &Pool, name: &str, content: &[u8]) {
+    let new = NewFile { kind: FileKind::Regular, mode: 0o600, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    let ino = pool.create_file(Ino::ROOT, name.as_bytes(), &new).unwrap().ino;
+    pool.write(ino, 0, content, Durability::Later).unwrap();
+    pool.release(ino, 1);
+}
+
+fn content(device: &MemoryDevice, name: &str) -> Option<Vec<u8>> {
+    let pool = open_pool(Arc::new(MemoryDevice::from(device.image())));
+    let attr = pool.lookup(Ino::ROOT, name.as_bytes()).ok()?;
+    let mut bytes = vec![0; usize::try_from(attr.size_bytes).unwrap()];
+    pool.read(attr.ino, 0, &mut bytes).unwrap();
+    Some(bytes)
+}
+
+#[test]
+fn a_daemon_without_a_mount_tells_its_numbers_syncs_and_ends_when_it_is_asked() {
+    let served = Served::through(1);
+    write(&served.pool, "file", &noise(1, 8192));
+    let stat = served.ask(&ControlRequest::Stat);
+    let ControlReply::Done { answer: onefold_export::control::Answer::Stat { stat } } = stat else {
+        panic!("{stat:?}")
+    };
+    assert_eq!((stat.apparent_bytes, stat.device_bytes), (8192, 1 << 30));
+    assert_eq!(content(&served.device, "file"), None, "not durable yet");
+    assert_done(&served.ask(&ControlRequest::Sync));
+    assert_eq!(content(&served.device, "file"), Some(noise(1, 8192)));
+    for request in [ControlRequest::Grow, ControlRequest::Trim] {
+        assert_done(&served.ask(&request));
+    }
+
+    write(&served.pool, "later", &noise(2, 4096));
+    assert_done(&served.ask(&ControlRequest::Umount));
+    assert_eq!(content(&served.device, "later"), Some(noise(2, 4096)), "on disk when the answer comes");
+    let socket = served.socket.clone();
+    served.end().unwrap();
+    assert!(!socket.exists());
+}
+
+#[test]
+fn open_files_belong_to_no_pool_that_is_not_mounted() {
+    let served = Served::through(1);
+    let file = tempfile::tempfile().unwrap();
+    let stream = UnixStream::connect(&served.socket).unwrap();
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&files)));
+    let line = b"{\"verb\":\"file-stat\"}\n";
+    let flags = rustix::net::SendFlags::empty();
+    rustix::net::sendmsg(&stream, &[io::IoSlice::new(line)], &mut control, flags).unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    let (kind, message) = failure(serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap());
+    assert_eq!(kind, FailureKind::BadRequest);
+    assert!(message.contains("not mounted"), "{message}");
+    assert_eq!(failure(served.ask(&ControlRequest::Clone)).0, FailureKind::BadRequest);
+    served.stopper.stop().unwrap();
+    served.end().unwrap();
+}
+
+#[test]
+fn a_door_with_clients_keeps_the_daemon_and_all_is_durable_nevertheless() {
+    let served = Served::through(1);
+    let door = served.doors[0].clone();
+    door.set(|state| state.clients = 1);
+    write(&served.pool, "file", &noise(1, 4096));
+    let (kind, message) = failure(served.ask(&ControlRequest::Umount));
+    assert_eq!(kind, FailureKind::Busy);
+    assert!(message.contains("the test's door"), "{message}");
+    assert_eq!(door.hand_overs.load(Ordering::SeqCst), 1);
+    assert_eq!(content(&served.device, "file"), Some(noise(1, 4096)));
+    assert_done(&served.ask(&ControlRequest::Stat));
+
+    door.set(|state| state.clients = 0);
+    assert_done(&served.ask(&ControlRequest::Umount));
+    served.end().unwrap();
+}
+
+#[test]
+fn a_daemon_that_is_told_to_stop_cuts_its_clients_off_once_all_is_durable() {
+    let served = Served::through(2);
+    served.doors[1].set(|state| state.clients = 3);
+    write(&served.pool, "file", &noise(1, 4096));
+    served.stopper.stop().unwrap();
+    let hand_overs = |door: usize| served.doors[door].hand_overs.load(Ordering::SeqCst);
+    assert_eq!([hand_overs(0), hand_overs(1)], [0, 1], "of those that are in use");
+    assert_eq!(content(&served.device, "file"), Some(noise(1, 4096)));
+    served.stopper.stop().expect("nothing is left to do");
+    served.end().unwrap();
+}
+
+#[test]
+fn the_daemon_ends_with_its_last_door() {
+    let served = Served::through(3);
+    for door in [0, 2] {
+        served.doors[door].set(|state| state.has_ended = true);
+        assert_done(&served.ask(&ControlRequest::Stat));
+    }
+    assert!(!served.server.is_finished());
+    served.doors[1].set(|state| state.has_ended = true);
+    served.end().unwrap();
+}
+
+#[test]
+fn a_door_that_fails_leaves_the_others_and_is_reported_at_the_end() {
+    let served = Served::through(2);
+    served.doors[1].set(|state| state.failure = Some("its wire broke"));
+    served.doors[1].wait_until(|state| state.has_ended);
+    write(&served.pool, "file", &noise(1, 4096));
+    let (kind, message) = failure(served.ask(&ControlRequest::Umount));
+    assert_eq!(kind, FailureKind::Failed);
+    assert!(message.contains("the test's door failed: its wire broke"), "{message}");
+    let device = served.device.clone();
+    let result = served.end();
+    assert!(
+        matches!(&result, Err(ServeError::Door { source, .. }) if source.to_string() == "its wire broke"),
+        "{result:?}"
+    );
+    assert_eq!(content(&device, "file"), Some(noise(1, 4096)), "the pool was closed in good order");
+}
+
+#[test]
+fn a_daemon_that_is_dropped_takes_its_doors_away_and_leaves_the_pool_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = open_pool(new_pool());
+    let options = DaemonOptions { control_directory: Some(folder.path().join("run")), ..DaemonOptions::default() };
+    let mut daemon = Daemon::new(pool.clone(), options).unwrap();
+    let door = Arc::<Steering>::default();
+    daemon.add(Box::new(TestDoor(door.clone())));
+    let socket = daemon.control_path().to_owned();
+    assert!(socket.exists());
+    drop(daemon);
+    assert!(door.state.lock().has_ended && !socket.exists());
+    write(&pool, "file", b"still open");
+    pool.close().unwrap();
+}
+
+/// A pool in a file, in a folder with a run directory.
+struct InAFile {
+    folder: tempfile::TempDir,
+}
+
+impl InAFile {
+    fn new() -> InAFile {
+        let folder = tempfile::tempdir().unwrap();
+        let in_a_file = InAFile { folder };
+        let file = File::create(in_a_file.path("pool")).unwrap();
+        file.set_len(32 << 20).unwrap();
+        let device: Arc<dyn BlockDevice> =
+            Arc::new(FileDevice::open(&in_a_file.path("pool"), OpenMode::ReadWrite).unwrap());
+        Pool::create(&device, &CreateOptions::default(), &environment()).unwrap();
+        in_a_file
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run_directory(&self) -> RunDirectory {
+        RunDirectory { path: self.path("run"), user: rustix::process::geteuid().as_raw() }
+    }
+
+    fn daemon(&self) -> Result<(Daemon, Arc<Steering>), DaemonError> {
+        let device = FileDevice::open(&self.path("pool"), OpenMode::ReadWrite).unwrap();
+        let options = DaemonOptions {
+            place: PoolPlace::of(&device.metadata().unwrap()),
+            control_directory: Some(self.path("run")),
+            ..DaemonOptions::default()
+        };
+        let mut daemon = Daemon::new(open_pool(Arc::new(device)), options)?;
+        let door = Arc::<Steering>::default();
+        daemon.add(Box::new(TestDoor(door.clone())));
+        Ok((daemon, door))
+    }
+
+    fn find(&self, name: &str) -> Result<Option<ControlClient>, ControlError> {
+        let place = PoolPlace::of(&fs::metadata(self.path(name)).unwrap()).unwrap();
+        ControlClient::find(&place, &[self.run_directory()])
+    }
+
+    fn is_found(&self, name: &str) -> bool {
+        self.find(name).unwrap().is_some()
+    }
+}
+
+#[test]
+fn a_daemon_is_found_by_every_path_of_its_pool_and_by_no_copy() {
+    let pool = InAFile::new();
+    assert!(!pool.is_found("pool"), "nobody serves it");
+    let (daemon, _door) = pool.daemon().unwrap();
+    let server = thread::spawn(move || daemon.serve());
+    fs::hard_link(pool.path("pool"), pool.path("hard-link")).unwrap();
+    std::os::unix::fs::symlink("hard-link", pool.path("link")).unwrap();
+    fs::copy(pool.path("pool"), pool.path("copy")).unwrap();
+    fs::rename(pool.path("pool"), pool.path("renamed")).unwrap();
+    fs::rename(pool.path("copy"), pool.path("pool")).unwrap();
+    for name in ["hard-link", "link", "renamed"] {
+        let mut client = pool.find(name).unwrap().unwrap();
+        assert_eq!(client.stat().unwrap().device_bytes, 32 << 20, "{name}");
+    }
+    assert!(!pool.is_found("pool"), "a copy with the same UUID took its name");
+
+    pool.find("renamed").unwrap().unwrap().umount().unwrap();
+    server.join().unwrap().unwrap();
+    assert!(!pool.is_found("renamed"));
+    // The thread of the last client may take a moment to see that it went.
+    let deadline = Instant::now() + LONG;
+    while FileDevice::open(&pool.path("renamed"), OpenMode::ReadWrite).is_err() {
+        assert!(Instant::now() < deadline, "somebody still has it open");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_socket_of_a_dead_daemon_counts_as_none_and_the_next_daemon_takes_its_name() {
+    let pool = InAFile::new();
+    let (daemon, _) = pool.daemon().unwrap();
+    let socket = daemon.control_path().to_owned();
+    drop(daemon);
+    // As after kill -9: the file stays, nobody listens.
+    drop(UnixListener::bind(&socket).unwrap());
+    assert!(socket.exists() && !pool.is_found("pool"));
+    let (daemon, _door) = pool.daemon().unwrap();
+    assert_eq!(daemon.control_path(), socket);
+    let stopper = daemon.stopper();
+    let server = thread::spawn(move || daemon.serve());
+    assert!(pool.is_found("pool"));
+    stopper.stop().unwrap();
+    server.join().unwrap().unwrap();
+}
+
+#[test]
+fn sockets_in_folders_that_others_can_change_are_neither_made_nor_believed() {
+    let pool = InAFile::new();
+    let (daemon, _door) = pool.daemon().unwrap();
+    assert!(pool.is_found("pool"));
+    let open_to_others = |mode| fs::set_permissions(pool.path("run"), PermissionsExt::from_mode(mode)).unwrap();
+    open_to_others(0o777);
+    assert!(!pool.is_found("pool"));
+    drop(daemon);
+    assert!(matches!(pool.daemon().map(|_| ()), Err(DaemonError::Control(_))));
+    open_to_others(0o755);
+    assert!(pool.daemon().is_ok());
+}
+
+/// Another user's daemon could be found in that user's own run directory, which holds a link to a socket of root: root
+/// would end another pool.
+#[test]
+fn a_socket_of_another_user_than_the_run_directorys_is_refused() {
+    let pool = InAFile::new();
+    let (_daemon, _door) = pool.daemon().unwrap();
+    let user = rustix::process::geteuid().as_raw();
+    if user != 0 {
+        eprintln!("skipped: giving folders away needs root");
+        return;
+    }
+    std::os::unix::fs::chown(pool.path("run"), Some(65_534), None).unwrap();
+    let place = PoolPlace::of(&fs::metadata(pool.path("pool")).unwrap()).unwrap();
+    let of = |user| {
+        ControlClient::find(&place, &[RunDirectory { path: pool.path("run"), user }]).map(|found| found.is_some())
+    };
+    let refused = of(65_534);
+    assert!(matches!(refused, Err(ControlError::NotOfItsUser { user: 65_534, socket_user: 0, .. })), "{refused:?}");
+    assert!(matches!(of(0), Ok(false)), "a folder of another user");
+    std::os::unix::fs::chown(pool.path("run"), Some(0), None).unwrap();
+    assert!(matches!(of(0), Ok(true)));
+}
+
+#[test]
+fn an_unmount_leaves_a_daemon_that_has_another_door() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mountpoint = folder.path().join("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let device = new_pool();
+    let pool = open_pool(device.clone());
+    let options = DaemonOptions { control_directory: Some(folder.path().join("run")), ..DaemonOptions::default() };
+    let mut daemon = Daemon::new(pool, options).unwrap();
+    let door = Arc::<Steering>::default();
+    daemon.add(Box::new(TestDoor(door.clone())));
+    daemon.mount(&mountpoint, &MountOptions::new("x.pool")).unwrap();
+    let twice = daemon.mount(&mountpoint, &MountOptions::new("x.pool"));
+    assert!(matches!(twice, Err(MountError::Twice)));
+    let socket = daemon.control_path().to_owned();
+    let server = thread::spawn(move || daemon.serve());
+
+    fs::write(mountpoint.join("file"), noise(1, 4096)).unwrap();
+    let file = File::open(mountpoint.join("file")).unwrap();
+    let mut client = ControlClient::connect(&mountpoint).unwrap();
+    assert_eq!(client.file_stat(&file, &mut |_, _| ()).unwrap().apparent_bytes, 4096);
+    drop(file);
+    // Programs that other tests start may have copies of open files for a moment.
+    let deadline = Instant::now() + LONG;
+    while rustix::mount::unmount(&mountpoint, rustix::mount::UnmountFlags::empty()).is_err() {
+        assert!(Instant::now() < deadline, "it stays busy");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!mountpoint.join("file").exists());
+    assert_done(&ask(&socket, &ControlRequest::Stat));
+    assert!(!server.is_finished());
+    assert_done(&ask(&socket, &ControlRequest::Umount));
+    assert!(door.state.lock().has_ended);
+    server.join().unwrap().unwrap();
+    assert_eq!(content(&device, "file"), Some(noise(1, 4096)));
+}

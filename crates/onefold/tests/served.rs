@@ -1,0 +1,131 @@
+//! The verbs on a pool that a daemon serves without a mount: the daemon is the test's own process.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use common::{FAILED, Folder, Run, onefold};
+use onefold_block::device::{FileDevice, OpenMode};
+use onefold_export::{Daemon, DaemonOptions, Door, DoorHandle, EndError, PoolPlace, ServeError};
+use onefold_pool::{Environment, MEMORY_BYTES_MIN, OpenOptions, Pool};
+use parking_lot::{Condvar, Mutex};
+
+/// A door without clients, which serves until it is ended.
+#[derive(Clone, Default)]
+struct IdleDoor(Arc<(Mutex<bool>, Condvar)>);
+
+impl Door for IdleDoor {
+    fn handle(&self) -> Arc<dyn DoorHandle> {
+        Arc::new(self.clone())
+    }
+
+    fn serve(self: Box<Self>) -> io::Result<()> {
+        let (has_ended, changed) = &*self.0;
+        changed.wait_while(&mut has_ended.lock(), |has_ended| !*has_ended);
+        Ok(())
+    }
+}
+
+impl DoorHandle for IdleDoor {
+    fn name(&self) -> String {
+        "the test's door".to_owned()
+    }
+
+    fn try_end(&self, _patience: Duration) -> Result<(), EndError> {
+        self.end()
+    }
+
+    fn hand_over(&self) {}
+
+    fn end(&self) -> Result<(), EndError> {
+        let (has_ended, changed) = &*self.0;
+        *has_ended.lock() = true;
+        changed.notify_all();
+        Ok(())
+    }
+}
+
+/// A pool in a file, served by this process, and the runtime directory of its clients.
+struct Served {
+    folder: Folder,
+    pool: PathBuf,
+    server: JoinHandle<Result<(), ServeError>>,
+}
+
+impl Served {
+    fn new() -> Served {
+        let folder = Folder::new();
+        let pool = folder.pool();
+        let device = FileDevice::open(&pool, OpenMode::ReadWrite).unwrap();
+        // Clients of root look into /run/onefold, whatever their environment says.
+        let is_root = rustix::process::geteuid().is_root();
+        let options = DaemonOptions {
+            place: PoolPlace::of(&device.metadata().unwrap()),
+            control_directory: (!is_root).then(|| folder.path("onefold")),
+            ..DaemonOptions::default()
+        };
+        let open = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, ..OpenOptions::default() };
+        let opened = Pool::open(Arc::new(device), open, Environment::system()).unwrap();
+        let mut daemon = Daemon::new(Arc::new(opened), options).unwrap();
+        daemon.add(Box::new(IdleDoor::default()));
+        let server = thread::spawn(move || daemon.serve());
+        Served { folder, pool, server }
+    }
+
+    /// Runs a verb on `paths`.
+    fn run(&self, verb: &str, paths: &[&Path]) -> Run {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onefold"));
+        command.args(verb.split_whitespace()).args(paths).env("XDG_RUNTIME_DIR", self.folder.path(""));
+        Run::of(command.output().unwrap())
+    }
+}
+
+#[test]
+fn verbs_on_the_pools_file_reach_a_daemon_that_has_no_mount() {
+    let served = Served::new();
+    let link = served.folder.path("link");
+    std::fs::hard_link(&served.pool, &link).unwrap();
+    for path in [&served.pool, &link] {
+        let stat = served.run("pool stat --json", &[path]).done().json();
+        assert_eq!(stat["pool"]["device_bytes"], 512 << 20, "{stat}");
+    }
+    served.run("pool trim", &[&served.pool]).done();
+    served.run("pool scrub", &[&served.pool]).done();
+    let grown = served.run("pool grow --size 600M --json", &[&served.pool]).done().json();
+    assert_eq!(grown["gained_bytes"], 88 << 20, "{grown}");
+
+    let image = served.folder.image("image.raw", 1, 1);
+    for (verb, paths) in [
+        ("pool import", &[served.pool.as_path(), &image][..]),
+        ("pool stat", &[&served.pool, Path::new("image.raw")]),
+        ("pool clone", &[&served.pool, Path::new("image.raw"), Path::new("clone.raw")]),
+    ] {
+        served.run(verb, paths).failed(FAILED, "without a mount");
+    }
+    for verb in ["pool check", "pool dedup", "pool create --force"] {
+        served.run(verb, &[&served.pool]).failed(FAILED, "a daemon serves it");
+    }
+
+    let ended = served.run("pool umount --json", &[&link]).done().json();
+    assert!(ended["mountpoint"].is_null() && ended["daemon_had_died"] == false, "{ended}");
+    served.server.join().unwrap().unwrap();
+    onefold("pool check --data", &[&served.pool]).done();
+    onefold("pool umount", &[&served.pool]).failed(FAILED, "it is not mounted");
+}
+
+#[test]
+fn a_pool_that_is_served_is_not_mounted_by_another_daemon() {
+    let served = Served::new();
+    let mountpoint = served.folder.path("mnt");
+    std::fs::create_dir(&mountpoint).unwrap();
+    served.run("pool mount", &[&served.pool, &mountpoint]).failed(FAILED, "a daemon serves it");
+    served.run("pool umount", &[&served.pool]).done();
+    served.server.join().unwrap().unwrap();
+}
