@@ -1,7 +1,7 @@
 //! The doors of Onefold: what a pool is reached through, and the daemon that serves it.
 //!
 //! A [`Daemon`] has one pool, a control socket and any number of doors: a mount ([`Daemon::mount`]), and whatever else
-//! implements [`Door`]. It serves until the last door has ended, and then closes the pool. [`mount`] makes one with a
+//! implements [`Door`]. It serves until the last door has ended, and then closes the pool. [`mount()`] makes one with a
 //! mount alone. Doors that serve disks do so over a [`volume::Volume`]. Nothing here knows a command line, and nothing
 //! here decides about data: each request becomes one call of [`onefold_pool::Pool`].
 

@@ -74,10 +74,14 @@ impl RunDirectory {
     /// root's, its own user's, and for root the owner's.
     #[must_use]
     pub fn of_pool_owned_by(owner: u32) -> Vec<RunDirectory> {
-        let user = rustix::process::geteuid().as_raw();
+        RunDirectory::for_client(rustix::process::geteuid().as_raw(), owner, std::env::var_os)
+    }
+
+    /// Returns the directories that a client of `user`, who has `environment`, looks into.
+    fn for_client(user: u32, owner: u32, environment: impl Fn(&'static str) -> Option<OsString>) -> Vec<RunDirectory> {
         let mut directories = vec![RunDirectory { path: ROOT_DIRECTORY.into(), user: 0 }];
         if user != 0 {
-            directories.extend(own_directory(std::env::var_os).map(|path| RunDirectory { path, user }));
+            directories.extend(own_directory(environment).map(|path| RunDirectory { path, user }));
         } else if owner != 0 {
             let path = Path::new(USERS_DIRECTORY).join(owner.to_string()).join("onefold");
             directories.push(RunDirectory { path, user: owner });
@@ -176,6 +180,20 @@ mod tests {
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
         assert!(!of(&link, user).is_trusted().unwrap());
         assert!(of(&folder.path().join("none"), user).is_trusted().is_err());
+    }
+
+    #[test]
+    fn clients_look_where_root_they_themselves_and_for_root_the_pools_owner_have_sockets() {
+        let of = |user, owner| {
+            let directories = RunDirectory::for_client(user, owner, |_| Some("/run/mine".into()));
+            directories.into_iter().map(|found| (found.path, found.user)).collect::<Vec<_>>()
+        };
+        let root: (PathBuf, u32) = ("/run/onefold".into(), 0);
+        assert_eq!(of(0, 0), std::slice::from_ref(&root), "whatever its environment says");
+        assert_eq!(of(0, 7), [root.clone(), ("/run/user/7/onefold".into(), 7)]);
+        for owner in [0, 7, 8] {
+            assert_eq!(of(7, owner), [root.clone(), ("/run/mine/onefold".into(), 7)], "a pool of {owner}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use common::{assert_clean, can_mount, environment, new_pool, noise};
 use onefold_block::BlockDevice;
 use onefold_block::device::{FileDevice, OpenMode};
-use onefold_export::control::{ControlClient, ControlError, ControlReply, ControlRequest, FailureKind};
+use onefold_export::control::{Answer, ControlClient, ControlError, ControlReply, ControlRequest, FailureKind};
 use onefold_export::{
     Daemon, DaemonError, DaemonOptions, Door, DoorHandle, EndError, MountError, MountOptions, PoolPlace, RunDirectory,
     ServeError, Stopper,
@@ -195,9 +195,7 @@ fn a_daemon_without_a_mount_tells_its_numbers_syncs_and_ends_when_it_is_asked() 
     let served = Served::through(1);
     write(&served.pool, "file", &noise(1, 8192));
     let stat = served.ask(&ControlRequest::Stat);
-    let ControlReply::Done { answer: onefold_export::control::Answer::Stat { stat } } = stat else {
-        panic!("{stat:?}")
-    };
+    let ControlReply::Done { answer: Answer::Stat { stat } } = stat else { panic!("{stat:?}") };
     assert_eq!((stat.apparent_bytes, stat.device_bytes), (8192, 1 << 30));
     assert_eq!(content(&served.device, "file"), None, "not durable yet");
     assert_done(&served.ask(&ControlRequest::Sync));
@@ -231,6 +229,37 @@ fn open_files_belong_to_no_pool_that_is_not_mounted() {
     assert_eq!(kind, FailureKind::BadRequest);
     assert!(message.contains("not mounted"), "{message}");
     assert_eq!(failure(served.ask(&ControlRequest::Clone)).0, FailureKind::BadRequest);
+    served.stopper.stop().unwrap();
+    served.end().unwrap();
+}
+
+/// The limits are those of the page, `docs/format/control.md`.
+#[test]
+fn requests_are_answered_in_order_and_one_that_is_too_long_or_unknown_ends_the_connection() {
+    let served = Served::through(1);
+    let replies = |sent: &[u8]| -> Vec<ControlReply> {
+        let mut stream = UnixStream::connect(&served.socket).unwrap();
+        stream.write_all(sent).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        BufReader::new(stream).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+    };
+    let padded = |bytes: usize| {
+        let mut line = br#"{"verb":"stat"}"#.to_vec();
+        line.resize(bytes - 1, b' ');
+        line.push(b'\n');
+        line
+    };
+    let is_stat = |reply: &ControlReply| matches!(reply, ControlReply::Done { answer: Answer::Stat { .. } });
+    let is_bad = |reply: &ControlReply| matches!(reply, ControlReply::Failed { kind: FailureKind::BadRequest, .. });
+    let longest = replies(&padded(4096));
+    assert!(matches!(&longest[..], [only] if is_stat(only)), "{longest:?}");
+    for bad in [padded(4097), b"{\"verb\":\"format\"}\n".to_vec(), b"\n".to_vec()] {
+        let replies = replies(&[padded(16), bad, padded(16)].concat());
+        assert!(matches!(&replies[..], [first, last] if is_stat(first) && is_bad(last)), "{replies:?}");
+    }
+    let several = replies(b"{\"verb\":\"sync\"}\n{\"verb\":\"clone\"}\n{\"verb\":\"stat\"}\n");
+    let [ControlReply::Done { answer: Answer::Nothing }, refused, last] = &several[..] else { panic!("{several:?}") };
+    assert!(is_bad(refused) && is_stat(last), "a request that is refused leaves the connection open");
     served.stopper.stop().unwrap();
     served.end().unwrap();
 }
