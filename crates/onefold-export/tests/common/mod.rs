@@ -2,11 +2,13 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+pub mod doors;
 pub mod false_mount;
 pub mod held;
 pub mod mapping;
 pub mod probe;
 pub mod ring;
+pub mod volumes;
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions as FileOptions};
