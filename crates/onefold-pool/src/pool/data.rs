@@ -86,7 +86,7 @@ impl Pool {
     /// themselves, as often as they like. Nothing if none were, or the file was truncated to nothing since. Where the
     /// pool lost writes of very many files, each counts as one of them.
     pub fn loss_of(&self, ino: Ino) -> Option<Arc<PoolError>> {
-        self.engine.losses.of_file(ino)
+        self.data.losses.of_file(ino)
     }
 
     /// Tells whether no accepted write was lost since the pool was opened.
