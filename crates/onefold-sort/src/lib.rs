@@ -3,9 +3,11 @@
 //! The files have no names from the moment they exist, so nothing is left behind however the process ends.
 
 mod ordered;
+mod sort_writer;
 mod spool;
 
 pub use ordered::{Ordered, OrderedWriter};
+pub use sort_writer::SortWriter;
 pub use spool::{Spool, SpoolReader, SpoolWriter};
 
 use std::cmp::Reverse;
@@ -54,8 +56,7 @@ impl Sorter {
     /// Returns a batch of at most `memory_bytes`; memory is taken as it fills.
     #[must_use]
     pub fn batch(&self, memory_bytes: usize) -> Batch<'_> {
-        let rows_max = (memory_bytes / ROW_BYTES).max(1);
-        Batch { sorter: self, rows: Vec::new(), rows_max }
+        Batch { sorter: self, rows: Rows::new(memory_bytes) }
     }
 
     /// Returns how much was written into files so far.
@@ -110,8 +111,7 @@ impl Sorter {
 #[derive(Debug)]
 pub struct Batch<'a> {
     sorter: &'a Sorter,
-    rows: Vec<Row>,
-    rows_max: usize,
+    rows: Rows,
 }
 
 impl Batch<'_> {
@@ -120,29 +120,45 @@ impl Batch<'_> {
     /// # Errors
     /// Those of writing a file; no space.
     pub fn push(&mut self, row: Row) -> io::Result<()> {
+        self.rows.push(row, self.sorter)
+    }
+
+    /// Returns what is left in memory, sorted.
+    #[must_use]
+    pub fn finish(self) -> Vec<Row> {
+        self.rows.sorted()
+    }
+}
+
+/// Rows in memory, which go into files as they become too many.
+#[derive(Debug)]
+struct Rows {
+    rows: Vec<Row>,
+    rows_max: usize,
+}
+
+impl Rows {
+    fn new(memory_bytes: usize) -> Rows {
+        Rows { rows: Vec::new(), rows_max: (memory_bytes / ROW_BYTES).max(1) }
+    }
+
+    fn push(&mut self, row: Row, sorter: &Sorter) -> io::Result<()> {
         if self.rows.capacity() == 0 {
             // All at once: growing would hold two copies for a moment. Pages are taken when they are written.
             self.rows.reserve_exact(self.rows_max);
         }
         self.rows.push(row);
         if self.rows.len() == self.rows_max {
-            self.spill()?;
+            self.rows.sort_unstable();
+            sorter.file(&self.rows)?;
+            self.rows.clear();
         }
         Ok(())
     }
 
-    /// Returns what is left in memory, sorted.
-    #[must_use]
-    pub fn finish(mut self) -> Vec<Row> {
+    fn sorted(mut self) -> Vec<Row> {
         self.rows.sort_unstable();
         self.rows
-    }
-
-    fn spill(&mut self) -> io::Result<()> {
-        self.rows.sort_unstable();
-        self.sorter.file(&self.rows)?;
-        self.rows.clear();
-        Ok(())
     }
 }
 
