@@ -22,11 +22,12 @@ use std::io;
 use std::time::Duration;
 
 use onefold_block::{BLOCK_BYTES_U64, Timestamp};
-use onefold_sort::{Batch, Merge, Sorter, Spool, SpoolWriter};
+use onefold_sort::{Merge, SortWriter, Spool, SpoolWriter};
 use onefold_substrate::{Abilities, Access, MappedExtent, Substrate};
 
 use super::arenas::Arenas;
 use super::images::Images;
+use super::lists::part_bytes;
 use super::publish::{self, KnownShards, LOCK_PAUSE, News};
 use super::rows::{Change, Step};
 use super::slots::SlotSet;
@@ -80,7 +81,8 @@ pub(super) fn collect<'a, 'b, S: Substrate>(
     options: &PassOptions<'_>,
     occasion: &Occasion<'_>,
     arenas: &Arenas,
-    (known, named): (&mut KnownShards, &mut SlotSet),
+    known: &mut KnownShards,
+    named: &mut SlotSet,
 ) -> Result<Collected<'a, 'b, S>, PassError> {
     let mut collected = Collected { is_left: false, dropped: 0, _kept: None };
     let filled = arenas.filled.count();
@@ -103,7 +105,7 @@ pub(super) fn collect<'a, 'b, S: Substrate>(
     }
     let changes = collector.changes()?;
     let unneeded = collector.unneeded;
-    if !changes.is_empty() && !drop_entries(state, options, (&changes, &unneeded), known, named)? {
+    if !changes.is_empty() && !drop_entries(state, options, &changes, &unneeded, known, named)? {
         collected.is_left = true;
         return Ok(collected);
     }
@@ -160,13 +162,14 @@ fn keep_arenas<'a, 'b, S: Substrate>(
 fn drop_entries<S: Substrate>(
     state: &State<'_, S>,
     options: &PassOptions<'_>,
-    (changes, unneeded): (&Spool, &SlotSet),
+    changes: &Spool,
+    unneeded: &SlotSet,
     known: &mut KnownShards,
     named: &mut SlotSet,
 ) -> Result<bool, PassError> {
     let folder = options.temporary_folder;
     let (seen, suspects) = (SpoolWriter::new(folder, 0).finish()?, SlotSet::default());
-    let again = Sorter::new(folder);
+    let mut again = SortWriter::new(folder, 0);
     let entries_max = options.shard_entries_max;
     let news = News {
         changes,
@@ -180,7 +183,7 @@ fn drop_entries<S: Substrate>(
         folder,
         pace: options.pace,
     };
-    if !publish::publish(state, options.clock, &news, known, named, &mut again.batch(0))? {
+    if !publish::publish(state, options.clock, &news, known, named, &mut again)? {
         return Ok(false);
     }
     for row in changes.read(0, changes.len()) {
@@ -209,20 +212,16 @@ impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
             Err(StateError::Damaged { .. } | StateError::Newer { .. }) => return Ok(false),
             read => read?,
         }
-        let part = self.options.memory_bytes / 4;
-        let [images, slots] = [(); 2].map(|()| Sorter::new(self.options.temporary_folder));
-        let mut batch = images.batch(part);
-        if !self.map_images(&mut batch)? {
+        let part = part_bytes(self.options);
+        let [mut images, mut slots] = [(); 2].map(|()| SortWriter::new(self.options.temporary_folder, part));
+        if !self.map_images(&mut images)? {
             return Ok(false);
         }
-        let images = images.merged(vec![batch.finish()])?;
-        let mut batch = slots.batch(part);
         for number in self.kept {
-            self.map_arena(*number, &mut batch)?;
+            self.map_arena(*number, &mut slots)?;
         }
-        let slots = slots.merged(vec![batch.finish()])?;
         let (pace, unneeded) = (self.options.pace, &mut self.unneeded);
-        apart(slots, images, |first, count| {
+        apart(slots.finish()?, images.finish()?, |first, count| {
             pace.boundary()?;
             let slots = (first..first + count).filter_map(Slot::from_number);
             slots.filter(|slot| !declared.contains(*slot)).for_each(|slot| unneeded.insert(slot));
@@ -232,7 +231,7 @@ impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
     }
 
     /// Writes down where all known images have what they share. Returns false where one cannot be mapped.
-    fn map_images(&mut self, rows: &mut Batch<'_>) -> Result<bool, PassError> {
+    fn map_images(&mut self, rows: &mut SortWriter) -> Result<bool, PassError> {
         for number in self.images.in_use()? {
             self.options.pace.boundary()?;
             let Ok(opened) = self.images.open_anywhere(number) else { return Ok(false) };
@@ -258,7 +257,7 @@ impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
     }
 
     /// Writes down where the slots of an arena file lie.
-    fn map_arena(&self, number: u32, rows: &mut Batch<'_>) -> Result<(), PassError> {
+    fn map_arena(&self, number: u32, rows: &mut SortWriter) -> Result<(), PassError> {
         let Some(file) = self.state.open_arena(number, Access::Read)? else { return Ok(()) };
         each_extent(self.state.substrate(), &file, |extent| {
             let first = Slot::new(number, extent.offset / BLOCK_BYTES_U64);
@@ -347,10 +346,9 @@ mod tests {
     const K: u64 = BLOCK_BYTES_U64;
 
     fn sorted(rows: &[Row]) -> Merge {
-        let sorter = Sorter::new(Path::new("/var/tmp"));
-        let mut batch = sorter.batch(7 * size_of::<Row>());
-        rows.iter().for_each(|row| batch.push(*row).unwrap());
-        sorter.merged(vec![batch.finish()]).unwrap()
+        let mut writer = SortWriter::new(Path::new("/var/tmp"), 7 * size_of::<Row>());
+        rows.iter().for_each(|row| writer.push(*row).unwrap());
+        writer.finish().unwrap()
     }
 
     /// Extents that lie anywhere, over each other too, against a look at each block.

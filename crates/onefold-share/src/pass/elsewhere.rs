@@ -4,8 +4,9 @@
 //! place was in a log of this pass, and the logs of its file stay.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use onefold_sort::Batch;
+use onefold_sort::SortWriter;
 
 use super::PassError;
 use super::rows::Candidate;
@@ -13,16 +14,22 @@ use crate::format::entry::{Entry, Place};
 use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 
 /// Where such places go.
-pub(super) struct Elsewhere<'a> {
+pub(super) struct Elsewhere {
     /// Files whose logs stay.
-    pub(super) left: &'a mut BTreeSet<FileNo>,
+    pub(super) left: BTreeSet<FileNo>,
     /// Merge requests.
-    pub(super) requests: Batch<'a>,
+    pub(super) requests: SortWriter,
     /// What the slots hold that were filled for this batch, in order of the slots.
     pub(super) by_slot: Vec<Entry>,
 }
 
-impl Elsewhere<'_> {
+impl Elsewhere {
+    /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`.
+    pub(super) fn new(folder: &Path, memory_bytes: usize) -> Elsewhere {
+        let requests = SortWriter::new(folder, memory_bytes);
+        Elsewhere { left: BTreeSet::new(), requests, by_slot: Vec::new() }
+    }
+
     /// Leaves a place of which it is known what it holds.
     pub(super) fn leave(&mut self, place: Candidate) -> Result<(), PassError> {
         Ok(self.requests.push(place.row())?)

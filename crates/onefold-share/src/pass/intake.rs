@@ -3,25 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use onefold_sort::Batch;
+use onefold_sort::SortWriter;
 use onefold_substrate::Substrate;
 
 use super::PassError;
 use super::again::Because;
+use super::lists::Told;
 use super::publish::{LOCK_PAUSE, LOCK_TRIES};
 use super::rows::{Seen, Source, Target};
 use super::run::Pass;
-use super::written::WrittenRanges;
 use crate::format::log::{LogKind, Note};
 use crate::format::{FileNo, FormatError};
 use crate::state::logs::{LogError, LogName};
-
-/// Where the logs' news go.
-pub(super) struct Sinks<'a, 'b> {
-    pub(super) seen: &'a mut Batch<'b>,
-    pub(super) targets: &'a mut Batch<'b>,
-    pub(super) written: &'a mut WrittenRanges,
-}
 
 /// A log that was read, and the number that stands for its file.
 pub(super) type Taken = (FileNo, LogName);
@@ -29,7 +22,7 @@ pub(super) type Taken = (FileNo, LogName);
 impl<S: Substrate> Pass<'_, '_, S> {
     /// Reads the logs of all files that are this host's, or can be, and that no other host works on. Returns those that may go once the
     /// index is published.
-    pub(super) fn take_logs(&mut self, mut sinks: Sinks<'_, '_>) -> Result<Vec<Taken>, PassError> {
+    pub(super) fn take_logs(&mut self, told: &mut Told, targets: &mut SortWriter) -> Result<Vec<Taken>, PassError> {
         let ahead = self.free_logs()?;
         let claimed = self.claim(ahead.iter().map(|(file, _)| *file).collect())?;
         let mut done = Vec::new();
@@ -46,7 +39,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
                 }
                 continue;
             }
-            match self.read_log(file, &log, &mut sinks) {
+            match self.read_log(file, &log, told, targets) {
                 Ok(()) => done.push((file, log)),
                 Err(LogError::Each(error)) => return Err(error),
                 // Another host had the file until a moment ago, and has taken the log in.
@@ -58,7 +51,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
                     }
                 }
             }
-            sinks.written.seal();
+            told.written.seal();
             self.passed.logs += 1;
         }
         Ok(done)
@@ -120,8 +113,14 @@ impl<S: Substrate> Pass<'_, '_, S> {
         Ok(BTreeSet::new())
     }
 
-    fn read_log(&mut self, file: FileNo, log: &LogName, sinks: &mut Sinks<'_, '_>) -> Result<(), LogError<PassError>> {
-        let Sinks { seen, targets, written } = sinks;
+    fn read_log(
+        &mut self,
+        file: FileNo,
+        log: &LogName,
+        told: &mut Told,
+        targets: &mut SortWriter,
+    ) -> Result<(), LogError<PassError>> {
+        let Told { seen, written } = told;
         let is_reserved = self.images.is_reserved(file);
         let is_unnoted = self.images.is_unnoted(log);
         let mut told_blocks = 0;

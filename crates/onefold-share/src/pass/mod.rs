@@ -1,6 +1,6 @@
 //! A pass: takes in the logs that there are, has the file system share what is equal, and brings the index up to date.
 //!
-//! The order of its steps, each of which may be the last one that a host does:
+//! The order of its steps, each of which may be the last one that a host does, and is one function of `run`:
 //!
 //! 1. `intake`: which files are this pass's is settled, and their logs are read.
 //! 2. `plan`: index and logs side by side; says what is to be done and changes nothing. No lock is held on the index.
@@ -29,6 +29,7 @@ mod copies;
 mod elsewhere;
 mod images;
 mod intake;
+mod lists;
 mod outcome;
 mod pinned;
 mod plan;
@@ -42,6 +43,7 @@ mod run;
 mod share;
 mod since;
 pub(crate) mod slots;
+mod stop_watch;
 mod stretches;
 mod sweep;
 #[cfg(test)]
@@ -51,7 +53,7 @@ mod written;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use onefold_block::Clock;
+use onefold_block::{BLOCK_BYTES_U64, Clock};
 use onefold_substrate::Substrate;
 
 use self::run::Pass;
@@ -68,6 +70,11 @@ pub use self::share::Shared;
 /// A shard of the index with more entries is split, unless somebody wants it otherwise: 64 GiB of distinct blocks, whose
 /// entries take about 300 MiB. Chosen by reasoning, not by measurement.
 pub const SHARD_ENTRIES_MAX: u64 = 1 << 24;
+/// What the file system is asked about at once, unless somebody wants it otherwise, in bytes. Both files are locked meanwhile: a
+/// millisecond, once both are read.
+const CALL_BYTES: u64 = 1 << 20;
+/// Memory for sorting, unless somebody wants it otherwise, in bytes.
+const MEMORY_BYTES: usize = 32 << 20;
 
 /// How a pass goes about it.
 pub struct PassOptions<'a> {
@@ -97,6 +104,29 @@ pub struct PassOptions<'a> {
     pub clock: &'a dyn Clock,
     /// Told how far the pass is; `Break` ends it.
     pub progress: &'a dyn Fn(PassProgress) -> ControlFlow<()>,
+}
+
+impl<'a> PassOptions<'a> {
+    /// Returns the usual options: all files, every run, and the caller's thread alone. What does not fit into memory goes into files in
+    /// `temporary_folder`.
+    #[must_use]
+    pub fn new(temporary_folder: &'a Path, pace: &'a Pace<'a>, clock: &'a dyn Clock) -> PassOptions<'a> {
+        PassOptions {
+            selection: Selection::all(),
+            temporary_folder,
+            memory_bytes: MEMORY_BYTES,
+            call_bytes: CALL_BYTES,
+            min_run_bytes: BLOCK_BYTES_U64,
+            space: SpaceOptions::default(),
+            batch: BatchOptions::default(),
+            pace,
+            threads: 0,
+            is_dry_run: false,
+            shard_entries_max: SHARD_ENTRIES_MAX,
+            clock,
+            progress: &|_| ControlFlow::Continue(()),
+        }
+    }
 }
 
 /// What a pass does so that room really comes free, and stays free.

@@ -144,7 +144,8 @@ pub(super) fn release<S: Substrate>(
     losses: Merge,
     remnants: Remnants,
     options: &PassOptions<'_>,
-    (shared, trouble): (&mut Shared, &mut Trouble),
+    shared: &mut Shared,
+    trouble: &mut Trouble,
 ) -> Result<(), PassError> {
     // Nothing is declared here: no file system that shares in two steps keeps room for whole extents.
     let is_whole_step = !state.substrate().abilities().shares_in_two_steps;

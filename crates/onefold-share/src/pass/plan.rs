@@ -6,52 +6,35 @@
 //! the one that the index knows: it was read more recently.
 
 use std::io;
-use std::path::Path;
 use std::vec;
 
-use onefold_sort::{Batch, Ordered, OrderedWriter, Spool, SpoolReader};
+use onefold_sort::{Ordered, OrderedWriter, Spool, SpoolReader};
 use onefold_substrate::Substrate;
 
-use super::PassError;
 use super::arenas::Arenas;
 use super::images::Images;
+use super::lists::{Lists, part_bytes};
+use super::publish::{Known, KnownShards};
 use super::rows::{Candidate, Change, Other, Seen, Source, Step, Target};
 use super::slots::SlotSet;
 use super::written::WrittenRanges;
+use super::{PassError, PassOptions};
 use crate::format::entry::{Entry, Place};
+use crate::format::prefix::Prefix;
 use crate::format::shard::{EntryCounts, Stretch};
-use crate::format::{FingerprintPrefix, FormatError};
-use crate::pace::Pace;
+use crate::format::{FingerprintPrefix, FormatError, Slot};
 use crate::state::State;
 use crate::state::shards::Shard;
 
 /// What the plan looks at.
-pub(super) struct Sources<'a, 'b, S: Substrate> {
-    pub(super) state: &'a State<'b, S>,
-    /// All of the index, in order, with what batches hold.
+pub(super) struct Sources<'b, S: Substrate> {
+    /// All of the index, in order, with what batches hold; the plan takes them.
     pub(super) shards: Vec<Shard<'b, S>>,
     /// In order of the digests.
-    pub(super) seen: &'a Spool,
-    pub(super) written: &'a WrittenRanges,
+    pub(super) seen: Spool,
+    pub(super) written: WrittenRanges,
     /// As they were after the shards were opened.
-    pub(super) arenas: &'a Arenas,
-}
-
-/// Where the plan puts what is to be done.
-pub(super) struct Sinks<'a, 'b> {
-    /// For lists that are read in the order in which they are written.
-    pub(super) folder: &'a Path,
-    pub(super) memory_bytes: usize,
-    pub(super) candidates: &'a mut Batch<'b>,
-    /// Places that are to share with what becomes of the candidates.
-    pub(super) others: &'a mut Batch<'b>,
-    pub(super) targets: &'a mut Batch<'b>,
-    /// Places in files outside of the selection whose entries go to a place inside.
-    pub(super) requests: &'a mut Batch<'b>,
-    /// Slots that entries name which stay as they are.
-    pub(super) named: &'a mut SlotSet,
-    /// Slots that entries name which are to be dropped.
-    pub(super) dropped: &'a mut SlotSet,
+    pub(super) arenas: Arenas,
 }
 
 /// What is to be done.
@@ -59,8 +42,10 @@ pub(super) struct Plan {
     /// What becomes of entries, in order of their digests.
     pub(super) changes: Ordered,
     pub(super) counts: PlanCounts,
-    /// How many entries each shard has.
-    pub(super) entries: Vec<EntryCounts>,
+    /// The shards that were read.
+    pub(super) known: KnownShards,
+    /// Slots that entries name which are to be dropped.
+    pub(super) dropped: SlotSet,
 }
 
 /// How often each transition was decided.
@@ -82,21 +67,26 @@ pub struct PlanCounts {
     pub outside: u64,
 }
 
-pub(super) fn plan<S: Substrate>(
+/// Decides what is to be done, and puts it into `lists`. Slots of entries that stay as they are go into `named`.
+pub(super) fn plan<'b, S: Substrate>(
+    state: &State<'b, S>,
     images: &mut Images<'_, '_, S>,
-    sources: Sources<'_, '_, S>,
-    sinks: Sinks<'_, '_>,
-    pace: &Pace<'_>,
+    sources: &mut Sources<'b, S>,
+    lists: &mut Lists,
+    named: &mut SlotSet,
+    options: &PassOptions<'_>,
 ) -> Result<Plan, PassError> {
-    let Sources { state, shards, seen, written, arenas } = sources;
-    let changes = OrderedWriter::new(sinks.folder, sinks.memory_bytes);
-    let mut planner = Planner { changes, sinks, written, arenas, counts: PlanCounts::default() };
-    let mut entries = Entries { state, shards: shards.into_iter(), shard: None, counts: Vec::new(), next: None };
+    let Sources { shards, seen, written, arenas } = sources;
+    let changes = OrderedWriter::new(options.temporary_folder, part_bytes(options) / 8);
+    let (dropped, counts) = (SlotSet::default(), PlanCounts::default());
+    let mut planner = Planner { changes, lists, named, dropped, written, arenas, counts };
+    let shards = std::mem::take(shards).into_iter();
+    let mut entries = Entries { state, shards, shard: None, known: Vec::new(), next: None };
     entries.advance()?;
     let mut seen = SeenStream { rows: seen.read(0, u64::MAX), next: None };
     seen.advance()?;
     loop {
-        pace.boundary()?;
+        options.pace.boundary()?;
         let next = seen.next.map(|seen| seen.digest);
         if let Some(entry) = entries.next.take_if(|entry| next.is_none_or(|next| entry.digest < next)) {
             planner.decide_unseen(images, entry)?;
@@ -118,7 +108,8 @@ pub(super) fn plan<S: Substrate>(
         }
         planner.decide(images, digest, entry.map(|entry| entry.place), &mut seen)?;
     }
-    Ok(Plan { changes: planner.changes.finish()?, counts: planner.counts, entries: entries.counts })
+    let Planner { changes, counts, dropped, .. } = planner;
+    Ok(Plan { changes: changes.finish()?, counts, known: entries.known.into_iter().collect(), dropped })
 }
 
 /// The index, one entry ahead.
@@ -127,8 +118,8 @@ struct Entries<'a, 'b, S: Substrate> {
     shards: vec::IntoIter<Shard<'b, S>>,
     /// The one that is being read.
     shard: Option<Shard<'b, S>>,
-    /// How many entries were read of each so far.
-    counts: Vec<EntryCounts>,
+    /// Those that were read, the one that is being read last, and how many entries so far.
+    known: Vec<(Prefix, Known)>,
     next: Option<Entry>,
 }
 
@@ -138,8 +129,8 @@ impl<S: Substrate> Entries<'_, '_, S> {
             if let Some(shard) = &mut self.shard {
                 match shard.next_entry() {
                     Ok(Some(entry)) => {
-                        self.counts.last_mut().expect("one for each shard").count(&entry);
                         self.next = Some(entry);
+                        self.counts().count(&entry);
                         return Ok(());
                     }
                     Ok(None) => {}
@@ -147,19 +138,24 @@ impl<S: Substrate> Entries<'_, '_, S> {
                 }
             }
             self.shard = self.shards.next();
-            if self.shard.is_none() {
+            let Some(Shard { prefix, generation, bytes, .. }) = self.shard else {
                 self.next = None;
                 return Ok(());
-            }
-            self.counts.push(EntryCounts::default());
+            };
+            self.known.push((prefix, Known { generation, counts: EntryCounts::default(), bytes }));
         }
+    }
+
+    /// Returns how many entries were read of the shard that is being read.
+    fn counts(&mut self) -> &mut EntryCounts {
+        &mut self.known.last_mut().expect("a shard is being read").1.counts
     }
 
     /// Returns what comes behind the entry that was taken last, as [`Shard::take_below`].
     fn take_below(&mut self, limit: Option<FingerprintPrefix>) -> Result<Stretch<'_>, FormatError> {
         let Some(shard) = &mut self.shard else { return Ok(Stretch::default()) };
         let stretch = shard.take_below(limit)?;
-        *self.counts.last_mut().expect("one for each shard") += stretch.counts();
+        self.known.last_mut().expect("a shard is being read").1.counts += stretch.counts();
         Ok(stretch)
     }
 
@@ -197,27 +193,49 @@ impl SeenStream<'_> {
         self.advance()?;
         Ok(Some(seen))
     }
+
+    /// Returns the next place of a content but for the one that the index names: seen once more, it is one place all the same.
+    fn take_other(&mut self, content: &Content) -> Result<Option<Seen>, PassError> {
+        loop {
+            let next = self.take(content.digest)?;
+            if next.is_none_or(|next| content.known != Some(Place::Unique(next.file, next.block))) {
+                return Ok(next);
+            }
+        }
+    }
 }
 
-struct Planner<'a, 'b> {
+/// A content that was seen, and that has no slot.
+struct Content {
+    digest: FingerprintPrefix,
+    /// What the index says of it.
+    entry: Option<Place>,
+    /// The same, if it can still be so.
+    known: Option<Place>,
+}
+
+struct Planner<'a> {
     changes: OrderedWriter<'a>,
-    sinks: Sinks<'a, 'b>,
+    lists: &'a mut Lists,
+    /// Slots that entries name which stay as they are.
+    named: &'a mut SlotSet,
+    dropped: SlotSet,
     written: &'a WrittenRanges,
     arenas: &'a Arenas,
     counts: PlanCounts,
 }
 
-impl Planner<'_, '_> {
+impl Planner<'_> {
     /// Decides what is done with a content that the index knows and that was not seen.
     fn decide_unseen<S: Substrate>(&mut self, images: &mut Images<'_, '_, S>, entry: Entry) -> Result<(), PassError> {
         if !self.is_true(images, entry.place, false)? {
             if let Place::Shared(slot) = entry.place {
-                self.sinks.dropped.insert(slot);
+                self.dropped.insert(slot);
             }
             self.note_dropped(entry.place);
             self.change(entry.digest, Step::Drop(entry.place))?;
         } else if let Place::Shared(slot) = entry.place {
-            self.sinks.named.insert(slot);
+            self.named.insert(slot);
         }
         Ok(())
     }
@@ -235,82 +253,97 @@ impl Planner<'_, '_> {
             _ => None,
         };
         if let Some(Place::Shared(slot)) = known {
-            self.sinks.named.insert(slot);
-            self.change(digest, Step::Agree(Place::Shared(slot)))?;
-            while let Some(Seen { file, block, .. }) = seen.take(digest)? {
-                self.counts.targets += 1;
-                self.sinks.targets.push(Target { file, block, source: Source::Slot(slot) }.row())?;
-            }
-            return Ok(());
+            return self.share_with_slot(digest, slot, seen);
         }
-        // The place that the index names may be seen once more; it is one place all the same.
-        let mut next = || -> Result<Option<Seen>, PassError> {
-            loop {
-                let next = seen.take(digest)?;
-                if next.is_none_or(|next| known != Some(Place::Unique(next.file, next.block))) {
-                    return Ok(next);
-                }
-            }
-        };
-        let (first, second) = match next()? {
-            Some(first) => (Some(first), next()?),
-            None => (None, None),
-        };
-        let Some(first) = first else {
+        let content = Content { digest, entry, known };
+        let Some(first) = seen.take_other(&content)? else {
             // It was seen where the index has it, and nowhere else.
             return known.map_or(Ok(()), |place| self.change(digest, Step::Agree(place)));
         };
+        let second = seen.take_other(&content)?;
         if known.is_none() {
             self.counts.new += 1;
         }
         // Of a file outside of the selection nothing changes: should a run include it, its request brings it together with this.
-        let is_apart = match known {
-            Some(Place::Unique(file, _)) => !images.is_selected(file),
-            _ => false,
-        };
-        if let Some(Place::Unique(file, block)) = known.filter(|_| is_apart && second.is_none()) {
-            self.counts.outside += 1;
-            self.sinks.requests.push(Candidate { file, block, digest }.row())?;
-            self.change(digest, Step::Drop(Place::Unique(file, block)))?;
-            return self.change(digest, Step::Put(Place::Unique(first.file, first.block)));
-        }
-        if known.is_none() && second.is_none() {
-            let place = Place::Unique(first.file, first.block);
-            if entry == Some(place) {
-                return self.change(digest, Step::Agree(place));
+        let is_apart = matches!(known, Some(Place::Unique(file, _)) if !images.is_selected(file));
+        match (known, second) {
+            (Some(Place::Unique(file, block)), None) if is_apart => {
+                self.counts.outside += 1;
+                self.lists.requests.push(Candidate { file, block, digest }.row())?;
+                self.change(digest, Step::Drop(Place::Unique(file, block)))?;
+                self.change(digest, Step::Put(Place::Unique(first.file, first.block)))
             }
-            if let Some(place) = entry {
-                self.note_dropped(place);
-                self.change(digest, Step::Drop(place))?;
+            (None, None) => self.name_place(&content, Place::Unique(first.file, first.block)),
+            _ => {
+                let candidate = Candidate { file: first.file, block: first.block, digest };
+                self.promote(&content, candidate, second, seen)?;
+                match known {
+                    Some(Place::Unique(file, block)) => {
+                        if is_apart {
+                            self.counts.outside += 1;
+                        } else if images.own(file)? {
+                            self.counts.targets += 1;
+                        } else {
+                            self.counts.elsewhere += 1;
+                        }
+                        // Whether it can be shared in is found out when it is its turn.
+                        Ok(self.lists.others.push(Other { of: candidate.key(), file, block }.row())?)
+                    }
+                    _ => Ok(()),
+                }
             }
-            return self.change(digest, Step::Put(place));
         }
+    }
+
+    /// All places of a content share with the slot that the index knows.
+    fn share_with_slot(
+        &mut self,
+        digest: FingerprintPrefix,
+        slot: Slot,
+        seen: &mut SeenStream<'_>,
+    ) -> Result<(), PassError> {
+        self.named.insert(slot);
+        self.change(digest, Step::Agree(Place::Shared(slot)))?;
+        while let Some(Seen { file, block, .. }) = seen.take(digest)? {
+            self.counts.targets += 1;
+            self.lists.targets.push(Target { file, block, source: Source::Slot(slot) }.row())?;
+        }
+        Ok(())
+    }
+
+    /// The index names the only place of a content.
+    fn name_place(&mut self, &Content { digest, entry, .. }: &Content, place: Place) -> Result<(), PassError> {
+        if entry == Some(place) {
+            return self.change(digest, Step::Agree(place));
+        }
+        if let Some(place) = entry {
+            self.note_dropped(place);
+            self.change(digest, Step::Drop(place))?;
+        }
+        self.change(digest, Step::Put(place))
+    }
+
+    /// A content is to get a slot. The places that were seen besides the candidate, `second` and what is left of `seen`, wait for it.
+    fn promote(
+        &mut self,
+        content: &Content,
+        candidate: Candidate,
+        second: Option<Seen>,
+        seen: &mut SeenStream<'_>,
+    ) -> Result<(), PassError> {
         self.counts.promoted += 1;
-        let candidate = Candidate { file: first.file, block: first.block, digest };
-        self.sinks.candidates.push(candidate.row())?;
-        let other_of = |file, block| Other { of: candidate.key(), file, block }.row();
+        self.lists.candidates.push(candidate.row())?;
         let mut other = second;
         while let Some(Seen { file, block, .. }) = other {
             self.counts.targets += 1;
-            self.sinks.others.push(other_of(file, block))?;
-            other = next()?;
+            self.lists.others.push(Other { of: candidate.key(), file, block }.row())?;
+            other = seen.take_other(content)?;
         }
-        if let Some(place) = entry {
-            self.change(digest, Step::Drop(place))?;
-            if known.is_none() {
+        if let Some(place) = content.entry {
+            self.change(content.digest, Step::Drop(place))?;
+            if content.known.is_none() {
                 self.note_dropped(place);
             }
-        }
-        if let Some(Place::Unique(file, block)) = known {
-            if is_apart {
-                self.counts.outside += 1;
-            } else if images.own(file)? {
-                self.counts.targets += 1;
-            } else {
-                self.counts.elsewhere += 1;
-            }
-            // Whether it can be shared in is found out when it is its turn.
-            self.sinks.others.push(other_of(file, block))?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use super::elsewhere::Elsewhere;
 use super::images::{Hold, Images};
 use super::room::RecordsRoom;
 use super::rows::Candidate;
-use super::{PassError, Trouble};
+use super::{PassError, PassOptions, Trouble};
 use crate::digest::{Digester, PIECE_BYTES};
 use crate::format::{FileNo, Slot};
 use crate::pace::{CallKind, Pace};
@@ -34,11 +34,11 @@ const AHEAD_BLOCKS: usize = 8192;
 const LOOK_BLOCKS: usize = PIECE_BYTES / BLOCK_BYTES;
 
 /// Where it is noted what came of candidates beside their slots.
-pub(super) struct Notes<'a, 'e> {
+pub(super) struct Notes<'a> {
     /// Files of which blocks were put into slots.
     pub(super) touched: &'a mut BTreeSet<FileNo>,
     /// Places that another host has.
-    pub(super) elsewhere: &'a mut Elsewhere<'e>,
+    pub(super) elsewhere: &'a mut Elsewhere,
     pub(super) trouble: &'a mut Trouble,
 }
 
@@ -48,8 +48,8 @@ pub(super) fn promote<'b, S: Substrate>(
     images: &mut Images<'_, 'b, S>,
     arena: &mut ArenaWriter<'_, 'b, S>,
     candidates: &[Candidate],
-    notes: Notes<'_, '_>,
-    (pace, threads): (&Pace<'_>, usize),
+    notes: Notes<'_>,
+    options: &PassOptions<'_>,
 ) -> Result<Vec<Option<Slot>>, PassError> {
     let Notes { touched, elsewhere, trouble } = notes;
     thread::scope(|scope| {
@@ -60,14 +60,14 @@ pub(super) fn promote<'b, S: Substrate>(
             slots: vec![None; candidates.len()],
             elsewhere,
             trouble,
-            pace,
+            pace: options.pace,
             file: None,
             hold: None,
             touched,
             room: RecordsRoom::new(state.substrate()),
             ahead: VecDeque::new(),
             ahead_blocks: 0,
-            digester: Digester::new(threads, scope),
+            digester: Digester::new(options.threads, scope),
             asked: VecDeque::new(),
         };
         promote_all(promoter, candidates)
@@ -75,7 +75,7 @@ pub(super) fn promote<'b, S: Substrate>(
 }
 
 fn promote_all<S: Substrate>(
-    mut promoter: Promoter<'_, '_, '_, '_, '_, S>,
+    mut promoter: Promoter<'_, '_, '_, '_, S>,
     candidates: &[Candidate],
 ) -> Result<Vec<Option<Slot>>, PassError> {
     let mut first = 0;
@@ -98,13 +98,13 @@ struct Cloned {
     first: Slot,
 }
 
-struct Promoter<'a, 'b, 'c, 'i, 'e, S: Substrate> {
+struct Promoter<'a, 'b, 'c, 'i, S: Substrate> {
     state: &'a State<'b, S>,
     images: &'a mut Images<'i, 'b, S>,
     arena: &'a mut ArenaWriter<'c, 'b, S>,
     /// What became of each candidate.
     slots: Vec<Option<Slot>>,
-    elsewhere: &'a mut Elsewhere<'e>,
+    elsewhere: &'a mut Elsewhere,
     trouble: &'a mut Trouble,
     pace: &'a Pace<'a>,
     /// The file whose candidates are on; none where it cannot be opened.
@@ -122,7 +122,7 @@ struct Promoter<'a, 'b, 'c, 'i, 'e, S: Substrate> {
     asked: VecDeque<Cloned>,
 }
 
-impl<S: Substrate> Promoter<'_, '_, '_, '_, '_, S> {
+impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
     /// Puts consecutive blocks of a file into slots; `at` is where they are in the list of all candidates.
     fn put(&mut self, mut at: usize, run: &[Candidate]) -> Result<(), PassError> {
         let Some(first) = run.first() else { return Ok(()) };

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, FingerprintKey};
-use onefold_sort::{Batch, OrderedWriter, Row, Sorter, Spool, SpoolReader};
+use onefold_sort::{OrderedWriter, Row, SortWriter, Spool, SpoolReader};
 use onefold_substrate::{Access, Substrate};
 
 use super::arenas::Arenas;
@@ -91,7 +91,7 @@ pub(super) fn publish<S: Substrate>(
     news: &News<'_>,
     known: &mut KnownShards,
     named: &mut SlotSet,
-    again: &mut Batch<'_>,
+    again: &mut SortWriter,
 ) -> Result<bool, PassError> {
     let batches = state.open_batches()?;
     let merged: BTreeSet<u64> = batches.numbers().collect();
@@ -144,19 +144,19 @@ struct Ahead {
     late: u32,
 }
 
-struct Publisher<'a, 'b, 'c, S: Substrate> {
+struct Publisher<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     news: &'a News<'a>,
     known: &'a mut KnownShards,
     named: &'a mut SlotSet,
-    again: &'a mut Batch<'c>,
+    again: &'a mut SortWriter,
     /// Whether what batches hold goes into the shards.
     merges: bool,
     /// Batches, as far as they were read.
     opened: Option<SharedBatches<'b, S>>,
 }
 
-impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
+impl<'b, S: Substrate> Publisher<'_, 'b, S> {
     /// Publishes the news of some digests. Returns false where another host was first.
     fn publish_within(&mut self, within: Prefix) -> Result<bool, PassError> {
         // It may have been split, or be a part of a whole again, since the plan was made.
@@ -187,7 +187,6 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
         let is_split = entries > self.news.entries_max && prefix.halves().is_some();
         let seen = self.rows(self.news.seen, within)?;
         let planned = self.rows(self.news.planned, prefix)?;
-        let hidden = Sorter::new(self.news.folder);
         let mut merge = Merge {
             state: self.state,
             pace: self.news.pace,
@@ -195,7 +194,7 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
             seen: Stream { rows: self.news.seen.read(seen.start, seen.end).peekable() },
             planned: Stream { rows: self.news.planned.read(planned.start, planned.end).peekable() },
             hidden: None,
-            hidden_sorter: &hidden,
+            folder: self.news.folder,
             named: &mut *self.named,
             suspects: self.news.suspects,
             unneeded: self.news.unneeded,
@@ -213,7 +212,7 @@ impl<'b, S: Substrate> Publisher<'_, 'b, '_, S> {
             merge.run(&mut shard, writer)?;
             let is_needed = merge.has_changed || merges && shard.batched_entries() > 0;
             if is_needed && let Some(places) = merge.hidden.take() {
-                merge.request(hidden.merged(vec![places.finish()])?)?;
+                merge.request(places.finish()?)?;
             }
             Ok(is_needed.then_some(()))
         });
@@ -275,8 +274,9 @@ struct Merge<'a, 'b, S: Substrate> {
     seen: Stream<'a>,
     planned: Stream<'a>,
     /// Places that batches hide, and that this pass has not seen to.
-    hidden: Option<Batch<'a>>,
-    hidden_sorter: &'a Sorter,
+    hidden: Option<SortWriter>,
+    /// For what does not fit into memory.
+    folder: &'a Path,
     named: &'a mut SlotSet,
     suspects: &'a SlotSet,
     unneeded: &'a SlotSet,
@@ -481,9 +481,8 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         if is_planned {
             return Ok(());
         }
-        self.hidden
-            .get_or_insert_with(|| self.hidden_sorter.batch(AGAIN_BYTES))
-            .push(Candidate { file, block, digest }.row())
+        let hidden = self.hidden.get_or_insert_with(|| SortWriter::new(self.folder, AGAIN_BYTES));
+        hidden.push(Candidate { file, block, digest }.row())
     }
 
     /// Writes merge requests for places.

@@ -12,7 +12,6 @@ use onefold_substrate::Substrate;
 use super::PassError;
 use super::rows::{Candidate, Change, Seen, Step};
 use super::since::SeenIndex;
-use super::slots::SlotSet;
 use crate::format::FingerprintPrefix;
 use crate::format::entry::{Entry, Place};
 use crate::state::{State, StateError};
@@ -21,12 +20,14 @@ use crate::state::{State, StateError};
 const TRIES: u32 = 1000;
 
 /// What the plan has said, by digests.
-pub(super) struct Planned<'a> {
-    pub(super) changes: &'a Spool,
-    pub(super) seen: &'a Spool,
+pub(super) struct Planned {
+    /// What becomes of entries.
+    pub(super) changes: Spool,
+    /// All places that were seen.
+    pub(super) seen: Spool,
 }
 
-impl Planned<'_> {
+impl Planned {
     /// Returns what is to be dropped of what the index said of a content.
     fn dropped(&self, digest: FingerprintPrefix) -> Result<Vec<Place>, PassError> {
         let mut dropped = Vec::new();
@@ -65,18 +66,17 @@ impl Planned<'_> {
     }
 }
 
-/// Publishes the entries of a batch, in order of their digests. Slots that they name go into `named`. Returns places that have to be
+/// Publishes the entries of a batch, in order of their digests. Slots that they name count as named. Returns places that have to be
 /// looked at again.
 pub(super) fn publish_batch<S: Substrate>(
     state: &State<'_, S>,
-    planned: &Planned<'_>,
+    planned: &Planned,
     index: &mut SeenIndex,
     mut entries: Vec<Entry>,
-    named: &mut SlotSet,
 ) -> Result<Vec<Candidate>, PassError> {
     let mut again = Vec::new();
     for _ in 0..TRIES {
-        yield_to_others(state, planned, index, (&mut entries, &mut again), named)?;
+        yield_to_others(state, planned, index, &mut entries, &mut again)?;
         if entries.is_empty() {
             return Ok(again);
         }
@@ -84,21 +84,21 @@ pub(super) fn publish_batch<S: Substrate>(
         // From here on others may share with them, whatever this host learns of it.
         for entry in &entries {
             if let Place::Shared(slot) = entry.place {
-                named.insert(slot);
+                index.named.insert(slot);
             }
         }
         let published = state.publish_batch(newest, &entries).inspect_err(|_| {
             // The slots are emptied, unless the batch is there all the same: then it is read before.
             for entry in &entries {
                 if let Place::Shared(slot) = entry.place {
-                    named.remove(slot);
+                    index.named.remove(slot);
                 }
             }
         });
         if let Some(number) = published? {
             index.batches.insert(number);
             // Shards that were published in between have not seen the batch, which hides what they say.
-            let theirs = yield_to_others(state, planned, index, (&mut entries, &mut again), named)?;
+            let theirs = yield_to_others(state, planned, index, &mut entries, &mut again)?;
             if !theirs.is_empty() {
                 correct(state, index, &theirs)?;
             }
@@ -125,12 +125,12 @@ fn correct<S: Substrate>(state: &State<'_, S>, index: &mut SeenIndex, theirs: &[
 /// at again.
 fn yield_to_others<S: Substrate>(
     state: &State<'_, S>,
-    planned: &Planned<'_>,
+    planned: &Planned,
     index: &mut SeenIndex,
-    (entries, again): (&mut Vec<Entry>, &mut Vec<Candidate>),
-    named: &mut SlotSet,
+    entries: &mut Vec<Entry>,
+    again: &mut Vec<Candidate>,
 ) -> Result<Vec<Entry>, PassError> {
-    index.read_news(state, named, Some(planned.seen))?;
+    index.read_news(state, Some(&planned.seen))?;
     let mut yielded = BTreeMap::new();
     for Entry { digest, place } in entries.iter() {
         let Some(met) = index.met.remove(digest) else { continue };

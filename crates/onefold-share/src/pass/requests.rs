@@ -2,7 +2,7 @@
 
 use std::io;
 
-use onefold_sort::Merge;
+use onefold_sort::Row;
 use onefold_substrate::Substrate;
 
 use super::PassError;
@@ -12,7 +12,10 @@ use crate::state::State;
 use crate::state::logs::LogOrder;
 
 /// Writes merge requests for all places of a list, which is in their order.
-pub(super) fn write<S: Substrate>(state: &State<'_, S>, places: Merge) -> Result<(), PassError> {
+pub(super) fn write<S: Substrate>(
+    state: &State<'_, S>,
+    places: impl Iterator<Item = io::Result<Row>>,
+) -> Result<(), PassError> {
     let mut places = places.map(|row| row.map(Candidate::of)).peekable();
     loop {
         let file = match places.peek() {

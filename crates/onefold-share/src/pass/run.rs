@@ -1,28 +1,26 @@
-//! A pass from its beginning to its end.
+//! A pass from its beginning to its end: one function for each step that the documentation of `pass` lists.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::path::Path;
-use std::time::Duration;
 
-use onefold_block::{BLOCK_BYTES_U64, Clock, Timestamp};
-use onefold_sort::{Merge, Row, Sorter, Spool, SpoolWriter};
+use onefold_block::{BLOCK_BYTES_U64, Timestamp};
+use onefold_sort::{Merge, SortWriter, Spool, SpoolWriter};
 use onefold_substrate::Substrate;
 
 use super::arenas::Arenas;
-use super::collect::{self, Occasion, collect};
+use super::collect::{self, Collected, Occasion, collect};
 use super::images::Images;
-use super::intake::{self, Taken};
+use super::intake::Taken;
+use super::lists::{Lists, Told, part_bytes, spool, spool_both};
 use super::outcome::{PassError, Passed};
-use super::plan::{Plan, Sinks, Sources, plan};
-use super::publish::{self, Known, KnownShards, News};
+use super::plan::{Plan, Sources, plan};
+use super::publish::{self, KnownShards, News};
 use super::publish_batch::Planned;
 use super::share::Noted;
 use super::since::SeenIndex;
 use super::slots::SlotSet;
+use super::stop_watch::StopWatch;
 use super::stretches::{Candidates, Others, Targets};
 use super::sweep::{discard, sweep};
-use super::written::WrittenRanges;
 use super::{PassOptions, PassProgress, requests};
 use crate::format::FileNo;
 use crate::format::prefix::Prefix;
@@ -41,12 +39,10 @@ pub(super) struct Pass<'a, 'b, S: Substrate> {
     pub(super) told_blocks: u64,
     /// Whether other passes see which files are this one's.
     pub(super) has_claimed: bool,
-    /// Files whose logs stay: somebody else had them when it was their turn.
+    /// Files whose logs stay: another host had them when it was their turn.
     pub(super) left: BTreeSet<FileNo>,
     /// What was read of the index.
     pub(super) index: SeenIndex,
-    /// Slots that entries name, as far as they are to stay.
-    pub(super) named: SlotSet,
     /// Arena files that were filled.
     pub(super) filled: BTreeSet<u32>,
     pub(super) noted: Noted,
@@ -57,10 +53,12 @@ pub(super) struct Pass<'a, 'b, S: Substrate> {
 struct Causes {
     /// Logs that were read.
     logs: Vec<Taken>,
-    /// Hosts that died, and may have left slots that nobody names.
+    /// Hosts that died, and may have left slots that no entry names.
     dead: Vec<HostNo>,
     /// Files that are known and gone, or have gone a short while ago.
     gone: Vec<FileNo>,
+    /// When the pass began, if it is to find out what only the arena refers to.
+    began: Option<Timestamp>,
 }
 
 /// What is to be done.
@@ -68,12 +66,15 @@ struct Work {
     candidates: Candidates,
     others: Others,
     targets: Targets,
-    /// What becomes of entries, but for those of candidates.
-    changes: Spool,
-    seen: Spool,
+    planned: Planned,
     /// Places whose entries go to others.
     requests: Merge,
+    /// What the shards hold, as far as this pass has read or published them.
     known: KnownShards,
+    /// As the arena was when the plan was made.
+    arenas: Arenas,
+    /// Slots that entries name which are to be dropped.
+    dropped: SlotSet,
 }
 
 impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
@@ -90,7 +91,6 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             has_claimed: false,
             left: BTreeSet::new(),
             index: SeenIndex::default(),
-            named: SlotSet::default(),
             filled: BTreeSet::new(),
             noted: Noted::default(),
             passed: Passed::default(),
@@ -105,28 +105,48 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         self.passed
     }
 
+    /// Does one step after the other.
     pub(super) fn run(&mut self) -> Result<(), PassError> {
-        let state = self.state;
-        let folder = self.options.temporary_folder;
         let mut watch = StopWatch::start(self.options.clock);
-        // Read, sorted, sorted again: three sorts are never at their most at once, two may be.
-        let part = self.options.memory_bytes / 4;
-        let [seen, targets, candidates, others, requests] = [(); 5].map(|()| Sorter::new(folder));
-        let (mut seen_batch, mut targets_batch) = (seen.batch(part), targets.batch(part));
-        let mut written = WrittenRanges::default();
-        let dead = state.dead_hosts()?;
-        let sinks = intake::Sinks { seen: &mut seen_batch, targets: &mut targets_batch, written: &mut written };
-        let logs = self.take_logs(sinks)?;
-        let causes = Causes { logs, dead, gone: self.images.gone()? };
-        if causes.logs.is_empty() && causes.dead.is_empty() && causes.gone.is_empty() {
+        let (mut told, mut lists) = (Told::new(self.options), Lists::new(self.options));
+        let Some(causes) = self.take_in(&mut told, &mut lists.targets)? else { return Ok(()) };
+        let sources = self.open_index(told)?;
+        self.passed.times.logs = watch.lap();
+        let Some(mut work) = self.plan(sources, lists, &mut watch)? else { return Ok(()) };
+        self.sweep_left(&work)?;
+        if !self.work(&mut work)? {
+            // Something was left undone: the logs stay.
             return Ok(());
         }
+        self.remove_logs(&causes)?;
+        let collected = self.collect(&causes, &mut work)?;
+        self.sweep_unnamed(&work)?;
+        let is_left = collected.as_ref().is_some_and(|collected| collected.is_left);
+        // Until here, where the slots are empty, no host shared with them.
+        drop(collected);
+        self.settle(causes, is_left, &work.known)
+    }
+
+    /// Step 1: reads the logs of the files that are this pass's. Returns what there is to do; none where that is nothing.
+    fn take_in(&mut self, told: &mut Told, targets: &mut SortWriter) -> Result<Option<Causes>, PassError> {
+        let dead = self.state.dead_hosts()?;
+        let logs = self.take_logs(told, targets)?;
+        let gone = self.images.gone()?;
+        if logs.is_empty() && dead.is_empty() && gone.is_empty() {
+            return Ok(None);
+        }
         if !self.options.is_dry_run {
-            state.be_present()?;
+            self.state.be_present()?;
         }
         // Before the maps are looked at.
-        let is_asked = !causes.gone.is_empty() || collect::is_needed(state.substrate().abilities());
-        let now = if is_asked { Some(state.now()?) } else { None };
+        let is_asked = !gone.is_empty() || collect::is_needed(self.state.substrate().abilities());
+        let began = if is_asked { Some(self.state.now()?) } else { None };
+        Ok(Some(Causes { logs, dead, gone, began }))
+    }
+
+    /// Opens what the plan looks at: the index beside what logs tell.
+    fn open_index(&mut self, told: Told) -> Result<Sources<'b, S>, PassError> {
+        let state = self.state;
         self.index.generations = state.newest_generations()?;
         let (shards, batches) = state.open_index(Prefix::WHOLE, &mut None)?;
         self.index.batches = batches.borrow().numbers().collect();
@@ -134,108 +154,115 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         if state.take_loss() {
             self.images.forget_scans()?;
         }
-        let generations: Vec<(Prefix, u64, u64)> =
-            shards.iter().map(|shard| (shard.prefix, shard.generation, shard.bytes)).collect();
         // After the index, so that whatever it names is there to be seen.
         let arenas = Arenas::look(state, self.options.pace)?;
-        let seen = spool(seen.merged(vec![seen_batch.finish()])?, folder, part / 8)?;
-        self.passed.times.logs = watch.lap();
-        let mut candidates_batch = candidates.batch(part / 2);
-        let mut others_batch = others.batch(part / 2);
-        let mut requests_batch = requests.batch(part / 8);
-        let mut dropped = SlotSet::default();
-        let sources = Sources { state, shards, seen: &seen, written: &written, arenas: &arenas };
-        let sinks = Sinks {
-            folder,
-            memory_bytes: part / 8,
-            candidates: &mut candidates_batch,
-            others: &mut others_batch,
-            targets: &mut targets_batch,
-            requests: &mut requests_batch,
-            named: &mut self.named,
-            dropped: &mut dropped,
-        };
-        let Plan { changes, counts, entries } = plan(&mut self.images, sources, sinks, self.options.pace)?;
+        let seen = self.spool(told.seen.finish()?)?;
+        Ok(Sources { shards, seen, written: told.written, arenas })
+    }
+
+    /// Step 2: decides what is done with each content. Returns none where nothing more is wanted.
+    fn plan(
+        &mut self,
+        mut sources: Sources<'b, S>,
+        mut lists: Lists,
+        watch: &mut StopWatch<'_>,
+    ) -> Result<Option<Work>, PassError> {
+        let Plan { changes, counts, known, dropped } =
+            plan(self.state, &mut self.images, &mut sources, &mut lists, &mut self.index.named, self.options)?;
         self.passed.planned = counts;
         self.passed.times.plan = watch.lap();
-        let targets_bytes = counts.targets * BLOCK_BYTES_U64;
-        if (self.options.progress)(PassProgress::Planned { targets: targets_bytes }).is_break() {
+        let targets = counts.targets * BLOCK_BYTES_U64;
+        if (self.options.progress)(PassProgress::Planned { targets }).is_break() {
             return Err(StateError::Interrupted.into());
         }
         if self.options.is_dry_run {
-            return Ok(());
+            return Ok(None);
         }
-        let known = generations.into_iter().zip(entries);
-        let known = known.map(|((prefix, generation, bytes), counts)| (prefix, Known { generation, counts, bytes }));
-        let work = Work {
-            candidates: Candidates::new(candidates.merged(vec![candidates_batch.finish()])?),
-            others: Others::new(others.merged(vec![others_batch.finish()])?),
-            targets: Targets::new(targets.merged(vec![targets_batch.finish()])?),
-            changes: spool(changes, folder, part / 8)?,
-            seen,
-            requests: requests.merged(vec![requests_batch.finish()])?,
-            known: known.collect(),
-        };
-        self.sweep_unnamed(&arenas, &dropped, &work.seen)?;
-        let mut arena = ArenaWriter::new(state);
-        let worked = self.work(work, &mut arena);
-        // Who was suspended may have lost the lock of an arena file: what others have published since is not emptied.
-        if !matches!(worked, Ok(Some(_))) && self.index.read_news(state, &mut self.named, None).is_ok() {
-            discard(state, &mut arena, &self.named);
-        }
-        self.filled.extend(arena.numbers());
-        drop(arena);
-        match worked? {
-            Some(known) => self.finish(causes, now, &arenas, known),
-            None => Ok(()),
-        }
+        Ok(Some(Work {
+            candidates: Candidates::new(lists.candidates.finish()?),
+            others: Others::new(lists.others.finish()?),
+            targets: Targets::new(lists.targets.finish()?),
+            planned: Planned { changes: self.spool(changes)?, seen: sources.seen },
+            requests: lists.requests.finish()?,
+            known,
+            arenas: sources.arenas,
+            dropped,
+        }))
     }
 
-    /// Empties what a pass has left that was killed. Entries that are to be dropped are still there: their slots stay for now.
-    fn sweep_unnamed(&mut self, arenas: &Arenas, dropped: &SlotSet, seen: &Spool) -> Result<(), PassError> {
-        let (mut named, nothing) = (std::mem::take(&mut self.named), BTreeSet::new());
-        named.add(dropped);
-        let swept = sweep(self.state, &nothing, arenas, (&mut self.index, Some(seen)), &mut named);
-        named.remove_all(dropped);
-        self.named = named;
+    /// Step 3: empties what a pass has left that was killed. Entries that are to be dropped are still there: their slots stay for now.
+    fn sweep_left(&mut self, work: &Work) -> Result<(), PassError> {
+        let seen = Some(&work.planned.seen);
+        self.index.named.add(&work.dropped);
+        let swept = sweep(self.state, &BTreeSet::new(), &work.arenas, &mut self.index, seen);
+        self.index.named.remove_all(&work.dropped);
         self.passed.swept_slots += swept?;
         Ok(())
     }
 
-    /// Shares, batch by batch, and brings the index up to date. Returns what the shards hold then; none where something was left undone, so
-    /// that the logs have to stay.
-    fn work(&mut self, work: Work, arena: &mut ArenaWriter<'_, 'b, S>) -> Result<Option<KnownShards>, PassError> {
-        let Work { mut candidates, mut others, mut targets, changes, seen, requests, mut known } = work;
-        let (folder, part) = (self.options.temporary_folder, self.options.memory_bytes / 4);
+    /// Steps 4 to 6. Returns whether all of it was done.
+    fn work(&mut self, work: &mut Work) -> Result<bool, PassError> {
+        let mut arena = ArenaWriter::new(self.state);
+        let worked = self.share_and_publish(work, &mut arena);
+        // Who was suspended may have lost the lock of an arena file: what others have published since is not emptied.
+        if !matches!(worked, Ok(true)) && self.index.read_news(self.state, None).is_ok() {
+            discard(self.state, &mut arena, &self.index.named);
+        }
+        self.filled.extend(arena.numbers());
+        worked
+    }
+
+    fn share_and_publish(&mut self, work: &mut Work, arena: &mut ArenaWriter<'_, 'b, S>) -> Result<bool, PassError> {
+        let mut entered = SortWriter::new(self.options.temporary_folder, part_bytes(self.options) / 4);
+        Ok(self.share_with_known_slots(&mut work.targets)?
+            && self.work_through_batches(work, arena, &mut entered)?
+            && self.publish_rest(work, entered)?)
+    }
+
+    /// Step 4: places share with slots that the index knows. Returns false where the file system is full.
+    fn share_with_known_slots(&mut self, targets: &mut Targets) -> Result<bool, PassError> {
         while !targets.is_empty() {
             self.options.pace.boundary()?;
             self.share_known(targets.stretch(self.options.batch.slots))?;
             if self.passed.trouble.is_full {
-                return Ok(None);
+                return Ok(false);
             }
         }
-        let entered = Sorter::new(folder);
-        let mut entered_batch = entered.batch(part / 4);
-        let planned = Planned { changes: &changes, seen: &seen };
-        let index_bytes: u64 = known.values().map(|known| known.bytes).sum();
-        while !candidates.is_empty() {
+        Ok(true)
+    }
+
+    /// Step 5: one batch after the other. Returns false where the file system is full.
+    fn work_through_batches(
+        &mut self,
+        work: &mut Work,
+        arena: &mut ArenaWriter<'_, 'b, S>,
+        entered: &mut SortWriter,
+    ) -> Result<bool, PassError> {
+        let index_bytes: u64 = work.known.values().map(|known| known.bytes).sum();
+        while !work.candidates.is_empty() {
             self.options.pace.boundary()?;
             if self.are_batches_worth_merging(index_bytes)? {
-                self.merge_batches(&planned, &mut known)?;
+                self.merge_batches(work)?;
             }
-            let batch = candidates.take(self.batch_blocks())?;
-            self.work_on(batch, &mut others, arena, &planned, &mut entered_batch)?;
+            let candidates = work.candidates.take(self.batch_blocks())?;
+            self.work_on(candidates, &mut work.others, arena, &work.planned, entered)?;
             if self.passed.trouble.is_full {
-                return Ok(None);
+                return Ok(false);
             }
         }
+        Ok(true)
+    }
+
+    /// Step 6: new generations of the shards, with all that changes. Returns false where other hosts were always first.
+    fn publish_rest(&mut self, work: &mut Work, entered: SortWriter) -> Result<bool, PassError> {
         let mut watch = StopWatch::start(self.options.clock);
-        requests::write(self.state, requests)?;
-        let merged_changes = merged(&changes, entered.merged(vec![entered_batch.finish()])?, folder, part / 8)?;
-        let is_all_there = self.publish(&merged_changes, &planned, &mut known)?;
-        self.index.note(&known);
+        requests::write(self.state, &mut work.requests)?;
+        let (folder, memory_bytes) = (self.options.temporary_folder, part_bytes(self.options) / 8);
+        let changes = spool_both(&work.planned.changes, entered.finish()?, folder, memory_bytes)?;
+        let is_all_there = self.publish(&changes, work)?;
+        self.index.note(&work.known);
         self.passed.times.publish += watch.lap();
-        Ok(is_all_there.then_some(known))
+        Ok(is_all_there)
     }
 
     /// Returns how many candidates are a batch: in memory they are held with what becomes of them.
@@ -243,7 +270,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         /// A candidate, its slot and its entry.
         const BYTES: usize = 96;
         let most = usize::try_from(self.options.batch.slots).unwrap_or(usize::MAX);
-        most.min(self.options.memory_bytes / 4 / BYTES).max(1)
+        most.min(part_bytes(self.options) / BYTES).max(1)
     }
 
     /// Tells whether there are so many batches, or they are so long, that the shards had better have their entries.
@@ -260,56 +287,68 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(bytes >= MERGE_BYTES_MIN.max(index_bytes / MERGE_PART))
     }
 
-    fn merge_batches(&mut self, planned: &Planned<'_>, known: &mut KnownShards) -> Result<(), PassError> {
+    fn merge_batches(&mut self, work: &mut Work) -> Result<(), PassError> {
         // What other hosts have published since is in the new generations, too: these are read like theirs.
         let nothing = SpoolWriter::new(self.options.temporary_folder, 0).finish()?;
-        self.publish(&nothing, planned, known).map(drop)
+        self.publish(&nothing, work).map(drop)
     }
 
-    /// Publishes new generations of the shards with all that changes, and with what batches hold. Returns false where other hosts
+    /// Publishes new generations of the shards with what changes, and with what batches hold. Returns false where other hosts
     /// were always first.
-    fn publish(
-        &mut self,
-        changes: &Spool,
-        Planned { changes: planned, seen }: &Planned<'_>,
-        known: &mut KnownShards,
-    ) -> Result<bool, PassError> {
-        let (folder, part) = (self.options.temporary_folder, self.options.memory_bytes / 4);
-        let again = Sorter::new(folder);
-        let mut again_batch = again.batch(part / 8);
-        let keys = self.images.keys();
+    fn publish(&mut self, changes: &Spool, work: &mut Work) -> Result<bool, PassError> {
+        let folder = self.options.temporary_folder;
+        let mut again = SortWriter::new(folder, part_bytes(self.options) / 8);
         let news = News {
             changes,
-            planned,
-            seen,
+            planned: &work.planned.changes,
+            seen: &work.planned.seen,
             suspects: &self.noted.suspects,
             unneeded: &SlotSet::default(),
-            keys: &keys,
+            keys: &self.images.keys(),
             merges: true,
             entries_max: self.options.shard_entries_max,
             folder,
             pace: self.options.pace,
         };
+        let clock = self.options.clock;
         let is_all_there =
-            publish::publish(self.state, self.options.clock, &news, known, &mut self.named, &mut again_batch)?;
+            publish::publish(self.state, clock, &news, &mut work.known, &mut self.index.named, &mut again)?;
         // The logs are there until these are: between the two nothing is lost.
-        requests::write(self.state, again.merged(vec![again_batch.finish()])?)?;
+        requests::write(self.state, again.finish()?)?;
         Ok(is_all_there)
     }
 
-    /// Removes what was taken in, and empties what nobody names.
-    fn finish(
-        &mut self,
-        causes: Causes,
-        now: Option<Timestamp>,
-        arenas: &Arenas,
-        mut known: KnownShards,
-    ) -> Result<(), PassError> {
+    /// Step 7: removes what was taken in.
+    fn remove_logs(&mut self, causes: &Causes) -> Result<(), PassError> {
         self.note_again_at_end()?;
         for (_, log) in causes.logs.iter().filter(|(file, _)| !self.left.contains(file)) {
             self.state.remove_log(log)?;
         }
-        let is_left = self.collect(now, &causes.gone, arenas, &mut known)?;
+        Ok(())
+    }
+
+    /// Step 8: drops what only the arena refers to, where maps do not tell it. As long as what is returned is kept, no host shares
+    /// with the slots.
+    fn collect(&mut self, causes: &Causes, work: &mut Work) -> Result<Option<Collected<'a, 'b, S>>, PassError> {
+        let Some(now) = causes.began else { return Ok(None) };
+        let (state, options) = (self.state, self.options);
+        let occasion = Occasion { now, gone: &causes.gone, told: self.told_blocks };
+        let (arenas, known) = (&work.arenas, &mut work.known);
+        let collected = collect(state, &mut self.images, options, &occasion, arenas, known, &mut self.index.named)?;
+        self.passed.planned.collected += collected.dropped;
+        self.index.note(known);
+        Ok(Some(collected))
+    }
+
+    /// Step 9: empties the slots that no entry names.
+    fn sweep_unnamed(&mut self, work: &Work) -> Result<(), PassError> {
+        self.passed.swept_slots += sweep(self.state, &self.filled, &work.arenas, &mut self.index, None)?;
+        Ok(())
+    }
+
+    /// Notes what need not be a cause for the next pass, and what the index holds now. `is_left` says that other hosts kept this pass from
+    /// looking after files that are gone.
+    fn settle(&mut self, causes: Causes, is_left: bool, known: &KnownShards) -> Result<(), PassError> {
         let declared = self.state.intent_paths()?;
         for host in &causes.dead {
             // As long as holes wait to be filled, the host has left something.
@@ -322,76 +361,15 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             (counts, bytes + shard.bytes)
         });
         self.passed.index = Some(totals);
-        // What others kept this pass from looking after is a cause for the next one.
         let done = causes.gone.into_iter().filter(|_| !is_left);
-        for (number, now) in done.filter_map(|number| Some((number, now?))) {
+        for (number, now) in done.filter_map(|number| Some((number, causes.began?))) {
             self.images.let_go(number, now)?;
         }
         Ok(())
     }
 
-    /// Drops what only the arena refers to, where maps do not tell it, and empties the slots that no entry names. Tells whether
-    /// something is left that others kept it from.
-    fn collect(
-        &mut self,
-        now: Option<Timestamp>,
-        gone: &[FileNo],
-        arenas: &Arenas,
-        known: &mut KnownShards,
-    ) -> Result<bool, PassError> {
-        let mut is_left = false;
-        let mut kept = None;
-        if let Some(now) = now {
-            let occasion = Occasion { now, gone, told: self.told_blocks };
-            let (state, options) = (self.state, self.options);
-            let collected = collect(state, &mut self.images, options, &occasion, arenas, (known, &mut self.named))?;
-            self.passed.planned.collected += collected.dropped;
-            self.index.note(known);
-            is_left = collected.is_left;
-            // Until the slots are empty nobody shares with them.
-            kept = Some(collected);
-        }
-        self.passed.swept_slots += sweep(self.state, &self.filled, arenas, (&mut self.index, None), &mut self.named)?;
-        drop(kept);
-        Ok(is_left)
+    /// Keeps rows that come in order.
+    fn spool(&self, rows: impl Iterator<Item = std::io::Result<onefold_sort::Row>>) -> Result<Spool, PassError> {
+        Ok(spool(rows, self.options.temporary_folder, part_bytes(self.options) / 8)?)
     }
-}
-
-/// Measures what follows on each other.
-pub(super) struct StopWatch<'a> {
-    clock: &'a dyn Clock,
-    since: Duration,
-}
-
-impl StopWatch<'_> {
-    pub(super) fn start(clock: &dyn Clock) -> StopWatch<'_> {
-        StopWatch { clock, since: clock.monotonic() }
-    }
-
-    /// Returns the time since the last look.
-    pub(super) fn lap(&mut self) -> Duration {
-        let now = self.clock.monotonic();
-        now.saturating_sub(std::mem::replace(&mut self.since, now))
-    }
-}
-
-/// Keeps rows that come in order.
-fn spool(rows: impl Iterator<Item = io::Result<Row>>, folder: &Path, memory_bytes: usize) -> io::Result<Spool> {
-    let mut writer = SpoolWriter::new(folder, memory_bytes);
-    for row in rows {
-        writer.push(row?)?;
-    }
-    writer.finish()
-}
-
-/// Keeps the rows of two lists that each come in order.
-fn merged(planned: &Spool, entered: Merge, folder: &Path, memory_bytes: usize) -> io::Result<Spool> {
-    let (mut planned, mut entered) = (planned.read(0, planned.len()).peekable(), entered.peekable());
-    let both = std::iter::from_fn(|| match (planned.peek(), entered.peek()) {
-        // Those of one digest may come in any order; an error comes first.
-        (Some(Ok(one)), Some(Ok(other))) if one > other => entered.next(),
-        (Some(Ok(_)), Some(Err(_))) | (None, Some(_)) => entered.next(),
-        _ => planned.next(),
-    });
-    spool(both, folder, memory_bytes)
 }

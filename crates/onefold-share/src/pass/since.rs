@@ -21,20 +21,21 @@ use crate::state::State;
 pub(super) struct SeenIndex {
     pub(super) generations: BTreeMap<Prefix, u64>,
     pub(super) batches: BTreeSet<u64>,
+    /// Slots that entries name, as far as they are to stay.
+    pub(super) named: SlotSet,
     /// What others say since the plan of contents that this pass has seen, too.
     pub(super) met: BTreeMap<FingerprintPrefix, BTreeSet<Place>>,
 }
 
 impl SeenIndex {
-    /// Reads the parts that are new, and counts them as read. Slots that they name go into `named`; what they say of contents of `seen`,
-    /// all places in order of their digests, is kept. Where nothing is new, two folders are listed.
+    /// Reads the parts that are new, and counts them as read. What they say of contents of `seen`, all places in order of their digests,
+    /// is kept. Where nothing is new, two folders are listed.
     pub(super) fn read_news<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
-        named: &mut SlotSet,
         seen: Option<&Spool>,
     ) -> Result<(), PassError> {
-        let mut news = News { seen: seen.map(SeenDigests::new), named, met: &mut self.met };
+        let mut news = News { seen: seen.map(SeenDigests::new), named: &mut self.named, met: &mut self.met };
         // Before the shards: what is merged and gone by now is in those that are there now.
         let numbers: Vec<u64> = state.batch_numbers()?.difference(&self.batches).copied().collect();
         let mut batches = state.open_batches_of(numbers.iter().copied())?;

@@ -19,12 +19,12 @@ pub(super) fn sweep<S: Substrate>(
     state: &State<'_, S>,
     filled: &BTreeSet<u32>,
     arenas: &Arenas,
-    (index, seen): (&mut SeenIndex, Option<&Spool>),
-    named: &mut SlotSet,
+    index: &mut SeenIndex,
+    seen: Option<&Spool>,
 ) -> Result<u64, PassError> {
     let mut locks = Vec::new();
     for number in state.arenas()? {
-        if filled.contains(&number) || arenas.filled.has_more(number, named) {
+        if filled.contains(&number) || arenas.filled.has_more(number, &index.named) {
             locks.extend(state.lock_arena(number)?);
         }
     }
@@ -32,15 +32,15 @@ pub(super) fn sweep<S: Substrate>(
         return Ok(0);
     }
     // Who fills an arena file has its lock until the entries that name its slots are published.
-    index.read_news(state, named, seen)?;
+    index.read_news(state, seen)?;
     // What is declared is all that is left of what was in the holes of a host that died.
-    match state.each_declared_slot(|slot| named.insert(slot)) {
+    match state.each_declared_slot(|slot| index.named.insert(slot)) {
         Err(StateError::Damaged { .. } | StateError::Newer { .. }) => return Ok(0),
         read => read?,
     }
     let mut swept = 0;
     for lock in &locks {
-        swept += state.sweep_arena(lock, |slot| named.contains(slot))?;
+        swept += state.sweep_arena(lock, |slot| index.named.contains(slot))?;
     }
     Ok(swept)
 }

@@ -28,6 +28,7 @@ use crate::format::log::{LogKind, Note, Written};
 use crate::format::mark::Stamp;
 use crate::format::reading::{AGAIN_MAX, Reading, Round};
 use crate::format::{FileBlock, FileNo, FingerprintPrefix};
+use crate::kept_map::Differences;
 use crate::ranges::Ranges;
 use crate::state::merged_logs::Merged;
 use crate::state::{Notice, StateError};
@@ -130,31 +131,9 @@ impl<S: Substrate> Scan<'_, '_, S> {
         }
         let turn = (self.options.rereading.turn)(stat);
 
-        let due_by = self.due_by(now).seconds;
-        let due = reading.again.iter().filter(|again| !again.is_read && again.due <= due_by);
-        let due = Ranges::of(due.map(|again| again.range())).split(end).0;
-        let wanted = changes.differences.changed.split(end).0.plus(&due);
-        let emptied = changes.differences.emptied.minus(&wanted);
-        let part = self.read(&subject, &Wanted { ranges: &wanted, emptied: &emptied, most: u64::MAX })?;
-        let known = wanted.minus(&part.rest);
-        self.take_in(&subject, &mut reading, &known, &part);
-        // What was not come to is read next time, whether it changes or not.
-        for range in part.rest.clone().bounded(AGAIN_MAX / 2).iter() {
-            reading.read_again(range.clone(), false, now);
-        }
+        let (known, part) = self.read_changes(&subject, &mut reading, &changes.differences)?;
         if !is_as_scanned {
-            // What the file grew by between the looks at its length and at its map is not read in this turn, and may be older
-            // than the generation.
-            if changes.generation.is_some() {
-                let grown = self.state.substrate().stat(file).map_or(0, |stat| stat.length / BLOCK_BYTES_U64);
-                reading.read_again(end..grown.min(FileBlock::LIMIT) * BLOCK_BYTES_U64, false, now);
-            }
-            let map = changes.map.map(|mut map| {
-                map.cut(end);
-                map
-            });
-            self.maps.keep(self.state, number, map.as_ref())?;
-            reading.generation = changes.generation;
+            self.keep_map(&subject, &mut reading, changes)?;
         }
 
         let allowed = allowance(turn, &reading, part.read_bytes);
@@ -168,6 +147,51 @@ impl<S: Substrate> Scan<'_, '_, S> {
             Some(Ended::Enough) => Ok(Looked::Enough),
             Some(Ended::Stopped) => Err(StateError::Interrupted),
         }
+    }
+
+    /// Reads what changed, and what is to be read again by now. Returns of what it is known now what it holds.
+    fn read_changes(
+        &mut self,
+        subject: &Subject<'_, S>,
+        reading: &mut Reading,
+        differences: &Differences,
+    ) -> Result<(Ranges, Part), StateError> {
+        let due_by = self.due_by(subject.now).seconds;
+        let due = reading.again.iter().filter(|again| !again.is_read && again.due <= due_by);
+        let due = Ranges::of(due.map(|again| again.range())).split(subject.end).0;
+        let wanted = differences.changed.split(subject.end).0.plus(&due);
+        let emptied = differences.emptied.minus(&wanted);
+        let part = self.read(subject, &Wanted { ranges: &wanted, emptied: &emptied, most: u64::MAX })?;
+        let known = wanted.minus(&part.rest);
+        self.take_in(subject, reading, &known, &part);
+        // What was not come to is read next time, whether it changes or not.
+        for range in part.rest.clone().bounded(AGAIN_MAX / 2).iter() {
+            reading.read_again(range.clone(), false, subject.now);
+        }
+        Ok((known, part))
+    }
+
+    /// Keeps the present map, by which the next turn tells what changed.
+    fn keep_map(
+        &mut self,
+        subject: &Subject<'_, S>,
+        reading: &mut Reading,
+        changes: Changes,
+    ) -> Result<(), StateError> {
+        // What the file grew by between the looks at its length and at its map is not read in this turn, and may be older
+        // than the generation.
+        if changes.generation.is_some() {
+            let stat = self.state.substrate().stat(subject.file);
+            let grown = stat.map_or(0, |stat| stat.length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64;
+            reading.read_again(subject.end..grown, false, subject.now);
+        }
+        let map = changes.map.map(|mut map| {
+            map.cut(subject.end);
+            map
+        });
+        self.maps.keep(self.state, subject.number, map.as_ref())?;
+        reading.generation = changes.generation;
+        Ok(())
     }
 
     /// Reads on from the cursor, as far as the turn allows.

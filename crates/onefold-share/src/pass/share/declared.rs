@@ -16,13 +16,15 @@
 //!
 //! Where 7 or 8 fails, the intent stays, and the pass ends: `mend` does the rest.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::{Compared, FileStat, ShareError, Substrate};
 
-use super::{Mapped, Run, Sharer, Source, note_differing};
+use super::run::Run;
+use super::{Sharer, Source};
 use crate::extents::Extents;
 use crate::format::intent::{Intent, IntentRun, RUNS_MAX};
 use crate::format::mark::Stamp;
@@ -61,47 +63,58 @@ impl<S: Substrate> Declaring<'_, S> {
     }
 }
 
-impl<S: Substrate> Sharer<'_, '_, '_, '_, '_, S> {
+/// What came of asking for what is declared.
+struct Asked {
+    /// Of how many of the runs something may have been shared.
+    runs: usize,
+    /// Whether the file system refuses the file: what is refused for one run is for the others.
+    is_refused: bool,
+    /// What of the state folder kept it from going on.
+    ended: Result<(), StateError>,
+}
+
+impl Asked {
+    fn up_to(runs: usize) -> Asked {
+        Asked { runs, is_refused: false, ended: Ok(()) }
+    }
+}
+
+impl<S: Substrate> Sharer<'_, '_, '_, S> {
+    /// Tells whether a host has left an image with holes, perhaps, that are not mended yet. Sharing would make holes of its own,
+    /// of zeros, without another time: they would be filled with what was there before.
+    pub(super) fn is_left(&self, file: &S::File) -> io::Result<bool> {
+        if self.declaring.is_none() {
+            return Ok(false);
+        }
+        // Without the owner's lock, which this host has by now, nobody declares anything of the image, nor mends it; and what this pass
+        // itself declares of a file is retired before the next one is opened.
+        let left = self.state.declared_images().map_err(io::Error::other)?;
+        Ok(!left.is_empty() && left.contains(&self.state.substrate().stat(file)?.handle))
+    }
+
     /// Shares what was gathered of the file that is on.
     pub(super) fn share_gathered(&mut self) -> Result<(), PassError> {
         let Some(declaring) = &mut self.declaring else { return Ok(()) };
         let gathered = std::mem::take(&mut declaring.gathered);
         declaring.bytes = 0;
-        if gathered.is_empty() {
-            return Ok(());
-        }
-        let Some((number, Some(mut mapped))) = self.file.take() else { return Ok(()) };
+        let Some(file) = self.opened().filter(|_| !gathered.is_empty()) else { return Ok(()) };
         let substrate = self.state.substrate();
-        let mut is_refused = false;
-        let done = match substrate.try_exclusive(&mapped.0) {
+        match substrate.try_exclusive(&file) {
             Ok(true) => {
-                let done = self.share_exclusively(number, &mut mapped, &gathered, &mut is_refused);
-                substrate.leave_exclusive(&mapped.0);
-                done
+                let done = self.share_exclusively(&file, &gathered);
+                substrate.leave_exclusive(&file);
+                return done;
             }
-            Ok(false) => {
-                self.leave_out(gathered.iter(), ShareError::Busy);
-                Ok(())
-            }
-            Err(why) => {
-                self.leave_out(gathered.iter(), ShareError::Io(why));
-                Ok(())
-            }
-        };
-        // What is refused for one run is for the others.
-        self.file = Some((number, (!is_refused).then_some(mapped)));
-        done
+            Ok(false) => self.leave_out(gathered.iter(), ShareError::Busy),
+            Err(why) => self.leave_out(gathered.iter(), ShareError::Io(why)),
+        }
+        Ok(())
     }
 
-    fn share_exclusively(
-        &mut self,
-        number: FileNo,
-        mapped: &mut Mapped<S>,
-        gathered: &[Run],
-        is_refused: &mut bool,
-    ) -> Result<(), PassError> {
+    fn share_exclusively(&mut self, file: &S::File, gathered: &[Run]) -> Result<(), PassError> {
         let substrate = self.state.substrate();
-        let stat = match self.settle_time(number, &mapped.0) {
+        let number = gathered[0].file;
+        let stat = match self.settle_time(number, file) {
             Ok(stat) => stat,
             Err(why) => {
                 let is_lost = why.kind() == io::ErrorKind::ResourceBusy;
@@ -109,7 +122,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, '_, '_, S> {
                 return Ok(());
             }
         };
-        let runs = self.equal_runs(&mapped.0, gathered);
+        let runs = self.equal_runs(file, gathered);
         if runs.is_empty() {
             return Ok(());
         }
@@ -126,14 +139,17 @@ impl<S: Substrate> Sharer<'_, '_, '_, '_, '_, S> {
             declaring.intents = None;
             return Err(error.into());
         }
-        let (asked, ended) = self.ask_declared(mapped, &runs, is_refused);
+        let asked = self.ask_declared(file, &runs);
         // Whatever ended it: what was asked for may be holes, and is not durable.
-        let holed = Holed { file: &mapped.0, length: stat.length, modified };
-        let settled = self.fill_holes(&holed, &intent.runs[..asked]).and_then(|()| substrate.sync_shares(&mapped.0));
+        let holed = Holed { file, length: stat.length, modified };
+        let settled = self.fill_holes(&holed, &intent.runs[..asked.runs]).and_then(|()| substrate.sync_shares(file));
         let intents = self.declaring.as_mut().and_then(|declaring| declaring.intents.as_mut());
         settled.map_err(|why| PassError::Unmended { path, why })?;
         intents.map_or(Ok(()), IntentFile::retire)?;
-        Ok(ended?)
+        if asked.is_refused {
+            self.close();
+        }
+        Ok(asked.ended?)
     }
 
     /// Makes an image durable with the time of its last write, and returns what it is then.
@@ -178,7 +194,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, '_, '_, S> {
                 match declared {
                     Some(_) if runs.len() == RUNS_MAX => self.leave_out(std::iter::once(&run), ShareError::Busy),
                     Some(declared) => runs.push((run, declared)),
-                    None => note_differing(self.shared, self.trouble, self.noted, run),
+                    None => self.note_differing(run),
                 }
             }
         }
@@ -198,27 +214,21 @@ impl<S: Substrate> Sharer<'_, '_, '_, '_, '_, S> {
         Some(IntentRun { first: FileBlock(run.first), slot, count, checksum: crc32c::crc32c(bytes) })
     }
 
-    /// Has the file system share what is declared. Returns of how many of the runs something may have been shared, and what of the
-    /// state folder kept it from going on.
-    fn ask_declared(
-        &mut self,
-        mapped: &mut Mapped<S>,
-        runs: &[(Run, IntentRun)],
-        is_refused: &mut bool,
-    ) -> (usize, Result<(), StateError>) {
-        let mut looked_at = std::collections::BTreeMap::new();
+    /// Has the file system share what is declared.
+    fn ask_declared(&mut self, file: &S::File, runs: &[(Run, IntentRun)]) -> Asked {
+        let mut looked_at = BTreeMap::new();
         for (index, (run, declared)) in runs.iter().enumerate() {
             let rest = || runs[index..].iter().map(|(run, _)| run);
-            if self.state.substrate().is_exclusive_wanted(&mapped.0) {
+            if self.state.substrate().is_exclusive_wanted(file) {
                 self.leave_out(rest(), ShareError::Busy);
-                return (index, Ok(()));
+                return Asked::up_to(index);
             }
             let arena = declared.slot.arena();
             let keeps_slots = match looked_at.get(&arena) {
                 Some(keeps_slots) => *keeps_slots,
-                None => match self.state.keeps_slots(arena, &self.arenas[&arena].0) {
+                None => match self.state.keeps_slots(arena, &self.sources.arenas[&arena].file) {
                     Ok(keeps_slots) => *looked_at.entry(arena).or_insert(keeps_slots),
-                    Err(error) => return (index, Err(error)),
+                    Err(error) => return Asked { ended: Err(error), ..Asked::up_to(index) },
                 },
             };
             if !keeps_slots {
@@ -226,25 +236,24 @@ impl<S: Substrate> Sharer<'_, '_, '_, '_, '_, S> {
                 continue;
             }
             // To find that out took calls, each of which may have taken as long as it liked.
-            if self.state.substrate().is_exclusive_wanted(&mapped.0) {
+            if self.state.substrate().is_exclusive_wanted(file) {
                 self.leave_out(rest(), ShareError::Busy);
-                return (index, Ok(()));
+                return Asked::up_to(index);
             }
-            match self.ask(mapped, *run) {
+            match self.ask(file, *run) {
                 Ok(Compared::Shared) => {}
-                Ok(Compared::Differ) => note_differing(self.shared, self.trouble, self.noted, *run),
+                Ok(Compared::Differ) => self.note_differing(*run),
                 Err(why) => {
-                    *is_refused = matches!(why, ShareError::Refused(_));
-                    let is_for_all = *is_refused || matches!(why, ShareError::Full);
-                    if is_for_all {
+                    let is_refused = matches!(why, ShareError::Refused(_));
+                    if is_refused || matches!(why, ShareError::Full) {
                         self.leave_out(rest(), why);
-                        return (index + 1, Ok(()));
+                        return Asked { is_refused, ..Asked::up_to(index + 1) };
                     }
                     self.leave_out(std::iter::once(run), why);
                 }
             }
         }
-        (runs.len(), Ok(()))
+        Asked::up_to(runs.len())
     }
 
     /// Fills what shares have left as holes, whatever they said.

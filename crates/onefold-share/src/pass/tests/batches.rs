@@ -428,8 +428,7 @@ fn a_place_that_the_own_batch_hides_is_seen() {
     seen.push(rows::Seen { digest, file: FileNo(99), block: FileBlock(0) }.row()).unwrap();
     let seen = seen.finish().unwrap();
     let mut index = since::SeenIndex { batches: [number].into(), ..since::SeenIndex::default() };
-    let mut named = slots::SlotSet::default();
-    named.insert(slot);
-    index.read_news(&state, &mut named, Some(&seen)).unwrap();
+    index.named.insert(slot);
+    index.read_news(&state, Some(&seen)).unwrap();
     assert_eq!(index.met, [(digest, [place].into())].into());
 }

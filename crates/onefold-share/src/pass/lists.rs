@@ -1,0 +1,76 @@
+//! The lists that a pass sorts before it works: what logs tell, and what is to be done.
+//!
+//! Each takes its memory with its first row. Read, sorted, sorted again: three lists are never at their most at once, two may be.
+
+use std::io;
+use std::path::Path;
+
+use onefold_sort::{Merge, Row, SortWriter, Spool, SpoolWriter};
+
+use super::PassOptions;
+use super::written::WrittenRanges;
+
+/// What logs tell, as `intake` reads them.
+pub(super) struct Told {
+    /// Contents and their places; in order of the contents.
+    pub(super) seen: SortWriter,
+    /// All blocks that were written.
+    pub(super) written: WrittenRanges,
+}
+
+/// What is to be done, as `plan` decides it.
+pub(super) struct Lists {
+    /// Blocks that are to be put into slots.
+    pub(super) candidates: SortWriter,
+    /// Places that are to share with what becomes of the candidates.
+    pub(super) others: SortWriter,
+    /// Places that are to share with slots that the index knows, or to become holes: logs name the latter.
+    pub(super) targets: SortWriter,
+    /// Places in files outside of the selection whose entries go to a place inside.
+    pub(super) requests: SortWriter,
+}
+
+impl Told {
+    pub(super) fn new(options: &PassOptions<'_>) -> Told {
+        let seen = SortWriter::new(options.temporary_folder, part_bytes(options));
+        Told { seen, written: WrittenRanges::default() }
+    }
+}
+
+impl Lists {
+    pub(super) fn new(options: &PassOptions<'_>) -> Lists {
+        let part = part_bytes(options);
+        let list = |memory_bytes| SortWriter::new(options.temporary_folder, memory_bytes);
+        Lists { candidates: list(part / 2), others: list(part / 2), targets: list(part), requests: list(part / 8) }
+    }
+}
+
+/// Returns how much of the memory for sorting a long list has, in bytes.
+pub(super) fn part_bytes(options: &PassOptions<'_>) -> usize {
+    options.memory_bytes / 4
+}
+
+/// Keeps rows that come in order.
+pub(super) fn spool(
+    rows: impl Iterator<Item = io::Result<Row>>,
+    folder: &Path,
+    memory_bytes: usize,
+) -> io::Result<Spool> {
+    let mut writer = SpoolWriter::new(folder, memory_bytes);
+    for row in rows {
+        writer.push(row?)?;
+    }
+    writer.finish()
+}
+
+/// Keeps the rows of two lists that each come in order.
+pub(super) fn spool_both(planned: &Spool, entered: Merge, folder: &Path, memory_bytes: usize) -> io::Result<Spool> {
+    let (mut planned, mut entered) = (planned.read(0, planned.len()).peekable(), entered.peekable());
+    let both = std::iter::from_fn(|| match (planned.peek(), entered.peek()) {
+        // Those of one digest may come in any order; an error comes first.
+        (Some(Ok(one)), Some(Ok(other))) if one > other => entered.next(),
+        (Some(Ok(_)), Some(Err(_))) | (None, Some(_)) => entered.next(),
+        _ => planned.next(),
+    });
+    spool(both, folder, memory_bytes)
+}

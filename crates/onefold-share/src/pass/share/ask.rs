@@ -1,0 +1,182 @@
+//! One range and its source: they are compared, and the file system is asked to share them.
+
+use std::io;
+
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_substrate::{At, Compared, ShareError, Slice, Substrate};
+
+use super::Sharer;
+use super::run::Run;
+use super::target::{Mapped, TargetFile};
+use crate::extents::Extents;
+use crate::pace::CallKind;
+use crate::pass::pinned::Loss;
+use crate::pass::rows::Source;
+use crate::state::maps::Moved;
+
+/// What a range has that comes free once it is shared.
+enum Freed {
+    /// Bytes that nobody else refers to, and bytes of which the map does not tell.
+    Blocks { unshared: u64, untold: u64 },
+    /// Parts of whole extents.
+    Extents(io::Result<Vec<Loss>>),
+}
+
+impl<S: Substrate> Sharer<'_, '_, '_, S> {
+    /// Shares a range that one call may be asked about, or gathers it until it is declared.
+    pub(super) fn share_part(&mut self, file: &S::File, part: Run) -> Result<(), ShareError> {
+        if self.trouble.is_short_of_records(&mut self.room, self.state.substrate()) {
+            return Err(ShareError::Full);
+        }
+        // What is zero may well become a hole.
+        let is_declared = self.declaring.is_some() && part.source != Source::Zeros;
+        if !is_declared {
+            self.bring_in(file, part)?;
+            if self.ask(file, part)? == Compared::Shared {
+                return Ok(());
+            }
+        }
+        for (part, is_equal) in self.compare(file, part)? {
+            if let Some(declaring) = self.declaring.as_mut().filter(|_| is_equal && is_declared) {
+                declaring.gather(part);
+            } else if !is_equal || self.ask(file, part)? == Compared::Differ {
+                self.note_differing(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has what is to share in memory.
+    fn bring_in(&self, file: &S::File, part: Run) -> io::Result<()> {
+        let (source, source_offset) = self.sources.place(part.source);
+        for (file, offset) in [(source, source_offset), (file, part.offset())] {
+            self.options.pace.read(part.bytes());
+            self.state.substrate().bring_in(file, offset, part.bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Reads what is to share, and returns its parts, and which of them are equal.
+    pub(super) fn compare(&mut self, file: &S::File, part: Run) -> io::Result<Vec<(Run, bool)>> {
+        let [theirs, ours] = &mut self.buffers;
+        let (source, source_offset) = self.sources.place(part.source);
+        let bytes = usize::try_from(part.bytes()).expect("at most a call");
+        for (buffer, file, offset) in [(&mut *theirs, source, source_offset), (&mut *ours, file, part.offset())] {
+            buffer.resize(bytes, 0);
+            self.options.pace.read(part.bytes());
+            let count = self.state.substrate().read_at(file, offset, buffer)?;
+            // It may have become shorter; what is missing differs from whatever it is compared with.
+            buffer.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
+        }
+        let equal = |block: u64| {
+            let from = usize::try_from(block).expect("within a call") * BLOCK_BYTES;
+            let range = from..from + BLOCK_BYTES;
+            theirs.get(range.clone()).is_some_and(|block| Some(block) == ours.get(range))
+        };
+        let (mut parts, mut at) = (Vec::new(), 0);
+        while at < part.count {
+            let is_equal = equal(at);
+            let count = (at..part.count).take_while(|block| equal(*block) == is_equal).count() as u64;
+            parts.push((part.part(at, count), is_equal));
+            at += count;
+        }
+        Ok(parts)
+    }
+
+    /// Has the file system compare and share.
+    pub(super) fn ask(&mut self, file: &S::File, part: Run) -> Result<Compared, ShareError> {
+        let substrate = self.state.substrate();
+        let freed = self.freed_by(part);
+        let (source, source_offset) = self.sources.place(part.source);
+        let (source, into) = (At { file: source, offset: source_offset }, At { file, offset: part.offset() });
+        let length = part.bytes();
+        let compared = self.options.pace.call(CallKind::Share, length, || substrate.share(source, into, length))?;
+        if compared == Compared::Shared {
+            self.note_shared(part, freed)?;
+        }
+        Ok(compared)
+    }
+
+    /// Returns what comes free of a range once it is shared. It is looked at before.
+    fn freed_by(&mut self, part: Run) -> Freed {
+        let substrate = self.state.substrate();
+        let Some(TargetFile { opened: Some(Mapped { file, map }), slices, .. }) = &mut self.target else {
+            return Freed::Blocks { unshared: 0, untold: part.bytes() };
+        };
+        if !substrate.abilities().frees_whole_extents {
+            return unshared_bytes(substrate, file, map, part);
+        }
+        let (from, to) = (part.offset(), part.offset() + part.bytes());
+        Freed::Extents(slices.within(substrate, file, from, to).map(|slices| {
+            let loss = |slice: &Slice| {
+                self.noted.remnants.note(part.file, slice);
+                Loss { extent: slice.extent, bytes: slice.end().min(to) - slice.offset.max(from) }
+            };
+            slices.iter().map(loss).collect()
+        }))
+    }
+
+    fn note_shared(&mut self, part: Run, freed: Freed) -> io::Result<()> {
+        self.shared.now += part.bytes();
+        self.note_moved(part);
+        self.noted.touched.insert(part.file);
+        match freed {
+            Freed::Blocks { unshared, untold } => {
+                self.shared.freed += unshared;
+                self.shared.untold += untold;
+            }
+            Freed::Extents(Ok(lost)) => lost.into_iter().try_for_each(|loss| self.losses.push(loss.row()))?,
+            Freed::Extents(Err(_)) => self.shared.untold += part.bytes(),
+        }
+        self.shared.zeros += if part.source == Source::Zeros { part.bytes() } else { 0 };
+        Ok(())
+    }
+
+    /// Takes note of where a range lies now: the next scan must not take it for changed.
+    fn note_moved(&mut self, part: Run) {
+        let Some(target) = &mut self.target else { return };
+        let mut at = 0;
+        while at < part.count {
+            let offset = (part.first + at) * BLOCK_BYTES_U64;
+            let rest = (part.count - at) * BLOCK_BYTES_U64;
+            let (place, length) = match part.source {
+                Source::Zeros => (None, rest),
+                Source::Slot(slot) => match self.sources.arenas.get(&slot.arena()) {
+                    Some(arena) => {
+                        let placed = arena.map.look((slot.index() + at) * BLOCK_BYTES_U64);
+                        (placed.place, placed.length.min(rest))
+                    }
+                    None => return,
+                },
+            };
+            let length = (length / BLOCK_BYTES_U64).max(1) * BLOCK_BYTES_U64;
+            // Of a slot whose place is not told nobody can say that the range did not move.
+            if place.is_some() || part.source == Source::Zeros {
+                target.moved.push(Moved { offset, length, place });
+            }
+            at += length / BLOCK_BYTES_U64;
+        }
+    }
+}
+
+/// Returns how many bytes of a range nobody else refers to, as the map tells; and of how many it does not tell.
+fn unshared_bytes<S: Substrate>(substrate: &S, file: &S::File, map: &mut Extents, part: Run) -> Freed {
+    let tells_last_reference = substrate.abilities().tells_last_reference;
+    let (mut at, end) = (part.offset(), part.offset() + part.bytes());
+    let (mut unshared, mut untold) = (0, 0);
+    while at < end {
+        let Ok(placed) = map.at(substrate, file, at) else {
+            untold += end - at;
+            break;
+        };
+        let stretch = placed.length.min(end - at);
+        match (placed.is_data, placed.is_shared) {
+            (true, false) => unshared += stretch,
+            // It may have been shared once, and be its owner's alone now.
+            (true, true) if !tells_last_reference => untold += stretch,
+            _ => {}
+        }
+        at += stretch;
+    }
+    Freed::Blocks { unshared, untold }
+}
