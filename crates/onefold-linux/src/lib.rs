@@ -42,8 +42,8 @@ use std::sync::{Arc, Weak};
 use onefold_block::Timestamp;
 use onefold_substrate::{
     Abilities, Access, AgedExtent, At, Compared, CopyHints, Exclusive, FileHandle, FileStat, Files, HeldLock, Listed,
-    ListedKind, Locks, MappedExtent, Names, Ownership, Protection, Reader, Reference, Refusal, Room, ShareError,
-    Sharing, Slice, SubstrateKind, UserNo, WholeExtent, WholeExtents,
+    ListedKind, Locks, MappedExtent, Names, Protection, Reader, Reference, Refusal, Room, ShareError, Sharing, Slice,
+    SubstrateKind, UserNo, WholeExtent, WholeExtents,
 };
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
@@ -317,9 +317,8 @@ impl Names for LinuxSubstrate {
         attributes::set(&self.root.open_any(path)?, name, value)
     }
 
-    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
-        let stat = rustix::fs::fstat(self.root.open_any(path)?)?;
-        Ok(Ownership { user: stat.st_uid, mode: stat.st_mode & 0o7777 })
+    fn path_protection(&self, path: &Path) -> io::Result<Protection> {
+        names::protection(self.root.open_any(path)?)
     }
 
     /// Returns a user's number by `/etc/passwd`: users of system services are there, whatever else the host asks.

@@ -87,23 +87,6 @@ pub struct FileStat {
 /// User number of root.
 pub const ROOT: u32 = 0;
 
-/// Owner and permissions of a file or folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ownership {
-    /// User number of the owner.
-    pub user: u32,
-    /// Permission bits, as in `chmod(2)`.
-    pub mode: u32,
-}
-
-impl Ownership {
-    /// Tells whether root alone may write to it.
-    #[must_use]
-    pub fn is_roots_alone(self) -> bool {
-        self.user == ROOT && self.mode & 0o022 == 0
-    }
-}
-
 /// Something in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {

@@ -35,7 +35,7 @@ pub use abilities::{Abilities, Room, SubstrateKind};
 pub use copy_hints::CopyHints;
 pub use exclusive::Exclusive;
 pub use extent::{AgedExtent, MappedExtent, Reference, Slice, WholeExtent};
-pub use file::{Access, At, FileHandle, FileStat, HeldLock, Listed, ListedKind, Ownership, ROOT, is_gone};
+pub use file::{Access, At, FileHandle, FileStat, HeldLock, Listed, ListedKind, ROOT, is_gone};
 pub use files::{Files, Reader};
 pub use host::{CpuTime, Machine, MinuteOfDay, OpenImages, Writer};
 pub use locks::Locks;

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use crate::file::{Listed, Ownership, ROOT};
+use crate::file::Listed;
 use crate::files::Files;
-use crate::protection::Protection;
+use crate::protection::{Protection, UserNo};
 
 /// Folders and names, attributes and owners.
 pub trait Names: Files {
@@ -78,14 +78,14 @@ pub trait Names: Files {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Returns the owner and the permissions of a file or folder. By default, those of a folder of root's that everybody may
-    /// write into: such a folder guards nothing.
+    /// Returns what protects the file or folder of a name. By default, that of a folder of root's that everybody may write into: such
+    /// a folder guards nothing.
     ///
     /// # Errors
     /// As [`Names::attribute`].
-    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+    fn path_protection(&self, path: &Path) -> io::Result<Protection> {
         let _ = path;
-        Ok(Ownership { user: ROOT, mode: 0o777 })
+        Ok(Protection { owner: UserNo::ROOT, mode: 0o777, links: 1 })
     }
 
     /// Returns the user number that this host knows by a name; none where it knows no such user.

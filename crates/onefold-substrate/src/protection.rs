@@ -17,7 +17,7 @@ impl fmt::Display for UserNo {
     }
 }
 
-/// What protects an open file or folder.
+/// What protects a file or folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protection {
     /// The owner.
@@ -51,6 +51,12 @@ impl Protection {
         self.mode & Protection::OTHERS_WRITE != 0
     }
 
+    /// Returns whether root alone may write.
+    #[must_use]
+    pub fn is_roots_alone(&self) -> bool {
+        self.owner == UserNo::ROOT && !self.is_writable_by_others()
+    }
+
     /// Returns whether the sticky bit is set.
     #[must_use]
     pub fn is_sticky(&self) -> bool {
@@ -68,6 +74,9 @@ mod tests {
         assert!(protection(0o1600).is_private() && protection(0o1600).is_sticky());
         assert!(!protection(0o640).is_private() && !protection(0o640).is_writable_by_others());
         assert!(protection(0o620).is_writable_by_others() && protection(0o602).is_writable_by_others());
+        assert!(!protection(0o600).is_roots_alone());
+        let roots = |mode| Protection { owner: UserNo::ROOT, ..protection(mode) };
+        assert!(roots(0o1755).is_roots_alone() && !roots(0o775).is_roots_alone() && !roots(0o757).is_roots_alone());
         assert_eq!((UserNo(0).to_string(), UserNo(7).to_string()), ("root".to_owned(), "user 7".to_owned()));
     }
 }

@@ -177,9 +177,9 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
         if let Some(known) = self.guarded.borrow().get(&folder) {
             return Ok(*known);
         }
-        let is_guarded = match self.substrate.ownership(&folder) {
+        let is_guarded = match self.substrate.path_protection(&folder) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
-            ownership => ownership?.is_roots_alone(),
+            protection => protection?.is_roots_alone(),
         };
         self.guarded.borrow_mut().insert(folder, is_guarded);
         Ok(is_guarded)

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_substrate::{HeldLock, Ownership, ROOT, Refusal, ShareError};
+use onefold_substrate::{HeldLock, Protection, Refusal, ShareError, UserNo};
 use rustix::io::Errno;
 
 use super::files::{Attributes, FileNo};
@@ -56,13 +56,13 @@ impl World {
         self.tell(|world| format!("{} belongs to user {owner}", world.names.path_of(no)));
     }
 
-    /// Returns the owner and the permissions of a file or folder. All folders are root's, and nobody else's to write to.
-    pub(super) fn ownership(&self, path: &Path) -> io::Result<Ownership> {
+    /// Returns what protects a file or folder. All folders are root's, and nobody else's to write to.
+    pub(super) fn path_protection(&self, path: &Path) -> io::Result<Protection> {
         if self.names.find_folder(path).is_ok() {
-            return Ok(Ownership { user: ROOT, mode: 0o755 });
+            return Ok(Protection { owner: UserNo::ROOT, mode: 0o755, links: 1 });
         }
         let no = self.find_file(path)?;
-        Ok(Ownership { user: self.files.get(no).owner, mode: 0o600 })
+        Ok(Protection { owner: UserNo(self.files.get(no).owner), mode: 0o600, links: 1 })
     }
 
     /// Returns which files of a folder are locked, by whatever host.

@@ -6,8 +6,8 @@ use std::path::Path;
 use onefold_block::{BLOCK_BYTES_U64, Show, Timestamp};
 use onefold_substrate::{
     Abilities, Access, AgedExtent, At, Compared, CopyHints, Exclusive, FileHandle, FileStat, Files, HeldLock, Listed,
-    Locks, MappedExtent, Names, Ownership, Protection, ROOT, Reference, Refusal, Room, ShareError, Sharing, Slice,
-    UserNo, WholeExtent, WholeExtents,
+    Locks, MappedExtent, Names, Protection, ROOT, Reference, Refusal, Room, ShareError, Sharing, Slice, UserNo,
+    WholeExtent, WholeExtents,
 };
 use rustix::io::Errno;
 
@@ -374,8 +374,8 @@ impl<'run> Names for SimulatedSubstrate<'run> {
         )
     }
 
-    fn ownership(&self, path: &Path) -> io::Result<Ownership> {
-        self.call_names(|| format!("owner of {}", path.shown()), false, |world, _| world.ownership(path))
+    fn path_protection(&self, path: &Path) -> io::Result<Protection> {
+        self.call_names(|| format!("owner of {}", path.shown()), false, |world, _| world.path_protection(path))
     }
 
     /// Knows the users that libvirt has on two distributions.
