@@ -12,16 +12,19 @@ pub mod batches;
 mod claims;
 pub mod cursor;
 mod domains;
+mod error;
 pub mod files;
 mod folder;
 pub mod hosts;
+mod identity;
 pub mod intents;
 pub mod locks;
 pub mod logs;
 pub mod look;
 pub mod maps;
 pub(crate) mod merged_logs;
-
+mod notice;
+mod scratch;
 pub mod shards;
 mod tag;
 mod tree;
@@ -29,26 +32,26 @@ pub mod trust;
 pub mod watches;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use onefold_block::{Clock, FingerprintKey, Random, Show, Timestamp};
-use onefold_substrate::{Access, Listed, ListedKind, Substrate};
+use onefold_block::{Clock, FingerprintKey, Random};
+use onefold_substrate::{Listed, ListedKind, Substrate};
 
+pub use self::error::StateError;
 pub use self::folder::StateFolder;
 use self::hosts::{HostNo, Presence};
-use self::intents::OpenIntent;
+use self::look::Useless;
+pub use self::notice::Notice;
+use self::scratch::Locked;
+pub(crate) use self::scratch::Scratch;
+use self::trust::Distrust;
 use crate::domain::Domain;
-use crate::domain::settings::{self, SettingsError};
+use crate::domain::settings;
 use crate::format::FormatError;
 use crate::format::identity::Identity;
-use crate::pace::Stopped;
-
-use self::look::Useless;
-use self::trust::{Distrust, WritableRoot};
 
 const ARENA: &str = "arena";
 pub(crate) const IDENTITY: &str = "identity";
@@ -101,248 +104,6 @@ pub struct State<'a, S: Substrate> {
     useless: Option<Useless>,
     /// Folders of which a notice said that others had rights to something in them.
     reported: parking_lot::Mutex<BTreeSet<PathBuf>>,
-}
-
-/// A file that has no name yet that counts.
-pub(crate) struct Scratch<S: Substrate> {
-    path: PathBuf,
-    /// Kept until it has one, or is gone.
-    _lock: S::File,
-}
-
-/// A file that was made just now, and that nobody else touches as long as its lock is there.
-struct Locked<S: Substrate> {
-    file: S::File,
-    path: PathBuf,
-    /// Another opening of the file.
-    lock: S::File,
-}
-
-/// Something that a user may want to know and nothing depends on.
-#[derive(Debug)]
-pub enum Notice {
-    /// A file of the state folder was of no use and is gone.
-    Dropped {
-        /// Its path.
-        path: PathBuf,
-        /// What was wrong with it.
-        why: FormatError,
-    },
-    /// What an earlier version of this program left is of no use any more; images are read anew, once.
-    Older {
-        /// The first such file.
-        path: PathBuf,
-        /// The versions.
-        why: FormatError,
-    },
-    /// A file of the state folder is of no use; the next run drops it.
-    Useless {
-        /// Its path.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: FormatError,
-    },
-    /// A file of the state folder is not used, and left alone.
-    LeftAlone {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        why: FormatError,
-    },
-    /// The identity is lost while something is declared: no run goes on until a person has decided.
-    IdentityLost(StateError),
-    /// Others than the owner had rights to a file or folder of the state folder, and perhaps to more in its folder. They have
-    /// them no longer.
-    Tightened {
-        /// Its path.
-        path: PathBuf,
-        /// Whether it is an arena file: nothing more is put into those that others may have open.
-        is_retired: bool,
-    },
-    /// Others than the owner have rights to a file or folder of the state folder. The next run takes them away.
-    Exposed {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// Another user can put an earlier state folder in place of the present one.
-    WritableRoot {
-        /// Who.
-        root: WritableRoot,
-    },
-    /// Ranges of an image cannot be read. All else of it is; these are tried again after pauses.
-    Failing {
-        /// Its path.
-        path: PathBuf,
-        /// The first such range, in bytes.
-        first: std::ops::Range<u64>,
-        /// Bytes of all of them.
-        bytes: u64,
-        /// Why.
-        why: io::Error,
-    },
-    /// An image cannot be read, or not as a whole. The others go on.
-    Unreadable {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        why: io::Error,
-    },
-}
-
-impl Notice {
-    /// Returns whether a run that gives it has left something undone, or has lost something that it finds again.
-    #[must_use]
-    pub fn is_failure(&self) -> bool {
-        match self {
-            Notice::Dropped { .. }
-            | Notice::Useless { .. }
-            | Notice::LeftAlone { .. }
-            | Notice::IdentityLost(_)
-            | Notice::Failing { .. }
-            | Notice::Unreadable { .. } => true,
-            Notice::Older { .. } | Notice::Tightened { .. } | Notice::Exposed { .. } | Notice::WritableRoot { .. } => {
-                false
-            }
-        }
-    }
-}
-
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Notice::Dropped { path, why } => write!(f, "`{}` is dropped: {why}", path.shown()),
-            Notice::Older { path, why } => {
-                write!(f, "all images are read anew, once: `{}` is of an earlier version ({why})", path.shown())
-            }
-            Notice::Useless { path, why } => {
-                write!(f, "`{}` is of no use, and dropped by the next run: {why}", path.shown())
-            }
-            Notice::LeftAlone { path, why } => write!(f, "`{}` is not used: {why}", path.shown()),
-            Notice::IdentityLost(why) => why.fmt(f),
-            Notice::Tightened { path, is_retired } => {
-                let retired = if *is_retired { "; nothing more is put into such files" } else { "" };
-                write!(
-                    f,
-                    "others than its owner had rights to `{}`, and perhaps to more in its folder: these were taken \
-                     away{retired}",
-                    path.shown()
-                )
-            }
-            Notice::Exposed { path } => write!(
-                f,
-                "others than its owner have rights to `{}`, and perhaps to more in its folder: the next run takes them away",
-                path.shown()
-            ),
-            Notice::WritableRoot { root } => write!(
-                f,
-                "{root}: such users can take the state folder away and put an earlier one back, which costs savings; let root \
-                 own that folder and nobody else write into it"
-            ),
-            Notice::Failing { path, first, bytes, why } => write!(
-                f,
-                "`{}`: {bytes} bytes cannot be read, the first at {}: {why}; they are tried again after a while",
-                path.shown(),
-                first.start
-            ),
-            Notice::Unreadable { path, why } => write!(f, "`{}` cannot be read: {why}", path.shown()),
-        }
-    }
-}
-
-/// Why the state folder cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StateError {
-    /// It cannot be made, read or written.
-    #[error("`{}`: {source}", path.shown())]
-    Io {
-        /// What failed.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file or folder of it is not one to rely on. Nothing of it was used.
-    #[error("`{}` is not used: {why}", path.shown())]
-    Untrusted {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        why: Distrust,
-    },
-    /// It was made by a later version of this program.
-    #[error("`{}`: {why}", path.shown())]
-    Newer {
-        /// Its path.
-        path: PathBuf,
-        /// The versions.
-        why: FormatError,
-    },
-    /// A part of it turned out to be damaged while it was read.
-    #[error("`{}`: {why}", path.shown())]
-    Damaged {
-        /// Its path.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: FormatError,
-    },
-    /// Its identity is gone or damaged, while images may have holes that can be filled from it.
-    #[error("`{}` is {}, and images may have holes that can be filled only from what is declared here: {}",
-        path.shown(), if *.is_damaged { "damaged" } else { "missing" }, named(.intents))]
-    IdentityLost {
-        /// Its path.
-        path: PathBuf,
-        /// Whether the file is there, and cannot be read.
-        is_damaged: bool,
-        /// The files in which something is declared.
-        intents: Vec<OpenIntent>,
-    },
-    /// An administrator's settings cannot be used.
-    #[error("`{}` is not used: {why}", path.shown())]
-    Settings {
-        /// Their path.
-        path: PathBuf,
-        /// Why.
-        why: SettingsError,
-    },
-    /// The user wanted the work to stop.
-    #[error("interrupted")]
-    Interrupted,
-    /// Other hosts make and remove it all the time.
-    #[error("the state folder changes too fast to be opened")]
-    Restless,
-}
-
-/// Most files that a message names.
-const NAMED_MAX: usize = 8;
-
-/// Names files in which something is declared, with their images.
-fn named(intents: &[OpenIntent]) -> String {
-    let named = intents.iter().take(NAMED_MAX).map(|intent| match &intent.image {
-        Some(image) => format!("`{}` (image `{}`)", intent.path.shown(), image.shown()),
-        None => format!("`{}` (cannot be read)", intent.path.shown()),
-    });
-    let mut text = named.collect::<Vec<_>>().join(", ");
-    if let Some(more @ 1..) = intents.len().checked_sub(NAMED_MAX) {
-        text.push_str(&format!(" and {more} more"));
-    }
-    text
-}
-
-impl From<Stopped> for StateError {
-    fn from(_: Stopped) -> StateError {
-        StateError::Interrupted
-    }
-}
-
-impl StateError {
-    /// Returns what turns an error into one that names the file. `Interrupted` is what work that was told to stop ends with;
-    /// substrates never give it.
-    pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError + use<'_> {
-        |source| match (Distrust::of(&source), source.kind()) {
-            (Some(why), _) => StateError::Untrusted { path: path.to_owned(), why },
-            (None, io::ErrorKind::Interrupted) => StateError::Interrupted,
-            (None, _) => StateError::Io { path: path.to_owned(), source },
-        }
-    }
 }
 
 impl<'a, S: Substrate> State<'a, S> {
@@ -509,59 +270,6 @@ impl<'a, S: Substrate> State<'a, S> {
         [self.folder.path(), Path::new(folder), name.as_ref()].iter().collect()
     }
 
-    /// Writes a file under a name that nobody else uses.
-    pub(crate) fn write_scratch(
-        &self,
-        write: impl FnOnce(S::File) -> io::Result<()>,
-    ) -> Result<Scratch<S>, StateError> {
-        let (file, scratch) = self.new_scratch()?;
-        match write(file) {
-            Ok(()) => Ok(scratch),
-            Err(error) => {
-                self.discard(&scratch);
-                Err(StateError::at(&scratch.path)(error))
-            }
-        }
-    }
-
-    /// Gives a file its name, if nobody has it. Returns whether nobody had it.
-    pub(crate) fn publish(&self, scratch: &Scratch<S>, name: &Path) -> Result<bool, StateError> {
-        let linked = self.substrate.link(&scratch.path, name);
-        self.discard(scratch);
-        match linked {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(StateError::at(name)(error)),
-        }
-    }
-
-    /// Removes a file that is to have no name.
-    pub(crate) fn discard(&self, scratch: &Scratch<S>) {
-        // What cannot be removed now, the next host sweeps.
-        let _ = self.substrate.remove(&scratch.path);
-    }
-
-    /// Gives a file its name, in place of what has it.
-    pub(crate) fn replace(&self, scratch: &Scratch<S>, name: &Path) -> Result<(), StateError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.substrate.rename(&scratch.path, name) {
-                // Another host gives the same name at this moment.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && tries < TRIES => self.pause(),
-                renamed => return renamed.map_err(StateError::at(name)),
-            }
-        }
-    }
-
-    /// Removes a file of the state folder; one that is gone already is none.
-    pub(crate) fn remove(&self, path: &Path) -> Result<(), StateError> {
-        match self.substrate.remove(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StateError::at(path)(error)),
-            _ => Ok(()),
-        }
-    }
-
     /// Deals with a file that could not be used: what is worthless goes, what a later version wrote stays.
     ///
     /// # Errors
@@ -627,109 +335,8 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(self.read_identity()?.is_some_and(|identity| identity == self.identity))
     }
 
-    fn read_identity(&self) -> Result<Option<Identity>, StateError> {
-        let path = self.path("", IDENTITY);
-        let file = match self.open_own(&path, Access::Read) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StateError::at(&path)(error)),
-        };
-        match Identity::read(self.substrate, file) {
-            Ok(identity) => Ok(Some(identity)),
-            Err(FormatError::Io(source)) => Err(StateError::Io { path, source }),
-            Err(why @ FormatError::Newer { .. }) => Err(StateError::Newer { path, why }),
-            Err(why) => {
-                self.check_nothing_declared(true)?;
-                // All that was made with it is foreign from now on, and found again.
-                self.refuse(path, why)?;
-                Ok(None)
-            }
-        }
-    }
-
-    /// Refuses to go on without the identity while something is declared.
-    fn check_nothing_declared(&self, is_damaged: bool) -> Result<(), StateError> {
-        let intents = self.open_intents()?;
-        if intents.is_empty() {
-            Ok(())
-        } else {
-            Err(StateError::IdentityLost { path: self.path("", IDENTITY), is_damaged, intents })
-        }
-    }
-
-    fn make_identity(&self, random: &dyn Random) -> Result<(), StateError> {
-        self.check_nothing_declared(false)?;
-        let path = self.path("", IDENTITY);
-        let mut identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
-        random.fill(&mut identity.uuid).map_err(StateError::at(&path))?;
-        random.fill(&mut identity.key).map_err(StateError::at(&path))?;
-        let scratch = self.write_scratch(|file| identity.write(self.substrate, file))?;
-        // Whoever was first has made it; it is read next.
-        self.publish(&scratch, &path)?;
-        Ok(())
-    }
-
     /// Waits for a moment, for others to come to an end.
     fn pause(&self) {
         self.clock.sleep(TRY_PAUSE);
-    }
-
-    fn new_scratch(&self) -> Result<(S::File, Scratch<S>), StateError> {
-        let Locked { file, path, lock } = self.new_locked(SCRATCH)?;
-        Ok((file, Scratch { path, _lock: lock }))
-    }
-
-    /// Creates an empty file under a name of this host's, `HOST.NUMBER`, and locks it: who sweeps sees that somebody has it.
-    fn new_locked(&self, folder: &str) -> Result<Locked<S>, StateError> {
-        for _ in 0..TRIES {
-            let path = self.path(folder, format!("{}.{}", self.host, self.next_name()));
-            let file = self.substrate.create(&path).map_err(StateError::at(&path))?;
-            // Before it has its lock, somebody may take it for left over. Then another one is made.
-            let Some(lock) = self.open_left(&path)? else { continue };
-            if self.substrate.try_lock(&lock).map_err(StateError::at(&path))?
-                && self.open_own(&path, Access::Read).is_ok()
-            {
-                return Ok(Locked { file, path, lock });
-            }
-        }
-        Err(StateError::Restless)
-    }
-
-    /// Removes what hosts that died were writing.
-    fn sweep_scratch(&self) -> Result<(), StateError> {
-        for name in self.names(SCRATCH)?.into_iter().filter(|name| !name.ends_with(hosts::PRESENCE)) {
-            let path = self.path(SCRATCH, name);
-            let Some(file) = self.open_left(&path)? else { continue };
-            if self.substrate.try_lock(&file).map_err(StateError::at(&path))? {
-                self.remove(&path)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl<S: Substrate> State<'_, S> {
-    /// Returns what the file system takes for now: what it would note as the time of a change.
-    pub(crate) fn now(&self) -> Result<Timestamp, StateError> {
-        let (file, scratch) = self.new_scratch()?;
-        let stat = self.substrate.stat(&file).map_err(StateError::at(&scratch.path));
-        self.remove(&scratch.path)?;
-        stat.map(|stat| stat.modified)
-    }
-
-    /// Returns an empty file that has no name, and goes when it is closed.
-    pub(crate) fn nameless(&self) -> Result<S::File, StateError> {
-        let (file, scratch) = self.new_scratch()?;
-        self.remove(&scratch.path)?;
-        Ok(file)
-    }
-
-    /// Returns a file that is one hole of `length` bytes, to share zeros with, and perhaps a block behind it. It has no name.
-    pub(crate) fn zeros(&self, length: u64) -> Result<S::File, StateError> {
-        let (file, scratch) = self.new_scratch()?;
-        let made = self.substrate.set_len(&file, length).map_err(StateError::at(&scratch.path));
-        let made = made.and_then(|()| self.join_tree(&file, length));
-        self.remove(&scratch.path)?;
-        made.map(|()| file)
     }
 }

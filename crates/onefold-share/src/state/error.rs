@@ -1,0 +1,108 @@
+//! Why a state folder cannot be used.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_block::Show;
+
+use super::intents::OpenIntent;
+use super::trust::Distrust;
+use crate::domain::settings::SettingsError;
+use crate::format::FormatError;
+use crate::pace::Stopped;
+
+/// Why the state folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// It cannot be made, read or written.
+    #[error("`{}`: {source}", path.shown())]
+    Io {
+        /// What failed.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file or folder of it is not one to rely on. Nothing of it was used.
+    #[error("`{}` is not used: {why}", path.shown())]
+    Untrusted {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        why: Distrust,
+    },
+    /// It was made by a later version of this program.
+    #[error("`{}`: {why}", path.shown())]
+    Newer {
+        /// Its path.
+        path: PathBuf,
+        /// The versions.
+        why: FormatError,
+    },
+    /// A part of it turned out to be damaged while it was read.
+    #[error("`{}`: {why}", path.shown())]
+    Damaged {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: FormatError,
+    },
+    /// Its identity is gone or damaged, while images may have holes that can be filled from it.
+    #[error("`{}` is {}, and images may have holes that can be filled only from what is declared here: {}",
+        path.shown(), if *.is_damaged { "damaged" } else { "missing" }, named(.intents))]
+    IdentityLost {
+        /// Its path.
+        path: PathBuf,
+        /// Whether the file is there, and cannot be read.
+        is_damaged: bool,
+        /// The files in which something is declared.
+        intents: Vec<OpenIntent>,
+    },
+    /// An administrator's settings cannot be used.
+    #[error("`{}` is not used: {why}", path.shown())]
+    Settings {
+        /// Their path.
+        path: PathBuf,
+        /// Why.
+        why: SettingsError,
+    },
+    /// The user wanted the work to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// Other hosts make and remove it all the time.
+    #[error("the state folder changes too fast to be opened")]
+    Restless,
+}
+
+/// Most files that a message names.
+const NAMED_MAX: usize = 8;
+
+/// Names files in which something is declared, with their images.
+fn named(intents: &[OpenIntent]) -> String {
+    let named = intents.iter().take(NAMED_MAX).map(|intent| match &intent.image {
+        Some(image) => format!("`{}` (image `{}`)", intent.path.shown(), image.shown()),
+        None => format!("`{}` (cannot be read)", intent.path.shown()),
+    });
+    let mut text = named.collect::<Vec<_>>().join(", ");
+    if let Some(more @ 1..) = intents.len().checked_sub(NAMED_MAX) {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+impl From<Stopped> for StateError {
+    fn from(_: Stopped) -> StateError {
+        StateError::Interrupted
+    }
+}
+
+impl StateError {
+    /// Returns what turns an error into one that names the file. `Interrupted` is what work that was told to stop ends with;
+    /// substrates never give it.
+    pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError + use<'_> {
+        |source| match (Distrust::of(&source), source.kind()) {
+            (Some(why), _) => StateError::Untrusted { path: path.to_owned(), why },
+            (None, io::ErrorKind::Interrupted) => StateError::Interrupted,
+            (None, _) => StateError::Io { path: path.to_owned(), source },
+        }
+    }
+}
