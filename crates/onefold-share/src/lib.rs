@@ -20,9 +20,12 @@ pub mod pass;
 mod places;
 mod ranges;
 pub mod references;
+pub mod run;
 pub mod scan;
 pub mod selection;
 mod slices;
 pub mod state;
 pub mod status;
 pub mod watch;
+
+pub use run::{RunOptions, RunReport, RunStep, Seams, run};

@@ -1,17 +1,15 @@
 //! What is made for sharing is what the engine takes for its own, and the bare calls share.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::clock::ManualClock;
 use onefold_share::pace::Pace;
-use onefold_share::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
-use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
-use onefold_share::selection::Selection;
-use onefold_share::state::State;
-use onefold_share::state::files::Marks;
+use onefold_share::pass::{PassOptions, Passed};
+use onefold_share::run::{RunOptions, RunReport, Seams};
+use onefold_share::scan::{ScanOptions, Scanned};
+use onefold_share::state::Notice;
 use onefold_substrate::{Access, Files};
 use onefold_synthetic::calls::{CallsError, Pair, read_pairs, share_pairs};
 use onefold_synthetic::index::{IndexError, IndexPlan, make_index};
@@ -27,35 +25,17 @@ fn mounted() -> (SimulatedFileSystem, Host<'static>) {
 
 /// Does what `share run` does.
 fn run(host: &Host<'_>) -> (Scanned, Passed) {
-    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|notice| panic!("{notice}"))
-        .expect("the state opens");
-    let mut files = Marks::load(&state).expect("marks are read");
-    let pace = Pace::unlimited();
-    let options = ScanOptions {
-        selection: Selection::all(),
-        threads: 0,
-        stable_for: Duration::ZERO,
-        pace: &pace,
-        rereading: Rereading::default(),
-        progress: &|_| ControlFlow::Continue(()),
+    let (pace, folder, clock) = (Pace::unlimited(), std::env::temp_dir(), ManualClock::default());
+    let options = RunOptions {
+        scan: ScanOptions::new(&pace),
+        pass: PassOptions { memory_bytes: 1 << 20, threads: 2, ..PassOptions::new(&folder, &pace, &clock) },
+        mend_wait: Duration::ZERO,
+        step: &|_| {},
     };
-    let scanned = scan(&state, &mut files, &options).expect("the scan ends");
-    let options = PassOptions {
-        selection: Selection::all(),
-        temporary_folder: &std::env::temp_dir(),
-        memory_bytes: 1 << 20,
-        call_bytes: 1 << 20,
-        min_run_bytes: BLOCK_BYTES as u64,
-        batch: BatchOptions::default(),
-        space: SpaceOptions::default(),
-        pace: &pace,
-        threads: 2,
-        is_dry_run: false,
-        shard_entries_max: 1 << 24,
-        clock: &ManualClock::default(),
-        progress: &|_| ControlFlow::Continue(()),
-    };
-    (scanned, pass(&state, &mut files, &options).expect("the pass ends"))
+    let notices = &|notice: Notice| panic!("{notice}");
+    let seams = Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices };
+    let RunReport { scanned, passed, .. } = onefold_share::run(&seams, &options).expect("the run ends");
+    (scanned, passed)
 }
 
 #[test]

@@ -2,17 +2,14 @@
 //! on a simulated file system, which panics as soon as one of them reads otherwise than it was written.
 
 use std::io;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::clock::ManualClock;
 use onefold_share::monitor::{Monitor, MonitorPolicy};
 use onefold_share::pace::Pace;
-use onefold_share::pass::{BatchOptions, PassOptions, SpaceOptions, pass};
-use onefold_share::scan::{Rereading, ScanOptions, scan};
-use onefold_share::selection::Selection;
+use onefold_share::pass::{PassOptions, pass};
+use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_substrate::{Access, ListedKind, Substrate, UserNo};
@@ -85,24 +82,16 @@ pub(super) fn run(bytes: &[u8]) {
 fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
     let Ok(state) = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}) else { return };
     let Ok(mut files) = Marks::load(&state) else { return };
-    let _ = scan(&state, &mut files, &scan_options(&Pace::unlimited()));
+    let _ = scan(&state, &mut files, &ScanOptions::new(&Pace::unlimited()));
     if choices.below(3) == 1 {
         watch(host, choices, &state, &mut files);
     }
+    let (pace, clock) = (Pace::unlimited(), ManualClock::default());
     let options = PassOptions {
-        selection: Selection::all(),
-        temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 20,
-        call_bytes: 1 << 20,
-        min_run_bytes: BLOCK_BYTES_U64,
-        batch: BatchOptions::default(),
-        space: SpaceOptions::default(),
-        threads: 0,
         is_dry_run: choices.below(16) == 15,
         shard_entries_max: 12,
-        clock: &ManualClock::default(),
-        pace: &Pace::unlimited(),
-        progress: &|_| ControlFlow::Continue(()),
+        ..PassOptions::new(Path::new("/var/tmp"), &pace, &clock)
     };
     let _ = pass(&state, &mut files, &options);
 }
@@ -110,19 +99,8 @@ fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
 fn scan_only(host: &Host<'_>) -> Option<()> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).ok()?;
     let mut files = Marks::load(&state).ok()?;
-    scan(&state, &mut files, &scan_options(&Pace::unlimited())).ok()?;
+    scan(&state, &mut files, &ScanOptions::new(&Pace::unlimited())).ok()?;
     Some(())
-}
-
-fn scan_options<'a>(pace: &'a Pace<'a>) -> ScanOptions<'a> {
-    ScanOptions {
-        selection: Selection::all(),
-        threads: 0,
-        pace,
-        rereading: Rereading::default(),
-        stable_for: Duration::ZERO,
-        progress: &|_| ControlFlow::Continue(()),
-    }
 }
 
 /// Tells a write monitor of writes that never were, at places that no image has.

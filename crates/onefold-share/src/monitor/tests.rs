@@ -11,9 +11,8 @@ use onefold_substrate::{Files, Sharing};
 use super::*;
 use crate::domain::Domain;
 use crate::format::entry::Place;
-use crate::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
-use crate::scan::{Rereading, ScanOptions, Scanned, scan};
-use crate::selection::Selection;
+use crate::pass::{PassOptions, Passed, pass};
+use crate::scan::{ScanOptions, Scanned, scan};
 use onefold_testing::simulated::{Host, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
 
 const IMAGE: &str = "image.raw";
@@ -57,32 +56,15 @@ impl Ground {
 }
 
 fn scan_all(state: &State<'_, Sim>, files: &mut Marks) -> Scanned {
-    let options = ScanOptions {
-        selection: Selection::all(),
-        threads: 0,
-        pace: &Pace::unlimited(),
-        rereading: Rereading::default(),
-        stable_for: Duration::ZERO,
-        progress: &|_| ControlFlow::Continue(()),
-    };
-    scan(state, files, &options).unwrap()
+    scan(state, files, &ScanOptions::new(&Pace::unlimited())).unwrap()
 }
 
 fn pass_all(state: &State<'_, Sim>, files: &mut Marks) -> Passed {
+    let (pace, clock) = (Pace::unlimited(), ManualClock::default());
     let options = PassOptions {
-        selection: Selection::all(),
-        temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 20,
-        call_bytes: 1 << 20,
-        min_run_bytes: K,
-        batch: BatchOptions::default(),
-        space: SpaceOptions::default(),
-        threads: 0,
-        is_dry_run: false,
         shard_entries_max: 12,
-        clock: &ManualClock::default(),
-        pace: &Pace::unlimited(),
-        progress: &|_| ControlFlow::Continue(()),
+        ..PassOptions::new(Path::new("/var/tmp"), &pace, &clock)
     };
     pass(state, files, &options).unwrap()
 }

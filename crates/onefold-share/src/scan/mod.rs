@@ -57,6 +57,21 @@ pub struct ScanOptions<'a> {
     pub progress: &'a dyn Fn(ScanProgress) -> ControlFlow<()>,
 }
 
+impl<'a> ScanOptions<'a> {
+    /// Returns the usual options: all files, read again to their ends by the caller's thread alone.
+    #[must_use]
+    pub fn new(pace: &'a Pace<'a>) -> ScanOptions<'a> {
+        ScanOptions {
+            selection: Selection::all(),
+            threads: 0,
+            stable_for: Duration::ZERO,
+            pace,
+            rereading: Rereading::default(),
+            progress: &|_| ControlFlow::Continue(()),
+        }
+    }
+}
+
 /// How files that are known and have changed are read again.
 #[derive(Clone, Copy)]
 pub struct Rereading<'a> {

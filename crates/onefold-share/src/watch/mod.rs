@@ -12,11 +12,9 @@ mod turns;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::{Clock, Random};
 use onefold_substrate::{CpuTime, Machine, Substrate};
 
 use self::gate::Gate;
@@ -26,12 +24,13 @@ use crate::format::FileNo;
 use crate::format::watch::{WatchPhase, WatchStatus};
 use crate::mend::{Doubtful, Mended, mend};
 use crate::pace::{Limits, Pace};
-use crate::pass::{BatchOptions, PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
+use crate::pass::{PassError, PassOptions, Passed, SpaceOptions, pass};
+use crate::run::Seams;
 use crate::scan::{Failed, Rereading, ScanOptions, Scanned, scan};
 use crate::selection::Selection;
 use crate::state::files::Marks;
 use crate::state::watches::WatchFile;
-use crate::state::{Notice, State, StateError};
+use crate::state::{State, StateError};
 
 pub use self::turns::QUIET_BYTES;
 pub use self::window::{Window, WindowError, Windows};
@@ -41,20 +40,14 @@ const SLEEP_MAX: Duration = Duration::from_millis(200);
 
 /// All that a watch reaches the world through.
 pub struct Surroundings<'a, S: Substrate> {
-    /// The file system.
-    pub substrate: &'a S,
-    /// The time that passes.
-    pub clock: &'a dyn Clock,
-    /// For names and keys.
-    pub random: &'a dyn Random,
+    /// Those that a run needs, too.
+    pub seams: Seams<'a, S>,
     /// Processor time of this process.
     pub cpu: &'a dyn CpuTime,
     /// The machine.
     pub machine: &'a dyn Machine,
     /// Tells whether the watch should end. Asked often.
     pub stop: &'a dyn Fn() -> bool,
-    /// Told what a user may want to know.
-    pub notices: &'a dyn Fn(Notice),
 }
 
 /// What a watch does, and when.
@@ -67,8 +60,6 @@ pub struct WatchOptions<'a> {
     pub temporary_folder: &'a Path,
     /// Memory for sorting, in bytes.
     pub memory_bytes: usize,
-    /// The longest range that the file system is asked about at once, in bytes.
-    pub call_bytes: u64,
     /// Shorter runs are left alone, in bytes.
     pub min_run_bytes: u64,
     /// What it does beside sharing, so that room really comes free.
@@ -132,9 +123,10 @@ pub fn watch<S: Substrate>(
     options: &WatchOptions<'_>,
     tell: &mut dyn FnMut(WatchEvent<'_>),
 ) -> Result<(), StateError> {
-    let gate = Gate::new(surroundings.clock, surroundings.machine, options, surroundings.stop);
+    let clock = surroundings.seams.clock;
+    let gate = Gate::new(clock, surroundings.machine, options, surroundings.stop);
     let wish = || gate.wish();
-    let pace = Pace::new(options.limits, surroundings.clock, surroundings.cpu, &wish);
+    let pace = Pace::new(options.limits, clock, surroundings.cpu, &wish);
     let status = WatchStatus {
         process: std::process::id(),
         host: surroundings.machine.name(),
@@ -155,7 +147,7 @@ pub fn watch<S: Substrate>(
         waiting_since: None,
         left: BTreeSet::new(),
         left_since: Duration::ZERO,
-        passed_at: surroundings.clock.monotonic(),
+        passed_at: clock.monotonic(),
         gone: BTreeMap::new(),
         left_gone: BTreeSet::new(),
         waiting_images: Vec::new(),
@@ -164,8 +156,7 @@ pub fn watch<S: Substrate>(
     };
     let mut is_first = true;
     while !(surroundings.stop)() {
-        let opened = State::open(surroundings.substrate, surroundings.clock, surroundings.random, surroundings.notices);
-        let worked = match opened {
+        let worked = match surroundings.seams.open() {
             Err(error) if is_first => return Err(error),
             opened => opened.map_err(PassError::from).and_then(|state| watcher.work(&state)),
         };
@@ -247,13 +238,13 @@ impl<S: Substrate> Watcher<'_, S> {
         let mut looked_at = 0;
         loop {
             self.say(file, WatchPhase::Scanning)?;
-            let began = self.surroundings.clock.monotonic();
+            let began = self.surroundings.seams.clock.monotonic();
             let known = files.iter().count();
             let scanned = self.scan(state, &mut files)?;
             if files.iter().count() > known {
                 self.own(state, owner, &files)?;
             }
-            self.scan_time += self.surroundings.clock.monotonic().saturating_sub(began);
+            self.scan_time += self.surroundings.seams.clock.monotonic().saturating_sub(began);
             self.add_scan(&scanned);
             let is_due = self.is_pass_due(state, &files)? || (scanned.is_cut_short && self.status.waiting_blocks > 0);
             if !is_due || self.gate.closed() == Some(WatchPhase::OutsideWindows) {
@@ -293,7 +284,7 @@ impl<S: Substrate> Watcher<'_, S> {
         let before = state.backlog(&self.left, |number| files.is_selected(number, &self.options.selection))?;
         let index_bytes = state.index_stored()?.bytes;
         let log_bytes_max = self.options.log_bytes_max.unwrap_or((index_bytes / 2).max(LOG_BYTES_MIN));
-        let clock = self.surroundings.clock;
+        let clock = self.surroundings.seams.clock;
         let now = clock.now();
         let enough = |written: u64| {
             let waiting = before.bytes.saturating_add(written);
@@ -314,31 +305,23 @@ impl<S: Substrate> Watcher<'_, S> {
             selection: self.options.selection,
             threads: self.options.threads,
             stable_for: self.options.stable_for,
-            pace: self.pace,
             rereading,
-            progress: &|_| ControlFlow::Continue(()),
+            ..ScanOptions::new(self.pace)
         };
         scan(state, files, &options)
     }
 
     fn pass(&mut self, state: &State<'_, S>, files: &mut Marks) -> Result<(), PassError> {
-        let clock = self.surroundings.clock;
+        let clock = self.surroundings.seams.clock;
         let began = clock.monotonic();
         let before = state.log_names()?;
         let options = PassOptions {
             selection: self.options.selection,
-            temporary_folder: self.options.temporary_folder,
             memory_bytes: self.options.memory_bytes,
-            call_bytes: self.options.call_bytes,
             min_run_bytes: self.options.min_run_bytes,
-            batch: BatchOptions::default(),
             space: self.options.space,
-            pace: self.pace,
             threads: self.options.threads,
-            is_dry_run: false,
-            shard_entries_max: SHARD_ENTRIES_MAX,
-            clock,
-            progress: &|_| ControlFlow::Continue(()),
+            ..PassOptions::new(self.options.temporary_folder, self.pace, clock)
         };
         let passed = pass(state, files, &options)?;
         self.pass_time = clock.monotonic().saturating_sub(began);
@@ -364,7 +347,7 @@ impl<S: Substrate> Watcher<'_, S> {
 
     /// Tells whether enough waits for a pass, or has waited for long enough.
     fn is_pass_due(&mut self, state: &State<'_, S>, files: &Marks) -> Result<bool, StateError> {
-        let now = self.surroundings.clock.monotonic();
+        let now = self.surroundings.seams.clock.monotonic();
         if now.saturating_sub(self.left_since) >= self.options.wait_max {
             // Their files may be free by now.
             self.left.clear();
@@ -408,7 +391,7 @@ impl<S: Substrate> Watcher<'_, S> {
 
     fn say(&mut self, file: &mut WatchFile<'_, S>, phase: WatchPhase) -> Result<(), StateError> {
         self.status.phase = phase;
-        self.status.updated = self.surroundings.clock.now().seconds;
+        self.status.updated = self.surroundings.seams.clock.now().seconds;
         file.say(&self.status)
     }
 
@@ -422,7 +405,7 @@ impl<S: Substrate> Watcher<'_, S> {
 
     /// Sleeps until the next round, or the next window, or until it is told to stop.
     fn rest(&self) {
-        let clock = self.surroundings.clock;
+        let clock = self.surroundings.seams.clock;
         let opens_in = self.options.windows.opens_in(self.surroundings.machine.time_of_day());
         let opens_in = opens_in.filter(|time| !time.is_zero()).unwrap_or(Duration::MAX);
         let ends = clock.monotonic().saturating_add(self.options.interval.min(opens_in));

@@ -3,7 +3,6 @@
 use onefold_block::clock::ManualClock;
 use onefold_share::pace::Pace;
 use std::fs::{File, OpenOptions};
-use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +14,8 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_linux::LinuxSubstrate;
 use onefold_share::monitor::{Hashing, Monitor, MonitorPolicy};
-use onefold_share::pass::{BatchOptions, PassOptions, Passed, SpaceOptions, pass};
-use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
-use onefold_share::selection::Selection;
+use onefold_share::pass::{PassOptions, Passed, pass};
+use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::files::Marks;
 use onefold_share::state::{Notice, State, StateError};
 
@@ -39,14 +37,8 @@ fn open<'a>(
 }
 
 fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> Scanned {
-    let options = ScanOptions {
-        selection: Selection::all(),
-        threads: 1,
-        pace: &Pace::unlimited(),
-        rereading: Rereading::default(),
-        stable_for: Duration::ZERO,
-        progress: &|_| ControlFlow::Continue(()),
-    };
+    let pace = Pace::unlimited();
+    let options = ScanOptions { threads: 1, ..ScanOptions::new(&pace) };
     scan(state, files, &options).unwrap()
 }
 
@@ -65,21 +57,8 @@ fn lend_for_pass(monitor: &Monitor<LinuxSubstrate>, state: &State<'_, LinuxSubst
 }
 
 fn pass_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> Passed {
-    let options = PassOptions {
-        selection: Selection::all(),
-        temporary_folder: Path::new("/var/tmp"),
-        memory_bytes: 32 << 20,
-        call_bytes: MIB,
-        min_run_bytes: K,
-        batch: BatchOptions::default(),
-        space: SpaceOptions::default(),
-        threads: 0,
-        is_dry_run: false,
-        shard_entries_max: 12,
-        clock: &ManualClock::default(),
-        pace: &Pace::unlimited(),
-        progress: &|_| ControlFlow::Continue(()),
-    };
+    let (pace, clock) = (Pace::unlimited(), ManualClock::default());
+    let options = PassOptions { shard_entries_max: 12, ..PassOptions::new(Path::new("/var/tmp"), &pace, &clock) };
     pass(state, files, &options).unwrap()
 }
 

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
-use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -15,11 +14,10 @@ use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_linux::LinuxSubstrate;
 use onefold_share::format::FileBlock;
 use onefold_share::pace::Pace;
-use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SpaceOptions, pass};
-use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
-use onefold_share::selection::Selection;
+use onefold_share::pass::{PassError, PassOptions, Passed, SpaceOptions};
+use onefold_share::run::{RunOptions, RunReport, RunStep, Seams};
+use onefold_share::scan::{ScanOptions, Scanned};
 use onefold_share::state::State;
-use onefold_share::state::files::Marks;
 use onefold_share::state::locks::Subject;
 use onefold_substrate::{Access, Files, SubstrateKind};
 
@@ -55,34 +53,27 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let notices = RefCell::new(Vec::new());
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
-    let state = State::open(substrate, &SystemClock, &SystemRandom, &notice)?;
-    let mut files = Marks::load(&state)?;
-    let options = ScanOptions {
-        selection: Selection::all(),
-        threads: 1,
-        stable_for: Duration::ZERO,
-        pace: &Pace::unlimited(),
-        rereading: Rereading::default(),
-        progress: &|_| ControlFlow::Continue(()),
+    let pace = Pace::unlimited();
+    let options = RunOptions {
+        scan: ScanOptions { threads: 1, ..ScanOptions::new(&pace) },
+        pass: PassOptions {
+            memory_bytes: how.memory_bytes,
+            min_run_bytes: how.min_run_bytes,
+            space: how.space,
+            threads: 2,
+            is_dry_run: how.is_dry_run,
+            shard_entries_max: how.shard_entries_max,
+            ..PassOptions::new(Path::new("/var/tmp"), &pace, &SystemClock)
+        },
+        mend_wait: Duration::ZERO,
+        step: &|step| {
+            if step == RunStep::Pass {
+                between();
+            }
+        },
     };
-    let scanned = scan(&state, &mut files, &options)?;
-    between();
-    let options = PassOptions {
-        selection: Selection::all(),
-        temporary_folder: Path::new("/var/tmp"),
-        memory_bytes: how.memory_bytes,
-        call_bytes: MIB,
-        min_run_bytes: how.min_run_bytes,
-        batch: BatchOptions::default(),
-        space: how.space,
-        pace: &Pace::unlimited(),
-        threads: 2,
-        is_dry_run: how.is_dry_run,
-        shard_entries_max: how.shard_entries_max,
-        clock: &SystemClock,
-        progress: &|_| ControlFlow::Continue(()),
-    };
-    let passed = pass(&state, &mut files, &options)?;
+    let seams = Seams { substrate, clock: &SystemClock, random: &SystemRandom, notices: &notice };
+    let RunReport { scanned, passed, .. } = onefold_share::run(&seams, &options)?;
     Ok(Run { scanned, passed, notices: notices.take() })
 }
 

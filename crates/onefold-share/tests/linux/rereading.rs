@@ -1,6 +1,5 @@
 //! What is read again of an image that changes, on real file systems.
 
-use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::PoisonError;
@@ -11,14 +10,13 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::{SeededRandom, SystemRandom};
 use onefold_share::clone::{CloneOptions, Existing, clone};
 use onefold_share::pace::Pace;
-use onefold_share::pass::{BatchOptions, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
+use onefold_share::pass::{PassOptions, Passed, pass};
 use onefold_share::scan::{Rereading, ScanOptions, Scanned, Turn, scan};
-use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
-use onefold_substrate::{Sharing, SubstrateKind};
+use onefold_substrate::{FileStat, Sharing, SubstrateKind};
 
-use crate::ground::{BTRFS, Ground, K, MIB, STARTING, XFS, on, on_each, random_blocks};
+use crate::ground::{BTRFS, Ground, K, STARTING, XFS, on, on_each, random_blocks};
 
 /// Longer than what is kept in memory or read whole without a second thought, and short enough for a test.
 const IMAGE_BLOCKS: usize = 64 << 8;
@@ -27,35 +25,17 @@ const WRITES: u64 = 20;
 fn scanned(ground: &Ground, turn: Turn) -> Scanned {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
-    let options = ScanOptions {
-        selection: Selection::all(),
-        threads: 1,
-        stable_for: Duration::ZERO,
-        pace: &Pace::unlimited(),
-        rereading: Rereading { turn: &|_| turn, ..Rereading::default() },
-        progress: &|_| ControlFlow::Continue(()),
-    };
+    let (pace, turn_of) = (Pace::unlimited(), |_: &FileStat| turn);
+    let rereading = Rereading { turn: &turn_of, ..Rereading::default() };
+    let options = ScanOptions { threads: 1, rereading, ..ScanOptions::new(&pace) };
     scan(&state, &mut Marks::load(&state).unwrap(), &options).unwrap()
 }
 
 fn passed(ground: &Ground) -> Passed {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
-    let options = PassOptions {
-        selection: Selection::all(),
-        temporary_folder: Path::new("/var/tmp"),
-        memory_bytes: 32 << 20,
-        call_bytes: MIB,
-        min_run_bytes: K,
-        space: SpaceOptions::default(),
-        batch: BatchOptions::default(),
-        pace: &Pace::unlimited(),
-        threads: 2,
-        is_dry_run: false,
-        shard_entries_max: SHARD_ENTRIES_MAX,
-        clock: &SystemClock,
-        progress: &|_| ControlFlow::Continue(()),
-    };
+    let pace = Pace::unlimited();
+    let options = PassOptions { threads: 2, ..PassOptions::new(Path::new("/var/tmp"), &pace, &SystemClock) };
     pass(&state, &mut Marks::load(&state).unwrap(), &options).unwrap()
 }
 

@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -14,9 +13,8 @@ use onefold_block::{BLOCK_BYTES, Timestamp};
 use onefold_linux::{LinuxFile, LinuxSubstrate};
 use onefold_share::mend::{Became, Doubtful, Mended, Patience, mend, mend_patiently};
 use onefold_share::pace::Pace;
-use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
-use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
-use onefold_share::selection::Selection;
+use onefold_share::pass::{PassError, PassOptions, Passed, pass};
+use onefold_share::scan::{ScanOptions, Scanned, scan};
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
 use onefold_share::state::locks::Subject;
@@ -282,14 +280,7 @@ impl CopyHints for TwoSteps<'_> {}
 
 fn scan_all(state: &State<'_, TwoSteps<'_>>, files: &mut Marks) -> Scanned {
     let pace = Pace::unlimited();
-    let options = ScanOptions {
-        selection: Selection::all(),
-        threads: 1,
-        stable_for: Duration::ZERO,
-        pace: &pace,
-        rereading: Rereading::default(),
-        progress: &|_| ControlFlow::Continue(()),
-    };
+    let options = ScanOptions { threads: 1, ..ScanOptions::new(&pace) };
     scan(state, files, &options).unwrap()
 }
 
@@ -299,19 +290,9 @@ fn scan_and_pass(substrate: &TwoSteps<'_>) -> Result<Passed, PassError> {
     let pace = Pace::unlimited();
     scan_all(&state, &mut files);
     let options = PassOptions {
-        selection: Selection::all(),
-        temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 16 << 20,
         call_bytes: 4 * K,
-        min_run_bytes: K,
-        batch: BatchOptions::default(),
-        space: SpaceOptions::default(),
-        pace: &pace,
-        threads: 0,
-        is_dry_run: false,
-        shard_entries_max: SHARD_ENTRIES_MAX,
-        clock: &SystemClock,
-        progress: &|_| ControlFlow::Continue(()),
+        ..PassOptions::new(Path::new("/var/tmp"), &pace, &SystemClock)
     };
     pass(&state, &mut files, &options)
 }

@@ -16,11 +16,9 @@ use onefold_pool::{
     CreateOptions, Durability, Environment, FileKind, Ino, NewFile, NoProgress, OpenOptions, Pool, PoolSubstrate,
     TestLimits,
 };
-use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
-use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
-use onefold_share::selection::Selection;
-use onefold_share::state::State;
-use onefold_share::state::files::Marks;
+use onefold_share::pass::{PassError, PassOptions, Passed};
+use onefold_share::run::{RunOptions, RunReport, Seams};
+use onefold_share::scan::{ScanOptions, Scanned};
 use onefold_testing::device::MemoryDevice;
 
 pub(crate) const K: u64 = BLOCK_BYTES as u64;
@@ -130,33 +128,15 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
     let notices = RefCell::new(Vec::new());
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     // Each time another host, as far as names are concerned.
-    let state = State::open(substrate, &SystemClock, &SeededRandom::new(u64::from(next_count())), &notice)?;
-    let mut files = Marks::load(&state)?;
-    let options = ScanOptions {
-        selection: Selection::all(),
-        threads: 1,
-        pace: &Pace::unlimited(),
-        rereading: Rereading::default(),
-        stable_for: Duration::ZERO,
-        progress: &|_| ControlFlow::Continue(()),
+    let (pace, random) = (Pace::unlimited(), SeededRandom::new(u64::from(next_count())));
+    let options = RunOptions {
+        scan: ScanOptions { threads: 1, ..ScanOptions::new(&pace) },
+        pass: PassOptions { memory_bytes: 8 << 20, ..PassOptions::new(temporary.path(), &pace, &SystemClock) },
+        mend_wait: Duration::ZERO,
+        step: &|_| {},
     };
-    let scanned = scan(&state, &mut files, &options)?;
-    let options = PassOptions {
-        selection: Selection::all(),
-        temporary_folder: temporary.path(),
-        memory_bytes: 8 << 20,
-        call_bytes: 1 << 20,
-        min_run_bytes: K,
-        batch: BatchOptions::default(),
-        space: SpaceOptions::default(),
-        threads: 0,
-        is_dry_run: false,
-        shard_entries_max: SHARD_ENTRIES_MAX,
-        clock: &SystemClock,
-        pace: &Pace::unlimited(),
-        progress: &|_| ControlFlow::Continue(()),
-    };
-    let passed = pass(&state, &mut files, &options)?;
+    let seams = Seams { substrate, clock: &SystemClock, random: &random, notices: &notice };
+    let RunReport { scanned, passed, .. } = onefold_share::run(&seams, &options)?;
     assert_eq!(*notices.borrow(), [""; 0]);
     Ok(Run { scanned, passed })
 }

@@ -1,12 +1,10 @@
 //! The engine itself, as `share run` has it: a scan and a pass, again and again, on every host.
 
-use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::Duration;
 
 use onefold_linux::ProcessCpu;
 use onefold_share::pace::{Limits, Pace, Wish};
-use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, SpaceOptions, pass};
+use onefold_share::pass::{BatchOptions, PassError, PassOptions, Passed, pass};
 use onefold_share::references::count;
 use onefold_share::scan::{Rereading, ScanOptions, scan};
 use onefold_share::selection::Selection;
@@ -52,19 +50,12 @@ impl How<'_> {
         self.scan(&state, &mut files, &pace)?;
         let options = PassOptions {
             selection: self.selection,
-            temporary_folder: Path::new("/var/tmp"),
             memory_bytes: 1 << 20,
-            call_bytes: 1 << 20,
-            min_run_bytes: 4096,
             batch: self.batch.unwrap_or_else(|| batch(host)),
-            space: SpaceOptions::default(),
-            pace: &pace,
-            threads: 0,
             is_dry_run: self.is_dry_run,
             // Few, so that shards are split all the time.
             shard_entries_max: 12,
-            clock: &*host.clock,
-            progress: &|_| ControlFlow::Continue(()),
+            ..PassOptions::new(Path::new("/var/tmp"), &pace, &*host.clock)
         };
         pass(&state, &mut files, &options)
     }
@@ -79,10 +70,8 @@ impl How<'_> {
             selection: self.selection,
             // A coroutine does not leave its thread.
             threads: 0,
-            stable_for: Duration::ZERO,
-            pace,
             rereading: self.rereading,
-            progress: &|_| ControlFlow::Continue(()),
+            ..ScanOptions::new(pace)
         };
         scan(state, files, &options)?;
         Ok(())

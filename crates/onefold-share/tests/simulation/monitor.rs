@@ -2,16 +2,14 @@
 
 use onefold_block::clock::ManualClock;
 use onefold_share::pace::Pace;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use onefold_block::Clock;
 use onefold_share::monitor::{Hashing, Monitor, MonitorError, MonitorPolicy};
-use onefold_share::pass::{BatchOptions, PassError, PassOptions, SpaceOptions, pass};
-use onefold_share::scan::{Rereading, ScanOptions, scan};
-use onefold_share::selection::Selection;
+use onefold_share::pass::{PassError, PassOptions, pass};
+use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::state::files::Marks;
 use onefold_share::state::{State, StateError};
 use onefold_substrate::Substrate;
@@ -43,34 +41,16 @@ impl From<PassError> for Failed {
 }
 
 fn scan_all<S: Substrate>(state: &State<'_, S>, files: &mut Marks) -> Result<(), Failed> {
-    let options = ScanOptions {
-        selection: Selection::all(),
-        // A coroutine does not leave its thread.
-        threads: 0,
-        pace: &Pace::unlimited(),
-        rereading: Rereading::default(),
-        stable_for: Duration::ZERO,
-        progress: &|_| ControlFlow::Continue(()),
-    };
-    scan(state, files, &options)?;
+    scan(state, files, &ScanOptions::new(&Pace::unlimited()))?;
     Ok(())
 }
 
 fn pass_all<S: Substrate>(state: &State<'_, S>, files: &mut Marks) -> Result<(), Failed> {
+    let (pace, clock) = (Pace::unlimited(), ManualClock::default());
     let options = PassOptions {
-        selection: Selection::all(),
-        temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 20,
-        call_bytes: 1 << 20,
-        min_run_bytes: 4096,
-        batch: BatchOptions::default(),
-        space: SpaceOptions::default(),
-        threads: 0,
-        is_dry_run: false,
         shard_entries_max: 12,
-        clock: &ManualClock::default(),
-        pace: &Pace::unlimited(),
-        progress: &|_| ControlFlow::Continue(()),
+        ..PassOptions::new(Path::new("/var/tmp"), &pace, &clock)
     };
     pass(state, files, &options)?;
     Ok(())

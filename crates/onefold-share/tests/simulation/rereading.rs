@@ -12,9 +12,8 @@ use onefold_block::random::SeededRandom;
 use onefold_block::{BLOCK_BYTES_U64, Clock, Random};
 use onefold_share::format::mark::Mark;
 use onefold_share::pace::{Limits, Pace, Wish};
-use onefold_share::pass::{BatchOptions, PassOptions, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass};
+use onefold_share::pass::{PassOptions, Passed, pass};
 use onefold_share::scan::{Failed, Rereading, ScanOptions, Scanned, Turn, scan};
-use onefold_share::selection::Selection;
 use onefold_share::state::files::Marks;
 use onefold_share::state::trust::Distrust;
 use onefold_share::state::{Notice, State, StateError};
@@ -68,13 +67,10 @@ fn within(bytes: u64) -> How<'static> {
 
 fn try_scan(host: &Host<'_>, how: &How<'_>, notices: &dyn Fn(Notice)) -> Result<Scanned, StateError> {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, notices).unwrap();
+    let pace = Pace::new(how.limits, &*host.clock, &NoCpu, how.wish);
     let options = ScanOptions {
-        selection: Selection::all(),
-        threads: 0,
-        stable_for: Duration::ZERO,
-        pace: &Pace::new(how.limits, &*host.clock, &NoCpu, how.wish),
         rereading: Rereading { turn: &|_| how.turn, enough: how.enough, map_bytes_min: 0, failed: Failed::AfterPause },
-        progress: &|_| ControlFlow::Continue(()),
+        ..ScanOptions::new(&pace)
     };
     scan(&state, &mut Marks::load(&state).unwrap(), &options)
 }
@@ -85,21 +81,8 @@ fn scanned(host: &Host<'_>, how: &How<'_>) -> Scanned {
 
 fn passed(host: &Host<'_>) -> Passed {
     let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
-    let options = PassOptions {
-        selection: Selection::all(),
-        temporary_folder: Path::new("/var/tmp"),
-        memory_bytes: 1 << 20,
-        call_bytes: 1 << 20,
-        min_run_bytes: K,
-        space: SpaceOptions::default(),
-        batch: BatchOptions::default(),
-        pace: &Pace::unlimited(),
-        threads: 0,
-        is_dry_run: false,
-        shard_entries_max: SHARD_ENTRIES_MAX,
-        clock: &*host.clock,
-        progress: &|_| ControlFlow::Continue(()),
-    };
+    let pace = Pace::unlimited();
+    let options = PassOptions { memory_bytes: 1 << 20, ..PassOptions::new(Path::new("/var/tmp"), &pace, &*host.clock) };
     pass(&state, &mut Marks::load(&state).unwrap(), &options).unwrap()
 }
 
@@ -206,16 +189,14 @@ fn a_scan_that_is_cut_short_goes_on_where_it_ended_and_comes_to_all_files() {
         let wish = || if host.clock.monotonic() > began + Duration::from_secs(1) { Wish::StopSoon } else { Wish::GoOn };
         let bytes = Cell::new(0);
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
+        let pace = Pace::new(limits, &*host.clock, &NoCpu, &wish);
         let options = ScanOptions {
-            selection: Selection::all(),
-            threads: 0,
-            stable_for: Duration::ZERO,
-            pace: &Pace::new(limits, &*host.clock, &NoCpu, &wish),
             rereading: Rereading { map_bytes_min: 0, ..Rereading::default() },
             progress: &|at| {
                 bytes.set(at.read_bytes);
                 ControlFlow::Continue(())
             },
+            ..ScanOptions::new(&pace)
         };
         let ended = scan(&state, &mut Marks::load(&state).unwrap(), &options);
         read += bytes.get();

@@ -3,14 +3,20 @@
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
-use onefold_share::mend::{Doubtful, mend};
+use onefold_share::mend::{Became, Doubtful, declared, mend};
+use onefold_share::pace::Pace;
+use onefold_share::pass::PassOptions;
+use onefold_share::run::{RunOptions, RunReport, RunStep, Seams};
+use onefold_share::scan::ScanOptions;
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_testing::simulated::{Host, Simulation, SimulationOptions, seeds};
 
 use super::engine::{How, USUAL, benign, comes_to_share_everything_by, hosts, scan_and_pass};
-use super::{holes, simulate_all_with, total};
+use super::{cut, holes, simulate_all_with, total};
+use crate::declared::decode_declared;
 
 /// Folders of images, one below the other in part.
 const FOLDERS: [&str; 4] = ["images", "images/a", "images/b", "images/b/c"];
@@ -97,6 +103,71 @@ fn once_all_is_calm_runs_on_everything_share_what_runs_on_parts_have_left() {
         let work = move |host: &Host<'_>| if seen.get() { drop(scan_and_pass(host)) } else { work(host) };
         comes_to_share_everything_by(&benign(seed, hosts(seed)), work, || is_calm.set(true));
     }
+}
+
+/// Does a run on all images but one.
+fn run_without(host: &Host<'_>, path: &Path) -> RunReport {
+    let roots = [PathBuf::new()];
+    let wants = |other: &Path, _| other != path;
+    let (selection, pace) = (Selection::new(&roots, &wants), Pace::unlimited());
+    let left_alone = path.to_owned();
+    let options = RunOptions {
+        scan: ScanOptions { selection, ..ScanOptions::new(&pace) },
+        pass: PassOptions { selection, ..PassOptions::new(Path::new("/var/tmp"), &pace, &*host.clock) },
+        mend_wait: Duration::ZERO,
+        step: &|step| {
+            if step == RunStep::Scan {
+                let left_alone = left_alone.clone();
+                host.substrate.bind(Some(Rc::new(move |path| path != left_alone)));
+            }
+        },
+    };
+    let seams = Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} };
+    onefold_share::run(&seams, &options).expect("no fault hits who looks on")
+}
+
+/// Returns the image in which a dead host was about to share.
+fn declared_image(host: &Host<'_>) -> PathBuf {
+    let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).expect("no fault hits who looks on");
+    let declared = declared(&state).expect("as above");
+    let [image] = &declared[..] else { panic!("{declared:?}") };
+    image.path.clone()
+}
+
+/// Mending asks no selection: an image with holes reads zeros, whatever runs are told to work on.
+#[test]
+fn a_run_fills_holes_outside_of_its_selection_and_names_their_image() {
+    let options = |seed| SimulationOptions {
+        seed,
+        hosts: 1,
+        images: 4,
+        image_blocks_max: 12,
+        contents: 6,
+        writer_percent: 0,
+        ..SimulationOptions::default().in_two_steps(decode_declared)
+    };
+    let mut runs = 0;
+    for (seed, calls) in seeds(9480, 2).flat_map(|seed| (360..520).map(move |calls| (seed, calls))) {
+        let what = format!("seed {seed}, crash after {calls} calls");
+        let mut simulation = Simulation::new(&options(seed), |host| drop(scan_and_pass(host)));
+        cut(&mut simulation, calls, 0, &what);
+        let ground = simulation.file_system();
+        if ground.holes_left() == 0 {
+            continue;
+        }
+        // The locks of the dead host expire.
+        ground.pass(Duration::from_secs(600));
+        let observer = ground.observe();
+        let path = declared_image(&observer);
+        let report = run_without(&observer, &path);
+        let [image] = &report.mended.images[..] else { panic!("{what}: {:?}", report.mended) };
+        assert!(image.path == path && matches!(image.became, Became::Whole) && image.filled > 0, "{what}: {image:?}");
+        assert_eq!((ground.holes_left(), report.scanned.files), (0, 3), "{what}: {report:?}");
+        drop(observer);
+        simulation.finish().unwrap_or_else(|failure| panic!("{what}: {failure}"));
+        runs += 1;
+    }
+    assert!(runs > 5, "{runs} runs on holes: hardly any");
 }
 
 /// An engine that takes everything for selected is found out.

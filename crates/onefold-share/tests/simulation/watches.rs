@@ -5,7 +5,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ use onefold_block::{BLOCK_BYTES_U64, Clock, Random};
 use onefold_share::format::watch::{WatchPhase, WatchStatus};
 use onefold_share::pace::{Limits, Pace};
 use onefold_share::pass::SpaceOptions;
-use onefold_share::scan::{Rereading, ScanOptions, scan};
+use onefold_share::run::Seams;
+use onefold_share::scan::{ScanOptions, scan};
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_share::state::files::Marks;
@@ -139,13 +139,10 @@ fn an_interval_without_end_is_waited_for() {
         is_stopped: Cell::new(false),
     };
     let surroundings = Surroundings {
-        substrate: &host.substrate,
-        clock: &*host.clock,
-        random: &*host.random,
+        seams: Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} },
         cpu: &NoCpu,
         machine: &machine,
         stop: &|| machine.is_stopped.get(),
-        notices: &|_| {},
     };
     let (interval, wait_max, stable_for) = (Duration::MAX, Duration::MAX, Duration::MAX);
     let options = WatchOptions { interval, wait_max, stable_for, ..options(&USUAL) };
@@ -172,13 +169,10 @@ fn run_at(host: &Host<'static>, how: &How<'_>, hour: &Cell<u16>, script: Script<
         is_stopped: Cell::new(false),
     };
     let surroundings = Surroundings {
-        substrate: &host.substrate,
-        clock: &*host.clock,
-        random: &*host.random,
+        seams: Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} },
         cpu: &NoCpu,
         machine: &machine,
         stop: &|| machine.is_stopped.get() || machine.round.get() > 100,
-        notices: &|_| {},
     };
     let options = options(how);
     let mut heard = Vec::new();
@@ -205,7 +199,6 @@ fn options<'a>(how: &'a How<'a>) -> WatchOptions<'a> {
         threads: 0,
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 20,
-        call_bytes: 1 << 20,
         min_run_bytes: BLOCK_BYTES_U64,
         space: SpaceOptions::default(),
         limits: Limits { stall_max: Some(Duration::from_millis(20)), ..Limits::default() },
@@ -418,17 +411,10 @@ fn images_that_are_open_here_are_kept_from_others_and_shared_all_the_same() {
             // Another host's scan passes over it, and leaves this host's lock alone.
             let other = ground.mount(OTHER);
             let state = State::open(&other.substrate, &*other.clock, &*other.random, &|_| {}).unwrap();
-            let options = ScanOptions {
-                selection: Selection::all(),
-                threads: 0,
-                stable_for: Duration::ZERO,
-                pace: &Pace::unlimited(),
-                rereading: Rereading::default(),
-                progress: &|_| ControlFlow::Continue(()),
-            };
+            let pace = Pace::unlimited();
             write(&ground, "images/one", 3, 2, 1);
             write(&ground, "images/two", 7, 2, 1);
-            let scanned = scan(&state, &mut Marks::load(&state).unwrap(), &options).unwrap();
+            let scanned = scan(&state, &mut Marks::load(&state).unwrap(), &ScanOptions::new(&pace)).unwrap();
             assert_eq!(scanned.passed_over, 1, "{scanned:?}");
             *machine.open.borrow_mut() = vec!["images/one", "images/two"];
         }
@@ -534,13 +520,10 @@ impl Machine for Fickle<'_, '_> {
 fn watch_for_a_while(host: &Host<'_>) {
     let ends = host.clock.monotonic() + Duration::from_secs(host.random.below(3600));
     let surroundings = Surroundings {
-        substrate: &host.substrate,
-        clock: &*host.clock,
-        random: &*host.random,
+        seams: Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} },
         cpu: &NoCpu,
         machine: &Fickle { host },
         stop: &|| host.clock.monotonic() >= ends,
-        notices: &|_| {},
     };
     let minutes: Vec<String> =
         (0..720).map(|at| format!("{:02}:{:02}-{:02}:{:02}", at / 30, at % 30 * 2, at / 30, at % 30 * 2 + 1)).collect();

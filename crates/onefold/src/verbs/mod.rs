@@ -10,6 +10,7 @@ pub(crate) mod generate;
 mod grow;
 mod import;
 mod mount;
+mod run_meter;
 mod scrub;
 pub(crate) mod share;
 mod stat;

@@ -23,7 +23,7 @@ use super::*;
 use crate::format::FileNo;
 use crate::format::entry::Place;
 use crate::pace::{Limits, Wish};
-use crate::scan::{Rereading, ScanOptions, Scanned, scan};
+use crate::scan::{ScanOptions, Scanned, scan};
 use crate::state::StateError;
 use onefold_linux::ProcessCpu;
 use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, SimulatedSubstrate, SimulationOptions};
@@ -93,14 +93,8 @@ fn scan_all(state: &State<'_, Sim>, files: &mut Marks) -> Scanned {
 
 fn scan_those(state: &State<'_, Sim>, files: &mut Marks, wants: &dyn Fn(&Path, ListedKind) -> bool) -> Scanned {
     let roots = [PathBuf::new()];
-    let options = ScanOptions {
-        selection: Selection::new(&roots, wants),
-        threads: 0,
-        pace: &Pace::unlimited(),
-        rereading: Rereading::default(),
-        stable_for: Duration::ZERO,
-        progress: &|_| ControlFlow::Continue(()),
-    };
+    let pace = Pace::unlimited();
+    let options = ScanOptions { selection: Selection::new(&roots, wants), ..ScanOptions::new(&pace) };
     scan(state, files, &options).unwrap()
 }
 
@@ -130,20 +124,16 @@ impl How<'_> {
     fn pass(&self, state: &State<'_, Sim>, files: &mut Marks) -> Result<Passed, PassError> {
         let own_clock = ManualClock::default();
         let clock = self.clock.unwrap_or(&own_clock);
+        let pace = Pace::new(Limits::default(), clock, &ProcessCpu, self.wish);
         let options = PassOptions {
             selection: self.selection,
-            temporary_folder: Path::new("/var/tmp"),
             memory_bytes: 1 << 20,
             call_bytes: self.call_bytes,
-            min_run_bytes: K,
             batch: self.batch,
-            space: SpaceOptions::default(),
-            threads: 0,
             is_dry_run: self.is_dry_run,
             shard_entries_max: 12,
-            clock,
-            pace: &Pace::new(Limits::default(), clock, &ProcessCpu, self.wish),
             progress: self.progress,
+            ..PassOptions::new(Path::new("/var/tmp"), &pace, clock)
         };
         pass(state, files, &options)
     }

@@ -7,7 +7,6 @@ mod places;
 mod result;
 
 use std::cell::{Cell, RefCell};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -19,13 +18,11 @@ use onefold_block::random::SystemRandom;
 use onefold_linux::ProcessCpu;
 use onefold_pool::{Dedup, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError, PoolSubstrate};
 use onefold_share::pace::{Limits, Pace, Wish};
-use onefold_share::pass::{
-    BatchOptions, PassError, PassOptions, PassProgress, Passed, SHARD_ENTRIES_MAX, SpaceOptions, pass,
-};
-use onefold_share::scan::{Rereading, ScanOptions, Scanned, scan};
+use onefold_share::pass::{PassError, PassOptions};
+use onefold_share::run::{RunOptions, RunReport, Seams};
+use onefold_share::scan::{Rereading, ScanOptions};
 use onefold_share::selection::Selection;
-use onefold_share::state::files::Marks;
-use onefold_share::state::{Notice, State, StateError};
+use onefold_share::state::{Notice, StateError};
 use onefold_substrate::ListedKind;
 
 use self::places::{Place, attr_at, not_ours, places, remove_state};
@@ -36,17 +33,13 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::locate::{self, Located};
 use crate::output::Report;
-use crate::progress::Meter;
 use crate::store::open_pool;
+use crate::verbs::run_meter::RunMeter;
 
 /// What of `--memory` is for sorting: one part in so many.
 const SORTING_SHARE: u64 = 4;
 /// The least `--memory`: what is left must be enough for the pool.
 const MEMORY_LEAST: u64 = MEMORY_BYTES_MIN * SORTING_SHARE / (SORTING_SHARE - 1) + 1;
-/// What is compared at once.
-const CALL_BYTES: u64 = 1 << 20;
-/// A run of one block is worth it: the pool reads by blocks anyway.
-const MIN_RUN_BYTES: u64 = 4096;
 
 pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
     const CANNOT: &str = "cannot share blocks of the pool";
@@ -141,74 +134,49 @@ impl Run<'_> {
         let is_below = |path: &Path, kind| {
             kind == ListedKind::File || !places.iter().any(|other| other.path == place.path.join(path))
         };
-        let found = self.scan_and_pass(&substrate, &take_notice, &Wanted { scanned: &wants, shared: &is_below });
+        let ran = self.run(&substrate, &take_notice, &Wanted { scanned: &wants, shared: &is_below });
         findings.notices.extend(notices.take());
         findings.opted_out += opted_out.get();
-        let (scanned, passed) = found?;
+        let RunReport { scanned, passed, .. } = ran?;
         findings.add(place, &scanned, passed);
         Ok(())
     }
 
-    fn scan_and_pass(
-        &self,
-        substrate: &PoolSubstrate<'_>,
-        notices: &dyn Fn(Notice),
-        wanted: &Wanted<'_>,
-    ) -> Outcome<(Scanned, Passed)> {
-        let of_state = |error: &StateError| self.failure(error, matches!(error, StateError::Interrupted));
-        let state = State::open(substrate, &SystemClock, &SystemRandom, notices).map_err(|error| of_state(&error))?;
-        let mut files = Marks::load(&state).map_err(|error| of_state(&error))?;
-        let meter = Meter::new("reading", self.talk.quiet, self.interrupt.clone());
+    fn run(&self, substrate: &PoolSubstrate<'_>, notices: &dyn Fn(Notice), wanted: &Wanted<'_>) -> Outcome<RunReport> {
+        let meter = RunMeter::new(self.talk.quiet, self.interrupt.clone());
         let wish = || if self.interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
         let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish);
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let roots = [PathBuf::new()];
-        let options = ScanOptions {
-            selection: Selection::new(&roots, wanted.scanned),
-            threads,
-            pace: &pace,
-            // Nothing is kept for another run.
-            rereading: Rereading { map_bytes_min: u64::MAX, ..Rereading::default() },
-            stable_for: Duration::ZERO,
-            progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
-        };
-        let scanned = scan(&state, &mut files, &options);
-        meter.finish();
-        let scanned = scanned.map_err(|error| of_state(&error))?;
-
-        let meter = Meter::new("sharing", self.talk.quiet, self.interrupt.clone());
-        let all = Cell::new(0);
-        let options = PassOptions {
-            selection: Selection::new(&roots, wanted.shared),
-            temporary_folder: self.temporary,
-            memory_bytes: self.sorting_bytes,
-            call_bytes: CALL_BYTES,
-            min_run_bytes: MIN_RUN_BYTES,
-            batch: BatchOptions::default(),
-            space: SpaceOptions::default(),
-            threads,
-            is_dry_run: false,
-            shard_entries_max: SHARD_ENTRIES_MAX,
-            clock: &SystemClock,
-            pace: &pace,
-            progress: &|at| match at {
-                PassProgress::Planned { targets } => {
-                    all.set(targets);
-                    ControlFlow::Continue(())
-                }
-                PassProgress::Sharing { bytes } => meter.show_bytes(bytes, all.get().max(bytes)),
+        let options = RunOptions {
+            scan: ScanOptions {
+                selection: Selection::new(&roots, wanted.scanned),
+                threads,
+                // Nothing is kept for another run.
+                rereading: Rereading { map_bytes_min: u64::MAX, ..Rereading::default() },
+                progress: &|at| meter.show_scan(at),
+                ..ScanOptions::new(&pace)
             },
+            pass: PassOptions {
+                selection: Selection::new(&roots, wanted.shared),
+                memory_bytes: self.sorting_bytes,
+                threads,
+                progress: &|at| meter.show_pass(at),
+                ..PassOptions::new(self.temporary, &pace, &SystemClock)
+            },
+            mend_wait: Duration::ZERO,
+            step: &|step| meter.begin(step),
         };
-        let passed = pass(&state, &mut files, &options);
+        let seams = Seams { substrate, clock: &SystemClock, random: &SystemRandom, notices };
+        let ran = onefold_share::run(&seams, &options);
         meter.finish();
-        let passed = passed.map_err(|error| match &error {
-            PassError::State(error) => of_state(error),
+        ran.map_err(|error| match &error {
+            PassError::State(StateError::Interrupted) => self.failure(&error, true),
             PassError::Io(_) => self
                 .failure(&error, false)
                 .hint("name a directory with more room with --temporary, or give more --memory"),
-            PassError::Index { .. } | PassError::Unmended { .. } => self.failure(&error, false),
-        })?;
-        Ok((scanned, passed))
+            PassError::State(_) | PassError::Index { .. } | PassError::Unmended { .. } => self.failure(&error, false),
+        })
     }
 
     fn failure(&self, error: &dyn std::error::Error, is_interrupted: bool) -> Failure {

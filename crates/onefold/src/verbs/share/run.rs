@@ -1,23 +1,20 @@
 //! `onefold share run`
 
 use std::cell::{Cell, RefCell};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use glob::Pattern;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_linux::{LinuxSubstrate, ProcessCpu};
-use onefold_share::domain::settings::Settings;
-use onefold_share::mend::{Doubtful, Mended, Patience, mend_patiently};
 use onefold_share::pace::{Pace, Wish};
-use onefold_share::pass::{BatchOptions, PassError, PassOptions, PassProgress, SHARD_ENTRIES_MAX, SpaceOptions, pass};
-use onefold_share::scan::{Rereading, ScanOptions, scan};
+use onefold_share::pass::{PassError, PassOptions, SpaceOptions};
+use onefold_share::run::{RunOptions, RunReport, RunStep, Seams};
+use onefold_share::scan::ScanOptions;
 use onefold_share::selection::Selection;
-use onefold_share::state::files::Marks;
-use onefold_share::state::{Notice, State, StateError};
+use onefold_share::state::{Notice, StateError};
 use onefold_substrate::{ListedKind, Names, Sharing};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -33,10 +30,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::memory;
 use crate::output::Report;
-use crate::progress::Meter;
-
-/// What the kernel is asked about at once. Both files are locked meanwhile: a millisecond, once both are read.
-pub(super) const CALL_BYTES: u64 = 1 << 20;
+use crate::verbs::run_meter::RunMeter;
 
 pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let memory_bytes = check_memory(arguments.memory)?;
@@ -50,77 +44,56 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let accepted = RootArgs { accept_writable_root: arguments.root.accept_writable_root || arguments.dry_run };
     let substrate = open_substrate(&root, consent, accepted)?;
     let notices = RefCell::new(Vec::new());
-    let take_notice = |notice: Notice| notices.borrow_mut().push(notice);
-    let state =
-        State::open(&substrate, &SystemClock, &SystemRandom, &take_notice).map_err(|error| state_failure(&error))?;
-    // What is read of an image that was not mended is not what it holds.
-    let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| interrupt.is_asked() };
-    let mended =
-        if arguments.dry_run { Ok(Mended::default()) } else { mend_patiently(&state, Doubtful::Keep, &patience) };
-    let mended = mended.map_err(|error| state_failure(&error))?;
-    let free_before = free_bytes(&substrate, &root);
-
-    let meter = Meter::new("reading", talk.quiet, interrupt.clone());
+    let meter = RunMeter::new(talk.quiet, interrupt.clone());
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
     let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude);
     let selection = Selection::new(&paths, &is_wanted);
-    let scan_options = ScanOptions {
-        selection,
-        threads,
-        stable_for: Duration::ZERO,
-        pace: &pace,
-        rereading: Rereading::default(),
-        progress: &|at| meter.show_bytes(at.done_bytes, at.all_bytes),
-    };
-    let mut files = Marks::load(&state).map_err(|error| state_failure(&error))?;
-    let scan_started = Instant::now();
-    let scanned = scan(&state, &mut files, &scan_options);
-    meter.finish();
-    let scanned = scanned.map_err(|error| state_failure(&error))?;
-    let scan_time = scan_started.elapsed();
-
-    let meter = Meter::new("sharing", talk.quiet, interrupt.clone());
-    let all = Cell::new(0);
-    let pass_options = PassOptions {
-        selection,
-        temporary_folder: &temporary_folder(arguments.temporary.as_ref()),
-        memory_bytes,
-        call_bytes: CALL_BYTES,
-        min_run_bytes: arguments.min_run.0,
-        batch: BatchOptions::default(),
-        space: space(arguments.space),
-        pace: &pace,
-        threads,
-        is_dry_run: arguments.dry_run,
-        shard_entries_max: SHARD_ENTRIES_MAX,
-        clock: &SystemClock,
-        progress: &|at| match at {
-            PassProgress::Planned { targets } => {
-                all.set(targets);
-                ControlFlow::Continue(())
+    let temporary = temporary_folder(arguments.temporary.as_ref());
+    let free_before = Cell::new(None);
+    let options = RunOptions {
+        scan: ScanOptions { selection, threads, progress: &|at| meter.show_scan(at), ..ScanOptions::new(&pace) },
+        pass: PassOptions {
+            selection,
+            memory_bytes,
+            min_run_bytes: arguments.min_run.0,
+            space: space(arguments.space),
+            threads,
+            is_dry_run: arguments.dry_run,
+            progress: &|at| meter.show_pass(at),
+            ..PassOptions::new(&temporary, &pace, &SystemClock)
+        },
+        mend_wait: MEND_WAIT,
+        step: &|step| {
+            if step == RunStep::Scan {
+                free_before.set(free_bytes(&substrate, &root));
             }
-            PassProgress::Sharing { bytes } => meter.show_bytes(bytes, all.get().max(bytes)),
+            meter.begin(step);
         },
     };
-    let passed = pass(&state, &mut files, &pass_options);
+    let seams = Seams {
+        substrate: &substrate,
+        clock: &SystemClock,
+        random: &SystemRandom,
+        notices: &|notice: Notice| notices.borrow_mut().push(notice),
+    };
+    let ran = onefold_share::run(&seams, &options);
     meter.finish();
-    let passed = passed.map_err(|error| pass_failure(&error))?;
+    let RunReport { mended, scanned, scan_time, passed, settings } = ran.map_err(|error| pass_failure(&error))?;
 
-    let space = Space { free_before, free_after: free_bytes(&substrate, &root) };
-    let notices = notices.take();
+    let space = Space { free_before: free_before.get(), free_after: free_bytes(&substrate, &root) };
     let result = Findings {
         root: root.clone(),
         kind: substrate.abilities().kind,
         is_dry_run: arguments.dry_run,
         scanned,
         sees_labels: substrate.reads_trusted_attributes(),
-        settings: root.join(Settings::path(&state)),
+        settings: root.join(settings),
         passed,
         calls: pace.calls(),
         space,
-        notices,
+        notices: notices.take(),
         scan_time,
         elapsed: started.elapsed(),
         memory_peak_bytes: memory::peak_bytes(),

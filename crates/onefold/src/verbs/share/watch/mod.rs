@@ -14,6 +14,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::shown::ShownText;
 use onefold_linux::{LinuxMachine, LinuxSubstrate, ProcessCpu};
+use onefold_share::run::Seams;
 use onefold_share::scan::MAP_BYTES_MIN;
 use onefold_share::selection::Selection;
 use onefold_share::state::Notice;
@@ -26,7 +27,7 @@ use self::lines::Line;
 use self::watchdog::Watchdog;
 use super::limits::{check_memory, limits};
 use super::root::{Located, locate};
-use super::run::{CALL_BYTES, open_substrate, raise_open_files, space, state_failure, temporary_folder, wants};
+use super::run::{open_substrate, raise_open_files, space, state_failure, temporary_folder, wants};
 use crate::cli::Talk;
 use crate::cli::share::ShareWatchArgs;
 use crate::failure::{Exit, Failure, Outcome};
@@ -58,7 +59,6 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
         threads: threads(arguments.limits.cpu_limit),
         temporary_folder: &temporary_folder(arguments.temporary.as_ref()),
         memory_bytes,
-        call_bytes: CALL_BYTES,
         min_run_bytes: arguments.min_run.0,
         space: space(arguments.space),
         limits,
@@ -73,16 +73,18 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     };
     let watchdog = Watchdog::default();
     let surroundings = Surroundings {
-        substrate: &substrate,
-        clock: &SystemClock,
-        random: &SystemRandom,
+        seams: Seams {
+            substrate: &substrate,
+            clock: &SystemClock,
+            random: &SystemRandom,
+            notices: &|notice: Notice| print(&Line::notice(&notice), talk),
+        },
         cpu: &ProcessCpu,
         machine: &LinuxMachine::new(&substrate),
         stop: &|| {
             watchdog.sign();
             interrupt.is_asked()
         },
-        notices: &|notice: Notice| print(&Line::notice(&notice), talk),
     };
     let watched = thread::scope(|scope| {
         let is_guarded = !arguments.max_hang.is_zero();

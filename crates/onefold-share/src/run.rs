@@ -1,0 +1,101 @@
+//! The front door: a run opens the state folder, fills the holes that dead hosts have left, reads what changed, and has the file
+//! system share what is equal.
+//!
+//! `share run` and `pool dedup` are one run each. The watch does the same steps again and again on one state folder.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use onefold_block::{Clock, Random};
+use onefold_substrate::Substrate;
+
+use crate::domain::settings::Settings;
+use crate::mend::{Doubtful, Mended, Patience, mend_patiently};
+use crate::pass::{PassError, PassOptions, Passed, pass};
+use crate::scan::{ScanOptions, Scanned, scan};
+use crate::state::files::Marks;
+use crate::state::{Notice, State, StateError};
+
+/// All that sharing reaches the world through, but for the machine that a watch looks at.
+pub struct Seams<'a, S: Substrate> {
+    /// The file system.
+    pub substrate: &'a S,
+    /// The time that passes.
+    pub clock: &'a dyn Clock,
+    /// For names and keys.
+    pub random: &'a dyn Random,
+    /// Called with what a user may want to know.
+    pub notices: &'a dyn Fn(Notice),
+}
+
+impl<'a, S: Substrate> Seams<'a, S> {
+    /// Opens the state folder of the substrate's user, and makes it where there is none.
+    ///
+    /// # Errors
+    /// As [`StateError`] says.
+    pub fn open(&self) -> Result<State<'a, S>, StateError> {
+        State::open(self.substrate, self.clock, self.random, self.notices)
+    }
+}
+
+/// What a run does, and how.
+pub struct RunOptions<'a> {
+    /// What is read, and how.
+    pub scan: ScanOptions<'a>,
+    /// What is shared, and how. A dry run fills no holes either.
+    pub pass: PassOptions<'a>,
+    /// How long the run waits for other hosts that work on images with holes, for all of them together.
+    pub mend_wait: Duration,
+    /// Called as each step begins.
+    pub step: &'a dyn Fn(RunStep),
+}
+
+/// A step of a run that takes long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunStep {
+    /// What changed is read. Holes are filled by now.
+    Scan,
+    /// What is equal is shared.
+    Pass,
+}
+
+/// What a run did.
+#[derive(Debug)]
+pub struct RunReport {
+    /// Images that dead hosts may have left with holes, wherever they are: no selection leaves any of them out.
+    pub mended: Mended,
+    /// What was read.
+    pub scanned: Scanned,
+    /// How long that took.
+    pub scan_time: Duration,
+    /// What was shared.
+    pub passed: Passed,
+    /// Where the settings of domains are, or would be, below the root of the file system.
+    pub settings: PathBuf,
+}
+
+/// Does a run.
+///
+/// # Errors
+/// As [`PassError`] says: those of the state folder at any step, the others while blocks are shared.
+pub fn run<S: Substrate>(seams: &Seams<'_, S>, options: &RunOptions<'_>) -> Result<RunReport, PassError> {
+    let state = seams.open()?;
+    // What is read of an image that was not mended is not what it holds.
+    let mended = if options.pass.is_dry_run { Mended::default() } else { mend(&state, seams.clock, options)? };
+    (options.step)(RunStep::Scan);
+    let mut files = Marks::load(&state)?;
+    let began = seams.clock.monotonic();
+    let scanned = scan(&state, &mut files, &options.scan)?;
+    let scan_time = seams.clock.monotonic().saturating_sub(began);
+    (options.step)(RunStep::Pass);
+    let passed = pass(&state, &mut files, &options.pass)?;
+    Ok(RunReport { mended, scanned, scan_time, passed, settings: Settings::path(&state) })
+}
+
+fn mend<S: Substrate>(state: &State<'_, S>, clock: &dyn Clock, options: &RunOptions<'_>) -> Result<Mended, StateError> {
+    let is_stopped = || {
+        options.scan.pace.waited();
+        options.scan.pace.go_on().is_err()
+    };
+    mend_patiently(state, Doubtful::Keep, &Patience { clock, most: options.mend_wait, is_stopped: &is_stopped })
+}

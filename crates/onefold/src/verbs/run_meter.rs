@@ -1,0 +1,65 @@
+//! How far a run of sharing is: one meter for its scan, another one for its pass.
+
+use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
+
+use onefold_share::pass::PassProgress;
+use onefold_share::run::RunStep;
+use onefold_share::scan::ScanProgress;
+
+use crate::interrupt::Interrupt;
+use crate::progress::Meter;
+
+/// Shows how far a run is.
+pub(super) struct RunMeter {
+    quiet: bool,
+    interrupt: Interrupt,
+    /// Of the step that is on.
+    meter: RefCell<Option<Meter>>,
+    /// Bytes that are to be shared.
+    targets: Cell<u64>,
+}
+
+impl RunMeter {
+    /// Returns a meter that shows nothing yet; `quiet` shows nothing at all.
+    pub(super) fn new(quiet: bool, interrupt: Interrupt) -> RunMeter {
+        RunMeter { quiet, interrupt, meter: RefCell::default(), targets: Cell::new(0) }
+    }
+
+    /// Begins a step.
+    pub(super) fn begin(&self, step: RunStep) {
+        self.finish();
+        let doing = match step {
+            RunStep::Scan => "reading",
+            RunStep::Pass => "sharing",
+        };
+        *self.meter.borrow_mut() = Some(Meter::new(doing, self.quiet, self.interrupt.clone()));
+    }
+
+    /// Shows how far the scan is; `Break` when the user wants to stop.
+    pub(super) fn show_scan(&self, at: ScanProgress) -> ControlFlow<()> {
+        self.show(at.done_bytes, at.all_bytes)
+    }
+
+    /// Shows how far the pass is; `Break` when the user wants to stop.
+    pub(super) fn show_pass(&self, at: PassProgress) -> ControlFlow<()> {
+        match at {
+            PassProgress::Planned { targets } => {
+                self.targets.set(targets);
+                ControlFlow::Continue(())
+            }
+            PassProgress::Sharing { bytes } => self.show(bytes, self.targets.get().max(bytes)),
+        }
+    }
+
+    /// Takes the bar away; results come next.
+    pub(super) fn finish(&self) {
+        if let Some(meter) = self.meter.take() {
+            meter.finish();
+        }
+    }
+
+    fn show(&self, done: u64, all: u64) -> ControlFlow<()> {
+        self.meter.borrow().as_ref().map_or(ControlFlow::Continue(()), |meter| meter.show_bytes(done, all))
+    }
+}
