@@ -18,6 +18,7 @@ pub mod opt_out;
 pub mod pace;
 pub mod pass;
 mod places;
+pub mod policy;
 mod ranges;
 pub mod references;
 pub mod run;

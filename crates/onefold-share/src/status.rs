@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use onefold_block::{BLOCK_BYTES_U64, Show};
-use onefold_substrate::{Abilities, Access, Substrate, is_gone};
+use onefold_substrate::{Access, Substrate, is_gone};
 
 use crate::domain::Domain;
 use crate::extents::Extents;
@@ -13,6 +13,7 @@ use crate::format::mark::{Mark, Stamp};
 use crate::format::shard::EntryCounts;
 use crate::mend::{Declared, declared};
 use crate::opt_out::OptOuts;
+use crate::policy::UnneededSlots;
 use crate::scan::DomainCounts;
 use crate::state::ask::{Stored, Waiting};
 use crate::state::files::Marks;
@@ -205,8 +206,7 @@ fn count_slots<S: Substrate>(state: &State<'_, S>) -> Result<ArenaCounts, StateE
             unneeded += if extent.is_shared { 0 } else { slots };
         }
     }
-    let Abilities { tells_last_reference, frees_whole_extents, .. } = state.substrate().abilities();
-    counts.unneeded = (*tells_last_reference || *frees_whole_extents).then_some(unneeded);
+    counts.unneeded = (state.policy().unneeded == UnneededSlots::Told).then_some(unneeded);
     Ok(counts)
 }
 

@@ -154,7 +154,7 @@ pub fn clone<S: Substrate>(
     let from = substrate.open(source, Access::Read).map_err(of_source)?;
     let before = substrate.stat(&from).map_err(of_source)?;
     check_target(substrate, target, &before, options.existing)?;
-    let in_two_steps = state.filter(|_| substrate.abilities().shares_in_two_steps);
+    let in_two_steps = state.filter(|state| state.policy().is_declared());
     let look_for_holes = || {
         let Some(state) = in_two_steps else { return Ok(()) };
         let is_declared = state.is_declared(&before.handle).map_err(|error| of_source(io::Error::other(error)))?;

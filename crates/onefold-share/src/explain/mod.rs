@@ -18,6 +18,7 @@ use crate::format::entry::Place;
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 use crate::opt_out::OptOuts;
+use crate::policy::{FreedUnit, SharePolicy};
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 use crate::status::Standing;
@@ -159,7 +160,7 @@ pub fn explain<S: Substrate>(
         place: placed.place.filter(|_| placed.is_data),
         is_unsettled,
         is_told_shared: placed.is_shared && placed.is_data,
-        is_told_by_extent: substrate.abilities().frees_whole_extents,
+        is_told_by_extent: SharePolicy::of(substrate.abilities()).freed == FreedUnit::Extent,
         sharers: Sharers::default(),
         digest: None,
         standing: None,

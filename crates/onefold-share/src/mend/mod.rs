@@ -1,6 +1,6 @@
 //! Mending: what hosts that died in the middle of a share have left as holes is filled again.
 //!
-//! Only where a share may leave some ([`Abilities::shares_in_two_steps`](onefold_substrate::Abilities)). What was
+//! Only where a share may leave some ([`ShareSteps::Declared`](crate::policy::ShareSteps)). What was
 //! about to be shared is declared before, with the slots that hold the same bytes (`state::intents`). The order of steps,
 //! each of which may be the last one that a host does:
 //!
@@ -168,7 +168,7 @@ fn mend_within<S: Substrate>(
     patience: Option<&Patience<'_>>,
 ) -> Result<Mended, StateError> {
     let mut mended = Mended::default();
-    if !state.substrate().abilities().shares_in_two_steps {
+    if !state.policy().is_declared() {
         return Ok(mended);
     }
     let ends = patience.map(|patience| patience.clock.monotonic().saturating_add(patience.most));

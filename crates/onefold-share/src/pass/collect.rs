@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use onefold_block::{BLOCK_BYTES_U64, Timestamp};
 use onefold_sort::{Merge, SortWriter, Spool, SpoolWriter};
-use onefold_substrate::{Abilities, Access, MappedExtent, Substrate};
+use onefold_substrate::{Access, MappedExtent, Substrate};
 
 use super::arenas::Arenas;
 use super::images::Images;
@@ -36,6 +36,7 @@ use crate::extents::each_extent;
 use crate::format::entry::Place;
 use crate::format::prefix::Prefix;
 use crate::format::{FileNo, FormatError, Slot};
+use crate::policy::UnneededSlots;
 use crate::state::arena::KeptArenas;
 use crate::state::locks::Subject;
 use crate::state::{State, StateError};
@@ -68,12 +69,6 @@ pub(super) struct Collected<'a, 'b, S: Substrate> {
     pub(super) _kept: Option<KeptArenas<'a, 'b, S>>,
 }
 
-/// Tells whether this is how it is told what only the arena refers to. Who may share without a declaration could not be
-/// seen; and where whole extents come free, a slot is wanted as long as any block beside it is.
-pub(super) fn is_needed(abilities: &Abilities) -> bool {
-    !abilities.tells_last_reference && !abilities.frees_whole_extents && abilities.shares_in_two_steps
-}
-
 /// Drops the entries whose slots no image refers to, if it is worth while. Their slots are named no more.
 pub(super) fn collect<'a, 'b, S: Substrate>(
     state: &'a State<'b, S>,
@@ -86,7 +81,7 @@ pub(super) fn collect<'a, 'b, S: Substrate>(
 ) -> Result<Collected<'a, 'b, S>, PassError> {
     let mut collected = Collected { is_left: false, dropped: 0, _kept: None };
     let filled = arenas.filled.count();
-    if !is_needed(state.substrate().abilities()) || filled == 0 {
+    if state.policy().unneeded != UnneededSlots::Compared || filled == 0 {
         return Ok(collected);
     }
     let Some(maps) = state.try_lock(&Subject::Maps)? else {

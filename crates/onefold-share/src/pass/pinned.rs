@@ -148,8 +148,7 @@ pub(super) fn release<S: Substrate>(
     trouble: &mut Trouble,
 ) -> Result<(), PassError> {
     // Nothing is declared here: no file system that shares in two steps keeps room for whole extents.
-    let is_whole_step = !state.substrate().abilities().shares_in_two_steps;
-    let may_move = !trouble.is_full && options.space.rewrite_percent > 0 && is_whole_step;
+    let may_move = !trouble.is_full && options.space.rewrite_percent > 0 && !state.policy().is_declared();
     let mut releaser = Releaser {
         state,
         images,

@@ -7,7 +7,7 @@ use onefold_sort::{Merge, SortWriter, Spool, SpoolWriter};
 use onefold_substrate::Substrate;
 
 use super::arenas::Arenas;
-use super::collect::{self, Collected, Occasion, collect};
+use super::collect::{Collected, Occasion, collect};
 use super::images::Images;
 use super::intake::Taken;
 use super::lists::{Lists, Told, part_bytes, spool, spool_both};
@@ -25,6 +25,7 @@ use super::{PassOptions, PassProgress, requests};
 use crate::format::FileNo;
 use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
+use crate::policy::UnneededSlots;
 use crate::state::arena::ArenaWriter;
 use crate::state::files::Marks;
 use crate::state::hosts::HostNo;
@@ -139,7 +140,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             self.state.be_present()?;
         }
         // Before the maps are looked at.
-        let is_asked = !gone.is_empty() || collect::is_needed(self.state.substrate().abilities());
+        let is_asked = !gone.is_empty() || self.state.policy().unneeded == UnneededSlots::Compared;
         let began = if is_asked { Some(self.state.now()?) } else { None };
         Ok(Some(Causes { logs, dead, gone, began }))
     }

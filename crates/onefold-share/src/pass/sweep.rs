@@ -49,7 +49,7 @@ pub(super) fn sweep<S: Substrate>(
 /// next pass empties.
 pub(super) fn discard<S: Substrate>(state: &State<'_, S>, arena: &mut ArenaWriter<'_, '_, S>, named: &SlotSet) {
     let mut locks = Vec::new();
-    if state.substrate().abilities().shares_in_two_steps {
+    if state.policy().is_declared() {
         // Who has declared what it shares with slots looks whether these are free; nobody else has the lock of an arena file that is being
         // filled.
         for number in arena.numbers() {

@@ -253,7 +253,7 @@ impl<S: Substrate> State<'_, S> {
     /// Those of the device.
     pub fn lock_arena(&self, number: u32) -> Result<Option<ArenaLock<S>>, StateError> {
         let Some(held) = self.try_lock(&Subject::Arena(number))? else { return Ok(None) };
-        let sweep = if self.substrate().abilities().shares_in_two_steps {
+        let sweep = if self.policy().is_declared() {
             // Who has just declared what it shares with these slots looks whether it is free.
             let Some(sweep) = self.try_lock(&Subject::Sweep(number))? else { return Ok(None) };
             Some(sweep)

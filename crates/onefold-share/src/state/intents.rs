@@ -1,5 +1,5 @@
 //! Intents, as files: what hosts are about to share where a share may be cut short and leave a hole. Of use only where that is
-//! so ([`Abilities::shares_in_two_steps`](onefold_substrate::Abilities)).
+//! so ([`ShareSteps::Declared`](crate::policy::ShareSteps)).
 //!
 //! A pass has one, locked as long as its host lives, and writes into it in place. Who finds the lock free fills the holes
 //! (`mend`). The slots that an intent names are all that is left of what was in a hole:

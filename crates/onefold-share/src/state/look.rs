@@ -13,6 +13,7 @@ use super::hosts::{HostNo, Presence};
 use super::locks::Kept;
 use super::{Notice, SCRATCH, State, StateError, StateFolder};
 use crate::format::identity::Identity;
+use crate::policy::SharePolicy;
 
 const LOCKS: &str = "locks";
 
@@ -56,6 +57,7 @@ impl<'a, S: Substrate> State<'a, S> {
         let identity = Identity { uuid: [0; 16], key: [0; FingerprintKey::BYTES] };
         let mut state = State {
             substrate,
+            policy: SharePolicy::of(substrate.abilities()),
             folder: StateFolder::of(substrate),
             clock,
             identity,

@@ -52,6 +52,7 @@ use crate::domain::Domain;
 use crate::domain::settings;
 use crate::format::FormatError;
 use crate::format::identity::Identity;
+use crate::policy::SharePolicy;
 
 const ARENA: &str = "arena";
 pub(crate) const IDENTITY: &str = "identity";
@@ -85,6 +86,7 @@ const TRY_PAUSE: Duration = Duration::from_millis(5);
 /// The state folder, as a host has it open.
 pub struct State<'a, S: Substrate> {
     substrate: &'a S,
+    policy: SharePolicy,
     folder: StateFolder,
     /// For waiting.
     clock: &'a dyn Clock,
@@ -173,6 +175,7 @@ impl<'a, S: Substrate> State<'a, S> {
         let (host, next_name) = (HostNo(u64::from_le_bytes(host)), AtomicU64::new(0));
         Ok(State {
             substrate,
+            policy: SharePolicy::of(substrate.abilities()),
             folder,
             clock,
             identity,
@@ -220,7 +223,7 @@ impl<'a, S: Substrate> State<'a, S> {
 
     /// Returns the paths of all folders: first the state folder itself.
     fn folders(&self) -> impl Iterator<Item = PathBuf> + use<'_, 'a, S> {
-        let intents = self.substrate.abilities().shares_in_two_steps.then_some(intents::FOLDER);
+        let intents = self.policy.is_declared().then_some(intents::FOLDER);
         let below = SUBFOLDERS.into_iter().chain(intents).map(|name| self.folder.join(name));
         std::iter::once(self.folder.path().to_owned()).chain(below)
     }
@@ -233,6 +236,11 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Returns the file system.
     pub fn substrate(&self) -> &'a S {
         self.substrate
+    }
+
+    /// Returns how hosts share on the file system.
+    pub fn policy(&self) -> SharePolicy {
+        self.policy
     }
 
     /// Returns the clock that is waited by.

@@ -23,7 +23,7 @@ impl<S: Substrate> State<'_, S> {
     /// long as the file if that was shorter, is the seed from then on.
     pub(crate) fn join_tree(&self, file: &S::File, offset: u64) -> Result<(), StateError> {
         let substrate = self.substrate();
-        if !substrate.abilities().shares_in_two_steps {
+        if !self.policy().is_declared() {
             return Ok(());
         }
         let path = self.tree_path();
@@ -57,7 +57,7 @@ impl<S: Substrate> State<'_, S> {
 
     /// Returns what [`Exclusive::prepare_clone`] wants; none where it wants nothing.
     pub(crate) fn clone_scratch(&self) -> Result<Option<S::File>, StateError> {
-        if !self.substrate().abilities().shares_in_two_steps {
+        if !self.policy().is_declared() {
             return Ok(None);
         }
         let scratch = self.nameless()?;

@@ -196,7 +196,7 @@ impl<S: Substrate> State<'_, S> {
         if protection.is_private() {
             return Ok(());
         }
-        if protection.is_writable_by_others() && self.substrate.abilities().shares_in_two_steps {
+        if protection.is_writable_by_others() && self.policy().is_declared() {
             return Err(Distrust::Writable { mode: protection.mode }.into());
         }
         if self.useless.is_some() {

@@ -12,6 +12,7 @@ use crate::extents::Extents;
 use crate::pace::CallKind;
 use crate::pass::pinned::Loss;
 use crate::pass::rows::Source;
+use crate::policy::{FreedUnit, SharePolicy};
 use crate::state::maps::Moved;
 
 /// What a range has that comes free once it is shared.
@@ -103,8 +104,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let Some(TargetFile { opened: Some(Mapped { file, map }), slices, .. }) = &mut self.target else {
             return Freed::Blocks { unshared: 0, untold: part.bytes() };
         };
-        if !substrate.abilities().frees_whole_extents {
-            return unshared_bytes(substrate, file, map, part);
+        let policy = self.state.policy();
+        if policy.freed == FreedUnit::Block {
+            return unshared_bytes(substrate, file, map, part, policy);
         }
         let (from, to) = (part.offset(), part.offset() + part.bytes());
         Freed::Extents(slices.within(substrate, file, from, to).map(|slices| {
@@ -160,8 +162,13 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
 }
 
 /// Returns how many bytes of a range nobody else refers to, as the map tells; and of how many it does not tell.
-fn unshared_bytes<S: Substrate>(substrate: &S, file: &S::File, map: &mut Extents, part: Run) -> Freed {
-    let tells_last_reference = substrate.abilities().tells_last_reference;
+fn unshared_bytes<S: Substrate>(
+    substrate: &S,
+    file: &S::File,
+    map: &mut Extents,
+    part: Run,
+    policy: SharePolicy,
+) -> Freed {
     let (mut at, end) = (part.offset(), part.offset() + part.bytes());
     let (mut unshared, mut untold) = (0, 0);
     while at < end {
@@ -173,7 +180,7 @@ fn unshared_bytes<S: Substrate>(substrate: &S, file: &S::File, map: &mut Extents
         match (placed.is_data, placed.is_shared) {
             (true, false) => unshared += stretch,
             // It may have been shared once, and be its owner's alone now.
-            (true, true) if !tells_last_reference => untold += stretch,
+            (true, true) if !policy.tells_last_reference => untold += stretch,
             _ => {}
         }
         at += stretch;

@@ -101,8 +101,8 @@ pub(super) fn share<'b, S: Substrate>(
     sinks: Sinks<'_>,
 ) -> Result<(), PassError> {
     let Sinks { losses, elsewhere, noted, trouble, shared } = sinks;
-    let abilities = state.substrate().abilities();
-    let call_blocks = (options.call_bytes.min(abilities.share_bytes_max) / BLOCK_BYTES_U64).max(1);
+    let call_bytes = options.call_bytes.min(state.substrate().abilities().share_bytes_max);
+    let call_blocks = (call_bytes / BLOCK_BYTES_U64).max(1);
     let zeros = state.zeros(call_blocks * BLOCK_BYTES_U64)?;
     let mut sharer = Sharer {
         state,
@@ -118,7 +118,7 @@ pub(super) fn share<'b, S: Substrate>(
         target: None,
         unsynced: Vec::new(),
         room: RecordsRoom::new(state.substrate()),
-        declaring: abilities.shares_in_two_steps.then(Declaring::default),
+        declaring: state.policy().is_declared().then(Declaring::default),
         buffers: [Vec::new(), Vec::new()],
     };
     let worked = sharer.share_each(targets);

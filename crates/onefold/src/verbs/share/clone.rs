@@ -7,6 +7,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::{BLOCK_BYTES_U64, Show};
 use onefold_share::clone::{CloneError, CloneOptions, Cloned, Existing, Known, Unknown, clone};
+use onefold_share::policy::SharePolicy;
 use onefold_share::state::{Notice, State};
 use onefold_substrate::{ShareError, Sharing};
 use serde_json::{Value, json};
@@ -45,7 +46,7 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
         Ok(state) => (state, None),
         Err(error) => (None, Some(error)),
     };
-    if let Some(error) = unusable.as_ref().filter(|_| ground.substrate.abilities().shares_in_two_steps) {
+    if let Some(error) = unusable.as_ref().filter(|_| SharePolicy::of(ground.substrate.abilities()).is_declared()) {
         return Err(Failure::new(cannot)
             .because_of(format!("whether a host has left holes in it cannot be looked up: {error}"))
             .hint("run `onefold share mend` as a user who may, and try again"));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use onefold_block::clock::SystemClock;
 use onefold_linux::LinuxSubstrate;
+use onefold_share::policy::SharePolicy;
 use onefold_share::state::trust::{Distrust, WritableRoot, writable_root};
 use onefold_share::state::{Notice, State, StateError};
 use onefold_substrate::Sharing;
@@ -105,7 +106,7 @@ pub(super) fn distrust_hint(why: Distrust) -> &'static str {
 /// Refuses a file system on which another user can put an earlier state folder in place of the present one, if an earlier one
 /// does harm there and the user has not accepted that.
 pub(super) fn check_root(cannot: &str, substrate: &LinuxSubstrate, accepted: RootArgs) -> Outcome<()> {
-    if !substrate.abilities().shares_in_two_steps || accepted.accept_writable_root {
+    if !SharePolicy::of(substrate.abilities()).is_declared() || accepted.accept_writable_root {
         return Ok(());
     }
     match writable_root(substrate).map_err(|error| Failure::of_io(cannot, &error))? {

@@ -11,6 +11,7 @@ use onefold_block::random::SystemRandom;
 use onefold_linux::{LinuxSubstrate, ProcessCpu};
 use onefold_share::pace::{Pace, Wish};
 use onefold_share::pass::{PassError, PassOptions, SpaceOptions};
+use onefold_share::policy::SharePolicy;
 use onefold_share::run::{RunOptions, RunReport, RunStep, Seams};
 use onefold_share::scan::ScanOptions;
 use onefold_share::selection::Selection;
@@ -115,7 +116,7 @@ pub(super) fn space(arguments: SpaceArgs) -> SpaceOptions {
 pub(super) fn open_substrate(root: &Path, consent: ConsentArgs, accepted: RootArgs) -> Outcome<LinuxSubstrate> {
     let substrate = LinuxSubstrate::open(root, Path::new(""))
         .map_err(|error| Failure::new("cannot share blocks").because(&error))?;
-    if substrate.abilities().shares_in_two_steps && !consent.accept_mending {
+    if SharePolicy::of(substrate.abilities()).is_declared() && !consent.accept_mending {
         return Err(without_consent());
     }
     check_root("cannot share blocks", &substrate, accepted)?;

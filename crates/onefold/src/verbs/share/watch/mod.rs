@@ -14,6 +14,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::shown::ShownText;
 use onefold_linux::{LinuxMachine, LinuxSubstrate, ProcessCpu};
+use onefold_share::policy::SharePolicy;
 use onefold_share::run::Seams;
 use onefold_share::scan::MAP_BYTES_MIN;
 use onefold_share::selection::Selection;
@@ -115,7 +116,7 @@ fn guard(watchdog: &Watchdog, limit: Duration, substrate: &LinuxSubstrate, talk:
     }
     // Whoever should read it may hang, too.
     let (reported, report) = mpsc::channel();
-    let line = Line::hung(limit, substrate.abilities().shares_in_two_steps);
+    let line = Line::hung(limit, SharePolicy::of(substrate.abilities()).is_declared());
     thread::spawn(move || {
         print(&line, talk);
         let _ = sd_notify::notify(&[NotifyState::Status(&line.text), NotifyState::Stopping]);

@@ -1,0 +1,77 @@
+//! What the kinds of file systems need of sharing, besides compare-and-share: decided once, when the state folder is opened.
+//!
+//! | file system | a share | room comes free | what only the arena refers to |
+//! |---|---|---|---|
+//! | XFS, a pool | is one step | by blocks | is told by maps |
+//! | Btrfs | is one step | by whole extents | is told by maps, for whole extents |
+//! | OCFS2 | is two steps | by blocks | is found by comparing maps |
+
+use onefold_substrate::Abilities;
+
+/// How hosts share on a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharePolicy {
+    /// What a share is.
+    pub steps: ShareSteps,
+    /// What comes free once nothing of it is referred to.
+    pub freed: FreedUnit,
+    /// How it is found out that only the arena refers to a block.
+    pub unneeded: UnneededSlots,
+    /// Whether a map tells of a block that nobody else refers to it.
+    pub tells_last_reference: bool,
+}
+
+/// What a share is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareSteps {
+    /// One step: the death of the host leaves what was there, or what is there.
+    One,
+    /// Two steps, with a hole between them. A host declares what it is about to share, with exclusive use of the image; holes
+    /// of dead hosts are mended. State that somebody else could have written is not used, as it names what is put into holes.
+    Declared,
+}
+
+/// What comes free as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreedUnit {
+    /// Each block.
+    Block,
+    /// A whole extent. What still refers to the rest of it is moved away.
+    Extent,
+}
+
+/// How it is found out that only the arena refers to a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnneededSlots {
+    /// By the maps of arena files.
+    Told,
+    /// By the maps of all images, which are compared with those of arena files now and then.
+    Compared,
+    /// Not at all: images may share without being seen.
+    Unknown,
+}
+
+impl SharePolicy {
+    /// Returns the policy for what a file system can do.
+    #[must_use]
+    pub fn of(abilities: &Abilities) -> SharePolicy {
+        let Abilities { tells_last_reference, frees_whole_extents, shares_in_two_steps, .. } = *abilities;
+        let unneeded = match (tells_last_reference || frees_whole_extents, shares_in_two_steps) {
+            (true, _) => UnneededSlots::Told,
+            (false, true) => UnneededSlots::Compared,
+            (false, false) => UnneededSlots::Unknown,
+        };
+        SharePolicy {
+            steps: if shares_in_two_steps { ShareSteps::Declared } else { ShareSteps::One },
+            freed: if frees_whole_extents { FreedUnit::Extent } else { FreedUnit::Block },
+            unneeded,
+            tells_last_reference,
+        }
+    }
+
+    /// Tells whether hosts declare what they share.
+    #[must_use]
+    pub fn is_declared(&self) -> bool {
+        self.steps == ShareSteps::Declared
+    }
+}
