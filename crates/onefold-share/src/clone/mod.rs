@@ -175,7 +175,7 @@ pub fn clone<S: Substrate>(
     // A host may have begun to share meanwhile, and died at it.
     look_for_holes()?;
 
-    let mut introduction = Introduction::new(state, (source, &from), &before, &after);
+    let mut introduction = Introduction::new(state, source, &from, &before, &after);
     introduction.prepare(&clone, &made, target, options.clock);
     match options.existing {
         Existing::Replace => substrate.rename(&scratch, target).map_err(of_target)?,
@@ -249,7 +249,8 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
     /// Returns one that goes on if the source was before the clone and is after it what it was when it was read.
     fn new(
         state: Option<&'a State<'b, S>>,
-        (source, from): (&Path, &S::File),
+        source: &Path,
+        from: &S::File,
         before: &FileStat,
         after: &FileStat,
     ) -> Introduction<'a, 'b, S> {

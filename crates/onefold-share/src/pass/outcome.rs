@@ -114,12 +114,7 @@ impl Trouble {
     }
 
     /// Notes why blocks of a file were left alone, and has them read again where that may not be for good.
-    pub(super) fn note_blocks(
-        &mut self,
-        (file, first, count): (FileNo, FileBlock, u64),
-        path: PathBuf,
-        why: ShareError,
-    ) {
+    pub(super) fn note_blocks(&mut self, file: FileNo, first: FileBlock, count: u64, path: PathBuf, why: ShareError) {
         if !matches!(why, ShareError::Refused(_)) {
             self.again.add(file, first, count, Because::Failed);
         }

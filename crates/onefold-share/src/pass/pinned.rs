@@ -419,8 +419,8 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                             break;
                         }
                         Holder::Image(number) => {
-                            let blocks = (number, part.first_block(), part.length.div_ceil(BLOCK_BYTES_U64));
-                            self.trouble.note_blocks(blocks, self.images.path(number), why);
+                            let (first, count) = (part.first_block(), part.length.div_ceil(BLOCK_BYTES_U64));
+                            self.trouble.note_blocks(number, first, count, self.images.path(number), why);
                         }
                     }
                 }

@@ -47,8 +47,10 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         substrate: &'a S,
         pace: &'a Pace<'a>,
         file: &'a S::File,
-        (wanted, most): (&Ranges, u64),
-        (digester, key): (Digester<'a>, &'a FingerprintKey),
+        wanted: &Ranges,
+        most: u64,
+        digester: Digester<'a>,
+        key: &'a FingerprintKey,
     ) -> Blocks<'a, S> {
         Blocks {
             substrate,

@@ -34,7 +34,8 @@ impl Changes {
     /// Looks at a file of which all up to `known_to` was read before, in bytes.
     pub(super) fn of<S: Substrate>(
         state: &State<'_, S>,
-        (number, file): (FileNo, &S::File),
+        number: FileNo,
+        file: &S::File,
         reading: &Reading,
         known_to: u64,
         pace: &crate::pace::Pace<'_>,

@@ -12,6 +12,7 @@ mod blocks;
 mod changes;
 mod turn;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use onefold_block::{BLOCK_BYTES_U64, Timestamp};
 use onefold_substrate::{Access, FileHandle, FileStat, ListedKind, Substrate};
 
+use self::turn::Subject;
 use crate::digest::PIECE_BYTES;
 use crate::domain::{Domain, DomainRules, Membership};
 use crate::format::FileNo;
@@ -30,7 +32,7 @@ use crate::opt_out::OptOuts;
 use crate::pace::Pace;
 use crate::selection::Selection;
 use crate::state::files::{Marks, Noted};
-use crate::state::locks::Subject;
+use crate::state::locks;
 use crate::state::logs::LogList;
 use crate::state::maps::KeptMaps;
 use crate::state::{Notice, State, StateError, StateFolder};
@@ -303,7 +305,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
     }
 
     fn is_unchanged(&self, stat: &FileStat, membership: &Membership, now: Timestamp) -> bool {
-        is_unchanged(self.files, (stat, membership), (now, self.due_by(now)))
+        is_unchanged(self.files, stat, membership, now, self.due_by(now))
     }
 
     fn look_at(&mut self, found: Found, now: Timestamp, is_second_try: bool) -> Result<Next, StateError> {
@@ -437,7 +439,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
         if self.is_unchanged(stat, membership, state.now()?) {
             self.scanned.unchanged += 1;
             if self.files.get(number).is_some_and(|mark| mark.path != *path) {
-                match state.try_lock(&Subject::File(stat.handle.clone()))? {
+                match state.try_lock(&locks::Subject::File(stat.handle.clone()))? {
                     Some(_lock) => self.files.note_path(state, number, path)?,
                     // Who has it may be about to write its mark. This host finds it there all the same.
                     None => self.files.see_at(number, path),
@@ -445,7 +447,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
             }
             return Ok(Looked::Done);
         }
-        let Some(_lock) = state.try_lock(&Subject::File(stat.handle.clone()))? else { return Ok(Looked::Busy) };
+        let Some(_lock) = state.try_lock(&locks::Subject::File(stat.handle.clone()))? else { return Ok(Looked::Busy) };
         let now = state.now()?;
         let before = self.files.of(&stat.handle).cloned();
         let opened = state.substrate().open(path, Access::Read);
@@ -472,7 +474,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
             let stamp = Stamp::of(&stat);
             waits = Age::of(&stamp, now) != Age::Settled;
             if !waits {
-                self.files.note_owner(state, (number, path), (before, stamp), &membership)?;
+                self.files.note_owner(state, number, path, (before, stamp), &membership)?;
             }
         }
         if waits || self.is_unchanged(&stat, &membership, now) {
@@ -494,7 +496,9 @@ impl<S: Substrate> Scan<'_, '_, S> {
         // times say nothing when it goes there. Where that fails, reading does, too.
         let _ = state.substrate().settle(&file);
         let key = state.key(&membership.domain);
-        self.take_turn((number, path, &key), &file, (&stat, age, scanned), now)
+        let is_reserved = Cell::new(None);
+        let subject = Subject { number, path, key: &key, file: &file, stat: &stat, age, now, is_reserved };
+        self.take_turn(&subject, scanned)
     }
 }
 
@@ -550,8 +554,10 @@ fn forget_what_the_index_lost<S: Substrate>(
 /// moment would have had the same time.
 fn is_unchanged(
     files: &Marks,
-    (stat, membership): (&FileStat, &Membership),
-    (now, due_by): (Timestamp, Timestamp),
+    stat: &FileStat,
+    membership: &Membership,
+    now: Timestamp,
+    due_by: Timestamp,
 ) -> bool {
     let stamp = Stamp::of(stat);
     let is_past = |mark: &Mark| mark.flags.is_ahead && Age::of(&stamp, now) != Age::Ahead;

@@ -40,21 +40,29 @@ const NOTES_BETWEEN_LOOKS: u64 = 1024;
 /// Bytes of a log that a note takes, about.
 const NOTE_BYTES: u64 = FingerprintPrefix::BYTES as u64;
 
-/// A file that has its turn.
-struct Subject<'a, S: Substrate> {
-    number: FileNo,
-    path: &'a Path,
+/// A file that has its turn; the scan has its lock.
+pub(super) struct Subject<'a, S: Substrate> {
+    pub(super) number: FileNo,
+    pub(super) path: &'a Path,
     /// What blocks of its domain are digested with.
-    key: &'a FingerprintKey,
-    file: &'a S::File,
-    stat: &'a FileStat,
-    stamp: Stamp,
-    age: Age,
-    /// Where its last whole block ends.
-    end: u64,
-    now: Timestamp,
+    pub(super) key: &'a FingerprintKey,
+    pub(super) file: &'a S::File,
+    pub(super) stat: &'a FileStat,
+    pub(super) age: Age,
+    pub(super) now: Timestamp,
     /// Whether it has no hole, where this is its first reading and that is known.
-    is_reserved: Cell<Option<bool>>,
+    pub(super) is_reserved: Cell<Option<bool>>,
+}
+
+impl<S: Substrate> Subject<'_, S> {
+    fn stamp(&self) -> Stamp {
+        Stamp::of(self.stat)
+    }
+
+    /// Returns where its last whole block ends, in bytes. What is behind the highest block that can be written down is never shared.
+    fn end(&self) -> u64 {
+        (self.stat.length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64
+    }
 }
 
 /// What is to be read into one log.
@@ -88,60 +96,41 @@ enum Ended {
 }
 
 impl<S: Substrate> Scan<'_, '_, S> {
-    /// Gives a file its turn; the caller has its lock. `scanned` is what it was like when all of it was known.
-    pub(super) fn take_turn(
-        &mut self,
-        (number, path, key): (FileNo, &Path, &FingerprintKey),
-        file: &S::File,
-        (stat, age, scanned): (&FileStat, Age, Option<Stamp>),
-        now: Timestamp,
-    ) -> Result<Looked, StateError> {
-        // What is behind the highest block that can be written down is never shared.
-        let end = (stat.length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64;
-        let subject = Subject {
-            number,
-            path,
-            key,
-            file,
-            stat,
-            stamp: Stamp::of(stat),
-            age,
-            end,
-            now,
-            is_reserved: Cell::new(None),
-        };
+    /// Gives a file its turn. `scanned` is what it was like when all of it was known.
+    pub(super) fn take_turn(&mut self, subject: &Subject<'_, S>, scanned: Option<Stamp>) -> Result<Looked, StateError> {
+        let (number, stat, age, end) = (subject.number, subject.stat, subject.age, subject.end());
         let mut reading = self.files.get(number).map(|mark| mark.reading.clone()).unwrap_or_default();
         reading.cut(end);
         reading.cursor = if reading.cursor < end { reading.cursor } else { 0 };
         let known_to = if reading.is_known { end } else { reading.cursor };
         // A change when the clock came by a time that was ahead would have had that time.
         let was_ahead = self.files.get(number).is_some_and(|mark| mark.flags.is_ahead);
-        let is_as_scanned = scanned == Some(subject.stamp) && (!was_ahead || age == Age::Ahead);
+        let is_as_scanned = scanned == Some(subject.stamp()) && (!was_ahead || age == Age::Ahead);
         let changes = if is_as_scanned || stat.length < self.options.rereading.map_bytes_min {
             Changes::default()
         } else {
-            Changes::of(self.state, (number, file), &reading, known_to, self.options.pace)?
+            Changes::of(self.state, number, subject.file, &reading, known_to, self.options.pace)?
         };
         let is_first = scanned.is_none() && !reading.is_known && reading.cursor == 0;
         if is_first && let Some(map) = &changes.map {
             subject.is_reserved.set(Some(!map.has_gap(end)));
         }
         if !is_as_scanned {
-            begin_round(&mut reading, &subject, changes.are_all);
+            begin_round(&mut reading, subject, changes.are_all);
         }
         let turn = (self.options.rereading.turn)(stat);
 
-        let (known, part) = self.read_changes(&subject, &mut reading, &changes.differences)?;
+        let (known, part) = self.read_changes(subject, &mut reading, &changes.differences)?;
         if !is_as_scanned {
-            self.keep_map(&subject, &mut reading, changes)?;
+            self.keep_map(subject, &mut reading, changes)?;
         }
 
         let allowed = allowance(turn, &reading, part.read_bytes);
         let ended = match part.ended {
             Some(ended) => Some(ended),
-            None => self.go_round(&subject, &mut reading, (known, allowed))?,
+            None => self.go_round(subject, &mut reading, &known, allowed)?,
         };
-        self.note(&subject, reading)?;
+        self.note(subject, reading)?;
         match ended {
             None => Ok(Looked::Done),
             Some(Ended::Enough) => Ok(Looked::Enough),
@@ -158,8 +147,8 @@ impl<S: Substrate> Scan<'_, '_, S> {
     ) -> Result<(Ranges, Part), StateError> {
         let due_by = self.due_by(subject.now).seconds;
         let due = reading.again.iter().filter(|again| !again.is_read && again.due <= due_by);
-        let due = Ranges::of(due.map(|again| again.range())).split(subject.end).0;
-        let wanted = differences.changed.split(subject.end).0.plus(&due);
+        let due = Ranges::of(due.map(|again| again.range())).split(subject.end()).0;
+        let wanted = differences.changed.split(subject.end()).0.plus(&due);
         let emptied = differences.emptied.minus(&wanted);
         let part = self.read(subject, &Wanted { ranges: &wanted, emptied: &emptied, most: u64::MAX })?;
         let known = wanted.minus(&part.rest);
@@ -183,10 +172,10 @@ impl<S: Substrate> Scan<'_, '_, S> {
         if changes.generation.is_some() {
             let stat = self.state.substrate().stat(subject.file);
             let grown = stat.map_or(0, |stat| stat.length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64;
-            reading.read_again(subject.end..grown, false, subject.now);
+            reading.read_again(subject.end()..grown, false, subject.now);
         }
         let map = changes.map.map(|mut map| {
-            map.cut(subject.end);
+            map.cut(subject.end());
             map
         });
         self.maps.keep(self.state, subject.number, map.as_ref())?;
@@ -199,25 +188,26 @@ impl<S: Substrate> Scan<'_, '_, S> {
         &mut self,
         subject: &Subject<'_, S>,
         reading: &mut Reading,
-        (known, mut allowed): (Ranges, u64),
+        known: &Ranges,
+        mut allowed: u64,
     ) -> Result<Option<Ended>, StateError> {
         while let Some(round) = reading.round.filter(|_| allowed > 0) {
-            let stop = subject.end.min(reading.cursor + round.left);
+            let stop = subject.end().min(reading.cursor + round.left);
             // What failed has its own time.
             let failing = Ranges::of(reading.failed().map(|again| again.range()));
-            let stretch = Ranges::of(std::iter::once(reading.cursor..stop)).minus(&failing).minus(&known);
+            let stretch = Ranges::of(std::iter::once(reading.cursor..stop)).minus(&failing).minus(known);
             let wanted = Wanted { ranges: &stretch, emptied: &Ranges::default(), most: allowed.min(PART_BYTES) };
             let part = self.read(subject, &wanted)?;
             self.take_in(subject, reading, &stretch.minus(&part.rest), &part);
             let reached = part.rest.iter().next().map_or(stop, |rest| rest.start);
             let left = round.left - (reached - reading.cursor);
             let has_moved = reached > reading.cursor;
-            let was_all = (reading.cursor, reached) == (0, subject.end) && known.is_empty();
+            let was_all = (reading.cursor, reached) == (0, subject.end()) && known.is_empty();
             if was_all && !reading.is_known && subject.is_reserved.get().is_none() {
                 subject.is_reserved.set(Some(!part.has_hole));
             }
             let was_whole = was_all && part.failed.is_empty();
-            let is_at_end = reached >= subject.end;
+            let is_at_end = reached >= subject.end();
             let was_known = reading.is_known;
             reading.cursor = if is_at_end { 0 } else { reached };
             reading.is_known |= is_at_end;
@@ -277,8 +267,10 @@ impl<S: Substrate> Scan<'_, '_, S> {
                 state.substrate(),
                 options.pace,
                 subject.file,
-                (wanted.ranges, wanted.most),
-                (digester, subject.key),
+                wanted.ranges,
+                wanted.most,
+                digester,
+                subject.key,
             );
             let mut notes = Notes { emptied: wanted.emptied.iter().peekable(), ahead: None };
             let (done_before, read_before) = (progress.done_bytes, progress.read_bytes);
@@ -350,30 +342,30 @@ impl<S: Substrate> Scan<'_, '_, S> {
     /// change may get the same time.
     fn note(&mut self, subject: &Subject<'_, S>, reading: Reading) -> Result<(), StateError> {
         let is_whole = reading.is_known && reading.round.is_none();
-        let scanned = (is_whole && subject.age != Age::Recent).then_some(subject.stamp);
+        let scanned = (is_whole && subject.age != Age::Recent).then_some(subject.stamp());
         let mut flags = self.files.get(subject.number).map(|mark| mark.flags).unwrap_or_default();
         flags.is_reserved |= subject.is_reserved.get() == Some(true);
         flags.is_ahead = scanned.is_some() && subject.age == Age::Ahead;
         let last_log = self.logs.last_of(subject.number);
-        self.files.note_reading(self.state, subject.number, scanned, (reading, flags, last_log))
+        self.files.note_reading(self.state, subject.number, scanned, reading, flags, last_log)
     }
 }
 
 /// Begins a round where one is needed, or goes on with the one that is under way.
 fn begin_round(reading: &mut Reading, subject: &Subject<'_, impl Substrate>, are_all: bool) {
-    let Subject { end, age, .. } = *subject;
+    let (stamp, end, age) = (subject.stamp(), subject.end(), subject.age);
     // The next change may get the same times: then nothing tells that what was read in this turn is not the latest.
     let is_settled = age != Age::Recent;
-    let stamp = if is_settled { subject.stamp } else { Stamp { length: u64::MAX, ..subject.stamp } };
+    let begun = if is_settled { stamp } else { Stamp { length: u64::MAX, ..stamp } };
     reading.round = match reading.round {
         None if reading.is_known && are_all => None,
         Some(round) if are_all => {
             // All that changed since it began was seen; what was added is before the file's end.
-            let added = subject.stamp.length.saturating_sub(round.stamp.length);
-            Some(Round { stamp: subject.stamp, left: round.left.saturating_add(added).min(end) })
+            let added = stamp.length.saturating_sub(round.stamp.length);
+            Some(Round { stamp, left: round.left.saturating_add(added).min(end) })
         }
-        Some(round) if round.stamp == stamp && is_settled => Some(Round { left: round.left.min(end), ..round }),
-        _ => Some(Round { stamp, left: end }),
+        Some(round) if round.stamp == begun && is_settled => Some(Round { left: round.left.min(end), ..round }),
+        _ => Some(Round { stamp: begun, left: end }),
     };
 }
 

@@ -180,7 +180,9 @@ impl Marks {
         state: &State<'_, S>,
         number: FileNo,
         scanned: Option<Stamp>,
-        (reading, flags, last_log): (Reading, MarkFlags, LogOrder),
+        reading: Reading,
+        flags: MarkFlags,
+        last_log: LogOrder,
     ) -> Result<(), StateError> {
         let Some(known) = self.by_number.get(&number) else { return Ok(()) };
         let last_log = Some(last_log.number()).filter(|order| *order > 0).max(known.last_log);
@@ -195,7 +197,8 @@ impl Marks {
     pub(crate) fn note_owner<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
-        (number, path): (FileNo, &Path),
+        number: FileNo,
+        path: &Path,
         (before, after): (Stamp, Stamp),
         membership: &Membership,
     ) -> Result<(), StateError> {
