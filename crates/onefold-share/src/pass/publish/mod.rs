@@ -1,0 +1,248 @@
+//! The last step: what has changed is brought into the index, shard by shard.
+//!
+//! Only now a shard is locked, and only for the time that it takes to write it anew. So hosts that share at the same time do
+//! not wait for each other. Other hosts may have published since the plan was made: what they have put in is kept, and
+//! where both have found the same content, the places of this pass become merge requests, so that the next pass over them
+//! meets what the other host has put in.
+//!
+//! A batch hides what the shard beside it says of the same content. Where the batch goes into the shard, a place that it hides is
+//! dropped. Only the pass that made the batch knows whether it has shared there. For all others the place becomes a merge request, before
+//! the generation is published that does without it.
+
+mod merge;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use onefold_block::{Clock, FingerprintKey};
+use onefold_sort::{OrderedWriter, SortWriter, Spool};
+use onefold_substrate::Substrate;
+
+use self::merge::{Failure, Merge, Stream};
+use super::PassError;
+use super::arenas::Arenas;
+use super::slots::SlotSet;
+use crate::format::FormatError;
+use crate::format::entry::ENTRY_BYTES_MAX;
+use crate::format::prefix::Prefix;
+use crate::format::shard::EntryCounts;
+use crate::pace::Pace;
+use crate::state::State;
+use crate::state::batches::SharedBatches;
+use crate::state::locks::Subject;
+use crate::state::shards::{Published, Shard};
+
+/// How long a pass waits before it looks again for what others work on.
+pub(super) const LOCK_PAUSE: Duration = Duration::from_millis(100);
+/// As often it looks. Whoever has not let go by then is suspended, or dead and not known to be: the name of a
+/// shard's next generation is taken once, whoever has the lock.
+pub(super) const LOCK_TRIES: u32 = 600;
+/// As often a shard is written for the others to be first. Then the logs are left for another time.
+const PUBLISH_TRIES: u32 = 20;
+
+/// Memory for places that are looked at again, in bytes. There are few, but for hosts that begin at the same time.
+const AGAIN_BYTES: usize = 1 << 20;
+
+/// A shard's generation and what it holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) generation: u64,
+    pub(super) counts: EntryCounts,
+    pub(super) bytes: u64,
+}
+
+/// The shards of which all slots are known that they name.
+pub(super) type KnownShards = BTreeMap<Prefix, Known>;
+
+/// What is brought into the index.
+pub(super) struct News<'a> {
+    /// In order of the digests.
+    pub(super) changes: &'a Spool,
+    /// What this pass has planned, in order of the digests: it has seen to the places that it drops.
+    pub(super) planned: &'a Spool,
+    /// All places that were seen, in order of the digests.
+    pub(super) seen: &'a Spool,
+    /// Slots that may not hold what they should.
+    pub(super) suspects: &'a SlotSet,
+    /// Slots that nobody refers to, and nobody can come to refer to until this is over.
+    pub(super) unneeded: &'a SlotSet,
+    /// The keys of all domains.
+    pub(super) keys: &'a [FingerprintKey],
+    /// Whether what batches hold is brought into all shards, and they go.
+    pub(super) merges: bool,
+    /// A shard with more entries is split.
+    pub(super) entries_max: u64,
+    /// For what does not fit into memory.
+    pub(super) folder: &'a Path,
+    /// How hard it works.
+    pub(super) pace: &'a Pace<'a>,
+}
+
+/// Brings the news into the index. Returns false where other hosts were always first, so that not all of it is there.
+///
+/// Slots that published shards name go into `named`, places that have to be looked at again into `again`.
+pub(super) fn publish<S: Substrate>(
+    state: &State<'_, S>,
+    clock: &dyn Clock,
+    news: &News<'_>,
+    known: &mut KnownShards,
+    named: &mut SlotSet,
+    again: &mut SortWriter,
+) -> Result<bool, PassError> {
+    let batches = state.open_batches()?;
+    let merged: BTreeSet<u64> = batches.numbers().collect();
+    let merges = news.merges && batches.has_entries();
+    let opened = Some(Rc::new(RefCell::new(batches)));
+    let mut publisher = Publisher { state, news, known, named, again, merges, opened };
+    let mut ahead = VecDeque::new();
+    for prefix in publisher.known.keys().copied() {
+        if merges || !publisher.rows(news.changes, prefix)?.is_empty() {
+            ahead.push_back(Ahead { prefix, locked: 0, late: 0 });
+        }
+    }
+    // How many in a row were locked.
+    let mut locked = 0;
+    while let Some(mut next) = ahead.pop_front() {
+        news.pace.boundary()?;
+        let lock = state.try_lock(&Subject::Shard(next.prefix))?;
+        if lock.is_none() && next.locked < LOCK_TRIES {
+            next.locked += 1;
+            locked += 1;
+            ahead.push_back(next);
+            if locked >= ahead.len() {
+                clock.sleep(LOCK_PAUSE);
+                news.pace.waited();
+                locked = 0;
+            }
+            continue;
+        }
+        locked = 0;
+        if !publisher.publish_within(next.prefix)? {
+            next.late += 1;
+            if next.late == PUBLISH_TRIES {
+                return Ok(false);
+            }
+            ahead.push_back(next);
+        }
+    }
+    if merges {
+        state.remove_batches(&merged)?;
+    }
+    Ok(true)
+}
+
+/// A shard that is to be published.
+struct Ahead {
+    prefix: Prefix,
+    /// How often others had it.
+    locked: u32,
+    /// How often others were first.
+    late: u32,
+}
+
+struct Publisher<'a, 'b, S: Substrate> {
+    state: &'a State<'b, S>,
+    news: &'a News<'a>,
+    known: &'a mut KnownShards,
+    named: &'a mut SlotSet,
+    again: &'a mut SortWriter,
+    /// Whether what batches hold goes into the shards.
+    merges: bool,
+    /// Batches, as far as they were read.
+    opened: Option<SharedBatches<'b, S>>,
+}
+
+impl<'b, S: Substrate> Publisher<'_, 'b, S> {
+    /// Publishes the news of some digests. Returns false where another host was first.
+    fn publish_within(&mut self, within: Prefix) -> Result<bool, PassError> {
+        // It may have been split, or be a part of a whole again, since the plan was made.
+        let (shards, batches) = self.state.open_index(within, &mut self.opened)?;
+        if self.state.take_loss() {
+            // A new generation would hide that the others of its entries are gone.
+            return Err(PassError::Index { prefix: within, why: FormatError::Damaged("it was dropped") });
+        }
+        for shard in shards {
+            let narrower = if within.covers(shard.prefix) { shard.prefix } else { within };
+            if !self.publish_shard(shard, narrower)? {
+                return Ok(false);
+            }
+        }
+        // What this pass has put in beside a batch that came meanwhile is hidden by it: it has to be looked at again.
+        let batches: BTreeSet<u64> = batches.borrow().numbers().collect();
+        Ok(self.state.batch_numbers()?.is_subset(&batches))
+    }
+
+    /// Publishes the next generation of a shard with the news of the digests that begin with `within`.
+    fn publish_shard(&mut self, mut shard: Shard<'b, S>, within: Prefix) -> Result<bool, PassError> {
+        let changes = self.rows(self.news.changes, within)?;
+        if changes.is_empty() && !self.merges {
+            return Ok(true);
+        }
+        let (prefix, generation) = (shard.prefix, shard.generation + 1);
+        let entries = shard.bytes / ENTRY_BYTES_MAX as u64 + (changes.end - changes.start);
+        let is_split = entries > self.news.entries_max && prefix.halves().is_some();
+        let seen = self.rows(self.news.seen, within)?;
+        let planned = self.rows(self.news.planned, prefix)?;
+        let mut merge = Merge {
+            state: self.state,
+            pace: self.news.pace,
+            changes: Stream { rows: self.news.changes.read(changes.start, changes.end).peekable() },
+            seen: Stream { rows: self.news.seen.read(seen.start, seen.end).peekable() },
+            planned: Stream { rows: self.news.planned.read(planned.start, planned.end).peekable() },
+            hidden: None,
+            folder: self.news.folder,
+            named: &mut *self.named,
+            suspects: self.news.suspects,
+            unneeded: self.news.unneeded,
+            keys: self.news.keys,
+            arena: None,
+            looked_at: BTreeSet::new(),
+            arenas: Arenas::default(),
+            again: OrderedWriter::new(self.news.folder, AGAIN_BYTES),
+            has_changed: false,
+            counts: EntryCounts::default(),
+            failure: None,
+        };
+        let merges = self.merges;
+        let published = self.state.publish_shard((prefix, generation), is_split, |writer| {
+            merge.run(&mut shard, writer)?;
+            let is_needed = merge.has_changed || merges && shard.batched_entries() > 0;
+            if is_needed && let Some(places) = merge.hidden.take() {
+                merge.request(places.finish()?)?;
+            }
+            Ok(is_needed.then_some(()))
+        });
+        let Merge { again, counts, failure, .. } = merge;
+        match failure {
+            Some(Failure::Shard(FormatError::Io(error))) => return Err(error.into()),
+            Some(Failure::Shard(why)) => return Err(PassError::damaged(self.state, &shard, why)?),
+            Some(Failure::Pass(error)) => return Err(error),
+            None => {}
+        }
+        let (generation, counts, bytes) = match published? {
+            Published::Late => return Ok(false),
+            Published::Done(published) => (generation, published.counts, published.bytes),
+            Published::Unneeded => (shard.generation, counts, shard.bytes),
+        };
+        for place in again.finish()? {
+            self.again.push(place?)?;
+        }
+        self.known.retain(|other, _| !other.covers(prefix) && !prefix.covers(*other));
+        self.known.insert(prefix, Known { generation, counts, bytes });
+        Ok(true)
+    }
+
+    fn rows(&self, spool: &Spool, prefix: Prefix) -> io::Result<Range<u64>> {
+        let from = spool.lower_bound(prefix.first_word())?;
+        let to = match prefix.last_word().checked_add(1) {
+            Some(word) => spool.lower_bound(word)?,
+            None => spool.len(),
+        };
+        Ok(from..to)
+    }
+}
