@@ -8,40 +8,40 @@
 //! A scan that ends early, because it is told to or because enough is known for a pass, notes the file that it has come to, and
 //! the next one goes on there.
 
+mod age;
 mod blocks;
 mod changes;
+mod find;
 mod turn;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onefold_block::{BLOCK_BYTES_U64, Timestamp};
-use onefold_substrate::{Access, FileHandle, FileStat, ListedKind, Substrate};
+use onefold_block::Timestamp;
+use onefold_substrate::{Access, FileStat, Substrate};
 
+use self::age::is_stable;
+pub(crate) use self::age::{Age, TICK};
+use self::find::{Found, find};
 use self::turn::Subject;
 use crate::digest::PIECE_BYTES;
 use crate::domain::{Domain, DomainRules, Membership};
 use crate::format::FileNo;
 use crate::format::mark::{Mark, MarkFlags, Stamp};
 use crate::format::reading::Reading;
-use crate::opt_out::OptOuts;
 use crate::pace::Pace;
 use crate::selection::Selection;
 use crate::state::files::{Marks, Noted};
 use crate::state::locks;
 use crate::state::logs::LogList;
 use crate::state::maps::KeptMaps;
-use crate::state::{Notice, State, StateError, StateFolder};
+use crate::state::{Notice, State, StateError};
 
 /// Read between two looks at the progress.
 const PROGRESS_BYTES: u64 = 64 * PIECE_BYTES as u64;
-
-/// After such a time the next change of a file has another time than the last one.
-pub(crate) const TICK: Duration = Duration::from_millis(20);
 
 /// What is scanned, and how.
 pub struct ScanOptions<'a> {
@@ -179,15 +179,6 @@ impl DomainCounts {
     pub(crate) fn add(&mut self, bytes: u64) {
         (self.files, self.bytes) = (self.files + 1, self.bytes + bytes);
     }
-}
-
-/// An image file that was found.
-struct Found {
-    path: PathBuf,
-    stat: FileStat,
-    /// When all files had been found, by the clock that is never set.
-    found_at: Duration,
-    membership: Membership,
 }
 
 /// Looks at all files and writes logs of those that changed.
@@ -340,96 +331,6 @@ impl<S: Substrate> Scan<'_, '_, S> {
     }
 }
 
-/// Returns all files that are wanted, in order of their paths, and each only once; and those that are opted out, whatever
-/// name they are found by.
-fn find<S: Substrate>(
-    state: &State<'_, S>,
-    files: &Marks,
-    domains: &DomainRules<'_, S>,
-    options: &ScanOptions<'_>,
-    scanned: &mut Scanned,
-) -> Result<(Vec<Found>, BTreeSet<FileHandle>), StateError> {
-    let mut found: BTreeMap<FileHandle, Found> = BTreeMap::new();
-    let mut opted_out = BTreeSet::new();
-    let opt_outs = OptOuts::new(state.substrate());
-    // Folders that are still to be listed, and files that were named.
-    let mut ahead: Vec<(PathBuf, Option<ListedKind>)> =
-        options.selection.roots().iter().map(|root| (root.clone(), None)).collect();
-    while let Some((path, kind)) = ahead.pop() {
-        if StateFolder::has(&path) {
-            continue;
-        }
-        let listed = match kind {
-            Some(ListedKind::File) => Err(io::ErrorKind::NotADirectory.into()),
-            _ => state.substrate().list(&path),
-        };
-        let outcome = match listed {
-            Ok(listed) => {
-                for entry in listed {
-                    let below = path.join(&entry.name);
-                    if entry.kind != ListedKind::Other && options.selection.wants(&below, entry.kind) {
-                        ahead.push((below, Some(entry.kind)));
-                    }
-                }
-                continue;
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => look(state, files, domains, &opt_outs, &path),
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(Sight::NotWanted) => {}
-            Ok(Sight::OptedOut(handle)) => drop(opted_out.insert(handle)),
-            // Of several names always the same one: marks have it, and are written anew where it is another.
-            Ok(Sight::Image(stat, _)) if found.get(&stat.handle).is_some_and(|found| found.path < path) => {}
-            Ok(Sight::Image(stat, membership)) => {
-                let seen = Found { path, stat, membership, found_at: Duration::ZERO };
-                found.insert(seen.stat.handle.clone(), seen);
-            }
-            // It was removed since it was listed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && kind.is_some() => {}
-            Err(why) => {
-                scanned.passed_over += 1;
-                state.notice(Notice::Unreadable { path, why });
-            }
-        }
-    }
-    opted_out.retain(|handle| !found.contains_key(handle));
-    let found_at = state.clock().monotonic();
-    let mut found: Vec<Found> = found.into_values().map(|found| Found { found_at, ..found }).collect();
-    found.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok((found, opted_out))
-}
-
-/// A file that a scan came across.
-enum Sight {
-    /// It is too short to be shared, or its path too long to be noted.
-    NotWanted,
-    /// It is opted out.
-    OptedOut(FileHandle),
-    /// It is an image of a domain.
-    Image(FileStat, Membership),
-}
-
-fn look<S: Substrate>(
-    state: &State<'_, S>,
-    files: &Marks,
-    domains: &DomainRules<'_, S>,
-    opt_outs: &OptOuts<'_, S>,
-    path: &Path,
-) -> io::Result<Sight> {
-    let file = state.substrate().open(path, Access::Read)?;
-    let stat = state.substrate().stat(&file)?;
-    if stat.length < BLOCK_BYTES_U64 || !Mark::is_path_kept(path) {
-        return Ok(Sight::NotWanted);
-    }
-    if opt_outs.of(path)?.is_some() {
-        return Ok(Sight::OptedOut(stat.handle));
-    }
-    let before = files.of(&stat.handle).map(|mark| &mark.membership);
-    let membership = domains.membership(path, &file, &stat, before)?;
-    Ok(Sight::Image(stat, membership))
-}
-
 impl<S: Substrate> Scan<'_, '_, S> {
     /// Reads what is new of a file into logs, if nobody else works on it.
     fn scan_file(&mut self, found: &Found) -> Result<Looked, StateError> {
@@ -552,13 +453,7 @@ fn forget_what_the_index_lost<S: Substrate>(
 /// Tells whether a file is as it was when it was read, in the domain in which it was read, and nothing of it is to be read again
 /// by then. One whose time was ahead when it was read is not taken for that once the clock has come there: a change at that
 /// moment would have had the same time.
-fn is_unchanged(
-    files: &Marks,
-    stat: &FileStat,
-    membership: &Membership,
-    now: Timestamp,
-    due_by: Timestamp,
-) -> bool {
+fn is_unchanged(files: &Marks, stat: &FileStat, membership: &Membership, now: Timestamp, due_by: Timestamp) -> bool {
     let stamp = Stamp::of(stat);
     let is_past = |mark: &Mark| mark.flags.is_ahead && Age::of(&stamp, now) != Age::Ahead;
     let mark = files.of(&stat.handle).filter(|mark| mark.membership.domain == membership.domain);
@@ -574,40 +469,4 @@ fn before_another_owner(files: &Marks, stat: &FileStat, membership: &Membership)
     let then = mark.scanned.or(mark.reading.round.map(|round| round.stamp))?;
     let same = (then.length, then.modified) == (stat.length, stat.modified);
     (same && mark.membership.owner != stat.owner && !mark.flags.is_ahead).then_some(then)
-}
-
-/// Tells whether a file's content has not changed for so long. Of a time that is ahead, which anybody may have set, the one
-/// that nobody sets counts.
-fn is_stable(stat: &FileStat, now: Timestamp, stable_for: Duration) -> bool {
-    let changed = if stat.modified > now { stat.changed } else { stat.modified };
-    stable_for.is_zero()
-        || now.as_nanoseconds() - changed.as_nanoseconds() >= i128::try_from(stable_for.as_nanos()).unwrap_or(i128::MAX)
-}
-
-/// How old the times of a file are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Age {
-    /// So old that a change later than now has other times.
-    Settled,
-    /// A change may get the same times still.
-    Recent,
-    /// The last change was in the future: another host's clock is ahead, or this one was set back.
-    Ahead,
-}
-
-impl Age {
-    /// Returns how old times are. Kernels note them in ticks, of up to ten milliseconds.
-    ///
-    /// Each change of the content sets the time of the last change, which nobody sets otherwise. So the time of the content may
-    /// be ahead for ever, as anybody sets it, if the other one is not.
-    pub(crate) fn of(stamp: &Stamp, now: Timestamp) -> Age {
-        const TICKS: i128 = TICK.as_nanos() as i128;
-        let age = |time: Timestamp| now.as_nanoseconds() - time.as_nanoseconds();
-        let is_recent = |time| (0..TICKS).contains(&age(time));
-        match age(stamp.changed) {
-            changed if changed <= -TICKS => Age::Ahead,
-            changed if changed < TICKS || is_recent(stamp.modified) => Age::Recent,
-            _ => Age::Settled,
-        }
-    }
 }

@@ -1,0 +1,115 @@
+//! Which files there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::{Access, FileHandle, FileStat, ListedKind, Substrate};
+
+use super::{ScanOptions, Scanned};
+use crate::domain::{DomainRules, Membership};
+use crate::format::mark::Mark;
+use crate::opt_out::OptOuts;
+use crate::state::files::Marks;
+use crate::state::{Notice, State, StateError, StateFolder};
+
+/// An image file that was found.
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+    pub(super) stat: FileStat,
+    /// When all files had been found, by the clock that is never set.
+    pub(super) found_at: Duration,
+    pub(super) membership: Membership,
+}
+
+/// Returns all files that are wanted, in order of their paths, and each only once; and those that are opted out, whatever
+/// name they are found by.
+pub(super) fn find<S: Substrate>(
+    state: &State<'_, S>,
+    files: &Marks,
+    domains: &DomainRules<'_, S>,
+    options: &ScanOptions<'_>,
+    scanned: &mut Scanned,
+) -> Result<(Vec<Found>, BTreeSet<FileHandle>), StateError> {
+    let mut found: BTreeMap<FileHandle, Found> = BTreeMap::new();
+    let mut opted_out = BTreeSet::new();
+    let opt_outs = OptOuts::new(state.substrate());
+    // Folders that are still to be listed, and files that were named.
+    let mut ahead: Vec<(PathBuf, Option<ListedKind>)> =
+        options.selection.roots().iter().map(|root| (root.clone(), None)).collect();
+    while let Some((path, kind)) = ahead.pop() {
+        if StateFolder::has(&path) {
+            continue;
+        }
+        let listed = match kind {
+            Some(ListedKind::File) => Err(io::ErrorKind::NotADirectory.into()),
+            _ => state.substrate().list(&path),
+        };
+        let outcome = match listed {
+            Ok(listed) => {
+                for entry in listed {
+                    let below = path.join(&entry.name);
+                    if entry.kind != ListedKind::Other && options.selection.wants(&below, entry.kind) {
+                        ahead.push((below, Some(entry.kind)));
+                    }
+                }
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => look(state, files, domains, &opt_outs, &path),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(Sight::NotWanted) => {}
+            Ok(Sight::OptedOut(handle)) => drop(opted_out.insert(handle)),
+            // Of several names always the same one: marks have it, and are written anew where it is another.
+            Ok(Sight::Image(stat, _)) if found.get(&stat.handle).is_some_and(|found| found.path < path) => {}
+            Ok(Sight::Image(stat, membership)) => {
+                let seen = Found { path, stat, membership, found_at: Duration::ZERO };
+                found.insert(seen.stat.handle.clone(), seen);
+            }
+            // It was removed since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && kind.is_some() => {}
+            Err(why) => {
+                scanned.passed_over += 1;
+                state.notice(Notice::Unreadable { path, why });
+            }
+        }
+    }
+    opted_out.retain(|handle| !found.contains_key(handle));
+    let found_at = state.clock().monotonic();
+    let mut found: Vec<Found> = found.into_values().map(|found| Found { found_at, ..found }).collect();
+    found.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok((found, opted_out))
+}
+
+/// A file that a scan came across.
+enum Sight {
+    /// It is too short to be shared, or its path too long to be noted.
+    NotWanted,
+    /// It is opted out.
+    OptedOut(FileHandle),
+    /// It is an image of a domain.
+    Image(FileStat, Membership),
+}
+
+fn look<S: Substrate>(
+    state: &State<'_, S>,
+    files: &Marks,
+    domains: &DomainRules<'_, S>,
+    opt_outs: &OptOuts<'_, S>,
+    path: &Path,
+) -> io::Result<Sight> {
+    let file = state.substrate().open(path, Access::Read)?;
+    let stat = state.substrate().stat(&file)?;
+    if stat.length < BLOCK_BYTES_U64 || !Mark::is_path_kept(path) {
+        return Ok(Sight::NotWanted);
+    }
+    if opt_outs.of(path)?.is_some() {
+        return Ok(Sight::OptedOut(stat.handle));
+    }
+    let before = files.of(&stat.handle).map(|mark| &mark.membership);
+    let membership = domains.membership(path, &file, &stat, before)?;
+    Ok(Sight::Image(stat, membership))
+}
