@@ -16,7 +16,7 @@ use onefold_substrate::Reader;
 use crate::format::FingerprintPrefix;
 
 /// Read and digested at once.
-pub const PIECE_BYTES: usize = 1 << 20;
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
 /// Pieces that each thread has at once: one that it works on, one that waits.
 const PIECES_PER_THREAD: usize = 2;
 /// More threads than these are not made: who reads that fast wants the disk for himself.
@@ -24,7 +24,7 @@ const THREADS_MAX: usize = 4;
 
 /// Whole blocks of a file, and their digests.
 #[derive(Debug, Default)]
-pub struct Piece {
+pub(crate) struct Piece {
     /// Where it lies in the file, in bytes.
     pub offset: u64,
     /// The blocks, as far as they could be read; a part of one at the end of the file is left out.
@@ -103,7 +103,7 @@ impl Piece {
 
     /// Tells whether a block, by its offset in the file, could be read.
     #[must_use]
-    pub fn is_read(&self, offset: u64) -> bool {
+    pub(crate) fn is_read(&self, offset: u64) -> bool {
         !self.failed.iter().any(|range| range.contains(&offset))
     }
 
@@ -124,7 +124,7 @@ pub(crate) fn digest_blocks(key: &FingerprintKey, bytes: &[u8], into: &mut Vec<O
 }
 
 /// Reads and digests pieces in the order in which they are asked for.
-pub struct Digester<'scope> {
+pub(crate) struct Digester<'scope> {
     workers: Vec<Worker>,
     /// Whose turn it is; without workers, the pieces themselves.
     pending: VecDeque<Pending>,
@@ -149,7 +149,7 @@ enum Pending {
 
 impl<'scope> Digester<'scope> {
     /// Returns a digester with threads of a scope of its caller's; with none, the caller does the work.
-    pub fn new<'env>(threads: usize, scope: &'scope thread::Scope<'scope, 'env>) -> Digester<'scope> {
+    pub(crate) fn new<'env>(threads: usize, scope: &'scope thread::Scope<'scope, 'env>) -> Digester<'scope> {
         let workers = (0..threads.min(THREADS_MAX)).map(|_| {
             let (to, work) = sync_channel::<Job>(PIECES_PER_THREAD);
             let (done, from) = sync_channel(PIECES_PER_THREAD);
@@ -177,7 +177,7 @@ impl<'scope> Digester<'scope> {
 
     /// Tells whether another piece can be asked for without waiting for the first one.
     #[must_use]
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.pending.len() < (self.workers.len() * PIECES_PER_THREAD).max(1)
     }
 
@@ -186,7 +186,7 @@ impl<'scope> Digester<'scope> {
     ///
     /// # Panics
     /// When a thread has panicked.
-    pub fn ask(
+    pub(crate) fn ask(
         &mut self,
         key: &FingerprintKey,
         offset: u64,
@@ -220,7 +220,7 @@ impl<'scope> Digester<'scope> {
     ///
     /// # Panics
     /// When a thread has panicked.
-    pub fn take(&mut self) -> Option<Piece> {
+    pub(crate) fn take(&mut self) -> Option<Piece> {
         Some(match self.pending.pop_front()? {
             Pending::Done(piece) => piece,
             Pending::With(turn) => self.workers[turn].from.recv().expect("a worker ends after its channel"),
@@ -228,7 +228,7 @@ impl<'scope> Digester<'scope> {
     }
 
     /// Gives a piece back, whose memory is used again.
-    pub fn give_back(&mut self, piece: Piece) {
+    pub(crate) fn give_back(&mut self, piece: Piece) {
         self.spare.push(piece);
     }
 }

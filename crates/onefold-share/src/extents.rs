@@ -9,7 +9,7 @@ const WINDOW_MAX: usize = 1 << 15;
 
 /// A part of a file's map.
 #[derive(Debug)]
-pub struct Extents {
+pub(crate) struct Extents {
     extents: Vec<MappedExtent>,
     /// What the extents say all of.
     from: u64,
@@ -18,7 +18,7 @@ pub struct Extents {
 
 /// What is at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub(crate) struct Placed {
     /// Place on the device, in bytes; none where it is not known or there is no data.
     pub place: Option<u64>,
     /// How many bytes from here on lie side by side, or are a hole.
@@ -34,7 +34,7 @@ pub struct Placed {
 impl Extents {
     /// Returns an empty part, which [`Extents::at`] fills.
     #[must_use]
-    pub fn new() -> Extents {
+    pub(crate) fn new() -> Extents {
         Extents { extents: Vec::new(), from: 0, to: 0 }
     }
 
@@ -42,20 +42,20 @@ impl Extents {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn load<S: Substrate>(substrate: &S, file: &S::File) -> io::Result<Extents> {
+    pub(crate) fn load<S: Substrate>(substrate: &S, file: &S::File) -> io::Result<Extents> {
         let mut extents = Extents::new();
         extents.fill(substrate, file, 0, usize::MAX)?;
         Ok(extents)
     }
 
     /// Returns all extents.
-    pub fn iter(&self) -> impl Iterator<Item = &MappedExtent> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &MappedExtent> {
         self.extents.iter()
     }
 
     /// Returns where the last extent ends, in bytes.
     #[must_use]
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.extents.last().map_or(0, MappedExtent::end)
     }
 
@@ -63,7 +63,7 @@ impl Extents {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn at<S: Substrate>(&mut self, substrate: &S, file: &S::File, offset: u64) -> io::Result<Placed> {
+    pub(crate) fn at<S: Substrate>(&mut self, substrate: &S, file: &S::File, offset: u64) -> io::Result<Placed> {
         if offset < self.from || offset >= self.to {
             self.fill(substrate, file, offset, WINDOW_MAX)?;
         }
@@ -72,7 +72,7 @@ impl Extents {
 
     /// Returns what is at an offset, of a map that was loaded as a whole.
     #[must_use]
-    pub fn look(&self, offset: u64) -> Placed {
+    pub(crate) fn look(&self, offset: u64) -> Placed {
         let next = self.extents.partition_point(|extent| extent.end() <= offset);
         match self.extents.get(next) {
             Some(extent) if extent.offset <= offset => Placed {

@@ -6,10 +6,10 @@
 //! has the frame.
 
 pub mod clone;
-pub mod digest;
+mod digest;
 pub mod domain;
 pub mod explain;
-pub mod extents;
+mod extents;
 pub mod format;
 mod kept_map;
 pub mod mend;

@@ -16,7 +16,7 @@ const OFF: &[u8] = b"off";
 const ON: &[u8] = b"on";
 
 /// Tells which files are opted out. What folders say is asked once.
-pub struct OptOuts<'a, S: Substrate> {
+pub(crate) struct OptOuts<'a, S: Substrate> {
     substrate: &'a S,
     /// Which folder opts a folder out; none where none does.
     folders: RefCell<BTreeMap<PathBuf, Option<PathBuf>>>,
@@ -25,7 +25,7 @@ pub struct OptOuts<'a, S: Substrate> {
 impl<'a, S: Substrate> OptOuts<'a, S> {
     /// Returns what has asked nothing yet.
     #[must_use]
-    pub fn new(substrate: &'a S) -> OptOuts<'a, S> {
+    pub(crate) fn new(substrate: &'a S) -> OptOuts<'a, S> {
         OptOuts { substrate, folders: RefCell::default() }
     }
 
@@ -33,7 +33,7 @@ impl<'a, S: Substrate> OptOuts<'a, S> {
     ///
     /// # Errors
     /// Those of reading the file's attribute. Folders that may not be read say nothing.
-    pub fn of(&self, file: &Path) -> io::Result<Option<PathBuf>> {
+    pub(crate) fn of(&self, file: &Path) -> io::Result<Option<PathBuf>> {
         match choice(self.substrate, file)? {
             Some(Choice::Off) => Ok(Some(file.to_owned())),
             Some(Choice::On) => Ok(None),

@@ -14,7 +14,7 @@ use super::{Domain, DomainNameError};
 /// Name of the attribute.
 pub const ATTRIBUTE: &str = "trusted.onefold.domain";
 /// Value of the attribute where files are to belong to their owners' domains, whatever a folder above says.
-pub const BY_OWNER: &str = "owner";
+pub(crate) const BY_OWNER: &str = "owner";
 
 /// What a label says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -133,12 +133,13 @@ impl fmt::Display for Domain {
 
 impl Domain {
     /// Name of the domain of libvirt's folders.
-    pub const LIBVIRT: &'static str = "libvirt";
+    pub(crate) const LIBVIRT: &'static str = "libvirt";
     /// Name of the one domain of a file system that keeps domains apart by itself.
     pub const POOL: &'static str = "pool";
 
     /// Longest encoding, in bytes.
-    pub const ENCODED_BYTES_MAX: usize = 1 + NAME_BYTES_MAX;
+    #[cfg(test)]
+    const ENCODED_BYTES_MAX: usize = 1 + NAME_BYTES_MAX;
 
     /// Returns the domain of a name of this module's.
     pub(crate) fn built_in(name: &str) -> Domain {

@@ -158,7 +158,7 @@ impl Settings {
 
     /// Returns the numbers of users that run machines, beside those of libvirt.
     #[must_use]
-    pub fn machine_users(&self) -> &BTreeSet<u32> {
+    pub(crate) fn machine_users(&self) -> &BTreeSet<u32> {
         &self.machine_users
     }
 }

@@ -12,7 +12,7 @@ use super::{FileNo, FormatError};
 ///
 /// # Errors
 /// No space; those of the device.
-pub fn write<S: Substrate>(
+pub(crate) fn write<S: Substrate>(
     substrate: &S,
     file: S::File,
     identity: [u8; 16],
@@ -29,7 +29,11 @@ pub fn write<S: Substrate>(
 ///
 /// # Errors
 /// As [`FormatError`] says.
-pub fn read<S: Substrate>(substrate: &S, file: S::File, identity: &[u8; 16]) -> Result<BTreeSet<FileNo>, FormatError> {
+pub(crate) fn read<S: Substrate>(
+    substrate: &S,
+    file: S::File,
+    identity: &[u8; 16],
+) -> Result<BTreeSet<FileNo>, FormatError> {
     let mut reader = RecordReader::open(substrate, file, RecordKind::Claim, Some(identity))?;
     let mut files = BTreeSet::new();
     while let Some(Frame::Inner(payload)) = reader.next_frame()? {

@@ -11,7 +11,7 @@
 use super::{FileBlock, FileNo, FingerprintPrefix, FormatError, Slot};
 
 /// Most bytes of an entry.
-pub const ENTRY_BYTES_MAX: usize = UNIQUE_BYTES;
+pub(crate) const ENTRY_BYTES_MAX: usize = UNIQUE_BYTES;
 const SHARED_BYTES: usize = 17;
 const UNIQUE_BYTES: usize = 21;
 const SHARED: u8 = 1 << 7;

@@ -119,7 +119,7 @@ pub fn read<S: Substrate>(substrate: &S, file: &S::File, identity: &[u8; 16]) ->
 ///
 /// # Errors
 /// As [`decode_declared`].
-pub fn read_declared<S: Substrate>(
+pub(crate) fn read_declared<S: Substrate>(
     substrate: &S,
     file: &S::File,
     identity: &[u8; 16],
@@ -166,7 +166,7 @@ fn own(declared: Option<DeclaredIntent>) -> Result<Option<Intent>, FormatError> 
 impl Intent {
     /// Returns the path as it can be written.
     #[must_use]
-    pub fn kept_path(path: &Path) -> PathBuf {
+    pub(crate) fn kept_path(path: &Path) -> PathBuf {
         if path.as_os_str().len() <= PATH_BYTES_MAX { path.to_owned() } else { PathBuf::new() }
     }
 

@@ -254,7 +254,7 @@ impl<'a, S: Substrate> LogReader<'a, S> {
     ///
     /// # Errors
     /// As [`FormatError`] says; what was returned before was in the log.
-    pub fn next_note(&mut self) -> Result<Option<Note>, FormatError> {
+    pub(crate) fn next_note(&mut self) -> Result<Option<Note>, FormatError> {
         while self.ahead.is_empty() && !self.is_at_end {
             let mut payload = match self.record.next_frame()? {
                 Some(Frame::Inner(payload)) => payload,

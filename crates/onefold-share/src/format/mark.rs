@@ -142,7 +142,7 @@ impl Mark {
 
     /// Returns since when the file is known to be gone, as long as what it shared has to be looked after.
     #[must_use]
-    pub fn gone_since(&self) -> Option<Timestamp> {
+    pub(crate) fn gone_since(&self) -> Option<Timestamp> {
         self.scanned.filter(|_| self.is_forgotten()).map(|stamp| stamp.modified)
     }
 

@@ -3,7 +3,7 @@
 //! What is decoded here was written by another host, an older version, or somebody who may write the state folder: it gives
 //! a value or a [`FormatError`], never a panic, and never more memory than a frame.
 
-pub mod claim;
+pub(crate) mod claim;
 pub mod cursor;
 pub mod entry;
 pub mod identity;
@@ -55,7 +55,7 @@ pub enum FormatError {
 impl FormatError {
     /// Tells whether the file is of no use to any version, so that it may be removed.
     #[must_use]
-    pub fn is_worthless(&self) -> bool {
+    pub(crate) fn is_worthless(&self) -> bool {
         matches!(self, FormatError::Damaged(_) | FormatError::Foreign | FormatError::Older { .. })
     }
 }
@@ -130,7 +130,7 @@ pub struct Slot(u64);
 
 impl Slot {
     /// Slots of an arena file: 1 GiB. The kernel keeps the whole map of a file in memory once it is asked for a part.
-    pub const IN_FILE: u64 = 1 << 18;
+    pub(crate) const IN_FILE: u64 = 1 << 18;
     /// The highest number of a slot and one.
     pub const LIMIT: u64 = 1 << 39;
 
@@ -143,7 +143,7 @@ impl Slot {
 
     /// Returns the slot of a number, which may be anybody's.
     #[must_use]
-    pub fn from_number(number: u64) -> Option<Slot> {
+    pub(crate) fn from_number(number: u64) -> Option<Slot> {
         (number < Slot::LIMIT).then_some(Slot(number))
     }
 

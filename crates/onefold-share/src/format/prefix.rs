@@ -16,7 +16,7 @@ impl Prefix {
     /// The prefix of all digests.
     pub const WHOLE: Prefix = Prefix { bits: 0, count: 0 };
     /// Shards are not split further: there would be more of them than anybody opens.
-    pub const BITS_MAX: u8 = 12;
+    pub(crate) const BITS_MAX: u8 = 12;
     /// The name of [`Prefix::WHOLE`].
     const WHOLE_NAME: &str = "whole";
 
@@ -82,7 +82,7 @@ impl Prefix {
 
     /// Returns by how many bits it is longer than another one that covers it.
     #[must_use]
-    pub fn bits_behind(self, other: Prefix) -> u8 {
+    pub(crate) fn bits_behind(self, other: Prefix) -> u8 {
         self.count.saturating_sub(other.count)
     }
 

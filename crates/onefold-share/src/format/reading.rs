@@ -36,11 +36,11 @@ pub(super) const AGAIN_FIELD: u16 = 3;
 const READING_BYTES: usize = 64;
 const AGAIN_BYTES: usize = 32;
 /// Most entries of a file. Where there are more, the nearest become one.
-pub const AGAIN_MAX: usize = 256;
+pub(crate) const AGAIN_MAX: usize = 256;
 /// The first and the longest pause after a failure, in seconds.
-pub const PAUSE_MIN: u32 = 60;
+pub(crate) const PAUSE_MIN: u32 = 60;
 /// See [`PAUSE_MIN`].
-pub const PAUSE_MAX: u32 = 24 * 3600;
+pub(crate) const PAUSE_MAX: u32 = 24 * 3600;
 const FILE_BYTES_MAX: u64 = FileBlock::LIMIT * BLOCK_BYTES_U64;
 
 /// How far a file is read.
@@ -175,7 +175,7 @@ impl Reading {
 
     /// Tells whether a range is to be read now, whether the file changes or not.
     #[must_use]
-    pub fn is_due(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.again.iter().any(|again| !again.is_read && again.due <= now.seconds)
     }
 
@@ -206,7 +206,7 @@ impl Reading {
     }
 
     /// Takes note that a range was read. Pauses are remembered for as long again and a day, should it fail once more.
-    pub fn was_read(&mut self, range: &Range<u64>, now: Timestamp) {
+    pub(crate) fn was_read(&mut self, range: &Range<u64>, now: Timestamp) {
         let remembered = |again: &Again| {
             let (start, end) = (again.offset.max(range.start), again.range().end.min(range.end));
             let due = now.seconds.saturating_add(i64::from(again.pause) + i64::from(PAUSE_MAX));

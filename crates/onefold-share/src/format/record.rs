@@ -5,7 +5,7 @@
 //! | bytes  | field    | notes                                                    |
 //! |--------|----------|----------------------------------------------------------|
 //! | 0..8   | magic    | `onefold`, 0x1a                                          |
-//! | 8..10  | kind     | [`RecordKind`]                                           |
+//! | 8..10  | kind     | `RecordKind`                                             |
 //! | 10..12 | version  | of the kind's format                                     |
 //! | 12..16 | -        | zero                                                     |
 //! | 16..32 | identity | UUID of the state folder: a file of another one is seen  |
@@ -49,7 +49,7 @@ const _: () = assert!(BUFFER_BYTES >= FRAME_HEADER_BYTES + PAYLOAD_BYTES_MAX, "a
 
 /// What a file of the state folder is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordKind {
+pub(crate) enum RecordKind {
     /// `identity`.
     Identity,
     /// What is known of an image file, in `files/`.
@@ -116,7 +116,7 @@ impl RecordKind {
 
 /// What a header says beyond what is the same in all files of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordHeader {
+pub(crate) struct RecordHeader {
     /// What the file is.
     pub kind: RecordKind,
     /// UUID of the state folder.
@@ -128,7 +128,7 @@ pub struct RecordHeader {
 impl RecordHeader {
     /// Returns the header's bytes.
     #[must_use]
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&self.kind.code().to_le_bytes());
@@ -144,7 +144,7 @@ impl RecordHeader {
     ///
     /// # Errors
     /// `Damaged`, `Older` and `Newer`.
-    pub fn decode(bytes: &[u8; HEADER_BYTES], kind: RecordKind) -> Result<RecordHeader, FormatError> {
+    pub(crate) fn decode(bytes: &[u8; HEADER_BYTES], kind: RecordKind) -> Result<RecordHeader, FormatError> {
         let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         if bytes[..8] != MAGIC {
@@ -169,7 +169,7 @@ impl RecordHeader {
 }
 
 /// Writes a file of the state folder from its beginning to its end.
-pub struct RecordWriter<'a, S: Substrate> {
+pub(crate) struct RecordWriter<'a, S: Substrate> {
     substrate: &'a S,
     file: S::File,
     /// What was not written yet.
@@ -184,7 +184,7 @@ pub struct RecordWriter<'a, S: Substrate> {
 impl<'a, S: Substrate> RecordWriter<'a, S> {
     /// Begins to write a file, which is empty.
     #[must_use]
-    pub fn new(substrate: &'a S, file: S::File, header: &RecordHeader) -> RecordWriter<'a, S> {
+    pub(crate) fn new(substrate: &'a S, file: S::File, header: &RecordHeader) -> RecordWriter<'a, S> {
         RecordWriter { substrate, file, buffer: header.encode().to_vec(), offset: 0, written_back: 0, frames: 0 }
     }
 
@@ -195,7 +195,7 @@ impl<'a, S: Substrate> RecordWriter<'a, S> {
     ///
     /// # Panics
     /// When the payload has more than [`PAYLOAD_BYTES_MAX`] bytes.
-    pub fn frame(&mut self, payload: &[u8]) -> io::Result<()> {
+    pub(crate) fn frame(&mut self, payload: &[u8]) -> io::Result<()> {
         self.append(payload, 0)
     }
 
@@ -203,7 +203,7 @@ impl<'a, S: Substrate> RecordWriter<'a, S> {
     ///
     /// # Errors
     /// As [`RecordWriter::frame`].
-    pub fn finish(mut self, payload: &[u8]) -> io::Result<(S::File, u64)> {
+    pub(crate) fn finish(mut self, payload: &[u8]) -> io::Result<(S::File, u64)> {
         self.append(payload, LAST)?;
         self.flush()?;
         self.substrate.sync(&self.file)?;
@@ -237,7 +237,7 @@ impl<'a, S: Substrate> RecordWriter<'a, S> {
 }
 
 /// Reads a file of the state folder from its beginning to its end.
-pub struct RecordReader<'a, S: Substrate> {
+pub(crate) struct RecordReader<'a, S: Substrate> {
     substrate: &'a S,
     file: S::File,
     header: RecordHeader,
@@ -256,7 +256,7 @@ pub struct RecordReader<'a, S: Substrate> {
 
 /// A payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame<'a> {
+pub(crate) enum Frame<'a> {
     /// One of those before the last.
     Inner(&'a [u8]),
     /// The last one.
@@ -268,7 +268,7 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
     ///
     /// # Errors
     /// As [`FormatError`] says.
-    pub fn open(
+    pub(crate) fn open(
         substrate: &'a S,
         file: S::File,
         kind: RecordKind,
@@ -298,13 +298,13 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
 
     /// Returns what the file is about, as its header says.
     #[must_use]
-    pub fn subject(&self) -> u64 {
+    pub(crate) fn subject(&self) -> u64 {
         self.header.subject
     }
 
     /// Returns the UUID of the state folder that the file belongs to.
     #[must_use]
-    pub fn identity(&self) -> [u8; 16] {
+    pub(crate) fn identity(&self) -> [u8; 16] {
         self.header.identity
     }
 
@@ -312,7 +312,7 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
     ///
     /// # Errors
     /// As [`FormatError`] says.
-    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FormatError> {
+    pub(crate) fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FormatError> {
         if self.is_last_read {
             return Ok(None);
         }

@@ -24,7 +24,7 @@ const SPLIT: u64 = 1 << 63;
 const OUT_OF_ORDER: FormatError = FormatError::Damaged("its entries are out of order");
 
 /// Length of a shard, or a batch, without entries.
-pub const EMPTY_BYTES: u64 = (HEADER_BYTES + 2 * FRAME_HEADER_BYTES + 16) as u64;
+pub(crate) const EMPTY_BYTES: u64 = (HEADER_BYTES + 2 * FRAME_HEADER_BYTES + 16) as u64;
 
 /// The highest number of a generation.
 pub const GENERATION_MAX: u64 = SPLIT - 1;
@@ -88,7 +88,7 @@ impl<'a, S: Substrate> ShardWriter<'a, S> {
 
     /// Begins a batch in an empty file.
     #[must_use]
-    pub fn of_batch(substrate: &'a S, file: S::File, identity: [u8; 16], number: u64) -> ShardWriter<'a, S> {
+    pub(crate) fn of_batch(substrate: &'a S, file: S::File, identity: [u8; 16], number: u64) -> ShardWriter<'a, S> {
         let header = RecordHeader { kind: RecordKind::Batch, identity, subject: number };
         let record = RecordWriter::new(substrate, file, &header);
         ShardWriter { record, payload: Vec::new(), last: None, counts: EntryCounts::default() }
@@ -120,7 +120,7 @@ impl<'a, S: Substrate> ShardWriter<'a, S> {
     ///
     /// # Panics
     /// When the digest of the first is not above the one before.
-    pub fn push_stretch(&mut self, stretch: &Stretch<'_>) -> io::Result<()> {
+    pub(crate) fn push_stretch(&mut self, stretch: &Stretch<'_>) -> io::Result<()> {
         let Some((first, last)) = stretch.ends else { return Ok(()) };
         assert!(self.last.is_none_or(|before| before < first), "{first} after {:?}", self.last);
         self.last = Some(last);
@@ -160,7 +160,7 @@ pub struct Stretch<'a> {
 impl Stretch<'_> {
     /// Returns how many entries it has of each kind.
     #[must_use]
-    pub fn counts(&self) -> EntryCounts {
+    pub(crate) fn counts(&self) -> EntryCounts {
         self.counts
     }
 
@@ -202,7 +202,11 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
     ///
     /// # Errors
     /// As [`FormatError`] says.
-    pub fn open_batch(substrate: &'a S, file: S::File, identity: &[u8; 16]) -> Result<ShardReader<'a, S>, FormatError> {
+    pub(crate) fn open_batch(
+        substrate: &'a S,
+        file: S::File,
+        identity: &[u8; 16],
+    ) -> Result<ShardReader<'a, S>, FormatError> {
         ShardReader::open_kind(substrate, file, identity, RecordKind::Batch)
     }
 
@@ -220,7 +224,7 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
 
     /// Returns the number of a batch.
     #[must_use]
-    pub fn batch_number(&self) -> u64 {
+    pub(crate) fn batch_number(&self) -> u64 {
         self.record.subject()
     }
 

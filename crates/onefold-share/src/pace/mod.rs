@@ -188,7 +188,7 @@ impl<'a> Pace<'a> {
     ///
     /// # Errors
     /// When the work is to end.
-    pub fn boundary(&self) -> Result<(), Stopped> {
+    pub(crate) fn boundary(&self) -> Result<(), Stopped> {
         if self.look() == Wish::GoOn { Ok(()) } else { Err(Stopped) }
     }
 

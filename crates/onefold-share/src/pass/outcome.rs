@@ -63,7 +63,7 @@ pub struct Passed {
 impl Passed {
     /// Tells whether there was something to do, for this host or another one.
     #[must_use]
-    pub fn has_found_work(&self) -> bool {
+    pub(crate) fn has_found_work(&self) -> bool {
         self.logs > 0 || self.logs_elsewhere > 0 || self.index.is_some()
     }
 }

@@ -124,7 +124,7 @@ impl Rereading<'static> {
 /// Of shorter files no maps are kept, unless somebody wants it otherwise, in bytes.
 pub const MAP_BYTES_MIN: u64 = 4 << 20;
 /// Of a written image so much is read in all, at most, in percent of what was written to it.
-pub const REREAD_PERCENT: u64 = 200;
+pub(crate) const REREAD_PERCENT: u64 = 200;
 
 /// How far a scan has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,7 +23,7 @@ const LOOKED_AT_MAX: usize = 8;
 
 /// The arena files into which a pass puts shared blocks. Their locks are held until it is dropped: until the index that
 /// names their slots is published, whoever sweeps would take them for unnamed.
-pub struct ArenaWriter<'a, 'b, S: Substrate> {
+pub(crate) struct ArenaWriter<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     /// The last one is being filled, the others are full.
     files: Vec<Filling<S>>,
@@ -41,14 +41,14 @@ struct Filling<S: Substrate> {
 }
 
 /// The lock of an arena file.
-pub struct ArenaLock<S: Substrate> {
+pub(crate) struct ArenaLock<S: Substrate> {
     number: u32,
     _held: [Option<Held<S>>; 2],
 }
 
 /// Consecutive slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotRun {
+pub(crate) struct SlotRun {
     /// The first.
     pub first: Slot,
     /// How many, at least one.
@@ -103,7 +103,7 @@ impl<S: Substrate> Drop for KeptArenas<'_, '_, S> {
 impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
     /// Returns a writer that has not chosen its file yet.
     #[must_use]
-    pub fn new(state: &'a State<'b, S>) -> ArenaWriter<'a, 'b, S> {
+    pub(crate) fn new(state: &'a State<'b, S>) -> ArenaWriter<'a, 'b, S> {
         ArenaWriter { state, files: Vec::new(), scratch: None }
     }
 
@@ -111,7 +111,11 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
     ///
     /// # Errors
     /// Those of the state folder, and of cloning.
-    pub fn put(&mut self, source: At<'_, S::File>, count: u64) -> Result<Result<SlotRun, ShareError>, StateError> {
+    pub(crate) fn put(
+        &mut self,
+        source: At<'_, S::File>,
+        count: u64,
+    ) -> Result<Result<SlotRun, ShareError>, StateError> {
         let substrate = self.state.substrate();
         if self.files.last().is_none_or(|filling| filling.next == Slot::IN_FILE) {
             // Before there is a file, so that nothing is cloned without it.
@@ -140,7 +144,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn sync(&self) -> Result<(), StateError> {
+    pub(crate) fn sync(&self) -> Result<(), StateError> {
         for filling in &self.files {
             let path = arena_path(self.state, filling.number);
             self.state.substrate().sync(&filling.file).map_err(StateError::at(&path))?;
@@ -149,7 +153,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
     }
 
     /// Takes note that the entries of all slots that are worth any are published.
-    pub fn note_published(&mut self) {
+    pub(crate) fn note_published(&mut self) {
         // The last one is filled on; the slots of the others are named, and nothing more goes into them.
         let full = self.files.len().saturating_sub(1);
         self.files.drain(..full);
@@ -158,7 +162,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
 
     /// Empties the slots that were filled since entries were published last, but for those that `is_kept` is said of. What cannot be
     /// emptied now is emptied by the next pass.
-    pub fn discard(&mut self, is_kept: impl Fn(Slot) -> bool) {
+    pub(crate) fn discard(&mut self, is_kept: impl Fn(Slot) -> bool) {
         for filling in &mut self.files {
             let slots = filling.published..filling.next;
             let kept = |index: &u64| Slot::new(filling.number, *index).is_some_and(&is_kept);
@@ -173,13 +177,13 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
     }
 
     /// Returns the numbers of the files that were filled.
-    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.files.iter().map(|filling| filling.number)
     }
 
     /// Returns one of the files that were filled, by its number.
     #[must_use]
-    pub fn file(&self, number: u32) -> Option<&S::File> {
+    pub(crate) fn file(&self, number: u32) -> Option<&S::File> {
         self.files.iter().rev().find(|filling| filling.number == number).map(|filling| &filling.file)
     }
 
@@ -251,7 +255,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn lock_arena(&self, number: u32) -> Result<Option<ArenaLock<S>>, StateError> {
+    pub(crate) fn lock_arena(&self, number: u32) -> Result<Option<ArenaLock<S>>, StateError> {
         let Some(held) = self.try_lock(&Subject::Arena(number))? else { return Ok(None) };
         let sweep = if self.policy().is_declared() {
             // Who has just declared what it shares with these slots looks whether it is free.
@@ -268,7 +272,11 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn sweep_arena(&self, lock: &ArenaLock<S>, mut is_named: impl FnMut(Slot) -> bool) -> Result<u64, StateError> {
+    pub(crate) fn sweep_arena(
+        &self,
+        lock: &ArenaLock<S>,
+        mut is_named: impl FnMut(Slot) -> bool,
+    ) -> Result<u64, StateError> {
         let number = lock.number;
         let Some(file) = self.open_arena(number, Access::Write)? else { return Ok(0) };
         let path = arena_path(self, number);

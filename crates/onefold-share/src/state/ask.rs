@@ -159,7 +159,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Those of the device, and of `each`.
-    pub fn each_logged<E: From<StateError>>(
+    pub(crate) fn each_logged<E: From<StateError>>(
         &self,
         file: FileNo,
         mut each: impl FnMut(FileBlock, Option<FingerprintPrefix>) -> Result<(), E>,

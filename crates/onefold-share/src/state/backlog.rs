@@ -17,7 +17,7 @@ const ENTRY_BYTES: u64 = FingerprintPrefix::BYTES as u64 + 5;
 /// What waits for a pass, beside what the index holds. About right: logs and shards have headers, too, and runs of single
 /// blocks take up to half as much again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Backlog {
+pub(crate) struct Backlog {
     /// Write logs and merge requests that wait.
     pub logs: u64,
     /// Their length, in bytes.
@@ -33,7 +33,7 @@ pub struct Backlog {
 impl Backlog {
     /// Tells whether there is nothing for a pass to do.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.logs == 0 && self.gone == 0
     }
 
@@ -47,7 +47,7 @@ impl Backlog {
 
     /// Tells whether so much waits that a pass is worth while: it reads and writes the whole index.
     #[must_use]
-    pub fn is_worthwhile(&self, percent: u32) -> bool {
+    pub(crate) fn is_worthwhile(&self, percent: u32) -> bool {
         !self.is_empty() && u128::from(self.blocks) * 100 >= u128::from(self.index_entries) * u128::from(percent)
     }
 }
@@ -65,7 +65,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn backlog(
+    pub(crate) fn backlog(
         &self,
         without: &BTreeSet<String>,
         includes: impl Fn(FileNo) -> bool,
@@ -95,7 +95,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn log_names(&self) -> Result<BTreeSet<String>, StateError> {
+    pub(crate) fn log_names(&self) -> Result<BTreeSet<String>, StateError> {
         Ok(self.names(LOGS)?.into_iter().chain(self.names(REQUESTS)?).collect())
     }
 

@@ -91,14 +91,14 @@ impl Marks {
     /// Returns the number that stands for a file in the domain of this number: two hosts that saw the file at the same moment
     /// made two.
     #[must_use]
-    pub fn first_number(&self, number: FileNo) -> FileNo {
+    pub(crate) fn first_number(&self, number: FileNo) -> FileNo {
         let Some(mark) = self.get(number) else { return number };
         let mut numbers = self.by_handle.get(&mark.handle).into_iter().flatten().copied();
         numbers.find(|other| self.domain(*other) == Some(&mark.membership.domain)).unwrap_or(number)
     }
 
     /// Returns all numbers that a file has in the domain of this one.
-    pub(crate) fn numbers(&self, number: FileNo) -> impl Iterator<Item = FileNo> {
+    pub fn numbers(&self, number: FileNo) -> impl Iterator<Item = FileNo> {
         let numbers = self.get(number).and_then(|mark| self.by_handle.get(&mark.handle));
         let numbers = numbers.map_or(&[][..], Vec::as_slice);
         numbers.iter().copied().filter(move |other| self.domain(*other) == self.domain(number))
@@ -113,7 +113,7 @@ impl Marks {
     /// Tells whether a run of this selection may read and change a file. A file without a name is nobody's: no run would ever come
     /// to it.
     #[must_use]
-    pub fn is_selected(&self, number: FileNo, selection: &Selection<'_>) -> bool {
+    pub(crate) fn is_selected(&self, number: FileNo, selection: &Selection<'_>) -> bool {
         let mark = self.get(self.first_number(number));
         mark.is_none_or(|mark| mark.is_forgotten() || selection.contains(&mark.path))
     }
@@ -215,7 +215,7 @@ impl Marks {
     ///
     /// # Errors
     /// As [`Marks::note`].
-    pub(crate) fn read_again<S: Substrate>(
+    pub fn read_again<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
         number: FileNo,
@@ -470,7 +470,11 @@ impl Marks {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn reload<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<Option<&Mark>, StateError> {
+    pub(crate) fn reload<S: Substrate>(
+        &mut self,
+        state: &State<'_, S>,
+        number: FileNo,
+    ) -> Result<Option<&Mark>, StateError> {
         let path = mark_path(state, number);
         match read(state, &path, &number.to_string()) {
             Ok(Some(mark)) => self.insert(mark),
@@ -502,7 +506,7 @@ impl Marks {
     ///
     /// # Errors
     /// As [`Marks::note`].
-    pub fn forget_scans<S: Substrate>(&mut self, state: &State<'_, S>) -> Result<(), StateError> {
+    pub(crate) fn forget_scans<S: Substrate>(&mut self, state: &State<'_, S>) -> Result<(), StateError> {
         let numbers: Vec<FileNo> = self.by_number.keys().copied().collect();
         numbers.into_iter().try_for_each(|number| self.forget_scan(state, number))
     }

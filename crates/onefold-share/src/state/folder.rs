@@ -26,7 +26,7 @@ impl StateFolder {
 
     /// Returns the state folder of a user.
     #[must_use]
-    pub fn of_user(user: UserNo) -> StateFolder {
+    pub(crate) fn of_user(user: UserNo) -> StateFolder {
         match user {
             UserNo::ROOT => StateFolder(ROOTS.into()),
             UserNo(number) => StateFolder(format!("{ROOTS}-{number}").into()),

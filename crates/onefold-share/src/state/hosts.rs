@@ -28,7 +28,7 @@ impl HostNo {
 
     /// Tells whether a file is one of this host's, `HOST.NUMBER`.
     #[must_use]
-    pub fn has_named(self, path: &Path) -> bool {
+    pub(crate) fn has_named(self, path: &Path) -> bool {
         HostNo::of_name(path) == Some(self)
     }
 
@@ -53,7 +53,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// No space; those of the device.
-    pub fn be_present(&self) -> Result<(), StateError> {
+    pub(crate) fn be_present(&self) -> Result<(), StateError> {
         let mut presence = self.presence.lock();
         if presence.is_none() {
             let (_, mut scratch) = self.new_scratch()?;
@@ -77,7 +77,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn is_present(&self, host: HostNo) -> Result<bool, StateError> {
+    pub(crate) fn is_present(&self, host: HostNo) -> Result<bool, StateError> {
         if host == self.host() {
             return Ok(true);
         }
@@ -94,7 +94,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn dead_hosts(&self) -> Result<Vec<HostNo>, StateError> {
+    pub(crate) fn dead_hosts(&self) -> Result<Vec<HostNo>, StateError> {
         let mut dead = Vec::new();
         for name in self.names(SCRATCH)? {
             let Some(host) = name.strip_suffix(PRESENCE).and_then(HostNo::parse) else { continue };
@@ -110,7 +110,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn forget_host(&self, host: HostNo) -> Result<(), StateError> {
+    pub(crate) fn forget_host(&self, host: HostNo) -> Result<(), StateError> {
         self.remove(&self.path(SCRATCH, presence_name(host)))
     }
 }

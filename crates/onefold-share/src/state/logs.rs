@@ -3,7 +3,7 @@
 //!
 //! Of two logs that tell of one block, the later one is believed. Later is whichever the file system took for later when it
 //! was written, and of one host's whichever came later. A host whose clock is ahead would be believed for as long as its log
-//! is there: so whoever has a file's lock writes its log after all that there are ([`State::last_log_of`]). Where clocks
+//! is there: so whoever has a file's lock writes its log after all that there are (`State::last_log_of`). Where clocks
 //! mislead nevertheless, a block is found out of date when it is compared, and that costs savings.
 
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ impl LogList {
 
 /// Why a log could not be read to its end.
 #[derive(Debug, thiserror::Error)]
-pub enum LogError<E> {
+pub(crate) enum LogError<E> {
     /// The log is of no use, or not from here on.
     #[error(transparent)]
     Log(#[from] FormatError),
@@ -178,7 +178,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn last_log_of(&self, file: FileNo) -> Result<LogOrder, StateError> {
+    pub(crate) fn last_log_of(&self, file: FileNo) -> Result<LogOrder, StateError> {
         let of_file = format!("{file}.");
         let names = self.names(folder(LogKind::Log))?.into_iter().filter(|name| name.starts_with(&of_file));
         let orders = names.filter_map(|name| Some(LogName::parse(LogKind::Log, name)?.order));
@@ -223,7 +223,11 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// As [`LogError`] says; the notes before were handed on.
-    pub fn read_log<E>(&self, log: &LogName, mut each: impl FnMut(Note) -> Result<(), E>) -> Result<(), LogError<E>> {
+    pub(crate) fn read_log<E>(
+        &self,
+        log: &LogName,
+        mut each: impl FnMut(Note) -> Result<(), E>,
+    ) -> Result<(), LogError<E>> {
         let file = self.open_own(&log_path(self, log), Access::Read).map_err(FormatError::Io)?;
         let uuid = &self.identity().uuid;
         read_log(self.substrate(), file, log.kind, uuid, |file, note| {
@@ -239,7 +243,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// `Untrusted` for a log of another user, which stays; those of the device.
-    pub fn remove_log(&self, log: &LogName) -> Result<(), StateError> {
+    pub(crate) fn remove_log(&self, log: &LogName) -> Result<(), StateError> {
         let path = log_path(self, log);
         self.open_left(&path).map(drop)?;
         self.remove(&path)
@@ -249,7 +253,7 @@ impl<S: Substrate> State<'_, S> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn refuse_log(&self, log: &LogName, why: FormatError) -> Result<(), StateError> {
+    pub(crate) fn refuse_log(&self, log: &LogName, why: FormatError) -> Result<(), StateError> {
         self.refuse(log_path(self, log), why)
     }
 }

@@ -16,7 +16,7 @@ use crate::ranges::Ranges;
 
 pub(super) const FOLDER: &str = "maps";
 /// All kept maps together, in bytes: about thirty million extents.
-pub const MAPS_BYTES_MAX: u64 = 256 << 20;
+pub(crate) const MAPS_BYTES_MAX: u64 = 256 << 20;
 
 /// How long the kept maps are that there are: looked at when the first one is to be kept.
 #[derive(Debug, Default)]

@@ -5,23 +5,23 @@
 //! is written under a name of its host's own and then linked or renamed to the one that counts. Locks are taken on files
 //! that are never replaced: who held the lock of a replaced file would hold nothing.
 
-pub mod arena;
+pub(crate) mod arena;
 pub mod ask;
-pub mod backlog;
-pub mod batches;
+pub(crate) mod backlog;
+pub(crate) mod batches;
 mod claims;
-pub mod cursor;
+mod cursor;
 mod domains;
 mod error;
 pub mod files;
 mod folder;
-pub mod hosts;
+pub(crate) mod hosts;
 mod identity;
-pub mod intents;
+pub(crate) mod intents;
 pub mod locks;
 pub mod logs;
-pub mod look;
-pub mod maps;
+mod look;
+pub(crate) mod maps;
 pub(crate) mod merged_logs;
 mod notice;
 mod scratch;

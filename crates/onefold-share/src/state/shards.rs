@@ -9,7 +9,7 @@
 //! because a lock expired or a host was suspended: the second begins anew and nothing else. As older generations go, a
 //! host that comes back late may find the name of its own free: it looks afterwards whether it is the newest.
 //!
-//! Who reads a shard reads the batches ([`super::batches`]) beside it, as if it held their entries.
+//! Who reads a shard reads the batches (`batches`) beside it, as if it held their entries.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ impl<S: Substrate> Shard<'_, S> {
     ///
     /// # Errors
     /// As [`Shard::next_entry`].
-    pub fn take_below(&mut self, limit: Option<FingerprintPrefix>) -> Result<Stretch<'_>, FormatError> {
+    pub(crate) fn take_below(&mut self, limit: Option<FingerprintPrefix>) -> Result<Stretch<'_>, FormatError> {
         let Some(entries) = self.entries.as_mut().filter(|_| self.ahead.is_none()) else {
             return Ok(Stretch::default());
         };
@@ -241,7 +241,7 @@ impl<'a, S: Substrate> State<'a, S> {
     ///
     /// # Errors
     /// Those of the device; `Newer`, as a later version's index must not be written anew by this one.
-    pub fn open_shards(&self, within: Prefix) -> Result<Vec<Shard<'a, S>>, StateError> {
+    pub(crate) fn open_shards(&self, within: Prefix) -> Result<Vec<Shard<'a, S>>, StateError> {
         Ok(self.open_index(within, &mut None)?.0)
     }
 
@@ -293,7 +293,7 @@ impl<'a, S: Substrate> State<'a, S> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn refuse_shard(&self, shard: &Shard<'_, S>, why: FormatError) -> Result<(), StateError> {
+    pub(crate) fn refuse_shard(&self, shard: &Shard<'_, S>, why: FormatError) -> Result<(), StateError> {
         if let Some(batch) = shard.batches.borrow().damaged() {
             return self.refuse_batch(batch, why);
         }

@@ -32,7 +32,6 @@ use crate::state::files::Marks;
 use crate::state::watches::WatchFile;
 use crate::state::{State, StateError};
 
-pub use self::turns::QUIET_BYTES;
 pub use self::window::{Window, WindowError, Windows};
 
 /// The longest sleep in one: who wants the watch to end is heard afterwards.

@@ -14,7 +14,7 @@ use onefold_substrate::{FileHandle, FileStat, OpenImages};
 use crate::scan::Turn;
 
 /// Of an image that nobody has open, so many bytes are read again for each second without a change, at most.
-pub const QUIET_BYTES: u64 = 16 << 20;
+pub(crate) const QUIET_BYTES: u64 = 16 << 20;
 
 /// What was written to images since their last turns.
 #[derive(Debug, Default)]

@@ -88,7 +88,7 @@ pub struct Windows(pub Vec<Window>);
 impl Windows {
     /// Tells whether every time is in them.
     #[must_use]
-    pub fn are_always(&self) -> bool {
+    pub(crate) fn are_always(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -101,7 +101,7 @@ impl Windows {
     /// Returns how long one of them stays open, and how long it is in all: up to a minute more, as that of `at` has begun
     /// already. None where no time is in them, or every time is.
     #[must_use]
-    pub fn closes_in(&self, at: MinuteOfDay) -> Option<(Duration, Duration)> {
+    pub(crate) fn closes_in(&self, at: MinuteOfDay) -> Option<(Duration, Duration)> {
         let open = self.0.iter().filter(|window| window.contains(at)).max_by_key(|window| window.minutes_left(at))?;
         let minutes = |minutes: u16| Duration::from_secs(u64::from(minutes) * 60);
         let all = (open.to + MINUTES_A_DAY - open.from) % MINUTES_A_DAY;
@@ -111,7 +111,7 @@ impl Windows {
     /// Returns how long it is until one of them begins: up to a minute less, as that of `at` has begun already. Zero
     /// where one is open; none where every time is in them.
     #[must_use]
-    pub fn opens_in(&self, at: MinuteOfDay) -> Option<Duration> {
+    pub(crate) fn opens_in(&self, at: MinuteOfDay) -> Option<Duration> {
         if self.contain(at) {
             return (!self.are_always()).then_some(Duration::ZERO);
         }
