@@ -6,24 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules that still lie in two places: `a.rs` beside its folder `a/`. This list, too, only becomes shorter.
-const KNOWN_BESIDE_THEIR_FOLDERS: [&str; 4] = [
-    "onefold-export/src/fuse/filesystem.rs",
-    "onefold-export/src/fuse/protocol/reply.rs",
-    "onefold-export/src/fuse/protocol/request.rs",
-    "onefold-export/src/fuse/session.rs",
-];
-
 /// Lines of the longest function of the product.
 const FUNCTION_LINES_MAX: usize = 80;
-
-/// Functions that are still longer: the crate with the module, and the name. This list, too, only becomes shorter.
-const KNOWN_LONG_FUNCTIONS: [&str; 4] = [
-    "onefold-share/pass/plan decide",
-    "onefold-share/pass/run run",
-    "onefold-share/scan/turn take_turn",
-    "onefold/verbs/share/run run",
-];
 
 /// Longer functions and files are listed by `scripts/lengths.sh`, those of tests too.
 const LISTED_FUNCTION_LINES: usize = 60;
@@ -210,11 +194,7 @@ fn a_module_with_parts_is_a_folder_with_a_mod_file() {
             }
         }
     }
-    let known = KNOWN_BESIDE_THEIR_FOLDERS.map(str::to_owned).into();
-    let more: Vec<&String> = found.difference(&known).collect();
-    assert!(more.is_empty(), "make a.rs beside its folder a/ the file a/mod.rs: {more:?}");
-    let ended: Vec<&String> = known.difference(&found).collect();
-    assert!(ended.is_empty(), "take these from KNOWN_BESIDE_THEIR_FOLDERS: {ended:?}");
+    assert!(found.is_empty(), "make a.rs beside its folder a/ the file a/mod.rs: {found:?}");
 }
 
 /// A file or a function, and how many lines it has.
@@ -299,11 +279,7 @@ fn no_function_of_the_product_is_longer_than_80_lines() {
     }
     listed.sort_unstable();
     listed.iter().rev().for_each(|Length { lines, place }| println!("{lines:>6} {place}"));
-    let known = KNOWN_LONG_FUNCTIONS.map(str::to_owned).into();
-    let more: Vec<&String> = too_long.difference(&known).collect();
-    assert!(more.is_empty(), "split these along their steps: {more:?}");
-    let ended: Vec<&String> = known.difference(&too_long).collect();
-    assert!(ended.is_empty(), "take these from KNOWN_LONG_FUNCTIONS: {ended:?}");
+    assert!(too_long.is_empty(), "split these along their steps: {too_long:?}");
 }
 
 /// What the test of lengths rests on.
