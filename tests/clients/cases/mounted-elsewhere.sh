@@ -60,6 +60,10 @@ elsewhere sleep 120 &
 other=$!
 wait_until 10 runs_elsewhere "$other"
 umount -i "$mnt"
+# Its daemon is found by the pool's file, and says the same.
+bounded pool stat --json "$pool" >"$dir/stat"
+grep -q device_bytes "$dir/stat"
+refused 1 "process $other .*sleep" bounded pool umount "$pool"
 refused 1 "process $other .*sleep" bounded pool mount --foreground "${mount_flags[@]}" "$pool" "$mnt"
 nsenter --target "$other" --mount umount -i "$mnt"
 wait "$daemon"
