@@ -1,4 +1,5 @@
-//! What the kinds of file systems need of sharing, besides compare-and-share: decided once, when the state folder is opened.
+//! What the kinds of file systems need of sharing, besides compare-and-share: decided once, when the state folder is
+//! opened.
 //!
 //! | file system | a share | room comes free | what only the arena refers to |
 //! |---|---|---|---|
@@ -24,10 +25,11 @@ pub struct SharePolicy {
 /// What a share is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareSteps {
-    /// One step: the death of the host leaves what was there, or what is there.
+    /// One step: a host that dies leaves the range unshared or shared.
     One,
-    /// Two steps, with a hole between them. A host declares what it is about to share, with exclusive use of the image; holes
-    /// of dead hosts are mended. State that somebody else could have written is not used, as it names what is put into holes.
+    /// Two steps, with a hole between them. A host declares what it is about to share, with exclusive use of the
+    /// image, and other hosts fill the holes of dead hosts. State that another user could have written is not used, as
+    /// it names what is put into holes.
     Declared,
 }
 

@@ -1,5 +1,5 @@
-//! The front door: a run opens the state folder, fills the holes that dead hosts have left, reads what changed, and has the file
-//! system share what is equal.
+//! The front door: a run opens the state folder, fills the holes that dead hosts have left, reads what changed, and
+//! has the file system share what is equal.
 //!
 //! `share run` and `pool dedup` are one run each. The watch does the same steps again and again on one state folder.
 

@@ -13,8 +13,8 @@ pub struct SortWriter {
 }
 
 impl SortWriter {
-    /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`. Memory is taken with
-    /// the first row.
+    /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`. Memory
+    /// is taken with the first row.
     #[must_use]
     pub fn new(folder: &Path, memory_bytes: usize) -> SortWriter {
         SortWriter { sorter: Sorter::new(folder), rows: Rows::new(memory_bytes) }

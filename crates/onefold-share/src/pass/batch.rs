@@ -22,7 +22,8 @@ use crate::format::entry::{Entry, Place};
 use crate::state::StateError;
 use crate::state::arena::ArenaWriter;
 
-/// As many places of a content are tried as candidates. Content that is overwritten that fast is left for another pass.
+/// Maximum number of places tried as the source of one content. Content that is overwritten that fast is left for
+/// another pass.
 const PROMOTE_ROUNDS: u32 = 8;
 
 /// The lists of one batch.
@@ -123,7 +124,8 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         Ok(())
     }
 
-    /// Has targets share, and has room come free by it. Returns the places that other hosts have, as rows of merge requests.
+    /// Has targets share, and has room come free by it. Returns the places that other hosts have, as rows of merge
+    /// requests.
     fn share_all(
         &mut self,
         targets: impl Iterator<Item = io::Result<Row>>,

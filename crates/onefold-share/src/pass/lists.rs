@@ -1,6 +1,7 @@
 //! The lists that a pass sorts before it works: what logs tell, and what is to be done.
 //!
-//! Each takes its memory with its first row. Read, sorted, sorted again: three lists are never at their most at once, two may be.
+//! Each takes its memory with its first row. Read, sorted, sorted again: three lists are never at their most at once,
+//! two may be.
 
 use std::io;
 use std::path::Path;

@@ -70,8 +70,8 @@ pub use self::share::Shared;
 /// A shard of the index with more entries is split, unless somebody wants it otherwise: 64 GiB of distinct blocks, whose
 /// entries take about 300 MiB. Chosen by reasoning, not by measurement.
 pub const SHARD_ENTRIES_MAX: u64 = 1 << 24;
-/// What the file system is asked about at once, unless somebody wants it otherwise, in bytes. Both files are locked meanwhile: a
-/// millisecond, once both are read.
+/// What the file system is asked about at once, unless somebody wants it otherwise, in bytes. Both files are locked
+/// meanwhile: a millisecond, once both are read.
 const CALL_BYTES: u64 = 1 << 20;
 /// Memory for sorting, unless somebody wants it otherwise, in bytes.
 const MEMORY_BYTES: usize = 32 << 20;
@@ -107,8 +107,8 @@ pub struct PassOptions<'a> {
 }
 
 impl<'a> PassOptions<'a> {
-    /// Returns the usual options: all files, every run, and the caller's thread alone. What does not fit into memory goes into files in
-    /// `temporary_folder`.
+    /// Returns the usual options: all files, every run, and the caller's thread alone. What does not fit into memory
+    /// goes into files in `temporary_folder`.
     #[must_use]
     pub fn new(temporary_folder: &'a Path, pace: &'a Pace<'a>, clock: &'a dyn Clock) -> PassOptions<'a> {
         PassOptions {

@@ -194,7 +194,8 @@ impl SeenStream<'_> {
         Ok(Some(seen))
     }
 
-    /// Returns the next place of a content but for the one that the index names: seen once more, it is one place all the same.
+    /// Returns the next place of a content but for the one that the index names: seen once more, it is one place all
+    /// the same.
     fn take_other(&mut self, content: &Content) -> Result<Option<Seen>, PassError> {
         loop {
             let next = self.take(content.digest)?;
@@ -323,7 +324,8 @@ impl Planner<'_> {
         self.change(digest, Step::Put(place))
     }
 
-    /// A content is to get a slot. The places that were seen besides the candidate, `second` and what is left of `seen`, wait for it.
+    /// A content is to get a slot. The places that were seen besides the candidate, `second` and what is left of
+    /// `seen`, wait for it.
     fn promote(
         &mut self,
         content: &Content,

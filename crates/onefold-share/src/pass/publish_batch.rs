@@ -66,8 +66,8 @@ impl Planned {
     }
 }
 
-/// Publishes the entries of a batch, in order of their digests. Slots that they name count as named. Returns places that have to be
-/// looked at again.
+/// Publishes the entries of a batch, in order of their digests. Slots that they name count as named. Returns places
+/// that have to be looked at again.
 pub(super) fn publish_batch<S: Substrate>(
     state: &State<'_, S>,
     planned: &Planned,

@@ -128,7 +128,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         self.settle(causes, is_left, &work.known)
     }
 
-    /// Step 1: reads the logs of the files that are this pass's. Returns what there is to do; none where that is nothing.
+    /// Step 1: reads the logs of the files that are this pass's. Returns what there is to do; none where that is
+    /// nothing.
     fn take_in(&mut self, told: &mut Told, targets: &mut SortWriter) -> Result<Option<Causes>, PassError> {
         let dead = self.state.dead_hosts()?;
         let logs = self.take_logs(told, targets)?;
@@ -139,7 +140,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         if !self.options.is_dry_run {
             self.state.be_present()?;
         }
-        // Before the maps are looked at.
+        // The time is taken before any map is looked at.
         let is_asked = !gone.is_empty() || self.state.policy().unneeded == UnneededSlots::Compared;
         let began = if is_asked { Some(self.state.now()?) } else { None };
         Ok(Some(Causes { logs, dead, gone, began }))
@@ -155,7 +156,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         if state.take_loss() {
             self.images.forget_scans()?;
         }
-        // After the index, so that whatever it names is there to be seen.
+        // The arena is looked at after the index, so that whatever the index names is there to be seen.
         let arenas = Arenas::look(state, self.options.pace)?;
         let seen = self.spool(told.seen.finish()?)?;
         Ok(Sources { shards, seen, written: told.written, arenas })
@@ -191,7 +192,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         }))
     }
 
-    /// Step 3: empties what a pass has left that was killed. Entries that are to be dropped are still there: their slots stay for now.
+    /// Step 3: empties what a pass has left that was killed. Entries that are to be dropped are still there: their
+    /// slots stay for now.
     fn sweep_left(&mut self, work: &Work) -> Result<(), PassError> {
         let seen = Some(&work.planned.seen);
         self.index.named.add(&work.dropped);
@@ -205,7 +207,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     fn work(&mut self, work: &mut Work) -> Result<bool, PassError> {
         let mut arena = ArenaWriter::new(self.state);
         let worked = self.share_and_publish(work, &mut arena);
-        // Who was suspended may have lost the lock of an arena file: what others have published since is not emptied.
+        // A host that was suspended may have lost the lock of an arena file: what other hosts have published since is
+        // not emptied.
         if !matches!(worked, Ok(true)) && self.index.read_news(self.state, None).is_ok() {
             discard(self.state, &mut arena, &self.index.named);
         }
@@ -274,7 +277,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         most.min(part_bytes(self.options) / BYTES).max(1)
     }
 
-    /// Tells whether there are so many batches, or they are so long, that the shards had better have their entries.
+    /// Tells whether batches are so many, or so long, that their entries are worth merging into the shards.
     fn are_batches_worth_merging(&self, index_bytes: u64) -> Result<bool, PassError> {
         use crate::state::batches::{BATCHES_MAX, MERGE_BYTES_MIN, MERGE_PART};
         let numbers = self.state.batch_numbers()?;
@@ -294,8 +297,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         self.publish(&nothing, work).map(drop)
     }
 
-    /// Publishes new generations of the shards with what changes, and with what batches hold. Returns false where other hosts
-    /// were always first.
+    /// Publishes new generations of the shards with what changes, and with what batches hold. Returns false where
+    /// other hosts were always first.
     fn publish(&mut self, changes: &Spool, work: &mut Work) -> Result<bool, PassError> {
         let folder = self.options.temporary_folder;
         let mut again = SortWriter::new(folder, part_bytes(self.options) / 8);
@@ -328,8 +331,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(())
     }
 
-    /// Step 8: drops what only the arena refers to, where maps do not tell it. As long as what is returned is kept, no host shares
-    /// with the slots.
+    /// Step 8: drops what only the arena refers to, where maps do not tell it. As long as what is returned is kept, no
+    /// host shares with the slots.
     fn collect(&mut self, causes: &Causes, work: &mut Work) -> Result<Option<Collected<'a, 'b, S>>, PassError> {
         let Some(now) = causes.began else { return Ok(None) };
         let (state, options) = (self.state, self.options);
@@ -347,8 +350,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(())
     }
 
-    /// Notes what need not be a cause for the next pass, and what the index holds now. `is_left` says that other hosts kept this pass from
-    /// looking after files that are gone.
+    /// Forgets the causes of this pass, so that they are none of the next one, and notes what the index holds.
+    /// `is_left` says that other hosts kept this pass from looking after files that are gone.
     fn settle(&mut self, causes: Causes, is_left: bool, known: &KnownShards) -> Result<(), PassError> {
         let declared = self.state.intent_paths()?;
         for host in &causes.dead {

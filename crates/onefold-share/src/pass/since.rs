@@ -28,8 +28,8 @@ pub(super) struct SeenIndex {
 }
 
 impl SeenIndex {
-    /// Reads the parts that are new, and counts them as read. What they say of contents of `seen`, all places in order of their digests,
-    /// is kept. Where nothing is new, two folders are listed.
+    /// Reads the parts that are new, and counts them as read. What they say of contents of `seen`, all places in order
+    /// of their digests, is kept. Where nothing is new, two folders are listed.
     pub(super) fn read_news<S: Substrate>(
         &mut self,
         state: &State<'_, S>,

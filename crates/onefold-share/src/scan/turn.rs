@@ -59,7 +59,8 @@ impl<S: Substrate> Subject<'_, S> {
         Stamp::of(self.stat)
     }
 
-    /// Returns where its last whole block ends, in bytes. What is behind the highest block that can be written down is never shared.
+    /// Returns where its last whole block ends, in bytes. What is behind the highest block that can be written down is
+    /// never shared.
     fn end(&self) -> u64 {
         (self.stat.length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64
     }

@@ -75,7 +75,7 @@ pub(super) fn runs(targets: impl Iterator<Item = io::Result<Row>>) -> impl Itera
             Ok(first) => Run::of(&first),
             Err(error) => return Some(Err(error)),
         };
-        // Two logs may tell of one block.
+        // Two logs may name one block.
         let belongs = |run: &Run, target: &Target| run.has(target) || run.goes_on_with(target);
         while let Some(Ok(target)) = targets.next_if(|next| next.as_ref().is_ok_and(|next| belongs(&run, next))) {
             run.count += u64::from(run.goes_on_with(&target));
