@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 source scripts/lib.sh
 use_rust_toolchain
 
-tests=(--locked -p onefold-pool --features explore --test schedules)
+# As `make test` builds it: for the package alone, what it depends on would be built anew with other features.
+tests=(--locked --workspace --features onefold-pool/explore --test schedules)
 if [[ ${1-} == --build ]]; then
     exec cargo test "${tests[@]}" --no-run
 fi

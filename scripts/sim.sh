@@ -14,7 +14,8 @@ use_rust_toolchain
 readonly seconds=${ONEFOLD_SIM_SECONDS:-1800}
 export ONEFOLD_SIMULATIONS=${ONEFOLD_SIMULATIONS:-20}
 first=${ONEFOLD_FIRST_SEED:-$(((RANDOM << 30 | RANDOM << 15 | RANDOM) * 100000))}
-tests=(--locked -p onefold-share --test simulation)
+# As `make test` builds it: for the package alone, what it depends on would be built anew with other features.
+tests=(--locked --workspace --test simulation)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 

@@ -10,6 +10,7 @@
 # is 0 if it passed.
 #
 #     ONEFOLD_SEED=n   what the target draws from (a number drawn now unless given)
+#     ONEFOLD=path     the binary that targets with mounts and hosts test (a release build of what is here unless given)
 #     LONG_SECONDS=n   about how long it may take, with what is built first; unless given, the target's own variables decide
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
@@ -32,8 +33,10 @@ prepare() {
 }
 
 build_release() {
-    cargo build --release --locked
-    export ONEFOLD=${ONEFOLD:-$target/release/onefold}
+    if [[ -z ${ONEFOLD-} ]]; then
+        cargo build --release --locked
+        export ONEFOLD=$target/release/onefold
+    fi
 }
 
 # The seconds that are left of the limit, and never none.
@@ -75,13 +78,14 @@ grouped() {
     sed -E ':again; s/^([0-9]+)([0-9]{3})/\1,\2/; t again' <<<"$1"
 }
 
-# One function runs each target, and one says how much of it was tried.
+# One function runs each target, and one says how much of it was tried. Tests are built as for `make test`: for one package
+# alone, what it depends on would be built anew with other features.
 
 run_crash() {
     prepare build
     export ONEFOLD_CRASH_IMAGES=${ONEFOLD_CRASH_IMAGES:-$(whole_or_round 1000000 20000)}
-    cargo test --locked -p onefold-pool --test crash --no-run
-    rounds cargo test --locked -p onefold-pool --test crash -- --nocapture
+    cargo test --locked --workspace --test crash --no-run
+    rounds cargo test --locked --workspace --test crash -- --nocapture
 }
 
 count_crash() {
@@ -95,8 +99,8 @@ count_crash() {
 run_damage() {
     prepare build
     export ONEFOLD_EFFORT=${ONEFOLD_EFFORT:-$(whole_or_round 20 4)}
-    cargo test --locked -p onefold-pool --test check --no-run
-    rounds cargo test --locked -p onefold-pool --test check -- --nocapture
+    cargo test --locked --workspace --test check --no-run
+    rounds cargo test --locked --workspace --test check -- --nocapture
 }
 
 count_damage() {
@@ -118,7 +122,7 @@ count_races() {
 
 run_sim() {
     prepare build
-    cargo test --locked -p onefold-share --test simulation --no-run
+    cargo test --locked --workspace --test simulation --no-run
     [[ -z $limit ]] || ONEFOLD_SIM_SECONDS=$(left)
     # To the tests, ONEFOLD_SEED is the one simulation to repeat.
     logged env -u ONEFOLD_SEED ONEFOLD_FIRST_SEED="$seed" ONEFOLD_SIM_SECONDS="${ONEFOLD_SIM_SECONDS:-1800}" scripts/sim.sh
