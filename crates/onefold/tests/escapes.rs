@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use common::{DAMAGE, Folder, onefold as tame};
 use onefold_block::shown::is_hidden;
@@ -184,32 +185,41 @@ fn the_verbs_of_pools_show_names() {
     for place in ["of", "exported"] {
         fs::create_dir(folder.path(place)).unwrap();
     }
-    for (image, name) in images.iter().zip(hostile_names()) {
-        let pool = folder.path("of").join(&name);
-        onefold("pool create --size 64M", &[os(&pool)]).done().names("created a pool");
-        onefold("pool create --size 64M", &[os(&pool)]).failed();
-        onefold("pool import", &[os(&pool), os(image)]).done();
-        onefold("pool import", &[os(&pool), os(image)]).failed().names("cannot import");
-        onefold("pool stat", &[os(&pool), &name]).done();
-        onefold("pool stat", &[os(&pool), OsStr::new("x\u{1b}[31m")]).failed().names(r"x\x1b[31m");
-        let pattern = [name.as_bytes(), b"%d"].concat();
-        onefold("pool clone --count 2", &[os(&pool), &name, OsStr::from_bytes(&pattern)]).done();
-        onefold("pool clone", &[os(&pool), &name, &name]).failed().names("cannot clone");
-        onefold("pool clone --count 2", &[os(&pool), &name, &name]).failed().names("cannot number");
-        let export = folder.path("exported").join(&name);
-        let nowhere = folder.path("gone").join(&name);
-        onefold("pool export", &[os(&pool), &name, os(&nowhere)]).failed().names("cannot write");
-        onefold("pool export", &[os(&pool), &name, os(&export)]).done();
-        for verb in ["check", "scrub", "trim", "grow", "dedup"] {
-            onefold(&format!("pool {verb}"), &[os(&pool)]);
-            onefold(&format!("pool {verb}"), &[os(&folder.path("gone").join(&name))]).failed();
+    // The verbs wait for seconds in all, so names are tried side by side.
+    thread::scope(|scope| {
+        for (image, name) in images.iter().zip(hostile_names()) {
+            let folder = &folder;
+            scope.spawn(move || verbs_of_a_pool_show(folder, image, &name));
         }
-        onefold("pool umount", &[os(&pool)]).failed();
-        onefold("pool mount", &[os(&pool), os(&folder.path("gone").join(&name))]).failed().names("cannot use");
-        onefold("pool mount", &[os(&folder.path("gone").join(&name)), os(&folder.path("of"))]).failed();
-        onefold("man-pages", &[os(&image.join(&name))]).failed();
-        fs::remove_file(pool).unwrap();
+    });
+}
+
+/// Calls each verb of pools with a name, in places of its own.
+fn verbs_of_a_pool_show(folder: &Folder, image: &Path, name: &OsStr) {
+    let pool = folder.path("of").join(name);
+    onefold("pool create --size 64M", &[os(&pool)]).done().names("created a pool");
+    onefold("pool create --size 64M", &[os(&pool)]).failed();
+    onefold("pool import", &[os(&pool), os(&image)]).done();
+    onefold("pool import", &[os(&pool), os(&image)]).failed().names("cannot import");
+    onefold("pool stat", &[os(&pool), name]).done();
+    onefold("pool stat", &[os(&pool), OsStr::new("x\u{1b}[31m")]).failed().names(r"x\x1b[31m");
+    let pattern = [name.as_bytes(), b"%d"].concat();
+    onefold("pool clone --count 2", &[os(&pool), name, OsStr::from_bytes(&pattern)]).done();
+    onefold("pool clone", &[os(&pool), name, name]).failed().names("cannot clone");
+    onefold("pool clone --count 2", &[os(&pool), name, name]).failed().names("cannot number");
+    let export = folder.path("exported").join(name);
+    let nowhere = folder.path("gone").join(name);
+    onefold("pool export", &[os(&pool), name, os(&nowhere)]).failed().names("cannot write");
+    onefold("pool export", &[os(&pool), name, os(&export)]).done();
+    for verb in ["check", "scrub", "trim", "grow", "dedup"] {
+        onefold(&format!("pool {verb}"), &[os(&pool)]);
+        onefold(&format!("pool {verb}"), &[os(&folder.path("gone").join(name))]).failed();
     }
+    onefold("pool umount", &[os(&pool)]).failed();
+    onefold("pool mount", &[os(&pool), os(&folder.path("gone").join(name))]).failed().names("cannot use");
+    onefold("pool mount", &[os(&folder.path("gone").join(name)), os(&folder.path("of"))]).failed();
+    onefold("man-pages", &[os(&image.join(name))]).failed();
+    fs::remove_file(pool).unwrap();
 }
 
 #[test]
