@@ -34,9 +34,12 @@ TABLE = {
         # Of the file on a slowed disk, and of the one that is twice as long as the memory.
         "slow_bytes": (384 * MIB, 128 * MIB, 96 * MIB),
         "beyond_memory_bytes": (2 * GIB, 512 * MIB, 192 * MIB),
-        "fio_seconds": (4, 1, 1),
+        "fio_seconds": (4, 1, 0.2),
         "fsync_file_bytes": (256 * MIB, 64 * MIB, 8 * MIB),
-        "fsync_seconds": (3, 1, 1),
+        "fsync_seconds": (3, 1, 0.2),
+        # How long an idle daemon is watched, and how long it may take before to find that there is no more work.
+        "idle_seconds": (3, 3, 0.5),
+        "calm_seconds": (1, 1, 0.2),
         # Of each image of a large import, and how many there are.
         "import_image_bytes": (1920 * MIB, 64 * MIB, 16 * MIB),
         "import_images": (10, 8, 3),

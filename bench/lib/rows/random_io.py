@@ -161,9 +161,14 @@ def fio_command(side, mode, round_no, seconds, names=(NAME,), filename=None, **o
         "scramble_buffers": 1,
     }
     if seconds is not None:
-        defaults["runtime"] = seconds
+        defaults["runtime"] = fio_time(seconds)
     jobs = [word for number, path in enumerate(files) for word in (f"--name=bench-{number}", f"--filename={path}")]
     return ["fio", "--output-format=json", f"--rw={mode}", *as_words(defaults | options), "--group_reporting", *jobs]
+
+
+def fio_time(seconds):
+    """Returns a time as fio takes it, which knows no parts of seconds."""
+    return f"{round(seconds * 1000)}ms"
 
 
 def disk_rate(path, direction, depth, seconds):
@@ -171,7 +176,7 @@ def disk_rate(path, direction, depth, seconds):
     but the one that it lies on. What it writes destroys what the disk holds.
     """
     options = {
-        "direct": 1, "ioengine": "libaio", "iodepth": depth, "bs": BLOCK_BYTES, "runtime": seconds, "time_based": True,
+        "direct": 1, "ioengine": "libaio", "iodepth": depth, "bs": BLOCK_BYTES, "runtime": fio_time(seconds), "time_based": True,
         "allow_file_create": 0, "end_fsync": 1, "scramble_buffers": 1,
     }  # fmt: skip
     words = ["--output-format=json", f"--rw=rand{direction}", *as_words(options), "--name=disk", f"--filename={path}"]

@@ -30,9 +30,6 @@ LEAD_SECONDS = 0.5
 # How long each kind of read goes on.
 READ_SECONDS = 2
 BESIDE_SECONDS_MAX = 60
-# How long an idle daemon is watched, and how long it may take to find that there is no more work.
-IDLE_SECONDS = 3
-CALM_SECONDS = 1
 
 
 class WorkBesideCreates(NamedTuple):
@@ -65,7 +62,7 @@ class DepthOneRow(Row):
             job, cost = read(side, settings, round_no, numjobs=clients, size=half, offset_increment=half)
             samples[key] = rate(job, "read", cost, jobs=clients)
         gain = samples["read-depth-1-two"].value / samples["read-depth-1"].value
-        read(side, settings, round_no, size=CACHED_BYTES, rw="read", runtime=1)
+        read(side, settings, round_no, size=CACHED_BYTES, rw="read", seconds=min(settings.fio_seconds, 1))
         job, cost = read(side, settings, round_no, size=CACHED_BYTES)
         return samples | {"read-depth-1-gain": Sample(gain), "read-depth-1-cached": rate(job, "read", cost)}
 
@@ -157,13 +154,13 @@ class PollingRow(Row):
         found = {}
         for switch in ("on", "off") if round_no % 2 == 0 else ("off", "on"):
             side.remount(polling=switch)
-            found[switch] = work_beside_creates(side, settings), idle_seconds(side)
+            found[switch] = work_beside_creates(side, settings), idle_seconds(side, settings)
         (work, idle), (work_without, idle_without) = found["on"], found["off"]
         # With polling the client makes more files in the same time. What those cost without polling is no loss.
         due = work_without.daemon_seconds * work.files / work_without.files
         load = 100 * (work.daemon_seconds - due) / (os.cpu_count() * settings.fio_seconds)
         return {
-            "polling-idle": Sample(1000 * (idle - idle_without) / IDLE_SECONDS),
+            "polling-idle": Sample(1000 * (idle - idle_without) / settings.idle_seconds),
             "polling-load": Sample(load, more={"on": work._asdict(), "off": work_without._asdict()}),
         }
 
@@ -173,10 +170,10 @@ class PollingRow(Row):
 
 def read(side, settings, round_no, **options):
     """Runs reads at depth 1 in the row's file; returns fio's account and the cost."""
-    seconds = min(settings.fio_seconds, READ_SECONDS)
-    defaults = {"direct": 1, "ioengine": "psync", "time_based": True, "runtime": seconds}
+    seconds = options.pop("seconds", min(settings.fio_seconds, READ_SECONDS))
+    defaults = {"direct": 1, "ioengine": "psync", "time_based": True}
     mode = options.pop("rw", "randread")
-    return fio(side, mode, round_no, None, filename=side.path(ORIGINAL), **defaults | options)
+    return fio(side, mode, round_no, seconds, filename=side.path(ORIGINAL), **defaults | options)
 
 
 def p99(side, settings, round_no, beside=None):
@@ -209,9 +206,9 @@ def work_beside_creates(side, settings):
     return WorkBesideCreates(steps, json.loads(finished.text)["made"], cost.server_seconds)
 
 
-def idle_seconds(side):
+def idle_seconds(side, settings):
     """Returns the daemon's processor time in a while without work."""
-    time.sleep(CALM_SECONDS)
+    time.sleep(settings.calm_seconds)
     before = side.server_cpu_seconds()
-    time.sleep(IDLE_SECONDS)
+    time.sleep(settings.idle_seconds)
     return side.server_cpu_seconds() - before
