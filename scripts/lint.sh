@@ -12,8 +12,9 @@ else
 fi
 if cargo clippy --version >/dev/null 2>&1; then
     cargo clippy --workspace --all-targets --locked -- -D warnings
-    cargo clippy --package onefold-pool --features explore --test schedules --locked -- -D warnings
-    cargo clippy --package onefold-pool --features lock-times --example lock_times --locked -- -D warnings
+    # With features of the whole workspace: for one package alone, what it depends on would be looked at once more.
+    cargo clippy --workspace --features onefold-pool/explore --test schedules --locked -- -D warnings
+    cargo clippy --workspace --features onefold-pool/lock-times --example lock_times --locked -- -D warnings
 else
     echo "this toolchain has no clippy: lints are not checked"
 fi

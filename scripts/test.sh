@@ -8,29 +8,42 @@ cd "$(dirname "$0")/.."
 
 source scripts/lib.sh
 
-# What is done beside something else, and where it is heard.
-beside=
-heard=$(mktemp)
-trap 'stop_beside; rm -f "$heard"' EXIT
+# What is done beside something else: processes, and where each is heard.
+declare -A beside
+heard=$(mktemp --directory)
+trap 'stop_beside; rm -rf "$heard"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 stop_beside() {
-    [[ -z $beside ]] || kill -- "-$beside" 2>/dev/null || true
+    local process
+    for process in "${beside[@]}"; do
+        kill -- "-$process" 2>/dev/null || true
+    done
 }
 
-# Does something while the next step waits for a disk or has work for one processor only. In a session of its own, so
-# that all of it can be stopped at once.
+# do_beside NAME COMMAND...: does something while the next steps wait for a disk or have work for one processor only. In a
+# session of its own, so that all of it can be stopped at once.
 do_beside() {
-    setsid nice -n 10 "$@" >"$heard" 2>&1 &
-    beside=$!
+    setsid nice -n 10 "${@:2}" >"$heard/$1" 2>&1 &
+    beside[$1]=$!
 }
 
-# Waits for it, and shows what it said.
+# join_beside NAME: waits for it, and shows what it said.
 join_beside() {
     local status=0
-    wait "$beside" || status=$?
-    beside=
-    cat "$heard" >&2
+    wait "${beside[$1]}" || status=$?
+    unset "beside[$1]"
+    cat "$heard/$1" >&2
     return "$status"
+}
+
+# What has failed. The steps after it are done all the same: one run tells of everything that is wrong.
+failed=()
+
+# try NAME COMMAND...: does something, and notes its name where that fails.
+try() {
+    "${@:2}" || failed+=("$1")
 }
 
 step "installing what is missing"
@@ -38,7 +51,7 @@ scripts/install-deps.sh build test
 use_rust_toolchain
 suites=$(scripts/install-deps.sh --list suites | paste -sd' ')
 [[ -z $suites ]] || say "building with cargo, beside the Rust tests: $suites"
-do_beside scripts/install-deps.sh suites
+do_beside suites scripts/install-deps.sh suites
 
 # What only later builds gain by is not made. Builds with it stay beside these.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
@@ -48,27 +61,27 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 export ONEFOLD=$target/debug/onefold
 
 step "building the Rust tests"
-cargo test --workspace --locked --no-run
-join_beside
+scripts/rust_tests.py build
 
-step "Rust tests; formatting, lints and the benchmarks' own tests beside them"
-# The tests wait for each other and for clocks. Not at once: who builds keeps the folder for build results to himself.
-do_beside bash -ec 'sleep 15
-    scripts/races.sh --build
-    scripts/lint.sh
-    python3 -m unittest discover -s scripts/long
-    python3 -m unittest discover -s bench/corpus
-    python3 -m unittest discover -s tests/soak
-    python3 -m unittest discover -s tests/cluster
-    python3 -m unittest discover -s bench/tests'
-cargo test --workspace --locked --no-fail-fast
-
-step "orders of threads"
-scripts/races.sh
+step "Rust tests and orders of threads; formatting, lints and the tests of scripts and benchmarks beside them"
+do_beside lints bash -ec 'cargo test --workspace --doc --locked --quiet
+    scripts/lint.sh'
+# shellcheck disable=SC2016 # The inner shell expands it.
+do_beside scripts bash -ec 'export PYTHONDONTWRITEBYTECODE=1
+    for folder in scripts scripts/long bench/corpus tests/soak tests/cluster bench/tests; do
+        python3 -m unittest discover -s "$folder"
+    done'
+try 'Rust tests' scripts/rust_tests.py run
+try 'public POSIX suites' join_beside suites
 
 step "other people's programs on a real mount"
 # Not alone on the machine as long as something goes on beside.
-PATIENCE=2 tests/clients/run.sh
-join_beside
+PATIENCE=2 try "other people's programs" tests/clients/run.sh
+try 'formatting and lints' join_beside lints
+try 'tests of scripts and benchmarks' join_beside scripts
 
+if ((${#failed[@]} > 0)); then
+    printf '\nfailed: %s\n' "$(printf '%s; ' "${failed[@]}" | sed 's/; $//')" >&2
+    exit 1
+fi
 printf '\nall tests passed in %d s\n' "$SECONDS"
