@@ -77,3 +77,33 @@ impl SharePolicy {
         self.steps == ShareSteps::Declared
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use onefold_substrate::SubstrateKind;
+
+    use super::*;
+
+    #[test]
+    fn each_kind_of_file_system_has_the_policy_that_it_needs() {
+        let policy = |tells_last_reference, frees_whole_extents, shares_in_two_steps| {
+            SharePolicy::of(&Abilities {
+                kind: SubstrateKind::Simulated,
+                block_bytes: 4096,
+                share_bytes_max: 1 << 20,
+                tells_last_reference,
+                frees_whole_extents,
+                is_clustered: shares_in_two_steps,
+                shares_in_two_steps,
+                has_own_domains: false,
+            })
+        };
+        let facts = |policy: SharePolicy| (policy.steps, policy.freed, policy.unneeded, policy.tells_last_reference);
+        let (xfs, btrfs, ocfs2) = (policy(true, false, false), policy(false, true, false), policy(false, false, true));
+        assert_eq!(facts(xfs), (ShareSteps::One, FreedUnit::Block, UnneededSlots::Told, true));
+        assert_eq!(facts(btrfs), (ShareSteps::One, FreedUnit::Extent, UnneededSlots::Told, false));
+        assert_eq!(facts(ocfs2), (ShareSteps::Declared, FreedUnit::Block, UnneededSlots::Compared, false));
+        // Images may share there without being seen: no slot is known to be unneeded.
+        assert_eq!(policy(false, false, false).unneeded, UnneededSlots::Unknown);
+    }
+}

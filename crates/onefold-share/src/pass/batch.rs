@@ -19,6 +19,7 @@ use super::stop_watch::StopWatch;
 use super::stretches::Others;
 use super::{copies, pinned, requests};
 use crate::format::entry::{Entry, Place};
+use crate::policy::FreedUnit;
 use crate::state::StateError;
 use crate::state::arena::ArenaWriter;
 
@@ -142,9 +143,11 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
             shared: &mut self.passed.shared,
         };
         share(state, &mut self.images, targets, options, sinks)?;
-        let remnants = std::mem::take(&mut self.noted.remnants);
-        let Passed { shared, trouble, .. } = &mut self.passed;
-        pinned::release(state, &mut self.images, losses.finish()?, remnants, options, shared, trouble)?;
+        if state.policy().freed == FreedUnit::Extent {
+            let remnants = std::mem::take(&mut self.noted.remnants);
+            let Passed { shared, trouble, .. } = &mut self.passed;
+            pinned::release(state, &mut self.images, losses.finish()?, remnants, options, shared, trouble)?;
+        }
         let touched = std::mem::take(&mut self.noted.touched);
         if options.space.keeps_copies_small {
             copies::keep_small(state, &mut self.images, &touched)?;
