@@ -48,7 +48,10 @@ pub(super) fn serve(stream: &UnixStream, peer: Peer, served: &Served) -> Result<
         let result = if peer.may(&request, daemon_uid) {
             run(served, &request, files, &ProgressLines::new(stream, served))
         } else {
-            Err(Failure::new(FailureKind::NotPermitted, "only root and the user who mounted or serves the pool may do that"))
+            Err(Failure::new(
+                FailureKind::NotPermitted,
+                "only root and the user who mounted or serves the pool may do that",
+            ))
         };
         send_result(stream, result)?;
     }
