@@ -4,9 +4,9 @@
     rust_tests.py build          builds them; their list goes to target/rust-tests/programs.json
     rust_tests.py run [--jobs N] runs them, those that take long first; N at once (one for each processor)
 
-Most programs wait for disks, mounts and clocks half of their time. Each runs as cargo runs it, in the folder of its package,
-and needs no lock of cargo's, so that something else may build meanwhile. What it says is shown in one piece when it has
-ended, without the tests that passed; all of it is kept in target/rust-tests/.
+Most programs wait for disks, mounts and clocks half of their time. Each runs as cargo runs it, in the folder of its
+package, and needs no lock of cargo's, so that something else may build meanwhile. What it says is shown in one piece
+when it has ended, without the tests that passed; all of it is kept in target/rust-tests/.
 
 Exit codes: 0 all passed, 1 a program has failed, 2 wrong usage.
 """
@@ -28,7 +28,8 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
 FOLDER = TARGET / "rust-tests"
 LIST = FOLDER / "programs.json"
 
-# Features are added to the whole workspace: for one package alone, what it depends on would be built anew with other features.
+# Features are added to the whole workspace: for one package alone, what it depends on would be built anew with other
+# features.
 BUILDS = [
     # Not the examples: lints look whether they compile.
     ["--workspace", "--lib", "--bins", "--tests"],
@@ -36,11 +37,11 @@ BUILDS = [
 ]
 # Programs that take long, the longest first, so that the last ones end together. The others are short.
 LONG = [
-    "onefold-share/linux", "onefold-pool/schedules", "onefold-share/simulation", "onefold-pool/crash", "onefold/escapes",
-    "onefold-hostile/seeded", "onefold/offline", "onefold-pool/check_memory", "onefold-pool/check", "onefold-export/ending",
-    "onefold-hostile/corpus", "onefold-pool/hosts", "onefold-disk", "onefold-export/control", "onefold-export/mixed_caching",
-    "onefold-pool",
-]
+    "onefold-share/linux", "onefold-pool/schedules", "onefold-share/simulation", "onefold-pool/crash",
+    "onefold/escapes", "onefold-hostile/seeded", "onefold/offline", "onefold-pool/check_memory", "onefold-pool/check",
+    "onefold-export/ending", "onefold-hostile/corpus", "onefold-pool/hosts", "onefold-disk", "onefold-export/control",
+    "onefold-export/mixed_caching", "onefold-pool",
+]  # fmt: skip
 # Lines of the test harness that say nothing new.
 USUAL = re.compile(r"^(test .* \.\.\. ok|running \d+ tests?|)$")
 
@@ -48,7 +49,9 @@ USUAL = re.compile(r"^(test .* \.\.\. ok|running \d+ tests?|)$")
 def programs_of(messages):
     """Returns name, path and folder of each test program that cargo's messages tell of."""
     for message in messages:
-        if message.get("reason") != "compiler-artifact" or not message.get("executable") or not message["profile"]["test"]:
+        if message.get("reason") != "compiler-artifact" or not message.get("executable"):
+            continue
+        if not message["profile"]["test"]:
             continue
         folder = Path(message["manifest_path"]).parent
         target = message["target"]
@@ -91,8 +94,10 @@ class Runner:
                 if self.is_over:
                     return False
                 environment = {**os.environ, "CARGO_MANIFEST_DIR": program["folder"]}
-                process = subprocess.Popen([program["path"]], cwd=program["folder"], env=environment, stdin=subprocess.DEVNULL,
-                                           stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+                process = subprocess.Popen(
+                    [program["path"]], cwd=program["folder"], env=environment, stdin=subprocess.DEVNULL, stdout=file,
+                    stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
                 self.processes.add(process)
             _, status, usage = os.wait4(process.pid, 0)
         # A negative one is the number of the signal.
@@ -146,7 +151,8 @@ def run(jobs):
     with ThreadPoolExecutor(jobs) as pool:
         passed = list(pool.map(runner.run, programs))
     failed = [program["name"] for program, is_well in zip(programs, passed) if not is_well]
-    print(f"{len(programs) - len(failed)} of {len(programs)} test programs passed" + (f", failed: {', '.join(failed)}" if failed else ""))
+    tells = f", failed: {', '.join(failed)}" if failed else ""
+    print(f"{len(programs) - len(failed)} of {len(programs)} test programs passed{tells}")
     return 1 if failed else 0
 
 

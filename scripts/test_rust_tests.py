@@ -11,18 +11,25 @@ import rust_tests
 
 
 def artifact(kind, name, executable, is_test=True):
-    return {"reason": "compiler-artifact", "manifest_path": "/w/crates/onefold-pool/Cargo.toml", "executable": executable,
-            "profile": {"test": is_test}, "target": {"kind": [kind], "name": name}}
+    return {
+        "reason": "compiler-artifact", "manifest_path": "/w/crates/onefold-pool/Cargo.toml", "executable": executable,
+        "profile": {"test": is_test}, "target": {"kind": [kind], "name": name},
+    }  # fmt: skip
 
 
 class Programs(unittest.TestCase):
     def test_only_what_is_run_as_a_test_is_one(self):
-        messages = [artifact("lib", "onefold_pool", "/t/a"), artifact("test", "crash", "/t/b"), artifact("bin", "onefold", "/t/c"),
-                    artifact("bin", "onefold", "/t/d", is_test=False), artifact("lib", "onefold_pool", None),
-                    {"reason": "build-finished", "success": True}]
+        messages = [
+            artifact("lib", "onefold_pool", "/t/a"),
+            artifact("test", "crash", "/t/b"),
+            artifact("bin", "onefold", "/t/c"),
+            artifact("bin", "onefold", "/t/d", is_test=False),
+            artifact("lib", "onefold_pool", None),
+            {"reason": "build-finished", "success": True},
+        ]
         programs = list(rust_tests.programs_of(messages))
-        self.assertEqual([(program["name"], program["path"]) for program in programs],
-                         [("onefold-pool", "/t/a"), ("onefold-pool/crash", "/t/b"), ("onefold-pool/bin-onefold", "/t/c")])
+        wanted = [("onefold-pool", "/t/a"), ("onefold-pool/crash", "/t/b"), ("onefold-pool/bin-onefold", "/t/c")]
+        self.assertEqual([(program["name"], program["path"]) for program in programs], wanted)
         self.assertEqual(programs[0]["folder"], "/w/crates/onefold-pool")
 
     def test_those_that_take_long_come_first(self):
@@ -58,7 +65,8 @@ class Running(unittest.TestCase):
         return passed, out.getvalue()
 
     def test_a_program_runs_in_the_folder_of_its_package_and_what_passed_is_not_shown(self):
-        passed, said = self.run_one(self.program("good", 'echo "running 2 tests"; echo "test a ... ok"; echo "in $PWD"; echo 9 images >&2'))
+        script = 'echo "running 2 tests"; echo "test a ... ok"; echo "in $PWD"; echo 9 images >&2'
+        passed, said = self.run_one(self.program("good", script))
         self.assertTrue(passed)
         self.assertTrue(said.startswith("ok    good, "), said)
         self.assertIn(f"in {os.path.realpath(self.folder)}", said)

@@ -3,9 +3,9 @@
 
     run.py [--hours N] [--seed N] [--record] [TARGET...]
 
-A target is a call of `target.sh NAME`, which ends with its verdict. Each gets its share (SHARES) of the time that is left when its
-turn comes: what one leaves over goes to those after it. A target that takes much longer is ended, and has failed. What
-targets say is shown, and kept in target/long/NAME.log.
+A target is a call of `target.sh NAME`, which ends with its verdict. Each gets its share (SHARES) of the time that is
+left when its turn comes: what one leaves over goes to those after it. A target that takes much longer is ended, and has
+failed. What targets say is shown, and kept in target/long/NAME.log.
 
 Exit codes: 0 all targets passed, 1 one has failed, 2 wrong usage, 130 and 143 interrupted.
 """
@@ -25,8 +25,8 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
 DOCUMENT = REPOSITORY / "docs" / "reliability.md"
 
-# The targets in the order of their turns, and each one's share of the time: minutes, where there are four hours. The first
-# two take the time that they take, and the others make up for it.
+# The targets in the order of their turns, and each one's share of the time: minutes, where there are four hours. The
+# first two take the time that they take, and the others make up for it.
 SHARES = {
     "test-cluster": 50,
     "posix": 35,
@@ -71,11 +71,12 @@ class Result:
 
     def row(self, commit):
         verdict = "passed" if self.passed else "**failed**"
-        return f"| `{self.name}` | {verdict} | {self.counts.replace('|', '/')} | {self.seed} | {self.seconds / 60:.0f} | {commit} |"
+        counts = self.counts.replace("|", "/")
+        return f"| `{self.name}` | {verdict} | {counts} | {self.seed} | {self.seconds / 60:.0f} | {commit} |"
 
 
 def seconds_for(name, names, left_s):
-    """Returns the time of the target `name` if `names` are those whose turn is still to come, with itself, in `left_s`."""
+    """Returns the seconds for the target `name`, where `names` are those to come, with itself, in `left_s` seconds."""
     return max(SECONDS_MIN, int(left_s * SHARES[name] / sum(SHARES[other] for other in names)))
 
 
@@ -93,7 +94,7 @@ def judge(name, said, code, seed, seconds):
 
 
 class Runner:
-    """Runs targets one after another. `program` is called with a target's name; `grace_s` goes before GRACE_S and GRACE_PART."""
+    """Runs targets one after another: `program` with a target's name. `grace_s` goes before GRACE_S and its part."""
 
     def __init__(self, program, logs, seed, grace_s=None):
         self.program, self.logs, self.seed, self.grace_s = program, Path(logs), seed, grace_s
@@ -108,8 +109,10 @@ class Runner:
         began = time.monotonic()
         with open(log, "w", encoding="utf-8") as file:
             # A session of its own: all of it can be ended at once.
-            self.process = subprocess.Popen([self.program, name], env=environment, stdin=subprocess.DEVNULL, stdout=file,
-                                            stderr=subprocess.STDOUT, start_new_session=True)
+            self.process = subprocess.Popen(
+                [self.program, name], env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
         is_cut = not self.wait_and_show(log, began + seconds + grace_s)
         if is_cut:
             self.end()

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Runs one of the long targets, and ends with its verdict: target.sh NAME [ARGUMENT...]
 #
-# The names are those of `make`: crash, damage, races, sim, soak, kill, fuzz, posix, test-cluster. Installs and builds what
-# the target needs. The last line on standard output is
+# The names are those of `make`: crash, damage, races, sim, soak, kill, fuzz, posix, test-cluster. Installs and builds
+# what the target needs. The last line on standard output is
 #
 #     NAME: passed, seed N, COUNTS        or        NAME: failed, seed N, COUNTS
 #
-# also where the target was interrupted. COUNTS begins with a number; a target that tried nothing has failed. The exit code
-# is 0 if it passed.
+# also where the target was interrupted. COUNTS begins with a number; a target that tried nothing has failed. The exit
+# code is 0 if it passed.
 #
 #     ONEFOLD_SEED=n   what the target draws from (a number drawn now unless given)
 #     ONEFOLD=path     the binary that targets with mounts and hosts test (a release build of what is here unless given)
-#     LONG_SECONDS=n   about how long it may take, with what is built first; unless given, the target's own variables decide
+#     LONG_SECONDS=n   about how long it may take, with what is built first; unless given, the target's own variables
+#                      decide
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 # shellcheck source-path=SCRIPTDIR source=../lib.sh
@@ -58,7 +59,7 @@ rounds() {
     done
 }
 
-# whole_or_round WHOLE ROUND: how much one round tries: all of it, or a part where the limit decides how many rounds there are.
+# whole_or_round WHOLE ROUND: how much one round tries: all, or a part where the limit decides how many there are.
 whole_or_round() {
     printf '%s\n' "${limit:+$2}" "$1" | awk 'NF' | head -n 1
 }
@@ -78,8 +79,8 @@ grouped() {
     sed -E ':again; s/^([0-9]+)([0-9]{3})/\1,\2/; t again' <<<"$1"
 }
 
-# One function runs each target, and one says how much of it was tried. Tests are built as for `make test`: for one package
-# alone, what it depends on would be built anew with other features.
+# One function runs each target, and one says how much of it was tried. Tests are built as for `make test`: for one
+# package alone, what it depends on would be built anew with other features.
 
 run_crash() {
     prepare build
@@ -125,7 +126,8 @@ run_sim() {
     cargo test --locked --workspace --test simulation --no-run
     [[ -z $limit ]] || ONEFOLD_SIM_SECONDS=$(left)
     # To the tests, ONEFOLD_SEED is the one simulation to repeat.
-    logged env -u ONEFOLD_SEED ONEFOLD_FIRST_SEED="$seed" ONEFOLD_SIM_SECONDS="${ONEFOLD_SIM_SECONDS:-1800}" scripts/sim.sh
+    logged env -u ONEFOLD_SEED ONEFOLD_FIRST_SEED="$seed" ONEFOLD_SIM_SECONDS="${ONEFOLD_SIM_SECONDS:-1800}" \
+        scripts/sim.sh
 }
 
 count_sim() {
@@ -181,8 +183,9 @@ run_posix() {
 }
 
 count_posix() {
-    printf '%s cases, %s operations of fsx\n' "$(sum '[0-9]+ of [0-9]+ passed')" \
-        "$(grouped "$(sed -n 's/.*fsx: \([0-9]* operations\)$/\1/p' "$log" | awk '{ sum += $1 } END { printf "%d", sum }')")"
+    local operations
+    operations=$(sed -n 's/.*fsx: \([0-9]* operations\)$/\1/p' "$log" | awk '{ sum += $1 } END { printf "%d\n", sum }')
+    printf '%s cases, %s operations of fsx\n' "$(sum '[0-9]+ of [0-9]+ passed')" "$(grouped "$operations")"
 }
 
 run_test-cluster() {

@@ -45,11 +45,11 @@ class Driver(unittest.TestCase):
         self.calls = self.folder / "calls"
 
     def words(self, *words):
-        return ["--program", str(self.program), "--document", str(self.document), "--logs", str(self.folder / "logs"),
-                "--seed", "42", *words]
+        places = {"--program": self.program, "--document": self.document, "--logs": self.folder / "logs"}
+        return [*(str(word) for place in places.items() for word in place), "--seed", "42", *words]
 
     def start(self, *words, **actions):
-        environment = {**os.environ, "CALLS": str(self.calls), **{name.replace("-", "_"): do for name, do in actions.items()}}
+        environment = {**os.environ, "CALLS": str(self.calls), **actions}
         command = [sys.executable, run.HERE / "run.py", *self.words(*words)]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -61,33 +61,37 @@ class Driver(unittest.TestCase):
         return process.returncode, out.splitlines()
 
     def called(self):
-        return [line.split() for line in self.calls.read_text(encoding="utf-8").splitlines()] if self.calls.exists() else []
+        lines = self.calls.read_text(encoding="utf-8").splitlines() if self.calls.exists() else []
+        return [line.split() for line in lines]
 
     def rows(self):
         text = self.document.read_text(encoding="utf-8")
         self.assertTrue(text.startswith("before\n\n") and text.endswith("\n\nafter\n"), text)
-        return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")]
+        rows = [line for line in text.splitlines() if line.startswith("| `")]
+        return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
     def test_all_targets_run_with_the_seed_and_their_verdicts_are_written_into_the_table(self):
         code, said = self.drive("--record")
         self.assertEqual(code, 0)
         self.assertEqual([name for name, _, seed in self.called() if seed == "42"], list(run.SHARES))
         self.assertEqual(said[-1], f"long: {len(run.SHARES)} of {len(run.SHARES)} targets passed")
-        self.assertEqual([row[:4] for row in self.rows()], [[f"`{name}`", "passed", "1,234 things", "42"] for name in run.SHARES])
+        wanted = [[f"`{name}`", "passed", "1,234 things", "42"] for name in run.SHARES]
+        self.assertEqual([row[:4] for row in self.rows()], wanted)
 
     def test_targets_after_a_failed_one_run_and_the_exit_code_and_the_table_tell_of_it(self):
         code, said = self.drive("--record", "crash", "damage", "races", crash="fail")
         self.assertEqual(code, 1)
         self.assertEqual([call[0] for call in self.called()], ["crash", "damage", "races"])
         self.assertIn("the cause", said)
-        self.assertEqual(said[-4:-1], ["crash: failed, seed 77, 12 things", "damage: passed, seed 42, 1,234 things",
-                                       "races: passed, seed 42, 1,234 things"])
+        passed = [f"{name}: passed, seed 42, 1,234 things" for name in ("damage", "races")]
+        self.assertEqual(said[-4:-1], ["crash: failed, seed 77, 12 things", *passed])
         self.assertTrue(said[-1].startswith("long: 2 of 3 targets passed, failed: crash; see "), said[-1])
         self.assertEqual([row[1] for row in self.rows()], ["**failed**", "passed", "passed"])
 
     def test_a_target_passes_only_by_its_own_last_verdict_and_exit_code(self):
-        for action, tells in [("silent", "no verdict, exit code 0"), ("lie", "5 things, exit code 3"), ("early", "6 things"),
-                              ("other", "no verdict, exit code 0")]:
+        without = "no verdict, exit code 0"
+        told = {"silent": without, "other": without, "lie": "5 things, exit code 3", "early": "6 things"}
+        for action, tells in told.items():
             code, said = self.drive("sim", sim=action)
             self.assertEqual((code, said[-2].split(", ", 2)[2]), (1, tells), action)
             self.assertTrue(said[-2].startswith("sim: failed, "), said[-2])
@@ -104,20 +108,22 @@ class Driver(unittest.TestCase):
 
     def test_shares_fill_the_time_and_what_one_leaves_over_goes_to_the_others(self):
         names, left = list(run.SHARES), 4 * 3600
-        given = [run.seconds_for(name, names[index:], left - sum(run.SHARES[before] * 60 for before in names[:index]))
-                 for index, name in enumerate(names)]
+        spent = [sum(run.SHARES[before] * 60 for before in names[:index]) for index in range(len(names))]
+        given = [run.seconds_for(name, names[index:], left - spent[index]) for index, name in enumerate(names)]
         self.assertEqual(given, [minutes * 60 for minutes in run.SHARES.values()])
         self.assertEqual(run.seconds_for(names[-1], names[-1:], left), left)
         self.assertEqual(run.seconds_for(names[-1], names[-1:], -5), run.SECONDS_MIN)
         self.drive("--hours", "1", "crash", "damage")
         crash_s, damage_s = (int(call[1]) for call in self.called())
-        self.assertAlmostEqual(crash_s, 3600 * run.SHARES["crash"] / (run.SHARES["crash"] + run.SHARES["damage"]), delta=5)
+        crash, damage = run.SHARES["crash"], run.SHARES["damage"]
+        self.assertAlmostEqual(crash_s, 3600 * crash / (crash + damage), delta=5)
         self.assertGreater(damage_s, 3590)
 
     def test_targets_that_were_not_run_keep_their_rows(self):
         self.drive("--record", "crash", "sim", sim="fail")
         self.drive("--record", "fuzz", "sim")
-        self.assertEqual([row[:2] for row in self.rows()], [["`crash`", "passed"], ["`sim`", "passed"], ["`fuzz`", "passed"]])
+        wanted = [[f"`{name}`", "passed"] for name in ("crash", "sim", "fuzz")]
+        self.assertEqual([row[:2] for row in self.rows()], wanted)
 
     def test_the_document_is_left_alone_unless_it_is_to_be_written(self):
         before = self.document.read_text(encoding="utf-8")

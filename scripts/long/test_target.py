@@ -16,14 +16,17 @@ CARGO = """\
     [[ $1 != --version ]] || { echo 'cargo 1.999.0'; exit; }
     [[ " $* " != *' --no-run '* ]] || exit 0
     echo "$ONEFOLD_SEED" >>"$SEEDS"
+    cut='of recoveries that were cut; recovery took 0.40 ms (median), 31.50 ms (worst)'
     case $CARGO_DOES in
         pass | slow)
             [[ $CARGO_DOES == pass ]] || sleep 1.1
-            echo "crash: import, seed $ONEFOLD_SEED: 77 events, 1200 images, 34 of them of recoveries that were cut; and so on" >&2
-            echo "crash: import, all seeds: 1200 images, 34 of them of recoveries that were cut; and so on" >&2
-            echo "crash: anything, seed $ONEFOLD_SEED: 9 events, 500 images, 6 of them of recoveries that were cut; and so on" >&2 ;;
+            {
+                echo "crash: import, seed $ONEFOLD_SEED: 77 events, 1200 images, 34 of them $cut"
+                echo "crash: import, all seeds: 1200 images, 34 of them $cut"
+                echo "crash: anything, seed $ONEFOLD_SEED: 9 events, 500 images, 6 of them $cut"
+            } >&2 ;;
         fail)
-            echo "crash: import, seed $ONEFOLD_SEED: 77 events, 40 images, 2 of them of recoveries that were cut; and so on" >&2
+            echo "crash: import, seed $ONEFOLD_SEED: 77 events, 40 images, 2 of them $cut" >&2
             exit 101 ;;
         nothing) echo 'test result: ok. 0 passed' ;;
         hang) sleep 600 ;;
@@ -42,9 +45,12 @@ class Verdict(unittest.TestCase):
 
     def start(self, does, name="crash", **variables):
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("ONEFOLD", "LONG"))}
-        environment.update(PATH=f"{self.folder}:{os.environ['PATH']}", CARGO_DOES=does, SEEDS=str(self.folder / "seeds"), **variables)
-        return subprocess.Popen([TARGET, name], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                start_new_session=True)
+        path = f"{self.folder}:{os.environ['PATH']}"
+        environment.update(PATH=path, CARGO_DOES=does, SEEDS=str(self.folder / "seeds"), **variables)
+        return subprocess.Popen(
+            [TARGET, name], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
 
     def verdict(self, does, **variables):
         process = self.start(does, **variables)
