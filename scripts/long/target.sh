@@ -20,6 +20,8 @@ source scripts/lib.sh
 
 readonly limit=${LONG_SECONDS-}
 target=${CARGO_TARGET_DIR:-$PWD/target}
+# As `make test` has it: what that has built is not built anew.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 log=
 finished=
 
