@@ -270,7 +270,10 @@ class Cuts(unittest.TestCase):
 
     def test_a_program_is_interrupted_at_its_time_and_told_of_what_it_read(self):
         for seconds, code in ((0.05, -signal.SIGINT), (None, 0), (20, 0)):
-            process = subprocess.Popen(["sleep", "20" if code else "0.05"])
+            # A shell starts what it puts in the background with SIGINT ignored, and its children inherit that.
+            process = subprocess.Popen(
+                ["sleep", "20" if code else "0.05"], preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+            )
             self.addCleanup(process.wait)
             self.addCleanup(process.kill)
             cuts.wait_until_ended(process, seconds)
