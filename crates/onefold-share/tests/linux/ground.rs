@@ -273,8 +273,10 @@ fn leave_others() -> std::io::Result<()> {
         |mount: &Path| mount.starts_with(&temporary) || target.is_some_and(|folder| mount.starts_with(folder));
     let mounts = std::fs::read_to_string("/proc/thread-self/mounts")?;
     // The last one first: it may lie in an earlier one.
-    for mount in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1).map(Path::new)) {
-        if is_of_tests(mount) && mount != temporary {
+    for line in mounts.lines().rev() {
+        let mut words = line.split(' ').skip(1);
+        let (Some(mount), Some(kind)) = (words.next().map(Path::new), words.next()) else { continue };
+        if kind == "fuse.onefold" || is_of_tests(mount) && mount != temporary {
             // Its owner may have unmounted it by now.
             let _ = unmount(mount, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
