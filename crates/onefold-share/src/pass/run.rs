@@ -62,7 +62,7 @@ struct Causes {
     began: Option<Timestamp>,
 }
 
-/// What is to be done.
+/// What is to be done. Step 6 takes it apart.
 struct Work {
     candidates: Candidates,
     others: Others,
@@ -76,6 +76,14 @@ struct Work {
     arenas: Arenas,
     /// Slots that entries name which are to be dropped.
     dropped: SlotSet,
+}
+
+/// What a pass knows of the index and the arena once its work is done.
+struct Outlook {
+    /// What the shards hold.
+    known: KnownShards,
+    /// As the arena was when the plan was made.
+    arenas: Arenas,
 }
 
 impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
@@ -113,19 +121,20 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         let Some(causes) = self.take_in(&mut told, &mut lists.targets)? else { return Ok(()) };
         let sources = self.open_index(told)?;
         self.passed.times.logs = watch.lap();
-        let Some(mut work) = self.plan(sources, lists, &mut watch)? else { return Ok(()) };
+        let Some(work) = self.plan(sources, lists, &mut watch)? else { return Ok(()) };
         self.sweep_left(&work)?;
-        if !self.work(&mut work)? {
+        // The work frees its lists before the next steps: these sort lists of their own in the same memory.
+        let Some(mut outlook) = self.work(work)? else {
             // Something was left undone: the logs stay.
             return Ok(());
-        }
+        };
         self.remove_logs(&causes)?;
-        let collected = self.collect(&causes, &mut work)?;
-        self.sweep_unnamed(&work)?;
+        let collected = self.collect(&causes, &mut outlook)?;
+        self.sweep_unnamed(&outlook.arenas)?;
         let is_left = collected.as_ref().is_some_and(|collected| collected.is_left);
         // Until here, where the slots are empty, no host shared with them.
         drop(collected);
-        self.settle(causes, is_left, &work.known)
+        self.settle(causes, is_left, &outlook.known)
     }
 
     /// Step 1: reads the logs of the files that are this pass's. Returns what there is to do; none where that is
@@ -203,24 +212,28 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(())
     }
 
-    /// Steps 4 to 6. Returns whether all of it was done.
-    fn work(&mut self, work: &mut Work) -> Result<bool, PassError> {
+    /// Steps 4 to 6. Returns none where something was left undone.
+    fn work(&mut self, work: Work) -> Result<Option<Outlook>, PassError> {
         let mut arena = ArenaWriter::new(self.state);
         let worked = self.share_and_publish(work, &mut arena);
         // A host that was suspended may have lost the lock of an arena file: what other hosts have published since is
         // not emptied.
-        if !matches!(worked, Ok(true)) && self.index.read_news(self.state, None).is_ok() {
+        if !matches!(worked, Ok(Some(_))) && self.index.read_news(self.state, None).is_ok() {
             discard(self.state, &mut arena, &self.index.named);
         }
         self.filled.extend(arena.numbers());
         worked
     }
 
-    fn share_and_publish(&mut self, work: &mut Work, arena: &mut ArenaWriter<'_, 'b, S>) -> Result<bool, PassError> {
+    fn share_and_publish(
+        &mut self,
+        mut work: Work,
+        arena: &mut ArenaWriter<'_, 'b, S>,
+    ) -> Result<Option<Outlook>, PassError> {
         let mut entered = SortWriter::new(self.options.temporary_folder, part_bytes(self.options) / 4);
-        Ok(self.share_with_known_slots(&mut work.targets)?
-            && self.work_through_batches(work, arena, &mut entered)?
-            && self.publish_rest(work, entered)?)
+        let is_shared = self.share_with_known_slots(&mut work.targets)?
+            && self.work_through_batches(&mut work, arena, &mut entered)?;
+        if is_shared { self.publish_rest(work, entered) } else { Ok(None) }
     }
 
     /// Step 4: places share with slots that the index knows. Returns false where the file system is full.
@@ -246,7 +259,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         while !work.candidates.is_empty() {
             self.options.pace.boundary()?;
             if self.are_batches_worth_merging(index_bytes)? {
-                self.merge_batches(work)?;
+                self.merge_batches(&work.planned, &mut work.known)?;
             }
             let candidates = work.candidates.take(self.batch_blocks())?;
             self.work_on(candidates, &mut work.others, arena, &work.planned, entered)?;
@@ -257,16 +270,18 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(true)
     }
 
-    /// Step 6: new generations of the shards, with all that changes. Returns false where other hosts were always first.
-    fn publish_rest(&mut self, work: &mut Work, entered: SortWriter) -> Result<bool, PassError> {
+    /// Step 6: new generations of the shards, with all that changes. Returns none where other hosts were always first.
+    fn publish_rest(&mut self, work: Work, entered: SortWriter) -> Result<Option<Outlook>, PassError> {
         let mut watch = StopWatch::start(self.options.clock);
-        requests::write(self.state, &mut work.requests)?;
+        let Work { candidates, others, targets, planned, requests, mut known, arenas, dropped: _ } = work;
+        drop((candidates, others, targets));
+        requests::write(self.state, requests)?;
         let (folder, memory_bytes) = (self.options.temporary_folder, part_bytes(self.options) / 8);
-        let changes = spool_both(&work.planned.changes, entered.finish()?, folder, memory_bytes)?;
-        let is_all_there = self.publish(&changes, work)?;
-        self.index.note(&work.known);
+        let changes = spool_both(&planned.changes, entered.finish()?, folder, memory_bytes)?;
+        let is_all_there = self.publish(&changes, &planned, &mut known)?;
+        self.index.note(&known);
         self.passed.times.publish += watch.lap();
-        Ok(is_all_there)
+        Ok(is_all_there.then_some(Outlook { known, arenas }))
     }
 
     /// Returns how many candidates are a batch: in memory they are held with what becomes of them.
@@ -291,21 +306,21 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(bytes >= MERGE_BYTES_MIN.max(index_bytes / MERGE_PART))
     }
 
-    fn merge_batches(&mut self, work: &mut Work) -> Result<(), PassError> {
+    fn merge_batches(&mut self, planned: &Planned, known: &mut KnownShards) -> Result<(), PassError> {
         // What other hosts have published since is in the new generations, too: these are read like theirs.
         let nothing = SpoolWriter::new(self.options.temporary_folder, 0).finish()?;
-        self.publish(&nothing, work).map(drop)
+        self.publish(&nothing, planned, known).map(drop)
     }
 
     /// Publishes new generations of the shards with what changes, and with what batches hold. Returns false where
     /// other hosts were always first.
-    fn publish(&mut self, changes: &Spool, work: &mut Work) -> Result<bool, PassError> {
+    fn publish(&mut self, changes: &Spool, planned: &Planned, known: &mut KnownShards) -> Result<bool, PassError> {
         let folder = self.options.temporary_folder;
         let mut again = SortWriter::new(folder, part_bytes(self.options) / 8);
         let news = News {
             changes,
-            planned: &work.planned.changes,
-            seen: &work.planned.seen,
+            planned: &planned.changes,
+            seen: &planned.seen,
             suspects: &self.noted.suspects,
             unneeded: &SlotSet::default(),
             keys: &self.images.keys(),
@@ -315,8 +330,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             pace: self.options.pace,
         };
         let clock = self.options.clock;
-        let is_all_there =
-            publish::publish(self.state, clock, &news, &mut work.known, &mut self.index.named, &mut again)?;
+        let is_all_there = publish::publish(self.state, clock, &news, known, &mut self.index.named, &mut again)?;
         // The logs are there until these are: between the two nothing is lost.
         requests::write(self.state, again.finish()?)?;
         Ok(is_all_there)
@@ -333,11 +347,11 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
 
     /// Step 8: drops what only the arena refers to, where maps do not tell it. As long as what is returned is kept, no
     /// host shares with the slots.
-    fn collect(&mut self, causes: &Causes, work: &mut Work) -> Result<Option<Collected<'a, 'b, S>>, PassError> {
+    fn collect(&mut self, causes: &Causes, outlook: &mut Outlook) -> Result<Option<Collected<'a, 'b, S>>, PassError> {
         let Some(now) = causes.began else { return Ok(None) };
         let (state, options) = (self.state, self.options);
         let occasion = Occasion { now, gone: &causes.gone, told: self.told_blocks };
-        let (arenas, known) = (&work.arenas, &mut work.known);
+        let Outlook { known, arenas } = outlook;
         let collected = collect(state, &mut self.images, options, &occasion, arenas, known, &mut self.index.named)?;
         self.passed.planned.collected += collected.dropped;
         self.index.note(known);
@@ -345,8 +359,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
     }
 
     /// Step 9: empties the slots that no entry names.
-    fn sweep_unnamed(&mut self, work: &Work) -> Result<(), PassError> {
-        self.passed.swept_slots += sweep(self.state, &self.filled, &work.arenas, &mut self.index, None)?;
+    fn sweep_unnamed(&mut self, arenas: &Arenas) -> Result<(), PassError> {
+        self.passed.swept_slots += sweep(self.state, &self.filled, arenas, &mut self.index, None)?;
         Ok(())
     }
 
