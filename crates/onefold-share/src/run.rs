@@ -83,6 +83,9 @@ pub fn run<S: Substrate>(seams: &Seams<'_, S>, options: &RunOptions<'_>) -> Resu
     // What is read of an image that was not mended is not what it holds.
     let mended = if options.pass.is_dry_run { Mended::default() } else { mend(&state, seams.clock, options)? };
     (options.step)(RunStep::Scan);
+    // Limits are on the scan and the pass.
+    options.scan.pace.begin();
+    options.pass.pace.begin();
     let mut files = Marks::load(&state)?;
     let began = seams.clock.monotonic();
     let scanned = scan(&state, &mut files, &options.scan)?;
@@ -93,9 +96,6 @@ pub fn run<S: Substrate>(seams: &Seams<'_, S>, options: &RunOptions<'_>) -> Resu
 }
 
 fn mend<S: Substrate>(state: &State<'_, S>, clock: &dyn Clock, options: &RunOptions<'_>) -> Result<Mended, StateError> {
-    let is_stopped = || {
-        options.scan.pace.waited();
-        options.scan.pace.go_on().is_err()
-    };
+    let is_stopped = || options.scan.pace.is_stopped();
     mend_patiently(state, Doubtful::Keep, &Patience { clock, most: options.mend_wait, is_stopped: &is_stopped })
 }

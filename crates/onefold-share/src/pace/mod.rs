@@ -176,6 +176,18 @@ impl<'a> Pace<'a> {
         self.calls.set(calls);
     }
 
+    /// Processor time that was used until now is not paid for.
+    pub(crate) fn begin(&self) {
+        if self.limits.cpu_percent.is_some() {
+            self.cpu_seen.set(self.cpu.used());
+        }
+    }
+
+    /// Tells whether the work is to end at once. Pays for nothing, and so never waits.
+    pub(crate) fn is_stopped(&self) -> bool {
+        (self.wish)() == Wish::StopNow
+    }
+
     /// A step in the middle of a file.
     ///
     /// # Errors

@@ -246,3 +246,37 @@ fn whoever_wants_it_to_stop_waits_for_one_sleep_at_most() {
     let steps = (0..).take_while(|_| pace.boundary().is_ok()).count();
     assert!(steps <= STEPS_BETWEEN_LOOKS as usize, "{steps} steps");
 }
+
+#[test]
+fn asking_whether_work_is_stopped_pays_for_nothing() {
+    let machine = Machine::default();
+    let limits = Limits { cpu_percent: NonZeroU32::new(1), ..Limits::default() };
+    let is_asked = Cell::new(false);
+    let wish = || if is_asked.get() { Wish::StopNow } else { Wish::GoOn };
+    let pace = Pace::new(limits, &machine, &machine, &wish);
+    machine.work(Duration::from_secs(10), 1);
+    for _ in 0..1000 {
+        assert!(!pace.is_stopped());
+    }
+    assert_eq!(machine.monotonic(), Duration::from_secs(10), "time passed by the work alone");
+    is_asked.set(true);
+    assert!(pace.is_stopped());
+    // The debt is there still: it is paid for where work asks whether to go on.
+    is_asked.set(false);
+    pace.go_on().unwrap();
+    assert_near(machine.monotonic().as_secs_f64(), 1000.0);
+}
+
+#[test]
+fn processor_time_from_before_the_beginning_is_not_paid_for() {
+    let machine = Machine::default();
+    let limits = Limits { cpu_percent: NonZeroU32::new(1), ..Limits::default() };
+    let pace = Pace::new(limits, &machine, &machine, &|| Wish::GoOn);
+    machine.work(Duration::from_secs(10), 1);
+    pace.begin();
+    pace.go_on().unwrap();
+    assert_eq!(machine.monotonic(), Duration::from_secs(10));
+    machine.work(Duration::from_secs(10), 1);
+    pace.read(MIB);
+    assert_near(machine.monotonic().as_secs_f64(), 1010.0);
+}

@@ -37,6 +37,42 @@ fn times_that_were_set_are_no_reason_to_read_an_image_again() {
     assert!(again.unchanged == 1 && again.read_bytes > 0, "{again:?}");
 }
 
+/// The processor time of a process that has used ten seconds by the time when its work begins.
+#[derive(Default)]
+struct UsedBefore(Cell<bool>);
+
+impl onefold_substrate::CpuTime for UsedBefore {
+    fn used(&self) -> Duration {
+        Duration::from_secs(if self.0.replace(true) { 10 } else { 0 })
+    }
+}
+
+/// Does a run while another host mends. It waits for that host as long as it is to, and neither the wait nor the scan pays
+/// for what was used before.
+fn run_with_a_limit_on_processor_time(ground: &Ground) -> crate::RunReport {
+    let (clock, cpu) = (ManualClock::default(), UsedBefore::default());
+    let limits = Limits { cpu_percent: std::num::NonZeroU32::new(1), ..Limits::default() };
+    let pace = Pace::new(limits, &clock, &cpu, &|| Wish::GoOn);
+    let scan_began = Cell::new(Duration::ZERO);
+    let options = crate::RunOptions {
+        scan: ScanOptions::new(&pace),
+        pass: PassOptions::new(Path::new("/var/tmp"), &pace, &clock),
+        mend_wait: Duration::from_secs(1),
+        step: &|step| {
+            if step == crate::RunStep::Scan {
+                scan_began.set(clock.monotonic());
+            }
+        },
+    };
+    let host = &ground.host;
+    let seams = crate::Seams { substrate: &host.substrate, clock: &clock, random: &*host.random, notices: &|_| {} };
+    let report = crate::run(&seams, &options).unwrap();
+    let (waited, soon) = (scan_began.get(), Duration::from_millis(1200));
+    assert!(waited >= options.mend_wait && waited < soon, "mending lasted {waited:?}");
+    assert!(report.scan_time < Duration::from_secs(1), "the scan took {:?}", report.scan_time);
+    report
+}
+
 /// Who asks whether images are whole is not told so while another host is still about to fill a hole.
 #[test]
 fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_shares_in() {
@@ -68,6 +104,8 @@ fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_share
     let before = clock.monotonic();
     assert!(waiting(&mend_patiently(&asker, Doubtful::Keep, &patience).unwrap().images));
     assert!(clock.monotonic() - before >= Duration::from_secs(1), "he was waited for");
+    let report = run_with_a_limit_on_processor_time(&ground);
+    assert!(waiting(&report.mended.images), "{report:?}");
     mender.retire_intent(left).unwrap();
     assert!(mend(&asker, Doubtful::Keep).unwrap().images.is_empty());
 }
