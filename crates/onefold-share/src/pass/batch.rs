@@ -61,6 +61,7 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         let requests = if self.passed.trouble.is_full {
             // Nothing shares with the slots: they are emptied.
             entries.clear();
+            self.left.append(&mut lists.elsewhere.left);
             None
         } else {
             entries.sort_unstable_by_key(|entry| entry.place);
