@@ -82,6 +82,8 @@ impl Engine {
         if !self.readers.cache.read(full, &mut content) {
             let unread = |source| PoolError::Io { action: "read", block: full, source };
             self.device.read(full, &mut content).map_err(unread)?;
+            // The pin keeps the block from being freed and written anew meanwhile.
+            self.readers.cache.insert(full, &content);
         }
         self.readers.cache.forget(copy);
         if let Err(source) = self.device.write(copy, &content) {

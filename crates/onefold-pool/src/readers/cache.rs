@@ -1,7 +1,7 @@
 //! The data cache: file blocks by *physical* number, so that twenty clones that boot keep one copy of what they share.
 //!
-//! A block is put in while a reader's range lock keeps it from being freed, and taken out before it is written anew.
-//! Large reads go round it: they would only throw out what is read again.
+//! A block is put in while a reader's range lock or a pin keeps it from being freed, and taken out before it is written
+//! anew. Large reads go round it: they would only throw out what is read again.
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
