@@ -98,7 +98,7 @@ impl Marks {
     }
 
     /// Returns all numbers that a file has in the domain of this one.
-    pub fn numbers(&self, number: FileNo) -> impl Iterator<Item = FileNo> {
+    pub(crate) fn numbers(&self, number: FileNo) -> impl Iterator<Item = FileNo> {
         let numbers = self.get(number).and_then(|mark| self.by_handle.get(&mark.handle));
         let numbers = numbers.map_or(&[][..], Vec::as_slice);
         numbers.iter().copied().filter(move |other| self.domain(*other) == self.domain(number))
@@ -215,7 +215,7 @@ impl Marks {
     ///
     /// # Errors
     /// As [`Marks::note`].
-    pub fn read_again<S: Substrate>(
+    pub(crate) fn read_again<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
         number: FileNo,

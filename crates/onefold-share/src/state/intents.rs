@@ -85,7 +85,7 @@ impl<'a, S: Substrate> State<'a, S> {
     ///
     /// # Errors
     /// Those of the device; `Damaged` where an intent cannot be read: what it names is not known then.
-    pub fn intents(&self) -> Result<Vec<Intent>, StateError> {
+    pub(crate) fn intents(&self) -> Result<Vec<Intent>, StateError> {
         let mut intents = Vec::new();
         for name in self.intent_names()? {
             intents.extend(self.read_intent(&self.path(FOLDER, name))?);

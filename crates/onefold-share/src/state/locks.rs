@@ -54,7 +54,7 @@ pub struct Held<S: Substrate> {
 
 impl<S: Substrate> Held<S> {
     /// Returns the file that is locked.
-    pub fn file(&self) -> &S::File {
+    pub(crate) fn file(&self) -> &S::File {
         &self.file
     }
 }
