@@ -67,7 +67,7 @@ impl Run {
     }
 }
 
-/// Returns the runs of targets that come in order of their places.
+/// Returns the runs of targets that come in order of their places. An error comes instead of the run that it cuts off.
 pub(super) fn runs(targets: impl Iterator<Item = io::Result<Row>>) -> impl Iterator<Item = io::Result<Run>> {
     let mut targets = targets.map(|row| row.map(Target::of)).peekable();
     std::iter::from_fn(move || {
@@ -77,9 +77,27 @@ pub(super) fn runs(targets: impl Iterator<Item = io::Result<Row>>) -> impl Itera
         };
         // Two logs may name one block.
         let belongs = |run: &Run, target: &Target| run.has(target) || run.goes_on_with(target);
-        while let Some(Ok(target)) = targets.next_if(|next| next.as_ref().is_ok_and(|next| belongs(&run, next))) {
-            run.count += u64::from(run.goes_on_with(&target));
+        loop {
+            match targets.next_if(|next| next.as_ref().map_or(true, |next| belongs(&run, next))) {
+                Some(Ok(target)) => run.count += u64::from(run.goes_on_with(&target)),
+                Some(Err(error)) => return Some(Err(error)),
+                None => return Some(Ok(run)),
+            }
         }
-        Some(Ok(run))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_comes_before_the_run_that_it_cuts_off_is_shared() {
+        let zeros = |block| Ok(Target { file: FileNo(1), block: FileBlock(block), source: Source::Zeros }.row());
+        let rows = [zeros(3), zeros(4), zeros(9), zeros(10), Err(io::ErrorKind::StorageFull.into()), zeros(11)];
+        let mut runs = runs(rows.into_iter());
+        let whole = runs.next().unwrap().unwrap();
+        assert_eq!((whole.first, whole.count), (3, 2));
+        assert_eq!(runs.next().unwrap().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
 }
