@@ -9,9 +9,10 @@ pub struct Abilities {
     pub kind: SubstrateKind,
     /// Unit of sharing, in bytes.
     pub block_bytes: u32,
-    /// The longest range that one call of [`Sharing::share`] takes, in bytes.
+    /// The longest range that one call of [`Sharing::share`](crate::Sharing::share) takes, in bytes.
     pub share_bytes_max: u64,
-    /// Whether a map tells that nobody else refers to an extent ([`MappedExtent::is_shared`]).
+    /// Whether a map tells that nobody else refers to an extent
+    /// ([`MappedExtent::is_shared`](crate::MappedExtent::is_shared)).
     pub tells_last_reference: bool,
     /// Whether an extent's blocks come free only when none of them is referred to any more.
     pub frees_whole_extents: bool,

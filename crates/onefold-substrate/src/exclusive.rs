@@ -37,9 +37,10 @@ pub trait Exclusive: Files {
         let _ = file;
     }
 
-    /// Makes a range ready to be the source of [`Sharing::clone_range`], where the file system is not made for clones of parts of
-    /// extents. `scratch` is a file that sharing made, of one block at least, and only that block is left of it. Rules for the
-    /// range as in [`Sharing::share`], but for its length; whoever writes to the range undoes this.
+    /// Makes a range ready to be the source of [`Sharing::clone_range`](crate::Sharing::clone_range), where the file
+    /// system is not made for clones of parts of extents. `scratch` is a file that sharing made, of one block at least,
+    /// and only that block is left of it. Rules for the range as in [`Sharing::share`](crate::Sharing::share), but for
+    /// its length; whoever writes to the range undoes this.
     ///
     /// # Errors
     /// As [`ShareError`] says.

@@ -154,7 +154,7 @@ pub trait Files {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// As [`Names::attribute`], of an open file: no other file can take its place meanwhile.
+    /// As [`Names::attribute`](crate::Names::attribute), of an open file: no other file can take its place meanwhile.
     ///
     /// # Errors
     /// Those of the device.

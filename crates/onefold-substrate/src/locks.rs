@@ -28,7 +28,7 @@ pub trait Locks: Files {
     /// wants one at this moment gets it.
     ///
     /// # Errors
-    /// `Unsupported` where that cannot be told; those of [`Names::list`].
+    /// `Unsupported` where that cannot be told; those of [`Names::list`](crate::Names::list).
     fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
         let _ = folder;
         Err(io::ErrorKind::Unsupported.into())

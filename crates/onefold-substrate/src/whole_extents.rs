@@ -8,9 +8,9 @@ use crate::sharing::Sharing;
 /// Extents that stay allocated until nothing refers to any part of them (Btrfs). By default there are none.
 pub trait WholeExtents: Sharing {
     /// Returns in which whole extents the data of a file lies from an offset on, in order; only of use where
-    /// [`Abilities::frees_whole_extents`]. At most as many as the substrate likes to give at once; ask again from the end of
-    /// the last. Empty when there is nothing from the offset on. What is stored in another way (compressed, within
-    /// metadata, not yet written back) is left out.
+    /// [`Abilities::frees_whole_extents`](crate::Abilities::frees_whole_extents). At most as many as the substrate likes
+    /// to give at once; ask again from the end of the last. Empty when there is nothing from the offset on. What is
+    /// stored in another way (compressed, within metadata, not yet written back) is left out.
     ///
     /// A hint like [`Sharing::extents`].
     ///

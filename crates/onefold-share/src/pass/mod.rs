@@ -136,7 +136,7 @@ pub struct SpaceOptions {
     /// most so much of it, in percent. With 50, at least as much comes free as is written. 0 never copies.
     pub rewrite_percent: u32,
     /// Where a small write into shared blocks has room set aside around it (XFS): files that share are told to do without
-    /// ([`CopyHints::keep_copies_small`]).
+    /// ([`CopyHints::keep_copies_small`](onefold_substrate::CopyHints::keep_copies_small)).
     pub keeps_copies_small: bool,
 }
 

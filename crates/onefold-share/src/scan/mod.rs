@@ -1,8 +1,8 @@
 //! The scan: reads what changed since it was last read, and writes it down as write logs.
 //!
 //! A file that has its length and times as they were is not opened for reading. Of a changed one, what lies elsewhere than at
-//! the last look is read, or what the file system says has changed ([`changes`]). Where that may miss something, the file has
-//! a *turn* in each scan ([`turn`]): a stretch of it is read, and the next turn goes on behind it. Holes and blocks that are
+//! the last look is read, or what the file system says has changed (`changes`). Where that may miss something, the file has
+//! a *turn* in each scan (`turn`): a stretch of it is read, and the next turn goes on behind it. Holes and blocks that are
 //! only set aside cost nothing.
 //!
 //! A scan that ends early, because it is told to or because enough is known for a pass, notes the file that it has come to, and
