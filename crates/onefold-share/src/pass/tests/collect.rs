@@ -108,3 +108,41 @@ fn files_that_nobody_knows_of_keep_their_blocks() {
     assert!(content("unknown") == expected);
     ground.file_system.check().unwrap();
 }
+
+/// Returns how many files this process has open in a folder, those without names too.
+fn open_files_in(folder: &Path) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    open.filter(|file| std::fs::read_link(file.as_ref().unwrap().path()).is_ok_and(|path| path.starts_with(folder)))
+        .count()
+}
+
+/// Collecting sorts lists of its own in the memory that the lists of the work had.
+#[test]
+fn the_lists_of_the_work_are_gone_when_a_pass_collects() {
+    let ground = on_two_steps(10, 10);
+    ["five", "six"].iter().for_each(|path| ground.write(path, 3, 500));
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let (during_work, while_collecting) = (Cell::new(0), Cell::new(usize::MAX));
+    let wish = || {
+        let open = open_files_in(&folder);
+        if ground.names("logs").is_empty() {
+            while_collecting.set(open.min(while_collecting.get()));
+        } else {
+            during_work.set(open.max(during_work.get()));
+        }
+        Wish::GoOn
+    };
+    let state = ground.state();
+    let mut files = Marks::load(&state).unwrap();
+    scan_all(&state, &mut files);
+    let clock = ManualClock::default();
+    let pace = Pace::new(Limits::default(), &clock, &ProcessCpu, &wish);
+    // Lists of more than a few rows are written to files.
+    let options = PassOptions { memory_bytes: 1 << 12, ..PassOptions::new(&folder, &pace, &clock) };
+    let passed = pass(&state, &mut files, &options).unwrap();
+    assert_eq!(passed.shared.now, 500 * K, "{passed:?}");
+    assert!(during_work.get() > 3, "{} files: the lists fit into memory", during_work.get());
+    // What collecting sorts is gone by the time when it looks at the entries.
+    assert_eq!(while_collecting.get(), 0);
+}
