@@ -70,11 +70,32 @@ fn ask(socket: &Path, request: &ControlRequest) -> ControlReply {
     serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap()
 }
 
+/// Sends one request with open files and returns the last reply.
+fn ask_about(socket: &Path, request: &ControlRequest, files: &[&File]) -> ControlReply {
+    let stream = UnixStream::connect(socket).unwrap();
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+    let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
+    assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&files)));
+    let line = format!("{}\n", serde_json::to_string(request).unwrap());
+    let flags = rustix::net::SendFlags::empty();
+    rustix::net::sendmsg(&stream, &[io::IoSlice::new(line.as_bytes())], &mut control, flags).unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap()
+}
+
 fn failure(reply: ControlReply) -> (FailureKind, String) {
     match reply {
         ControlReply::Failed { kind, message } => (kind, message),
         reply => panic!("{reply:?}"),
     }
+}
+
+#[track_caller]
+fn assert_not_mounted(reply: ControlReply) {
+    let (kind, message) = failure(reply);
+    assert_eq!(kind, FailureKind::BadRequest);
+    assert!(message.contains("not mounted"), "{message}");
 }
 
 #[track_caller]
@@ -123,19 +144,7 @@ fn a_daemon_without_a_mount_tells_its_numbers_syncs_and_ends_when_it_is_asked() 
 #[test]
 fn open_files_belong_to_no_pool_that_is_not_mounted() {
     let served = Served::through(1);
-    let file = tempfile::tempfile().unwrap();
-    let stream = UnixStream::connect(&served.socket).unwrap();
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
-    let files = [file.as_fd()];
-    assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&files)));
-    let line = b"{\"verb\":\"file-stat\"}\n";
-    let flags = rustix::net::SendFlags::empty();
-    rustix::net::sendmsg(&stream, &[io::IoSlice::new(line)], &mut control, flags).unwrap();
-    let mut lines = BufReader::new(stream).lines();
-    let (kind, message) = failure(serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap());
-    assert_eq!(kind, FailureKind::BadRequest);
-    assert!(message.contains("not mounted"), "{message}");
+    assert_not_mounted(ask_about(&served.socket, &ControlRequest::FileStat, &[&tempfile::tempfile().unwrap()]));
     assert_eq!(failure(served.ask(&ControlRequest::Clone)).0, FailureKind::BadRequest);
     served.stopper.stop().unwrap();
     served.end().unwrap();
@@ -249,21 +258,55 @@ fn a_daemon_that_is_dropped_takes_its_doors_away_and_leaves_the_pool_open() {
     pool.close().unwrap();
 }
 
+/// A daemon with a door of the test and a mount at `folder/mnt`.
+fn mounted(folder: &Path, pool: Arc<Pool>) -> (Daemon, Arc<Steering>, PathBuf) {
+    let mountpoint = folder.join("mnt");
+    fs::create_dir(&mountpoint).unwrap();
+    let options = DaemonOptions { control_directory: Some(folder.join("run")), ..DaemonOptions::default() };
+    let mut daemon = Daemon::new(pool, options).unwrap();
+    let door = Arc::<Steering>::default();
+    daemon.add(Box::new(TestDoor(door.clone())));
+    daemon.mount(&mountpoint, &MountOptions::new("x.pool")).unwrap();
+    (daemon, door, mountpoint)
+}
+
+/// The kernel gives the number of a mount that has ended to any other, and a user could mount a file system that shows
+/// whatever inode number the user would like to read.
+#[test]
+fn open_files_of_a_mount_that_has_ended_are_refused() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let device = new_pool();
+    let (daemon, _door, mountpoint) = mounted(folder.path(), open_pool(device.clone()));
+    let (stopper, socket) = (daemon.stopper(), daemon.control_path().to_owned());
+    let server = thread::spawn(move || daemon.serve());
+    fs::write(mountpoint.join("source"), noise(1, 4096)).unwrap();
+    let source = File::open(mountpoint.join("source")).unwrap();
+    let target = File::create(mountpoint.join("target")).unwrap();
+    assert_done(&ask_about(&socket, &ControlRequest::FileStat, &[&source]));
+
+    let forced = rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
+    rustix::mount::unmount(&mountpoint, forced).unwrap();
+    assert_not_mounted(ask_about(&socket, &ControlRequest::FileStat, &[&source]));
+    assert_not_mounted(ask_about(&socket, &ControlRequest::Clone, &[&source, &target]));
+    assert_not_mounted(ask_about(&socket, &ControlRequest::FileStat, &[&tempfile::tempfile().unwrap()]));
+    assert_done(&ask(&socket, &ControlRequest::Stat));
+    drop((source, target));
+    stopper.stop().unwrap();
+    server.join().unwrap().unwrap();
+    assert_eq!(content(&device, "target"), Some(Vec::new()));
+}
+
 #[test]
 fn an_unmount_leaves_a_daemon_that_has_another_door() {
     if !can_mount() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mountpoint = folder.path().join("mnt");
-    fs::create_dir(&mountpoint).unwrap();
     let device = new_pool();
-    let pool = open_pool(device.clone());
-    let options = DaemonOptions { control_directory: Some(folder.path().join("run")), ..DaemonOptions::default() };
-    let mut daemon = Daemon::new(pool, options).unwrap();
-    let door = Arc::<Steering>::default();
-    daemon.add(Box::new(TestDoor(door.clone())));
-    daemon.mount(&mountpoint, &MountOptions::new("x.pool")).unwrap();
+    let (mut daemon, door, mountpoint) = mounted(folder.path(), open_pool(device.clone()));
     let twice = daemon.mount(&mountpoint, &MountOptions::new("x.pool"));
     assert!(matches!(twice, Err(MountError::Twice)));
     let socket = daemon.control_path().to_owned();

@@ -78,12 +78,21 @@ pub(super) fn run(
 
 /// Returns the mount whose files a request is about.
 fn mount_of(served: &Served) -> Result<&ServedMount, Failure> {
-    let not_mounted = || Failure::new(FailureKind::BadRequest, "the pool is not mounted: no open file belongs to it");
     served.mount.as_ref().ok_or_else(not_mounted)
 }
 
+fn not_mounted() -> Failure {
+    Failure::new(FailureKind::BadRequest, "the pool is not mounted: no open file belongs to it")
+}
+
 fn inspect<const COUNT: usize>(mount: &ServedMount, files: Vec<OwnedFd>) -> Result<[OpenFile; COUNT], Failure> {
-    let found = files.into_iter().map(|file| OpenFile::inspect(file, mount.device)).collect::<Result<Vec<_>, _>>()?;
+    let found: Vec<_> = files.into_iter().map(|file| OpenFile::inspect(file, mount.device)).collect();
+    // After the mount has ended, the kernel gives its device number to any other file system, with any inode numbers. It
+    // does not do so while the connection lives. So this check comes after the numbers are read, with the files held.
+    if !mount.invalidator.is_connected() {
+        return Err(not_mounted());
+    }
+    let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
     <[OpenFile; COUNT]>::try_from(found)
         .map_err(|_| Failure::new(FailureKind::BadRequest, format!("the request takes {COUNT} open files")))
 }
