@@ -4,9 +4,10 @@
 mod common;
 
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use onefold_block::device::{FileDevice, OpenMode};
 use onefold_export::control::{ControlClient, ControlError};
 use onefold_export::{Daemon, DaemonError, DaemonOptions, PoolPlace, RunDirectory};
 use onefold_pool::{CreateOptions, Pool};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
 /// A pool in a file, in a folder with a run directory.
 struct InAFile {
@@ -130,7 +132,7 @@ fn sockets_in_folders_that_others_can_change_are_neither_made_nor_believed() {
 /// Another user's daemon could be found in that user's own run directory, which holds a link to a socket of root: root
 /// would end another pool.
 #[test]
-fn a_socket_of_another_user_than_the_run_directorys_is_refused() {
+fn a_socket_of_another_user_than_the_run_directorys_counts_as_none() {
     let pool = InAFile::new();
     let (_daemon, _door) = pool.daemon().unwrap();
     let user = rustix::process::geteuid().as_raw();
@@ -143,9 +145,85 @@ fn a_socket_of_another_user_than_the_run_directorys_is_refused() {
     let of = |user| {
         ControlClient::find(&place, &[RunDirectory { path: pool.path("run"), user }]).map(|found| found.is_some())
     };
-    let refused = of(65_534);
-    assert!(matches!(refused, Err(ControlError::NotOfItsUser { user: 65_534, socket_user: 0, .. })), "{refused:?}");
+    assert!(matches!(of(65_534), Ok(false)), "root's socket in the folder of the user");
     assert!(matches!(of(0), Ok(false)), "a folder of another user");
     std::os::unix::fs::chown(pool.path("run"), Some(0), None).unwrap();
     assert!(matches!(of(0), Ok(true)));
+}
+
+/// Makes a socket at `path` that listens, but has no room for a client; it lasts as long as the returned files.
+fn full_socket(path: &Path) -> Vec<OwnedFd> {
+    let address = SocketAddrUnix::new(path).unwrap();
+    let socket = |flags| socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    let listener = socket(SocketFlags::CLOEXEC);
+    bind(&listener, &address).unwrap();
+    listen(&listener, 0).unwrap();
+    let mut open = vec![listener];
+    loop {
+        let client = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+        let connected = connect(&client, &address);
+        open.push(client);
+        match connected {
+            Ok(()) => {}
+            Err(errno) => {
+                assert_eq!(errno, rustix::io::Errno::AGAIN);
+                return open;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_process_that_listens_and_takes_no_client_is_told_and_does_not_stop_the_next_daemon() {
+    let pool = InAFile::new();
+    let (daemon, _) = pool.daemon().unwrap();
+    let socket = daemon.control_path().to_owned();
+    drop(daemon);
+    let full = full_socket(&socket);
+    let found = pool.find("pool").map(|found| found.is_some());
+    assert!(matches!(found, Err(ControlError::Silent { .. })), "{found:?}");
+    let (daemon, _) = pool.daemon().unwrap();
+    assert_ne!(daemon.control_path(), socket, "somebody listens there");
+    drop(full);
+    assert!(!pool.is_found("pool"));
+}
+
+/// Anything that a user can put at the path of a socket.
+#[test]
+fn what_is_no_control_socket_counts_as_none() {
+    let pool = InAFile::new();
+    let (daemon, _) = pool.daemon().unwrap();
+    let socket = daemon.control_path().to_owned();
+    drop(daemon);
+    let _datagrams = UnixDatagram::bind(&socket).unwrap();
+    assert!(!pool.is_found("pool"), "a socket of another kind");
+    for make in [(|path: &Path| std::os::unix::fs::symlink(path, path)) as fn(&Path) -> std::io::Result<()>, |path| {
+        fs::create_dir(path)
+    }] {
+        let _ = fs::remove_file(&socket);
+        make(&socket).unwrap();
+        assert!(!pool.is_found("pool"));
+    }
+    let long = RunDirectory { path: pool.path(&"x".repeat(100)), ..pool.run_directory() };
+    fs::create_dir(&long.path).unwrap();
+    let place = PoolPlace::of(&fs::metadata(pool.path("pool")).unwrap()).unwrap();
+    assert!(ControlClient::find(&place, &[long]).unwrap().is_none(), "a path that no socket can have");
+}
+
+/// Root looks into the directory of the owner of a pool, who could make root wait or fail.
+#[test]
+fn what_fails_in_the_directory_of_another_user_counts_as_none() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: giving folders away needs root");
+        return;
+    }
+    let pool = InAFile::new();
+    let (daemon, _) = pool.daemon().unwrap();
+    let socket = daemon.control_path().to_owned();
+    drop(daemon);
+    std::os::unix::fs::chown(pool.path("run"), Some(65_534), None).unwrap();
+    let theirs = RunDirectory { path: pool.path("run"), user: 65_534 };
+    let place = PoolPlace::of(&fs::metadata(pool.path("pool")).unwrap()).unwrap();
+    let _full = full_socket(&socket);
+    assert!(ControlClient::find(&place, &[theirs]).unwrap().is_none());
 }

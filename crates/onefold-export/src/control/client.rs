@@ -7,18 +7,25 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use onefold_block::Show;
 use onefold_pool::{FileStat, PoolStat};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, getxattr, open, statx};
 use rustix::io::Errno;
 
+use super::connecting::{connect_within, is_nobody};
 use super::message::{Answer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubReport};
 use super::peer::Peer;
 use super::wire::{LineReader, WireError, send_line};
 use crate::mount_table::{DeviceNumber, MountTable};
 use crate::options::CONTROL_XATTR;
 use crate::place::{PoolPlace, RunDirectory};
+
+/// How long a client waits for room in a daemon's queue of clients: a daemon takes each at once.
+const QUEUE_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long a daemon may take to answer what takes no work.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Why a request did not do what it should.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +62,12 @@ pub enum ControlError {
         user: u32,
         /// Who listens at the socket, as the kernel says.
         socket_user: u32,
+    },
+    /// A process listens at the control socket and does not answer in time.
+    #[error("the daemon does not answer: nothing came within {} s", waited.as_secs())]
+    Silent {
+        /// How long this process waited.
+        waited: Duration,
     },
     /// The connection broke before the answer was complete.
     #[error("the connection to the daemon broke")]
@@ -102,12 +115,13 @@ impl ControlClient {
     /// So the socket has to belong to the user who mounted, as the kernel knows both.
     ///
     /// # Errors
-    /// [`ControlError::NotAMount`] where `mountpoint` is something else, [`ControlError::Unreachable`] if the daemon
-    /// does not answer, [`ControlError::NotTheDaemon`] where the mount names the socket of another user.
+    /// [`ControlError::NotAMount`] where `mountpoint` is something else, [`ControlError::Unreachable`] if nobody
+    /// listens, [`ControlError::Silent`] if the daemon takes no client, [`ControlError::NotTheDaemon`] where the mount
+    /// names the socket of another user.
     pub fn connect(mountpoint: &Path) -> Result<ControlClient, ControlError> {
         let NamedSocket { path: socket, mount_user } = socket_of(mountpoint)?;
         let unreachable = |source| ControlError::Unreachable { path: socket.clone(), source };
-        let stream = UnixStream::connect(&socket).map_err(unreachable)?;
+        let stream = connect_within(&socket, QUEUE_WAIT_MAX).map_err(|errno| not_connected(&socket, errno))?;
         let socket_user = Peer::of(&stream).map_err(unreachable)?.user();
         if socket_user != mount_user {
             return Err(ControlError::NotTheDaemon { mount_user, socket_user });
@@ -119,28 +133,41 @@ impl ControlClient {
     /// Whether the pool is mounted does not matter. What a directory holds is believed only if no user but its own, and
     /// root, can have put it there, and its own listens.
     ///
-    /// A socket that this process may not use, or that a dead daemon has left, counts as none.
+    /// What is no socket, a socket that this process may not use, or one that a dead daemon has left counts as none. So
+    /// does whatever fails in a directory that is neither root's nor of the user of this process: its user could make it
+    /// fail. Takes a second at most for each directory.
     ///
     /// # Errors
-    /// [`ControlError::NotOfItsUser`]; [`ControlError::Unreachable`] where the operating system fails otherwise.
+    /// [`ControlError::NotOfItsUser`]; [`ControlError::Silent`] where a process listens and takes no client;
+    /// [`ControlError::Unreachable`] where the operating system fails otherwise.
     pub fn find(place: &PoolPlace, directories: &[RunDirectory]) -> Result<Option<ControlClient>, ControlError> {
+        let user = rustix::process::geteuid().as_raw();
         for directory in directories.iter().filter(|directory| directory.is_trusted().unwrap_or(false)) {
-            let path = directory.socket(&place.socket_name());
-            let stream = match UnixStream::connect(&path) {
-                Ok(stream) => stream,
-                Err(error) if is_nobody(error.kind()) => continue,
-                Err(source) => return Err(ControlError::Unreachable { path, source }),
-            };
-            let socket_user = match Peer::of(&stream) {
-                Ok(peer) => peer.user(),
-                Err(source) => return Err(ControlError::Unreachable { path, source }),
-            };
-            if socket_user != directory.user {
-                return Err(ControlError::NotOfItsUser { path, user: directory.user, socket_user });
+            match ControlClient::find_in(directory, place) {
+                Ok(None) => {}
+                Err(_) if ![0, user].contains(&directory.user) => {}
+                found => return found,
             }
-            return Ok(Some(ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) }));
         }
         Ok(None)
+    }
+
+    /// Connects to the daemon that serves the pool at `place`, if there is one with a socket in `directory`.
+    fn find_in(directory: &RunDirectory, place: &PoolPlace) -> Result<Option<ControlClient>, ControlError> {
+        let path = directory.socket(&place.socket_name());
+        let stream = match connect_within(&path, QUEUE_WAIT_MAX) {
+            Ok(stream) => stream,
+            Err(errno) if is_nobody(errno) => return Ok(None),
+            Err(errno) => return Err(not_connected(&path, errno)),
+        };
+        let socket_user = match Peer::of(&stream) {
+            Ok(peer) => peer.user(),
+            Err(source) => return Err(ControlError::Unreachable { path, source }),
+        };
+        if socket_user != directory.user {
+            return Err(ControlError::NotOfItsUser { path, user: directory.user, socket_user });
+        }
+        Ok(Some(ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) }))
     }
 
     /// Sends `request` with the open files that belong to it and waits for its answer, however long that takes.
@@ -153,6 +180,17 @@ impl ControlClient {
         files: &[BorrowedFd<'_>],
         on_progress: OnProgress<'_>,
     ) -> Result<Answer, ControlError> {
+        self.request_within(request, files, on_progress, None)
+    }
+
+    /// As [`ControlClient::request`], but waits no longer than `patience`, if given, for each line of the answer.
+    fn request_within(
+        &mut self,
+        request: &ControlRequest,
+        files: &[BorrowedFd<'_>],
+        on_progress: OnProgress<'_>,
+        patience: Option<Duration>,
+    ) -> Result<Answer, ControlError> {
         let mut send_error = match send_line(&self.stream, request, files) {
             Ok(()) => None,
             // A daemon that does not listen has said why before it closed: that tells more.
@@ -160,7 +198,16 @@ impl ControlClient {
             Err(error) => return Err(ControlError::Broken(error)),
         };
         loop {
-            let reply = self.lines.next(&self.stream).and_then(|line| line.decode());
+            let line = match patience {
+                None => self.lines.next(&self.stream),
+                Some(patience) => self.lines.next_within(&self.stream, patience),
+            };
+            if let (Err(WireError::Io(error)), Some(waited)) = (&line, patience)
+                && matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+            {
+                return Err(ControlError::Silent { waited });
+            }
+            let reply = line.and_then(|line| line.decode());
             match reply.map_err(|error| ControlError::Broken(send_error.take().unwrap_or(error)))? {
                 ControlReply::Progress { done, total } => on_progress(done, total),
                 ControlReply::Done { answer } => return Ok(answer),
@@ -169,12 +216,12 @@ impl ControlClient {
         }
     }
 
-    /// Returns the pool's numbers.
+    /// Returns the pool's numbers. Waits for ten seconds at most; after that the connection is of no more use.
     ///
     /// # Errors
-    /// As [`ControlClient::request`].
+    /// As [`ControlClient::request`]; [`ControlError::Silent`].
     pub fn stat(&mut self) -> Result<PoolStat, ControlError> {
-        match self.request(&ControlRequest::Stat, &[], &mut |_, _| ())? {
+        match self.request_within(&ControlRequest::Stat, &[], &mut |_, _| (), Some(ANSWER_WAIT_MAX))? {
             Answer::Stat { stat } => Ok(*stat),
             _ => Err(ControlError::UnknownAnswer),
         }
@@ -265,9 +312,12 @@ impl ControlClient {
     }
 }
 
-/// Tells whether nobody answers at a socket that could not be connected to.
-fn is_nobody(error: io::ErrorKind) -> bool {
-    matches!(error, io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
+/// Returns what a failure to connect to the socket at `path` means.
+fn not_connected(path: &Path, errno: Errno) -> ControlError {
+    match errno {
+        Errno::AGAIN => ControlError::Silent { waited: QUEUE_WAIT_MAX },
+        errno => ControlError::Unreachable { path: path.to_owned(), source: errno.into() },
+    }
 }
 
 /// What a mount says of its control socket, and the kernel of the mount.
@@ -299,4 +349,44 @@ fn socket_of(mountpoint: &Path) -> Result<NamedSocket, ControlError> {
     // Anybody can give a folder of another file system an attribute of that name.
     let mount_user = table.user_of(device).ok_or_else(|| ControlError::NotAMount { path: mountpoint.to_owned() })?;
     Ok(NamedSocket { path: PathBuf::from(OsString::from_vec(value)), mount_user })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::super::message::ControlReply;
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_is_silent_or_goes_on_with_half_a_line_is_given_up() {
+        for sent in [&b""[..], b"{\"reply\":"] {
+            let (stream, other) = UnixStream::pair().unwrap();
+            io::Write::write_all(&mut &other, sent).unwrap();
+            let mut client = ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) };
+            let patience = Duration::from_millis(30);
+            let asked = client.request_within(&ControlRequest::Stat, &[], &mut |_, _| (), Some(patience));
+            assert!(matches!(asked, Err(ControlError::Silent { waited }) if waited == patience), "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn long_work_has_all_the_time_after_a_quick_request() {
+        let (stream, other) = UnixStream::pair().unwrap();
+        let mut client = ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) };
+        let daemon = thread::spawn(move || {
+            let done = ControlReply::Done { answer: Answer::Nothing };
+            send_line(&other, &done, &[]).unwrap();
+            let mut lines = LineReader::new(LINE_BYTES_MAX);
+            for _ in 0..2 {
+                lines.next(&other).unwrap();
+            }
+            thread::sleep(Duration::from_millis(200));
+            send_line(&other, &done, &[]).unwrap();
+        });
+        let patience = Some(Duration::from_millis(100));
+        client.request_within(&ControlRequest::Stat, &[], &mut |_, _| (), patience).unwrap();
+        client.sync().unwrap();
+        daemon.join().unwrap();
+    }
 }

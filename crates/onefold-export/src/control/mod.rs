@@ -5,6 +5,7 @@
 //! Everything is bounded: the length of a line, the number of clients, the time a client may stay silent.
 
 mod client;
+mod connecting;
 mod connection;
 mod ending;
 mod message;

@@ -3,12 +3,14 @@
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onefold_block::Show;
+use rustix::io::Errno;
 
+use super::connecting::connect_at_once;
 use crate::options::Access;
 use crate::place::RunDirectory;
 
@@ -65,7 +67,8 @@ impl ControlSocket {
             return Err(SocketError::NotTrusted { path: directory.path.clone() });
         }
         let mut path = directory.socket(name);
-        if UnixStream::connect(&path).is_ok() {
+        // A full queue of clients, too, means that a daemon listens.
+        if matches!(connect_at_once(&path), Ok(_) | Err(Errno::AGAIN)) {
             path = directory.socket(&format!("{name}-{}", std::process::id()));
         }
         // Left behind by a daemon that was killed: nobody listens there, or the connection had succeeded.
@@ -113,6 +116,8 @@ impl Drop for ControlSocket {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     fn run_directory(directory: &Path) -> RunDirectory {

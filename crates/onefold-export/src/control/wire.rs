@@ -103,13 +103,12 @@ impl LineReader {
                 _ => return Err(WireError::TooLong { bytes_max: self.line_bytes_max }),
             }
             searched = self.received.len();
-            if let Some(deadline) = deadline {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return Err(WireError::Io(std::io::ErrorKind::TimedOut.into()));
-                }
-                stream.set_read_timeout(Some(left)).map_err(WireError::Io)?;
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(WireError::Io(std::io::ErrorKind::TimedOut.into()));
             }
+            // Also where there is none: the line before may have had one.
+            stream.set_read_timeout(left).map_err(WireError::Io)?;
             self.receive(stream)?;
         }
     }

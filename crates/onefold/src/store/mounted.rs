@@ -39,6 +39,7 @@ pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failur
         ControlError::Unreachable { .. } | ControlError::Broken(_) => {
             failure.hint(format!("if its daemon has died, `onefold pool umount {mountpoint}` and mount it again"))
         }
+        ControlError::Silent { .. } => failure.hint("try again in a moment; a daemon that hangs has to be killed"),
         ControlError::UnknownAnswer => failure.hint("use the same version of Onefold as the daemon"),
         ControlError::Refused { kind, .. } => match kind {
             FailureKind::Busy => failure.hint(format!("`fuser -vm {mountpoint}` shows who uses it")),

@@ -34,6 +34,7 @@ pub(crate) fn refused_without_mount(what: &str, pool: &Path, error: &ControlErro
         ControlError::Unreachable { .. } | ControlError::Broken(_) => {
             failure.hint("if its daemon has died, the pool recovers when it is used the next time")
         }
+        ControlError::Silent { .. } => failure.hint("try again in a moment; a daemon that hangs has to be killed"),
         ControlError::UnknownAnswer => failure.hint("use the same version of Onefold as the daemon"),
         ControlError::Refused { kind, .. } => match kind {
             FailureKind::Busy => failure.hint("end its clients first; all that was written is on disk"),
