@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,11 @@ use rustix::io::Errno;
 use super::connecting::connect_at_once;
 use crate::options::Access;
 use crate::place::RunDirectory;
+
+/// Mode of root's run directory: everyone looks for sockets there, and each socket's own mode tells who may connect.
+const ROOT_MODE: u32 = 0o755;
+/// Mode of another user's run directory.
+const USER_MODE: u32 = 0o700;
 
 /// Why a control socket could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +51,35 @@ pub(crate) struct ControlSocket {
     has_file: AtomicBool,
 }
 
+/// Returns what makes an error of the operating system one of a socket.
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SocketError {
+    let path = path.to_owned();
+    move |source| SocketError::Io { action, path, source }
+}
+
+/// Makes the directory if it is not there, and sees to it that nobody but its user and root changes what is in it.
+///
+/// # Errors
+/// See [`SocketError`].
+fn make_directory(directory: &RunDirectory) -> Result<(), SocketError> {
+    let path = &directory.path;
+    let mode = if directory.user == 0 { ROOT_MODE } else { USER_MODE };
+    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(failed("make the directory", path))?;
+    if !directory.is_trusted().map_err(failed("look at", path))? {
+        return Err(SocketError::NotTrusted { path: path.clone() });
+    }
+    // The mask of a service takes bits from the mode of what it makes, and other users could not reach root's sockets.
+    if directory.user == 0 && rustix::process::geteuid().is_root() {
+        let found = fs::symlink_metadata(path).map_err(failed("look at", path))?;
+        if found.uid() == 0 && found.mode() & ROOT_MODE != ROOT_MODE {
+            let opened = Permissions::from_mode(ROOT_MODE);
+            fs::set_permissions(path, opened).map_err(failed("set the permissions of", path))?;
+        }
+    }
+    Ok(())
+}
+
 impl ControlSocket {
     /// Makes the control socket `name` in `directory`, which is made if it is not there. Where a daemon listens at that
     /// name already, the name gets the number of this process: two daemons that only read a pool may serve it at once.
@@ -53,19 +87,7 @@ impl ControlSocket {
     /// # Errors
     /// See [`SocketError`].
     pub(crate) fn bind(directory: &RunDirectory, name: &str, access: Access) -> Result<ControlSocket, SocketError> {
-        let failed = |action, path: &Path| {
-            let path = path.to_owned();
-            move |source| SocketError::Io { action, path, source }
-        };
-        let mode = if directory.user == 0 { 0o755 } else { 0o700 };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(mode)
-            .create(&directory.path)
-            .map_err(failed("make the directory", &directory.path))?;
-        if !directory.is_trusted().map_err(failed("look at", &directory.path))? {
-            return Err(SocketError::NotTrusted { path: directory.path.clone() });
-        }
+        make_directory(directory)?;
         let mut path = directory.socket(name);
         // A full queue of clients, too, means that a daemon listens.
         if matches!(connect_at_once(&path), Ok(_) | Err(Errno::AGAIN)) {
@@ -176,6 +198,38 @@ mod tests {
         fs::set_permissions(&run.path, Permissions::from_mode(0o777)).unwrap();
         let bound = ControlSocket::bind(&run, "abc", Access::Everyone).map(|_| ());
         assert!(matches!(bound, Err(SocketError::NotTrusted { .. })), "{bound:?}");
+    }
+
+    fn mode_of(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    /// A mask is one of the whole process: the test runs itself again with another one.
+    #[test]
+    fn a_mask_takes_nothing_from_the_modes() {
+        let is_masked = std::env::var_os("ONEFOLD_TEST_IS_MASKED").is_some();
+        if !is_masked {
+            let name = "control::socket::tests::a_mask_takes_nothing_from_the_modes";
+            let output = std::process::Command::new("sh")
+                .args(["-c", "umask 0077; exec \"$0\" --exact \"$1\""])
+                .arg(std::env::current_exe().unwrap())
+                .arg(name)
+                .env("ONEFOLD_TEST_IS_MASKED", "1")
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let run = run_directory(directory.path());
+        let expected = if run.user == 0 { 0o755 } else { 0o700 };
+        for _ in 0..2 {
+            let socket = bind(&run);
+            assert_eq!((mode_of(&run.path), mode_of(socket.path())), (expected, 0o666));
+            // As a daemon of an older version left it.
+            fs::set_permissions(&run.path, Permissions::from_mode(0o700)).unwrap();
+        }
     }
 
     #[test]
