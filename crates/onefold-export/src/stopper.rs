@@ -59,7 +59,12 @@ impl Stopper {
     /// What the pool reports.
     pub(crate) fn commit(&self) -> Result<(), PoolError> {
         self.doors.iter().for_each(|door| door.hand_over());
-        self.pool.sync()
+        self.sync()
+    }
+
+    /// Makes everything durable that the pool has; nothing where it is read-only.
+    fn sync(&self) -> Result<(), PoolError> {
+        if self.pool.is_read_only() { Ok(()) } else { self.pool.sync() }
     }
 
     /// Ends all doors in any case, for a daemon that was told to stop:
@@ -89,7 +94,7 @@ impl Stopper {
             return ended;
         }
         in_use.iter().for_each(|door| door.hand_over());
-        let synced = self.pool.sync();
+        let synced = self.sync();
         for door in in_use {
             ended = ended.and(door.end().map_err(|source| StopError::Door { door: door.name(), source }));
         }

@@ -255,6 +255,13 @@ fn a_read_only_mount_refuses_changes() {
     onefold("pool mount --read-only", &[&mount.pool, &mount.mountpoint]).done();
     assert_eq!(fs::read_to_string(mount.file("note")).unwrap(), "text");
     assert!(fs::write(mount.file("other"), "text").is_err());
+    let scrub = onefold("pool scrub --json", &[&mount.mountpoint]).done();
+    assert!(scrub.err.is_empty() && scrub.json()["clean"] == true, "{scrub:?}");
+    // A mount that is in use is not ended, and there is nothing to make durable.
+    let open = File::open(mount.file("note")).unwrap();
+    let busy = onefold("pool umount", &[&mount.pool]).failed(FAILED, "files of the mount are open");
+    assert!(!busy.err.contains("on disk:"), "{busy:?}");
+    drop(open);
     onefold("pool umount", &[&mount.pool]).done();
 }
 

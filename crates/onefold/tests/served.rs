@@ -4,15 +4,17 @@
 
 mod common;
 
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use common::{FAILED, Folder, Run, onefold};
+use common::{DAMAGE, FAILED, Folder, Run, onefold};
 use onefold_block::device::{FileDevice, OpenMode};
+use onefold_export::control::{Answer, ControlReply, ControlRequest, FailureKind, ScrubProblem, ScrubReport};
 use onefold_export::{Daemon, DaemonOptions, Door, DoorHandle, EndError, PoolPlace, ServeError};
 use onefold_pool::{Environment, MEMORY_BYTES_MIN, OpenOptions, Pool};
 use parking_lot::{Condvar, Mutex};
@@ -56,14 +58,19 @@ impl DoorHandle for IdleDoor {
 struct Served {
     folder: Folder,
     pool: PathBuf,
+    socket: PathBuf,
     server: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Served {
     fn new() -> Served {
+        Served::with(OpenMode::ReadWrite)
+    }
+
+    fn with(mode: OpenMode) -> Served {
         let folder = Folder::new();
         let pool = folder.pool();
-        let device = FileDevice::open(&pool, OpenMode::ReadWrite).unwrap();
+        let device = FileDevice::open(&pool, mode).unwrap();
         // Clients of root look into /run/onefold, whatever their environment says.
         let is_root = rustix::process::geteuid().is_root();
         let options = DaemonOptions {
@@ -71,12 +78,14 @@ impl Served {
             control_directory: (!is_root).then(|| folder.path("onefold")),
             ..DaemonOptions::default()
         };
-        let open = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, ..OpenOptions::default() };
+        let read_only = mode == OpenMode::ReadOnly;
+        let open = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, read_only, ..OpenOptions::default() };
         let opened = Pool::open(Arc::new(device), open, Environment::system()).unwrap();
         let mut daemon = Daemon::new(Arc::new(opened), options).unwrap();
         daemon.add(Box::new(IdleDoor::default()));
+        let socket = daemon.control_path().to_owned();
         let server = thread::spawn(move || daemon.serve());
-        Served { folder, pool, server }
+        Served { folder, pool, socket, server }
     }
 
     /// Runs a verb on `paths`.
@@ -118,6 +127,59 @@ fn verbs_on_the_pools_file_reach_a_daemon_that_has_no_mount() {
     served.server.join().unwrap().unwrap();
     onefold("pool check --data", &[&served.pool]).done();
     onefold("pool umount", &[&served.pool]).failed(FAILED, "it is not mounted");
+}
+
+#[test]
+fn a_pool_that_is_served_read_only_is_scrubbed_and_ended() {
+    let served = Served::with(OpenMode::ReadOnly);
+    let scrub = served.run("pool scrub --json", &[&served.pool]).done();
+    assert!(scrub.err.is_empty() && scrub.json()["clean"] == true, "{scrub:?}");
+    served.run("pool trim", &[&served.pool]).failed(FAILED, "read-only");
+    served.run("pool umount", &[&served.pool]).done();
+    served.server.join().unwrap().unwrap();
+}
+
+/// A daemon that finds damage, and can't make anything durable.
+fn serve_badly(listener: &UnixListener) {
+    let problem = ScrubProblem { structure: "data".into(), block: Some(7), files: vec![], what: "it rotted".into() };
+    let report = ScrubReport { problems: vec![problem], problems_total: 1, ..ScrubReport::default() };
+    loop {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        if line.is_empty() {
+            // A client that only looks whether somebody is there.
+            continue;
+        }
+        let (reply, is_last) = match serde_json::from_str(&line).unwrap() {
+            ControlRequest::Scrub { .. } => {
+                (ControlReply::Done { answer: Answer::Scrub { report: report.clone() } }, false)
+            }
+            request => {
+                assert_eq!(request, ControlRequest::Sync);
+                let message = "the disk is gone".to_owned();
+                (ControlReply::Failed { kind: FailureKind::Failed, message }, true)
+            }
+        };
+        writeln!(stream, "{}", serde_json::to_string(&reply).unwrap()).unwrap();
+        if is_last {
+            return;
+        }
+    }
+}
+
+#[test]
+fn what_a_scrub_found_is_printed_also_where_the_end_fails() {
+    let served = Served::new();
+    served.run("pool umount", &[&served.pool]).done();
+    let listener = UnixListener::bind(&served.socket).unwrap();
+    let daemon = thread::spawn(move || serve_badly(&listener));
+    let scrub = served.run("pool scrub --json", &[&served.pool]).failed(DAMAGE, "the disk is gone");
+    let found = scrub.json();
+    assert!(found["clean"] == false && found["problems"][0]["what"] == "it rotted", "{found}");
+    daemon.join().unwrap();
+    std::fs::remove_file(&served.socket).unwrap();
+    served.server.join().unwrap().unwrap();
 }
 
 #[test]

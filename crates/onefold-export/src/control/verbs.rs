@@ -49,8 +49,10 @@ pub(super) fn run(
             Ok(Answer::Scrub { report: scrub_report(pool.scrub(&options, progress)?) })
         }
         ControlRequest::Sync => {
-            // Unlike a sync, it reports losses of accepted writes.
-            pool.fsync(Ino::ROOT)?;
+            if !pool.is_read_only() {
+                // Unlike a sync, it reports losses of accepted writes.
+                pool.fsync(Ino::ROOT)?;
+            }
             Ok(Answer::Nothing)
         }
         ControlRequest::Umount => {

@@ -150,6 +150,12 @@ impl Pool {
         self.engine.meta().stopped.get_or_insert_with(|| cause.to_owned());
     }
 
+    /// Tells whether the pool is open read-only: every change is refused, and there is nothing to make durable.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.engine.options.read_only
+    }
+
     /// Returns the `memory` setting that the pool was opened with, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {

@@ -6,7 +6,7 @@ use super::check::merge;
 use crate::cli::Talk;
 use crate::cli::pool::ScrubArgs;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{Report, findings, machine_name};
+use crate::output::{Report, findings, machine_name, print_failure};
 use crate::progress::Meter;
 use crate::size::grouped;
 use crate::store::{self, Intent, OpenStore};
@@ -21,7 +21,8 @@ pub(super) fn run(arguments: &ScrubArgs, talk: Talk) -> Outcome<Report> {
     let found = store.scrub(rate, &meter);
     meter.finish();
     let found = found?;
-    store.close()?;
+    // What was found is worth more than a good end: it is printed, whatever the end is.
+    let closed = store.close();
     let mut json = json!({ "target": machine_name(&arguments.target) });
     merge(&mut json, findings::json(&found));
     let read = grouped(found.data_blocks_hashed);
@@ -30,10 +31,14 @@ pub(super) fn run(arguments: &ScrubArgs, talk: Talk) -> Outcome<Report> {
         (0, true) => format!("{read} blocks of data read, nothing wrong so far; stopped before the end"),
         (count, _) => format!("{read} blocks of data read: {} problems", grouped(count)),
     };
-    let exit = match (found.problems_total, found.stopped) {
-        (0, false) => Exit::Done,
-        (0, true) => Exit::Failed,
+    let exit = match (found.problems_total, &closed) {
+        (0, Err(failure)) => failure.exit,
+        (0, Ok(())) if found.stopped => Exit::Failed,
+        (0, Ok(())) => Exit::Done,
         _ => Exit::Damage,
     };
+    if let Err(failure) = closed {
+        print_failure(&failure, false);
+    }
     Ok(Report { text: format!("{}{verdict}", findings::text(&found)), json, exit })
 }

@@ -109,6 +109,10 @@ impl PoolFilesystem {
     /// Makes a file or folder durable, with all that it needs to be found again. Fails once for each loss of accepted writes
     /// that its opening does not know of.
     pub(super) fn sync(&self, ino: Ino, handle: u64) -> Result<()> {
+        // As with other file systems: there is nothing to make durable.
+        if self.pool.is_read_only() {
+            return Ok(());
+        }
         self.pool.fsync_opened(&self.losses.of(handle)).map_err(|error| self.failed("fsync", ino, &error))
     }
 
