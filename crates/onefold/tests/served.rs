@@ -191,3 +191,23 @@ fn a_pool_that_is_served_is_not_mounted_by_another_daemon() {
     served.run("pool umount", &[&served.pool]).done();
     served.server.join().unwrap().unwrap();
 }
+
+/// A daemon may take seconds to hand over what its clients have left to write.
+#[test]
+fn a_mount_waits_for_a_daemon_that_is_about_to_end() {
+    if !rustix::process::geteuid().is_root() || std::fs::File::open("/dev/fuse").is_err() {
+        eprintln!("SKIPPED: mounting needs root and /dev/fuse");
+        return;
+    }
+    let served = Served::new();
+    let mountpoint = served.folder.path("mnt");
+    std::fs::create_dir(&mountpoint).unwrap();
+    thread::scope(|scope| {
+        let mounted = scope.spawn(|| served.run("pool mount", &[&served.pool, &mountpoint]));
+        thread::sleep(Duration::from_secs(3));
+        served.run("pool umount", &[&served.pool]).done();
+        mounted.join().unwrap().done();
+    });
+    served.run("pool umount", &[&mountpoint]).done();
+    served.server.join().unwrap().unwrap();
+}

@@ -34,6 +34,8 @@ use crate::{mount_helper, mounts};
 /// pool after an unmount that did not wait for it.
 const DYING_TIME_MAX: Duration = Duration::from_secs(10);
 const DYING_POLL: Duration = Duration::from_millis(20);
+/// As long as a daemon takes clients, each look is a connection to it.
+const SERVED_POLL: Duration = Duration::from_millis(200);
 /// How long mount namespaces of other processes may take to let go of a pool that was unmounted here.
 const HOLDERS_WAIT_MAX: Duration = Duration::from_secs(2);
 
@@ -191,6 +193,7 @@ fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<
 /// when the last of its requests to the device is done.
 fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> {
     let started = Instant::now();
+    let mut is_served = false;
     while matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) && started.elapsed() < DYING_TIME_MAX {
         let located = locate::locate(pool)?;
         match &located {
@@ -209,10 +212,11 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
                  umount DIRECTORY`",
             ));
         }
-        if started.elapsed() >= HOLDERS_WAIT_MAX && matches!(located, Located::Served(_)) {
-            return Err(locate::served(format!("cannot open `{}`", pool.shown()), pool));
-        }
-        thread::sleep(DYING_POLL);
+        is_served = matches!(located, Located::Served(_));
+        thread::sleep(if is_served { SERVED_POLL } else { DYING_POLL });
+    }
+    if is_served && matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) {
+        return Err(locate::served(format!("cannot open `{}`", pool.shown()), pool));
     }
     open_device(pool, mode)
 }
