@@ -192,6 +192,8 @@ fn a_pool_that_is_read_only_refuses_each_change_of_its_volumes() {
     let options = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, read_only: true, ..OpenOptions::default() };
     let pool = Arc::new(Pool::open(device, options, environment()).unwrap());
     let volume = PoolVolume::open(pool, ino, VolumeAccess::ReadWrite).unwrap();
+    assert!(volume.is_read_only());
+    volume.flush().unwrap();
     for bytes in [512, 4096] {
         let written = volume.write(0, WriteData::copy_of(&vec![1; bytes]), Durability::Later);
         assert!(matches!(written, Err(VolumeError::ReadOnly)), "{written:?}");
@@ -274,6 +276,9 @@ fn a_volume_becomes_longer_when_it_is_measured_and_counts_whole_sectors() {
     set_length(&disk.pool, disk.ino, 8192);
     let read = disk.volume.read(4096, &mut [0; 8192]);
     assert!(matches!(read, Err(VolumeError::PastEnd { length_bytes: 8192, .. })), "{read:?}");
+    assert_eq!(disk.volume.measure().unwrap(), LENGTH + 8192, "a volume does not become shorter");
+    disk.write(LENGTH + 7680, &[8; 512]);
+    disk.volume.read(4096, &mut [0; 8192]).unwrap();
     disk.close();
 }
 

@@ -54,13 +54,19 @@ impl PoolVolume {
         }
     }
 
+    /// Returns the length of the file as it is now, in bytes, without a tail shorter than a sector.
+    fn file_length_bytes(&self) -> Result<u64> {
+        let attr = self.pool.attr(self.ino).map_err(|error| failed("measure", error))?;
+        Ok(whole_sectors(attr.size_bytes))
+    }
+
     fn check(&self, offset: u64, bytes: u64) -> Result<Range<u64>> {
         check_range(offset, bytes, self.length_bytes())
     }
 
     /// Checks a range that is to be changed.
     fn check_change(&self, offset: u64, bytes: u64) -> Result<Range<u64>> {
-        if self.access == VolumeAccess::ReadOnly {
+        if self.is_read_only() {
             return Err(VolumeError::ReadOnly);
         }
         self.check(offset, bytes)
@@ -83,7 +89,8 @@ impl PoolVolume {
     fn finish_read(&self, offset: u64, bytes: usize, outcome: std::result::Result<usize, PoolError>) -> Result<()> {
         match outcome {
             Ok(count) if count == bytes => Ok(()),
-            Ok(_) => Err(VolumeError::PastEnd { offset, bytes: bytes as u64, length_bytes: self.measure()? }),
+            // The length is that of the file, which the volume keeps to itself: it does not become shorter.
+            Ok(_) => Err(VolumeError::PastEnd { offset, bytes: bytes as u64, length_bytes: self.file_length_bytes()? }),
             Err(error) => Err(failed("read", error)),
         }
     }
@@ -95,10 +102,9 @@ impl Volume for PoolVolume {
     }
 
     fn measure(&self) -> Result<u64> {
-        let attr = self.pool.attr(self.ino).map_err(|error| failed("measure", error))?;
-        let length_bytes = whole_sectors(attr.size_bytes);
-        self.length_bytes.store(length_bytes, Ordering::Release);
-        Ok(length_bytes)
+        let length_bytes = self.file_length_bytes()?;
+        // A volume does not become shorter: what was measured longer before, by this thread or another, stays.
+        Ok(self.length_bytes.fetch_max(length_bytes, Ordering::AcqRel).max(length_bytes))
     }
 
     fn atomic_bytes(&self) -> u64 {
@@ -106,7 +112,7 @@ impl Volume for PoolVolume {
     }
 
     fn is_read_only(&self) -> bool {
-        self.access == VolumeAccess::ReadOnly
+        self.access == VolumeAccess::ReadOnly || self.pool.is_read_only()
     }
 
     fn read_each(&self, reads: &mut [VolumeRead<'_>]) -> Vec<Result<()>> {
