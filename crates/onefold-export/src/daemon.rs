@@ -1,6 +1,7 @@
 //! A daemon: one pool, served through any set of doors until the last of them ends.
 
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -187,10 +188,11 @@ fn serve_each(doors: Vec<Box<dyn Door>>, log: &Arc<dyn Log>) -> Result<(), Serve
     // All doors have their threads before the first one is served: its clients may end another one.
     let others: Vec<_> = doors
         .map(|door| {
-            let (name, log) = (door.handle().name(), log.cloned());
+            let (name, log_of_thread) = (door.handle().name(), log.cloned());
             // Without a thread the door is gone.
-            let thread = thread::Builder::new().name("door".to_owned()).spawn(move || serve(door, log.as_ref()));
-            thread.map_err(|source| ServeError::Door { door: name, source })
+            let thread =
+                thread::Builder::new().name("door".to_owned()).spawn(move || serve(door, log_of_thread.as_ref()));
+            thread.map_err(|source| failed(name, source, log))
         })
         .collect();
     let mut served = first.map_or(Ok(()), |door| serve(door, log));
@@ -204,16 +206,23 @@ fn serve_each(doors: Vec<Box<dyn Door>>, log: &Arc<dyn Log>) -> Result<(), Serve
     served
 }
 
-/// Serves one door until it ends. Logs a failure if other doors may go on for long.
+/// Serves one door until it ends, or panics, which must not keep the daemon from closing the pool. Logs a failure if
+/// other doors may go on for long.
 ///
 /// # Errors
 /// Why it failed.
 fn serve(door: Box<dyn Door>, log: Option<&Arc<dyn Log>>) -> Result<(), ServeError> {
     let name = door.handle().name();
-    door.serve().map_err(|source| {
-        if let Some(log) = log {
-            log.error(&format!("{name} failed: {source}"));
-        }
-        ServeError::Door { door: name, source }
-    })
+    // What a panic leaves behind belongs to the door, which is gone; the pool guards its own state.
+    let served = panic::catch_unwind(AssertUnwindSafe(|| door.serve()));
+    let served = served.unwrap_or_else(|_| Err(io::Error::other("a thread of it panicked")));
+    served.map_err(|source| failed(name, source, log))
+}
+
+/// Returns the failure of the door `name`. Logs it where there is a log.
+fn failed(name: String, source: io::Error, log: Option<&Arc<dyn Log>>) -> ServeError {
+    if let Some(log) = log {
+        log.error(&format!("{name} failed: {source}"));
+    }
+    ServeError::Door { door: name, source }
 }

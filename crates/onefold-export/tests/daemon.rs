@@ -243,6 +243,28 @@ fn a_door_that_fails_leaves_the_others_and_is_reported_at_the_end() {
 }
 
 #[test]
+fn a_door_that_panics_leaves_the_others_and_the_pool_is_closed() {
+    for count in [1, 2] {
+        let served = Served::through(count);
+        write(&served.pool, "file", &noise(1, 4096));
+        served.doors[0].set(|state| state.panics = true);
+        served.doors[0].wait_until(|state| state.has_ended);
+        if count == 2 {
+            assert_done(&served.ask(&ControlRequest::Stat));
+            served.doors[1].set(|state| state.has_ended = true);
+        }
+        let device = served.device.clone();
+        let result = served.end();
+        assert!(
+            matches!(&result, Err(ServeError::Door { door, source })
+                if door == "the test's door" && source.to_string().contains("panicked")),
+            "{result:?}"
+        );
+        assert_eq!(content(&device, "file"), Some(noise(1, 4096)));
+    }
+}
+
+#[test]
 fn a_daemon_that_is_dropped_takes_its_doors_away_and_leaves_the_pool_open() {
     let folder = tempfile::tempdir().unwrap();
     let pool = open_pool(new_pool());

@@ -29,6 +29,7 @@ pub struct State {
     pub is_serving: bool,
     pub has_ended: bool,
     pub failure: Option<&'static str>,
+    pub panics: bool,
 }
 
 impl Steering {
@@ -58,7 +59,8 @@ impl Door for TestDoor {
     fn serve(self: Box<Self>) -> io::Result<()> {
         self.0.set(|state| state.is_serving = true);
         let mut state = self.0.state.lock();
-        self.0.changed.wait_while(&mut state, |state| !state.has_ended && state.failure.is_none());
+        self.0.changed.wait_while(&mut state, |state| !state.has_ended && state.failure.is_none() && !state.panics);
+        assert!(!state.panics, "the door of the test panics");
         state.failure.map_or(Ok(()), |failure| Err(io::Error::other(failure)))
     }
 }
