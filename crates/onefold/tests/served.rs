@@ -9,19 +9,30 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{DAMAGE, FAILED, Folder, Run, onefold};
 use onefold_block::device::{FileDevice, OpenMode};
 use onefold_export::control::{Answer, ControlReply, ControlRequest, FailureKind, ScrubProblem, ScrubReport};
-use onefold_export::{Daemon, DaemonOptions, Door, DoorHandle, EndError, PoolPlace, ServeError};
+use onefold_export::{Daemon, DaemonOptions, Door, DoorHandle, EndError, MountOptions, PoolPlace, ServeError};
 use onefold_pool::{Environment, MEMORY_BYTES_MIN, OpenOptions, Pool};
 use parking_lot::{Condvar, Mutex};
 
-/// A door without clients, which serves until it is ended.
+/// A door that serves nobody until it is ended.
 #[derive(Clone, Default)]
-struct IdleDoor(Arc<(Mutex<bool>, Condvar)>);
+struct IdleDoor(Arc<DoorState>);
+
+#[derive(Default)]
+struct DoorState {
+    has_ended: Mutex<bool>,
+    changed: Condvar,
+    /// Whether it claims to have clients.
+    is_used: AtomicBool,
+    /// Whether it reports a failure at its end.
+    fails: bool,
+}
 
 impl Door for IdleDoor {
     fn handle(&self) -> Arc<dyn DoorHandle> {
@@ -29,9 +40,8 @@ impl Door for IdleDoor {
     }
 
     fn serve(self: Box<Self>) -> io::Result<()> {
-        let (has_ended, changed) = &*self.0;
-        changed.wait_while(&mut has_ended.lock(), |has_ended| !*has_ended);
-        Ok(())
+        self.0.changed.wait_while(&mut self.0.has_ended.lock(), |has_ended| !*has_ended);
+        if self.0.fails { Err(io::Error::other("its wire broke")) } else { Ok(()) }
     }
 }
 
@@ -41,15 +51,14 @@ impl DoorHandle for IdleDoor {
     }
 
     fn try_end(&self, _patience: Duration) -> Result<(), EndError> {
-        self.end()
+        if self.0.is_used.load(Ordering::SeqCst) { Err(EndError::Clients { door: self.name() }) } else { self.end() }
     }
 
     fn hand_over(&self) {}
 
     fn end(&self) -> Result<(), EndError> {
-        let (has_ended, changed) = &*self.0;
-        *has_ended.lock() = true;
-        changed.notify_all();
+        *self.0.has_ended.lock() = true;
+        self.0.changed.notify_all();
         Ok(())
     }
 }
@@ -64,10 +73,11 @@ struct Served {
 
 impl Served {
     fn new() -> Served {
-        Served::with(OpenMode::ReadWrite)
+        Served::through(IdleDoor::default(), OpenMode::ReadWrite, None)
     }
 
-    fn with(mode: OpenMode) -> Served {
+    /// Serves a pool through `door` and, if it is given, a mount at the folder `mountpoint`.
+    fn through(door: IdleDoor, mode: OpenMode, mountpoint: Option<&str>) -> Served {
         let folder = Folder::new();
         let pool = folder.pool();
         let device = FileDevice::open(&pool, mode).unwrap();
@@ -82,7 +92,12 @@ impl Served {
         let open = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, read_only, ..OpenOptions::default() };
         let opened = Pool::open(Arc::new(device), open, Environment::system()).unwrap();
         let mut daemon = Daemon::new(Arc::new(opened), options).unwrap();
-        daemon.add(Box::new(IdleDoor::default()));
+        if let Some(mountpoint) = mountpoint {
+            let mountpoint = folder.path(mountpoint);
+            std::fs::create_dir(&mountpoint).unwrap();
+            daemon.mount(&mountpoint, &MountOptions::new(pool.to_str().unwrap())).unwrap();
+        }
+        daemon.add(Box::new(door));
         let socket = daemon.control_path().to_owned();
         let server = thread::spawn(move || daemon.serve());
         Served { folder, pool, socket, server }
@@ -94,6 +109,14 @@ impl Served {
         command.args(verb.split_whitespace()).args(paths).env("XDG_RUNTIME_DIR", self.folder.path(""));
         Run::of(command.output().unwrap())
     }
+}
+
+fn can_mount() -> bool {
+    let can = rustix::process::geteuid().is_root() && std::fs::File::open("/dev/fuse").is_ok();
+    if !can {
+        eprintln!("SKIPPED: mounting needs root and /dev/fuse");
+    }
+    can
 }
 
 #[test]
@@ -131,7 +154,7 @@ fn verbs_on_the_pools_file_reach_a_daemon_that_has_no_mount() {
 
 #[test]
 fn a_pool_that_is_served_read_only_is_scrubbed_and_ended() {
-    let served = Served::with(OpenMode::ReadOnly);
+    let served = Served::through(IdleDoor::default(), OpenMode::ReadOnly, None);
     let scrub = served.run("pool scrub --json", &[&served.pool]).done();
     assert!(scrub.err.is_empty() && scrub.json()["clean"] == true, "{scrub:?}");
     served.run("pool trim", &[&served.pool]).failed(FAILED, "read-only");
@@ -195,8 +218,7 @@ fn a_pool_that_is_served_is_not_mounted_by_another_daemon() {
 /// A daemon may take seconds to hand over what its clients have left to write.
 #[test]
 fn a_mount_waits_for_a_daemon_that_is_about_to_end() {
-    if !rustix::process::geteuid().is_root() || std::fs::File::open("/dev/fuse").is_err() {
-        eprintln!("SKIPPED: mounting needs root and /dev/fuse");
+    if !can_mount() {
         return;
     }
     let served = Served::new();
@@ -209,5 +231,37 @@ fn a_mount_waits_for_a_daemon_that_is_about_to_end() {
         mounted.join().unwrap().done();
     });
     served.run("pool umount", &[&mountpoint]).done();
+    served.server.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_daemon_that_has_ended_badly_is_told_from_one_that_has_not_ended() {
+    let door = IdleDoor(Arc::new(DoorState { fails: true, is_used: true.into(), ..DoorState::default() }));
+    let served = Served::through(door.clone(), OpenMode::ReadWrite, None);
+    served.run("pool umount", &[&served.pool]).failed(FAILED, "cannot end the daemon of");
+    door.0.is_used.store(false, Ordering::SeqCst);
+    let ended = served.run("pool umount", &[&served.pool]).failed(FAILED, "has ended, but something was wrong");
+    assert!(ended.err.contains("its wire broke"), "{ended:?}");
+    assert!(served.server.join().unwrap().is_err());
+    onefold("pool check --data", &[&served.pool]).done();
+}
+
+#[test]
+fn an_unmount_says_at_once_that_another_door_of_the_daemon_is_used() {
+    if !can_mount() {
+        return;
+    }
+    let door = IdleDoor::default();
+    door.0.is_used.store(true, Ordering::SeqCst);
+    let served = Served::through(door.clone(), OpenMode::ReadWrite, Some("mnt"));
+    let mountpoint = served.folder.path("mnt");
+    std::fs::write(mountpoint.join("note"), "text").unwrap();
+    let started = Instant::now();
+    let unmounted = served.run("pool umount", &[&mountpoint]).failed(FAILED, "still serves the pool");
+    assert!(unmounted.err.contains("clients use the test's door"), "{unmounted:?}");
+    assert!(started.elapsed() < Duration::from_secs(8), "there is no end to wait for");
+    assert!(!mountpoint.join("note").exists());
+    door.0.is_used.store(false, Ordering::SeqCst);
+    served.run("pool umount", &[&served.pool]).done();
     served.server.join().unwrap().unwrap();
 }

@@ -87,6 +87,15 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
         Err(error @ ControlError::Refused { kind: FailureKind::Held, .. }) => {
             return Err(refused("unmount", mount, &error));
         }
+        // The mount is gone, but clients use another door: the daemon goes on, and there is no end to wait for.
+        Err(error @ ControlError::Refused { kind: FailureKind::Busy, .. }) if !is_mounted(mount) => {
+            let unmounted =
+                format!("`{}` is unmounted, but its daemon still serves the pool", mount.mountpoint.shown());
+            return Err(Failure::new(unmounted).because(&error).hint(format!(
+                "once its clients have gone, `onefold pool umount {}` ends the daemon; all that was written is on disk",
+                mount.source.shown()
+            )));
+        }
         // The daemon has ended the mount, and tells what became of the pool.
         Err(error @ ControlError::Refused { .. }) if !is_mounted(mount) => {
             wait_until_free(&mount.source);
@@ -105,7 +114,23 @@ fn end_daemon(pool: &Path) -> Outcome<Report> {
     let cannot = || format!("cannot end the daemon of `{}`", pool.shown());
     let metadata = fs::metadata(pool).map_err(|error| Failure::of_io(cannot(), &error))?;
     let asked = locate::daemon_of(&metadata).and_then(|client| client.map_or(Ok(()), |mut client| client.umount()));
-    asked.map_err(|error| refused_without_mount("end the daemon of", pool, &error))?;
+    if let Err(error) = asked {
+        // A daemon takes its socket away before it closes the pool, and says after that how this went.
+        let has_ended = || matches!(locate::daemon_of(&metadata), Ok(None));
+        return Err(match error {
+            ControlError::Broken(_) if has_ended() => {
+                Failure::new(format!("the daemon of `{}` has ended, but did not say how", pool.shown()))
+                    .because(&error)
+                    .hint(format!("`onefold pool check {}` tells whether all is well", pool.shown()))
+            }
+            ControlError::Refused { kind: FailureKind::Failed, .. } if has_ended() => {
+                wait_until_free(pool);
+                Failure::new(format!("the daemon of `{}` has ended, but something was wrong", pool.shown()))
+                    .because(&error)
+            }
+            error => refused_without_mount("end the daemon of", pool, &error),
+        });
+    }
     wait_until_free(pool);
     let json = json!({ "mountpoint": null, "pool": machine_name(pool), "daemon_had_died": false });
     Ok(Report::done("", json))
