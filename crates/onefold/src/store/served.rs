@@ -82,7 +82,7 @@ impl ServedStore {
     /// Returns the failure of what needs files of the pool.
     fn without_mount(&self, cannot: String) -> Failure {
         Failure::new(cannot)
-            .because_of("a daemon serves the pool without a mount, and its files are reached through one")
+            .because_of("a daemon serves the pool, no mount of it is seen here, and its files are reached through one")
             .hint(format!("`onefold pool umount {}` ends that daemon", self.pool.shown()))
     }
 }

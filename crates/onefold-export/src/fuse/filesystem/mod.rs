@@ -125,7 +125,8 @@ impl PoolFilesystem {
     /// Opens a file. The kernel has checked that the caller may.
     pub(super) fn open(&self, ino: Ino, flags: OpenFlags) -> Opened {
         self.open_files.opened(ino, flags);
-        // Everything that changes a file goes through this mount, or is told to the kernel: its pages stay right.
+        // What changes a file goes through this mount, or is a clone, which the kernel is told of: its pages stay right.
+        // Writes through a volume are neither, so a file must not be served through both.
         let caching = if flags.is_direct() { Caching::Bypass } else { Caching::Keep };
         let handle = self.marks.open();
         self.losses.opened(&self.pool, ino, handle);
