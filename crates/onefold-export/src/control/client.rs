@@ -24,8 +24,8 @@ use crate::place::{PoolPlace, RunDirectory};
 
 /// How long a client waits for room in a daemon's queue of clients: a daemon takes each at once.
 const QUEUE_WAIT_MAX: Duration = Duration::from_secs(1);
-/// How long a daemon may take to answer what takes no work.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long a daemon may take to answer what takes no work of its own: as long as accepted writes may take on a slow disk.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Why a request did not do what it should.
 #[derive(Debug, thiserror::Error)]
@@ -216,7 +216,7 @@ impl ControlClient {
         }
     }
 
-    /// Returns the pool's numbers. Waits for ten seconds at most; after that the connection is of no more use.
+    /// Returns the pool's numbers. Waits for a minute at most; after that the connection is of no more use.
     ///
     /// # Errors
     /// As [`ControlClient::request`]; [`ControlError::Silent`].
