@@ -62,13 +62,14 @@ impl Machine for LinuxMachine<'_> {
             if !is_process || *own == *name {
                 continue;
             }
-            let mut found = BTreeSet::new();
+            let mut found = Found::default();
             let looked = look_at(&process.path(), &images, &mut found);
-            if let (false, Some(process_no)) = (found.is_empty(), name.to_str().and_then(|name| name.parse().ok())) {
-                open.handles.extend(found.iter().cloned());
+            let process_no = name.to_str().and_then(|name| name.parse().ok());
+            if let (false, Some(process_no)) = (found.images.is_empty(), process_no) {
+                open.handles.extend(found.images.iter().cloned());
                 // A process that hides its counters counts as one that writes little.
-                if let Some(written_bytes) = written_by(&process.path()) {
-                    open.writers.push(Writer { process: process_no, written_bytes, images: found });
+                if let Some(written_bytes) = written_by(&process.path(), found.is_direct) {
+                    open.writers.push(Writer { process: process_no, written_bytes, images: found.images });
                 }
             }
             match looked {
@@ -104,18 +105,40 @@ fn inode_of(folder: impl rustix::fd::AsFd, path: impl rustix::path::Arg) -> io::
     Ok(Inode { device: (stat.stx_dev_major, stat.stx_dev_minor), number: stat.stx_ino })
 }
 
-/// Returns how many bytes a process has had brought to disks since it began: for all its threads, and those that have ended.
-fn written_by(process: &Path) -> Option<u64> {
-    let told = fs::read_to_string(process.join("io")).ok()?;
-    told.lines().find_map(|line| line.strip_prefix("write_bytes:"))?.trim().parse().ok()
+/// Returns how many bytes a process has written since it began: for all its threads, and those that have ended.
+fn written_by(process: &Path, is_direct: bool) -> Option<u64> {
+    written_of(&fs::read_to_string(process.join("io")).ok()?, is_direct)
+}
+
+/// Returns what `/proc/PID/io` tells of the bytes that a process has written.
+///
+/// `write_bytes` has each direct write by its length, whoever submits it. Of a write into the page cache it has the whole folio, which
+/// may be two mebibytes for a block. So there the lengths of write calls (`wchar`) are the bound. Buffered writes through
+/// io_uring are in none of these calls, and count as little.
+fn written_of(told: &str, is_direct: bool) -> Option<u64> {
+    let value = |name: &str| told.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok();
+    let written = value("write_bytes:")?;
+    Some(if is_direct { written } else { written.min(value("wchar:")?) })
+}
+
+/// What a process has open for writing.
+#[derive(Default)]
+struct Found {
+    images: BTreeSet<FileHandle>,
+    /// Whether one of the images is open with `O_DIRECT`.
+    is_direct: bool,
 }
 
 /// Adds the images that a process has open for writing.
-fn look_at(process: &Path, images: &Images, found: &mut BTreeSet<FileHandle>) -> io::Result<()> {
+fn look_at(process: &Path, images: &Images, found: &mut Found) -> io::Result<()> {
     for descriptor in fs::read_dir(process.join("fdinfo"))? {
         let descriptor = descriptor?;
         match image_at(process, &descriptor, images) {
-            Ok(handle) => found.extend(handle.cloned()),
+            Ok(None) => {}
+            Ok(Some((handle, is_direct))) => {
+                found.images.insert(handle.clone());
+                found.is_direct |= is_direct;
+            }
             // Closed since.
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error),
@@ -124,21 +147,26 @@ fn look_at(process: &Path, images: &Images, found: &mut BTreeSet<FileHandle>) ->
     Ok(())
 }
 
-/// Returns the image that a descriptor writes to. Only what looks like one is touched: a look at a file of another file system
+/// Returns the image that a descriptor writes to, and whether it does so with `O_DIRECT`. Only what looks like one is touched: a look at a file of another file system
 /// may hang with that.
-fn image_at<'a>(process: &Path, descriptor: &DirEntry, images: &'a Images) -> io::Result<Option<&'a FileHandle>> {
+fn image_at<'a>(
+    process: &Path,
+    descriptor: &DirEntry,
+    images: &'a Images,
+) -> io::Result<Option<(&'a FileHandle, bool)>> {
     let told = Told::parse(&fs::read_to_string(descriptor.path())?);
     if !told.is_for_writing || told.inode.is_some_and(|number| !images.numbers.contains(&number)) {
         return Ok(None);
     }
     let path: PathBuf = [process, Path::new("fd"), Path::new(&descriptor.file_name())].iter().collect();
-    Ok(images.by_inode.get(&inode_of(CWD, &path)?))
+    Ok(images.by_inode.get(&inode_of(CWD, &path)?).map(|handle| (handle, told.is_direct)))
 }
 
 /// What `/proc/PID/fdinfo/FD` tells.
 #[derive(Debug, PartialEq, Eq)]
 struct Told {
     is_for_writing: bool,
+    is_direct: bool,
     /// Kernels before 5.14 do not tell.
     inode: Option<u64>,
 }
@@ -150,6 +178,7 @@ impl Told {
         let is_path = flags & OFlags::PATH.bits() != 0;
         Told {
             is_for_writing: flags & OFlags::ACCMODE.bits() & !OFlags::PATH.bits() != OFlags::RDONLY.bits() && !is_path,
+            is_direct: flags & OFlags::DIRECT.bits() != 0 && !is_path,
             inode: value("ino:").and_then(|number| number.parse().ok()),
         }
     }
@@ -166,14 +195,33 @@ mod tests {
     #[test]
     fn descriptors_tell_what_they_are_for() {
         let told = |flags: &str| Told::parse(&format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t24\nino:\t37\n"));
-        for (flags, is_for_writing) in
-            [("0100000", false), ("0100001", true), ("0102002", true), ("02140002", true), ("010000002", false)]
-        {
-            assert_eq!(told(flags), Told { is_for_writing, inode: Some(37) }, "{flags}");
+        let direct = OFlags::DIRECT.bits();
+        for (flags, is_for_writing, is_direct) in [
+            ("0100000", false, false),
+            ("0100001", true, false),
+            ("0102002", true, false),
+            (&format!("{:#o}", 0o2_100_002 | direct).replace("0o", "0"), true, true),
+            ("010000002", false, false),
+        ] {
+            assert_eq!(told(flags), Told { is_for_writing, is_direct, inode: Some(37) }, "{flags}");
         }
         for text in ["", "flags:\t\nino:\tx\n", "flags:\t9\n", "lock:\t1: FLOCK\n"] {
-            assert_eq!(Told::parse(text), Told { is_for_writing: false, inode: None }, "{text}");
+            assert_eq!(Told::parse(text), Told { is_for_writing: false, is_direct: false, inode: None }, "{text}");
         }
+    }
+
+    #[test]
+    fn buffered_writes_count_by_their_length_and_direct_ones_whoever_submits_them() {
+        let told = |wchar: u64, written: u64| format!("rchar: 9\nwchar: {wchar}\nwrite_bytes: {written}\n");
+        assert_eq!(written_of(&told(4096, 2 << 20), false), Some(4096), "a folio for each block");
+        assert_eq!(
+            written_of(&told(2 << 20, 4096), false),
+            Some(4096),
+            "what is written elsewhere, such as to a socket"
+        );
+        assert_eq!(written_of(&told(8, 2 << 20), true), Some(2 << 20), "asynchronous writes");
+        assert_eq!(written_of("wchar: 1\n", false), None);
+        assert_eq!(written_of("write_bytes: 1\n", false), None);
     }
 
     #[test]
