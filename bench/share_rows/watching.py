@@ -1,7 +1,8 @@
 """`share watch` beside twenty images that are written to: what it reads for what is written, and what it shares of that.
 
-One percent of random writes in an hour is what the images of idle servers see. An hour is scaled to seconds: the same writes, in less
-time. Each write brings a block that another file has, so that all that is written could be shared.
+One percent of random writes in an hour is what the images of idle servers see. An hour is scaled to a minute or less: the same
+writes, and the same number of looks and passes, in less time. Each write brings a block that another file has, so that all that is
+written could be shared.
 """
 
 import json
@@ -23,9 +24,8 @@ from .row import ONEFOLD, ShareRow, lower
 IMAGES = 20
 POOL = "pool"
 WRITTEN_PART = 0.01
-# Between two looks of the watch, and between two writes of a guest to one image: as an hour to its writes.
-INTERVAL = "500ms"
-LOOK_SECONDS = 0.5
+# A look a second: sixty in what stands for an hour, as the watch has them where nothing else is said.
+LOOK_SECONDS = 1
 # Once nobody has them open any more, images are read to their end: a second for each 16 MiB, and some looks.
 QUIET_BYTES_A_SECOND = 16 << 20
 WAIT_SECONDS = 120
@@ -58,22 +58,22 @@ class WatchRow(ShareRow):
         ground.warm(POOL)
         pool = ground.path(POOL).read_bytes()
         told = ground.folder / "watch.lines"
-        words = ("share", "watch", "--json", "--interval", INTERVAL, "--batch", "0", "--temporary", ground.temporary)
+        # What waits is shared after an hour at the latest, where nothing else is said.
+        hour = settings.watch_seconds
+        times = ("--interval", f"{LOOK_SECONDS}s", "--max-wait", f"{hour}s")
+        words = ("share", "watch", "--json", *times, "--temporary", ground.temporary)
         with open(told, "wb") as lines:
             watch = subprocess.Popen([ground.programs.onefold, *words, ground.mountpoint], stdout=lines)
         try:
             time.sleep(2 * LOOK_SECONDS)
             read_before = read_by(watch.pid)
-            written = write_to(ground, names, pool, settings.watch_seconds, draw)
-            time.sleep(4 * LOOK_SECONDS)
+            written = write_to(ground, names, pool, hour, draw)
+            # The last writes are shared by the pass that ends their hour.
+            while_open = wait_for_share(told, written.bytes, hour + 4 * LOOK_SECONDS)
             read = read_by(watch.pid) - read_before
-            while_open = shared(told)
             for file in written.files:
                 os.close(file)
-            deadline = time.monotonic() + WAIT_SECONDS + length / QUIET_BYTES_A_SECOND
-            while shared(told) < written.bytes * 0.99 and time.monotonic() < deadline:
-                time.sleep(LOOK_SECONDS)
-            once_quiet = shared(told)
+            once_quiet = wait_for_share(told, written.bytes, hour + WAIT_SECONDS + length / QUIET_BYTES_A_SECOND)
         finally:
             watch.send_signal(signal.SIGTERM)
             watch.wait(timeout=60)
@@ -116,6 +116,14 @@ def read_by(process):
     if not found:
         raise system.BenchError(f"process {process} does not tell what it reads")
     return found[0]
+
+
+def wait_for_share(told, wanted, seconds):
+    """Waits until a watch has shared nearly so many bytes, or for so many seconds; returns how many it has shared."""
+    deadline = time.monotonic() + seconds
+    while shared(told) < wanted * 0.99 and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+    return shared(told)
 
 
 def shared(told):
