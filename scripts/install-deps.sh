@@ -48,6 +48,7 @@ test,bench,corpus               xfsprogs                mkfs.xfs
 test,bench,corpus               mount                   losetup
 test,bench,corpus               btrfs-progs             mkfs.btrfs
 test,bench                      duperemove              duperemove
+bench                           linux-perf              perf
 test                            procps                  ps
 test                            rsync                   rsync
 test                            git                     git

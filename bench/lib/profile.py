@@ -4,11 +4,14 @@ A profiled run is slower than others, so its table is not for the document; what
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 from .system import BenchError, run
 
@@ -51,6 +54,38 @@ class Profiler:
                 recorder.send_signal(signal.SIGINT)
                 recorder.wait(END_SECONDS_MAX)
         samples.with_suffix(".txt").write_text(time_between(before, after) + report_of(samples), encoding="utf-8")
+
+
+def share_in(process, functions, work):
+    """Returns the part of a process's time, from 0 to 1, that lies in some functions or below them while `work` goes on."""
+    if shutil.which("perf") is None:
+        raise BenchError("there is no `perf` to see what functions take: install it (Debian's package is linux-perf)")
+    with tempfile.TemporaryDirectory() as folder:
+        samples = Path(folder) / "perf.data"
+        with open(samples.with_suffix(".log"), "wb") as log:
+            recorder = subprocess.Popen(
+                ["perf", "record", f"--freq={SAMPLES_PER_SECOND}", f"--pid={process}", "--call-graph=dwarf,8192",
+                 "--output", samples],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+            try:
+                wait_for(samples)
+                work()
+            finally:
+                recorder.send_signal(signal.SIGINT)
+                recorder.wait(END_SECONDS_MAX)
+        words = ["--stdio", "--no-inline", "--children", "--call-graph=none", "--fields=overhead_children,symbol"]
+        return share_of_lines(run("perf", "report", *words, "--input", samples).text, functions)
+
+
+def share_of_lines(report, functions):
+    """Adds what perf's report tells of functions, each with all that it calls; returns a part from 0 to 1."""
+    found = 0.0
+    for line in report.splitlines():
+        if match := re.match(r"\s*([0-9.]+)%\s+\[.\]\s+(.*)", line):
+            if any(name in match[2] for name in functions):
+                found += float(match[1])
+    return found / 100
 
 
 def wait_for(samples):

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 import paths  # noqa: F401: it makes the next import possible
-from lib.profile import Profiler, time_between
+from lib.profile import Profiler, share_of_lines, time_between
 
 
 class Times(unittest.TestCase):
@@ -17,6 +17,16 @@ class Times(unittest.TestCase):
         text = time_between((10.0, 1.0, 2.0, 3.0), (14.0, 7.0, 2.0, 4.0))
         self.assertIn("4.00 s", text)
         self.assertIn("1.50 were busy, 0.25 idle with a request at the disk, 0.00 idle", text)
+
+    def test_functions_count_with_all_that_they_call(self):
+        report = """# Children  Symbol
+            7.10%  [.] main
+            0.12%  [.] block::polling::Polling::slept
+            0.30%  [.] block::polling::Polling::look
+            0.04%  [k] __x64_sys_sched_yield
+        """
+        self.assertAlmostEqual(share_of_lines(report, ("Polling::look", "Polling::slept")), 0.0042)
+        self.assertEqual(share_of_lines(report, ("Polling::begin",)), 0)
 
 
 @unittest.skipUnless(shutil.which("perf") and os.geteuid() == 0, "needs root and perf")

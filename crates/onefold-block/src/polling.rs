@@ -62,6 +62,9 @@ impl Polling {
 
     /// Looks until `look` returns something, for as long as it is worth it. After nothing the caller sleeps, and tells
     /// [`Polling::slept`] afterwards.
+    ///
+    /// A function of its own in the program, so that samples of a process tell what polling takes.
+    #[inline(never)]
     pub fn look<T>(&self, wait: Wait, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let (Some(seams), Some(began)) = (&self.seams, wait.0) else { return None };
         let budget = Duration::from_nanos(self.budget_ns.load(Ordering::Relaxed));
@@ -82,6 +85,7 @@ impl Polling {
     }
 
     /// Notes that what was waited for is there, after a sleep.
+    #[inline(never)]
     pub fn slept(&self, wait: Wait) {
         let (Some(seams), Some(began)) = (&self.seams, wait.0) else { return };
         let budget = match seams.clock.monotonic().saturating_sub(began) {
