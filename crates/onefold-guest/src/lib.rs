@@ -1,8 +1,16 @@
-//! What is inside a disk image. Today that is where its partitions lie.
+//! What is inside a disk image: partitions, volumes, file systems, their files and their allocation maps.
 //!
-//! Images are hostile input: every loop here is bounded, every sum is checked, and what makes no sense is no partition
-//! table. Decision 10 says why the tables are read here and not by a library.
+//! An image is hostile input: every loop here is bounded, every sum is checked, every allocation is bounded by bytes that
+//! were really read, and a structure that makes no sense is damage with a place. Damaged parts are skipped, and the rest is
+//! read. No parser of another language sees these bytes.
+//!
+//! Modules from below: `bytes`, `error`, `partition`, `volume`, `filesystem` (what all readers offer), then one module for
+//! each file system. Decision 17 says why the readers are our own.
 
+mod bytes;
+pub mod error;
+pub mod filesystem;
 mod partition;
+pub mod volume;
 
 pub use partition::{Partition, partitions};

@@ -1,0 +1,62 @@
+//! Numbers out of bytes that nobody vouches for: a read past the end of a structure is `None`, never a panic.
+
+/// A structure as it was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    /// Returns its length in bytes.
+    pub(crate) fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns `length` bytes from byte `at`.
+    pub(crate) fn part(self, at: usize, length: usize) -> Option<Bytes<'a>> {
+        self.0.get(at..at.checked_add(length)?).map(Bytes)
+    }
+
+    /// Returns everything from byte `at`.
+    pub(crate) fn from(self, at: usize) -> Option<Bytes<'a>> {
+        self.0.get(at..).map(Bytes)
+    }
+
+    /// Returns `N` bytes from byte `at`.
+    pub(crate) fn array<const N: usize>(self, at: usize) -> Option<[u8; N]> {
+        self.0.get(at..at.checked_add(N)?)?.try_into().ok()
+    }
+
+    /// Returns the byte at `at`.
+    pub(crate) fn u8(self, at: usize) -> Option<u8> {
+        self.0.get(at).copied()
+    }
+
+    /// Returns the little-endian number of two bytes at `at`.
+    pub(crate) fn le16(self, at: usize) -> Option<u16> {
+        self.array(at).map(u16::from_le_bytes)
+    }
+
+    /// Returns the little-endian number of four bytes at `at`.
+    pub(crate) fn le32(self, at: usize) -> Option<u32> {
+        self.array(at).map(u32::from_le_bytes)
+    }
+
+    /// Returns the little-endian number of eight bytes at `at`.
+    pub(crate) fn le64(self, at: usize) -> Option<u64> {
+        self.array(at).map(u64::from_le_bytes)
+    }
+
+    /// Returns the big-endian number of two bytes at `at`.
+    pub(crate) fn be16(self, at: usize) -> Option<u16> {
+        self.array(at).map(u16::from_be_bytes)
+    }
+
+    /// Returns the big-endian number of four bytes at `at`.
+    pub(crate) fn be32(self, at: usize) -> Option<u32> {
+        self.array(at).map(u32::from_be_bytes)
+    }
+
+    /// Returns the big-endian number of eight bytes at `at`.
+    pub(crate) fn be64(self, at: usize) -> Option<u64> {
+        self.array(at).map(u64::from_be_bytes)
+    }
+}

@@ -1,0 +1,121 @@
+//! What a file system is, and how far its maps can be trusted.
+
+use std::fmt;
+
+/// The kinds of file systems that readers here know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FileSystemKind {
+    /// ext2: no journal.
+    Ext2,
+    /// ext3: a journal, block maps.
+    Ext3,
+    /// ext4.
+    Ext4,
+    /// XFS.
+    Xfs,
+    /// NTFS.
+    Ntfs,
+    /// FAT with 12-bit entries.
+    Fat12,
+    /// FAT with 16-bit entries.
+    Fat16,
+    /// FAT with 32-bit entries.
+    Fat32,
+}
+
+impl FileSystemKind {
+    /// Returns the name that users know, in lower case, as in `/etc/fstab`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            FileSystemKind::Ext2 => "ext2",
+            FileSystemKind::Ext3 => "ext3",
+            FileSystemKind::Ext4 => "ext4",
+            FileSystemKind::Xfs => "xfs",
+            FileSystemKind::Ntfs => "ntfs",
+            FileSystemKind::Fat12 => "fat12",
+            FileSystemKind::Fat16 => "fat16",
+            FileSystemKind::Fat32 => "fat32",
+        }
+    }
+}
+
+impl fmt::Display for FileSystemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a file system is, and how full it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSystemFacts {
+    /// Its kind.
+    pub kind: FileSystemKind,
+    /// The features that it has, by the names that its own tools give them.
+    pub features: Vec<String>,
+    /// Its label; empty without one. Bytes of the guest.
+    pub label: Vec<u8>,
+    /// Its UUID or serial number as tools print it (`blkid`), or nothing.
+    pub uuid: String,
+    /// Bytes of a block (a cluster).
+    pub block_bytes: u64,
+    /// Bytes of the file system, which may be less than its volume.
+    pub size_bytes: u64,
+    /// Bytes of its blocks that the file system counts as free.
+    pub free_bytes: u64,
+    /// The number of files that it has room for; `None` where there is no limit.
+    pub files_max: Option<u64>,
+    /// The number of files in use; `None` where the file system keeps no count.
+    pub files_used: Option<u64>,
+}
+
+/// How far the maps of a volume can be trusted, provided that the disk does not change while it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The file system was cleanly unmounted, or was recovered in memory.
+    Certain,
+    /// Metadata on the disk may be out of date, for these reasons. For capture, the whole volume counts as allocated.
+    Unsure(Vec<Doubt>),
+}
+
+/// A reason why a volume is unsure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Doubt {
+    /// The journal lies on another device.
+    ExternalJournal,
+    /// The journal has fast-commit records that were not applied.
+    FastCommits,
+    /// The journal is damaged, or cannot be applied as a whole.
+    JournalDamaged,
+    /// The log has changes that no reader here applies.
+    DirtyLog,
+    /// The file system was not cleanly unmounted, and has no journal.
+    NotUnmounted,
+    /// The file system has errors that its own checker has not repaired yet.
+    HasErrors,
+    /// A system is hibernated on it.
+    Hibernated,
+    /// A machine has it mounted.
+    InUse,
+    /// It is longer than its volume.
+    LongerThanVolume,
+    /// Metadata is damaged, so that files or maps are missing.
+    MetadataDamaged,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Doubt::ExternalJournal => "its journal is on another device",
+            Doubt::FastCommits => "its journal has fast commits, which are not applied",
+            Doubt::JournalDamaged => "its journal is damaged",
+            Doubt::DirtyLog => "its log has changes that are not applied",
+            Doubt::NotUnmounted => "it was not cleanly unmounted and has no journal",
+            Doubt::HasErrors => "it has errors that its checker has not repaired",
+            Doubt::Hibernated => "a system is hibernated on it",
+            Doubt::InUse => "a machine has it mounted",
+            Doubt::LongerThanVolume => "it is longer than its volume",
+            Doubt::MetadataDamaged => "its metadata is damaged",
+        })
+    }
+}

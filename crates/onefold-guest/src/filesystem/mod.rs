@@ -1,0 +1,108 @@
+//! What every reader of a file system offers, and the words that all of them use.
+//!
+//! Readers are read-only and speak in bytes of their volume; [`VolumeReader::each_on_disk`](crate::volume::VolumeReader)
+//! turns these into bytes of the disk before they leave the crate. A map is a hint for sharing and the truth for capture:
+//! see [`State`] and [`AllocationClass`].
+
+mod allocation;
+mod facts;
+mod file;
+
+use std::ops::ControlFlow;
+
+pub use allocation::{Allocation, AllocationClass, TableKind};
+pub use facts::{Doubt, FileSystemFacts, FileSystemKind, State};
+pub use file::{DirectoryEntry, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat, Timestamp};
+
+use crate::error::{DamageLog, GuestError};
+
+/// A file system that is open for reading. Damaged parts are noted in [`FileSystem::damage`] and skipped; a call fails
+/// only where the very thing that it is asked for is damaged, or the disk fails.
+pub trait FileSystem: Send + Sync {
+    /// Returns what the file system is and how full it is.
+    fn facts(&self) -> &FileSystemFacts;
+
+    /// Returns whether its maps are certain.
+    fn state(&self) -> &State;
+
+    /// Returns the damage met so far.
+    fn damage(&self) -> &DamageLog;
+
+    /// Returns the number of the root directory.
+    fn root(&self) -> FileNumber;
+
+    /// Returns what is known of a file.
+    ///
+    /// # Errors
+    /// When there is no such file, or its record is damaged.
+    fn stat(&self, file: FileNumber) -> Result<FileStat, GuestError>;
+
+    /// Calls `visit` with each entry of a directory, without `.` and `..`, until it breaks. Each file of a damaged part
+    /// is left out.
+    ///
+    /// # Errors
+    /// When `directory` is none, or cannot be read at all.
+    fn each_entry(
+        &self,
+        directory: FileNumber,
+        visit: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
+    ) -> Result<(), GuestError>;
+
+    /// Returns the file of a name in a directory, by the rules of this file system for equal names. Readers use an index
+    /// of the directory where there is one.
+    ///
+    /// # Errors
+    /// When `directory` is none, or cannot be read.
+    fn look_up(&self, directory: FileNumber, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
+        let mut found = None;
+        self.each_entry(directory, &mut |entry| {
+            if entry.name == name {
+                found = Some(entry.file);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    /// Returns the target of a symbolic link, at most 4096 bytes long.
+    ///
+    /// # Errors
+    /// When the file is none, or its content is damaged.
+    fn read_link(&self, file: FileNumber) -> Result<Vec<u8>, GuestError>;
+
+    /// Returns the extended attributes of a file, with their full names (`security.capability`).
+    ///
+    /// # Errors
+    /// When they are damaged.
+    fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError>;
+
+    /// Calls `visit` with each extent of a file's content in the order of the file, until it breaks. Holes are left out.
+    /// Extents past the end of the file are included; the file's length tells them apart.
+    ///
+    /// # Errors
+    /// When the map is damaged: extents before the damage have been visited.
+    fn each_extent(&self, file: FileNumber, visit: &mut dyn FnMut(Extent) -> ControlFlow<()>)
+    -> Result<(), GuestError>;
+
+    /// Fills `into` with content from byte `offset` of a file; returns how many bytes there were before its end. Holes and
+    /// unwritten extents read as zeros.
+    ///
+    /// # Errors
+    /// When the content is encoded, or its map damaged: no byte is made up.
+    fn read(&self, file: FileNumber, offset: u64, into: &mut [u8]) -> Result<usize, GuestError>;
+
+    /// Calls `visit` with every file in use, in the order of the file system's own tables, until it breaks. Names are
+    /// joined by the caller.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError>;
+
+    /// Returns the allocation map of the volume, merged and complete: runs in order that cover all of its bytes. A block
+    /// that is in doubt is in no free run.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    fn allocation(&self) -> Result<Vec<Allocation>, GuestError>;
+}

@@ -1,0 +1,58 @@
+//! Volumes: parts of a disk with one content each, as lists of ranges of the disk.
+
+mod reader;
+
+pub use reader::VolumeReader;
+
+/// A part of a disk with one content. Its bytes are those of its ranges, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// What it is on the disk.
+    pub origin: VolumeOrigin,
+    /// Where its bytes lie, in its own order. None is empty, and all lie on the disk.
+    pub ranges: Vec<DiskRange>,
+}
+
+/// What a volume is on its disk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum VolumeOrigin {
+    /// The whole disk, which has no partition table.
+    WholeDisk,
+    /// A partition.
+    Partition {
+        /// The number that Linux gives it, from 1.
+        number: u32,
+    },
+    /// A logical volume of LVM2.
+    Logical {
+        /// The name of its group.
+        group: String,
+        /// Its own name.
+        name: String,
+    },
+}
+
+/// A range of a disk. Never empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DiskRange {
+    /// Its first byte on the disk.
+    pub start_bytes: u64,
+    /// Its length in bytes.
+    pub length_bytes: u64,
+}
+
+impl DiskRange {
+    /// Returns the byte of the disk after its last.
+    #[must_use]
+    pub fn end_bytes(&self) -> u64 {
+        self.start_bytes + self.length_bytes
+    }
+}
+
+impl Volume {
+    /// Returns its length in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.ranges.iter().map(|range| range.length_bytes).sum()
+    }
+}

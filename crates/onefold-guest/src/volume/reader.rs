@@ -1,0 +1,169 @@
+//! Reading a volume by its own offsets, and telling where they lie on the disk.
+
+use onefold_disk::Disk;
+
+use super::{DiskRange, Volume};
+use crate::error::{Damage, GuestError};
+
+/// The bytes of a volume. All structures of a guest are read through it.
+///
+/// The disk that it is given should keep what it read most recently ([`onefold_disk::CachedDisk`]): readers come back to
+/// the same tables.
+#[derive(Clone)]
+pub struct VolumeReader<'a> {
+    disk: &'a dyn Disk,
+    /// For each range, its first byte in the volume; in order.
+    ranges: Vec<(u64, DiskRange)>,
+    size_bytes: u64,
+}
+
+impl<'a> VolumeReader<'a> {
+    /// Returns a reader of `volume`, whose ranges lie on `disk`.
+    #[must_use]
+    pub fn new(disk: &'a dyn Disk, volume: &Volume) -> VolumeReader<'a> {
+        let mut size_bytes = 0_u64;
+        let mut ranges = Vec::with_capacity(volume.ranges.len());
+        for range in &volume.ranges {
+            ranges.push((size_bytes, *range));
+            size_bytes = size_bytes.saturating_add(range.length_bytes);
+        }
+        VolumeReader { disk, ranges, size_bytes }
+    }
+
+    /// Returns the length of the volume in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Fills `into` from byte `offset` of the volume; `structure` names what is read.
+    ///
+    /// # Errors
+    /// Where the range does not lie in the volume, which is damage of the structure that named it; and those of the disk.
+    pub fn read(&self, offset: u64, into: &mut [u8], structure: &'static str) -> Result<(), GuestError> {
+        let end = offset.checked_add(into.len() as u64);
+        if end.is_none_or(|end| end > self.size_bytes) {
+            return Err(self.damage(offset, structure, "it lies outside of the volume").into());
+        }
+        let mut rest = into;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let Some(range) = self.on_disk(at) else { return Ok(()) };
+            let length = usize::try_from(range.length_bytes).unwrap_or(usize::MAX).min(rest.len());
+            let (part, after) = rest.split_at_mut(length);
+            self.disk.read(range.start_bytes, part)?;
+            at += length as u64;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Returns `length` bytes from byte `offset` of the volume. The caller bounds `length`.
+    ///
+    /// # Errors
+    /// Those of [`VolumeReader::read`]; nothing is allocated for a range outside of the volume.
+    pub fn bytes(&self, offset: u64, length: usize, structure: &'static str) -> Result<Vec<u8>, GuestError> {
+        if offset.checked_add(length as u64).is_none_or(|end| end > self.size_bytes) {
+            return Err(self.damage(offset, structure, "it lies outside of the volume").into());
+        }
+        let mut bytes = vec![0; length];
+        self.read(offset, &mut bytes, structure)?;
+        Ok(bytes)
+    }
+
+    /// Returns where the bytes from `offset` of the volume on lie, as far as they lie in one range of the disk; `None`
+    /// past the end of the volume.
+    #[must_use]
+    pub fn on_disk(&self, offset: u64) -> Option<DiskRange> {
+        let after = self.ranges.partition_point(|(first, _)| *first <= offset);
+        let (first, range) = self.ranges.get(after.checked_sub(1)?)?;
+        let within = offset - first;
+        (within < range.length_bytes)
+            .then(|| DiskRange { start_bytes: range.start_bytes + within, length_bytes: range.length_bytes - within })
+    }
+
+    /// Calls `visit` with the ranges of the disk that a range of the volume takes, in the volume's order. What lies
+    /// outside of the volume is left out.
+    pub fn each_on_disk(&self, offset: u64, length_bytes: u64, visit: &mut dyn FnMut(DiskRange)) {
+        let (mut at, mut rest) = (offset, length_bytes);
+        while rest > 0
+            && let Some(mut range) = self.on_disk(at)
+        {
+            range.length_bytes = range.length_bytes.min(rest);
+            visit(range);
+            at += range.length_bytes;
+            rest -= range.length_bytes;
+        }
+    }
+
+    /// Returns the damage of a structure at byte `offset` of the volume, with its place on the disk. A place outside of
+    /// the volume is given as the volume would continue from its first byte.
+    #[must_use]
+    pub fn damage(&self, offset: u64, structure: &'static str, problem: &'static str) -> Damage {
+        let first = self.ranges.first().map_or(0, |(_, range)| range.start_bytes);
+        let place = self.on_disk(offset).map_or(first.saturating_add(offset), |range| range.start_bytes);
+        Damage { place, structure, problem }
+    }
+}
+
+impl std::fmt::Debug for VolumeReader<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VolumeReader").field("ranges", &self.ranges).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use onefold_disk::DiskError;
+
+    use super::*;
+    use crate::volume::VolumeOrigin;
+
+    /// A disk whose bytes are their own offsets.
+    struct Counting;
+
+    impl Disk for Counting {
+        fn size_bytes(&self) -> u64 {
+            200
+        }
+
+        fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+            Ok((offset < 200).then_some(offset..200))
+        }
+
+        fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+            for (at, byte) in into.iter_mut().enumerate() {
+                *byte = u8::try_from(offset + at as u64).unwrap_or(0);
+            }
+            Ok(())
+        }
+    }
+
+    fn volume() -> Volume {
+        let range = |start_bytes, length_bytes| DiskRange { start_bytes, length_bytes };
+        Volume { origin: VolumeOrigin::WholeDisk, ranges: vec![range(100, 10), range(20, 5), range(150, 50)] }
+    }
+
+    #[test]
+    fn a_read_goes_through_all_ranges() {
+        let reader = VolumeReader::new(&Counting, &volume());
+        assert_eq!(reader.size_bytes(), 65);
+        assert_eq!(reader.bytes(8, 9, "test").unwrap(), [108, 109, 20, 21, 22, 23, 24, 150, 151]);
+        let mut found = Vec::new();
+        reader.each_on_disk(8, 1000, &mut |range| found.push((range.start_bytes, range.length_bytes)));
+        assert_eq!(found, [(108, 2), (20, 5), (150, 50)]);
+    }
+
+    #[test]
+    fn a_place_outside_is_damage_of_what_named_it() {
+        let reader = VolumeReader::new(&Counting, &volume());
+        assert!(reader.bytes(65, 0, "test").unwrap().is_empty());
+        for (offset, length) in [(65, 1), (60, 6), (u64::MAX, 2), (0, usize::MAX)] {
+            let outcome = reader.bytes(offset, length, "test");
+            assert!(matches!(outcome, Err(GuestError::Damaged(_))), "{outcome:?}");
+        }
+        assert_eq!(reader.on_disk(65), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! Images for tests. Scripts make them, as root, where nobody else sees their mounts.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// Runs before each script: its own view of mounts has none of other tests, which would stay in use otherwise.
+const LEAVE_OTHERS: &str = r#"set -euo pipefail
+export LC_ALL=C
+awk -v folder="$ONEFOLD_TEST_TARGET" '$3 == "fuse.onefold" || index($2, folder) == 1 { print $2 }' /proc/self/mounts |
+    tac | while read -r mount; do umount --lazy "$mount" 2>/dev/null || true; done
+"#;
+
+/// A folder with images, which goes with it.
+pub(crate) struct Images {
+    folder: TempDir,
+}
+
+impl Images {
+    /// Returns an empty folder; `None`, and says why, where the test cannot be root.
+    pub(crate) fn new() -> Option<Images> {
+        if !rustix::process::geteuid().is_root() {
+            return skip("only root can mount file systems");
+        }
+        Some(Images { folder: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() })
+    }
+
+    /// Returns the path of a file in the folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs a bash script in the folder, as root, with mounts of its own that end with it; returns what it printed.
+    /// Fails the test where the script fails.
+    pub(crate) fn script<A: AsRef<OsStr>>(&self, script: &str, arguments: impl IntoIterator<Item = A>) -> String {
+        let output = self.try_script(script, arguments);
+        assert!(output.status.success(), "{script}\nfailed: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// As [`Images::script`], and returns how it ended.
+    pub(crate) fn try_script<A: AsRef<OsStr>>(&self, script: &str, arguments: impl IntoIterator<Item = A>) -> Output {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "bash", "-c"])
+            .arg(format!("{LEAVE_OTHERS}{script}"))
+            .arg("script")
+            .args(arguments)
+            .env("ONEFOLD_TEST_TARGET", target)
+            .current_dir(self.folder.path())
+            .output()
+            .unwrap()
+    }
+}
+
+/// Says on stderr, past the test harness, that a test is skipped.
+pub(crate) fn skip<T>(why: &str) -> Option<T> {
+    let thread = std::thread::current();
+    let _ = writeln!(std::io::stderr(), "skipped: {}: {why}", thread.name().unwrap_or("a test"));
+    None
+}
+
+/// Returns whether a program is there; says that the test is skipped where it is not.
+pub(crate) fn has(program: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
+    if !found {
+        skip::<()>(&format!("there is no {program}"));
+    }
+    found
+}
+
+#[test]
+fn a_script_sees_what_it_mounts_and_nobody_else_does() {
+    let Some(images) = Images::new() else { return };
+    if !has("mke2fs") {
+        return;
+    }
+    let printed = images.script(
+        "truncate -s 8M image; mke2fs -q -t ext4 image; mkdir mounted; mount -o loop image mounted; echo hello >mounted/file
+        umount mounted; debugfs -R 'cat /file' image 2>/dev/null",
+        [""; 0],
+    );
+    assert_eq!(printed, "hello\n");
+    assert!(std::fs::read_dir(images.path("mounted")).unwrap().next().is_none());
+}
