@@ -38,6 +38,8 @@ pub enum Encoding {
     Encrypted,
     /// Compressed by the file system.
     Compressed,
+    /// Kept in a store of chunks that files share.
+    Deduplicated,
 }
 
 impl fmt::Display for Encoding {
@@ -45,6 +47,7 @@ impl fmt::Display for Encoding {
         f.write_str(match self {
             Encoding::Encrypted => "encrypted",
             Encoding::Compressed => "compressed",
+            Encoding::Deduplicated => "deduplicated",
         })
     }
 }

@@ -110,7 +110,8 @@ pub enum ExtentKind {
     Written,
     /// The place is reserved, and the content is zeros.
     Unwritten,
-    /// The place holds the content in another form; offset and length are those of the content it stands for.
+    /// The place holds the content in another form. The length is that of the stored bytes, and the offset that of the
+    /// content that they begin with, as far as the file system states it.
     Encoded(Encoding),
     /// The content lies inside a metadata structure (an inode, an MFT record): it has no block of its own.
     Inline,
