@@ -9,6 +9,7 @@
 
 mod bytes;
 pub mod error;
+pub mod ext;
 pub mod filesystem;
 mod partition;
 pub mod volume;

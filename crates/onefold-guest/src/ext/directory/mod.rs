@@ -1,0 +1,142 @@
+//! Directories.
+//!
+//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Directory Entries". A directory is a file whose
+//! blocks are full of entries. Blocks of its tree of hashes look like a single unused entry, so that going through all
+//! blocks finds every name.
+
+mod entries;
+
+use std::ops::ControlFlow;
+
+use entries::Names;
+
+use super::checksum::crc32c;
+use super::inode::{Inode, flags};
+use super::map::Run;
+use super::superblock::features;
+use super::tables::Tables;
+use crate::bytes::Bytes;
+use crate::error::GuestError;
+use crate::filesystem::{DirectoryEntry, FileKind};
+
+const STRUCTURE: &str = "directory";
+/// Bytes of the inode of the parent, with which an inline directory begins.
+const INLINE_PARENT_BYTES: usize = 4;
+/// Bytes of the entry with which a block with a checksum ends.
+const TAIL_BYTES: usize = 12;
+
+/// Takes the entries of a directory.
+type Visit<'v> = dyn FnMut(DirectoryEntry) -> ControlFlow<()> + 'v;
+
+impl Tables<'_> {
+    /// Calls `visit` with each entry of a directory, until it breaks. Damaged blocks are noted and skipped.
+    ///
+    /// # Errors
+    /// When it is no directory, or the disk fails.
+    pub(super) fn each_name(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+        if inode.kind() != FileKind::Directory {
+            return Err(GuestError::NotADirectory);
+        }
+        if inode.has(flags::INLINE_DATA) {
+            return self.each_inline_name(inode, visit);
+        }
+        let mut outcome = Ok(ControlFlow::Continue(()));
+        let walked = self.each_run(inode, 0, &mut |run| {
+            outcome = self.each_name_in_run(inode, &run, visit);
+            if matches!(outcome, Ok(ControlFlow::Continue(()))) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        self.damage.skip(walked)?;
+        outcome.map(|_| ())
+    }
+
+    fn each_inline_name(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+        let names = self.names(inode);
+        for (index, (place, bytes)) in self.inline_parts(inode)?.iter().enumerate() {
+            let skipped = if index == 0 { INLINE_PARENT_BYTES } else { 0 };
+            let entries = Bytes(bytes).from(skipped).unwrap_or(Bytes(&[]));
+            if self.each_name_of(&names, entries, place + skipped as u64, visit).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn each_name_in_run(&self, inode: &Inode, run: &Run, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, GuestError> {
+        let names = self.names(inode);
+        let blocks = inode.size_bytes.div_ceil(self.superblock.block_bytes);
+        for block in run.block..run.block + run.count.min(blocks.saturating_sub(run.first)) {
+            let Some(bytes) = self.damage.skip(self.directory_block(inode, block))? else { continue };
+            let offset = block * self.superblock.block_bytes;
+            if self.each_name_of(&names, Bytes(&bytes), offset, visit).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Visits the entries of a block, or of a part of an inline directory.
+    fn each_name_of(&self, names: &Names, bytes: Bytes<'_>, offset: u64, visit: &mut Visit<'_>) -> ControlFlow<()> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let (entry, next) = match names.at(bytes, at) {
+                Ok(found) => found,
+                Err(problem) => {
+                    self.damage.note(self.source.damage(offset + at as u64, STRUCTURE, problem));
+                    break;
+                }
+            };
+            at = next;
+            match entry {
+                Some(Ok(entry)) => visit(entry)?,
+                Some(Err(problem)) => self.damage.note(self.source.damage(offset + at as u64, STRUCTURE, problem)),
+                None => {}
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn names(&self, inode: &Inode) -> Names {
+        Names {
+            inode_count: self.superblock.inode_count,
+            has_kinds: self.superblock.features.has(features::FILETYPE),
+            is_encrypted: inode.has(flags::ENCRYPT),
+        }
+    }
+
+    /// Returns a block of a directory, once its checksum was compared.
+    fn directory_block(&self, inode: &Inode, block: u64) -> Result<Vec<u8>, GuestError> {
+        let offset = block * self.superblock.block_bytes;
+        let bytes = self.source.bytes(offset, self.superblock.block_length, STRUCTURE)?;
+        if self.superblock.features.has(features::METADATA_CSUM) && !has_right_checksum(inode, &bytes) {
+            return Err(self.source.damage(offset, STRUCTURE, "its checksum is wrong").into());
+        }
+        Ok(bytes)
+    }
+}
+
+/// Returns whether the checksum of a block of names, or of the tree of hashes, is right.
+fn has_right_checksum(inode: &Inode, block: &[u8]) -> bool {
+    let bytes = Bytes(block);
+    if inode.has(flags::INDEX)
+        && let Some(at) = entries::index_at(bytes)
+    {
+        return has_right_index_checksum(inode, bytes, at).unwrap_or(false);
+    }
+    let summed = bytes.part(0, block.len().saturating_sub(TAIL_BYTES));
+    let sum = bytes.le32(block.len().saturating_sub(4));
+    summed.is_some_and(|summed| Some(crc32c(inode.checksum_seed, summed.0)) == sum)
+}
+
+/// Compares the checksum of a block of the tree of hashes. It lies behind the last possible entry, after four bytes that
+/// count as well.
+fn has_right_index_checksum(inode: &Inode, bytes: Bytes<'_>, at: usize) -> Option<bool> {
+    let (room, count) = (usize::from(bytes.le16(at)?), usize::from(bytes.le16(at + 2)?));
+    let tail = at + room * 8;
+    let parts = [bytes.part(0, at + count * 8)?.0, bytes.part(tail, 4)?.0, &[0; 4]];
+    let sum = parts.iter().fold(inode.checksum_seed, |sum, part| crc32c(sum, part));
+    Some(bytes.le32(tail + 4)? == sum)
+}

@@ -1,0 +1,149 @@
+//! All inodes in the order of their tables, in long reads.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::{Inode, Place, STRUCTURE};
+use crate::error::GuestError;
+use crate::ext::group::Group;
+use crate::ext::superblock::features;
+use crate::ext::tables::{Tables, Window};
+
+/// Bytes of an inode table that are read at once.
+const WINDOW_BYTES: usize = 1 << 20;
+const BITMAP: &str = "inode bitmap";
+
+/// Which inodes a pass visits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ext) enum Selection {
+    /// Those that the bitmap calls used.
+    Used,
+    /// Also those that have links whatever the bitmap says, as the file system's own checker finds them.
+    UsedOrLinked,
+}
+
+/// The part of a group's inodes that a pass visits.
+struct Stretch<'b> {
+    group: &'b Group,
+    bitmap: Option<&'b [u8]>,
+    /// Inodes of the group, by their place in its table.
+    range: std::ops::Range<u32>,
+}
+
+impl Tables<'_> {
+    /// Calls `visit` with each selected inode in order, until it breaks. Damaged inodes and groups are noted and skipped.
+    pub(in crate::ext) fn each_inode(
+        &self,
+        selection: Selection,
+        visit: &mut dyn FnMut(Inode) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        for number in 0..self.group_count() {
+            let Some(group) = self.damage.skip(self.group(number))? else { continue };
+            if group.is_table_unused {
+                continue;
+            }
+            if self.each_inode_of(&group, selection, visit)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn each_inode_of(
+        &self,
+        group: &Group,
+        selection: Selection,
+        visit: &mut dyn FnMut(Inode) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, GuestError> {
+        let bitmap = self.damage.skip(self.inode_bitmap(group))?;
+        let count = self.superblock.inodes_per_group - group.unused_inodes;
+        let step = u32::try_from(WINDOW_BYTES / self.superblock.inode_bytes).unwrap_or(1);
+        let mut first = 0;
+        while first < count {
+            let range = first..first.saturating_add(step).min(count);
+            first = range.end;
+            let mut selected = range.clone();
+            let bits = bitmap.as_deref();
+            if selection == Selection::UsedOrLinked || selected.any(|within| is_used(bits, within)) {
+                let stretch = Stretch { group, bitmap: bits, range };
+                if self.each_inode_in(&stretch, selection, visit)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn each_inode_in(
+        &self,
+        stretch: &Stretch<'_>,
+        selection: Selection,
+        visit: &mut dyn FnMut(Inode) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, GuestError> {
+        let Some(window) = self.damage.skip(self.read_window(stretch))? else { return Ok(ControlFlow::Continue(())) };
+        for (index, within) in stretch.range.clone().enumerate() {
+            let is_used = is_used(stretch.bitmap, within);
+            let start = index * self.superblock.inode_bytes;
+            let mode_and_links =
+                |at: usize| window.bytes.get(start + at..start + at + 2).is_some_and(|two| two != [0; 2]);
+            // Without a bitmap, links tell.
+            let is_linked = mode_and_links(0x1a);
+            let is_wanted = match (stretch.bitmap, selection) {
+                (None, _) => is_linked,
+                (Some(_), Selection::Used) => is_used,
+                (Some(_), Selection::UsedOrLinked) => is_used || is_linked,
+            };
+            if !is_wanted || !mode_and_links(0) {
+                continue;
+            }
+            let place = Place {
+                number: window.first + (within - stretch.range.start),
+                offset: window.offset + start as u64,
+                bytes: Arc::clone(&window.bytes),
+                start,
+            };
+            if let Some(inode) = self.damage.skip(self.decode_inode(place))?
+                && visit(inode).is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Reads inodes, and keeps them: a visitor asks for the same ones again.
+    fn read_window(&self, stretch: &Stretch<'_>) -> Result<Window, GuestError> {
+        let superblock = &self.superblock;
+        let offset = stretch.group.inode_table * superblock.block_bytes
+            + u64::from(stretch.range.start) * superblock.inode_bytes as u64;
+        let bytes = self.source.bytes(offset, stretch.range.len() * superblock.inode_bytes, STRUCTURE)?;
+        let first = stretch.group.number * superblock.inodes_per_group + stretch.range.start + 1;
+        let window = Window { first, offset, bytes: bytes.into() };
+        *self.window.lock() = Some(window.clone());
+        Ok(window)
+    }
+
+    /// Returns the bitmap of a group's inodes.
+    fn inode_bitmap(&self, group: &Group) -> Result<Vec<u8>, GuestError> {
+        let offset = group.inode_bitmap * self.superblock.block_bytes;
+        let length = self.superblock.inodes_per_group as usize / 8;
+        let bitmap = self.source.bytes(offset, self.superblock.block_length, BITMAP)?;
+        if self.superblock.features.has(features::METADATA_CSUM)
+            && !self.is_bitmap_sum(bitmap.get(..length).unwrap_or_default(), group.inode_bitmap_sum)
+        {
+            return Err(self.source.damage(offset, BITMAP, "its checksum is wrong").into());
+        }
+        Ok(bitmap)
+    }
+
+    /// Returns whether this is the checksum of a bitmap, of which short group descriptors have the lower half.
+    pub(in crate::ext) fn is_bitmap_sum(&self, bitmap: &[u8], sum: u32) -> bool {
+        let mask = if self.superblock.descriptor_bytes >= 64 { u32::MAX } else { 0xffff };
+        crate::ext::checksum::crc32c(self.superblock.checksum_seed, bitmap) & mask == sum
+    }
+}
+
+/// Returns whether a bitmap has a bit; everything counts as used where there is no bitmap.
+fn is_used(bitmap: Option<&[u8]>, within: u32) -> bool {
+    bitmap.is_none_or(|bitmap| bitmap.get(within as usize / 8).is_some_and(|byte| byte >> (within % 8) & 1 == 1))
+}

@@ -1,0 +1,74 @@
+//! Maps of files: which blocks of the volume hold which blocks of a file.
+
+mod extents;
+mod indirect;
+
+use std::ops::ControlFlow;
+
+use super::inode::{Inode, flags};
+use super::tables::Tables;
+use crate::error::GuestError;
+
+/// One more than the last block that a file can have.
+const FILE_BLOCKS_MAX: u64 = 1 << 32;
+
+/// A part of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// Consecutive blocks with content.
+    Run(Run),
+    /// A block of the map itself.
+    Node(u64),
+}
+
+/// Consecutive blocks of a file that are consecutive in the volume. Never empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// The first block in the file.
+    pub(super) first: u64,
+    /// The first block in the volume.
+    pub(super) block: u64,
+    pub(super) count: u64,
+    /// Whether the blocks were written; they read as zeros otherwise.
+    pub(super) is_written: bool,
+}
+
+impl Run {
+    /// Returns the block of the file after the last one.
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.count
+    }
+}
+
+/// Takes the parts of a map.
+type Visit<'v> = dyn FnMut(Piece) -> ControlFlow<()> + 'v;
+
+impl Tables<'_> {
+    /// Calls `visit` with each part of a file's map that reaches past block `from` of the file, in order, until it breaks.
+    ///
+    /// # Errors
+    /// When the map is damaged; parts before the damage have been visited.
+    pub(super) fn each_piece(&self, inode: &Inode, from: u64, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+        if !inode.has_map(&self.superblock) {
+            return Ok(());
+        }
+        if inode.has(flags::EXTENTS) {
+            extents::walk(self, inode, from, visit)
+        } else {
+            indirect::walk(self, inode, from, visit)
+        }
+    }
+
+    /// As [`Tables::each_piece`], with runs only.
+    pub(super) fn each_run(
+        &self,
+        inode: &Inode,
+        from: u64,
+        visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        self.each_piece(inode, from, &mut |piece| match piece {
+            Piece::Run(run) => visit(run),
+            Piece::Node(_) => ControlFlow::Continue(()),
+        })
+    }
+}

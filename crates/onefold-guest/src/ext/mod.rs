@@ -1,0 +1,144 @@
+//! ext2, ext3 and ext4.
+//!
+//! Source of all structures: kernel documentation, "ext4 Data Structures and Algorithms" (`Documentation/filesystems/ext4`).
+//! Each structure is decoded in one place, where a table has its fields. What a checksum covers is compared with it; a
+//! structure that does not match is damaged.
+
+#![allow(dead_code, reason = "the allocation map and the journal use the rest")]
+
+mod attributes;
+mod checksum;
+mod content;
+mod directory;
+mod facts;
+mod group;
+mod inode;
+mod map;
+mod source;
+mod superblock;
+mod tables;
+
+use std::ops::ControlFlow;
+
+use inode::{Inode, Selection};
+use source::{Overlay, Source};
+use superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use tables::Tables;
+
+use crate::error::{DamageLog, GuestError};
+use crate::filesystem::{
+    Allocation, AllocationClass, DirectoryEntry, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
+    FileSystemFacts, State,
+};
+use crate::volume::VolumeReader;
+
+const ROOT: FileNumber = FileNumber(2);
+
+/// An ext2, ext3 or ext4 file system.
+#[derive(Debug)]
+pub struct Ext<'a> {
+    tables: Tables<'a>,
+    facts: FileSystemFacts,
+    state: State,
+}
+
+/// Opens the ext2, ext3 or ext4 file system of a volume; `None` where it holds none.
+///
+/// # Errors
+/// When its superblock is damaged, when it uses something that is not known here, and those of the disk.
+pub fn open(reader: VolumeReader<'_>) -> Result<Option<Ext<'_>>, GuestError> {
+    if reader.size_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
+        return Ok(None);
+    }
+    let bytes = reader.bytes(SUPERBLOCK_OFFSET, SUPERBLOCK_BYTES, "superblock")?;
+    if !Superblock::is_claimed(&bytes) {
+        return Ok(None);
+    }
+    let superblock =
+        Superblock::decode(&bytes).map_err(|problem| reader.damage(SUPERBLOCK_OFFSET, "superblock", problem))?;
+    if let Some(refused) = superblock.features.refusal() {
+        return Err(GuestError::Unsupported(refused));
+    }
+    let tables = Tables::new(superblock, Source::new(reader, Overlay::default()), DamageLog::default());
+    let doubts = tables.doubts();
+    let facts = tables.facts()?;
+    let state = if doubts.is_empty() { State::Certain } else { State::Unsure(doubts) };
+    Ok(Some(Ext { tables, facts, state }))
+}
+
+impl Ext<'_> {
+    /// Returns an inode that is in use.
+    fn inode(&self, file: FileNumber) -> Result<Inode, GuestError> {
+        let number = u32::try_from(file.0).map_err(|_| GuestError::NotFound)?;
+        let inode = self.tables.inode(number)?;
+        if inode.mode == 0 { Err(GuestError::NotFound) } else { Ok(inode) }
+    }
+}
+
+impl FileSystem for Ext<'_> {
+    fn facts(&self) -> &FileSystemFacts {
+        &self.facts
+    }
+
+    fn state(&self) -> &State {
+        &self.state
+    }
+
+    fn damage(&self) -> &DamageLog {
+        &self.tables.damage
+    }
+
+    fn root(&self) -> FileNumber {
+        ROOT
+    }
+
+    fn stat(&self, file: FileNumber) -> Result<FileStat, GuestError> {
+        self.inode(file).map(|inode| inode.stat())
+    }
+
+    fn each_entry(
+        &self,
+        directory: FileNumber,
+        visit: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        self.tables.each_name(&self.inode(directory)?, visit)
+    }
+
+    fn read_link(&self, file: FileNumber) -> Result<Vec<u8>, GuestError> {
+        let inode = self.inode(file)?;
+        if inode.kind() != FileKind::SymbolicLink {
+            return Err(GuestError::NotFound);
+        }
+        self.tables.link_target(&inode)
+    }
+
+    fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
+        self.tables.extended_attributes(&self.inode(file)?)
+    }
+
+    fn each_extent(
+        &self,
+        file: FileNumber,
+        visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        self.tables.each_extent(&self.inode(file)?, visit)
+    }
+
+    fn read(&self, file: FileNumber, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
+        self.tables.read_content(&self.inode(file)?, offset, into)
+    }
+
+    fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
+        self.tables.each_inode(Selection::Used, &mut |inode| {
+            if self.tables.is_internal(&inode) {
+                return ControlFlow::Continue(());
+            }
+            visit(FileNumber(u64::from(inode.number)), &inode.stat())
+        })
+    }
+
+    fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
+        let length_bytes = self.tables.source.reader().size_bytes();
+        Ok(vec![Allocation { start_bytes: 0, length_bytes, class: AllocationClass::Doubtful }])
+    }
+}

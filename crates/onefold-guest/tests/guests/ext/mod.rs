@@ -1,0 +1,24 @@
+//! ext2, ext3 and ext4 against the kernel that mounts them, `debugfs`, `dumpe2fs` and `e2fsck`.
+
+mod listing;
+mod matrix;
+
+use std::fs::File;
+use std::path::Path;
+
+use onefold_disk::{CachedDisk, Disk, FileDisk};
+use onefold_guest::ext::{self, Ext};
+use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
+
+/// A recipe of files, run in the folder that is to hold them. `$1` is `mounted` where all kinds of files can be made.
+const RECIPE: &str = include_str!("recipe.sh");
+
+/// Opens the file system that an image is, and hands it to `use_it`.
+fn with_ext<T>(image: &Path, use_it: impl FnOnce(&Ext<'_>) -> T) -> T {
+    let disk = FileDisk::new(File::open(image).unwrap(), image).unwrap();
+    let disk = CachedDisk::new(&disk, 16 << 20);
+    let range = DiskRange { start_bytes: 0, length_bytes: disk.size_bytes() };
+    let volume = Volume { origin: VolumeOrigin::WholeDisk, ranges: vec![range] };
+    let opened = ext::open(VolumeReader::new(&disk, &volume)).unwrap();
+    use_it(&opened.expect("an ext file system"))
+}
