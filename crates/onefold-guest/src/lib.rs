@@ -4,8 +4,8 @@
 //! were really read, and a structure that makes no sense is damage with a place. Damaged parts are skipped, and the rest is
 //! read. No parser of another language sees these bytes.
 //!
-//! Modules from below: `bytes`, `error`, `partition`, `volume`, `filesystem` (what all readers offer), then one module for
-//! each file system. Decision 17 says why the readers are our own.
+//! Modules from below: `bytes`, `error`, `volume`, `partition`, `filesystem` (what all readers offer), then one module for
+//! each file system, and `content` (which of them a volume holds). Decision 17 says why the readers are our own.
 
 mod bytes;
 pub mod error;
@@ -14,4 +14,7 @@ pub mod filesystem;
 mod partition;
 pub mod volume;
 
-pub use partition::{Partition, partitions};
+pub use partition::{
+    Guid, Partition, PartitionEntry, PartitionKind, PartitionProblem, PartitionScheme, PartitionTable, partition_table,
+    partitions, volumes_of,
+};
