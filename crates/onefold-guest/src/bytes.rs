@@ -60,3 +60,22 @@ impl<'a> Bytes<'a> {
         self.array(at).map(u64::from_be_bytes)
     }
 }
+
+/// Returns a UUID in the text form that tools print.
+pub(crate) fn uuid_text(uuid: [u8; 16]) -> String {
+    let number = u128::from_be_bytes(uuid);
+    let (top, version) = (number >> 96, (number >> 64) & 0xffff);
+    let (middle, variant, rest) = ((number >> 80) & 0xffff, (number >> 48) & 0xffff, number & 0xffff_ffff_ffff);
+    format!("{top:08x}-{middle:04x}-{version:04x}-{variant:04x}-{rest:012x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_printed_in_its_order() {
+        let uuid = std::array::from_fn(|at| u8::try_from(at * 17).unwrap());
+        assert_eq!(uuid_text(uuid), "00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

@@ -8,13 +8,18 @@
 //! each file system, and `content` (which of them a volume holds). Decision 17 says why the readers are our own.
 
 mod bytes;
+pub mod content;
 pub mod error;
 pub mod ext;
+pub mod fat;
 pub mod filesystem;
+pub mod lvm;
 mod partition;
+mod swap;
 pub mod volume;
 
 pub use partition::{
     Guid, Partition, PartitionEntry, PartitionKind, PartitionProblem, PartitionScheme, PartitionTable, partition_table,
     partitions, volumes_of,
 };
+pub use swap::Swap;

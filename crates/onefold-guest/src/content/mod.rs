@@ -1,0 +1,168 @@
+//! What a volume holds: the one place that knows all readers, and the names of everything that has none.
+
+mod bitlocker;
+mod luks;
+mod named;
+mod raid;
+mod windows_dynamic;
+mod zfs;
+
+use crate::error::GuestError;
+use crate::fat::Fat;
+use crate::filesystem::{Allocation, AllocationClass, FileSystem, State};
+use crate::lvm::PhysicalVolume;
+use crate::partition::PartitionKind;
+use crate::swap::Swap;
+use crate::volume::VolumeReader;
+
+/// What a volume holds.
+pub enum VolumeContent<'a> {
+    /// A file system that is open for reading.
+    FileSystem(Box<dyn FileSystem + 'a>),
+    /// A swap area.
+    Swap(Swap),
+    /// A part of a volume group of LVM2, whose logical volumes are volumes themselves
+    /// ([`volume_groups`](crate::lvm::volume_groups)).
+    PhysicalVolume(Box<PhysicalVolume>),
+    /// Something known that is not read.
+    NotRead(NotRead),
+    /// Nothing known. It may well hold data.
+    Unknown,
+    /// Something that cannot be opened: its root cannot be found, or the disk fails.
+    Failed(GuestError),
+}
+
+/// Something that is recognised and not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotRead {
+    /// Its name, such as `LUKS` or `Btrfs`.
+    pub name: &'static str,
+    /// More about it: version, cipher, label. Text of the guest, which may hold anything; empty where nothing is known.
+    pub detail: String,
+    /// Whether it is encrypted, so that its blocks equal those of no other disk.
+    pub is_encrypted: bool,
+}
+
+impl NotRead {
+    fn new(name: &'static str, detail: String) -> NotRead {
+        NotRead { name, detail, is_encrypted: false }
+    }
+
+    fn encrypted(name: &'static str, detail: String) -> NotRead {
+        NotRead { name, detail, is_encrypted: true }
+    }
+}
+
+/// Recognises one kind of content: `None` where the volume holds something else.
+type Recognise = fn(&VolumeReader<'_>) -> Result<Option<NotRead>, GuestError>;
+
+/// What wraps a volume that looks like something else at its beginning: members of arrays and encrypted volumes. The
+/// recognition of these comes before all readers.
+const WRAPPERS: [Recognise; 4] = [luks::recognise, bitlocker::recognise, raid::recognise, windows_dynamic::recognise];
+
+/// What has no reader. It comes before swap: where something else is on a former swap area, no page of it may be called
+/// free.
+const NAMED: [Recognise; 2] = [named::recognise, zfs::recognise];
+
+/// Recognises what a volume holds, and opens it. `kind` is what its partition says of it, if it is a partition.
+#[must_use]
+pub fn open<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> VolumeContent<'a> {
+    recognised(reader, kind).unwrap_or_else(VolumeContent::Failed)
+}
+
+fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Result<VolumeContent<'a>, GuestError> {
+    if kind.is_some_and(PartitionKind::is_windows_dynamic) {
+        return Ok(VolumeContent::NotRead(windows_dynamic::named(reader)?));
+    }
+    for recognise in WRAPPERS {
+        if let Some(found) = recognise(reader)? {
+            return Ok(VolumeContent::NotRead(found));
+        }
+    }
+    if let Some(physical) = PhysicalVolume::open(reader)? {
+        return Ok(VolumeContent::PhysicalVolume(Box::new(physical)));
+    }
+    if let Some(file_system) = file_system(reader)? {
+        return Ok(VolumeContent::FileSystem(file_system));
+    }
+    for recognise in NAMED {
+        if let Some(found) = recognise(reader)? {
+            return Ok(VolumeContent::NotRead(found));
+        }
+    }
+    Ok(Swap::open(reader)?.map_or(VolumeContent::Unknown, VolumeContent::Swap))
+}
+
+/// Opens the file system of a volume with the reader that knows it; `None` where none does. Each reader docks here.
+fn file_system<'a>(reader: &VolumeReader<'a>) -> Result<Option<Box<dyn FileSystem + 'a>>, GuestError> {
+    // FAT has no magic of its own, so that its reader comes last.
+    Ok(Fat::open(reader.clone())?.map(boxed))
+}
+
+fn boxed<'a>(file_system: impl FileSystem + 'a) -> Box<dyn FileSystem + 'a> {
+    Box::new(file_system)
+}
+
+impl VolumeContent<'_> {
+    /// Returns why capture must take the volume whole; `None` where its allocation map is exact.
+    #[must_use]
+    pub fn whole_because(&self) -> Option<String> {
+        match self {
+            VolumeContent::FileSystem(file_system) => match file_system.state() {
+                State::Certain => None,
+                State::Unsure(doubts) => Some(doubts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+            },
+            VolumeContent::Swap(swap) => swap.is_hibernated.then(|| "a system is hibernated in it".to_owned()),
+            VolumeContent::PhysicalVolume(_) => Some("its volume group has the map".to_owned()),
+            VolumeContent::NotRead(found) => Some(format!("{} is not read", found.name)),
+            VolumeContent::Unknown => Some("its content is unknown".to_owned()),
+            VolumeContent::Failed(error) => Some(error.to_string()),
+        }
+    }
+
+    /// Returns the allocation map for capture: exact runs in order that cover a volume of `volume_bytes`, or one run that
+    /// is in doubt, where capture must take the volume whole. A physical volume is taken whole, too: callers put the free
+    /// extents of its group and the maps of its logical volumes over it.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn allocation(&self, volume_bytes: u64) -> Result<Vec<Allocation>, GuestError> {
+        match self {
+            VolumeContent::FileSystem(file_system) if self.whole_because().is_none() => file_system.allocation(),
+            VolumeContent::Swap(swap) => Ok(swap.allocation(volume_bytes)),
+            _ => Ok(vec![Allocation { start_bytes: 0, length_bytes: volume_bytes, class: AllocationClass::Doubtful }]),
+        }
+    }
+}
+
+impl std::fmt::Debug for VolumeContent<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            VolumeContent::FileSystem(file_system) => f.debug_tuple("FileSystem").field(file_system.facts()).finish(),
+            VolumeContent::Swap(swap) => f.debug_tuple("Swap").field(swap).finish(),
+            VolumeContent::PhysicalVolume(physical) => f.debug_tuple("PhysicalVolume").field(physical).finish(),
+            VolumeContent::NotRead(found) => f.debug_tuple("NotRead").field(found).finish(),
+            VolumeContent::Unknown => f.write_str("Unknown"),
+            VolumeContent::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
+        }
+    }
+}
+
+/// Returns `length` bytes from byte `at` of a volume, or as many as there are before its end.
+fn head(reader: &VolumeReader<'_>, at: u64, length: usize) -> Result<Vec<u8>, GuestError> {
+    let room = usize::try_from(reader.size_bytes().saturating_sub(at)).unwrap_or(usize::MAX);
+    reader.bytes(at.min(reader.size_bytes()), length.min(room), "header")
+}
+
+/// Returns text that ends with the first zero, in UTF-8 or nearly so.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).trim_end().to_owned()
+}
+
+/// Joins the parts that are not empty.
+fn joined(parts: &[String]) -> String {
+    parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

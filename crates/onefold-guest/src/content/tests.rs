@@ -1,0 +1,198 @@
+//! Headers that no tool here makes, written from their published descriptions.
+
+use std::ops::Range;
+
+use onefold_disk::{Disk, DiskError};
+
+use super::*;
+use crate::partition::Guid;
+use crate::volume::{DiskRange, Volume, VolumeOrigin};
+
+const MIB: usize = 1 << 20;
+
+struct Memory(Vec<u8>);
+
+impl Disk for Memory {
+    fn size_bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        Ok((offset < self.size_bytes()).then_some(offset..self.size_bytes()))
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let offset = usize::try_from(offset).unwrap();
+        into.copy_from_slice(&self.0[offset..offset + into.len()]);
+        Ok(())
+    }
+}
+
+impl Memory {
+    /// Returns a disk of 2 MiB with `pieces` at their places.
+    fn with(pieces: &[(usize, &[u8])]) -> Memory {
+        let mut disk = vec![0; 2 * MIB];
+        for (at, bytes) in pieces {
+            disk[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        Memory(disk)
+    }
+
+    fn reader(&self) -> VolumeReader<'_> {
+        let ranges = vec![DiskRange { start_bytes: 0, length_bytes: self.size_bytes() }];
+        VolumeReader::new(self, &Volume { origin: VolumeOrigin::WholeDisk, ranges })
+    }
+
+    /// Returns the name and the detail of what is recognised, and whether it is encrypted.
+    fn named(&self, kind: Option<PartitionKind>) -> (&'static str, String, bool) {
+        let reader = self.reader();
+        let content = open(&reader, kind);
+        let runs = content.allocation(self.size_bytes()).unwrap();
+        assert_eq!((runs.len(), runs[0].class), (1, AllocationClass::Doubtful), "it is counted whole");
+        assert!(content.whole_because().is_some());
+        match content {
+            VolumeContent::NotRead(found) => (found.name, found.detail, found.is_encrypted),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn expect(pieces: &[(usize, &[u8])], name: &str, detail: &str) {
+    assert_eq!(Memory::with(pieces).named(None), (name, detail.to_owned(), false));
+}
+
+#[test]
+fn encrypted_volumes_are_named_with_their_cipher() {
+    let one: [(usize, &[u8]); 4] =
+        [(0, b"LUKS\xba\xbe\0\x01"), (8, b"aes"), (40, b"xts-plain64"), (108, &64_u32.to_be_bytes())];
+    let detail = "version 1, cipher aes-xts-plain64, key of 512 bits";
+    assert_eq!(Memory::with(&one).named(None), ("LUKS", detail.to_owned(), true));
+
+    let json = br#"{"keyslots":{"0":{"area":{"encryption":"other"}}},"segments":{"0":{"type":"crypt","encryption":"serpent-xts"}}}"#;
+    let two = [(0, &b"LUKS\xba\xbe\0\x02"[..]), (8, &16384_u64.to_be_bytes()), (24, b"safe"), (4096, json)];
+    let detail = "version 2, cipher serpent-xts, label safe";
+    assert_eq!(Memory::with(&two).named(None), ("LUKS", detail.to_owned(), true));
+    for length in [0, 4096, u64::MAX] {
+        let broken = [(0, &b"LUKS\xba\xbe\0\x02"[..]), (8, &length.to_be_bytes()), (4096, b"{\"segments\":[[[[")];
+        assert_eq!(Memory::with(&broken).named(None), ("LUKS", "version 2".to_owned(), true));
+    }
+
+    let metadata = MIB as u64;
+    let fixed = [
+        (3, &b"-FVE-FS-"[..]),
+        (176, &metadata.to_le_bytes()),
+        (MIB, b"-FVE-FS-"),
+        (MIB + 100, &0x8005_u32.to_le_bytes()),
+    ];
+    let expected = ("BitLocker", "cipher AES-XTS, 256 bits".to_owned(), true);
+    assert_eq!(Memory::with(&fixed).named(None), expected);
+    let identifier = b"\x3b\xd6\x67\x49\x29\x2e\xd8\x4a\x83\x99\xf6\xa3\x39\xe3\xd0\x01";
+    let [_, _, header, method] = fixed;
+    let removable = [(3, &b"MSWIN4.1"[..]), (424, identifier), (440, &metadata.to_le_bytes()), header, method];
+    assert_eq!(Memory::with(&removable).named(None), expected);
+    let outside = [(3, &b"-FVE-FS-"[..]), (176, &u64::MAX.to_le_bytes())];
+    assert_eq!(Memory::with(&outside).named(None), ("BitLocker", String::new(), true));
+}
+
+#[test]
+fn members_of_arrays_are_no_file_systems() {
+    let magic = 0xa92b_4efc_u32.to_le_bytes();
+    for (version, at) in [("1.1", 0), ("1.2", 4096), ("1.0", 2 * MIB - (8 << 10))] {
+        let sector = (at as u64 / 512).to_le_bytes();
+        let block: [(usize, &[u8]); 7] = [
+            (at, &magic),
+            (at + 4, &[1]),
+            (at + 32, b"host:0"),
+            (at + 72, &[5]),
+            (at + 92, &[3]),
+            (at + 144, &sector),
+            (1024, b"BD"),
+        ];
+        expect(&block, "Linux RAID", &format!("version {version}, level 5, 3 disks, name host:0"));
+        let elsewhere = [&block[..5], &[(at + 144, &[9][..]), (1024, b"BD")]].concat();
+        expect(&elsewhere, "HFS", "");
+    }
+    let at = 2 * MIB - (64 << 10);
+    expect(&[(at, &magic), (at + 28, &[1]), (at + 40, &[2])], "Linux RAID", "version 0.90, level 1, 2 disks");
+    let level = (-1_i32).to_be_bytes();
+    let big = [(at, &0xa92b_4efc_u32.to_be_bytes()[..]), (at + 28, &level), (at + 43, &[2])];
+    expect(&big, "Linux RAID", "version 0.90, linear, 2 disks");
+}
+
+#[test]
+fn dynamic_disks_are_known_by_their_header_or_their_partition() {
+    let header = [(3072, &b"PRIVHEAD"[..]), (3084, &[0, 2, 0, 12]), (3312, b"Machine-Dg0")];
+    expect(&header, "Windows dynamic disk", "version 2.12, group Machine-Dg0");
+    let last = [(2 * MIB - 512, &b"PRIVHEAD"[..])];
+    expect(&last, "Windows dynamic disk", "version 0.0");
+    let ntfs = Memory::with(&[(3, b"NTFS    ")]);
+    assert_eq!(ntfs.named(Some(PartitionKind::Mbr(0x42))).0, "Windows dynamic disk");
+    let data = Guid([0xa0, 0x60, 0x9b, 0xaf, 0x31, 0x14, 0x62, 0x4f, 0xbc, 0x68, 0x33, 0x11, 0x71, 0x4a, 0x69, 0xad]);
+    assert_eq!(PartitionKind::Gpt(data).name(), Some("Microsoft LDM data"));
+    assert_eq!(ntfs.named(Some(PartitionKind::Gpt(data))).0, "Windows dynamic disk");
+}
+
+#[test]
+fn other_kinds_are_named_by_their_magic() {
+    let uuid: Vec<u8> = (0..16).map(|at| at * 17).collect();
+    let text = "UUID 00112233-4455-6677-8899-aabbccddeeff";
+    let bcachefs = b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
+    expect(&[(3, b"ReFS\0\0\0\0"), (40, &[3, 4])], "ReFS", "version 3.4");
+    expect(&[(32, b"NXSB"), (72, &uuid)], "APFS", text);
+    expect(
+        &[(4096 + 24, bcachefs), (4112, &[13]), (4152, &uuid), (4168, b"big")],
+        "bcachefs",
+        &format!("version 13, label big, {text}"),
+    );
+    expect(&[(1024, b"H+\0\x04"), (1064, &[0, 0, 16, 0, 0, 0, 1, 0])], "HFS+", "1048576 bytes");
+    expect(&[(1024, b"HX\0\x05")], "HFS+", "0 bytes");
+    expect(&[(MIB / 4 - 1024, b"\x0c\xb1\xba\0\0\0\0\0\x88\x13")], "ZFS", "version 5000");
+    let zfs_big = [(MIB / 2 - 2048, &b"\0\0\0\0\0\xba\xb1\x0c\0\0\0\0\0\0\0\x1c"[..])];
+    expect(&zfs_big, "ZFS", "version 28");
+    expect(&[(3, b"EXFAT   "), (100, &[0x78, 0x56, 0x34, 0x12])], "exFAT", "serial number 1234-5678");
+}
+
+#[test]
+fn a_volume_with_nothing_known_is_unknown_and_counted_whole() {
+    for disk in [vec![0; 1], vec![0; 513], vec![0; MIB], b"hello\n".to_vec(), vec![0xff; 70_000]] {
+        let disk = Memory(disk);
+        let content = open(&disk.reader(), None);
+        assert!(matches!(content, VolumeContent::Unknown), "{content:?}");
+        let runs = content.allocation(disk.size_bytes()).unwrap();
+        assert_eq!(
+            runs.iter().map(|run| (run.length_bytes, run.class)).collect::<Vec<_>>(),
+            [(disk.size_bytes(), AllocationClass::Doubtful)]
+        );
+    }
+}
+
+#[test]
+fn a_former_swap_area_with_something_else_has_no_free_page() {
+    let pieces: [(usize, &[u8]); 3] = [(4086, b"SWAPSPACE2"), (1024, &[1]), (1028, &[99])];
+    let disk = Memory::with(&pieces);
+    assert!(matches!(open(&disk.reader(), None), VolumeContent::Swap(_)));
+    let other = [&pieces[..], &[(65536 + 64, b"_BHRfS_M")]].concat();
+    assert_eq!(Memory::with(&other).named(None).0, "Btrfs");
+}
+
+#[test]
+fn a_disk_that_fails_is_a_failed_volume() {
+    struct Failing;
+    impl Disk for Failing {
+        fn size_bytes(&self) -> u64 {
+            1 << 30
+        }
+
+        fn next_data(&self, _: u64) -> Result<Option<Range<u64>>, DiskError> {
+            Ok(None)
+        }
+
+        fn read(&self, _: u64, _: &mut [u8]) -> Result<(), DiskError> {
+            Err(DiskError::Other("the disk is gone".into()))
+        }
+    }
+    let ranges = vec![DiskRange { start_bytes: 0, length_bytes: 1 << 30 }];
+    let content = open(&VolumeReader::new(&Failing, &Volume { origin: VolumeOrigin::WholeDisk, ranges }), None);
+    assert_eq!(content.whole_because().unwrap(), "the disk is gone");
+    assert_eq!(content.allocation(1 << 30).unwrap()[0].class, AllocationClass::Doubtful);
+}

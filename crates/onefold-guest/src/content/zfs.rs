@@ -1,0 +1,34 @@
+//! Members of ZFS pools (ZFS On-Disk Specification, sections 1.2 and 1.3).
+//!
+//! A member has four labels of 256 KiB, two of them at its beginning. The second half of a label is an array of
+//! uberblocks, at every KiB or more. An uberblock begins with its magic, in the byte order of the machine.
+
+use super::{NotRead, head};
+use crate::bytes::Bytes;
+use crate::error::GuestError;
+use crate::volume::VolumeReader;
+
+const NAME: &str = "ZFS";
+const MAGIC: u64 = 0x00ba_b10c;
+const LABEL_BYTES: u64 = 256 << 10;
+const UBERBLOCKS_BYTES: usize = 128 << 10;
+const STEP_BYTES: usize = 1 << 10;
+
+pub(super) fn recognise(reader: &VolumeReader<'_>) -> Result<Option<NotRead>, GuestError> {
+    for label in 0..2 {
+        let array = head(reader, label * LABEL_BYTES + UBERBLOCKS_BYTES as u64, UBERBLOCKS_BYTES)?;
+        let version = array.chunks(STEP_BYTES).find_map(|block| version(Bytes(block)));
+        if let Some(version) = version {
+            return Ok(Some(NotRead::new(NAME, format!("version {version}"))));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the version that an uberblock names.
+fn version(block: Bytes<'_>) -> Option<u64> {
+    if block.le64(0)? == MAGIC {
+        return block.le64(8);
+    }
+    (block.be64(0)? == MAGIC).then_some(block.be64(8)?)
+}

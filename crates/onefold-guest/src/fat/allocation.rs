@@ -1,0 +1,153 @@
+//! The allocation map of a FAT volume.
+//!
+//! A cluster is free if every current table says so and no chain of a file or directory goes through it.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use super::Fat;
+use super::layout::Root;
+use super::table::Entry;
+use crate::error::GuestError;
+use crate::filesystem::{Allocation, AllocationClass, TableKind};
+
+/// Most runs of a map: where there are more, the rest of the volume counts as allocated.
+const RUNS_MAX: usize = 4 << 20;
+
+/// A set of clusters.
+struct Clusters(Vec<u64>);
+
+impl Clusters {
+    fn new(end: u32) -> Clusters {
+        Clusters(vec![0; usize::try_from(end.div_ceil(64)).unwrap_or(0)])
+    }
+
+    /// Adds a cluster; returns whether it is new.
+    fn add(&mut self, cluster: u32) -> bool {
+        let Some(word) = usize::try_from(cluster / 64).ok().and_then(|at| self.0.get_mut(at)) else { return false };
+        let bit = 1 << (cluster % 64);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    fn has(&self, cluster: u32) -> bool {
+        let word = usize::try_from(cluster / 64).ok().and_then(|at| self.0.get(at)).copied().unwrap_or(0);
+        word & (1 << (cluster % 64)) != 0
+    }
+}
+
+impl Fat<'_> {
+    /// Returns the number of clusters that the first current table calls free.
+    pub(super) fn count_free(&self) -> Result<u32, GuestError> {
+        let Some(table) = self.table.current().next() else { return Ok(0) };
+        let mut free = 0;
+        for cluster in 2..self.layout.end() {
+            free += u32::from(self.table.entry(table, cluster)? == Entry::Free);
+        }
+        Ok(free)
+    }
+
+    /// Returns the clusters that are not free by any current table. A difference between tables is damage.
+    fn in_use(&self) -> Result<Clusters, GuestError> {
+        let mut used = Clusters::new(self.layout.end());
+        for table in self.table.current() {
+            for cluster in 2..self.layout.end() {
+                let is_free = self.table.entry(table, cluster)? == Entry::Free;
+                if !is_free && used.add(cluster) && table > 0 && self.layout.only_table.is_none() {
+                    self.damage.note(self.reader.damage(
+                        self.layout.table_start,
+                        "file allocation table",
+                        "the two tables differ in clusters that are free",
+                    ));
+                }
+            }
+        }
+        Ok(used)
+    }
+
+    /// Adds the clusters of all files and directories to those in use; returns those of directories. A chain ends where
+    /// another one has been: that one has added the rest.
+    fn reach(&self, used: &mut Clusters) -> Result<HashSet<u32>, GuestError> {
+        let (mut reached, mut directories) = (Clusters::new(self.layout.end()), HashSet::new());
+        let mut outcome = Ok(());
+        let mut add_chain = |first: u32| -> Result<(), GuestError> {
+            for cluster in self.table.chain(first, &self.damage) {
+                let Some(cluster) = self.damage.skip(cluster)? else { break };
+                if !reached.add(cluster) {
+                    self.damage.note(self.reader.damage(
+                        self.layout.place(cluster),
+                        "cluster chain",
+                        "two files have the same cluster",
+                    ));
+                    break;
+                }
+                if used.add(cluster) {
+                    self.damage.note(self.reader.damage(
+                        self.layout.place(cluster),
+                        "cluster chain",
+                        "a file has a cluster that is free",
+                    ));
+                }
+            }
+            Ok(())
+        };
+        if let Root::Clusters(first) = self.layout.root {
+            add_chain(first)?;
+        }
+        self.each_record_and_cluster(&mut directories, &mut |_, record| {
+            if record.first_cluster != 0 {
+                outcome = add_chain(record.first_cluster);
+            }
+            if outcome.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        outcome?;
+        Ok(directories)
+    }
+
+    pub(super) fn allocation_map(&self) -> Result<Vec<Allocation>, GuestError> {
+        let mut used = self.in_use()?;
+        let directories = self.reach(&mut used)?;
+        let mut runs = Runs { runs: Vec::new(), end: 0, volume_bytes: self.reader.size_bytes() };
+        runs.add(self.layout.table_start, AllocationClass::Table(TableKind::Superblock));
+        let tables = self.layout.table_bytes * u64::from(self.layout.tables);
+        runs.add(tables, AllocationClass::Table(TableKind::Bitmap));
+        runs.add(self.layout.data_start.saturating_sub(runs.end), AllocationClass::Table(TableKind::Directory));
+        for cluster in 2..self.layout.end() {
+            let class = match (used.has(cluster), directories.contains(&cluster)) {
+                (_, true) => AllocationClass::Table(TableKind::Directory),
+                (true, false) => AllocationClass::Data,
+                (false, false) => AllocationClass::Free,
+            };
+            runs.add(self.layout.cluster_bytes, class);
+            if runs.runs.len() == RUNS_MAX {
+                runs.add(u64::MAX, AllocationClass::Doubtful);
+                break;
+            }
+        }
+        runs.add(u64::MAX, AllocationClass::Outside);
+        Ok(runs.runs)
+    }
+}
+
+/// Runs that are put together from the beginning of a volume.
+struct Runs {
+    runs: Vec<Allocation>,
+    end: u64,
+    volume_bytes: u64,
+}
+
+impl Runs {
+    /// Adds the next `length` bytes, as far as they lie in the volume.
+    fn add(&mut self, length: u64, class: AllocationClass) {
+        let length_bytes = length.min(self.volume_bytes - self.end);
+        if length_bytes == 0 {
+            return;
+        }
+        match self.runs.last_mut() {
+            Some(last) if last.class == class => last.length_bytes += length_bytes,
+            _ => self.runs.push(Allocation { start_bytes: self.end, length_bytes, class }),
+        }
+        self.end += length_bytes;
+    }
+}

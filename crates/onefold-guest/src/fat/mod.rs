@@ -1,0 +1,348 @@
+//! FAT12, FAT16 and FAT32, read-only.
+//!
+//! | part | does |
+//! |---|---|
+//! | `layout` | the boot sector: where everything is |
+//! | `table` | chains of clusters, from both tables |
+//! | `directory`, `name` | records and names |
+//! | `walk` | all records of a directory, and all directories of a volume |
+//! | `allocation` | the allocation map |
+//!
+//! FAT numbers no files: the number of a file is the place of its record in the volume, and that of the root directory is 0.
+
+mod allocation;
+mod directory;
+mod layout;
+mod name;
+mod table;
+mod walk;
+
+use std::ops::ControlFlow;
+
+use parking_lot::Mutex;
+
+use crate::bytes::Bytes;
+use crate::error::{DamageLog, GuestError};
+use crate::filesystem::{
+    Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat,
+    FileSystem, FileSystemFacts, State,
+};
+use crate::volume::VolumeReader;
+use directory::{FileRecord, RECORD_BYTES, Record, plain_stat};
+use layout::{Layout, Root};
+use table::Table;
+
+/// The number of the root directory.
+const ROOT: FileNumber = FileNumber(0);
+/// Bits of the state in the boot sector: the volume is mounted; its medium has errors.
+const STATE_MOUNTED: u8 = 1;
+const STATE_ERRORS: u8 = 2;
+
+/// A FAT volume.
+pub struct Fat<'a> {
+    reader: VolumeReader<'a>,
+    layout: Layout,
+    table: Table<'a>,
+    facts: FileSystemFacts,
+    state: State,
+    damage: DamageLog,
+    /// Where the last read ended: reads of a file mostly follow each other.
+    cursor: Mutex<Cursor>,
+}
+
+/// A place in a chain: the first cluster of the chain, and a later one with its number in the chain.
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    first: u32,
+    index: u64,
+    cluster: u32,
+}
+
+impl<'a> Fat<'a> {
+    /// Opens the FAT volume of a reader; `None` where it is none.
+    ///
+    /// # Errors
+    /// When the table contradicts the boot sector, or there is no root directory; and those of the disk.
+    pub fn open(reader: VolumeReader<'a>) -> Result<Option<Fat<'a>>, GuestError> {
+        let Some(layout) = Layout::read(&reader)? else { return Ok(None) };
+        let table = Table::new(reader.clone(), layout.clone());
+        let damage = |offset, problem| GuestError::from(reader.damage(offset, "FAT", problem));
+        if !has_medium(&table, &layout)? {
+            return Err(damage(layout.table_start, "its tables do not begin with its medium"));
+        }
+        if let Root::Clusters(first) = layout.root
+            && !layout.has(first)
+        {
+            return Err(damage(0, "its root directory is no cluster"));
+        }
+        let state = state(&table, &layout, reader.size_bytes())?;
+        let facts = FileSystemFacts {
+            kind: layout.kind,
+            features: Vec::new(),
+            label: Vec::new(),
+            uuid: layout
+                .serial
+                .map_or_else(String::new, |serial| format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff)),
+            block_bytes: layout.cluster_bytes,
+            size_bytes: layout.size_bytes,
+            free_bytes: 0,
+            files_max: None,
+            files_used: None,
+        };
+        let (damage, cursor) = (DamageLog::default(), Mutex::default());
+        let mut fat = Fat { reader, layout, table, facts, state, damage, cursor };
+        fat.facts.label = fat.label()?;
+        fat.facts.free_bytes = u64::from(fat.free_clusters()?) * fat.layout.cluster_bytes;
+        Ok(Some(fat))
+    }
+
+    /// Returns the label in the root directory, or else that of the boot sector.
+    fn label(&self) -> Result<Vec<u8>, GuestError> {
+        let found = self.damage.skip(self.root_label())?.flatten();
+        let label = found.unwrap_or_else(|| self.layout.label.clone());
+        let label = label.trim_ascii_end();
+        Ok(if label == b"NO NAME" { Vec::new() } else { label.to_vec() })
+    }
+
+    /// Returns the number of free clusters: what the volume notes of itself, or what its table says.
+    fn free_clusters(&self) -> Result<u32, GuestError> {
+        match (self.layout.free_clusters, &self.state) {
+            (Some(free), State::Certain) => Ok(free),
+            _ => self.count_free(),
+        }
+    }
+
+    /// Returns the record of a file.
+    fn record(&self, file: FileNumber) -> Result<FileRecord, GuestError> {
+        let is_place = match self.layout.root {
+            Root::Fixed { start, .. } => file.0 >= start,
+            Root::Clusters(_) => file.0 >= self.layout.data_start,
+        };
+        if !is_place || !file.0.is_multiple_of(RECORD_BYTES as u64) {
+            return Err(GuestError::NotFound);
+        }
+        let record = self.reader.bytes(file.0, RECORD_BYTES, "directory record")?;
+        match Record::decode(Bytes(&record), self.layout.kind) {
+            Some(Record::File(record)) => Ok(record),
+            _ => Err(GuestError::NotFound),
+        }
+    }
+
+    /// Returns the length of a directory, which is that of its clusters.
+    fn directory_bytes(&self, first: u32) -> Result<u64, GuestError> {
+        let mut length = 0;
+        for cluster in self.table.chain(first, &self.damage) {
+            cluster?;
+            length += self.layout.cluster_bytes;
+            if length >= directory::DIRECTORY_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(length)
+    }
+
+    fn stat_of(&self, record: &FileRecord) -> FileStat {
+        let size_bytes = if record.is_directory {
+            let length = self.damage.skip(self.directory_bytes(record.first_cluster));
+            length.ok().flatten().unwrap_or(0)
+        } else {
+            u64::from(record.size_bytes)
+        };
+        record.stat(size_bytes, self.layout.cluster_bytes)
+    }
+
+    /// Returns the first cluster of a file's content and its length; directories have no length of their own.
+    fn content(&self, file: FileNumber) -> Result<(u32, Option<u64>), GuestError> {
+        if file == ROOT {
+            return Ok(match self.layout.root {
+                Root::Fixed { .. } => (0, Some(0)),
+                Root::Clusters(first) => (first, None),
+            });
+        }
+        let record = self.record(file)?;
+        Ok((record.first_cluster, (!record.is_directory).then_some(u64::from(record.size_bytes))))
+    }
+
+    /// Calls `visit` with runs of consecutive clusters of a chain, as their first cluster and number, until it breaks.
+    fn each_run(
+        &self,
+        first: u32,
+        visit: &mut dyn FnMut(u32, u64) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, GuestError> {
+        let mut run: Option<(u32, u64)> = None;
+        for cluster in self.table.chain(first, &self.damage) {
+            let cluster = match cluster {
+                Ok(cluster) => cluster,
+                Err(error) => {
+                    // What comes before the damage is visited.
+                    if run.is_some_and(|(first, count)| visit(first, count).is_break()) {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    return Err(error);
+                }
+            };
+            run = match run {
+                Some((first, count)) if u64::from(first) + count == u64::from(cluster) => Some((first, count + 1)),
+                Some((first, count)) if visit(first, count).is_break() => return Ok(ControlFlow::Break(())),
+                _ => Some((cluster, 1)),
+            };
+        }
+        Ok(run.map_or(ControlFlow::Continue(()), |(first, count)| visit(first, count)))
+    }
+
+    /// Returns the cluster with a number in the chain that begins at `first`; `None` where the chain is shorter.
+    fn cluster_at(&self, first: u32, index: u64) -> Result<Option<u32>, GuestError> {
+        let known = *self.cursor.lock();
+        let start = if known.first == first && known.index <= index && self.layout.has(known.cluster) {
+            known
+        } else {
+            Cursor { first, index: 0, cluster: first }
+        };
+        let steps = usize::try_from(index - start.index).unwrap_or(usize::MAX);
+        let Some(cluster) = self.table.chain(start.cluster, &self.damage).after_steps(steps)? else { return Ok(None) };
+        *self.cursor.lock() = Cursor { first, index, cluster };
+        Ok(Some(cluster))
+    }
+}
+
+/// Returns whether a table begins with the medium, as every tool makes it.
+fn has_medium(table: &Table<'_>, layout: &Layout) -> Result<bool, GuestError> {
+    let expected = (table.highest() & !0xff) | u32::from(layout.medium);
+    for copy in table.current() {
+        if table.raw(copy, 0)? == expected {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns how far the maps of a volume can be trusted.
+fn state(table: &Table<'_>, layout: &Layout, volume_bytes: u64) -> Result<State, GuestError> {
+    let copy = table.current().next().unwrap_or(0);
+    let mut doubts = Vec::new();
+    // FAT12 has no bits in its table. Those of the others are the highest two: clean, and without errors.
+    let highest = table.highest();
+    let clean = highest ^ (highest >> 1);
+    let bits = if highest == 0xfff { highest } else { table.raw(copy, 1)? };
+    if bits & clean == 0 || layout.state & STATE_MOUNTED != 0 {
+        doubts.push(Doubt::NotUnmounted);
+    }
+    if bits & (clean >> 1) == 0 || layout.state & STATE_ERRORS != 0 {
+        doubts.push(Doubt::HasErrors);
+    }
+    if layout.size_bytes > volume_bytes {
+        doubts.push(Doubt::LongerThanVolume);
+    }
+    Ok(if doubts.is_empty() { State::Certain } else { State::Unsure(doubts) })
+}
+
+impl FileSystem for Fat<'_> {
+    fn facts(&self) -> &FileSystemFacts {
+        &self.facts
+    }
+
+    fn state(&self) -> &State {
+        &self.state
+    }
+
+    fn damage(&self) -> &DamageLog {
+        &self.damage
+    }
+
+    fn root(&self) -> FileNumber {
+        ROOT
+    }
+
+    fn stat(&self, file: FileNumber) -> Result<FileStat, GuestError> {
+        if file == ROOT {
+            let length_bytes = match self.layout.root {
+                Root::Fixed { length_bytes, .. } => length_bytes,
+                Root::Clusters(first) => self.directory_bytes(first)?,
+            };
+            return Ok(plain_stat(FileKind::Directory, length_bytes, self.layout.cluster_bytes));
+        }
+        Ok(self.stat_of(&self.record(file)?))
+    }
+
+    fn each_entry(
+        &self,
+        directory: FileNumber,
+        visit: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        self.each_named(self.directory(directory)?, &mut |name, file, record| {
+            let kind = if record.is_directory { FileKind::Directory } else { FileKind::Regular };
+            visit(DirectoryEntry { name, file, kind: Some(kind) })
+        })
+    }
+
+    fn look_up(&self, directory: FileNumber, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
+        self.find(self.directory(directory)?, name)
+    }
+
+    fn read_link(&self, _: FileNumber) -> Result<Vec<u8>, GuestError> {
+        Err(GuestError::Unsupported("a symbolic link on FAT, which has none,"))
+    }
+
+    fn attributes(&self, _: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
+        Ok(Vec::new())
+    }
+
+    fn each_extent(
+        &self,
+        file: FileNumber,
+        visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        let (first, size_bytes) = self.content(file)?;
+        let mut offset = 0;
+        if first != 0 {
+            let end = self.each_run(first, &mut |cluster, count| {
+                let length_bytes = count * self.layout.cluster_bytes;
+                let extent =
+                    Extent { offset, length_bytes, place: self.layout.place(cluster), kind: ExtentKind::Written };
+                offset += length_bytes;
+                visit(extent)
+            })?;
+            if end.is_break() {
+                return Ok(());
+            }
+        }
+        match size_bytes {
+            Some(size_bytes) if size_bytes > offset => Err(self.too_short(file)),
+            _ => Ok(()),
+        }
+    }
+
+    fn read(&self, file: FileNumber, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
+        let (first, size_bytes) = self.content(file)?;
+        let Some(rest) = size_bytes.and_then(|size_bytes| size_bytes.checked_sub(offset)) else { return Ok(0) };
+        let length = usize::try_from(rest).unwrap_or(usize::MAX).min(into.len());
+        let (mut at, mut rest) = (offset, into.get_mut(..length).unwrap_or_default());
+        while !rest.is_empty() {
+            let (index, within) = (at / self.layout.cluster_bytes, at % self.layout.cluster_bytes);
+            let Some(cluster) = self.cluster_at(first, index)? else { return Err(self.too_short(file)) };
+            let room = usize::try_from(self.layout.cluster_bytes - within).unwrap_or(usize::MAX);
+            let (part, after) = rest.split_at_mut(room.min(rest.len()));
+            self.reader.read(self.layout.place(cluster) + within, part, "content of a file")?;
+            at += part.len() as u64;
+            rest = after;
+        }
+        Ok(length)
+    }
+
+    fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
+        if visit(ROOT, &self.stat(ROOT)?).is_break() {
+            return Ok(());
+        }
+        self.each_record(&mut |file, record| visit(file, &self.stat_of(record)))
+    }
+
+    fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
+        self.allocation_map()
+    }
+}
+
+impl Fat<'_> {
+    fn too_short(&self, file: FileNumber) -> GuestError {
+        self.reader.damage(file.0, "cluster chain", "it is shorter than its file").into()
+    }
+}

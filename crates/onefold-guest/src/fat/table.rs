@@ -1,0 +1,190 @@
+//! The file allocation table: which cluster follows another one.
+//!
+//! An entry has 12, 16 or 32 bits, of which 28 count. 0 is free, 1 is reserved, the number below the highest eight is a bad
+//! cluster, and the highest eight end a chain. Entry 1 has a bit that a clean unmount sets, and one that errors clear.
+
+use parking_lot::Mutex;
+
+use super::layout::Layout;
+use crate::error::{DamageLog, GuestError};
+use crate::filesystem::FileSystemKind;
+use crate::volume::VolumeReader;
+
+const STRUCTURE: &str = "file allocation table";
+/// Bytes of a table that are kept: a chain mostly goes on nearby.
+const WINDOW_BYTES: u64 = 32 << 10;
+
+/// The tables of a volume.
+pub(super) struct Table<'a> {
+    reader: VolumeReader<'a>,
+    layout: Layout,
+    window: Mutex<Window>,
+}
+
+/// The part of the tables that was read last.
+#[derive(Default)]
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+/// What an entry of the table says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    Free,
+    Next(u32),
+    Last,
+    Bad,
+    /// A number that stands for nothing.
+    Invalid,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn new(reader: VolumeReader<'a>, layout: Layout) -> Table<'a> {
+        Table { reader, layout, window: Mutex::default() }
+    }
+
+    /// Returns the numbers of the tables that are current, the best one first.
+    pub(super) fn current(&self) -> impl Iterator<Item = u32> {
+        let only = self.layout.only_table;
+        (0..self.layout.tables).filter(move |table| only.is_none_or(|only| only == *table))
+    }
+
+    /// Returns an entry of a table.
+    pub(super) fn entry(&self, table: u32, cluster: u32) -> Result<Entry, GuestError> {
+        Ok(self.meaning(self.raw(table, cluster)?))
+    }
+
+    /// Returns the bits of an entry.
+    pub(super) fn raw(&self, table: u32, cluster: u32) -> Result<u32, GuestError> {
+        let cluster = u64::from(cluster);
+        let (offset, length) = match self.layout.kind {
+            FileSystemKind::Fat12 => (cluster + cluster / 2, 2),
+            FileSystemKind::Fat16 => (cluster * 2, 2),
+            _ => (cluster * 4, 4),
+        };
+        let start = self.layout.table_start + u64::from(table) * self.layout.table_bytes;
+        let bits = u32::from_le_bytes(self.four_bytes(start, offset, length)?);
+        Ok(match self.layout.kind {
+            FileSystemKind::Fat12 if cluster % 2 == 1 => (bits >> 4) & 0xfff,
+            FileSystemKind::Fat12 => bits & 0xfff,
+            FileSystemKind::Fat16 => bits & 0xffff,
+            _ => bits & 0x0fff_ffff,
+        })
+    }
+
+    /// Returns what the bits of an entry say.
+    pub(super) fn meaning(&self, bits: u32) -> Entry {
+        let highest = self.highest();
+        match bits {
+            0 => Entry::Free,
+            bits if self.layout.has(bits) => Entry::Next(bits),
+            bits if bits >= highest - 7 => Entry::Last,
+            bits if bits == highest - 8 => Entry::Bad,
+            _ => Entry::Invalid,
+        }
+    }
+
+    /// Returns the entry with all bits set.
+    pub(super) fn highest(&self) -> u32 {
+        match self.layout.kind {
+            FileSystemKind::Fat12 => 0xfff,
+            FileSystemKind::Fat16 => 0xffff,
+            _ => 0x0fff_ffff,
+        }
+    }
+
+    /// Returns `length` bytes, at most four, from byte `offset` of the table at byte `start`, and zeros behind them.
+    fn four_bytes(&self, start: u64, offset: u64, length: usize) -> Result<[u8; 4], GuestError> {
+        let mut window = self.window.lock();
+        let at = start + offset;
+        let end = at + length as u64;
+        if at < window.start || end > window.start + window.bytes.len() as u64 {
+            let table_end = start + self.layout.table_bytes;
+            let length = WINDOW_BYTES.min(table_end.saturating_sub(at)).max(length as u64);
+            window.bytes = self.reader.bytes(at, usize::try_from(length).unwrap_or(0), STRUCTURE)?;
+            window.start = at;
+        }
+        let within = usize::try_from(at - window.start).unwrap_or(usize::MAX);
+        let mut four = [0; 4];
+        if let Some(bytes) = window.bytes.get(within..).and_then(|rest| rest.get(..length)) {
+            four.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
+        }
+        Ok(four)
+    }
+
+    /// Returns the cluster after another one; `None` after the last. Where the first table makes no sense, the second one
+    /// stands in for it.
+    pub(super) fn next(&self, cluster: u32, damage: &DamageLog) -> Result<Option<u32>, GuestError> {
+        for table in self.current() {
+            match self.entry(table, cluster)? {
+                Entry::Next(next) => return Ok(Some(next)),
+                Entry::Last => return Ok(None),
+                Entry::Free | Entry::Bad | Entry::Invalid => {
+                    damage.note(self.damage(cluster, "a chain leads to an entry that is not in use"));
+                }
+            }
+        }
+        Err(self.damage(cluster, "a chain leads to an entry that is not in use").into())
+    }
+
+    fn damage(&self, cluster: u32, problem: &'static str) -> crate::error::Damage {
+        self.reader.damage(self.layout.place(cluster), "cluster chain", problem)
+    }
+
+    /// Returns the clusters of a chain from `first` on. It ends with damage where it comes back to itself, or leads nowhere.
+    pub(super) fn chain<'t>(&'t self, first: u32, damage: &'t DamageLog) -> Chain<'t, 'a> {
+        let is_there = self.layout.has(first);
+        let next = if is_there { Ok(first) } else { Err(self.damage(first, "a chain begins at no cluster").into()) };
+        Chain { table: self, damage, next: Some(next), mark: first, steps: 0, limit: 1 }
+    }
+}
+
+/// The clusters of a chain. Brent's algorithm finds a cycle in constant memory: the mark moves to the current cluster after
+/// twice as many steps as before, so that it lies on the cycle at some time.
+pub(super) struct Chain<'t, 'a> {
+    table: &'t Table<'a>,
+    damage: &'t DamageLog,
+    next: Option<Result<u32, GuestError>>,
+    mark: u32,
+    steps: u32,
+    limit: u32,
+}
+
+impl Chain<'_, '_> {
+    /// Returns the cluster after `steps` others; `None` where the chain is shorter.
+    pub(super) fn after_steps(&mut self, steps: usize) -> Result<Option<u32>, GuestError> {
+        for cluster in self.take(steps) {
+            cluster?;
+        }
+        self.next().transpose()
+    }
+
+    /// Returns what follows a cluster of the chain.
+    fn after(&mut self, cluster: u32) -> Option<Result<u32, GuestError>> {
+        let next = match self.table.next(cluster, self.damage) {
+            Ok(next) => next?,
+            Err(error) => return Some(Err(error)),
+        };
+        if next == self.mark {
+            return Some(Err(self.table.damage(cluster, "a chain comes back to itself").into()));
+        }
+        self.steps += 1;
+        if self.steps == self.limit {
+            (self.mark, self.steps, self.limit) = (next, 0, self.limit.saturating_mul(2));
+        }
+        Some(Ok(next))
+    }
+}
+
+impl Iterator for Chain<'_, '_> {
+    type Item = Result<u32, GuestError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let found = self.next.take()?;
+        if let Ok(cluster) = found {
+            self.next = self.after(cluster);
+        }
+        Some(found)
+    }
+}

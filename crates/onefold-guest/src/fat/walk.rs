@@ -1,0 +1,185 @@
+//! Directories of a volume: their records, and all records of all directories.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use super::directory::{DIRECTORY_BYTES_MAX, FileRecord, RECORD_BYTES, Record};
+use super::layout::Root;
+use super::name::LongName;
+use super::{Fat, ROOT};
+use crate::bytes::Bytes;
+use crate::error::GuestError;
+use crate::filesystem::FileNumber;
+
+/// Most bytes of a directory that are read at once.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// Takes the name of a file, its number and its record.
+type VisitNamed<'v> = &'v mut dyn FnMut(Vec<u8>, FileNumber, &FileRecord) -> ControlFlow<()>;
+
+impl Fat<'_> {
+    /// Returns where a directory lies.
+    pub(super) fn directory(&self, directory: FileNumber) -> Result<Root, GuestError> {
+        if directory == ROOT {
+            return Ok(self.layout.root);
+        }
+        let record = self.record(directory)?;
+        if record.is_directory { Ok(Root::Clusters(record.first_cluster)) } else { Err(GuestError::NotADirectory) }
+    }
+
+    /// Calls `visit` with each record of a directory and its place, until it breaks. A cluster in `seen` ends the
+    /// directory: another one has it. Damage ends the directory, too, and is noted.
+    fn each_record_in(
+        &self,
+        directory: Root,
+        mut seen: Option<&mut HashSet<u32>>,
+        visit: &mut dyn FnMut(u64, Bytes<'_>) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        let first = match directory {
+            Root::Fixed { start, length_bytes } => return self.each_record_at(start, length_bytes, visit).map(|_| ()),
+            Root::Clusters(first) => first,
+        };
+        let mut room = DIRECTORY_BYTES_MAX;
+        for cluster in self.table.chain(first, &self.damage) {
+            let Some(cluster) = self.damage.skip(cluster)? else { return Ok(()) };
+            let place = self.layout.place(cluster);
+            let is_new = seen.as_mut().is_none_or(|seen| seen.insert(cluster));
+            if !is_new || room == 0 {
+                let problem = if is_new { "it is too long" } else { "another directory has the same cluster" };
+                self.damage.note(self.reader.damage(place, "directory", problem));
+                return Ok(());
+            }
+            let length = self.layout.cluster_bytes.min(room);
+            room -= length;
+            if self.each_record_at(place, length, visit)?.is_break() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with each record of a part of a directory.
+    fn each_record_at(
+        &self,
+        place: u64,
+        length: u64,
+        visit: &mut dyn FnMut(u64, Bytes<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, GuestError> {
+        let (mut at, end) = (place, place + length);
+        while at < end {
+            let piece = usize::try_from((end - at).min(PIECE_BYTES)).unwrap_or(0);
+            let Some(bytes) = self.damage.skip(self.reader.bytes(at, piece, "directory"))? else {
+                return Ok(ControlFlow::Break(()));
+            };
+            for record in bytes.chunks_exact(RECORD_BYTES) {
+                if visit(at, Bytes(record)).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                at += RECORD_BYTES as u64;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Calls `visit` with each file in a directory, until it breaks. A name that no path can have is damage.
+    pub(super) fn each_named(&self, directory: Root, visit: VisitNamed<'_>) -> Result<(), GuestError> {
+        let mut long = LongName::default();
+        self.each_record_in(directory, None, &mut |place, bytes| match Record::decode(bytes, self.layout.kind) {
+            None | Some(Record::End) => ControlFlow::Break(()),
+            Some(Record::LongName) => {
+                long.add(bytes);
+                ControlFlow::Continue(())
+            }
+            Some(Record::Deleted | Record::Label(_) | Record::Dots) => {
+                long = LongName::default();
+                ControlFlow::Continue(())
+            }
+            Some(Record::File(record)) => {
+                let name = long.take_for(&record.short).unwrap_or_else(|| record.short.shown());
+                if name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| b"/\0".contains(byte)) {
+                    self.damage.note(self.reader.damage(place, "directory record", "no path can have its name"));
+                    return ControlFlow::Continue(());
+                }
+                visit(name, FileNumber(place), &record)
+            }
+        })
+    }
+
+    /// Returns the file of a name. Names are equal whatever their case; a DOS name stands for its file as well. A name
+    /// that is equal to the letter goes first.
+    pub(super) fn find(&self, directory: Root, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
+        let folded = fold(name);
+        let (mut exact, mut similar) = (None, None);
+        self.each_named(directory, &mut |found, file, record| {
+            if found == name {
+                exact = Some(file);
+                return ControlFlow::Break(());
+            }
+            if similar.is_none() && (fold(&found) == folded || fold(&record.short.shown()) == folded) {
+                similar = Some(file);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(exact.or(similar))
+    }
+
+    /// Calls `visit` with the record of each file below the root directory, until it breaks. Directories that lead back to
+    /// themselves or to each other are walked once.
+    pub(super) fn each_record(
+        &self,
+        visit: &mut dyn FnMut(FileNumber, &FileRecord) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        self.each_record_and_cluster(&mut HashSet::new(), visit)
+    }
+
+    /// As [`Fat::each_record`], and adds the clusters of all directories to `seen`.
+    pub(super) fn each_record_and_cluster(
+        &self,
+        seen: &mut HashSet<u32>,
+        visit: &mut dyn FnMut(FileNumber, &FileRecord) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        let mut waiting = vec![self.layout.root];
+        while let Some(directory) = waiting.pop() {
+            let mut end = ControlFlow::Continue(());
+            self.each_record_in(directory, Some(seen), &mut |place, bytes| {
+                match Record::decode(bytes, self.layout.kind) {
+                    None | Some(Record::End) => return ControlFlow::Break(()),
+                    Some(Record::LongName | Record::Deleted | Record::Label(_) | Record::Dots) => {}
+                    Some(Record::File(record)) => {
+                        if record.is_directory {
+                            waiting.push(Root::Clusters(record.first_cluster));
+                        }
+                        end = visit(FileNumber(place), &record);
+                    }
+                }
+                end
+            })?;
+            if end.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the label in the root directory.
+    pub(super) fn root_label(&self) -> Result<Option<Vec<u8>>, GuestError> {
+        let mut label = None;
+        self.each_record_in(self.layout.root, None, &mut |_, bytes| match Record::decode(bytes, self.layout.kind) {
+            None | Some(Record::End) => ControlFlow::Break(()),
+            Some(Record::Label(found)) => {
+                label = Some(found);
+                ControlFlow::Break(())
+            }
+            Some(_) => ControlFlow::Continue(()),
+        })?;
+        Ok(label)
+    }
+}
+
+/// Returns a name in lower case, for comparison.
+fn fold(name: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(name) {
+        Ok(text) => text.to_lowercase().into_bytes(),
+        Err(_) => name.to_ascii_lowercase(),
+    }
+}

@@ -1,0 +1,149 @@
+//! The extents of a volume group: where those of a logical volume lie on the disk, and which ones are free.
+
+use super::description::{Description, Logical, Segment};
+use crate::volume::{DiskRange, VolumeReader};
+
+/// Most pieces that a striped volume may be made of. Each takes 16 bytes of memory, twice.
+const PIECES_MAX: u64 = 1 << 20;
+
+/// The extents of a volume group whose physical volumes are all there. None lies outside of its physical volume, and no
+/// two parts of logical volumes share one.
+pub(super) struct Extents<'g, 'd> {
+    description: &'g Description,
+    /// The physical volumes, in the order of the description.
+    readers: &'g [&'g VolumeReader<'d>],
+    /// The extents in use: physical volume, first extent, and the one after the last; in order.
+    used: Vec<(usize, u64, u64)>,
+}
+
+impl<'g, 'd> Extents<'g, 'd> {
+    /// Checks that the extents of a group make sense. `readers` are its physical volumes in the order of the description.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(super) fn new(
+        description: &'g Description,
+        readers: &'g [&'g VolumeReader<'d>],
+    ) -> Result<Extents<'g, 'd>, String> {
+        for (physical, reader) in description.physical.iter().zip(readers) {
+            let end = physical.extents.checked_mul(description.extent_bytes);
+            let end = end.and_then(|length| length.checked_add(physical.start_bytes));
+            if end.is_none_or(|end| end > reader.size_bytes()) {
+                return Err(format!("its disk {} is longer than the volume that it lies on", physical.uuid));
+            }
+        }
+        let mut used = Vec::new();
+        for logical in &description.logical {
+            for segment in &logical.segments {
+                add_used(&mut used, description, logical, segment)?;
+            }
+        }
+        used.sort_unstable();
+        let overlaps = |pair: &[(usize, u64, u64)]| match pair {
+            [(one, _, end), (next, start, _)] => one == next && start < end,
+            _ => false,
+        };
+        if used.windows(2).any(overlaps) {
+            return Err("two of its volumes share extents".to_owned());
+        }
+        Ok(Extents { description, readers, used })
+    }
+
+    /// Returns where the content of a logical volume lies, in its own order. All its segments are striped.
+    ///
+    /// # Errors
+    /// Why that can't be told.
+    pub(super) fn ranges(&self, logical: &Logical) -> Result<Vec<DiskRange>, &'static str> {
+        let mut ranges = Vec::new();
+        let mut next = 0;
+        for segment in &logical.segments {
+            if segment.first != next || segment.extents == 0 {
+                return Err("its segments leave a gap or overlap");
+            }
+            next += segment.extents;
+            self.add_segment(&mut ranges, segment)?;
+        }
+        if ranges.is_empty() { Err("it has no segment") } else { Ok(ranges) }
+    }
+
+    fn add_segment(&self, ranges: &mut Vec<DiskRange>, segment: &Segment) -> Result<(), &'static str> {
+        let extent_bytes = self.description.extent_bytes;
+        let length = segment.extents_per_area().and_then(|extents| extents.checked_mul(extent_bytes));
+        let length = length.ok_or("its stripes differ in length")?;
+        let stripe_bytes = if let [_] = segment.areas[..] { length } else { segment.stripe_bytes };
+        if stripe_bytes == 0 || !length.is_multiple_of(stripe_bytes) {
+            return Err("its extents are no whole stripes");
+        }
+        let rows = length / stripe_bytes;
+        if rows.saturating_mul(segment.areas.len() as u64) > PIECES_MAX - ranges.len() as u64 {
+            return Err("it has too many stripes");
+        }
+        for row in 0..rows {
+            for area in &segment.areas {
+                self.add_range(ranges, *area, row * stripe_bytes, stripe_bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds `length` bytes from byte `offset` of the area that begins at an extent of a physical volume.
+    fn add_range(
+        &self,
+        ranges: &mut Vec<DiskRange>,
+        (physical, first): (usize, u64),
+        offset: u64,
+        length: u64,
+    ) -> Result<(), &'static str> {
+        let place = self.description.physical.get(physical).zip(self.readers.get(physical));
+        let (place, reader) = place.ok_or("its disk is missing")?;
+        // Within the physical volume, as the beginning has checked.
+        let at = place.start_bytes + first * self.description.extent_bytes + offset;
+        reader.each_on_disk(at, length, &mut |range| match ranges.last_mut() {
+            Some(last) if last.end_bytes() == range.start_bytes => last.length_bytes += range.length_bytes,
+            _ => ranges.push(range),
+        });
+        if ranges.len() as u64 > PIECES_MAX { Err("it has too many pieces") } else { Ok(()) }
+    }
+
+    /// Returns where the free extents lie on the disk, in order.
+    pub(super) fn free(&self) -> Vec<DiskRange> {
+        let mut free = Vec::new();
+        for (at, (physical, reader)) in self.description.physical.iter().zip(self.readers).enumerate() {
+            let from = self.used.partition_point(|(volume, ..)| *volume < at);
+            let used = self.used.iter().skip(from).take_while(|(volume, ..)| *volume == at);
+            let mut next = 0;
+            let ends = used.map(|(_, start, end)| (*start, *end)).chain([(physical.extents, physical.extents)]);
+            for (start, end) in ends {
+                let (place, length) = (next * self.description.extent_bytes, start.saturating_sub(next));
+                let length = length * self.description.extent_bytes;
+                reader.each_on_disk(physical.start_bytes + place, length, &mut |range| free.push(range));
+                next = end;
+            }
+        }
+        free.sort_unstable();
+        free
+    }
+}
+
+/// Adds the extents that a segment takes.
+fn add_used(
+    used: &mut Vec<(usize, u64, u64)>,
+    description: &Description,
+    logical: &Logical,
+    segment: &Segment,
+) -> Result<(), String> {
+    let Some(length) = segment.extents_per_area() else {
+        return Err(format!("it is not known which extents {} takes", logical.name));
+    };
+    for (physical, first) in &segment.areas {
+        let end = first.checked_add(length);
+        let room = description.physical.get(*physical).map_or(0, |physical| physical.extents);
+        let Some(end) = end.filter(|end| *end <= room) else {
+            return Err(format!("{} takes extents that do not exist", logical.name));
+        };
+        if length > 0 {
+            used.push((*physical, *first, end));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! Physical volumes of LVM2: their label, header and metadata areas (`lib/format_text/layout.h` of LVM2).
+//!
+//! | structure | bytes | field |
+//! |---|---|---|
+//! | label | 0..8, 24..32 | `LABELONE`, `LVM2 001`; in any of the first four sectors |
+//! | label | 8..16, 16..20, 20..24 | own sector, checksum of everything from byte 20 on, place of the header |
+//! | header | 0..32, 32..40 | UUID, bytes of the device |
+//! | header | 40.. | places and lengths of the data areas, ended by a zero place; then of the metadata areas |
+//! | metadata area | 0..4, 4..20 | checksum of bytes 4 to 512, magic |
+//! | metadata area | 20..24, 24..32, 32..40 | version 1, own place, length |
+//! | metadata area | 40.. | place of the text in the area, length, checksum, flags; zero without a text |
+//!
+//! The text lies in a ring: it goes on behind the first 512 bytes where the area ends.
+
+use crate::bytes::Bytes;
+use crate::error::{Damage, GuestError};
+use crate::volume::VolumeReader;
+
+use super::description::Description;
+
+const SECTOR_BYTES: usize = 512;
+const LABEL_SECTORS: u64 = 4;
+const LABEL_MAGIC: &[u8] = b"LABELONE";
+const LABEL_KIND: &[u8; 8] = b"LVM2 001";
+const AREA_MAGIC: &[u8; 16] = b" LVM2 x[5A%r0N*>";
+const AREA_HEADER_BYTES: u64 = 512;
+/// The text in an area of this flag is out of date.
+const TEXT_IGNORED: u32 = 1;
+/// Longest text that is read: tens of thousands of logical volumes.
+const TEXT_BYTES_MAX: u64 = 8 << 20;
+const CHECKSUM_START: u32 = 0xf597_a6cf;
+
+/// A physical volume of LVM2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhysicalVolume {
+    /// Its UUID as LVM2 prints it.
+    pub uuid: String,
+    /// The damaged labels and metadata areas. Others stood in for them, if there were any.
+    pub damage: Vec<Damage>,
+    /// The newest description of its group that it holds.
+    pub(super) description: Option<Description>,
+}
+
+/// A place in the volume and a length, both in bytes.
+type Area = (u64, u64);
+
+impl PhysicalVolume {
+    /// Returns the physical volume in a volume; `None` where there is none.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn open(reader: &VolumeReader<'_>) -> Result<Option<PhysicalVolume>, GuestError> {
+        let mut damage = Vec::new();
+        for sector in 0..LABEL_SECTORS {
+            let at = sector * SECTOR_BYTES as u64;
+            if at + SECTOR_BYTES as u64 > reader.size_bytes() {
+                break;
+            }
+            let label = reader.bytes(at, SECTOR_BYTES, "LVM2 label")?;
+            if !label.starts_with(LABEL_MAGIC) {
+                continue;
+            }
+            match header(Bytes(&label), sector) {
+                Some((uuid, areas)) => {
+                    let description = newest(reader, &areas, &mut damage)?;
+                    return Ok(Some(PhysicalVolume { uuid, damage, description }));
+                }
+                None => damage.push(reader.damage(at, "LVM2 label", "it does not match its checksum")),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the name of the group that it belongs to by its own metadata.
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        self.description.as_ref().map(|description| description.name.as_str())
+    }
+}
+
+/// Returns the checksum of LVM2: CRC-32 with a start of its own, and not inverted at the end.
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(!CHECKSUM_START);
+    hasher.update(bytes);
+    !hasher.finalize()
+}
+
+/// Returns the UUID and the metadata areas from the label in `sector`; `None` where it is not sound.
+fn header(label: Bytes<'_>, sector: u64) -> Option<(String, Vec<Area>)> {
+    let is_sound = label.le64(8)? == sector && checksum(label.from(20)?.0) == label.le32(16)?;
+    if !is_sound || label.array(24)? != *LABEL_KIND {
+        return None;
+    }
+    let header = label.from(usize::try_from(label.le32(20)?).ok()?)?;
+    let uuid = with_dashes(header.array(0)?)?;
+    let mut at = 40;
+    // The header ends with its sector.
+    while header.le64(at)? != 0 {
+        at += 16;
+    }
+    at += 16;
+    let mut areas = Vec::new();
+    while let Some(place) = header.le64(at).filter(|place| *place != 0) {
+        areas.push((place, header.le64(at + 8)?));
+        at += 16;
+    }
+    Some((uuid, areas))
+}
+
+/// Returns a UUID in the form in which metadata names it.
+fn with_dashes(uuid: [u8; 32]) -> Option<String> {
+    let text = std::str::from_utf8(&uuid).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()))?;
+    let (mut dashed, mut rest) = (String::with_capacity(38), text);
+    for length in [6, 4, 4, 4, 4, 4] {
+        let (part, after) = rest.split_at_checked(length)?;
+        dashed.push_str(part);
+        dashed.push('-');
+        rest = after;
+    }
+    dashed.push_str(rest);
+    Some(dashed)
+}
+
+/// Returns the description with the highest sequence number in all areas. Damaged areas are noted.
+fn newest(
+    reader: &VolumeReader<'_>,
+    areas: &[Area],
+    damage: &mut Vec<Damage>,
+) -> Result<Option<Description>, GuestError> {
+    let mut newest: Option<Description> = None;
+    for area in areas {
+        match read_area(reader, *area) {
+            Ok(Some(found)) if newest.as_ref().is_none_or(|known| known.sequence < found.sequence) => {
+                newest = Some(found);
+            }
+            Ok(_) => {}
+            Err(GuestError::Damaged(found)) => damage.push(found),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(newest)
+}
+
+/// Returns the description in a metadata area; `None` where the area is empty, or its text out of date.
+fn read_area(reader: &VolumeReader<'_>, (place, length): Area) -> Result<Option<Description>, GuestError> {
+    let structure = "LVM2 metadata area";
+    let damage = |problem| GuestError::from(reader.damage(place, structure, problem));
+    let header = reader.bytes(place, SECTOR_BYTES, structure)?;
+    let Some(text) = text_of(Bytes(&header), place, length) else {
+        return Err(damage("its header is not sound"));
+    };
+    let Some(text) = text else { return Ok(None) };
+    let bytes = text.read(reader, place, length).map_err(|_| damage("its text lies outside of it"))??;
+    if checksum(&bytes) != text.checksum {
+        return Err(damage("its text does not match its checksum"));
+    }
+    Description::parse(&bytes).ok_or_else(|| damage("its text describes no volume group")).map(Some)
+}
+
+/// Where an area's header says that its text is.
+struct TextPlace {
+    offset: u64,
+    length: u64,
+    checksum: u32,
+}
+
+/// The text lies outside of its area.
+struct OutsideOfArea;
+
+/// Returns where the text is, or that there is none; `None` where the header of the area is not sound.
+fn text_of(header: Bytes<'_>, place: u64, length: u64) -> Option<Option<TextPlace>> {
+    let is_sound = checksum(header.part(4, SECTOR_BYTES - 4)?.0) == header.le32(0)?
+        && header.array(4)? == *AREA_MAGIC
+        && (header.le32(20)?, header.le64(24)?) == (1, place)
+        && header.le64(32)? <= length;
+    let text = TextPlace { offset: header.le64(40)?, length: header.le64(48)?, checksum: header.le32(56)? };
+    let is_there = text.offset != 0 && header.le32(60)? & TEXT_IGNORED == 0;
+    is_sound.then_some(is_there.then_some(text))
+}
+
+impl TextPlace {
+    /// Returns the text, which may go on at the beginning of the area's ring.
+    fn read(
+        &self,
+        reader: &VolumeReader<'_>,
+        place: u64,
+        area_bytes: u64,
+    ) -> Result<Result<Vec<u8>, GuestError>, OutsideOfArea> {
+        let ring_bytes = area_bytes.checked_sub(AREA_HEADER_BYTES).ok_or(OutsideOfArea)?;
+        let is_inside = (AREA_HEADER_BYTES..area_bytes).contains(&self.offset)
+            && self.length <= ring_bytes.min(TEXT_BYTES_MAX)
+            && place.checked_add(area_bytes).is_some_and(|end| end <= reader.size_bytes());
+        if !is_inside {
+            return Err(OutsideOfArea);
+        }
+        let first = self.length.min(area_bytes - self.offset);
+        let part =
+            |at: u64, length: u64| reader.bytes(at, usize::try_from(length).unwrap_or(usize::MAX), "LVM2 metadata");
+        Ok(part(place + self.offset, first).and_then(|mut text| {
+            text.extend(part(place + AREA_HEADER_BYTES, self.length - first)?);
+            Ok(text)
+        }))
+    }
+}
