@@ -17,6 +17,7 @@ pub mod lvm;
 mod partition;
 mod swap;
 pub mod volume;
+pub mod xfs;
 
 pub use partition::{
     Guid, Partition, PartitionEntry, PartitionKind, PartitionProblem, PartitionScheme, PartitionTable, partition_table,

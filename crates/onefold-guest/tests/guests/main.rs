@@ -4,3 +4,4 @@
 
 mod ext;
 mod fixtures;
+mod xfs;

@@ -1,0 +1,290 @@
+//! The allocation map.
+//!
+//! Free is what the trees of free space list, less every block that a file, a tree or a header takes. A group whose
+//! trees of free space are damaged, or contradict its header or each other, has no free block. Blocks kept for trees
+//! and blocks set aside for copy-on-write are in no list of free runs, and count as allocated. The map is built only of
+//! a file system without doubts.
+
+use std::ops::ControlFlow;
+
+use super::Xfs;
+use super::btree::{Step, TreeForm};
+use super::chunks::InodeStep;
+use super::group::{self, FreeSpace, HEADER_SECTORS, Root, must_be_whole};
+use super::inode::{Fork, Inode};
+use super::map::MapStep;
+use crate::error::GuestError;
+use crate::filesystem::{Allocation, AllocationClass, FileKind, State, TableKind};
+
+const SUPERBLOCK: AllocationClass = AllocationClass::Table(TableKind::Superblock);
+const INODES: AllocationClass = AllocationClass::Table(TableKind::Inodes);
+const TREE: AllocationClass = AllocationClass::Table(TableKind::Tree);
+const DIRECTORY: AllocationClass = AllocationClass::Table(TableKind::Directory);
+const JOURNAL: AllocationClass = AllocationClass::Table(TableKind::Journal);
+
+/// A run of blocks by their linear numbers.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    start: u64,
+    end: u64,
+    class: AllocationClass,
+}
+
+/// A map that is being built.
+#[derive(Debug, Default)]
+struct Runs {
+    /// Free runs and groups in doubt, in order.
+    base: Vec<Run>,
+    /// Runs in use that lie over the base. What neither has is data.
+    used: Vec<Run>,
+}
+
+impl Runs {
+    /// Notes that blocks are in use; returns whether one of them is in a free run.
+    fn claim(&mut self, start: u64, count: u64, class: AllocationClass) -> bool {
+        let end = start.saturating_add(count);
+        let from = self.base.partition_point(|run| run.end <= start);
+        let free = |run: &&Run| run.class == AllocationClass::Free;
+        let is_free = self.base.iter().skip(from).take_while(|run| run.start < end).find(free).is_some();
+        match self.used.last_mut() {
+            // Data needs no run of its own, unless it hides a free one.
+            _ if class == AllocationClass::Data && !is_free => {}
+            Some(last) if last.end == start && last.class == class => last.end = end,
+            _ => self.used.push(Run { start, end, class }),
+        }
+        is_free
+    }
+
+    /// Returns runs that cover the blocks from 0 to `blocks`.
+    fn finish(mut self, blocks: u64) -> Vec<Run> {
+        self.used.sort_unstable_by_key(|run| run.start);
+        let mut whole = Vec::new();
+        let mut base = self.base.iter().copied().peekable();
+        let mut at = 0;
+        let end = Run { start: blocks, end: blocks, class: AllocationClass::Outside };
+        for used in self.used.iter().copied().chain([end]) {
+            let start = used.start.clamp(at, blocks);
+            while at < start {
+                while base.next_if(|run| run.end <= at).is_some() {}
+                let (stop, class) = match base.peek() {
+                    Some(run) if run.start <= at => (run.end, run.class),
+                    Some(run) => (run.start, AllocationClass::Data),
+                    None => (start, AllocationClass::Data),
+                };
+                push(&mut whole, Run { start: at, end: stop.min(start), class });
+                at = stop.min(start);
+            }
+            push(&mut whole, Run { start: at, end: used.end.clamp(at, blocks), class: used.class });
+            at = used.end.clamp(at, blocks);
+        }
+        whole
+    }
+}
+
+/// Adds a run to those before it, and joins it with the last where they are alike.
+fn push(runs: &mut Vec<Run>, run: Run) {
+    match runs.last_mut() {
+        _ if run.start >= run.end => {}
+        Some(last) if last.class == run.class && last.end == run.start => last.end = run.end,
+        _ => runs.push(run),
+    }
+}
+
+impl Xfs<'_> {
+    /// Returns the allocation map of the volume.
+    pub(super) fn allocation_map(&self) -> Result<Vec<Allocation>, GuestError> {
+        let volume_bytes = self.reader.size_bytes();
+        let allocation = |start_bytes, end_bytes: u64, class| Allocation {
+            start_bytes,
+            length_bytes: end_bytes.saturating_sub(start_bytes),
+            class,
+        };
+        if self.state != State::Certain {
+            return Ok(vec![allocation(0, volume_bytes, AllocationClass::Doubtful)]);
+        }
+        let superblock = &self.superblock;
+        let mut runs = Runs::default();
+        let groups = self.free_runs(&mut runs)?;
+        for (group, free_space) in (0..).zip(&groups) {
+            self.claim_group(&mut runs, group, free_space.as_ref())?;
+        }
+        if let Some(start) = superblock.linear_run(superblock.log_start, superblock.log_blocks) {
+            self.claim(&mut runs, start, u64::from(superblock.log_blocks), JOURNAL);
+        }
+        self.claim_files(&mut runs)?;
+        let log = superblock.block_log;
+        let runs = runs.finish(superblock.blocks).into_iter();
+        let mut map: Vec<_> = runs.map(|run| allocation(run.start << log, run.end << log, run.class)).collect();
+        if superblock.size_bytes() < volume_bytes {
+            map.push(allocation(superblock.size_bytes(), volume_bytes, AllocationClass::Outside));
+        }
+        Ok(map)
+    }
+
+    /// Reads the free runs of all groups; returns the headers of those that are sound.
+    fn free_runs(&self, runs: &mut Runs) -> Result<Vec<Option<FreeSpace>>, GuestError> {
+        let mut headers = Vec::new();
+        for group in 0..self.superblock.groups {
+            let before = runs.base.len();
+            let outcome = self.free_space(group).and_then(|header| {
+                self.free_runs_of(group, &header, runs)?;
+                Ok(header)
+            });
+            let header = self.damage.skip(outcome)?;
+            if header.is_none() {
+                runs.base.truncate(before);
+                let start = u64::from(group) * u64::from(self.superblock.group_blocks);
+                let end = start + u64::from(self.superblock.blocks_of(group));
+                runs.base.push(Run { start, end, class: AllocationClass::Doubtful });
+            }
+            headers.push(header);
+        }
+        Ok(headers)
+    }
+
+    /// Reads the free runs of a group, and compares their sums with the header.
+    fn free_runs_of(&self, group: u32, header: &FreeSpace, runs: &mut Runs) -> Result<(), GuestError> {
+        let superblock = &self.superblock;
+        let damage = |problem| self.reader.damage(superblock.group_place(group), "free space of a group", problem);
+        let sum = |form: &'static TreeForm, root: Root, each: &mut dyn FnMut(u64, u32) -> bool| {
+            let mut sum = 0_u64;
+            self.walk_group(form, group, root, 0, &mut |step| {
+                if let Step::Record(record) = must_be_whole(step)? {
+                    let (first, count) = (record.be32(0).unwrap_or(0), record.be32(4).unwrap_or(0));
+                    let start = superblock.linear(group, first, count);
+                    let start = start.ok_or_else(|| damage("a free run lies outside of its group"))?;
+                    if !each(start, count) {
+                        return Err(damage("two free runs overlap").into());
+                    }
+                    sum += u64::from(count);
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+            Ok::<_, GuestError>(sum)
+        };
+        let by_place = sum(&group::FREE_BY_PLACE, header.by_place, &mut |start, count| {
+            let is_behind = runs.base.last().is_none_or(|last| last.end <= start);
+            runs.base.push(Run { start, end: start + u64::from(count), class: AllocationClass::Free });
+            is_behind
+        })?;
+        let by_length = sum(&group::FREE_BY_LENGTH, header.by_length, &mut |_, _| true)?;
+        if by_place != u64::from(header.blocks_free) || by_length != by_place {
+            return Err(damage("its sums differ").into());
+        }
+        Ok(())
+    }
+
+    /// Notes that blocks are in use. One that is free as well is damage.
+    fn claim(&self, runs: &mut Runs, start: u64, count: u64, class: AllocationClass) {
+        if runs.claim(start, count, class) {
+            let place = start << self.superblock.block_log;
+            self.damage.note(self.reader.damage(place, "free space of a group", "a block in use is free"));
+        }
+    }
+
+    /// Claims the headers and trees of a group.
+    fn claim_group(&self, runs: &mut Runs, group: u32, header: Option<&FreeSpace>) -> Result<(), GuestError> {
+        let superblock = &self.superblock;
+        let headers = (HEADER_SECTORS * superblock.sector_bytes).div_ceil(superblock.block_bytes) as u64;
+        self.claim(runs, superblock.group_place(group) >> superblock.block_log, headers, SUPERBLOCK);
+        if let Some(header) = header {
+            self.claim_tree(runs, &group::FREE_BY_PLACE, group, Some(header.by_place))?;
+            self.claim_tree(runs, &group::FREE_BY_LENGTH, group, Some(header.by_length))?;
+            self.claim_tree(runs, &group::OWNERS, group, header.owners)?;
+            self.claim_tree(runs, &group::REFERENCE_COUNTS, group, header.reference_counts)?;
+            for block in self.damage.skip(self.reserve(group, header))?.unwrap_or_default() {
+                if let Some(start) = superblock.linear(group, block, 1) {
+                    self.claim(runs, start, 1, TREE);
+                }
+            }
+        }
+        // Its other tree is claimed with the inodes.
+        let free = self.damage.skip(self.inode_trees(group))?.and_then(|trees| trees.free);
+        self.claim_tree(runs, &group::FREE_INODES, group, free)
+    }
+
+    fn claim_tree(
+        &self,
+        runs: &mut Runs,
+        form: &'static TreeForm,
+        group: u32,
+        root: Option<Root>,
+    ) -> Result<(), GuestError> {
+        let Some(root) = root else { return Ok(()) };
+        self.walk_group(form, group, root, 0, &mut |step| {
+            match step {
+                Step::Block(linear) => self.claim(runs, linear, 1, TREE),
+                Step::Record(_) => {}
+                Step::Damage(damage) => self.damage.note(damage),
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    /// Claims the inodes, and everything that files reach.
+    fn claim_files(&self, runs: &mut Runs) -> Result<(), GuestError> {
+        self.each_inode(&mut |step| {
+            match step {
+                InodeStep::Tree(linear) => self.claim(runs, linear, 1, TREE),
+                InodeStep::Table { start, count } => self.claim(runs, start, count, INODES),
+                InodeStep::Inode(inode) => self.claim_file(runs, &inode)?,
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    fn claim_file(&self, runs: &mut Runs, inode: &Inode<'_>) -> Result<(), GuestError> {
+        let class = if inode.kind == FileKind::Directory { DIRECTORY } else { AllocationClass::Data };
+        self.damage.skip(self.claim_fork(runs, &inode.data, class))?;
+        if let Some(fork) = &inode.attributes {
+            self.damage.skip(self.claim_fork(runs, fork, TREE))?;
+        }
+        Ok(())
+    }
+
+    fn claim_fork(&self, runs: &mut Runs, fork: &Fork<'_>, class: AllocationClass) -> Result<(), GuestError> {
+        self.each_step(fork, 0, &mut |step| {
+            match step {
+                MapStep::Block(linear) => self.claim(runs, linear, 1, TREE),
+                MapStep::Mapping(mapping) => {
+                    if let Some(start) = self.superblock.linear_run(mapping.block, mapping.count) {
+                        self.claim(runs, start, u64::from(mapping.count), class);
+                    }
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_use_hides_what_is_free() {
+        let free = |start, end| Run { start, end, class: AllocationClass::Free };
+        let doubtful = Run { start: 100, end: 200, class: AllocationClass::Doubtful };
+        let mut runs = Runs { base: vec![free(10, 20), free(50, 60), doubtful], used: Vec::new() };
+        assert!(!runs.claim(150, 1, DIRECTORY));
+        assert!(!runs.claim(20, 30, AllocationClass::Data));
+        assert!(runs.claim(55, 1, AllocationClass::Data));
+        assert!(runs.claim(0, 11, SUPERBLOCK));
+        assert!(!runs.claim(5, 2, TREE));
+        let found: Vec<_> = runs.finish(190).iter().map(|run| (run.start, run.end, run.class)).collect();
+        let (free, data, doubtful) = (AllocationClass::Free, AllocationClass::Data, AllocationClass::Doubtful);
+        let expected = [
+            (0, 11, SUPERBLOCK),
+            (11, 20, free),
+            (20, 50, data),
+            (50, 55, free),
+            (55, 56, data),
+            (56, 60, free),
+            (60, 100, data),
+            (100, 150, doubtful),
+            (150, 151, DIRECTORY),
+            (151, 190, doubtful),
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,306 @@
+//! B+trees: those of a group (free space, inodes, reference counts, owners) and those of a file's map.
+//!
+//! From "XFS Filesystem Structure", chapters "B+trees" and "Allocation Groups". A block begins with a header, and all
+//! kinds of trees have the same one but for the width of their links:
+//!
+//! | field                | group | file  | notes                                             |
+//! |----------------------|-------|-------|---------------------------------------------------|
+//! | magic                | 0..4  | 0..4  | another one in version 5                          |
+//! | level                | 4..6  | 4..6  | leaves have 0                                     |
+//! | records              | 6..8  | 6..8  | keys of an inner block                            |
+//! | left and right block | 8..16 | 8..24 |                                                   |
+//! | place                | 16..24 | 24..32 | from here on version 5 only                     |
+//! | log sequence number  | 24..32 | 32..40 |                                                 |
+//! | UUID                 | 32..48 | 40..56 |                                                 |
+//! | owner                | 48..52 | 56..64 | group, or inode                                 |
+//! | checksum             | 52..56 | 64..68 | a file's has four zero bytes behind             |
+//!
+//! A leaf's records follow. An inner block has all keys, then, from where the last key would end if it were full,
+//! pointers.
+//!
+//! Hostile trees: the level falls by one with each step down. The keys of a subtree lie between its own key and the
+//! next one, so that a block with two parents fails under the second. A tree has at most [`Tree::blocks_max`] blocks.
+
+use std::ops::ControlFlow;
+
+use super::Xfs;
+use super::seal::{Found, OwnerField, Seal};
+use crate::bytes::Bytes;
+use crate::error::{Damage, GuestError};
+
+/// The deepest tree of a sound file system has fewer.
+pub(super) const LEVELS_MAX: u32 = 12;
+
+/// The number by which records and keys are in order.
+type Order = fn(Bytes<'_>) -> Option<u64>;
+
+/// What the blocks of a kind of tree look like.
+#[derive(Debug)]
+pub(super) struct TreeForm {
+    /// Its name, for messages.
+    pub(super) name: &'static str,
+    /// The magic numbers of versions 4 and 5.
+    pub(super) magic: [u32; 2],
+    /// Whether it belongs to a group or a file.
+    pub(super) links: Links,
+    /// Bytes of a key in an inner block.
+    pub(super) key_bytes: usize,
+    /// Bytes of a record.
+    pub(super) record_bytes: usize,
+    /// The order of keys.
+    pub(super) key_order: Order,
+    /// The order of records.
+    pub(super) record_order: Order,
+    /// Whether two records may have the same place in this order.
+    pub(super) has_equals: bool,
+}
+
+/// The width of the links between a tree's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Links {
+    /// Four bytes: blocks of one group.
+    Group,
+    /// Eight bytes: blocks anywhere.
+    File,
+}
+
+/// Where the header of a block has its fields, and ends.
+impl Links {
+    fn seal(self) -> Seal {
+        match self {
+            Links::Group => Seal { checksum: 52, uuid: 32, place: Some(16), owner: OwnerField::Short(48) },
+            Links::File => Seal { checksum: 64, uuid: 40, place: Some(24), owner: OwnerField::Long(56) },
+        }
+    }
+
+    fn header_bytes(self, is_v5: bool) -> usize {
+        match (self, is_v5) {
+            (Links::Group, false) => 16,
+            (Links::Group, true) => 56,
+            (Links::File, false) => 24,
+            (Links::File, true) => 72,
+        }
+    }
+
+    fn pointer_bytes(self) -> usize {
+        match self {
+            Links::Group => 4,
+            Links::File => 8,
+        }
+    }
+}
+
+/// What a walk meets.
+#[derive(Debug)]
+pub(super) enum Step<'b> {
+    /// A sound block of the tree, by its linear number, before what it holds.
+    Block(u64),
+    /// A record.
+    Record(Bytes<'b>),
+    /// A part of the tree that cannot be read.
+    Damage(Damage),
+}
+
+/// Called with each step of a walk, until it breaks.
+pub(super) type Visit<'v> = dyn FnMut(Step<'_>) -> Result<ControlFlow<()>, GuestError> + 'v;
+
+/// A tree whose root is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tree {
+    /// Its kind.
+    pub(super) form: &'static TreeForm,
+    /// The group that it belongs to; 0 for the map of a file.
+    pub(super) group: u32,
+    /// The number that its blocks note as their owner: group or inode.
+    pub(super) owner: u64,
+    /// The number of blocks that it can have.
+    pub(super) blocks_max: u64,
+}
+
+/// The keys and pointers of an inner block, or of a root within an inode.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inner<'b> {
+    /// From the first key to the end of the block.
+    pub(super) bytes: Bytes<'b>,
+    /// The level of its children.
+    pub(super) level: u32,
+    /// The number of keys.
+    pub(super) count: usize,
+    /// The place of the block in the volume, for messages.
+    pub(super) place: u64,
+}
+
+/// The keys that a subtree may have.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    low: u64,
+    high: Option<u64>,
+}
+
+/// One walk over a tree.
+pub(super) struct Walk<'w, 'a> {
+    xfs: &'w Xfs<'a>,
+    tree: Tree,
+    /// Subtrees that end before this key are left out.
+    from: u64,
+    blocks_left: u64,
+}
+
+impl<'w, 'a> Walk<'w, 'a> {
+    /// Returns a walk from the last record whose key is at most `from`, or the first one.
+    pub(super) fn new(xfs: &'w Xfs<'a>, tree: Tree, from: u64) -> Walk<'w, 'a> {
+        Walk { xfs, tree, from, blocks_left: tree.blocks_max }
+    }
+
+    /// Walks a tree of a group, whose root is a block of its own.
+    pub(super) fn run(mut self, root: u32, levels: u32, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+        if levels == 0 || levels > LEVELS_MAX {
+            let place = self.xfs.superblock.group_place(self.tree.group);
+            return visit(Step::Damage(self.damage(place, "its number of levels is impossible"))).map(|_| ());
+        }
+        let whole = Span { low: 0, high: None };
+        self.descend(u64::from(root), levels - 1, whole, visit).map(|_| ())
+    }
+
+    /// Walks a tree whose root lies in an inode.
+    pub(super) fn run_from(mut self, root: Inner<'_>, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+        self.each_child(root, Span { low: 0, high: None }, visit).map(|_| ())
+    }
+
+    fn damage(&self, place: u64, problem: &'static str) -> Damage {
+        self.xfs.reader.damage(place, self.tree.form.name, problem)
+    }
+
+    /// Visits the subtree of a block; `level` is what the block must say.
+    fn descend(
+        &mut self,
+        pointer: u64,
+        level: u32,
+        span: Span,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, GuestError> {
+        let (linear, block) = match self.read(pointer, level) {
+            Ok(read) => read,
+            Err(GuestError::Damaged(damage)) => return visit(Step::Damage(damage)),
+            Err(error) => return Err(error),
+        };
+        if visit(Step::Block(linear))?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let place = linear << self.xfs.superblock.block_log;
+        let header = self.tree.form.links.header_bytes(self.xfs.superblock.features.is_v5());
+        let count = usize::from(Bytes(&block).be16(6).unwrap_or(0));
+        let bytes = Bytes(block.get(header..).unwrap_or(&[]));
+        if level == 0 {
+            self.each_record(bytes, count, place, span, visit)
+        } else {
+            self.each_child(Inner { bytes, level: level - 1, count, place }, span, visit)
+        }
+    }
+
+    /// Reads a block of the tree, and checks its header; returns its linear number, too.
+    fn read(&mut self, pointer: u64, level: u32) -> Result<(u64, Vec<u8>), GuestError> {
+        let (superblock, form) = (&self.xfs.superblock, self.tree.form);
+        let linear = match form.links {
+            Links::Group => u32::try_from(pointer).ok().and_then(|block| superblock.linear(self.tree.group, block, 1)),
+            Links::File => superblock.linear_run(pointer, 1),
+        };
+        let outside = || self.damage(superblock.group_place(self.tree.group), "it has a block that does not exist");
+        let linear = linear.ok_or_else(outside)?;
+        let place = linear << superblock.block_log;
+        self.blocks_left = match self.blocks_left.checked_sub(1) {
+            Some(left) => left,
+            None => return Err(self.damage(place, "it has more blocks than there can be").into()),
+        };
+        let block = self.xfs.reader.bytes(place, superblock.block_bytes, form.name)?;
+        let [v4, v5] = form.magic;
+        let magic = if superblock.features.is_v5() { v5 } else { v4 };
+        if Bytes(&block).be32(0) != Some(magic) {
+            return Err(self.damage(place, "its block is something else").into());
+        }
+        let found = Found { bytes: Bytes(&block), place, structure: form.name };
+        self.xfs.check_seal(found, &form.links.seal(), self.tree.owner)?;
+        if Bytes(&block).be16(4).map(u32::from) != Some(level) {
+            return Err(self.damage(place, "its block has another level").into());
+        }
+        Ok((linear, block))
+    }
+
+    fn each_record(
+        &self,
+        bytes: Bytes<'_>,
+        count: usize,
+        place: u64,
+        span: Span,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, GuestError> {
+        let form = self.tree.form;
+        let mut before = None;
+        for index in 0..count {
+            let record = bytes.part(index * form.record_bytes, form.record_bytes);
+            let Some((record, order)) = record.and_then(|record| Some((record, (form.record_order)(record)?))) else {
+                return visit(Step::Damage(self.damage(place, "it has more records than fit")));
+            };
+            if !self.is_after(order, before, span) {
+                return visit(Step::Damage(self.damage(place, "its records are out of order")));
+            }
+            before = Some(order);
+            if visit(Step::Record(record))?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn each_child(
+        &mut self,
+        inner: Inner<'_>,
+        span: Span,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, GuestError> {
+        let pointer_bytes = self.tree.form.links.pointer_bytes();
+        let count_max = inner.bytes.len() / (self.tree.form.key_bytes + pointer_bytes);
+        if inner.count == 0 || inner.count > count_max {
+            return visit(Step::Damage(self.damage(inner.place, "its number of keys is impossible")));
+        }
+        let mut before = None;
+        for index in 0..inner.count {
+            let Some((low, pointer)) = self.child(inner, count_max, index) else {
+                return visit(Step::Damage(self.damage(inner.place, "its block is too short")));
+            };
+            if !self.is_after(low, before, span) {
+                return visit(Step::Damage(self.damage(inner.place, "its keys are out of order")));
+            }
+            before = Some(low);
+            let next =
+                if index + 1 < inner.count { self.child(inner, count_max, index + 1).map(|next| next.0) } else { None };
+            if next.is_some_and(|next| next <= self.from && next > low) {
+                continue;
+            }
+            let span = Span { low, high: next.or(span.high) };
+            if self.descend(pointer, inner.level, span, visit)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Returns a child's key and pointer.
+    fn child(&self, inner: Inner<'_>, count_max: usize, index: usize) -> Option<(u64, u64)> {
+        let form = self.tree.form;
+        let key = inner.bytes.part(index * form.key_bytes, form.key_bytes)?;
+        let at = count_max * form.key_bytes + index * form.links.pointer_bytes();
+        let pointer = match form.links {
+            Links::Group => u64::from(inner.bytes.be32(at)?),
+            Links::File => inner.bytes.be64(at)?,
+        };
+        Some(((form.key_order)(key)?, pointer))
+    }
+
+    /// Returns whether something may follow what is `before` it.
+    fn is_after(&self, order: u64, before: Option<u64>, span: Span) -> bool {
+        let rises = before.is_none_or(|before| order > before || (self.tree.form.has_equals && order == before));
+        let ends = span.high.is_none_or(|high| order < high || (self.tree.form.has_equals && order == high));
+        rises && order >= span.low && ends
+    }
+}

@@ -1,0 +1,165 @@
+//! The log: whether it holds changes that are not in place yet.
+//!
+//! From "XFS Filesystem Structure", chapter "Journaling Log". The log is a ring of sectors of 512 bytes. The first word
+//! of each is the number of the round in which it was written, its *cycle*, except that a record's header has it in the
+//! second word. The *head* is the first sector of an older cycle. Unmounting writes a last record, of one operation,
+//! and nothing is to be recovered if that record ends at the head. A header:
+//!
+//! | bytes    | field                    | notes                                              |
+//! |----------|--------------------------|----------------------------------------------------|
+//! | 0..4     | magic                    |                                                    |
+//! | 4..8     | cycle                    |                                                    |
+//! | 8..12    | version                  | bit 1: version 2                                   |
+//! | 12..16   | length                   | of what follows the header, in bytes               |
+//! | 16..24   | own sequence number      | cycle, sector                                      |
+//! | 32..36   | checksum                 | of header and content; 0: none                     |
+//! | 40..44   | operations               |                                                    |
+//! | 304..320 | UUID                     |                                                    |
+//! | 320..324 | size of the buffer       | version 2: a header has a sector for each 32 KiB   |
+//!
+//! An operation begins with 12 bytes; byte 9 has its flags.
+//!
+//! Why the answer "clean" can be trusted: a new record begins exactly where the unmount record ends. As long as that
+//! sector has an older cycle, no later record counts, and no change of one was written in place: the kernel writes a
+//! change in place only after its record and all earlier ones.
+
+use super::Xfs;
+use super::seal::has_right_checksum;
+use crate::bytes::Bytes;
+use crate::error::GuestError;
+use crate::filesystem::Doubt;
+
+const SECTOR_BYTES: usize = 512;
+const MAGIC: u32 = 0xfeed_babe;
+const CHECKSUM_AT: usize = 32;
+/// The part of a header that the checksum covers, with and without the padding of 64-bit machines.
+const HEADER_BYTES: [usize; 2] = [328, 324];
+/// The part of a buffer that one sector of a header describes.
+const CYCLES_BYTES: u32 = 32 << 10;
+/// An unmount record is one sector, filled up to the stripe unit of the log, which is at most 256 KiB.
+const UNMOUNT_SECTORS_MAX: u64 = 520;
+const FLAG_UNMOUNT: u8 = 0x20;
+const STRUCTURE: &str = "log";
+
+/// The log as a ring of sectors.
+struct Ring<'l, 'a> {
+    xfs: &'l Xfs<'a>,
+    place: u64,
+    sectors: u64,
+}
+
+impl Xfs<'_> {
+    /// Returns why the log makes the volume unsure; `None` where there is nothing to recover.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(super) fn doubt_of_log(&self) -> Result<Option<Doubt>, GuestError> {
+        let superblock = &self.superblock;
+        let Some(place) = superblock.place_of_run(superblock.log_start, superblock.log_blocks) else {
+            return Ok(Some(Doubt::JournalDamaged));
+        };
+        let sectors = (u64::from(superblock.log_blocks) << superblock.block_log) / SECTOR_BYTES as u64;
+        match (Ring { xfs: self, place, sectors }).doubt() {
+            Err(GuestError::Damaged(damage)) => {
+                self.damage.note(damage);
+                Ok(Some(Doubt::JournalDamaged))
+            }
+            other => other,
+        }
+    }
+}
+
+impl Ring<'_, '_> {
+    fn doubt(&self) -> Result<Option<Doubt>, GuestError> {
+        let Some(head) = self.head()? else { return Ok(None) };
+        let Some(start) = self.last_header(head)? else { return Ok(Some(Doubt::DirtyLog)) };
+        let ends = self.is_unmount_record(start, head)?;
+        Ok((!ends).then_some(Doubt::DirtyLog))
+    }
+
+    fn sector(&self, number: u64) -> Result<Vec<u8>, GuestError> {
+        self.xfs.reader.bytes(self.place + number % self.sectors * SECTOR_BYTES as u64, SECTOR_BYTES, STRUCTURE)
+    }
+
+    fn cycle(&self, number: u64) -> Result<u32, GuestError> {
+        let sector = self.sector(number)?;
+        let at = if Bytes(&sector).be32(0) == Some(MAGIC) { 4 } else { 0 };
+        Ok(Bytes(&sector).be32(at).unwrap_or(0))
+    }
+
+    /// Returns the first sector of an older cycle, from 1 to the length of the ring; `None` where nothing was ever
+    /// written.
+    fn head(&self) -> Result<Option<u64>, GuestError> {
+        let (first, last) = (self.cycle(0)?, self.cycle(self.sectors - 1)?);
+        if first == 0 {
+            return Ok(None);
+        }
+        if first == last {
+            return Ok(Some(self.sectors));
+        }
+        if first.checked_sub(1) != Some(last) {
+            return Err(self.xfs.reader.damage(self.place, STRUCTURE, "its cycles do not follow each other").into());
+        }
+        let (mut newer, mut older) = (0, self.sectors - 1);
+        while older - newer > 1 {
+            let middle = newer.midpoint(older);
+            if self.cycle(middle)? == last { older = middle } else { newer = middle }
+        }
+        Ok(Some(older))
+    }
+
+    /// Returns the sector of the last header before the head, if it is near enough for an unmount record.
+    fn last_header(&self, head: u64) -> Result<Option<u64>, GuestError> {
+        for back in 1..=UNMOUNT_SECTORS_MAX.min(head) {
+            let sector = self.sector(head - back)?;
+            if Bytes(&sector).be32(0) == Some(MAGIC) {
+                return Ok(Some(head - back));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns whether the record at a sector is an unmount record that ends at the head.
+    fn is_unmount_record(&self, start: u64, head: u64) -> Result<bool, GuestError> {
+        let header = self.sector(start)?;
+        let header = Bytes(&header);
+        let number = |at| header.be32(at).unwrap_or(0);
+        let sequence = u64::from(number(4)) << 32 | start;
+        let uuid = header.array(304);
+        let superblock = &self.xfs.superblock;
+        if header.be64(16) != Some(sequence)
+            || (uuid != Some(superblock.uuid) && uuid != Some(superblock.metadata_uuid))
+        {
+            return Ok(false);
+        }
+        let has_more_headers = number(8) & 2 != 0 && number(320) > CYCLES_BYTES;
+        let headers = if has_more_headers { u64::from(number(320).div_ceil(CYCLES_BYTES)) } else { 1 };
+        let length = number(12) as usize;
+        let end = start + headers + length.div_ceil(SECTOR_BYTES) as u64;
+        if end != head || number(40) != 1 || length < 12 {
+            return Ok(false);
+        }
+        let content = self.sector(start + headers)?;
+        let is_unmount = Bytes(&content).u8(9).is_some_and(|flags| flags & FLAG_UNMOUNT != 0);
+        Ok(is_unmount && (number(CHECKSUM_AT) == 0 || self.has_right_checksum(start, end, headers, length)?))
+    }
+
+    /// Returns whether the checksum of a record is right. The record is short: [`UNMOUNT_SECTORS_MAX`].
+    fn has_right_checksum(&self, start: u64, end: u64, headers: u64, length: usize) -> Result<bool, GuestError> {
+        let mut record = Vec::new();
+        for number in start..end {
+            record.extend(self.sector(number)?);
+        }
+        let content_at = usize::try_from(headers).unwrap_or(usize::MAX).saturating_mul(SECTOR_BYTES);
+        let Some(content) = content_at.checked_add(length).and_then(|end| record.get(content_at..end)) else {
+            return Ok(false);
+        };
+        let more = record.get(SECTOR_BYTES..content_at).unwrap_or_default();
+        let more: Vec<u8> = more.chunks_exact(SECTOR_BYTES).flat_map(|sector| sector[..260].to_vec()).collect();
+        let is_right = |header: usize| {
+            let covered = [record.get(..header).unwrap_or_default(), &more, content].concat();
+            has_right_checksum(Bytes(&covered), CHECKSUM_AT)
+        };
+        Ok(HEADER_BYTES.into_iter().any(is_right))
+    }
+}

@@ -1,0 +1,196 @@
+//! XFS, versions 4 and 5: read-only, without log replay.
+//!
+//! From "XFS Filesystem Structure" (the documentation of its on-disk format); each module has the table of its
+//! structures. From below: `superblock` with `features` and `geometry`; `seal`, which checks what metadata of version 5
+//! says about itself; `btree`, then `group` for the headers of allocation groups; `inode` and `map` for files; on these
+//! `chunks`, `content`, `directory`, `link`, `attributes`, `log` and `allocation`.
+//!
+//! A file system with a realtime device, an external log, zones or a feature that is not known is refused by name. A
+//! log that holds changes makes the file system unsure.
+
+mod allocation;
+mod attributes;
+mod btree;
+mod chunks;
+mod content;
+mod directory;
+mod features;
+mod geometry;
+mod group;
+mod inode;
+mod link;
+mod log;
+mod map;
+mod seal;
+mod superblock;
+
+use std::ops::ControlFlow;
+
+use self::chunks::InodeStep;
+use self::inode::Inode;
+use self::superblock::Superblock;
+use crate::error::{DamageLog, GuestError};
+use crate::filesystem::{
+    Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
+    FileSystemFacts, FileSystemKind, State,
+};
+use crate::volume::VolumeReader;
+
+/// An XFS file system.
+#[derive(Debug)]
+pub struct Xfs<'a> {
+    reader: VolumeReader<'a>,
+    superblock: Superblock,
+    facts: FileSystemFacts,
+    state: State,
+    damage: DamageLog,
+}
+
+/// Opens the XFS file system of a volume; `None` where there is none.
+///
+/// # Errors
+/// [`GuestError::Unsupported`] with the name of what is not read, [`GuestError::Damaged`] where the superblock or the
+/// root directory is damaged, and those of the disk.
+pub fn open(reader: VolumeReader<'_>) -> Result<Option<Xfs<'_>>, GuestError> {
+    let Some(superblock) = Superblock::read(&reader)? else { return Ok(None) };
+    let facts = facts_of(&superblock);
+    let mut xfs = Xfs { reader, superblock, facts, state: State::Certain, damage: DamageLog::default() };
+    let doubts = xfs.doubts()?;
+    if !doubts.is_empty() {
+        xfs.state = State::Unsure(doubts);
+    }
+    let root = xfs.superblock.root;
+    let problem = match xfs.with_inode(root, |inode| Ok(inode.kind == FileKind::Directory)) {
+        Ok(true) => return Ok(Some(xfs)),
+        Ok(false) => "it is no directory",
+        Err(GuestError::NotFound) => "it is not in use",
+        Err(error) => return Err(error),
+    };
+    let place = xfs.superblock.inode_place(root).unwrap_or(0);
+    Err(xfs.reader.damage(place, "root directory", problem).into())
+}
+
+fn facts_of(superblock: &Superblock) -> FileSystemFacts {
+    let counters = superblock.counters;
+    let per_block_log = superblock.block_log - superblock.inode_log;
+    let possible = counters.inodes.saturating_add(counters.blocks_free.min(superblock.blocks) << per_block_log);
+    let share = (superblock.blocks / 100 * u64::from(counters.inodes_percent_max)) << per_block_log;
+    let files_max = if counters.inodes_percent_max == 0 { possible } else { possible.min(share) };
+    FileSystemFacts {
+        kind: FileSystemKind::Xfs,
+        features: superblock.features.names(),
+        label: superblock.label.clone(),
+        uuid: uuid_text(superblock.uuid),
+        block_bytes: superblock.block_bytes as u64,
+        size_bytes: superblock.size_bytes(),
+        free_bytes: counters.blocks_free.min(superblock.blocks) << superblock.block_log,
+        files_max: Some(files_max.max(counters.inodes)),
+        files_used: Some(counters.inodes.saturating_sub(counters.inodes_free)),
+    }
+}
+
+/// Returns a UUID as tools print it.
+fn uuid_text(uuid: [u8; 16]) -> String {
+    let digits: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
+    parts.map(|(from, to)| &digits[from..to]).join("-")
+}
+
+impl Xfs<'_> {
+    fn doubts(&self) -> Result<Vec<Doubt>, GuestError> {
+        let superblock = &self.superblock;
+        let mut doubts = Vec::new();
+        if superblock.size_bytes() > self.reader.size_bytes() {
+            doubts.push(Doubt::LongerThanVolume);
+        }
+        if superblock.features.needs_repair() || superblock.is_in_progress {
+            doubts.push(Doubt::HasErrors);
+        }
+        doubts.extend(self.doubt_of_log()?);
+        Ok(doubts)
+    }
+
+    /// Calls `then` with an inode.
+    fn with_inode<T>(
+        &self,
+        file: FileNumber,
+        then: impl FnOnce(&Inode<'_>) -> Result<T, GuestError>,
+    ) -> Result<T, GuestError> {
+        let record = self.inode_record(file)?;
+        then(&self.inode(file, &record)?)
+    }
+
+    fn stat_of(&self, inode: &Inode<'_>) -> Result<FileStat, GuestError> {
+        let stat = inode.stat(self.superblock.block_log);
+        stat.ok_or_else(|| self.reader.damage(inode.place, "inode", "its times or lengths are impossible").into())
+    }
+}
+
+impl FileSystem for Xfs<'_> {
+    fn facts(&self) -> &FileSystemFacts {
+        &self.facts
+    }
+
+    fn state(&self) -> &State {
+        &self.state
+    }
+
+    fn damage(&self) -> &DamageLog {
+        &self.damage
+    }
+
+    fn root(&self) -> FileNumber {
+        self.superblock.root
+    }
+
+    fn stat(&self, file: FileNumber) -> Result<FileStat, GuestError> {
+        self.with_inode(file, |inode| self.stat_of(inode))
+    }
+
+    fn each_entry(
+        &self,
+        directory: FileNumber,
+        visit: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        self.with_inode(directory, |inode| self.entries(inode, visit))
+    }
+
+    fn look_up(&self, directory: FileNumber, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
+        self.with_inode(directory, |inode| self.entry(inode, name))
+    }
+
+    fn read_link(&self, file: FileNumber) -> Result<Vec<u8>, GuestError> {
+        self.with_inode(file, |inode| self.target(inode))
+    }
+
+    fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
+        self.with_inode(file, |inode| self.attributes_of(inode))
+    }
+
+    fn each_extent(
+        &self,
+        file: FileNumber,
+        visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        self.with_inode(file, |inode| self.extents(inode, visit))
+    }
+
+    fn read(&self, file: FileNumber, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
+        self.with_inode(file, |inode| self.read_content(inode, offset, into))
+    }
+
+    fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
+        self.each_inode(&mut |step| {
+            let InodeStep::Inode(inode) = step else { return Ok(ControlFlow::Continue(())) };
+            if self.superblock.internal.contains(&inode.number) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let stat = self.damage.skip(self.stat_of(&inode))?;
+            Ok(stat.map_or(ControlFlow::Continue(()), |stat| visit(inode.number, &stat)))
+        })
+    }
+
+    fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
+        self.allocation_map()
+    }
+}

@@ -1,0 +1,219 @@
+//! The superblock: geometry, features and counters of the whole file system.
+//!
+//! From "XFS Filesystem Structure", chapter "Superblocks". Numbers are big-endian, checksums little-endian. Those that
+//! are used here:
+//!
+//! | bytes    | field                | notes                                                       |
+//! |----------|----------------------|-------------------------------------------------------------|
+//! | 0..4     | magic                | `XFSB`                                                      |
+//! | 4..8     | block size           | bytes, a power of two                                       |
+//! | 8..16    | blocks               | of the whole data device                                    |
+//! | 16..24   | realtime blocks      | not 0: refused                                              |
+//! | 32..48   | UUID                 | as users see it                                             |
+//! | 48..56   | start of the log     | 0: the log is on another device, refused                    |
+//! | 56..64   | root directory       | inode number                                                |
+//! | 64..80   | bitmap and summary of realtime blocks | inode numbers; they exist without such blocks, too |
+//! | 84..88   | blocks of a group    | the last group may be shorter                               |
+//! | 88..92   | groups               |                                                             |
+//! | 96..100  | blocks of the log    |                                                             |
+//! | 100..102 | version              | the low four bits; features in the others                   |
+//! | 102..108 | sector, inode bytes, inodes of a block | two bytes each                            |
+//! | 108..120 | label                | ends at the first zero byte                                 |
+//! | 120..128 | binary logarithms    | block, sector, inode, inodes of a block, group; then others |
+//! | 126      | in progress          | not 0: `mkfs.xfs` did not end                               |
+//! | 127      | share of inodes      | per cent of the space that they may take                    |
+//! | 128..152 | inodes, free inodes, free blocks | counters                                        |
+//! | 160..176 | quotas of users and groups | inode numbers                                         |
+//! | 192      | directory block      | binary logarithm of its file system blocks                  |
+//! | 200..204 | more features        |                                                             |
+//! | 212..220 | features of version 5 | read-only compatible, incompatible                         |
+//! | 224..228 | checksum             | CRC-32C of the sector, version 5                            |
+//! | 232..240 | quotas of projects   | inode number                                                |
+//! | 248..264 | UUID of metadata     | where it differs from the UUID                              |
+
+use super::features::Features;
+use super::seal::has_right_checksum;
+use crate::bytes::Bytes;
+use crate::error::GuestError;
+use crate::filesystem::FileNumber;
+use crate::volume::VolumeReader;
+
+/// `XFSB`
+const MAGIC: u32 = 0x5846_5342;
+/// What every device can read, and what the decoded part takes.
+const SECTOR_BYTES_MIN: usize = 512;
+const SECTOR_BYTES_MAX: usize = 32 << 10;
+const BLOCK_BYTES_MAX: usize = 64 << 10;
+/// The smallest group that `mkfs.xfs` ever made has more.
+const GROUP_BLOCKS_MIN: u32 = 5;
+const CHECKSUM_AT: usize = 224;
+const STRUCTURE: &str = "superblock";
+
+/// What the superblock says. All of its numbers fit together.
+#[derive(Clone, Debug)]
+pub(super) struct Superblock {
+    /// Bytes of a block, 512 to 65,536.
+    pub(super) block_bytes: usize,
+    /// Its binary logarithm.
+    pub(super) block_log: u32,
+    /// Blocks of the file system.
+    pub(super) blocks: u64,
+    /// Bytes of a sector, at most those of a block.
+    pub(super) sector_bytes: usize,
+    /// Bytes of an inode, 256 to 2048.
+    pub(super) inode_bytes: usize,
+    /// Its binary logarithm.
+    pub(super) inode_log: u32,
+    /// Blocks of each group but the last.
+    pub(super) group_blocks: u32,
+    /// The number of groups.
+    pub(super) groups: u32,
+    /// The low bits of a block number that are a block's place in its group.
+    pub(super) group_log: u32,
+    /// Binary logarithm of the blocks of a directory block.
+    pub(super) directory_block_log: u32,
+    /// Number of the first block of the log.
+    pub(super) log_start: u64,
+    /// Blocks of the log.
+    pub(super) log_blocks: u32,
+    /// The root directory.
+    pub(super) root: FileNumber,
+    /// Inodes of the file system itself: bitmap and summary of a realtime device, and quotas. They have no names.
+    pub(super) internal: [FileNumber; 5],
+    /// The UUID that users see.
+    pub(super) uuid: [u8; 16],
+    /// The UUID that metadata of version 5 has.
+    pub(super) metadata_uuid: [u8; 16],
+    /// The label.
+    pub(super) label: Vec<u8>,
+    /// The features.
+    pub(super) features: Features,
+    /// The counters.
+    pub(super) counters: Counters,
+    /// Whether `mkfs.xfs` did not end.
+    pub(super) is_in_progress: bool,
+}
+
+/// The counters of a superblock, which are right after a clean unmount.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counters {
+    /// Inodes that have room on the disk.
+    pub(super) inodes: u64,
+    /// Inodes among them that are free.
+    pub(super) inodes_free: u64,
+    /// Free blocks, with the reserve of each group.
+    pub(super) blocks_free: u64,
+    /// The part of the blocks that inodes may take, in per cent; 0 is no limit.
+    pub(super) inodes_percent_max: u8,
+}
+
+impl Superblock {
+    /// Reads the superblock at the beginning of a volume; `None` where there is none.
+    pub(super) fn read(reader: &VolumeReader<'_>) -> Result<Option<Superblock>, GuestError> {
+        if reader.size_bytes() < SECTOR_BYTES_MIN as u64 {
+            return Ok(None);
+        }
+        let first = reader.bytes(0, SECTOR_BYTES_MIN, STRUCTURE)?;
+        if Bytes(&first).be32(0) != Some(MAGIC) {
+            return Ok(None);
+        }
+        let damage = |problem| GuestError::from(reader.damage(0, STRUCTURE, problem));
+        let superblock = Superblock::decode(Bytes(&first)).ok_or_else(|| damage("its sizes do not fit together"))?;
+        superblock.features.check()?;
+        if superblock.features.is_v5() {
+            let sector = reader.bytes(0, superblock.sector_bytes, STRUCTURE)?;
+            if !has_right_checksum(Bytes(&sector), CHECKSUM_AT) {
+                return Err(damage("its checksum is wrong"));
+            }
+        }
+        refuse_other_devices(Bytes(&first))?;
+        Ok(Some(superblock))
+    }
+
+    /// Decodes the first 512 bytes; `None` where the numbers contradict each other.
+    fn decode(bytes: Bytes<'_>) -> Option<Superblock> {
+        let features = Features {
+            version: bytes.be16(100)?,
+            more: bytes.be32(200)?,
+            read_only: bytes.be32(212)?,
+            incompatible: bytes.be32(216)?,
+        };
+        let uuid = bytes.array(32)?;
+        let label: [u8; 12] = bytes.array(108)?;
+        let superblock = Superblock {
+            block_bytes: bytes.be32(4)? as usize,
+            block_log: u32::from(bytes.u8(120)?),
+            blocks: bytes.be64(8)?,
+            sector_bytes: usize::from(bytes.be16(102)?),
+            inode_bytes: usize::from(bytes.be16(104)?),
+            inode_log: u32::from(bytes.u8(122)?),
+            group_blocks: bytes.be32(84)?,
+            groups: bytes.be32(88)?,
+            group_log: u32::from(bytes.u8(124)?),
+            directory_block_log: u32::from(bytes.u8(192)?),
+            log_start: bytes.be64(48)?,
+            log_blocks: bytes.be32(96)?,
+            root: FileNumber(bytes.be64(56)?),
+            internal: internal_inodes(bytes)?,
+            uuid,
+            metadata_uuid: if features.has_metadata_uuid() { bytes.array(248)? } else { uuid },
+            label: label.iter().copied().take_while(|byte| *byte != 0).collect(),
+            features,
+            counters: Counters {
+                inodes: bytes.be64(128)?,
+                inodes_free: bytes.be64(136)?,
+                blocks_free: bytes.be64(144)?,
+                inodes_percent_max: bytes.u8(127)?,
+            },
+            is_in_progress: bytes.u8(126)? != 0,
+        };
+        (superblock.has_sound_sizes() && superblock.has_sound_groups()).then_some(superblock)
+    }
+
+    fn has_sound_sizes(&self) -> bool {
+        let is_power = |bytes: usize, log: u32| bytes.is_power_of_two() && bytes.trailing_zeros() == log;
+        is_power(self.block_bytes, self.block_log)
+            && is_power(self.inode_bytes, self.inode_log)
+            && self.sector_bytes.is_power_of_two()
+            && (SECTOR_BYTES_MIN..=SECTOR_BYTES_MAX).contains(&self.sector_bytes)
+            && (self.sector_bytes..=BLOCK_BYTES_MAX).contains(&self.block_bytes)
+            && (256..=2048).contains(&self.inode_bytes)
+            && self.inode_bytes <= self.block_bytes
+            && self.block_log.checked_add(self.directory_block_log).is_some_and(|log| log <= 16)
+    }
+
+    fn has_sound_groups(&self) -> bool {
+        let (groups, group_blocks) = (u64::from(self.groups), u64::from(self.group_blocks));
+        let bits = u64::BITS - group_blocks.saturating_sub(1).leading_zeros();
+        self.group_blocks >= GROUP_BLOCKS_MIN
+            && self.group_log == bits
+            && self.groups > 0
+            && self.blocks > (groups - 1) * group_blocks
+            && self.blocks <= groups * group_blocks
+            // Every offset in bytes can then be computed.
+            && self.blocks.checked_mul(self.block_bytes as u64).is_some_and(|bytes| i64::try_from(bytes).is_ok())
+            && self.log_blocks > 0
+    }
+
+    /// Returns the bytes of the file system.
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.blocks << self.block_log
+    }
+}
+
+/// Returns the inodes of the file system itself. Those that do not exist are 0 or all ones, which no inode is.
+fn internal_inodes(bytes: Bytes<'_>) -> Option<[FileNumber; 5]> {
+    let inode = |at| bytes.be64(at).map(FileNumber);
+    Some([inode(64)?, inode(72)?, inode(160)?, inode(168)?, inode(232)?])
+}
+
+/// Refuses file systems of which a part lies on another device.
+fn refuse_other_devices(bytes: Bytes<'_>) -> Result<(), GuestError> {
+    if bytes.be64(16) != Some(0) {
+        return Err(GuestError::Unsupported("XFS with a realtime device"));
+    }
+    if bytes.be64(48) == Some(0) {
+        return Err(GuestError::Unsupported("XFS with an external log"));
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Paths, metadata, attributes, content and extents are those that the kernel shows.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use onefold_guest::filesystem::{FileSystem, State};
+
+use super::dump::dump;
+use super::{make, with_xfs};
+use crate::fixtures::Images;
+
+/// Compares everything with what the kernel shows.
+fn must_be_as_mounted(images: &Images) {
+    let view = std::fs::read_to_string(images.path("view")).unwrap();
+    with_xfs(&images.path("image"), |xfs| {
+        assert_eq!(*xfs.state(), State::Certain);
+        let found = dump(xfs);
+        let shown: Vec<&str> = view.lines().collect();
+        for (found, shown) in found.iter().zip(&shown) {
+            let differ = || format!("found  {:.500}\nkernel {:.500}", found, shown);
+            assert!(found == shown, "{}", differ());
+        }
+        assert_eq!(found.len(), shown.len());
+        must_list_all(xfs, &found);
+        assert_eq!(xfs.damage().first(), []);
+    });
+}
+
+/// The pass over all inodes meets exactly the files that have paths, in the order of their numbers.
+fn must_list_all(xfs: &dyn FileSystem, lines: &[String]) {
+    let by_path: BTreeSet<u64> = lines.iter().map(|line| line.split(' ').nth(1).unwrap().parse().unwrap()).collect();
+    let mut listed = Vec::new();
+    xfs.each_file(&mut |file, stat| {
+        assert_eq!(*stat, xfs.stat(file).unwrap());
+        listed.push(file.0);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(listed, by_path.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn an_xfs_of_today_reads_as_mounted() {
+    let Some(images) = make("600M", "-m rmapbt=1 -i nrext64=1", &["2000", "4000"]) else { return };
+    must_be_as_mounted(&images);
+}
+
+#[test]
+fn an_xfs_without_new_features_reads_as_mounted() {
+    let options = "-m reflink=0,finobt=0,bigtime=0,inobtcount=0 -i sparse=0,size=2048";
+    let Some(images) = make("300M", options, &[]) else { return };
+    must_be_as_mounted(&images);
+}
+
+#[test]
+fn an_xfs_with_small_blocks_and_large_directory_blocks_reads_as_mounted() {
+    let options = "-b size=1024 -n size=16384 -d agcount=7 -m uuid=11111111-2222-3333-4444-555555555555";
+    let Some(images) = make("300M", options, &["3000", "3000"]) else { return };
+    must_be_as_mounted(&images);
+}
+
+#[test]
+fn an_xfs_with_blocks_of_64_kib_reads_as_mounted() {
+    let Some(images) = make("1G", "-b size=65536 -s size=4096", &["2000", "100"]) else { return };
+    must_be_as_mounted(&images);
+}
