@@ -1,6 +1,9 @@
 //! XFS against the kernel, `xfs_db` and `xfs_repair`.
 
+mod allocation;
 mod dump;
+mod log;
+mod refused;
 mod tree;
 
 use std::path::Path;

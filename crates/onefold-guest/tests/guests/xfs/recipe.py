@@ -77,7 +77,7 @@ def kinds(folder):
 
 
 def names(folder, count):
-    for number in (3, 40, 300, count):
+    for number in (3, 40, 299, count):
         os.mkdir(f"{folder}/names-{number}")
         for index in range(number):
             write(f"{folder}/names-{number}/file-{index:05}-{'n' * (index % 40)}", (0, b"x" * (index % 3)))

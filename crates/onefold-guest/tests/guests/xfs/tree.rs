@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use onefold_guest::filesystem::{FileSystem, State};
 
+use super::allocation::must_be_free_as_mounted;
 use super::dump::dump;
 use super::{make, with_xfs};
 use crate::fixtures::Images;
@@ -24,6 +25,7 @@ fn must_be_as_mounted(images: &Images) {
         must_list_all(xfs, &found);
         assert_eq!(xfs.damage().first(), []);
     });
+    must_be_free_as_mounted(images);
 }
 
 /// The pass over all inodes meets exactly the files that have paths, in the order of their numbers.

@@ -1,0 +1,111 @@
+//! What is free is what the kernel lists as free, and nothing needs it.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use onefold_guest::filesystem::{Allocation, AllocationClass, FileSystem, TableKind};
+
+use super::{make, with_xfs};
+use crate::fixtures::{Images, has};
+
+/// Returns the map, which covers the volume without gaps.
+pub(super) fn map_of(xfs: &dyn FileSystem, size_bytes: u64) -> Vec<Allocation> {
+    let map = xfs.allocation().unwrap();
+    let mut at = 0;
+    for run in &map {
+        assert_eq!(run.start_bytes, at, "{run:?}");
+        assert!(run.length_bytes > 0);
+        at = run.end_bytes();
+    }
+    assert_eq!(at, size_bytes);
+    assert!(map.windows(2).all(|pair| pair[0].class != pair[1].class), "neighbours of a class are one run");
+    map
+}
+
+fn size_of(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().len()
+}
+
+/// Returns start and end of the free runs of an image.
+fn free_runs(path: &Path) -> Vec<(u64, u64)> {
+    let map = with_xfs(path, |xfs| map_of(xfs, size_of(path)));
+    let free = map.iter().filter(|run| run.class == AllocationClass::Free);
+    free.map(|run| (run.start_bytes, run.end_bytes())).collect()
+}
+
+/// Compares the free runs with those of `fsmap`, whose lines are `0: 7:1 [80..127]: free space 0 (80..127) 48`.
+pub(super) fn must_be_free_as_mounted(images: &Images) {
+    let fsmap = std::fs::read_to_string(images.path("fsmap")).unwrap();
+    let mut shown: Vec<(u64, u64)> = Vec::new();
+    for line in fsmap.lines().filter(|line| line.contains("free space")) {
+        let (_, range) = line.split_once('[').unwrap();
+        let (start, end) = range.split_once(']').unwrap().0.split_once("..").unwrap();
+        let (start, end): (u64, u64) = (start.parse().unwrap(), end.parse().unwrap());
+        match shown.last_mut() {
+            Some(last) if last.1 == start * 512 => last.1 = (end + 1) * 512,
+            _ => shown.push((start * 512, (end + 1) * 512)),
+        }
+    }
+    assert!(!shown.is_empty());
+    assert_eq!(free_runs(&images.path("image")), shown);
+}
+
+/// Overwrites every free byte of an image.
+fn poison(path: &Path) {
+    let free = free_runs(path);
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    let noise: Vec<u8> =
+        (0..1_u32 << 20).map(|index| (index.wrapping_mul(2_654_435_761) >> 23).to_le_bytes()[0]).collect();
+    for (start, end) in free {
+        for at in (start..end).step_by(noise.len()) {
+            let length = usize::try_from(end - at).unwrap().min(noise.len());
+            file.write_all_at(&noise[..length], at).unwrap();
+        }
+    }
+}
+
+/// Poisons the image, lets `xfs_repair` check it, and mounts it again: everything is as before.
+fn must_withstand_poison(images: &Images) {
+    poison(&images.path("image"));
+    let script = "xfs_repair -n -f image >repair 2>&1 || { cat repair >&2; false; }
+        mount -o loop,ro,noatime image mounted
+        python3 \"$RECIPES/view.py\" mounted > view-poisoned; umount mounted; cmp view view-poisoned";
+    images.script(&super::with_recipes(script), [""; 0]);
+}
+
+#[test]
+fn noise_in_free_blocks_harms_nothing() {
+    if !has("xfs_repair") {
+        return;
+    }
+    for options in ["-m rmapbt=1", "-b size=1024 -d agcount=3 -m reflink=0", "-b size=16384 -i sparse=0"] {
+        let Some(images) = make("100M", options, &["300", "300"]) else { return };
+        must_be_free_as_mounted(&images);
+        must_withstand_poison(&images);
+    }
+}
+
+#[test]
+fn blocks_of_every_kind_have_their_class() {
+    let Some(images) = make("100M", "-m rmapbt=1", &["300", "300"]) else { return };
+    let path = images.path("image");
+    // A tail that belongs to no block.
+    std::fs::File::options().write(true).open(&path).unwrap().set_len((100 << 20) + 1000).unwrap();
+    let map = with_xfs(&path, |xfs| map_of(xfs, size_of(&path)));
+    let bytes = |class| map.iter().filter(|run| run.class == class).map(|run| run.length_bytes).sum::<u64>();
+    let table = |kind| bytes(AllocationClass::Table(kind));
+    let printed = images
+        .script("xfs_db -r -c 'sb 0' -c 'print agcount logblocks fdblocks icount' image | sed 's/.* = //'", [""; 0]);
+    let numbers: Vec<u64> = printed.lines().map(|number| number.parse().unwrap()).collect();
+    let [groups, log_blocks, free_blocks, inodes] = numbers[..] else { panic!("{printed}") };
+    assert_eq!(table(TableKind::Superblock), groups * 4096);
+    assert_eq!(table(TableKind::Journal), log_blocks * 4096);
+    assert_eq!(table(TableKind::Inodes), inodes * 512);
+    assert_eq!(bytes(AllocationClass::Outside), 1000);
+    assert_eq!(bytes(AllocationClass::Doubtful), 0);
+    assert!(table(TableKind::Directory) > 0 && table(TableKind::Tree) > 0 && bytes(AllocationClass::Data) > 5 << 20);
+    // The superblock counts blocks kept for trees as free; here they are trees.
+    let free = bytes(AllocationClass::Free);
+    assert!(free <= free_blocks * 4096 && free_blocks * 4096 <= free + table(TableKind::Tree), "{free} {free_blocks}");
+    with_xfs(&path, |xfs| assert_eq!(xfs.facts().free_bytes, free_blocks * 4096));
+}
