@@ -51,7 +51,7 @@ pub(super) fn must_be_free_as_mounted(images: &Images) {
 }
 
 /// Overwrites every free byte of an image.
-fn poison(path: &Path) {
+pub(super) fn poison(path: &Path) {
     let free = free_runs(path);
     let file = std::fs::File::options().write(true).open(path).unwrap();
     let noise: Vec<u8> =

@@ -5,6 +5,7 @@ mod dump;
 mod log;
 mod refused;
 mod tree;
+mod version4;
 
 use std::path::Path;
 
