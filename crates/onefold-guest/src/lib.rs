@@ -14,6 +14,7 @@ pub mod ext;
 pub mod fat;
 pub mod filesystem;
 pub mod lvm;
+pub mod ntfs;
 mod partition;
 mod swap;
 pub mod volume;

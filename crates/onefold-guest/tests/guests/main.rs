@@ -5,3 +5,4 @@
 mod ext;
 mod fixtures;
 mod xfs;
+mod ntfs;

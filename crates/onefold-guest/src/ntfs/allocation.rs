@@ -1,0 +1,310 @@
+//! The allocation map: what `$Bitmap` says, and every cluster that an attribute of any record has.
+//!
+//! One pass over the MFT in its own order finds the clusters. Each is looked up in the bitmap. What the bitmap calls free
+//! and a file has is a difference: it is noted, and allocated. Nothing is called free where the bitmap itself is in doubt.
+
+use std::ops::ControlFlow;
+
+use super::Ntfs;
+use super::directory::INDEX_OF_NAMES;
+use super::record::{Attribute, AttributeBody, BITMAP, DATA, INDEX_ALLOCATION, Record, STANDARD_INFORMATION};
+use super::runs;
+use super::stream::{Clusters, Stream};
+use crate::error::GuestError;
+use crate::filesystem::{Allocation, AllocationClass, TableKind};
+
+const STRUCTURE: &str = "bitmap";
+/// Record of the map of clusters.
+pub(super) const BITMAP_RECORD: u64 = 6;
+/// Bytes of the bitmap that are read at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Bytes of the bitmap that are read at once to look up a file's clusters.
+const LOOK_BYTES: u64 = 4096;
+/// Longest map. What follows is allocated in doubt.
+const RUNS_MAX: usize = 4 << 20;
+
+/// Clusters with one use, from `first` up to `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Use {
+    first: u64,
+    end: u64,
+    class: AllocationClass,
+}
+
+/// Returns the map of a volume.
+pub(super) fn map(ntfs: &Ntfs<'_>) -> Result<Vec<Allocation>, GuestError> {
+    let bitmap = ClusterMap::open(ntfs)?;
+    let mut reached = Reached { bitmap: bitmap.as_ref(), ntfs, uses: Vec::new(), clusters: 0 };
+    ntfs.each_record(&mut |record| reached.add_record(&record).map(ControlFlow::Continue))?;
+    let is_trusted = bitmap.is_some() && reached.clusters <= ntfs.geometry.clusters;
+    if !is_trusted {
+        let problem = "free clusters are in doubt: it is damaged, or files overlap";
+        ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
+    }
+    let free = if is_trusted { AllocationClass::Free } else { AllocationClass::Doubtful };
+    let mut uses = reached.uses;
+    uses.sort_unstable();
+    let mut base = Uses::default();
+    match &bitmap {
+        Some(bitmap) => bitmap.each_run(free, &mut |run| base.push(run))?,
+        None => base.push(Use { first: 0, end: ntfs.geometry.clusters, class: free }),
+    }
+    Ok(finish(ntfs, overlay(&base.0, &uses)))
+}
+
+/// Returns the runs in bytes, cut off at the end of the volume, with what lies behind the clusters.
+fn finish(ntfs: &Ntfs<'_>, uses: Vec<Use>) -> Vec<Allocation> {
+    let volume_bytes = ntfs.mft.clusters().volume.size_bytes();
+    let allocation = |start_bytes: u64, end_bytes: u64, class| {
+        let end_bytes = end_bytes.min(volume_bytes);
+        (start_bytes < end_bytes).then(|| Allocation { start_bytes, length_bytes: end_bytes - start_bytes, class })
+    };
+    let bytes = ntfs.geometry.cluster_bytes;
+    let inside = uses.into_iter().filter_map(|run| allocation(run.first * bytes, run.end * bytes, run.class));
+    let outside = allocation(ntfs.geometry.size_bytes(), volume_bytes, AllocationClass::Outside);
+    inside.chain(outside).collect()
+}
+
+/// Runs in order, merged where they follow each other with one class.
+#[derive(Default)]
+struct Uses(Vec<Use>);
+
+impl Uses {
+    fn push(&mut self, run: Use) {
+        if run.first >= run.end {
+            return;
+        }
+        let is_full = self.0.len() >= RUNS_MAX;
+        match self.0.last_mut() {
+            Some(last) if last.class == run.class => last.end = run.end,
+            Some(last) if is_full => {
+                last.class = AllocationClass::Doubtful;
+                last.end = run.end;
+            }
+            _ => self.0.push(run),
+        }
+    }
+}
+
+/// Returns `base` with `above` over it. Both are in order; where two of `above` overlap, the first counts.
+fn overlay(base: &[Use], above: &[Use]) -> Vec<Use> {
+    let (mut uses, mut at, mut above) = (Uses::default(), 0, above.iter().peekable());
+    for below in base {
+        at = at.max(below.first);
+        while at < below.end {
+            while above.peek().is_some_and(|over| over.end <= at) {
+                above.next();
+            }
+            let (end, class) = match above.peek() {
+                Some(over) if over.first <= at => (over.end.min(below.end), over.class),
+                Some(over) => (over.first.min(below.end), below.class),
+                None => (below.end, below.class),
+            };
+            uses.push(Use { first: at, end, class });
+            at = end;
+        }
+    }
+    uses.0
+}
+
+/// What records reach.
+struct Reached<'r> {
+    bitmap: Option<&'r ClusterMap<'r>>,
+    ntfs: &'r Ntfs<'r>,
+    /// Metadata, and clusters that the bitmap calls free.
+    uses: Vec<Use>,
+    /// Clusters of all attributes. More than the volume has: files overlap.
+    clusters: u64,
+}
+
+impl Reached<'_> {
+    fn add_record(&mut self, record: &Record) -> Result<(), GuestError> {
+        for attribute in record.attributes() {
+            let AttributeBody::Mapped(part) = attribute.body else { continue };
+            let mut runs = Vec::new();
+            if let Err(problem) = runs::decode(part.pairs, part.first, self.ntfs.geometry.clusters, &mut runs) {
+                self.ntfs.damage.note(self.ntfs.mft.damage(record.number, problem));
+            }
+            let class = class_of(record, &attribute);
+            for run in runs {
+                let Some(first) = run.cluster else { continue };
+                self.add(Use { first, end: first + run.count, class })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, found: Use) -> Result<(), GuestError> {
+        self.clusters = self.clusters.saturating_add(found.end - found.first);
+        if self.clusters > self.ntfs.geometry.clusters {
+            // The map is in doubt as a whole, and looking on could take as long as someone wants.
+            return Ok(());
+        }
+        let is_free = match self.bitmap {
+            Some(bitmap) => bitmap.has_free(found)?,
+            None => false,
+        };
+        if is_free {
+            let clusters = self.ntfs.mft.clusters();
+            let problem = "a file has clusters that are free in the bitmap";
+            self.ntfs.damage.note(clusters.volume.damage(found.first * clusters.bytes, STRUCTURE, problem));
+        }
+        if is_free || found.class != AllocationClass::Data {
+            self.uses.push(found);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the use of an attribute's clusters.
+fn class_of(record: &Record, attribute: &Attribute<'_>) -> AllocationClass {
+    let owner = record.base.map_or(record.number, |base| base.record());
+    let table = match (attribute.kind, owner) {
+        (DATA, 0 | 1) => TableKind::Inodes,
+        (DATA, 2) => TableKind::Journal,
+        (DATA, BITMAP_RECORD) | (BITMAP, _) => TableKind::Bitmap,
+        (DATA, 7) => TableKind::Superblock,
+        (DATA, 4 | 9 | 10) => TableKind::Tree,
+        (DATA, _) => return AllocationClass::Data,
+        (INDEX_ALLOCATION, _) if attribute.name == INDEX_OF_NAMES => TableKind::Directory,
+        (INDEX_ALLOCATION | STANDARD_INFORMATION..=0x7f, _) => TableKind::Tree,
+        _ => return AllocationClass::Data,
+    };
+    AllocationClass::Table(table)
+}
+
+/// `$Bitmap`: a bit for each cluster, set where it is allocated.
+pub(super) struct ClusterMap<'m> {
+    stream: Stream,
+    clusters: Clusters<'m>,
+}
+
+impl<'m> ClusterMap<'m> {
+    /// Opens the bitmap; `None` where it is damaged, or too short for the volume.
+    pub(super) fn open(ntfs: &'m Ntfs<'_>) -> Result<Option<ClusterMap<'m>>, GuestError> {
+        let stream = ntfs.damage.skip(ntfs.system_stream(BITMAP_RECORD))?.flatten();
+        let clusters = ntfs.mft.clusters();
+        let is_whole = |stream: &Stream| {
+            let is_mapped = stream.broken.is_none() && stream.runs().iter().all(|run| run.cluster.is_some());
+            let is_plain = !stream.coding.is_compressed() && !stream.coding.is_encrypted();
+            is_mapped && is_plain && stream.initialized_bytes >= clusters.count.div_ceil(8)
+        };
+        Ok(stream.filter(is_whole).map(|stream| ClusterMap { stream, clusters }))
+    }
+
+    /// Returns whether one of these clusters is free.
+    fn has_free(&self, clusters: Use) -> Result<bool, GuestError> {
+        let mut at = clusters.first;
+        while at < clusters.end {
+            let end = clusters.end.min((at / 8 + LOOK_BYTES) * 8);
+            let length = end.div_ceil(8) - at / 8;
+            let mut piece = vec![0; usize::try_from(length).unwrap_or(0)];
+            self.stream.read(self.clusters, at / 8, &mut piece)?;
+            if let Some(first) = piece.first_mut() {
+                *first |= u8::MAX.unbounded_shr(8 - u32::try_from(at % 8).unwrap_or(0));
+            }
+            if let Some(last) = piece.last_mut().filter(|_| !end.is_multiple_of(8)) {
+                *last |= u8::MAX << (end % 8);
+            }
+            if piece.iter().any(|byte| *byte != u8::MAX) {
+                return Ok(true);
+            }
+            at = end;
+        }
+        Ok(false)
+    }
+
+    /// Calls `visit` with pieces of the bitmap in order, each with its first cluster and the number of its clusters.
+    fn each_piece(&self, visit: &mut dyn FnMut(u64, u64, &[u8])) -> Result<(), GuestError> {
+        let mut first = 0;
+        let mut piece = vec![0; PIECE_BYTES];
+        while first < self.clusters.count {
+            let count = (self.clusters.count - first).min(8 * PIECE_BYTES as u64);
+            let bytes = piece.get_mut(..usize::try_from(count.div_ceil(8)).unwrap_or(0)).unwrap_or(&mut []);
+            self.stream.read(self.clusters, first / 8, bytes)?;
+            visit(first, count, bytes);
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with runs of allocated and free clusters in order.
+    fn each_run(&self, free: AllocationClass, visit: &mut dyn FnMut(Use)) -> Result<(), GuestError> {
+        self.each_piece(&mut |first, count, bytes| {
+            for (byte, at) in bytes.iter().zip((0..count).step_by(8)) {
+                each_run_of_byte(*byte, (count - at).min(8), &mut |is_used, from, to| {
+                    let class = if is_used { AllocationClass::Data } else { free };
+                    visit(Use { first: first + at + from, end: first + at + to, class });
+                });
+            }
+        })
+    }
+
+    /// Returns the number of free clusters.
+    pub(super) fn free_count(&self) -> Result<u64, GuestError> {
+        let mut free = 0;
+        self.each_piece(&mut |_, count, bytes| {
+            let used: u64 = bytes.iter().map(|byte| u64::from(byte.count_ones())).sum();
+            let behind = bytes.last().filter(|_| count % 8 != 0).map_or(0, |last| (last >> (count % 8)).count_ones());
+            free += count + u64::from(behind) - used;
+        })?;
+        Ok(free)
+    }
+}
+
+/// Calls `visit` with the runs of equal bits in the first `count` bits of a byte: the bit, first, end.
+fn each_run_of_byte(byte: u8, count: u64, visit: &mut dyn FnMut(bool, u64, u64)) {
+    if byte == 0 || byte == u8::MAX {
+        return visit(byte != 0, 0, count);
+    }
+    let is_used = |bit: u64| byte >> bit & 1 == 1;
+    let mut from = 0;
+    for bit in 1..=count {
+        if bit == count || is_used(bit) != is_used(from) {
+            visit(is_used(from), from, bit);
+            from = bit;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(first: u64, end: u64, class: AllocationClass) -> Use {
+        Use { first, end, class }
+    }
+
+    #[test]
+    fn what_files_have_lies_over_the_bitmap() {
+        use AllocationClass::{Data, Free};
+        let tree = AllocationClass::Table(TableKind::Tree);
+        let base = [run(0, 10, Data), run(10, 20, Free), run(20, 30, Data)];
+        let above = [run(2, 4, tree), run(8, 12, tree), run(9, 14, Data), run(19, 20, Data)];
+        let expected = [
+            run(0, 2, Data),
+            run(2, 4, tree),
+            run(4, 8, Data),
+            run(8, 12, tree),
+            run(12, 14, Data),
+            run(14, 19, Free),
+            run(19, 30, Data),
+        ];
+        assert_eq!(overlay(&base, &above), expected);
+        assert_eq!(overlay(&base, &[]), base);
+        assert_eq!(overlay(&base, &[run(5, 40, tree)]), [run(0, 5, Data), run(5, 30, tree)]);
+    }
+
+    #[test]
+    fn bits_make_runs() {
+        let runs = |byte, count| {
+            let mut runs = Vec::new();
+            each_run_of_byte(byte, count, &mut |is_used, from, to| runs.push((is_used, from, to)));
+            runs
+        };
+        assert_eq!(runs(0xff, 3), [(true, 0, 3)]);
+        assert_eq!(runs(0, 8), [(false, 0, 8)]);
+        assert_eq!(runs(0b0110_0001, 8), [(true, 0, 1), (false, 1, 5), (true, 5, 7), (false, 7, 8)]);
+        assert_eq!(runs(0b0110_0001, 6), [(true, 0, 1), (false, 1, 5), (true, 5, 6)]);
+    }
+}

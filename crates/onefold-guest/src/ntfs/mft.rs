@@ -1,0 +1,203 @@
+//! The master file table: a file whose content is the records of all files, its own first.
+//!
+//! It may be as fragmented as any file; the parts of its own map then lie in records that the parts before them map. Its
+//! first four records have a copy in `$MFTMirr`, which is used where they are damaged.
+
+use super::attribute_list;
+use super::boot::Geometry;
+use super::record::{ATTRIBUTE_LIST, BITMAP, DATA, Record, Reference};
+use super::stream::{self, Clusters, Stream};
+use crate::error::{Damage, GuestError};
+use crate::volume::VolumeReader;
+
+const STRUCTURE: &str = "MFT record";
+/// Bytes of the map of records that are read at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Records that the mirror has in every NTFS.
+const MIRRORED: u64 = 4;
+
+/// The open master file table.
+#[derive(Debug)]
+pub(super) struct Mft<'a> {
+    volume: VolumeReader<'a>,
+    geometry: Geometry,
+    records: Stream,
+    /// Map of the records in use, where it can be read.
+    bitmap: Option<Stream>,
+}
+
+impl<'a> Mft<'a> {
+    /// Opens the MFT of a volume.
+    ///
+    /// # Errors
+    /// Those of the disk, and when neither the first record nor its copy makes sense.
+    pub(super) fn open(volume: &VolumeReader<'a>, geometry: Geometry) -> Result<Mft<'a>, GuestError> {
+        let own = first_record(volume, geometry)?;
+        let clusters = Clusters::of(volume, geometry);
+        let stream = |kind| {
+            let parts = own.attributes().filter(|found| found.is(kind, &[]));
+            Stream::assemble(parts.map(|found| (&own, found)), clusters)
+        };
+        let no_map = || volume.damage(own.place, STRUCTURE, "the MFT has no map");
+        let (records, bitmap) = (stream(DATA).ok_or_else(no_map)?, stream(BITMAP));
+        let mut mft = Mft { volume: volume.clone(), geometry, records, bitmap };
+        if let Some(list) = stream(ATTRIBUTE_LIST) {
+            mft.add_parts(&list)?;
+        }
+        Ok(mft)
+    }
+
+    /// Adds the parts of its maps that lie in other records. An earlier part has mapped each of these. A part that cannot
+    /// be read leaves the map short: the records after it are missing, not these.
+    fn add_parts(&mut self, list: &Stream) -> Result<(), GuestError> {
+        let list = list.read_all(self.clusters(), attribute_list::BYTES_MAX)?;
+        for reference in attribute_list::records_of(&list, DATA) {
+            let Some(record) = self.own_extension(reference)? else { break };
+            let clusters = Clusters::of(&self.volume, self.geometry);
+            let mut parts = record.attributes().filter_map(|found| found.mapped(DATA));
+            if !parts.all(|part| self.records.add_part(&record, part, clusters)) {
+                break;
+            }
+        }
+        let mut records = Vec::new();
+        for reference in attribute_list::records_of(&list, BITMAP) {
+            records.extend(self.own_extension(reference)?);
+        }
+        let parts = records.iter().flat_map(|record| record.attributes().map(move |found| (record, found)));
+        let parts = parts.filter(|(_, found)| found.is(BITMAP, &[]));
+        self.bitmap = self.bitmap.take().or(Stream::assemble(parts, self.clusters()));
+        Ok(())
+    }
+
+    /// Returns a record with attributes of the MFT itself; `None` where it is damaged or another file's.
+    fn own_extension(&self, reference: Reference) -> Result<Option<Record>, GuestError> {
+        match self.read(reference.record()) {
+            Ok(record) => Ok(record.filter(|record| record.base.is_some_and(|base| base.record() == 0))),
+            Err(GuestError::Damaged(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the volume, counted in clusters.
+    pub(super) fn clusters(&self) -> Clusters<'_> {
+        Clusters::of(&self.volume, self.geometry)
+    }
+
+    /// Returns the number of records that it has room for.
+    pub(super) fn record_count(&self) -> u64 {
+        self.records.size_bytes / u64::from(self.geometry.record_bytes)
+    }
+
+    /// Returns why its map is not complete, if so.
+    pub(super) fn broken(&self) -> Option<&Damage> {
+        self.records.broken.as_ref()
+    }
+
+    /// Returns a record; `None` where it is not in use or past the end.
+    ///
+    /// # Errors
+    /// When it is damaged, and those of the disk.
+    pub(super) fn read(&self, number: u64) -> Result<Option<Record>, GuestError> {
+        let mut bytes = vec![0; self.geometry.record_length()];
+        if number >= self.record_count() {
+            return Ok(None);
+        }
+        self.records.read(self.clusters(), self.offset_of(number), &mut bytes)?;
+        match Record::decode(number, self.place_of(number), bytes) {
+            Ok(record) => Ok(record),
+            Err(_) if number < MIRRORED => mirrored(&self.volume, self.geometry, number),
+            Err(problem) => Err(self.damage(number, problem).into()),
+        }
+    }
+
+    /// Returns the record of `bytes`, which [`Mft::read_raw`] returned; `None` where it is not in use. Bytes that are no
+    /// record are damage only where the MFT's map says that a record is there.
+    ///
+    /// # Errors
+    /// When it is damaged, and those of the disk.
+    pub(super) fn decode(&self, number: u64, bytes: &[u8]) -> Result<Option<Record>, GuestError> {
+        match Record::decode(number, self.place_of(number), bytes.to_vec()) {
+            Ok(record) => Ok(record),
+            Err(_) if number < MIRRORED => mirrored(&self.volume, self.geometry, number),
+            Err(problem) if self.is_used(number)? => Err(self.damage(number, problem).into()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Returns whether the map of records has a record as used, or cannot say.
+    fn is_used(&self, number: u64) -> Result<bool, GuestError> {
+        let mut byte = [0xff];
+        if let Some(bitmap) = &self.bitmap {
+            bitmap.read(self.clusters(), number / 8, &mut byte)?;
+        }
+        Ok(byte.iter().all(|byte| byte >> (number % 8) & 1 == 1))
+    }
+
+    /// Returns the number of records in use; `None` where the map cannot be read.
+    pub(super) fn used_count(&self) -> Result<Option<u64>, GuestError> {
+        let Some(bitmap) = &self.bitmap else { return Ok(None) };
+        let (mut used, mut piece) = (0, vec![0; PIECE_BYTES]);
+        for offset in (0..self.record_count().div_ceil(8)).step_by(PIECE_BYTES) {
+            let length = bitmap.read(self.clusters(), offset, &mut piece)?;
+            let bytes = piece.iter().take(length);
+            used += bytes.map(|byte| u64::from(byte.count_ones())).sum::<u64>();
+        }
+        Ok(Some(used))
+    }
+
+    /// Returns the first record at or after `first` that may be something else than zeros of a hole in the disk.
+    pub(super) fn next_written(&self, first: u64) -> Result<u64, GuestError> {
+        let record_bytes = u64::from(self.geometry.record_bytes);
+        let found = stream::locate(self.records.runs(), self.geometry.cluster_bytes, self.offset_of(first));
+        let Some((Some(place), length)) = found.filter(|_| first < self.record_count()) else { return Ok(first) };
+        let data = self.volume.next_data(place)?.unwrap_or(u64::MAX);
+        Ok(first + length.min(data.saturating_sub(place)) / record_bytes)
+    }
+
+    fn offset_of(&self, number: u64) -> u64 {
+        number * u64::from(self.geometry.record_bytes)
+    }
+
+    /// Returns where a record begins in the volume.
+    pub(super) fn place_of(&self, number: u64) -> u64 {
+        self.records.place_of(self.geometry.cluster_bytes, self.offset_of(number)).unwrap_or(0)
+    }
+
+    /// Returns the damage of a record.
+    pub(super) fn damage(&self, number: u64, problem: &'static str) -> Damage {
+        self.volume.damage(self.place_of(number), STRUCTURE, problem)
+    }
+
+    /// Reads the raw bytes of `count` records from `first` on.
+    pub(super) fn read_raw(&self, first: u64, count: usize) -> Result<Vec<u8>, GuestError> {
+        let mut bytes = vec![0; count * self.geometry.record_length()];
+        self.records.read(self.clusters(), self.offset_of(first), &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Returns the MFT's own record, or its copy in the mirror.
+fn first_record(volume: &VolumeReader<'_>, geometry: Geometry) -> Result<Record, GuestError> {
+    let place = geometry.mft_cluster * geometry.cluster_bytes;
+    let bytes = volume.bytes(place, geometry.record_length(), STRUCTURE);
+    let problem = match bytes.map(|bytes| Record::decode(0, place, bytes)) {
+        Ok(Ok(Some(record))) => return Ok(record),
+        Ok(Ok(None)) => "it is not in use",
+        Ok(Err(problem)) => problem,
+        Err(GuestError::Damaged(damage)) => damage.problem,
+        Err(error) => return Err(error),
+    };
+    match mirrored(volume, geometry, 0) {
+        Ok(Some(record)) => Ok(record),
+        _ => Err(volume.damage(place, STRUCTURE, problem).into()),
+    }
+}
+
+/// Returns one of the first records from the mirror.
+fn mirrored(volume: &VolumeReader<'_>, geometry: Geometry, number: u64) -> Result<Option<Record>, GuestError> {
+    let mirror = geometry.mirror_cluster.checked_mul(geometry.cluster_bytes);
+    let place = mirror.and_then(|mirror| mirror.checked_add(number * u64::from(geometry.record_bytes)));
+    let place = place.unwrap_or(u64::MAX);
+    let bytes = volume.bytes(place, geometry.record_length(), STRUCTURE)?;
+    Record::decode(number, place, bytes).map_err(|problem| volume.damage(place, STRUCTURE, problem).into())
+}

@@ -1,0 +1,294 @@
+//! NTFS, read-only.
+//!
+//! After "NTFS Documentation" of the Linux-NTFS project, and [MS-FSCC] for reparse points. Every structure is decoded in
+//! one module here, which has its table: `boot`, `record` (with `fixups` and `runs`), `attribute_list`, `names`, `index`,
+//! `reparse`, `log`. Above them: `stream` (bytes of an attribute), `mft` (all records), `file` (all records of a file),
+//! `content`, `directory`, `stat`, `state`, `allocation` and `reader`, which answers callers.
+//!
+//! The number of a file is that of its base record. Its alternate streams are files of their own: the `n`-th of them, in
+//! the order of their names, has `n` in the upper 16 bits ([`stream_number`]). `file:stream` finds it by name.
+//!
+//! The log is never replayed: a volume that may need that is unsure, and so is one that is dirty or hibernated. Content
+//! that is compressed or encrypted is mapped, and not decoded.
+
+mod allocation;
+mod attribute_list;
+mod boot;
+mod content;
+mod directory;
+mod file;
+mod fixups;
+mod index;
+mod log;
+mod mft;
+mod names;
+mod reader;
+mod record;
+mod reparse;
+mod runs;
+mod stat;
+mod state;
+mod stream;
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::error::{DamageLog, GuestError};
+use crate::filesystem::{DirectoryEntry, FileNumber, FileSystemFacts, FileSystemKind, State};
+use crate::volume::VolumeReader;
+use boot::Geometry;
+use content::Content;
+use directory::Directory;
+use file::MftFile;
+use mft::Mft;
+use names::{FileName, UpperCase};
+use record::{DATA, Record, Reference};
+use state::VolumeFacts;
+use stream::Stream;
+
+/// Record of the root directory.
+const ROOT: u64 = 5;
+/// Record of the table of upper case.
+const UPPER_CASE_RECORD: u64 = 10;
+/// Records below this one are the file system's own. Directories do not list them.
+const FIRST_USER_RECORD: u64 = 16;
+/// Bits of a file's number that are its record's.
+const RECORD_BITS: u32 = 48;
+/// Bytes of the MFT that are read at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// An NTFS that is open for reading.
+pub struct Ntfs<'a> {
+    geometry: Geometry,
+    mft: Mft<'a>,
+    upper: OnceLock<UpperCase>,
+    volume_facts: VolumeFacts,
+    facts: OnceLock<FileSystemFacts>,
+    state: State,
+    damage: DamageLog,
+    /// The content that was read last. A file is read in many pieces, and its map may be long.
+    recent: Mutex<Option<(FileNumber, Arc<Content>)>>,
+}
+
+/// Opens the NTFS of a volume; `None` where it holds something else.
+///
+/// A volume whose first sector is nobody's counts as NTFS if a copy of the boot sector lies at its end. Callers ask for
+/// file systems without a boot sector (ext, XFS) before: such a copy stays where one of them was made over an NTFS.
+///
+/// # Errors
+/// Those of the disk, and when the MFT or the root directory cannot be found.
+pub fn open<'a>(volume: &VolumeReader<'a>) -> Result<Option<Ntfs<'a>>, GuestError> {
+    let Some(boot) = boot::read(volume)? else { return Ok(None) };
+    let mft = Mft::open(volume, boot.geometry)?;
+    let damage = DamageLog::default();
+    if boot.is_backup {
+        damage.note(volume.damage(0, "boot sector", "it makes no sense; its copy is used"));
+    }
+    if let Some(broken) = mft.broken() {
+        damage.note(broken.clone());
+    }
+    let mut ntfs = Ntfs {
+        geometry: boot.geometry,
+        mft,
+        upper: OnceLock::new(),
+        volume_facts: VolumeFacts::default(),
+        facts: OnceLock::new(),
+        state: State::Certain,
+        damage,
+        recent: Mutex::default(),
+    };
+    let root = ntfs.open_file(ROOT)?;
+    Directory::open(&root, &ntfs.mft)?;
+    ntfs.volume_facts = state::volume_facts(&ntfs)?;
+    ntfs.state = state::state(&ntfs, &ntfs.volume_facts)?;
+    Ok(Some(ntfs))
+}
+
+/// Returns the record of a file's number, and which of its streams it is: 0 is the main one.
+#[must_use]
+pub fn stream_number(file: FileNumber) -> (u64, u16) {
+    let reference = Reference(file.0);
+    (reference.record(), reference.sequence())
+}
+
+/// What is called with each record.
+type VisitRecord<'v> = dyn FnMut(Record) -> Result<ControlFlow<()>, GuestError> + 'v;
+
+/// A file, or an alternate stream of one.
+struct Opened {
+    file: MftFile,
+    /// The name of the stream in UTF-16; empty for the file itself.
+    stream: Vec<u8>,
+}
+
+impl Ntfs<'_> {
+    /// Returns the file of a base record.
+    ///
+    /// # Errors
+    /// When it is not in use, belongs to another file, or is damaged; and those of the disk.
+    fn open_file(&self, record: u64) -> Result<MftFile, GuestError> {
+        let record = self.mft.read(record)?.filter(|record| record.base.is_none()).ok_or(GuestError::NotFound)?;
+        MftFile::of(record, &self.mft, &self.damage)
+    }
+
+    fn open_number(&self, number: FileNumber) -> Result<Opened, GuestError> {
+        let (record, stream) = stream_number(number);
+        let file = self.open_file(record)?;
+        let stream = match stream.checked_sub(1) {
+            None => Vec::new(),
+            Some(index) => {
+                file.stream_names().into_iter().nth(usize::from(index)).ok_or(GuestError::NotFound)?.to_vec()
+            }
+        };
+        Ok(Opened { file, stream })
+    }
+
+    /// Returns the main stream of one of the file system's own files.
+    fn system_stream(&self, record: u64) -> Result<Option<Stream>, GuestError> {
+        self.open_file(record)?.stream(DATA, &[], &self.mft)
+    }
+
+    fn content(&self, number: FileNumber) -> Result<Arc<Content>, GuestError> {
+        if let Some((recent, content)) = &*self.recent.lock()
+            && *recent == number
+        {
+            return Ok(Arc::clone(content));
+        }
+        let opened = self.open_number(number)?;
+        let content = Arc::new(if opened.stream.is_empty() {
+            let reparse = content::reparse_of(&opened.file, &self.mft)?;
+            Content::of(&opened.file, reparse.as_ref(), &self.mft)?
+        } else {
+            Content::of_stream(opened.file.stream(DATA, &opened.stream, &self.mft)?)
+        });
+        *self.recent.lock() = Some((number, Arc::clone(&content)));
+        Ok(content)
+    }
+
+    /// Calls `visit` with each record in use in the order of the MFT, until it breaks or fails. Damaged ones are noted and
+    /// skipped.
+    fn each_record(&self, visit: &mut VisitRecord<'_>) -> Result<(), GuestError> {
+        let length = self.geometry.record_length();
+        let (mut first, count) = (0, self.mft.record_count());
+        while first < count {
+            let records = (count - first).min((PIECE_BYTES / length) as u64);
+            let piece = self.damage.skip(self.mft.read_raw(first, usize::try_from(records).unwrap_or(0)))?;
+            // Past the end of a damaged map there are no records.
+            let Some(piece) = piece else { return Ok(()) };
+            for (number, bytes) in (first..).zip(piece.chunks_exact(length)) {
+                if let Some(record) = self.damage.skip(self.mft.decode(number, bytes))?.flatten()
+                    && visit(record)?.is_break()
+                {
+                    return Ok(());
+                }
+            }
+            first = self.mft.next_written(first + records)?;
+        }
+        Ok(())
+    }
+
+    fn upper(&self) -> &UpperCase {
+        self.upper.get_or_init(|| {
+            let stream = self.system_stream(UPPER_CASE_RECORD).ok().flatten();
+            let bytes = stream.and_then(|stream| stream.read_all(self.mft.clusters(), UpperCase::BYTES).ok());
+            match bytes.filter(|bytes| !bytes.is_empty()) {
+                Some(bytes) => UpperCase::decode(&bytes),
+                None => {
+                    self.damage.note(self.mft.damage(UPPER_CASE_RECORD, "it has no table of upper case"));
+                    UpperCase::ascii()
+                }
+            }
+        })
+    }
+
+    /// Returns the file of a name in UTF-8, without its streams.
+    fn find(&self, directory: FileNumber, name: &[u8]) -> Result<Option<u64>, GuestError> {
+        let Some(units) = names::from_utf8(name) else { return Ok(None) };
+        let file = self.open_file(directory.0)?;
+        let directory = Directory::open(&file, &self.mft)?;
+        let found = match directory.find(&units, self.upper()) {
+            Err(GuestError::Damaged(damage)) => {
+                self.damage.note(damage);
+                directory.find_slowly(&units, self.upper(), &self.damage)?
+            }
+            found => found?,
+        };
+        Ok(found.map(Reference::record))
+    }
+
+    /// Returns the alternate stream of a name in UTF-8 that a file has.
+    fn find_stream(&self, record: u64, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
+        let Some(units) = names::from_utf8(name) else { return Ok(None) };
+        let file = self.open_file(record)?;
+        let is_equal = |found: &[u8]| {
+            self.upper().compare(names::Units(found).iter(), units.iter().copied()) == std::cmp::Ordering::Equal
+        };
+        let index = file.stream_names().into_iter().position(is_equal);
+        Ok(index.and_then(|index| numbered(record, index + 1)))
+    }
+
+    /// Returns what a directory shows of an entry; `None` for what it does not list.
+    fn shown(&self, directory: u64, reference: Reference, name: FileName<'_>) -> Option<DirectoryEntry> {
+        let record = reference.record();
+        let is_own = record < FIRST_USER_RECORD && record != ROOT;
+        let text = name.units.to_utf8();
+        if name.is_dos || is_own || text == b"." {
+            return None;
+        }
+        let is_odd = text.is_empty() || text == b".." || text.contains(&b'/') || text.contains(&0);
+        if is_odd || record == directory {
+            let problem = if is_odd { "a name cannot be one" } else { "it contains itself" };
+            self.damage.note(self.mft.damage(directory, problem));
+            return None;
+        }
+        Some(DirectoryEntry { name: text, file: FileNumber(record), kind: name.kind() })
+    }
+
+    /// Returns the target of a link as this volume's paths are, where it is one of them: `C:/Users` is `/Users` if the
+    /// root has that.
+    fn localised(&self, target: Vec<u8>) -> Vec<u8> {
+        let is_drive = target.first().is_some_and(u8::is_ascii_alphabetic) && target.get(1..3) == Some(b":/");
+        if !is_drive {
+            return target;
+        }
+        let Some(path) = target.get(2..) else { return target };
+        let mut at = FileNumber(ROOT);
+        for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            match self.find(at, part) {
+                Ok(Some(found)) => at = FileNumber(found),
+                _ => return target,
+            }
+        }
+        path.to_vec()
+    }
+
+    fn new_facts(&self) -> FileSystemFacts {
+        let free = allocation::ClusterMap::open(self).and_then(|map| map.map_or(Ok(0), |map| map.free_count()));
+        let version = self.volume_facts.version.map(|(major, minor)| format!("version {major}.{minor}"));
+        FileSystemFacts {
+            kind: FileSystemKind::Ntfs,
+            features: version.into_iter().collect(),
+            label: self.volume_facts.label.clone(),
+            uuid: format!("{:016X}", self.geometry.serial),
+            block_bytes: self.geometry.cluster_bytes,
+            size_bytes: self.geometry.size_bytes(),
+            free_bytes: free.unwrap_or(0).saturating_mul(self.geometry.cluster_bytes),
+            files_max: None,
+            files_used: self.mft.used_count().unwrap_or(None),
+        }
+    }
+}
+
+/// Returns the number of the `index`-th stream of a file.
+fn numbered(record: u64, index: usize) -> Option<FileNumber> {
+    let index = u16::try_from(index).ok()?;
+    Some(FileNumber(record | u64::from(index) << RECORD_BITS))
+}
+
+impl std::fmt::Debug for Ntfs<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ntfs").field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}

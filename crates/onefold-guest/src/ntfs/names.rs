@@ -1,0 +1,197 @@
+//! Names: UTF-16 on the disk, UTF-8 here.
+//!
+//! NTFS takes any 16-bit units. A surrogate without its other half, which UTF-8 cannot express, becomes the three bytes
+//! that UTF-8 would have for it ("generalised UTF-8", as in WTF-8), so that no two names become one.
+
+use std::cmp::Ordering;
+
+use super::record::Reference;
+use crate::bytes::Bytes;
+use crate::filesystem::FileKind;
+
+/// The name of one file in one directory, as it is in records and in indexes.
+///
+/// | bytes | field |
+/// |---|---|
+/// | 0..8 | reference of the directory |
+/// | 56..60 | flags of the file |
+/// | 64, 65 | length of the name in units, name space |
+/// | 66.. | the name |
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileName<'b> {
+    /// The directory.
+    pub(super) parent: Reference,
+    /// The file's flags, as far as its directory knows.
+    pub(super) flags: u32,
+    /// Whether it is a second name that only DOS programs see.
+    pub(super) is_dos: bool,
+    /// The name in UTF-16.
+    pub(super) units: Units<'b>,
+}
+
+const NAME_SPACE_DOS: u8 = 2;
+const FLAG_REPARSE_POINT: u32 = 0x400;
+/// A flag of directories in names only.
+const FLAG_DIRECTORY: u32 = 0x1000_0000;
+
+impl<'b> FileName<'b> {
+    /// Returns the name in `value`; `None` where it is cut off.
+    pub(super) fn decode(value: Bytes<'b>) -> Option<FileName<'b>> {
+        let length = usize::from(value.u8(64)?) * 2;
+        Some(FileName {
+            parent: Reference(value.le64(0)?),
+            flags: value.le32(56)?,
+            is_dos: value.u8(65)? == NAME_SPACE_DOS,
+            units: Units(value.part(66, length)?.0),
+        })
+    }
+
+    /// Returns the kind that the directory notes; `None` for a reparse point, whose kind only the file tells.
+    pub(super) fn kind(&self) -> Option<FileKind> {
+        if self.flags & FLAG_REPARSE_POINT != 0 {
+            None
+        } else if self.flags & FLAG_DIRECTORY != 0 {
+            Some(FileKind::Directory)
+        } else {
+            Some(FileKind::Regular)
+        }
+    }
+}
+
+/// A name in UTF-16: pairs of bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Units<'b>(pub(super) &'b [u8]);
+
+impl<'b> Units<'b> {
+    /// Returns its units.
+    pub(super) fn iter(self) -> impl Iterator<Item = u16> + 'b {
+        self.0.chunks_exact(2).map(|pair| pair.iter().rev().fold(0, |unit, byte| unit << 8 | u16::from(*byte)))
+    }
+
+    /// Returns it in UTF-8.
+    pub(super) fn to_utf8(self) -> Vec<u8> {
+        let mut name = Vec::with_capacity(self.0.len());
+        for decoded in char::decode_utf16(self.iter()) {
+            match decoded {
+                Ok(character) => name.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+                Err(error) => name.extend_from_slice(&three_bytes(error.unpaired_surrogate())),
+            }
+        }
+        name
+    }
+}
+
+/// Returns the three bytes that UTF-8 would have for a surrogate.
+fn three_bytes(unit: u16) -> [u8; 3] {
+    let [low, middle, high] = [unit & 0x3f, unit >> 6 & 0x3f, unit >> 12].map(|bits| bits.to_le_bytes()[0]);
+    [0xe0 | high, 0x80 | middle, 0x80 | low]
+}
+
+/// Returns a name in UTF-16; `None` where it is not UTF-8 as [`Units::to_utf8`] makes it.
+pub(super) fn from_utf8(name: &[u8]) -> Option<Vec<u16>> {
+    let mut units = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while !rest.is_empty() {
+        let (valid, after) = match std::str::from_utf8(rest) {
+            Ok(valid) => (valid, &[][..]),
+            Err(error) => {
+                let (valid, after) = rest.split_at_checked(error.valid_up_to())?;
+                (std::str::from_utf8(valid).ok()?, after)
+            }
+        };
+        units.extend(valid.encode_utf16());
+        rest = after;
+        if let Some((first, after)) = after.split_first_chunk::<3>() {
+            units.push(surrogate(*first)?);
+            rest = after;
+        } else if !rest.is_empty() {
+            return None;
+        }
+    }
+    Some(units)
+}
+
+/// Returns the surrogate that three bytes stand for.
+fn surrogate([first, middle, last]: [u8; 3]) -> Option<u16> {
+    let is_one = first == 0xed && (0xa0..=0xbf).contains(&middle) && (0x80..=0xbf).contains(&last);
+    is_one.then(|| 0xd000 | u16::from(middle & 0x3f) << 6 | u16::from(last & 0x3f))
+}
+
+/// The upper case of every 16-bit unit, as `$UpCase` states it.
+#[derive(Clone, Debug)]
+pub(super) struct UpperCase(Vec<u16>);
+
+impl UpperCase {
+    /// Bytes of a whole table.
+    pub(super) const BYTES: u64 = 1 << 17;
+
+    /// Returns the table in `bytes`. Units past its end are their own upper case.
+    pub(super) fn decode(bytes: &[u8]) -> UpperCase {
+        UpperCase(Units(bytes).iter().collect())
+    }
+
+    /// Returns the table of ASCII alone, for a volume without one.
+    pub(super) fn ascii() -> UpperCase {
+        UpperCase((0..128_u8).map(|byte| u16::from(byte.to_ascii_uppercase())).collect())
+    }
+
+    fn of(&self, unit: u16) -> u16 {
+        self.0.get(usize::from(unit)).copied().unwrap_or(unit)
+    }
+
+    /// Compares two names without their case.
+    pub(super) fn compare(&self, one: impl Iterator<Item = u16>, other: impl Iterator<Item = u16>) -> Ordering {
+        one.map(|unit| self.of(unit)).cmp(other.map(|unit| self.of(unit)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(units: &[u16]) -> Vec<u8> {
+        units.iter().flat_map(|unit| unit.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn every_name_comes_back_and_no_two_become_one() {
+        let names: [&[u16]; 7] = [
+            &[],
+            &[0x61, 0xe4, 0x20ac, 0xfffd],
+            &[0xd83d, 0xde00],
+            &[0xd83d],
+            &[0xde00, 0xd83d],
+            &[0xd83d, 0x61, 0xdc00],
+            &[0xd83d, 0xd83d, 0xde00],
+        ];
+        let mut all = std::collections::BTreeSet::new();
+        for units in names {
+            let name = Units(&bytes(units)).to_utf8();
+            assert_eq!(from_utf8(&name).as_deref(), Some(units));
+            assert!(all.insert(name));
+        }
+        assert_eq!(Units(&bytes(&[0x48, 0xd83d])).to_utf8(), [0x48, 0xed, 0xa0, 0xbd]);
+    }
+
+    #[test]
+    fn other_bytes_are_no_name() {
+        for name in [&b"\xff"[..], b"a\xe4", b"\xed\xa0", b"\xed\x80\xff", b"\xc0\x80\x80", b"a\xed\xa0\xbd\xff"] {
+            assert_eq!(from_utf8(name), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_decides_which_names_are_equal() {
+        let compare =
+            |table: &UpperCase, one: &str, other: &str| table.compare(one.encode_utf16(), other.encode_utf16());
+        let ascii = UpperCase::ascii();
+        assert_eq!(compare(&ascii, "Straße", "sTRAßE"), Ordering::Equal);
+        assert_eq!(compare(&ascii, "ä", "Ä"), Ordering::Greater);
+        assert_eq!(compare(&ascii, "_", "a"), Ordering::Greater);
+        let mut table: Vec<u16> = (0..=u16::MAX).collect();
+        table[0xe4] = 0xc4;
+        let table = UpperCase::decode(&bytes(&table));
+        assert_eq!(compare(&table, "ä", "Ä"), Ordering::Equal);
+        assert_eq!(compare(&table, "a", "A"), Ordering::Greater);
+    }
+}

@@ -1,0 +1,137 @@
+//! What callers ask of an NTFS.
+
+use std::ops::ControlFlow;
+
+use super::content::{self, Content};
+use super::directory::Directory;
+use super::file::MftFile;
+use super::names::Units;
+use super::record::DATA;
+use super::reparse::Reparse;
+use super::{Ntfs, ROOT, allocation, numbered, stat};
+use crate::error::{DamageLog, GuestError};
+use crate::filesystem::{
+    Allocation, DirectoryEntry, ExtendedAttribute, Extent, FileNumber, FileStat, FileSystem, FileSystemFacts, State,
+};
+
+/// Longest alternate stream that is shown as an extended attribute; Linux has no longer ones.
+const ATTRIBUTE_BYTES_MAX: u64 = 64 << 10;
+
+impl FileSystem for Ntfs<'_> {
+    /// Counts the free clusters when it is called first.
+    fn facts(&self) -> &FileSystemFacts {
+        self.facts.get_or_init(|| self.new_facts())
+    }
+
+    fn state(&self) -> &State {
+        &self.state
+    }
+
+    fn damage(&self) -> &DamageLog {
+        &self.damage
+    }
+
+    fn root(&self) -> FileNumber {
+        FileNumber(ROOT)
+    }
+
+    fn stat(&self, file: FileNumber) -> Result<FileStat, GuestError> {
+        let opened = self.open_number(file)?;
+        stat::stat(&opened.file, &opened.stream, &self.mft)
+    }
+
+    fn each_entry(
+        &self,
+        directory: FileNumber,
+        visit: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        let file = self.open_file(directory.0)?;
+        Directory::open(&file, &self.mft)?.each(&self.damage, &mut |reference, name| {
+            self.shown(directory.0, reference, name).map_or(ControlFlow::Continue(()), &mut *visit)
+        })
+    }
+
+    /// Names are equal without their case, by the volume's own table; a name of the very same case goes before. A name
+    /// for DOS programs finds its file. `file:stream` finds an alternate stream.
+    fn look_up(&self, directory: FileNumber, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
+        if name == b"." || name == b".." {
+            return Ok(None);
+        }
+        if let Some(record) = self.find(directory, name)? {
+            return Ok(Some(FileNumber(record)));
+        }
+        let Some(colon) = name.iter().rposition(|byte| *byte == b':') else { return Ok(None) };
+        let (Some(file), Some(stream)) = (name.get(..colon), name.get(colon + 1..)) else { return Ok(None) };
+        match self.find(directory, file)? {
+            Some(record) if !stream.is_empty() => self.find_stream(record, stream),
+            _ => Ok(None),
+        }
+    }
+
+    fn read_link(&self, file: FileNumber) -> Result<Vec<u8>, GuestError> {
+        let file = self.open_file(file.0)?;
+        match content::reparse_of(&file, &self.mft)? {
+            Some(Reparse::Link(target)) => Ok(self.localised(target)),
+            _ => Err(GuestError::Unsupported("a file that is no symbolic link")),
+        }
+    }
+
+    /// Returns the alternate streams of up to 64 KiB, as NTFS-3G shows them: as `user.` with their name. Encoded ones are
+    /// left out.
+    fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
+        let opened = self.open_number(file)?;
+        let mut attributes = Vec::new();
+        for name in opened.file.stream_names().into_iter().filter(|name| *name != content::OVERLAY_STREAM) {
+            let content = Content::of_stream(opened.file.stream(DATA, name, &self.mft)?);
+            let Some(stream) = content.stream.filter(|stream| stream.size_bytes <= ATTRIBUTE_BYTES_MAX) else {
+                continue;
+            };
+            if content.form.is_none() {
+                let value = stream.read_all(self.mft.clusters(), ATTRIBUTE_BYTES_MAX)?;
+                let name = [b"user.", &Units(name).to_utf8()[..]].concat();
+                attributes.push(ExtendedAttribute { name, value });
+            }
+        }
+        Ok(attributes)
+    }
+
+    fn each_extent(
+        &self,
+        file: FileNumber,
+        visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        self.content(file)?.each_extent(self.geometry.cluster_bytes, visit)
+    }
+
+    fn read(&self, file: FileNumber, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
+        self.content(file)?.read(self.mft.clusters(), offset, into)
+    }
+
+    /// Visits each file in the order of the MFT, and after it its alternate streams.
+    fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
+        self.each_record(&mut |record| {
+            if record.base.is_some() {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let number = record.number;
+            let file = MftFile::of(record, &self.mft, &self.damage)?;
+            let streams = file
+                .stream_names()
+                .into_iter()
+                .enumerate()
+                .filter_map(|(index, name)| Some((numbered(number, index + 1)?, name)));
+            for (number, stream) in std::iter::once((FileNumber(number), &[][..])).chain(streams) {
+                if let Some(found) = self.damage.skip(stat::stat(&file, stream, &self.mft))?
+                    && visit(number, &found).is_break()
+                {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
+        allocation::map(self)
+    }
+}

@@ -1,0 +1,86 @@
+//! What is known of a file.
+//!
+//! | bytes of the standard information | field |
+//! |---|---|
+//! | 0..8, 8..16, 16..24, 24..32 | made, content changed, record changed, read: 100 ns since 1601 |
+
+use super::content::{self, Content};
+use super::file::MftFile;
+use super::mft::Mft;
+use super::record::{DATA, STANDARD_INFORMATION};
+use super::reparse::Reparse;
+use crate::error::GuestError;
+use crate::filesystem::{FileKind, FileStat, Timestamp};
+
+/// What a mount shows by default: NTFS has no such bits.
+const MODE: u16 = 0o777;
+const TICKS_PER_SECOND: u64 = 10_000_000;
+const NANOSECONDS_PER_TICK: u32 = 100;
+/// Seconds from 1601 to 1970.
+const EPOCH_SECONDS: i64 = 11_644_473_600;
+
+/// Returns what is known of a file, or of the alternate stream `stream` (a name in UTF-16) of one.
+pub(super) fn stat(file: &MftFile, stream: &[u8], mft: &Mft<'_>) -> Result<FileStat, GuestError> {
+    let (kind, content) = if stream.is_empty() {
+        let reparse = content::reparse_of(file, mft)?;
+        let content = Content::of(file, reparse.as_ref(), mft)?;
+        (kind_of(file, reparse.as_ref()), linked(content, reparse))
+    } else {
+        (FileKind::Regular, Content::of_stream(file.stream(DATA, stream, mft)?))
+    };
+    let information = file.value(STANDARD_INFORMATION);
+    let time = |at| information.and_then(|found| found.le64(at)).map(timestamp);
+    Ok(FileStat {
+        kind,
+        mode: MODE,
+        user: 0,
+        group: 0,
+        links: u32::try_from(file.names().count()).unwrap_or(u32::MAX),
+        size_bytes: content.size_bytes,
+        allocated_bytes: content.stream.as_ref().map_or(0, |stream| stream.stored_bytes),
+        modified: time(8).unwrap_or_default(),
+        changed: time(16).unwrap_or_default(),
+        accessed: time(24).unwrap_or_default(),
+        created: time(0),
+        device: None,
+        generation: u64::from(file.base.sequence),
+        encoding: content.encoding(),
+    })
+}
+
+fn kind_of(file: &MftFile, reparse: Option<&Reparse>) -> FileKind {
+    match reparse {
+        Some(Reparse::Link(_)) => FileKind::SymbolicLink,
+        Some(Reparse::Special(kind)) => *kind,
+        _ if file.base.is_directory => FileKind::Directory,
+        Some(Reparse::Unknown) => FileKind::Other,
+        Some(Reparse::Compressed | Reparse::Deduplicated) | None => FileKind::Regular,
+    }
+}
+
+/// Returns the content with the length of the target, where the file is a link.
+fn linked(content: Content, reparse: Option<Reparse>) -> Content {
+    match reparse {
+        Some(Reparse::Link(target)) => Content { size_bytes: target.len() as u64, ..content },
+        _ => content,
+    }
+}
+
+fn timestamp(ticks: u64) -> Timestamp {
+    let seconds = i64::try_from(ticks / TICKS_PER_SECOND).unwrap_or(0) - EPOCH_SECONDS;
+    let nanoseconds = u32::try_from(ticks % TICKS_PER_SECOND).unwrap_or(0) * NANOSECONDS_PER_TICK;
+    Timestamp { seconds, nanoseconds }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_count_from_1601() {
+        let at = |ticks| (timestamp(ticks).seconds, timestamp(ticks).nanoseconds);
+        assert_eq!(at(0), (-EPOCH_SECONDS, 0));
+        assert_eq!(at(116_444_736_000_000_001), (0, 100));
+        assert_eq!(at(u64::MAX), (1_833_029_933_770, 955_161_500));
+    }
+}
