@@ -51,7 +51,11 @@ impl<'a> Mft<'a> {
     /// be read leaves the map short: the records after it are missing, not these.
     fn add_parts(&mut self, list: &Stream) -> Result<(), GuestError> {
         let list = list.read_all(self.clusters(), attribute_list::BYTES_MAX)?;
-        for reference in attribute_list::records_of(&list, DATA) {
+        let others = |kind| {
+            let all = attribute_list::records_of(&list, kind).into_iter();
+            all.filter(|reference| reference.record() != 0)
+        };
+        for reference in others(DATA) {
             let Some(record) = self.own_extension(reference)? else { break };
             let clusters = Clusters::of(&self.volume, self.geometry);
             let mut parts = record.attributes().filter_map(|found| found.mapped(DATA));
@@ -60,7 +64,7 @@ impl<'a> Mft<'a> {
             }
         }
         let mut records = Vec::new();
-        for reference in attribute_list::records_of(&list, BITMAP) {
+        for reference in others(BITMAP) {
             records.extend(self.own_extension(reference)?);
         }
         let parts = records.iter().flat_map(|record| record.attributes().map(move |found| (record, found)));

@@ -195,16 +195,111 @@ fn tools() -> bool {
 }
 
 /// Makes an image by a recipe, and checks everything in it.
-fn check_everything(size: &str, options: &[&str], recipe: &str) {
-    let Some(images) = Images::new() else { return };
+fn check_everything(size: &str, options: &[&str], recipe: &str) -> Option<Images> {
+    let images = Images::new()?;
     let arguments = [&[size], options].concat();
     let printed = lines(&images.script(&format!("{MOUNT}{recipe}{LEAVE}"), arguments));
     with_ntfs(&images.path("image"), |ntfs| {
         assert_eq!(ntfs.state(), &State::Certain, "{:?}", ntfs.damage().first());
         assert_tree(ntfs, &images, &printed);
+        assert_all_files(ntfs);
         assert_allocation(ntfs, &images);
         assert_eq!(ntfs.damage().first(), []);
     });
+    poison(&images);
+    Some(images)
+}
+
+/// Checks that the pass over all files finds those of the tree, in the order of their records, as they are there.
+fn assert_all_files(ntfs: &Ntfs<'_>) {
+    let mut ahead: BTreeMap<FileNumber, FileStat> = tree(ntfs).into_values().collect();
+    let mut last = None;
+    ntfs.each_file(&mut |file, stat| {
+        let (record, stream) = ntfs::stream_number(file);
+        assert!(last < Some((record, stream)));
+        last = Some((record, stream));
+        assert_eq!(&ntfs.stat(file).unwrap(), stat);
+        if let Some(found) = ahead.remove(&file) {
+            assert_eq!(&found, stat);
+        } else {
+            assert!(record < 64 || stream > 0, "{record} has no name");
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert!(ahead.is_empty(), "{ahead:?}");
+}
+
+/// Overwrites free bytes with noise, up to 32 MiB of each run: NTFS-3G finds nothing, and every file is as before.
+fn poison(images: &Images) {
+    let image = File::options().write(true).open(images.path("image")).unwrap();
+    let free = with_ntfs(&images.path("image"), |ntfs| {
+        let map = ntfs.allocation().unwrap();
+        map.into_iter().filter(|run| run.class == AllocationClass::Free).collect::<Vec<_>>()
+    });
+    for run in &free {
+        let noise = vec![0xa5; usize::try_from(run.length_bytes.min(1 << 20)).unwrap()];
+        for at in (run.start_bytes..run.end_bytes()).step_by(1 << 20).take(32) {
+            let length = (run.end_bytes() - at).min(noise.len() as u64);
+            image.write_all_at(&noise[..usize::try_from(length).unwrap()], at).unwrap();
+        }
+    }
+    assert!(!free.is_empty());
+    let script = "ntfsfix -n image >fixed || { cat fixed; exit 1; }
+        ntfs-3g -o ro image mounted; diff -r mounted copy; umount mounted";
+    images.script(script, [""; 0]);
+}
+
+/// Fewer files, for the many sizes that a volume can have.
+const SHORT_RECIPE: &str = r#"
+for bytes in 0 1 700 4096 100000; do head -c $bytes /dev/urandom >bytes-$bytes; done
+head -c 4096 /dev/urandom | dd of=holes bs=4096 seek=1000 conv=notrunc status=none
+mkdir many; cd many; for file in $(seq 300); do : >"file number $file"; done; cd ..
+"#;
+
+/// Fills a small volume, frees every second cluster, and makes files: their records lie in pieces of the MFT, which are so
+/// many that its own map needs other records.
+const PIECES_OF_MFT: &str = r#"
+python3 - <<'END'
+import os
+def make(name, content):
+    try:
+        with open(name, "wb", buffering=0) as file: file.write(content)
+        return True
+    except OSError: return False
+os.mkdir("filling")
+count = 0
+while make(f"filling/{count}", b"x" * 1024): count += 1
+for number in range(0, count + 1, 2):
+    if os.path.exists(f"filling/{number}"): os.unlink(f"filling/{number}")
+count = 0
+while count < 3000 and make(f"small-{count}", str(count).encode()): count += 1
+END
+"#;
+
+#[test]
+fn volumes_of_all_sizes_are_read() {
+    if !tools() {
+        return;
+    }
+    for (size, options) in [
+        ("16M", ["-c", "512", "-s", "512"]),
+        ("64M", ["-c", "65536", "-s", "512"]),
+        ("32M", ["-c", "4096", "-s", "4096"]),
+        ("520M", ["-c", "2097152", "-s", "512"]),
+    ] {
+        check_everything(size, &options, SHORT_RECIPE);
+    }
+}
+
+#[test]
+fn an_mft_in_many_pieces_is_read() {
+    if !tools() || !has("ntfsinfo") {
+        return;
+    }
+    let Some(images) = check_everything("8M", &["-c", "512"], PIECES_OF_MFT) else { return };
+    let parts = images.script("ntfsinfo -f -i 0 image | grep -c '^Dumping attribute [$]DATA'", [""; 0]);
+    assert!(parts.trim().parse::<u32>().unwrap() > 1, "the map of the MFT is in one record");
 }
 
 #[test]
