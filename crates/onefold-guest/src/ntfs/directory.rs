@@ -70,7 +70,7 @@ impl<'d> Directory<'d> {
         let count = blocks.size_bytes / u64::from(self.root.block_bytes);
         let mut first = 0;
         while first < count {
-            let piece = self.map_piece(first)?;
+            let piece = log.skip(self.map_piece(first))?.unwrap_or_else(|| vec![0xff; MAP_PIECE_BYTES]);
             for (index, byte) in (first..).step_by(8).zip(piece) {
                 let used =
                     (0..8).filter(|bit| byte >> bit & 1 == 1).map(|bit| index + bit).filter(|block| *block < count);
@@ -176,12 +176,15 @@ impl Visitor<'_> {
         let (directory, block_bytes) = (self.directory, u64::from(self.directory.root.block_bytes));
         let offset = number * block_bytes;
         let mut block = vec![0; usize::try_from(block_bytes).unwrap_or(0)];
-        directory.read_block(blocks, offset, &mut block)?;
+        match directory.read_block(blocks, offset, &mut block) {
+            Err(GuestError::Damaged(damage)) => return self.skip(damage),
+            outcome => outcome?,
+        }
         let unit = directory.root.unit_bytes(directory.mft.clusters().bytes);
         let place = blocks.place_of(directory.mft.clusters().bytes, offset).unwrap_or(0);
         match index::decode_block(&mut block, offset / unit) {
             Ok(node) => self.node(node, place),
-            Err(problem) => self.skip(place, problem),
+            Err(problem) => self.skip_at(place, problem),
         }
     }
 
@@ -198,14 +201,17 @@ impl Visitor<'_> {
             flow
         });
         match outcome {
-            Ok(()) if is_foreign => self.skip(place, "it has names of another directory"),
+            Ok(()) if is_foreign => self.skip_at(place, "it has names of another directory"),
             Ok(()) => Ok(flow),
-            Err(problem) => self.skip(place, problem),
+            Err(problem) => self.skip_at(place, problem),
         }
     }
 
-    fn skip(&mut self, place: u64, problem: &'static str) -> Result<ControlFlow<()>, GuestError> {
-        let damage = self.directory.mft.clusters().volume.damage(place, STRUCTURE, problem);
+    fn skip_at(&mut self, place: u64, problem: &'static str) -> Result<ControlFlow<()>, GuestError> {
+        self.skip(self.directory.mft.clusters().volume.damage(place, STRUCTURE, problem))
+    }
+
+    fn skip(&mut self, damage: Damage) -> Result<ControlFlow<()>, GuestError> {
         self.log.note(damage.clone());
         self.damaged += 1;
         if self.damaged > DAMAGED_BLOCKS_MAX { Err(damage.into()) } else { Ok(ControlFlow::Continue(())) }

@@ -99,7 +99,7 @@ pub fn open<'a>(volume: &VolumeReader<'a>) -> Result<Option<Ntfs<'a>>, GuestErro
         damage,
         recent: Mutex::default(),
     };
-    let root = ntfs.open_file(ROOT)?;
+    let root = ntfs.system_file(ROOT)?;
     Directory::open(&root, &ntfs.mft)?;
     ntfs.volume_facts = state::volume_facts(&ntfs)?;
     ntfs.state = state::state(&ntfs, &ntfs.volume_facts)?;
@@ -133,6 +133,17 @@ impl Ntfs<'_> {
         MftFile::of(record, &self.mft, &self.damage)
     }
 
+    /// Returns one of the file system's own files.
+    ///
+    /// # Errors
+    /// When it is damaged, which it also is where it is not in use; and those of the disk.
+    fn system_file(&self, record: u64) -> Result<MftFile, GuestError> {
+        match self.open_file(record) {
+            Err(GuestError::NotFound) => Err(self.mft.damage(record, "it is not in use").into()),
+            outcome => outcome,
+        }
+    }
+
     fn open_number(&self, number: FileNumber) -> Result<Opened, GuestError> {
         let (record, stream) = stream_number(number);
         let file = self.open_file(record)?;
@@ -147,7 +158,7 @@ impl Ntfs<'_> {
 
     /// Returns the main stream of one of the file system's own files.
     fn system_stream(&self, record: u64) -> Result<Option<Stream>, GuestError> {
-        self.open_file(record)?.stream(DATA, &[], &self.mft)
+        self.system_file(record)?.stream(DATA, &[], &self.mft)
     }
 
     fn content(&self, number: FileNumber) -> Result<Arc<Content>, GuestError> {

@@ -46,7 +46,7 @@ impl VolumeFacts {
 
 /// Returns what `$Volume` says. Where it is damaged, the volume is dirty.
 pub(super) fn volume_facts(ntfs: &Ntfs<'_>) -> Result<VolumeFacts, GuestError> {
-    let file = ntfs.damage.skip(ntfs.open_file(VOLUME_RECORD))?;
+    let file = ntfs.damage.skip(ntfs.system_file(VOLUME_RECORD))?;
     Ok(file.map_or(VolumeFacts { is_dirty: true, ..VolumeFacts::default() }, |file| VolumeFacts::of(&file)))
 }
 
@@ -59,10 +59,7 @@ pub(super) fn state(ntfs: &Ntfs<'_>, facts: &VolumeFacts) -> Result<State, Guest
     if facts.is_dirty {
         doubts.push(Doubt::HasErrors);
     }
-    match ntfs.damage.skip(ntfs.system_stream(LOG_RECORD))?.flatten() {
-        Some(stream) => doubts.extend(log::doubt(&stream, ntfs.mft.clusters())?),
-        None => doubts.push(Doubt::JournalDamaged),
-    }
+    doubts.extend(ntfs.damage.skip(log_doubt(ntfs))?.unwrap_or(Some(Doubt::JournalDamaged)));
     match is_hibernated(ntfs) {
         Ok(false) => {}
         Ok(true) => doubts.push(Doubt::Hibernated),
@@ -75,6 +72,14 @@ pub(super) fn state(ntfs: &Ntfs<'_>, facts: &VolumeFacts) -> Result<State, Guest
     doubts.sort_unstable();
     doubts.dedup();
     Ok(if doubts.is_empty() { State::Certain } else { State::Unsure(doubts) })
+}
+
+/// Returns why the log puts the volume in doubt, if it does.
+fn log_doubt(ntfs: &Ntfs<'_>) -> Result<Option<Doubt>, GuestError> {
+    match ntfs.system_stream(LOG_RECORD)? {
+        Some(stream) => log::doubt(&stream, ntfs.mft.clusters()),
+        None => Ok(Some(Doubt::JournalDamaged)),
+    }
 }
 
 /// Returns whether a Windows is hibernated on the volume: the file with its memory begins with anything but zeros and the

@@ -1,5 +1,8 @@
 //! NTFS, against NTFS-3G: its mount, and its programs.
 
+mod damage;
+mod features;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::ControlFlow;

@@ -1,0 +1,176 @@
+//! Damaged volumes: damage is reported and skipped, and the rest goes on.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use onefold_disk::{Disk, FileDisk};
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::{AllocationClass, Doubt, FileNumber, FileSystem, State};
+use onefold_guest::ntfs;
+use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
+
+use super::{MOUNT, tools, tree, with_ntfs};
+use crate::fixtures::Images;
+
+const MFT: u64 = 4 * 4096;
+const RECORD_BYTES: u64 = 1024;
+
+/// Overwrites bytes of an image.
+pub(super) fn write_at(image: &Path, offset: u64, bytes: &[u8]) {
+    File::options().write(true).open(image).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+/// Changes the first attribute of a type in a record of an MFT in one piece.
+pub(super) fn change_attribute(image: &Path, record: u64, kind: u32, change: impl FnOnce(&mut [u8])) {
+    let file = File::options().read(true).write(true).open(image).unwrap();
+    let (mut bytes, place) = (vec![0; 1024], MFT + record * RECORD_BYTES);
+    file.read_exact_at(&mut bytes, place).unwrap();
+    let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
+    let mut at = usize::from(bytes[20]);
+    while number(&bytes[at..at + 4]) != kind {
+        at += usize::try_from(number(&bytes[at + 4..at + 8])).unwrap();
+    }
+    change(&mut bytes[at..]);
+    file.write_all_at(&bytes, place).unwrap();
+}
+
+/// Makes an image with 300 files in a folder.
+fn image() -> Option<Images> {
+    if !tools() {
+        return None;
+    }
+    let images = Images::new()?;
+    let recipe = "mkdir many; for file in $(seq 300); do echo $file >many/\"a file with the number $file\"; done
+        head -c 50000 /dev/urandom >large; cd ..; umount mounted";
+    images.script(&format!("{MOUNT}{recipe}"), ["16M"]);
+    Some(images)
+}
+
+/// Returns whether a volume can be opened, is an NTFS, or why not.
+fn opened(image: &Path) -> Result<bool, GuestError> {
+    let disk = FileDisk::new(File::open(image).unwrap(), image).unwrap();
+    let ranges = vec![DiskRange { start_bytes: 0, length_bytes: disk.size_bytes() }];
+    let reader = VolumeReader::new(&disk, &Volume { origin: VolumeOrigin::WholeDisk, ranges });
+    ntfs::open(&reader).map(|found| found.is_some())
+}
+
+fn damaged() -> State {
+    State::Unsure(vec![Doubt::MetadataDamaged])
+}
+
+#[test]
+fn copies_stand_in_for_the_boot_sector_and_the_first_records() {
+    let Some(images) = image() else { return };
+    let image = images.path("image");
+    let expected = with_ntfs(&image, tree);
+    write_at(&image, MFT, &[0xee; 512]);
+    with_ntfs(&image, |ntfs| assert_eq!(tree(ntfs), expected));
+    write_at(&image, 0, &[0; 512]);
+    with_ntfs(&image, |ntfs| {
+        assert_eq!((tree(ntfs), ntfs.state()), (expected, &damaged()));
+    });
+    let mirror = std::fs::metadata(&image).unwrap().len() / 2 / 4096 * 4096;
+    write_at(&image, mirror, &[0xee; 4096]);
+    write_at(&image, mirror - 4096, &[0xee; 4096]);
+    assert!(matches!(opened(&image), Err(GuestError::Damaged(_))));
+}
+
+#[test]
+fn other_content_is_no_ntfs() {
+    let Some(images) = Images::new() else { return };
+    for (name, content) in [("empty", &b""[..]), ("text", &b"text\n".repeat(5000)), ("zeros", &[0; 100_000])] {
+        std::fs::write(images.path(name), content).unwrap();
+        assert!(!opened(&images.path(name)).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn damaged_records_and_blocks_are_skipped() {
+    let Some(images) = image() else { return };
+    let image = images.path("image");
+    let files = with_ntfs(&image, tree);
+    let (one, many) = (files["many/a file with the number 100"].0, files["many"].0);
+    write_at(&image, MFT + one.0 * RECORD_BYTES, &[0xee; 600]);
+    with_ntfs(&image, |ntfs| {
+        assert!(matches!(ntfs.stat(one), Err(GuestError::Damaged(_))));
+        let mut found = 0;
+        let outcome = ntfs.each_file(&mut |file, _| {
+            found += u64::from((64..1 << 48).contains(&file.0));
+            std::ops::ControlFlow::Continue(())
+        });
+        outcome.unwrap();
+        assert_eq!((found, ntfs.damage().count()), (301, 1));
+    });
+    let mut block = 0;
+    with_ntfs(&image, |ntfs| {
+        ntfs.each_extent(many, &mut |extent| {
+            block = extent.place;
+            std::ops::ControlFlow::Break(())
+        })
+        .unwrap();
+    });
+    write_at(&image, block + 100, &[0xee; 600]);
+    with_ntfs(&image, |ntfs| {
+        let (mut listed, mut found) = (0, 0);
+        ntfs.each_entry(many, &mut |entry| {
+            found += u32::from(ntfs.look_up(many, &entry.name).unwrap() == Some(entry.file));
+            listed += 1;
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert!(listed > 200 && listed < 300, "{listed}");
+        assert_eq!(found, listed);
+        assert!(ntfs.damage().count() > 0);
+    });
+}
+
+#[test]
+fn nothing_is_free_that_a_file_has_or_a_damaged_bitmap_says() {
+    let Some(images) = image() else { return };
+    let image = images.path("image");
+    let extents = |number| {
+        let mut extents = Vec::new();
+        with_ntfs(&image, |ntfs| {
+            let outcome = ntfs.each_extent(number, &mut |extent| {
+                extents.push(extent);
+                std::ops::ControlFlow::Continue(())
+            });
+            outcome.unwrap();
+        });
+        extents
+    };
+    let class_at = |place: u64| {
+        let map = with_ntfs(&image, |ntfs| ntfs.allocation().unwrap());
+        map.iter().find(|run| run.end_bytes() > place).unwrap().class
+    };
+    let large = extents(with_ntfs(&image, |ntfs| tree(ntfs)["large"].0))[0].place;
+    let bitmap = extents(FileNumber(6))[0].place;
+    write_at(&image, bitmap, &vec![0; 512]);
+    assert_eq!(class_at(large), AllocationClass::Data);
+    with_ntfs(&image, |ntfs| {
+        ntfs.allocation().unwrap();
+        assert!(ntfs.damage().count() > 0);
+    });
+    write_at(&image, MFT + 6 * RECORD_BYTES, &[0xee; 600]);
+    let map = with_ntfs(&image, |ntfs| ntfs.allocation().unwrap());
+    assert!(map.iter().all(|run| run.class != AllocationClass::Free));
+    assert_eq!(map.last().unwrap().end_bytes(), std::fs::metadata(&image).unwrap().len());
+}
+
+#[test]
+fn half_a_volume_is_read_as_far_as_it_goes() {
+    let Some(images) = image() else { return };
+    let image = images.path("image");
+    let expected = with_ntfs(&image, tree);
+    File::options().write(true).open(&image).unwrap().set_len(7 << 20).unwrap();
+    with_ntfs(&image, |ntfs| {
+        let found = tree(ntfs);
+        assert!(found.contains_key("large") && found.contains_key("many"));
+        assert!(found.iter().all(|(path, file)| &expected[path] == file));
+        let State::Unsure(doubts) = ntfs.state() else { panic!("it is certain") };
+        assert!(doubts.contains(&Doubt::LongerThanVolume));
+        let map = ntfs.allocation().unwrap();
+        assert_eq!(map.last().unwrap().end_bytes(), 7 << 20);
+    });
+}

@@ -1,0 +1,211 @@
+//! Links, streams, names and encoded content, as Windows makes them; and what makes a volume unsure.
+
+use onefold_guest::error::{Encoding, GuestError};
+use onefold_guest::filesystem::{Doubt, ExtentKind, FileKind, FileNumber, FileSystem, State};
+
+use super::damage::{change_attribute, write_at};
+use super::{MOUNT, content, tools, tree, with_ntfs};
+use crate::fixtures::Images;
+
+/// Files that NTFS-3G lets a program make, though it does not read all of them.
+const WINDOWS: &str = r#"
+python3 - <<'END'
+import os, struct
+def reparse(name, tag, data):
+    os.setxattr(name, "system.ntfs_reparse_data", struct.pack("<IHH", tag, len(data), 0) + data)
+def link(name, target, flags):
+    if flags is None: os.mkdir(name)
+    else: open(name, "w").close()
+    target = target.encode("utf-16-le")
+    flags_bytes = b"" if flags is None else struct.pack("<I", flags)
+    head = struct.pack("<HHHH", 0, len(target), len(target), 0) + flags_bytes
+    reparse(name, 0xA0000003 if flags is None else 0xA000000C, head + target)
+def file(name, content):
+    with open(name, "wb") as file: file.write(content)
+os.makedirs("Users/Public")
+file("Users/Public/file", b"hello\n")
+link("relative", "Users\\Public\\file", 1)
+link("absolute", "\\??\\C:\\users\\public\\FILE", 0)
+link("other drive", "\\??\\D:\\nothing", 0)
+link("junction", "\\??\\C:\\Users", None)
+file("linux", b"")
+reparse("linux", 0xA000001D, struct.pack("<I", 2) + b"Users/Public")
+for name, tag in ("overlay", 0x80000017), ("chunks", 0x80000013), ("cloud", 0x9000001A):
+    file(name, b"x" * 100000)
+    if name == "overlay": os.setxattr(name, "user.WofCompressedData", b"y" * 20000)
+    reparse(name, tag, struct.pack("<IIII", 1, 2, 1, 0))
+file("A long name.txt", b"dos\n")
+os.setxattr("A long name.txt", "system.ntfs_dos_name", b"ALONGN~1.TXT")
+file("encrypted", b"x" * 5000)
+file("streams", b"main")
+os.setxattr("streams", "user.first", b"one")
+os.setxattr("streams", "user.Second", b"2" * 10000)
+os.mkdir("compressed")
+os.setxattr("compressed", "system.ntfs_attrib", struct.pack("<I", 0x800))
+file("compressed/file", b"z" * 300000)
+END
+sync; umount ../mounted 2>/dev/null || { cd ..; umount mounted; }
+"#;
+
+/// Makes the image with the files of Windows.
+fn windows() -> Option<Images> {
+    if !tools() {
+        return None;
+    }
+    let images = Images::new()?;
+    images.script(&format!("{MOUNT}{WINDOWS}"), ["32M"]);
+    Some(images)
+}
+
+#[test]
+fn links_of_windows_lead_where_they_do_there() {
+    let Some(images) = windows() else { return };
+    with_ntfs(&images.path("image"), |ntfs| {
+        let files = tree(ntfs);
+        let target = |name: &str| {
+            let (file, stat) = &files[name];
+            assert_eq!(stat.kind, FileKind::SymbolicLink, "{name}");
+            String::from_utf8(ntfs.read_link(*file).unwrap()).unwrap()
+        };
+        assert_eq!(target("relative"), "Users/Public/file");
+        assert_eq!(target("absolute"), "/users/public/FILE");
+        assert_eq!(target("other drive"), "D:/nothing");
+        assert_eq!(target("junction"), "/Users");
+        assert_eq!(target("linux"), "Users/Public");
+        assert_eq!(files["relative"].1.size_bytes, 17);
+        assert!(ntfs.read_link(files["streams"].0).is_err());
+    });
+}
+
+#[test]
+fn encoded_content_is_mapped_and_not_read() {
+    let Some(images) = windows() else { return };
+    let image = images.path("image");
+    let encrypted = with_ntfs(&image, |ntfs| tree(ntfs)["encrypted"].0);
+    change_attribute(&image, encrypted.0, 0x80, |attribute| attribute[13] |= 0x40);
+    with_ntfs(&image, |ntfs| {
+        let files = tree(ntfs);
+        for (name, encoding, stored_bytes) in [
+            ("encrypted", Encoding::Encrypted, 8192),
+            ("overlay", Encoding::Compressed, 20480),
+            ("chunks", Encoding::Deduplicated, 102_400),
+            ("compressed/file", Encoding::Compressed, 5 * 4096),
+        ] {
+            let (file, stat) = &files[name];
+            assert_eq!((stat.kind, stat.encoding), (FileKind::Regular, Some(encoding)), "{name}");
+            let mut found = 0;
+            let outcome = ntfs.each_extent(*file, &mut |extent| {
+                assert_eq!(extent.kind, ExtentKind::Encoded(encoding), "{name}");
+                found += extent.length_bytes;
+                std::ops::ControlFlow::Continue(())
+            });
+            outcome.unwrap();
+            assert_eq!((found, stat.allocated_bytes), (stored_bytes, stored_bytes), "{name}");
+            let outcome = ntfs.read(*file, 0, &mut [0; 10]);
+            assert!(matches!(outcome, Err(GuestError::Encoded(found)) if found == encoding), "{name}: {outcome:?}");
+        }
+        assert_eq!(files["overlay"].1.size_bytes, 100_000);
+        assert_eq!(files["cloud"].1.kind, FileKind::Other);
+        assert!(matches!(ntfs.read(files["cloud"].0, 0, &mut [0; 10]), Err(GuestError::Unsupported(_))));
+    });
+}
+
+#[test]
+fn streams_are_files_and_attributes() {
+    let Some(images) = windows() else { return };
+    with_ntfs(&images.path("image"), |ntfs| {
+        let streams = tree(ntfs)["streams"].0;
+        let look_up = |name: &str| ntfs.look_up(ntfs.root(), name.as_bytes()).unwrap();
+        let first = look_up("streams:first").unwrap();
+        let second = look_up("STREAMS:sECOND").unwrap();
+        assert_eq!((look_up("streams:third"), look_up("streams:"), look_up("stream:first")), (None, None, None));
+        assert_eq!(content(ntfs, streams, 0, 10), b"main");
+        assert_eq!(content(ntfs, first, 0, 10), b"one");
+        assert_eq!(content(ntfs, second, 9_990, 20), [b'2'; 10]);
+        assert_eq!(ntfs.stat(second).unwrap().size_bytes, 10_000);
+        let attributes = ntfs.attributes(streams).unwrap();
+        let found: Vec<_> = attributes.iter().map(|found| (found.name.as_slice(), found.value.len())).collect();
+        assert_eq!(found, [(&b"user.Second"[..], 10_000), (b"user.first", 3)]);
+        let overlay = tree(ntfs)["overlay"].0;
+        assert_eq!(ntfs.attributes(overlay).unwrap(), []);
+    });
+}
+
+#[test]
+fn names_are_found_without_their_case_and_by_their_dos_form() {
+    let Some(images) = windows() else { return };
+    with_ntfs(&images.path("image"), |ntfs| {
+        let files = tree(ntfs);
+        let (file, stat) = &files["A long name.txt"];
+        assert_eq!(stat.links, 1);
+        for name in ["A long name.txt", "a LONG name.TXT", "ALONGN~1.TXT", "alongn~1.txt"] {
+            assert_eq!(ntfs.look_up(ntfs.root(), name.as_bytes()).unwrap(), Some(*file), "{name}");
+        }
+        assert_eq!(ntfs.look_up(ntfs.root(), b"A long name").unwrap(), None);
+        assert_eq!(ntfs.look_up(ntfs.root(), b"\xff").unwrap(), None);
+        assert_eq!(ntfs.look_up(ntfs.root(), b"$MFT").unwrap(), Some(FileNumber(0)));
+        assert!(matches!(ntfs.look_up(*file, b"x"), Err(GuestError::NotADirectory)));
+        assert!(matches!(ntfs.stat(FileNumber(1 << 40)), Err(GuestError::NotFound)));
+        let facts = ntfs.facts();
+        assert_eq!(
+            (facts.label.as_slice(), facts.features.as_slice()),
+            ("Größe 1".as_bytes(), &["version 3.1".to_owned()][..])
+        );
+        let uuid = images.script("blkid -o value -s UUID image", [""; 0]);
+        assert_eq!(uuid.trim(), facts.uuid);
+    });
+}
+
+/// Returns the restart page of a log with this client in use, flags and major version.
+fn restart_page(client: u16, flags: u16, major: u8) -> Vec<u8> {
+    let mut page = vec![0; 4096];
+    page[..8].copy_from_slice(b"RSTR\x1e\0\x09\0");
+    (page[17], page[21], page[24], page[28]) = (0x10, 0x10, 48, major);
+    page[60..62].copy_from_slice(&client.to_le_bytes());
+    page[62..64].copy_from_slice(&flags.to_le_bytes());
+    page
+}
+
+#[test]
+fn a_volume_in_use_dirty_or_hibernated_is_unsure() {
+    let Some(images) = windows() else { return };
+    let image = images.path("image");
+    let state = || with_ntfs(&image, |ntfs| ntfs.state().clone());
+    let unsure = |doubt| State::Unsure(vec![doubt]);
+    assert_eq!(state(), State::Certain);
+    let mut log = 0;
+    with_ntfs(&image, |ntfs| {
+        ntfs.each_extent(FileNumber(2), &mut |extent| {
+            log = extent.place;
+            std::ops::ControlFlow::Break(())
+        })
+        .unwrap();
+    });
+    for (page, expected) in [
+        (restart_page(0, 0, 1), unsure(Doubt::DirtyLog)),
+        (restart_page(0xffff, 0, 1), State::Certain),
+        (restart_page(0, 2, 1), State::Certain),
+        (restart_page(0xffff, 2, 2), unsure(Doubt::Hibernated)),
+        (vec![0; 4096], unsure(Doubt::JournalDamaged)),
+        (vec![0xff; 4096], State::Certain),
+    ] {
+        write_at(&image, log, &page);
+        assert_eq!(state(), expected);
+    }
+    change_attribute(&image, 3, 0x70, |attribute| attribute[24 + 10] |= 1);
+    assert_eq!(state(), unsure(Doubt::HasErrors));
+    change_attribute(&image, 3, 0x70, |attribute| attribute[24 + 10] &= !1);
+    for (content, expected) in [
+        ("hibr", unsure(Doubt::Hibernated)),
+        ("HIBR", unsure(Doubt::Hibernated)),
+        ("wake", State::Certain),
+        ("\\0\\0\\0\\0", State::Certain),
+    ] {
+        let script = format!(
+            "ntfs-3g image mounted; {{ printf '{content}'; head -c 8000 /dev/zero; }} >mounted/hiberfil.sys; umount mounted"
+        );
+        images.script(&script, [""; 0]);
+        assert_eq!(state(), expected, "{content}");
+        images.script("ntfs-3g -o remove_hiberfile image mounted; rm -f mounted/hiberfil.sys; umount mounted", [""; 0]);
+    }
+}
