@@ -1,0 +1,247 @@
+//! Paths through symbolic links and mounts, as a process of the guest would follow them.
+
+use super::{GuestFile, Tree};
+use crate::error::GuestError;
+use crate::filesystem::{FileKind, FileStat};
+
+/// Symbolic links that one path may lead through, as in Linux.
+const LINKS_MAX: u32 = 40;
+/// Bytes of the target of a link that are followed, as in Linux.
+const TARGET_BYTES_MAX: usize = 4096;
+
+/// What is done about a symbolic link at the end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// The file that it leads to is meant.
+    Follow,
+    /// The link is meant.
+    Keep,
+}
+
+/// A file that a path leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The file.
+    pub file: GuestFile,
+    /// What is known of it.
+    pub stat: FileStat,
+    /// Its path without symbolic links on the way, `.` and `..`; `/` for the root.
+    pub path: Vec<u8>,
+}
+
+impl Tree<'_> {
+    /// Returns the file of a path. A path without a leading slash begins at the root, too, and `..` at the root stays
+    /// there.
+    ///
+    /// # Errors
+    /// [`GuestError::NotFound`], [`GuestError::NotADirectory`], [`GuestError::TooManyLinks`], and those of the readers.
+    pub fn find(&self, path: &[u8], links: Links) -> Result<Found, GuestError> {
+        let mut way = Way::new(self)?;
+        let mut ahead = Ahead::new(path);
+        while let Some(name) = ahead.next() {
+            if way.here().stat.kind != FileKind::Directory {
+                return Err(GuestError::NotADirectory);
+            }
+            match name.as_slice() {
+                b"." => {}
+                b".." => way.leave(),
+                name => way.enter(name, &mut ahead, links)?,
+            }
+        }
+        if ahead.ended_in_slash && way.here().stat.kind != FileKind::Directory {
+            return Err(GuestError::NotADirectory);
+        }
+        Ok(way.into_found())
+    }
+}
+
+/// The names that are still to be followed: those of the path, and before them those of links that were met.
+struct Ahead {
+    /// Texts and where each goes on; the last comes first.
+    texts: Vec<(Vec<u8>, usize)>,
+    links: u32,
+    /// Whether a slash came after the name that was taken last, and no name has come since.
+    ended_in_slash: bool,
+}
+
+impl Ahead {
+    fn new(path: &[u8]) -> Ahead {
+        Ahead { texts: vec![(path.to_vec(), 0)], links: 0, ended_in_slash: false }
+    }
+
+    /// Takes the next name.
+    fn next(&mut self) -> Option<Vec<u8>> {
+        while let Some((text, at)) = self.texts.last_mut() {
+            let rest = text.get(*at..).unwrap_or_default();
+            let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
+            let name: Vec<u8> = rest.iter().skip(slashes).take_while(|byte| **byte != b'/').copied().collect();
+            if name.is_empty() {
+                self.ended_in_slash |= slashes > 0;
+                self.texts.pop();
+                continue;
+            }
+            *at += slashes + name.len();
+            self.ended_in_slash = false;
+            return Some(name);
+        }
+        None
+    }
+
+    /// Returns whether no name and no slash comes any more: the name taken last is the end of the path.
+    fn is_at_end(&self) -> bool {
+        self.texts.iter().all(|(text, at)| *at >= text.len())
+    }
+
+    /// Puts the target of a link before everything else.
+    fn follow(&mut self, target: Vec<u8>) -> Result<(), GuestError> {
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(GuestError::TooManyLinks);
+        }
+        if target.is_empty() || target.len() > TARGET_BYTES_MAX {
+            return Err(GuestError::NotFound);
+        }
+        self.texts.push((target, 0));
+        Ok(())
+    }
+}
+
+/// The directories from the root to where a path has led so far, which may be a file at last.
+struct Way<'t, 'a> {
+    tree: &'t Tree<'a>,
+    root: Step,
+    steps: Vec<Step>,
+    path: Vec<u8>,
+}
+
+struct Step {
+    file: GuestFile,
+    stat: FileStat,
+    /// Length of the path of the directory that it lies in.
+    path_before: usize,
+}
+
+impl<'t, 'a> Way<'t, 'a> {
+    fn new(tree: &'t Tree<'a>) -> Result<Way<'t, 'a>, GuestError> {
+        let root = Step { file: tree.root(), stat: tree.stat(tree.root())?, path_before: 0 };
+        Ok(Way { tree, root, steps: Vec::new(), path: Vec::new() })
+    }
+
+    fn here(&self) -> &Step {
+        self.steps.last().unwrap_or(&self.root)
+    }
+
+    fn leave(&mut self) {
+        if let Some(step) = self.steps.pop() {
+            self.path.truncate(step.path_before);
+        }
+    }
+
+    /// Goes on to a name in the directory, or puts the target of the link there ahead.
+    fn enter(&mut self, name: &[u8], ahead: &mut Ahead, links: Links) -> Result<(), GuestError> {
+        let system = self.here().file.system;
+        let reader = self.tree.system(system);
+        let found = reader.look_up(self.here().file.file, name)?.ok_or(GuestError::NotFound)?;
+        let file = self.tree.seen(GuestFile { system, file: found });
+        let stat = self.tree.stat(file)?;
+        if stat.kind == FileKind::SymbolicLink && (links == Links::Follow || !ahead.is_at_end()) {
+            let target = self.tree.system(file.system).read_link(file.file)?;
+            if target.starts_with(b"/") {
+                self.steps.clear();
+                self.path.clear();
+            }
+            return ahead.follow(target);
+        }
+        let path_before = self.path.len();
+        self.path.push(b'/');
+        self.path.extend_from_slice(name);
+        self.steps.push(Step { file, stat, path_before });
+        Ok(())
+    }
+
+    fn into_found(self) -> Found {
+        let step = self.steps.into_iter().next_back().unwrap_or(self.root);
+        let path = if self.path.is_empty() { b"/".to_vec() } else { self.path };
+        Found { file: step.file, stat: step.stat, path }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryFileSystem;
+
+    fn tree_of_links() -> MemoryFileSystem {
+        let mut system = MemoryFileSystem::default();
+        system.write("/usr/lib/modules/6.1/kernel.ko", "module");
+        system.symlink("/lib", "usr/lib");
+        system.symlink("/usr/lib/up", "../../lib");
+        system.symlink("/etc/release", "/usr/lib/modules/../modules/6.1/kernel.ko");
+        system.symlink("/out", "../../../../etc/release");
+        system.symlink("/ring/one", "two");
+        system.symlink("/ring/two", "one");
+        system.symlink("/dangling", "nowhere");
+        system.symlink("/empty", "");
+        system.symlink("/folder-link", "usr/");
+        system.symlink("/slash-link", "/etc/release/");
+        system
+    }
+
+    #[test]
+    fn paths_lead_through_links_and_never_out_of_the_root() {
+        let system = tree_of_links();
+        let tree = Tree::new(&system);
+        let kernel = b"/usr/lib/modules/6.1/kernel.ko";
+        for path in [
+            &b"/lib/modules/6.1/kernel.ko"[..],
+            b"lib/up/up/modules/6.1/kernel.ko",
+            b"/etc/release",
+            b"/out",
+            b"/../../etc/./release",
+            b"//usr///lib/../lib/modules/6.1/kernel.ko",
+        ] {
+            let found = tree.find(path, Links::Follow).unwrap();
+            assert_eq!(found.path, kernel, "{}", String::from_utf8_lossy(path));
+        }
+        assert_eq!(tree.find(b"", Links::Keep).unwrap().path, b"/");
+        assert_eq!(tree.find(b"/lib/modules", Links::Keep).unwrap().path, b"/usr/lib/modules");
+    }
+
+    #[test]
+    fn the_last_link_is_kept_unless_it_is_to_be_followed_or_a_slash_comes_after_it() {
+        let system = tree_of_links();
+        let tree = Tree::new(&system);
+        assert_eq!(tree.find(b"/lib", Links::Keep).unwrap().stat.kind, FileKind::SymbolicLink);
+        assert_eq!(tree.find(b"/lib", Links::Follow).unwrap().path, b"/usr/lib");
+        assert_eq!(tree.find(b"/lib/", Links::Keep).unwrap().path, b"/usr/lib");
+        assert_eq!(tree.find(b"/folder-link", Links::Follow).unwrap().path, b"/usr");
+        assert_eq!(tree.find(b"/folder-link", Links::Keep).unwrap().path, b"/folder-link");
+    }
+
+    #[test]
+    fn a_path_that_leads_nowhere_says_why() {
+        let system = tree_of_links();
+        let tree = Tree::new(&system);
+        let error = |path: &[u8]| tree.find(path, Links::Follow).unwrap_err().to_string();
+        assert_eq!(error(b"/ring/one"), "too many levels of symbolic links");
+        assert_eq!(error(b"/dangling"), "no such file or directory");
+        assert_eq!(error(b"/empty"), "no such file or directory");
+        assert_eq!(error(b"/none/at/all"), "no such file or directory");
+        assert_eq!(error(b"/etc/release/.."), "not a directory");
+        assert_eq!(error(b"/etc/release/"), "not a directory");
+        assert_eq!(error(b"/etc/release/x"), "not a directory");
+        assert_eq!(error(b"/slash-link"), "not a directory");
+    }
+
+    #[test]
+    fn forty_links_are_followed_and_no_more() {
+        let mut system = MemoryFileSystem::default();
+        system.write("/0", "end");
+        for number in 1..=41 {
+            system.symlink(&format!("/{number}"), &format!("{}", number - 1));
+        }
+        let tree = Tree::new(&system);
+        assert_eq!(tree.find(b"/40", Links::Follow).unwrap().path, b"/0");
+        assert!(matches!(tree.find(b"/41", Links::Follow), Err(GuestError::TooManyLinks)));
+    }
+}

@@ -1,0 +1,124 @@
+//! Names that a missing path may have meant, for hints.
+
+use std::ops::ControlFlow;
+
+use super::{GuestFile, Links, Tree};
+use crate::filesystem::FileKind;
+
+/// Names that are returned.
+const NAMES_MAX: usize = 3;
+/// Entries of a directory that are compared: a hint is not worth reading a giant one.
+const ENTRIES_MAX: usize = 20_000;
+/// Longest name that is compared, as in Linux.
+const NAME_BYTES_MAX: usize = 255;
+
+impl Tree<'_> {
+    /// Returns existing paths that are similar to a missing one, the most similar first: at most three, which differ in
+    /// the first name of the path that does not exist.
+    #[must_use]
+    pub fn similar(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let Some((directory, parent, missing)) = self.first_missing(path) else { return Vec::new() };
+        let allowed = (missing.len() / 3).clamp(1, 3);
+        let mut near: Vec<(usize, Vec<u8>)> = Vec::new();
+        let mut looked_at = 0;
+        // An error leaves fewer names to choose from.
+        let _ = self.each_entry(directory, &mut |entry, _| {
+            looked_at += 1;
+            if let Some(distance) = distance(&missing, &entry.name, allowed) {
+                near.push((distance, entry.name));
+                near.sort();
+                near.truncate(NAMES_MAX);
+            }
+            if looked_at < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        let slash: &[u8] = if parent.ends_with(b"/") { b"" } else { b"/" };
+        near.into_iter().map(|(_, name)| [&parent, slash, &name].concat()).collect()
+    }
+
+    /// Returns the last directory of a path that exists, its path, and the name that it does not have.
+    fn first_missing(&self, path: &[u8]) -> Option<(GuestFile, Vec<u8>, Vec<u8>)> {
+        let mut found = self.find(b"/", Links::Follow).ok()?;
+        let mut reached = Vec::new();
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            reached.push(b'/');
+            reached.extend_from_slice(name);
+            match self.find(&reached, Links::Follow) {
+                Ok(next) if next.stat.kind == FileKind::Directory => found = next,
+                Ok(_) => return None,
+                Err(_) if name.len() <= NAME_BYTES_MAX => return Some((found.file, found.path, name.to_vec())),
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+}
+
+/// Returns how many bytes have to be changed, added or taken away to make one name of the other; `None` for more than
+/// `allowed`. Upper and lower case of a letter count as equal, so that names of another case come first.
+fn distance(one: &[u8], two: &[u8], allowed: usize) -> Option<usize> {
+    if one.len().abs_diff(two.len()) > allowed || two.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    let mut row: Vec<usize> = (0..=two.len()).collect();
+    for (at, left) in one.iter().enumerate() {
+        let mut diagonal = at;
+        let mut before = at + 1;
+        for (right, cell) in two.iter().zip(row.iter_mut().skip(1)) {
+            let unequal = usize::from(!left.eq_ignore_ascii_case(right));
+            let best = (diagonal + unequal).min(before + 1).min(*cell + 1);
+            diagonal = *cell;
+            *cell = best;
+            before = best;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = at + 1;
+        }
+        if row.iter().all(|cell| *cell > allowed) {
+            return None;
+        }
+    }
+    row.last().copied().filter(|distance| *distance <= allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryFileSystem;
+
+    #[test]
+    fn the_distance_of_names_counts_changes() {
+        for (one, two, expected) in [
+            ("passwd", "passwd", Some(0)),
+            ("passwd", "PASSWD", Some(0)),
+            ("paswd", "passwd", Some(1)),
+            ("passwdd", "passwd", Some(1)),
+            ("kitten", "sitting", Some(3)),
+            ("abc", "xyz", Some(3)),
+            ("abc", "wxyz", None),
+            ("", "ab", Some(2)),
+        ] {
+            assert_eq!(distance(one.as_bytes(), two.as_bytes(), 3), expected, "{one} {two}");
+        }
+    }
+
+    #[test]
+    fn a_missing_path_has_similar_ones() {
+        let mut system = MemoryFileSystem::default();
+        for path in ["/etc/passwd", "/etc/passwd-", "/etc/shadow", "/var/log/dpkg.log", "/var/lib/x"] {
+            system.write(path, "");
+        }
+        system.symlink("/logs", "var/log");
+        let tree = Tree::new(&system);
+        let similar = |path: &str| -> Vec<String> {
+            tree.similar(path.as_bytes()).into_iter().map(|path| String::from_utf8(path).unwrap()).collect()
+        };
+        assert_eq!(similar("/etc/paswd"), ["/etc/passwd"]);
+        assert_eq!(similar("/etc/passwdd"), ["/etc/passwd", "/etc/passwd-"]);
+        assert_eq!(similar("/ETC/passwd"), ["/etc"]);
+        assert_eq!(similar("/logs/dpgk.log"), ["/var/log/dpkg.log"]);
+        assert_eq!(similar("/varr/log/dpkg.log"), ["/var"]);
+        assert!(similar("/etc/unlike-all-of-them").is_empty());
+        assert!(similar("/etc/passwd").is_empty(), "it exists");
+        assert!(similar("/etc/passwd/x").is_empty(), "no directory to look into");
+    }
+}
