@@ -7,7 +7,8 @@
 //! Modules from below: `bytes`, `error`, `volume`, `partition`, `filesystem` (what all readers offer), then one module for
 //! each file system, and `content` (which of them a volume holds). Decision 17 says why the readers are our own.
 //! Modules from below: `bytes`, `error`, `partition`, `volume`, `filesystem` (what all readers offer), then one module for
-//! each file system. Above them `tree` joins file systems as the guest does. Decision 17 says why the readers are our own.
+//! each file system. Above them `tree` joins file systems as the guest does, `machine` recognises the system that is
+//! installed, and `packages` reads its package database. Decision 17 says why the readers are our own.
 
 mod bytes;
 pub mod content;
@@ -17,6 +18,8 @@ pub mod fat;
 pub mod filesystem;
 pub mod lvm;
 pub mod ntfs;
+pub mod machine;
+pub mod memory;
 mod partition;
 mod swap;
 pub mod memory;

@@ -1,0 +1,251 @@
+//! Finds the systems among the volumes of a disk, and puts the tree of each together.
+
+use super::fstab::{self, FstabEntry};
+use super::{Machine, MachineKind, MachineVolume, linux, program};
+use crate::filesystem::FileSystem;
+use crate::tree::{Links, ProblemLog, Tree};
+
+/// A volume in a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where it is seen. Bytes of the guest.
+    pub path: Vec<u8>,
+    /// Which of the volumes that [`machines`] was given.
+    pub volume: usize,
+}
+
+/// Something that a system mounts and that is not in its tree here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingMount {
+    /// The line of `/etc/fstab`.
+    pub entry: FstabEntry,
+    /// Why it is missing.
+    pub reason: MissingReason,
+}
+
+/// Why a mount is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MissingReason {
+    /// No volume of the disk that can be read has this name.
+    NoVolume,
+    /// The path leads to no directory.
+    NoDirectory,
+}
+
+/// Mounts of one system that are followed.
+const MOUNTS_MAX: usize = 1000;
+
+/// Files of Windows. Its file system finds them in any case.
+const WINDOWS_KERNEL: &[u8] = b"/Windows/System32/ntoskrnl.exe";
+const WINDOWS_REGISTRY: &[u8] = b"/Windows/System32/config/SYSTEM";
+
+/// Returns the systems that are installed on a disk, in the order of the volumes with their roots.
+///
+/// A volume with `/etc/os-release`, or with a table of mounts beside its users, is the root of a Linux system. Where two
+/// volumes have the name that a system mounts, as copies have, the first one is taken.
+#[must_use]
+pub fn machines<'a>(volumes: &[MachineVolume<'a>]) -> Vec<Machine<'a>> {
+    let mut machines = Vec::new();
+    for (index, volume) in volumes.iter().enumerate() {
+        let tree = Tree::new(volume.system);
+        match kind_of(&tree) {
+            Some(MachineKind::Linux) => machines.push(linux_machine(volumes, index, tree)),
+            Some(MachineKind::Windows) => machines.push(windows_machine(index, tree)),
+            None => {}
+        }
+    }
+    machines
+}
+
+/// Returns the family of the system whose root a volume is. An error on the way means that it cannot be told.
+fn kind_of(tree: &Tree<'_>) -> Option<MachineKind> {
+    // A link counts where it leads nowhere, too: the target may lie on another volume.
+    let has = |path: &[u8]| tree.find(path, Links::Keep).is_ok();
+    if has(b"/etc/os-release") || has(b"/usr/lib/os-release") || (has(b"/etc/fstab") && has(b"/etc/passwd")) {
+        return Some(MachineKind::Linux);
+    }
+    (has(WINDOWS_KERNEL) || has(WINDOWS_REGISTRY)).then_some(MachineKind::Windows)
+}
+
+fn windows_machine<'a>(index: usize, tree: Tree<'a>) -> Machine<'a> {
+    let problems = ProblemLog::default();
+    let architecture = program::of_program(&tree, WINDOWS_KERNEL, &problems);
+    Machine {
+        kind: MachineKind::Windows,
+        tree,
+        mounts: vec![Mount { path: b"/".to_vec(), volume: index }],
+        missing: Vec::new(),
+        release: None,
+        host_name: None,
+        architecture,
+        kernels: Vec::new(),
+        problems,
+    }
+}
+
+fn linux_machine<'a>(volumes: &[MachineVolume<'a>], root: usize, tree: Tree<'a>) -> Machine<'a> {
+    let problems = ProblemLog::default();
+    let text = problems.skip(fstab::PATH, tree.read_path(fstab::PATH, linux::TEXT_BYTES_MAX)).unwrap_or_default();
+    let mut entries = fstab::parse(&text, &problems);
+    let of_root = entries.iter().find(|entry| entry.path == b"/");
+    let disk = of_root.and_then(|entry| entry.source.disk()).map(<[u8]>::to_vec);
+    entries.retain(|entry| entry.path != b"/");
+    // A mount may lie on another one, and a folder that is shown twice may be on any: the shortest path comes first.
+    entries.sort_by_key(|entry| (entry.is_bind(), names_in(&entry.path)));
+    entries.truncate(MOUNTS_MAX);
+    let mut mounting = Mounting { volumes, disk, tree, mounts: vec![Mount { path: b"/".to_vec(), volume: root }] };
+    let missing = entries.into_iter().filter_map(|entry| mounting.add(entry)).collect();
+    let Mounting { tree, mounts, .. } = mounting;
+    Machine {
+        kind: MachineKind::Linux,
+        mounts,
+        missing,
+        release: linux::release(&tree, &problems),
+        host_name: linux::host_name(&tree, &problems),
+        architecture: linux::architecture(&tree, &problems),
+        kernels: linux::kernels(&tree, &problems),
+        tree,
+        problems,
+    }
+}
+
+/// Returns the number of names in a path.
+fn names_in(path: &[u8]) -> usize {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).count()
+}
+
+/// A tree that gets its mounts.
+struct Mounting<'v, 'a> {
+    volumes: &'v [MachineVolume<'a>],
+    /// What the system calls the disk, where its table says so.
+    disk: Option<Vec<u8>>,
+    tree: Tree<'a>,
+    mounts: Vec<Mount>,
+}
+
+impl Mounting<'_, '_> {
+    /// Mounts what a line of the table says; returns the line with the reason where this is not possible.
+    fn add(&mut self, entry: FstabEntry) -> Option<MissingMount> {
+        if entry.is_bind() {
+            let outcome = self.tree.bind(&entry.source_text, &entry.path);
+            return outcome.err().map(|_| MissingMount { entry, reason: MissingReason::NoDirectory });
+        }
+        let disk = self.disk.as_deref();
+        let is_named = |(_, volume): &(usize, &MachineVolume<'_>)| entry.source.is_of(volume, disk);
+        let Some((index, volume)) = self.volumes.iter().enumerate().find(is_named) else {
+            return Some(MissingMount { entry, reason: MissingReason::NoVolume });
+        };
+        let system: &dyn FileSystem = volume.system;
+        if self.tree.mount(&entry.path, system).is_err() {
+            return Some(MissingMount { entry, reason: MissingReason::NoDirectory });
+        }
+        self.mounts.push(Mount { path: entry.path, volume: index });
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Architecture;
+    use crate::memory::MemoryFileSystem;
+    use crate::volume::VolumeOrigin;
+
+    fn partition(number: u32, system: &MemoryFileSystem) -> MachineVolume<'_> {
+        let origin = VolumeOrigin::Partition { number };
+        MachineVolume { origin, system, partition_uuid: None, partition_label: None }
+    }
+
+    /// A program for x86_64, as far as it is looked at.
+    const PROGRAM: &[u8] = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0";
+
+    fn debian(table: &str) -> MemoryFileSystem {
+        let mut root = MemoryFileSystem::new("aaaa", b"root");
+        root.symlink("/etc/os-release", "../usr/lib/os-release");
+        root.write("/usr/lib/os-release", "ID=debian\nVERSION_ID=\"12\"\n");
+        root.write("/etc/fstab", table);
+        root.write("/etc/hostname", "web-1\n");
+        root.symlink("/bin", "usr/bin");
+        root.symlink("/usr/bin/sh", "dash");
+        root.write("/usr/bin/dash", PROGRAM);
+        for path in ["/boot", "/home", "/srv/data", "/export"] {
+            root.directory(path);
+        }
+        root
+    }
+
+    #[test]
+    fn a_system_is_seen_with_everything_that_it_mounts() {
+        let root = debian(
+            "UUID=AAAA / ext4\nUUID=b-1 /boot/efi vfat\nLABEL=boot /boot ext4\n/dev/sda3 /home ext4\n\
+            /home/people /export none bind\nUUID=gone /srv/data xfs\nUUID=AAAA /none ext4\nnas:/x /export nfs\n",
+        );
+        let mut boot = MemoryFileSystem::new("", b"boot");
+        boot.directory("/efi");
+        boot.write("/vmlinuz-6.1.0-25-amd64", "");
+        let mut efi = MemoryFileSystem::new("B-1", b"");
+        efi.write("/EFI/debian/shimx64.efi", "");
+        let mut home = MemoryFileSystem::new("", b"");
+        home.write("/people/anna/notes", "");
+        let volumes = [partition(1, &efi), partition(2, &boot), partition(3, &home), partition(4, &root)];
+        let found = machines(&volumes);
+        let [machine] = &found[..] else { panic!("{found:?}") };
+        let mounts: Vec<(&[u8], usize)> = machine.mounts.iter().map(|at| (at.path.as_slice(), at.volume)).collect();
+        assert_eq!(mounts, [(&b"/"[..], 3), (b"/boot", 1), (b"/home", 2), (b"/boot/efi", 0)]);
+        for path in ["/boot/efi/EFI/debian/shimx64.efi", "/home/people/anna/notes", "/export/anna/notes"] {
+            assert!(machine.tree.find(path.as_bytes(), Links::Keep).is_ok(), "{path}");
+        }
+        let missing: Vec<_> = machine.missing.iter().map(|at| (at.entry.path.as_slice(), at.reason)).collect();
+        let expected = [
+            (&b"/none"[..], MissingReason::NoDirectory),
+            (b"/export", MissingReason::NoVolume),
+            (b"/srv/data", MissingReason::NoVolume),
+        ];
+        assert_eq!(missing, expected);
+        assert_eq!(machine.release.as_ref().unwrap().id, "debian");
+        assert_eq!(machine.host_name.as_deref(), Some(&b"web-1"[..]));
+        assert_eq!(machine.architecture, Some(Architecture::X86_64));
+        assert_eq!(machine.kernels[0].version, b"6.1.0-25-amd64");
+        assert_eq!(machine.problems.count(), 0);
+    }
+
+    #[test]
+    fn the_disk_is_the_one_that_the_root_is_named_by() {
+        let root = debian("/dev/vdb1 / ext4\n/dev/vda2 /srv/data ext4\n/dev/vdb2 /home ext4\n");
+        let home = MemoryFileSystem::default();
+        let volumes = [partition(1, &root), partition(2, &home)];
+        let found = machines(&volumes);
+        assert_eq!(found[0].mounts[1], Mount { path: b"/home".to_vec(), volume: 1 });
+        assert_eq!(found[0].missing[0].entry.path, b"/srv/data");
+    }
+
+    #[test]
+    fn several_systems_are_listed_and_volumes_without_one_are_not() {
+        let first = debian("LABEL=data /srv/data ext4");
+        let mut second = MemoryFileSystem::default();
+        second.write("/etc/fstab", "");
+        second.write("/etc/passwd", "");
+        let mut windows = MemoryFileSystem::default();
+        windows.write("/Windows/System32/ntoskrnl.exe", b"MZ");
+        let mut data = MemoryFileSystem::new("", b"data");
+        data.write("/etc/passwd", "a copy");
+        let mut usr = MemoryFileSystem::default();
+        usr.write("/lib/os-release", "ID=debian");
+        let systems = [&first, &data, &usr, &second, &windows];
+        let volumes: Vec<_> = (1..).zip(systems).map(|(number, system)| partition(number, system)).collect();
+        let found = machines(&volumes);
+        let found: Vec<_> = found.iter().map(|machine| (machine.kind, machine.mounts[0].volume)).collect();
+        assert_eq!(found, [(MachineKind::Linux, 0), (MachineKind::Linux, 3), (MachineKind::Windows, 4)]);
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_read_is_a_problem_and_the_system_is_there() {
+        let mut root = debian("");
+        let table = root.write("/etc/fstab", "x");
+        root.stat_mut(table).unwrap().size_bytes = 1 << 60;
+        let volumes = [partition(1, &root)];
+        let found = machines(&volumes);
+        assert_eq!(found[0].problems.first()[0].to_string(), "/etc/fstab: a text of this length cannot be read");
+        assert_eq!(found[0].release.as_ref().unwrap().version, "12");
+    }
+}
