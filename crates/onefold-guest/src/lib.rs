@@ -20,6 +20,7 @@ pub mod lvm;
 pub mod ntfs;
 pub mod machine;
 pub mod memory;
+pub mod packages;
 mod partition;
 mod swap;
 pub mod memory;

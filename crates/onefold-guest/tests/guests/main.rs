@@ -6,3 +6,4 @@ mod ext;
 mod fixtures;
 mod xfs;
 mod ntfs;
+mod packages;

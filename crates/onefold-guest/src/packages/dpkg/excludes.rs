@@ -1,0 +1,247 @@
+//! Paths that dpkg is told not to install: `path-exclude` and `path-include` in `/etc/dpkg/dpkg.cfg` and the files of
+//! `dpkg.cfg.d` (dpkg(1)). Small images leave documents and translations out this way; the lists of packages have these
+//! paths all the same.
+//!
+//! The last pattern that a path matches decides. `*` and `?` match a slash, too.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::tree::{Links, Problem, ProblemLog, Tree};
+
+const FOLDER: &[u8] = b"/etc/dpkg/dpkg.cfg.d";
+const FILE: &[u8] = b"/etc/dpkg/dpkg.cfg";
+/// Longest file that is read.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+/// Patterns that are kept, files that are read, and bytes of a pattern.
+const PATTERNS_MAX: usize = 1000;
+const FILES_MAX: usize = 1000;
+const PATTERN_BYTES_MAX: usize = 1024;
+/// Steps of comparing patterns with paths, in all: a million paths with twenty usual patterns take a fifth.
+const STEPS_MAX: u64 = 1 << 28;
+
+/// What is not installed.
+#[derive(Debug, Default)]
+pub(super) struct Excludes {
+    rules: Vec<Rule>,
+    steps: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Rule {
+    pattern: Vec<u8>,
+    /// Bytes at its beginning that stand for themselves.
+    literal_bytes: usize,
+    excludes: bool,
+}
+
+impl Excludes {
+    /// Reads the settings of a system.
+    pub(super) fn read(tree: &Tree<'_>, problems: &ProblemLog) -> Excludes {
+        let mut excludes = Excludes::default();
+        let mut paths = Vec::new();
+        if let Some(folder) = problems.skip(FOLDER, tree.find(FOLDER, Links::Follow)) {
+            let read = tree.each_entry(folder.file, &mut |entry, _| {
+                // Other names belong to backups and the like, and dpkg reads none of them.
+                if entry.name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte)) {
+                    paths.push([FOLDER, b"/", &entry.name].concat());
+                }
+                if paths.len() < FILES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            problems.skip(FOLDER, read);
+        }
+        paths.sort();
+        paths.push(FILE.to_vec());
+        for path in paths {
+            if let Some(text) = problems.skip(&path, tree.read_path(&path, TEXT_BYTES_MAX)) {
+                excludes.add(&text, &path, problems);
+            }
+        }
+        excludes
+    }
+
+    /// Adds the patterns of a file.
+    fn add(&mut self, text: &[u8], path: &[u8], problems: &ProblemLog) {
+        for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+            let Some((pattern, excludes)) = rule_of(line.trim_ascii()) else { continue };
+            if self.rules.len() >= PATTERNS_MAX || pattern.len() > PATTERN_BYTES_MAX {
+                problems.note(Problem::of_line(path, number, "more patterns than are read, or one that is too long"));
+                return;
+            }
+            let is_special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
+            let literal_bytes = pattern.iter().position(is_special).unwrap_or(pattern.len());
+            self.rules.push(Rule { pattern: pattern.to_vec(), literal_bytes, excludes });
+        }
+    }
+
+    /// Returns whether a path of a package is not installed.
+    pub(super) fn has(&self, path: &[u8], problems: &ProblemLog) -> bool {
+        if self.rules.is_empty() {
+            return false;
+        }
+        let mut steps = 0;
+        let deciding = self.rules.iter().rev().find(|rule| {
+            steps += 1;
+            let literal = rule.pattern.get(..rule.literal_bytes).unwrap_or_default();
+            path.starts_with(literal)
+                && self.steps.load(Ordering::Relaxed) < STEPS_MAX
+                && matches(
+                    rule.pattern.get(rule.literal_bytes..).unwrap_or_default(),
+                    path.get(rule.literal_bytes..).unwrap_or_default(),
+                    &mut steps,
+                )
+        });
+        let excludes = deciding.is_some_and(|rule| rule.excludes);
+        if self.steps.fetch_add(steps, Ordering::Relaxed) >= STEPS_MAX {
+            problems.note(Problem::of_file(FILE, "comparing paths with its patterns takes too long"));
+        }
+        excludes
+    }
+}
+
+/// Returns the pattern of a line and whether it excludes.
+fn rule_of(line: &[u8]) -> Option<(&[u8], bool)> {
+    [(&b"path-exclude"[..], true), (b"path-include", false)].into_iter().find_map(|(option, excludes)| {
+        let rest = line.strip_prefix(option)?;
+        let value = rest.trim_ascii_start();
+        let value = value.strip_prefix(b"=").unwrap_or(value).trim_ascii_start();
+        let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
+        (value.len() < rest.len() && !value.is_empty()).then_some((value, excludes))
+    })
+}
+
+/// Returns whether a pattern of a shell matches a whole text, counting steps. A star that cannot match where it is goes
+/// back at most to the last star, so that the steps are bounded by the product of both lengths.
+fn matches(pattern: &[u8], text: &[u8], steps: &mut u64) -> bool {
+    let (mut at, mut in_text) = (0, 0);
+    let mut last_star = None;
+    while in_text < text.len() {
+        *steps += 1;
+        let rest = pattern.get(at..).unwrap_or_default();
+        if rest.first() == Some(&b'*') {
+            at += 1;
+            last_star = Some((at, in_text));
+            continue;
+        }
+        let byte = text.get(in_text).copied().unwrap_or_default();
+        match one(rest, byte) {
+            Some(length) => {
+                at += length;
+                in_text += 1;
+            }
+            None => {
+                let Some((after_star, from)) = last_star else { return false };
+                (at, in_text) = (after_star, from + 1);
+                last_star = Some((after_star, from + 1));
+            }
+        }
+    }
+    pattern.get(at..).unwrap_or_default().iter().all(|byte| *byte == b'*')
+}
+
+/// Returns the length of the pattern's first part if it matches a byte.
+fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+    match pattern {
+        [] => None,
+        [b'?', ..] => Some(1),
+        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
+        [b'[', set @ ..] => match set_matches(set, byte) {
+            Some((is_in, length)) => is_in.then_some(length + 1),
+            // Without an end, the bracket stands for itself.
+            None => (byte == b'[').then_some(1),
+        },
+        [literal, ..] => (*literal == byte).then_some(1),
+    }
+}
+
+/// Returns whether a set of bytes has `byte`, and the length of the set with its closing bracket.
+fn set_matches(set: &[u8], byte: u8) -> Option<(bool, usize)> {
+    let is_negated = matches!(set.first(), Some(b'!' | b'^'));
+    let mut at = usize::from(is_negated);
+    let first = at;
+    let mut is_in = false;
+    loop {
+        let low = *set.get(at)?;
+        if low == b']' && at > first {
+            return Some((is_in != is_negated, at + 1));
+        }
+        match (set.get(at + 1), set.get(at + 2)) {
+            (Some(b'-'), Some(high)) if *high != b']' => {
+                is_in |= (low..=*high).contains(&byte);
+                at += 3;
+            }
+            _ => {
+                is_in |= low == byte;
+                at += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryFileSystem;
+
+    #[test]
+    fn patterns_match_as_in_a_shell() {
+        for (pattern, text, expected) in [
+            ("/usr/share/doc/*", "/usr/share/doc/bash/copyright", true),
+            ("/usr/share/doc/*", "/usr/share/doc", false),
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "aXbYbZ", false),
+            ("?b", "ab", true),
+            ("?b", "b", false),
+            ("[a-c]x", "bx", true),
+            ("[!a-c]x", "bx", false),
+            ("[]]", "]", true),
+            ("[a-]", "-", true),
+            ("[a", "[a", true),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("*.gz", "a.gz.gz", true),
+        ] {
+            let mut steps = 0;
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes(), &mut steps), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn the_last_pattern_decides() {
+        let mut system = MemoryFileSystem::default();
+        system.write(
+            "/etc/dpkg/dpkg.cfg.d/docker",
+            "# small\npath-exclude=/usr/share/doc/*\npath-include /usr/share/doc/*/copyright\npath-exclude \"/x/*\"\n",
+        );
+        system.write("/etc/dpkg/dpkg.cfg.d/docker.dpkg-old", "path-exclude=/bin/*\n");
+        system.write("/etc/dpkg/dpkg.cfg", "no-debsig\nlog /var/log/dpkg.log\npath-excluded /sbin/*\n");
+        let problems = ProblemLog::default();
+        let excludes = Excludes::read(&Tree::new(&system), &problems);
+        for (path, expected) in [
+            ("/usr/share/doc/bash/README", true),
+            ("/usr/share/doc/bash/copyright", false),
+            ("/x/y", true),
+            ("/bin/sh", false),
+            ("/sbin/init", false),
+        ] {
+            assert_eq!(excludes.has(path.as_bytes(), &problems), expected, "{path}");
+        }
+        assert_eq!(problems.count(), 0);
+    }
+
+    #[test]
+    fn patterns_that_take_too_long_are_given_up() {
+        let mut excludes = Excludes::default();
+        let problems = ProblemLog::default();
+        let pattern = "*a".repeat(500);
+        excludes.add(format!("path-exclude=/{pattern}b").as_bytes(), b"cfg", &problems);
+        let path = [b"/".as_slice(), &[b'a'; 4000]].concat();
+        excludes.steps.store(STEPS_MAX - 1, Ordering::Relaxed);
+        assert!(!excludes.has(&path, &problems));
+        assert!(!excludes.has(&path, &problems));
+        assert_eq!(problems.count(), 1);
+    }
+}

@@ -1,0 +1,239 @@
+//! The database of dpkg (dpkg(1), deb-control(5)), as Debian and the systems made from it have.
+//!
+//! | file in `/var/lib/dpkg` | has | module |
+//! |---|---|---|
+//! | `status`, `updates/*` | the packages; `updates` has changes that are not merged yet | `status` |
+//! | `status.d/*` | a package in each file, in images that were made without dpkg | `status` |
+//! | `info/NAME.list`, `info/NAME.md5sums` | the paths of a package; digests of most of its files | `lists` |
+//! | `info/format` | the version of this folder's format | here |
+//! | `diversions` | paths whose file was renamed in favour of another package | `diversions` |
+//! | `statoverride` | permissions that the administrator set | `overrides` |
+//!
+//! `/etc/dpkg` has the paths that are not installed at all (`excludes`), `/var/log/dpkg.log` and its older parts have the
+//! history (`log`). A package that can be there for several architectures at once has its name followed by `:` and the
+//! architecture in the names of its files.
+
+mod diversions;
+mod excludes;
+mod lists;
+mod log;
+mod overrides;
+mod status;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::OnceLock;
+
+use diversions::Diversions;
+use excludes::Excludes;
+use overrides::Overrides;
+use status::{Record, Records};
+
+use super::{InstallationTime, OwnedPath, Package, PackageDatabase, PackageEvent, PackageState};
+use crate::error::GuestError;
+use crate::filesystem::FileKind;
+use crate::tree::{GuestFile, Links, Problem, ProblemLog, Tree};
+
+const FOLDER: &[u8] = b"/var/lib/dpkg";
+const INFO: &[u8] = b"/var/lib/dpkg/info";
+const STATUS_FOLDER: &[u8] = b"/var/lib/dpkg/status.d";
+/// Longest text that is read whole. The largest, `status`, has some MiB on a desktop.
+const TEXT_BYTES_MAX: usize = 64 << 20;
+/// Files in one of the folders that are looked at.
+const FILES_MAX: usize = 1_000_000;
+/// The version of `info` that is known; a folder without a number has version 0, which differs in no file read here.
+const FORMAT_MAX: u32 = 1;
+
+/// The database of dpkg in a tree.
+pub(super) struct Dpkg<'t> {
+    tree: &'t Tree<'t>,
+    records: Records,
+    problems: ProblemLog,
+    /// What is read when paths are asked for.
+    folders: OnceLock<Folders>,
+}
+
+/// What the paths of packages depend on.
+struct Folders {
+    /// Lists and digests, by their names.
+    info: HashMap<Vec<u8>, GuestFile>,
+    diversions: Diversions,
+    overrides: Overrides,
+    excludes: Excludes,
+}
+
+impl<'t> Dpkg<'t> {
+    /// Opens the database; `None` where there is none.
+    ///
+    /// # Errors
+    /// When its format is not known, or its list of packages cannot be read.
+    pub(super) fn open(tree: &'t Tree<'t>) -> Result<Option<Dpkg<'t>>, GuestError> {
+        let problems = ProblemLog::default();
+        let status_path = [FOLDER, b"/status"].concat();
+        let status = match tree.read_path(&status_path, TEXT_BYTES_MAX) {
+            Ok(text) => Some(text),
+            Err(GuestError::NotFound | GuestError::NotADirectory) => None,
+            Err(error) => return Err(error),
+        };
+        let has_folder = tree.find(STATUS_FOLDER, Links::Follow).is_ok();
+        if status.is_none() && !has_folder {
+            return Ok(None);
+        }
+        check_format(tree, &problems)?;
+        let mut records = Records::default();
+        if let Some(status) = status {
+            records.add(&status, None, &status_path, &problems);
+        }
+        add_folder(tree, &[FOLDER, b"/updates"].concat(), &mut records, &problems, is_update);
+        if has_folder {
+            add_folder(tree, STATUS_FOLDER, &mut records, &problems, is_package);
+        }
+        records.sort();
+        Ok(Some(Dpkg { tree, records, problems, folders: OnceLock::new() }))
+    }
+
+    fn folders(&self) -> &Folders {
+        self.folders.get_or_init(|| Folders {
+            info: self.info_files(),
+            diversions: Diversions::read(self.tree, &self.problems),
+            overrides: Overrides::read(self.tree, &self.problems),
+            excludes: Excludes::read(self.tree, &self.problems),
+        })
+    }
+
+    /// Returns the files with paths and digests, of both folders.
+    fn info_files(&self) -> HashMap<Vec<u8>, GuestFile> {
+        let mut files = HashMap::new();
+        for folder in [INFO, STATUS_FOLDER] {
+            let Some(found) = self.problems.skip(folder, self.tree.find(folder, Links::Follow)) else { continue };
+            let read = self.tree.each_entry(found.file, &mut |entry, file| {
+                if entry.name.ends_with(b".list") || entry.name.ends_with(b".md5sums") {
+                    files.insert(entry.name, file);
+                }
+                if files.len() < FILES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            self.problems.skip(folder, read);
+        }
+        files
+    }
+
+    /// Returns a file of a package and its name, where there is one: with the architecture in its name if there is such
+    /// a file.
+    fn info_file(&self, record: &Record, suffix: &str) -> Option<(Vec<u8>, GuestFile)> {
+        let (name, architecture) = (&record.package.name, &record.package.architecture);
+        let names = match &record.file_name {
+            Some(file_name) => vec![[file_name, suffix.as_bytes()].concat()],
+            None => vec![format!("{name}:{architecture}{suffix}").into_bytes(), format!("{name}{suffix}").into_bytes()],
+        };
+        let info = &self.folders().info;
+        names.into_iter().find_map(|name| info.get(&name).copied().map(|file| (name, file)))
+    }
+
+    /// Returns the text of a file of a package.
+    fn info_text(&self, record: &Record, suffix: &str) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (name, file) = self.info_file(record, suffix)?;
+        let folder = if record.file_name.is_some() { STATUS_FOLDER } else { INFO };
+        let path = [folder, b"/", &name].concat();
+        let text = self.problems.skip(&path, self.tree.read_whole(file, TEXT_BYTES_MAX))?;
+        Some((path, text))
+    }
+}
+
+impl PackageDatabase for Dpkg<'_> {
+    fn manager(&self) -> &'static str {
+        "dpkg"
+    }
+
+    fn packages(&self) -> &[Package] {
+        self.records.packages()
+    }
+
+    fn problems(&self) -> &ProblemLog {
+        &self.problems
+    }
+
+    fn each_path(&self, package: usize, visit: &mut dyn FnMut(&OwnedPath<'_>) -> ControlFlow<()>) {
+        let Some(record) = self.records.get(package) else { return };
+        let list = self.info_text(&record, ".list");
+        let digests = self.info_text(&record, ".md5sums");
+        let texts = lists::Texts {
+            list: list.as_ref().map(|(path, text)| (path.as_slice(), text.as_slice())),
+            digests: digests.as_ref().map(|(path, text)| (path.as_slice(), text.as_slice())),
+            conffiles: record.conffiles,
+        };
+        lists::each_path(&texts, record.package, self.folders(), &self.problems, visit);
+    }
+
+    fn each_event(&self, visit: &mut dyn FnMut(&PackageEvent) -> ControlFlow<()>) {
+        log::each_event(self.tree, &self.problems, visit);
+    }
+
+    fn installation_times(&self) -> Vec<Option<InstallationTime>> {
+        let mut times = log::installation_times(self.tree, self.packages(), &self.problems);
+        for (index, time) in times.iter_mut().enumerate() {
+            let Some(record) = self.records.get(index) else { continue };
+            if record.package.state == PackageState::ConfigurationOnly {
+                *time = None;
+            } else if time.is_none()
+                && let Some((name, file)) = self.info_file(&record, ".list")
+            {
+                let stat = self.problems.skip(&[INFO, b"/", &name].concat(), self.tree.stat(file));
+                *time = stat.map(|stat| InstallationTime::ListWritten(stat.modified));
+            }
+        }
+        times
+    }
+}
+
+/// Checks the version of the folder `info`.
+fn check_format(tree: &Tree<'_>, problems: &ProblemLog) -> Result<(), GuestError> {
+    let path = [INFO, b"/format"].concat();
+    let Some(text) = problems.skip(&path, tree.read_path(&path, TEXT_BYTES_MAX)) else { return Ok(()) };
+    let version = std::str::from_utf8(text.trim_ascii()).ok().and_then(|text| text.parse::<u32>().ok());
+    match version {
+        Some(version) if version <= FORMAT_MAX => Ok(()),
+        _ => Err(GuestError::Unsupported("a dpkg database of an unknown format")),
+    }
+}
+
+/// Adds the packages of all files of a folder whose names are wanted, in the order of the names.
+fn add_folder(
+    tree: &Tree<'_>,
+    folder: &[u8],
+    records: &mut Records,
+    problems: &ProblemLog,
+    is_wanted: fn(&[u8]) -> bool,
+) {
+    let Some(found) = problems.skip(folder, tree.find(folder, Links::Follow)) else { return };
+    let mut files = Vec::new();
+    let read = tree.each_entry(found.file, &mut |entry, file| {
+        if entry.kind != Some(FileKind::Directory) && is_wanted(&entry.name) {
+            files.push((entry.name, file));
+        }
+        if files.len() < FILES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    problems.skip(folder, read);
+    files.sort();
+    let mut bytes = 0_usize;
+    for (name, file) in files {
+        let path = [folder, b"/", &name].concat();
+        let Some(text) = problems.skip(&path, tree.read_whole(file, TEXT_BYTES_MAX)) else { continue };
+        bytes = bytes.saturating_add(text.len());
+        if bytes > TEXT_BYTES_MAX {
+            problems.note(Problem::of_file(&path, "more text than is read"));
+            return;
+        }
+        let file_name = (folder == STATUS_FOLDER).then_some(name.as_slice());
+        records.add(&text, file_name, &path, problems);
+    }
+}
+
+/// Returns whether a file of `updates` is complete: dpkg numbers them.
+fn is_update(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(u8::is_ascii_digit)
+}
+
+/// Returns whether a file of `status.d` describes a package: digests lie beside it.
+fn is_package(name: &[u8]) -> bool {
+    !name.ends_with(b".md5sums") && !name.starts_with(b".")
+}

@@ -1,0 +1,202 @@
+//! Files of packages that differ from their digests.
+//!
+//! Files are read in the order of their numbers, which is mostly that of the disk, and each at most once, however many
+//! packages list it.
+
+use std::io::Read;
+use std::ops::ControlFlow;
+
+use md5::{Digest as _, Md5};
+
+use super::{Digest, PackageDatabase};
+use crate::filesystem::{FileKind, FileStat};
+use crate::tree::{GuestFile, Links, PathId, PathSet, Problem, Tree};
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 256 << 10;
+/// A file is not read where it is so many times as long as what is stored of it, and longer than a MiB: no package has
+/// files of holes, and a hostile one may have 2^60 bytes.
+const BYTES_FOR_STORED_MAX: u64 = 64;
+const SPARSE_BYTES_MIN: u64 = 1 << 20;
+/// Digests that are compared.
+const EXPECTED_MAX: usize = 4_000_000;
+
+/// A file that is not as its package had it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The package, as an index of [`PackageDatabase::packages`].
+    pub package: usize,
+    /// The path by the database.
+    pub path: Vec<u8>,
+    /// What is different.
+    pub kind: DifferenceKind,
+    /// Whether it is a configuration file, which users are expected to change.
+    pub is_configuration: bool,
+}
+
+/// How a file differs from what its package had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DifferenceKind {
+    /// The content has another digest.
+    Changed {
+        /// The digest of the package.
+        recorded: Digest,
+        /// The digest of the file.
+        found: Digest,
+    },
+    /// There is no file.
+    Missing,
+    /// There is something else than a regular file.
+    NotRegular(FileKind),
+    /// It cannot be read, for this reason.
+    Unreadable(String),
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verification {
+    /// The number of files that have their digests.
+    pub equal_count: u64,
+    /// The number of files that are missing because the system is set up not to install them.
+    pub excluded_count: u64,
+    /// The files that differ, in the order of packages, then of paths.
+    pub differences: Vec<Difference>,
+}
+
+/// A digest that a file should have.
+struct Expected {
+    package: usize,
+    path: PathId,
+    text: Vec<u8>,
+    digest: Digest,
+    is_configuration: bool,
+    is_excluded: bool,
+}
+
+/// Reads every file that has a recorded digest and compares. `on_progress` is called with the number of digests that were
+/// compared and of all of them, and ends the work by breaking.
+#[must_use]
+pub fn verify(
+    tree: &Tree<'_>,
+    database: &dyn PackageDatabase,
+    on_progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Verification {
+    let mut paths = PathSet::new();
+    let mut expected = expected(database, &mut paths);
+    paths.resolve(tree, database.problems());
+    let file_of = |one: &Expected| paths.file(one.path).and_then(|file| target(tree, file, &one.text));
+    let mut files: Vec<(Option<GuestFile>, Expected)> = expected.drain(..).map(|one| (file_of(&one), one)).collect();
+    files.sort_by_key(|(file, _)| *file);
+    let total = files.len() as u64;
+    let mut verification = Verification::default();
+    let mut last: Option<(GuestFile, Found)> = None;
+    for (done, (file, expected)) in (0..).zip(files) {
+        if on_progress(done, total).is_break() {
+            break;
+        }
+        let found = match (file, last.take()) {
+            (None, _) => Found::Nothing,
+            (Some(file), Some((known, found))) if known == file => found,
+            (Some(file), _) => found_in(tree, file),
+        };
+        verification.compare(expected, &found);
+        last = file.map(|file| (file, found));
+    }
+    verification.differences.sort_by(|one, two| (one.package, &one.path).cmp(&(two.package, &two.path)));
+    verification
+}
+
+/// Returns all digests of the database.
+fn expected(database: &dyn PackageDatabase, paths: &mut PathSet) -> Vec<Expected> {
+    let mut expected = Vec::new();
+    for package in 0..database.packages().len() {
+        database.each_path(package, &mut |owned| {
+            let (Some(digest), Some(path)) = (owned.digest, paths.add(owned.path)) else {
+                return ControlFlow::Continue(());
+            };
+            if expected.len() >= EXPECTED_MAX {
+                let problem = "the packages have more digests than are compared";
+                database.problems().note(Problem::of_file(owned.path, problem));
+                return ControlFlow::Break(());
+            }
+            let (is_configuration, is_excluded) = (owned.is_configuration, owned.is_excluded);
+            expected.push(Expected { package, path, text: owned.path.to_vec(), digest, is_configuration, is_excluded });
+            ControlFlow::Continue(())
+        });
+    }
+    if paths.is_full() {
+        database.problems().note(Problem::of_file(b"/", "the packages have more paths than are looked up"));
+    }
+    expected
+}
+
+/// Returns the file that is read for a path: where it is a symbolic link, what this leads to.
+fn target(tree: &Tree<'_>, file: GuestFile, path: &[u8]) -> Option<GuestFile> {
+    match tree.stat(file) {
+        Ok(stat) if stat.kind == FileKind::SymbolicLink => Some(tree.find(path, Links::Follow).ok()?.file),
+        _ => Some(file),
+    }
+}
+
+/// What there is in the place of a file.
+enum Found {
+    Nothing,
+    Digest(Digest),
+    NotRegular(FileKind),
+    Unreadable(String),
+}
+
+fn found_in(tree: &Tree<'_>, file: GuestFile) -> Found {
+    let stat = match tree.stat(file) {
+        Ok(stat) => stat,
+        Err(error) => return Found::Unreadable(error.to_string()),
+    };
+    if stat.kind != FileKind::Regular {
+        return Found::NotRegular(stat.kind);
+    }
+    if is_mostly_holes(&stat) {
+        return Found::Unreadable("it consists of holes mostly, which no package has".to_owned());
+    }
+    match digest_of(tree, file) {
+        Ok(digest) => Found::Digest(digest),
+        Err(error) => Found::Unreadable(error.to_string()),
+    }
+}
+
+fn is_mostly_holes(stat: &FileStat) -> bool {
+    stat.size_bytes > SPARSE_BYTES_MIN && stat.size_bytes / BYTES_FOR_STORED_MAX > stat.allocated_bytes
+}
+
+fn digest_of(tree: &Tree<'_>, file: GuestFile) -> std::io::Result<Digest> {
+    let mut content = tree.content(file);
+    let mut hasher = Md5::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let count = content.read(&mut piece)?;
+        if count == 0 {
+            return Ok(Digest::Md5(hasher.finalize().into()));
+        }
+        hasher.update(piece.get(..count).unwrap_or_default());
+    }
+}
+
+impl Verification {
+    fn compare(&mut self, expected: Expected, found: &Found) {
+        let kind = match found {
+            Found::Digest(digest) if *digest == expected.digest => {
+                self.equal_count += 1;
+                return;
+            }
+            Found::Nothing if expected.is_excluded => {
+                self.excluded_count += 1;
+                return;
+            }
+            Found::Digest(found) => DifferenceKind::Changed { recorded: expected.digest, found: *found },
+            Found::Nothing => DifferenceKind::Missing,
+            Found::NotRegular(kind) => DifferenceKind::NotRegular(*kind),
+            Found::Unreadable(reason) => DifferenceKind::Unreadable(reason.clone()),
+        };
+        let Expected { package, text: path, is_configuration, .. } = expected;
+        self.differences.push(Difference { package, path, kind, is_configuration });
+    }
+}

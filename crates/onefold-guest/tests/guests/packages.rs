@@ -1,0 +1,289 @@
+//! The package database of dpkg against dpkg itself: small packages, made by `dpkg-deb` and installed by `dpkg --root`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use onefold_guest::filesystem::{FileSystem, Timestamp};
+use onefold_guest::memory::MemoryFileSystem;
+use onefold_guest::packages::{
+    DifferenceKind, InstallationTime, Owners, PackageAction, PackageDatabase, PackageState, open, verify,
+};
+use onefold_guest::tree::{Links, Tree};
+
+use crate::fixtures::{Images, has};
+
+/// Makes a system with usual and unusual packages in `root`.
+const SYSTEM: &str = r#"
+package() { # NAME VERSION ARCHITECTURE EXTRA-FIELDS: packs the folder `build`
+    mkdir -p build/DEBIAN
+    printf 'Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: x <x@example.org>\nDescription: x\n%s' \
+        "$1" "$2" "$3" "$4" >build/DEBIAN/control
+    (cd build; find . -path ./DEBIAN -prune -o -path ./etc -prune -o -type f -printf '%P\0' |
+        xargs -0r md5sum) >md5sums
+    mv md5sums build/DEBIAN
+    if [[ -d build/etc ]]; then (cd build; find etc -type f -printf '/%p\n') >build/DEBIAN/conffiles; fi
+    dpkg-deb --root-owner-group --build build "$1_$2_$3.deb" >/dev/null
+    rm -r build
+}
+dpkg_here() { dpkg --root="$PWD/root" --log="$PWD/root/var/log/dpkg.log" --force-all "$@" >/dev/null 2>&1; }
+architecture=$(dpkg --print-architecture)
+
+mkdir -p root/var/lib/dpkg/{info,updates,parts} root/var/log root/usr/{bin,lib} root/etc/dpkg/dpkg.cfg.d
+touch root/var/lib/dpkg/{status,available}
+# A merged system: packages list paths that lead through these links.
+ln -s usr/bin root/bin
+ln -s usr/lib root/lib
+echo 'path-exclude=/usr/share/doc/*' >root/etc/dpkg/dpkg.cfg.d/small
+echo 'path-include=/usr/share/doc/*/copyright' >>root/etc/dpkg/dpkg.cfg.d/small
+
+mkdir -p build/{bin,etc/tool.d,usr/share/doc/tool}
+echo tool >build/bin/tool; echo gone >build/bin/gone; echo other >build/bin/changed
+ln -s tool build/bin/link
+echo setting >build/etc/tool.conf; echo more >'build/etc/tool.d/with blank'
+echo text >build/usr/share/doc/tool/README; echo licence >build/usr/share/doc/tool/copyright
+package tool 1 all ''
+mkdir -p build/lib/modules/6.1; echo module >build/lib/modules/6.1/a.ko
+package linux-image 6.1 "$architecture" ''
+mkdir -p build/usr/lib/multi; echo library >build/usr/lib/multi/libx.so
+package libx 1:2.0-1 "$architecture" $'Multi-Arch: same\n'
+mkdir -p build/bin; echo new-tool >build/bin/tool
+package better-tool 2 all ''
+mkdir -p build/{bin,etc}; echo removed >build/bin/removed; echo left >build/etc/removed.conf
+package removed 1 all ''
+mkdir -p build/{bin,etc}; echo purged >build/bin/purged; echo x >build/etc/purged.conf
+package purged 1 all ''
+
+dpkg_here -i linux-image_*.deb libx_*.deb removed_*.deb purged_*.deb
+dpkg_here --path-exclude='/usr/share/doc/*' --path-include='/usr/share/doc/*/copyright' -i tool_*.deb
+dpkg-divert --root "$PWD/root" --package better-tool --divert /bin/tool.old --rename /bin/tool >/dev/null
+dpkg_here -i better-tool_*.deb
+dpkg_here --remove removed
+dpkg_here --purge purged
+mkdir -p build/usr/lib/multi; echo 'library, newer' >build/usr/lib/multi/libx.so
+package libx 1:2.0-2 "$architecture" $'Multi-Arch: same\n'
+gzip -n <root/var/log/dpkg.log >root/var/log/dpkg.log.2.gz
+rm root/var/log/dpkg.log
+dpkg_here -i libx_*2.0-2_*.deb
+
+rm root/bin/gone
+echo changed >root/bin/changed
+echo changed >root/etc/tool.conf
+chmod 755 root
+dpkg-query --admindir=root/var/lib/dpkg --show --showformat='${Package} ${Version} ${Architecture} ${db:Status-Status}\n'
+"#;
+
+/// Copies a folder into memory.
+fn add_folder(system: &mut MemoryFileSystem, root: &Path, folder: &Path) {
+    for entry in fs::read_dir(root.join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let path = folder.join(entry.file_name());
+        let (text, meta) = (path.to_str().unwrap(), entry.metadata().unwrap());
+        let file = if meta.is_symlink() {
+            system.symlink(text, fs::read_link(entry.path()).unwrap().to_str().unwrap())
+        } else if meta.is_dir() {
+            system.directory(text)
+        } else {
+            system.write(text, fs::read(entry.path()).unwrap())
+        };
+        let stat = system.stat_mut(file).unwrap();
+        stat.modified = Timestamp { seconds: meta.mtime(), nanoseconds: 0 };
+        if meta.is_dir() {
+            add_folder(system, root, &path);
+        }
+    }
+}
+
+/// What is compared of a database.
+struct Seen {
+    packages: BTreeSet<String>,
+    paths: BTreeSet<(String, String)>,
+}
+
+fn seen(database: &dyn PackageDatabase) -> Seen {
+    let (mut packages, mut paths) = (BTreeSet::new(), BTreeSet::new());
+    for (index, package) in database.packages().iter().enumerate() {
+        let state = match package.state {
+            PackageState::Installed => "installed",
+            PackageState::Partial => "partial",
+            PackageState::ConfigurationOnly => "config-files",
+        };
+        packages.insert(format!("{} {} {} {state}", package.name, package.version, package.architecture));
+        database.each_path(index, &mut |owned| {
+            let path = if owned.path == b"/" { "/." } else { std::str::from_utf8(owned.path).unwrap() };
+            paths.insert((package.name.clone(), path.to_owned()));
+            ControlFlow::Continue(())
+        });
+    }
+    Seen { packages, paths }
+}
+
+/// Returns the paths that dpkg lists, where it says that they lie.
+fn listed_by_dpkg(images: &Images, packages: &BTreeSet<String>) -> BTreeSet<(String, String)> {
+    let mut paths = BTreeSet::new();
+    for package in packages.iter().map(|line| line.split(' ').next().unwrap()) {
+        let listed = images.script("dpkg-query --admindir=root/var/lib/dpkg --listfiles $1", [package]);
+        let mut lines: Vec<&str> = listed.lines().collect();
+        while let Some(line) = lines.pop() {
+            // After the path of a diverted file comes a line that says where it is.
+            if line.starts_with("package diverts others to: ") {
+                continue;
+            }
+            let place = line.split_once(" to: ").map(|(_, place)| place);
+            if place.is_some() {
+                lines.pop();
+            }
+            paths.insert((package.to_owned(), place.unwrap_or(line).to_owned()));
+        }
+    }
+    paths
+}
+
+fn check_system(images: &Images, system: &dyn FileSystem, listed: &str) {
+    let tree = Tree::new(system);
+    let database = open(&tree).unwrap().unwrap();
+    let database = database.as_ref();
+    let found = seen(database);
+    assert_eq!(found.packages, listed.lines().map(str::to_owned).collect());
+    assert_eq!(found.paths, listed_by_dpkg(images, &found.packages));
+    check_owners(&tree, database);
+    check_differences(&tree, database, images);
+    check_history(database);
+    assert_eq!(database.problems().first(), []);
+}
+
+fn name_of(database: &dyn PackageDatabase, package: Option<usize>) -> Option<&str> {
+    package.map(|package| database.packages()[package].name.as_str())
+}
+
+fn check_owners(tree: &Tree<'_>, database: &dyn PackageDatabase) {
+    let owners = Owners::read(tree, database);
+    let owner = |path: &str| {
+        name_of(database, owners.package(tree.find(path.as_bytes(), Links::Keep).unwrap().file)).map(str::to_owned)
+    };
+    for (path, package) in [
+        ("/bin/tool", "better-tool"),
+        ("/bin/tool.old", "tool"),
+        ("/usr/bin/link", "tool"),
+        ("/usr/lib/modules/6.1/a.ko", "linux-image"),
+        ("/lib/modules/6.1/a.ko", "linux-image"),
+        ("/etc/tool.d/with blank", "tool"),
+        ("/etc/removed.conf", "removed"),
+    ] {
+        assert_eq!(owner(path).as_deref(), Some(package), "{path}");
+    }
+    assert_eq!(owner("/var/log/dpkg.log"), None);
+}
+
+/// `dpkg --verify` says the same of every file, but that it knows nothing of paths that are not installed on purpose.
+fn check_differences(tree: &Tree<'_>, database: &dyn PackageDatabase, images: &Images) {
+    let found = verify(tree, database, &mut |_, _| ControlFlow::Continue(()));
+    let mut lines = BTreeSet::new();
+    for difference in &found.differences {
+        let change = match &difference.kind {
+            DifferenceKind::Changed { recorded, found } => {
+                assert_ne!(recorded, found);
+                "??5??????"
+            }
+            DifferenceKind::Missing => "missing",
+            other => panic!("{other:?}"),
+        };
+        let mark = if difference.is_configuration { "c" } else { "-" };
+        lines.insert(format!("{change} {mark} {}", std::str::from_utf8(&difference.path).unwrap()));
+    }
+    let verified = images.script("dpkg --root=\"$PWD/root\" --verify || true", [""; 0]);
+    let verified: BTreeSet<String> = verified
+        .lines()
+        .map(|line| {
+            let (change, rest) = line.split_once(' ').unwrap();
+            let rest = rest.trim_start();
+            let (mark, path) = rest.strip_prefix("c ").map_or(("-", rest), |path| ("c", path));
+            format!("{change} {mark} {path}")
+        })
+        .filter(|line| !line.ends_with("/usr/share/doc/tool/README"))
+        .collect();
+    assert_eq!(lines, verified);
+    assert_eq!((lines.len(), found.excluded_count), (3, 1));
+    assert_eq!(found.equal_count, 7);
+}
+
+fn check_history(database: &dyn PackageDatabase) {
+    let mut events = Vec::new();
+    database.each_event(&mut |event| {
+        events.push((event.action, event.package.clone(), event.version_after.clone().unwrap_or_default()));
+        ControlFlow::Continue(())
+    });
+    let at = |action, package: &str, version: &str| {
+        let event = (action, package.to_owned(), version.to_owned());
+        events.iter().position(|known| *known == event).unwrap_or_else(|| panic!("{event:?} in {events:?}"))
+    };
+    assert!(at(PackageAction::Install, "libx", "1:2.0-1") < at(PackageAction::Remove, "removed", ""));
+    assert!(at(PackageAction::Purge, "purged", "") < at(PackageAction::Upgrade, "libx", "1:2.0-2"));
+    for (package, time) in database.packages().iter().zip(database.installation_times()) {
+        match package.state {
+            PackageState::Installed => {
+                assert!(matches!(time, Some(InstallationTime::Logged(_))), "{package:?} {time:?}")
+            }
+            _ => assert_eq!(time, None, "{package:?}"),
+        }
+    }
+}
+
+#[test]
+fn packages_paths_differences_and_history_are_those_of_dpkg() {
+    let Some(images) = Images::new() else { return };
+    if !["dpkg", "dpkg-deb", "dpkg-divert", "gzip"].into_iter().all(has) {
+        return;
+    }
+    let listed = images.script(SYSTEM, [""; 0]);
+    let mut system = MemoryFileSystem::default();
+    add_folder(&mut system, &images.path("root"), Path::new(""));
+    check_system(&images, &system, &listed);
+}
+
+/// An image without dpkg has a file for each package, and the paths are those of its digests.
+#[test]
+fn images_without_dpkg_have_their_packages_in_a_folder() {
+    let mut system = MemoryFileSystem::default();
+    let digest = "b1946ac92492d2347c6235b4d2611184";
+    system.write("/var/lib/dpkg/status.d/base", "Package: base-files\nVersion: 12\nArchitecture: amd64\n");
+    system.write("/var/lib/dpkg/status.d/base.md5sums", format!("{digest}  etc/a\n{digest}  etc/b\n"));
+    system.write("/etc/a", "hello\n");
+    let tree = Tree::new(&system);
+    let database = open(&tree).unwrap().unwrap();
+    let found = seen(database.as_ref());
+    assert_eq!(found.packages.into_iter().collect::<Vec<_>>(), ["base-files 12 amd64 installed"]);
+    let paths: Vec<String> = found.paths.into_iter().map(|(_, path)| path).collect();
+    assert_eq!(paths, ["/etc/a", "/etc/b"]);
+    let found = verify(&tree, database.as_ref(), &mut |_, _| ControlFlow::Continue(()));
+    assert_eq!((found.equal_count, found.differences.len()), (1, 1));
+    assert_eq!(found.differences[0].kind, DifferenceKind::Missing);
+    assert_eq!(found.differences[0].path, b"/etc/b");
+}
+
+#[test]
+fn a_database_of_an_unknown_format_is_refused() {
+    let mut system = MemoryFileSystem::default();
+    system.write("/var/lib/dpkg/status", "");
+    system.write("/var/lib/dpkg/info/format", "2\n");
+    let tree = Tree::new(&system);
+    let Err(error) = open(&tree) else { panic!("it was opened") };
+    assert_eq!(error.to_string(), "a dpkg database of an unknown format cannot be read");
+}
+
+#[test]
+fn a_million_equal_paths_are_one() {
+    let mut system = MemoryFileSystem::default();
+    let digest = "b1946ac92492d2347c6235b4d2611184";
+    system.write("/var/lib/dpkg/status", "Package: a\nStatus: install ok installed\nArchitecture: all\nVersion: 1\n");
+    system.write("/var/lib/dpkg/info/a.list", "/usr/bin/same\n".repeat(1_000_000));
+    system.write("/var/lib/dpkg/info/a.md5sums", format!("{digest}  usr/bin/same\n").repeat(1_000_000));
+    system.write("/usr/bin/same", "hello\n");
+    let tree = Tree::new(&system);
+    let database = open(&tree).unwrap().unwrap();
+    assert_eq!(seen(database.as_ref()).paths.len(), 1);
+    let found = verify(&tree, database.as_ref(), &mut |_, _| ControlFlow::Continue(()));
+    assert_eq!((found.equal_count, found.differences.len()), (1, 0));
+}
