@@ -157,7 +157,7 @@ fn found_in(tree: &Tree<'_>, file: GuestFile) -> Found {
     if is_mostly_holes(&stat) {
         return Found::Unreadable("it consists of holes mostly, which no package has".to_owned());
     }
-    match digest_of(tree, file) {
+    match digest_of(tree, file, stat.size_bytes) {
         Ok(digest) => Found::Digest(digest),
         Err(error) => Found::Unreadable(error.to_string()),
     }
@@ -167,10 +167,10 @@ fn is_mostly_holes(stat: &FileStat) -> bool {
     stat.size_bytes > SPARSE_BYTES_MIN && stat.size_bytes / BYTES_FOR_STORED_MAX > stat.allocated_bytes
 }
 
-fn digest_of(tree: &Tree<'_>, file: GuestFile) -> std::io::Result<Digest> {
+fn digest_of(tree: &Tree<'_>, file: GuestFile, size_bytes: u64) -> std::io::Result<Digest> {
     let mut content = tree.content(file);
     let mut hasher = Md5::new();
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut piece = vec![0; usize::try_from(size_bytes).unwrap_or(usize::MAX).clamp(1, PIECE_BYTES)];
     loop {
         let count = content.read(&mut piece)?;
         if count == 0 {

@@ -6,25 +6,27 @@
 //! directory is read once in a round, a round follows one link of every path, and there are as many rounds as a path may
 //! have links: the work is linear in directories and paths, whatever a hostile guest lists.
 
+mod trie;
+
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
+
+use trie::{ROOT, Trie};
 
 use super::{GuestFile, Links, Problem, ProblemLog, Tree};
 use crate::filesystem::FileKind;
 
-/// Names in a set, which take about 100 bytes each.
-const NAMES_MAX: usize = 2_000_000;
 /// Symbolic links to directories that a set follows.
 const LINKS_MAX: usize = 1 << 16;
 /// Rounds: links that one path may lead through, as in Linux.
 const ROUNDS_MAX: usize = 40;
 /// So few names are looked up by the directory's own index.
 const LOOK_UPS_MAX: usize = 2;
-/// No directory has a longer name.
-const NAME_BYTES_MAX: usize = 255;
-
-const ROOT: u32 = 0;
+/// Readings of one directory in a call. Links of several rounds may lead to it; more come from a directory that contains
+/// itself.
+const READINGS_MAX: u32 = 64;
+/// Longest path, as programs can name it.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// A path of a [`PathSet`]. Equal paths have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,31 +35,11 @@ pub struct PathId(u32);
 /// Paths that are resolved together.
 #[derive(Debug)]
 pub struct PathSet {
-    names: Vec<Name>,
-    text: Vec<u8>,
-    /// The hash of parent and name, and the last name with it.
-    index: HashMap<u64, u32>,
-    hasher: RandomState,
+    trie: Trie,
     last: LastPath,
     links_followed: usize,
-}
-
-/// A name below another one.
-#[derive(Debug)]
-struct Name {
-    parent: u32,
-    start: usize,
-    length: u8,
-    /// Whether names below it were added that nobody has looked for.
-    is_open: bool,
-    kind: Option<FileKind>,
-    file: Option<GuestFile>,
-    first_child: Option<u32>,
-    next_sibling: Option<u32>,
-    /// The next one with the same hash.
-    next_equal: Option<u32>,
-    /// The name that this one is now, since it was moved.
-    moved_to: Option<u32>,
+    /// How often each directory was read in this call.
+    readings: HashMap<GuestFile, u32>,
 }
 
 /// The path that was added last. Package lists are in order, so that the next one mostly begins alike.
@@ -78,31 +60,16 @@ impl PathSet {
     /// Returns an empty set.
     #[must_use]
     pub fn new() -> PathSet {
-        let root = Name {
-            parent: ROOT,
-            start: 0,
-            length: 0,
-            is_open: false,
-            kind: Some(FileKind::Directory),
-            file: None,
-            first_child: None,
-            next_sibling: None,
-            next_equal: None,
-            moved_to: None,
-        };
-        PathSet {
-            names: vec![root],
-            text: Vec::new(),
-            index: HashMap::new(),
-            hasher: RandomState::new(),
-            last: LastPath::default(),
-            links_followed: 0,
-        }
+        PathSet { trie: Trie::new(), last: LastPath::default(), links_followed: 0, readings: HashMap::new() }
     }
 
     /// Adds a path, which begins at the root with or without a slash. `None` where it has a name that no file has, as
-    /// `..` in a list of paths, or where the set is full: it holds two million names.
+    /// `..` in a list of paths, or is longer than programs can
+    /// name it, or where the set is full: it holds two million names.
     pub fn add(&mut self, path: &[u8]) -> Option<PathId> {
+        if path.len() > PATH_BYTES_MAX {
+            return None;
+        }
         let common = path.iter().zip(&self.last.path).take_while(|(one, two)| one == two).count();
         let is_kept = |end: &usize| *end <= common && path.get(*end).is_none_or(|byte| *byte == b'/');
         let kept = self.last.ends.partition_point(|(end, _)| *end <= common);
@@ -120,35 +87,35 @@ impl PathSet {
             if part.is_empty() || part == b"." {
                 continue;
             }
-            name = self.child_or_new(self.now(name), part)?;
+            name = self.trie.child_or_new(self.trie.now(name), part)?;
             self.last.ends.push((at, name));
         }
-        Some(PathId(self.now(name)))
+        Some(PathId(self.trie.now(name)))
     }
 
     /// Returns whether no further name has room.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.names.len() >= NAMES_MAX
+        self.trie.is_full()
     }
 
     /// Returns the file of a path after [`PathSet::resolve`]; `None` where there is none. A symbolic link at the end is
     /// not followed.
     #[must_use]
     pub fn file(&self, path: PathId) -> Option<GuestFile> {
-        self.name(self.now(path.0)).and_then(|name| name.file)
+        self.trie.name(self.trie.now(path.0)).and_then(|name| name.file)
     }
 
     /// Returns a path as it was resolved: without links on the way.
     #[must_use]
     pub fn path(&self, path: PathId) -> Vec<u8> {
         let mut parts = Vec::new();
-        let mut at = self.now(path.0);
+        let mut at = self.trie.now(path.0);
         while at != ROOT
-            && let Some(name) = self.name(at)
+            && let Some(name) = self.trie.name(at)
         {
             parts.push(at);
-            at = self.now(name.parent);
+            at = self.trie.now(name.parent);
         }
         if parts.is_empty() {
             return b"/".to_vec();
@@ -156,7 +123,7 @@ impl PathSet {
         let mut path = Vec::new();
         for part in parts.iter().rev() {
             path.push(b'/');
-            path.extend_from_slice(self.text_of(*part));
+            path.extend_from_slice(self.trie.text_of(*part));
         }
         path
     }
@@ -164,7 +131,10 @@ impl PathSet {
     /// Looks for all paths that were added. A directory that cannot be read is noted in `problems`, and what is below it
     /// has no file.
     pub fn resolve(&mut self, tree: &Tree<'_>, problems: &ProblemLog) {
-        self.names[0].file = Some(tree.root());
+        self.readings.clear();
+        if let Some(root) = self.trie.name_mut(ROOT) {
+            root.file = Some(tree.root());
+        }
         let mut open = vec![ROOT];
         for _ in 0..ROUNDS_MAX {
             let links = self.go_down(tree, problems, open);
@@ -182,22 +152,20 @@ impl PathSet {
         let mut links = Vec::new();
         let mut level = open;
         while !level.is_empty() {
-            level.sort_by_key(|name| self.names[*name as usize].file);
+            level.sort_by_key(|name| self.trie.name(*name).and_then(|name| name.file));
             let mut below = Vec::new();
             for directory in level {
-                if !std::mem::take(&mut self.names[directory as usize].is_open) {
+                let Some(name) = self.trie.name_mut(directory) else { continue };
+                if !std::mem::take(&mut name.is_open) {
                     continue;
                 }
                 self.read_directory(tree, directory, problems);
-                let mut child = self.names[directory as usize].first_child;
-                while let Some(at) = child {
-                    let name = &self.names[at as usize];
-                    match name.kind {
-                        Some(FileKind::Directory) if name.is_open => below.push(at),
-                        Some(FileKind::SymbolicLink) if name.is_open => links.push(at),
+                for child in self.trie.children(directory) {
+                    match self.trie.name(child).filter(|name| name.is_open).and_then(|name| name.kind) {
+                        Some(FileKind::Directory) => below.push(child),
+                        Some(FileKind::SymbolicLink) => links.push(child),
                         _ => {}
                     }
-                    child = name.next_sibling;
                 }
             }
             level = below;
@@ -207,11 +175,18 @@ impl PathSet {
 
     /// Looks for the names below one directory.
     fn read_directory(&mut self, tree: &Tree<'_>, directory: u32, problems: &ProblemLog) {
-        let Some(file) = self.names[directory as usize].file else { return };
-        let wanted: Vec<u32> = self.children(directory).take(LOOK_UPS_MAX + 1).collect();
+        let Some(file) = self.trie.name(directory).and_then(|name| name.file) else { return };
+        let readings = self.readings.entry(file).or_insert(0);
+        *readings += 1;
+        if *readings > READINGS_MAX {
+            let path = self.path(PathId(directory));
+            problems.note(Problem::of_file(&path, "too many paths lead to this directory"));
+            return;
+        }
+        let wanted: Vec<u32> = self.trie.children(directory).take(LOOK_UPS_MAX + 1).collect();
         let outcome = if wanted.len() <= LOOK_UPS_MAX {
             wanted.into_iter().try_for_each(|name| {
-                let found = tree.system(file.system).look_up(file.file, self.text_of(name))?;
+                let found = tree.system(file.system).look_up(file.file, self.trie.text_of(name))?;
                 if let Some(found) = found {
                     let seen = tree.seen(GuestFile { system: file.system, file: found });
                     self.found(tree, name, seen, None);
@@ -220,7 +195,7 @@ impl PathSet {
             })
         } else {
             tree.each_entry(file, &mut |entry, seen| {
-                if let Some(name) = self.child(directory, &entry.name) {
+                if let Some(name) = self.trie.child(directory, &entry.name) {
                     self.found(tree, name, seen, entry.kind);
                 }
                 ControlFlow::Continue(())
@@ -233,9 +208,9 @@ impl PathSet {
 
     /// Notes the file of a name. Its kind is needed only where there are names below it.
     fn found(&mut self, tree: &Tree<'_>, name: u32, file: GuestFile, kind: Option<FileKind>) {
-        let has_names_below = self.names[name as usize].first_child.is_some();
+        let Some(name) = self.trie.name_mut(name) else { return };
+        let has_names_below = name.first_child.is_some();
         let kind = kind.or_else(|| has_names_below.then(|| tree.stat(file).ok().map(|stat| stat.kind)).flatten());
-        let name = &mut self.names[name as usize];
         name.file = Some(file);
         name.kind = kind;
     }
@@ -253,13 +228,16 @@ impl PathSet {
             return None;
         }
         self.last = LastPath::default();
-        let Some(target) = self.add(&found.path).map(|id| self.now(id.0)) else {
+        let Some(target) = self.add(&found.path).map(|id| self.trie.now(id.0)) else {
             problems.note(Problem::of_file(&path, "more paths than are looked up"));
             return None;
         };
-        let into = &mut self.names[target as usize];
-        (into.file, into.kind) = (Some(found.file), Some(FileKind::Directory));
-        self.names[link as usize].is_open = false;
+        if let Some(into) = self.trie.name_mut(target) {
+            (into.file, into.kind) = (Some(found.file), Some(FileKind::Directory));
+        }
+        if let Some(link) = self.trie.name_mut(link) {
+            link.is_open = false;
+        }
         if self.move_below(link, target).is_none() {
             problems.note(Problem::of_file(&path, "more paths than are looked up"));
         }
@@ -273,98 +251,23 @@ impl PathSet {
             if from == into {
                 continue;
             }
-            let children: Vec<u32> = self.children(from).collect();
+            let children: Vec<u32> = self.trie.children(from).collect();
             for child in children {
-                if self.names[child as usize].moved_to.is_some() {
+                if self.trie.name(child).is_none_or(|name| name.moved_to.is_some()) {
                     continue;
                 }
-                let name = self.text_of(child).to_vec();
-                let new = self.child_or_new(into, &name)?;
-                let new = self.now(new);
-                if new != child {
-                    self.names[child as usize].moved_to = Some(new);
+                let name = self.trie.text_of(child).to_vec();
+                let new = self.trie.child_or_new(into, &name)?;
+                let new = self.trie.now(new);
+                if new != child
+                    && let Some(moved) = self.trie.name_mut(child)
+                {
+                    moved.moved_to = Some(new);
                     ahead.push((child, new));
                 }
             }
         }
         Some(())
-    }
-
-    fn child_or_new(&mut self, parent: u32, text: &[u8]) -> Option<u32> {
-        let hash = self.hasher.hash_one((parent, text));
-        if let Some(known) = self.child_of_hash(hash, parent, text) {
-            return Some(known);
-        }
-        if self.names.len() >= NAMES_MAX || text.len() > NAME_BYTES_MAX || text == b".." {
-            return None;
-        }
-        let number = u32::try_from(self.names.len()).ok()?;
-        let next_equal = self.index.insert(hash, number);
-        let start = self.text.len();
-        self.text.extend_from_slice(text);
-        let next_sibling = self.names[parent as usize].first_child.replace(number);
-        self.open(parent);
-        self.names.push(Name {
-            parent,
-            start,
-            length: u8::try_from(text.len()).ok()?,
-            is_open: false,
-            kind: None,
-            file: None,
-            first_child: None,
-            next_sibling,
-            next_equal,
-            moved_to: None,
-        });
-        Some(number)
-    }
-
-    /// Marks a name and those above it: there is something to look for below.
-    fn open(&mut self, name: u32) {
-        let mut at = name;
-        while !std::mem::replace(&mut self.names[at as usize].is_open, true) {
-            at = self.names[at as usize].parent;
-        }
-    }
-
-    fn child(&self, parent: u32, text: &[u8]) -> Option<u32> {
-        self.child_of_hash(self.hasher.hash_one((parent, text)), parent, text)
-    }
-
-    fn child_of_hash(&self, hash: u64, parent: u32, text: &[u8]) -> Option<u32> {
-        let mut at = self.index.get(&hash).copied();
-        while let Some(number) = at {
-            let name = self.name(number)?;
-            if name.parent == parent && self.text_of(number) == text {
-                return Some(number);
-            }
-            at = name.next_equal;
-        }
-        None
-    }
-
-    fn children(&self, parent: u32) -> impl Iterator<Item = u32> {
-        let first = self.name(parent).and_then(|name| name.first_child);
-        std::iter::successors(first, |at| self.name(*at).and_then(|name| name.next_sibling))
-    }
-
-    fn name(&self, number: u32) -> Option<&Name> {
-        self.names.get(number as usize)
-    }
-
-    fn text_of(&self, number: u32) -> &[u8] {
-        self.name(number)
-            .and_then(|name| self.text.get(name.start..name.start + usize::from(name.length)))
-            .unwrap_or_default()
-    }
-
-    /// Returns the number that a name has after it was moved.
-    fn now(&self, number: u32) -> u32 {
-        let mut at = number;
-        while let Some(moved_to) = self.name(at).and_then(|name| name.moved_to) {
-            at = moved_to;
-        }
-        at
     }
 }
 
@@ -455,6 +358,20 @@ mod tests {
         assert_eq!((set.path(ids[0]), problems.count()), (b"/a/x".to_vec(), 0));
     }
 
+    /// Each of these paths is another one to the set, and all lead to one directory.
+    #[test]
+    fn a_directory_that_contains_itself_is_not_read_for_every_path() {
+        let mut system = MemoryFileSystem::default();
+        let directory = system.directory("/a");
+        system.link(directory, b"a", directory);
+        let tree = Tree::new(&system);
+        let (mut set, problems) = (PathSet::new(), ProblemLog::default());
+        let ids: Vec<PathId> = (1..200).map(|count| set.add("/a".repeat(count).as_bytes()).unwrap()).collect();
+        set.resolve(&tree, &problems);
+        let found = ids.iter().filter(|id| set.file(**id).is_some()).count();
+        assert_eq!((found, problems.count()), (65, 1));
+    }
+
     #[test]
     fn a_name_that_no_directory_can_have_is_no_path() {
         let mut set = PathSet::new();
@@ -471,6 +388,6 @@ mod tests {
         for _ in 0..1_000_000 {
             set.add(b"/usr/share/doc").unwrap();
         }
-        assert_eq!(set.names.len(), 4);
+        assert!(set.trie.name(3).is_some() && set.trie.name(4).is_none());
     }
 }
