@@ -48,7 +48,7 @@ test-kernel: ## Boots Debian 12's kernel (6.1) and runs POSIX, clone and kill te
 	@scripts/install-deps.sh build kernel
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && tests/kernel/run.sh $(CASES)
 
-fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 14 targets.
+fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 15 targets.
 	@scripts/long/target.sh fuzz
 
 posix: ## Public POSIX suites, fsx and stress-ng at length, under each kind of mount. FSX_SEEDS and others: scripts/posix.sh.

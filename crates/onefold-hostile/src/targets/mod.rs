@@ -7,6 +7,7 @@ mod fixed;
 mod geometry;
 mod items;
 mod journal;
+mod packages;
 mod partitions;
 mod pool;
 mod share_records;
@@ -29,7 +30,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     Target { name: "fixed", run: fixed::run, seeded_count: 30_000 },
     Target { name: "geometry", run: geometry::run, seeded_count: 60_000 },
     Target { name: "items", run: items::run, seeded_count: 60_000 },
@@ -39,6 +40,7 @@ pub const TARGETS: [Target; 14] = [
     Target { name: "control", run: control::run, seeded_count: 60_000 },
     Target { name: "command_line", run: command_line::run, seeded_count: 60_000 },
     Target { name: "partitions", run: partitions::run, seeded_count: 60_000 },
+    Target { name: "packages", run: packages::run, seeded_count: 30_000 },
     Target { name: "verbs", run: verbs::run, seeded_count: 400 },
     Target { name: "pool", run: pool::run_blocks, seeded_count: 700 },
     Target { name: "replay", run: pool::run_journal, seeded_count: 400 },
