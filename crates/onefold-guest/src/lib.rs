@@ -5,10 +5,9 @@
 //! read. No parser of another language sees these bytes.
 //!
 //! Modules from below: `bytes`, `error`, `volume`, `partition`, `filesystem` (what all readers offer), then one module for
-//! each file system, and `content` (which of them a volume holds). Decision 17 says why the readers are our own.
-//! Modules from below: `bytes`, `error`, `partition`, `volume`, `filesystem` (what all readers offer), then one module for
-//! each file system. Above them `tree` joins file systems as the guest does, `machine` recognises the system that is
-//! installed, and `packages` reads its package database. Decision 17 says why the readers are our own.
+//! each file system, and `content` (which of them a volume holds). Above them `tree` joins file systems as the guest does,
+//! `machine` recognises the system that is installed, `packages` reads its package database, and `guest` puts a whole disk
+//! together. Decision 17 says why the readers are our own.
 
 mod bytes;
 pub mod content;
@@ -16,6 +15,7 @@ pub mod error;
 pub mod ext;
 pub mod fat;
 pub mod filesystem;
+pub mod guest;
 pub mod lvm;
 pub mod ntfs;
 pub mod machine;

@@ -8,6 +8,7 @@ mod windows_dynamic;
 mod zfs;
 
 use crate::error::GuestError;
+use crate::ext;
 use crate::fat::Fat;
 use crate::filesystem::{Allocation, AllocationClass, FileSystem, State};
 use crate::lvm::PhysicalVolume;
@@ -95,6 +96,9 @@ fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Res
 
 /// Opens the file system of a volume with the reader that knows it; `None` where none does. Each reader docks here.
 fn file_system<'a>(reader: &VolumeReader<'a>) -> Result<Option<Box<dyn FileSystem + 'a>>, GuestError> {
+    if let Some(ext) = ext::open(reader.clone())? {
+        return Ok(Some(boxed(ext)));
+    }
     // FAT has no magic of its own, so that its reader comes last.
     Ok(Fat::open(reader.clone())?.map(boxed))
 }

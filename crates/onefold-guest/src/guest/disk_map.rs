@@ -1,0 +1,178 @@
+//! The use of all bytes of a disk: the allocation maps of its volumes, and what lies between them.
+
+use super::Guest;
+use crate::error::GuestError;
+use crate::filesystem::AllocationClass;
+use crate::volume::DiskRange;
+
+/// A run of a disk whose bytes have the same use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DiskRun {
+    /// Where it lies.
+    pub range: DiskRange,
+    /// Its use.
+    pub use_: DiskUse,
+}
+
+/// The use of a run of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DiskUse {
+    /// A part of a volume, by its place in [`Guest::volumes`], with the use that the volume has for it. A volume that is
+    /// counted whole has [`AllocationClass::Doubtful`] throughout; its content says why.
+    Volume(usize, AllocationClass),
+    /// No volume. Boot loaders keep themselves there, so it counts as allocated.
+    Gap,
+}
+
+impl DiskUse {
+    /// Returns whether the bytes are free with certainty.
+    #[must_use]
+    pub fn is_free(self) -> bool {
+        matches!(self, DiskUse::Volume(_, AllocationClass::Free))
+    }
+}
+
+impl Guest<'_> {
+    /// Returns the use of all bytes of the disk: runs in order that cover it. A volume counts whole where its map is not
+    /// certain, and where it overlaps another one. What lies in a physical volume and in none of the logical volumes that are
+    /// read belongs to the physical volume; its free extents are free.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn disk_map(&self) -> Result<Vec<DiskRun>, GuestError> {
+        let mut runs = Vec::new();
+        for (at, volume) in self.volumes().iter().enumerate() {
+            if volume.is_physical() {
+                continue;
+            }
+            if self.overlaps(at) {
+                let whole =
+                    |range: &DiskRange| DiskRun { range: *range, use_: DiskUse::Volume(at, AllocationClass::Doubtful) };
+                runs.extend(volume.volume.ranges.iter().map(whole));
+                continue;
+            }
+            for run in volume.content.allocation(volume.reader.size_bytes())? {
+                volume.reader.each_on_disk(run.start_bytes, run.length_bytes, &mut |range| {
+                    runs.push(DiskRun { range, use_: DiskUse::Volume(at, run.class) });
+                });
+            }
+        }
+        runs.extend(self.free_extents());
+        runs.sort_unstable();
+        let mut covered = covering(runs, self.disk().size_bytes());
+        for (at, volume) in self.volumes().iter().enumerate().filter(|(_, volume)| volume.is_physical()) {
+            for range in &volume.volume.ranges {
+                covered = claim_gaps(covered, *range, DiskUse::Volume(at, AllocationClass::Doubtful));
+            }
+        }
+        Ok(covered)
+    }
+
+    /// Returns the free extents of groups whose physical volumes overlap nothing.
+    fn free_extents(&self) -> Vec<DiskRun> {
+        let mut free = Vec::new();
+        for group in self.groups().iter().filter(|group| !group.physical.iter().any(|at| self.overlaps(*at))) {
+            for range in &group.group.free {
+                let is_in = |at: &&usize| self.volumes()[**at].offset_of(range.start_bytes).is_some();
+                if let Some(at) = group.physical.iter().find(is_in) {
+                    free.push(DiskRun { range: *range, use_: DiskUse::Volume(*at, AllocationClass::Free) });
+                }
+            }
+        }
+        free
+    }
+
+    /// Returns whether a volume shares bytes of the disk with another one. Logical volumes and the physical volumes that they
+    /// lie in do not count.
+    #[must_use]
+    pub fn overlaps(&self, at: usize) -> bool {
+        let ranges = |at: usize| self.volumes().get(at).map_or(&[][..], |volume| &volume.volume.ranges);
+        let meets =
+            |one: &DiskRange, two: &DiskRange| one.start_bytes < two.end_bytes() && two.start_bytes < one.end_bytes();
+        let is_logical = |at: usize| matches!(self.volumes().get(at), Some(volume) if volume.is_logical());
+        let is_physical = |at: usize| matches!(self.volumes().get(at), Some(volume) if volume.is_physical());
+        let belong = |one: usize, other: usize| is_logical(one) && is_physical(other);
+        let others =
+            (0..self.volumes().len()).filter(|other| *other != at && !belong(at, *other) && !belong(*other, at));
+        others.into_iter().any(|other| ranges(at).iter().any(|one| ranges(other).iter().any(|two| meets(one, two))))
+    }
+}
+
+/// Gives the gaps within a range a use.
+fn claim_gaps(runs: Vec<DiskRun>, range: DiskRange, use_: DiskUse) -> Vec<DiskRun> {
+    let mut claimed = Vec::with_capacity(runs.len() + 2);
+    for run in runs {
+        let (start, end) = (run.range.start_bytes, run.range.end_bytes());
+        let (from, to) = (range.start_bytes.clamp(start, end), range.end_bytes().clamp(start, end));
+        if run.use_ != DiskUse::Gap || from >= to {
+            claimed.push(run);
+            continue;
+        }
+        for (start_bytes, end, use_) in [(start, from, DiskUse::Gap), (from, to, use_), (to, end, DiskUse::Gap)] {
+            if start_bytes < end {
+                claimed.push(DiskRun { range: DiskRange { start_bytes, length_bytes: end - start_bytes }, use_ });
+            }
+        }
+    }
+    claimed
+}
+
+/// Returns runs in order that cover a disk of `size_bytes`: where sorted runs overlap, the first counts; where there is
+/// none, a gap.
+fn covering(runs: Vec<DiskRun>, size_bytes: u64) -> Vec<DiskRun> {
+    let mut covering: Vec<DiskRun> = Vec::with_capacity(runs.len() + 1);
+    let mut end = 0;
+    let mut push = |start_bytes: u64, end_bytes: u64, use_: DiskUse| {
+        if start_bytes >= end_bytes {
+            return;
+        }
+        match covering.last_mut() {
+            Some(last) if last.use_ == use_ && last.range.end_bytes() == start_bytes => {
+                last.range.length_bytes += end_bytes - start_bytes;
+            }
+            _ => {
+                covering.push(DiskRun { range: DiskRange { start_bytes, length_bytes: end_bytes - start_bytes }, use_ })
+            }
+        }
+    };
+    for run in runs {
+        let stop = run.range.end_bytes().min(size_bytes);
+        push(end, run.range.start_bytes.min(size_bytes), DiskUse::Gap);
+        push(run.range.start_bytes.max(end), stop, run.use_);
+        end = end.max(stop);
+    }
+    push(end, size_bytes, DiskUse::Gap);
+    covering
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(start_bytes: u64, end: u64, use_: DiskUse) -> DiskRun {
+        DiskRun { range: DiskRange { start_bytes, length_bytes: end - start_bytes }, use_ }
+    }
+
+    #[test]
+    fn runs_cover_a_disk_once() {
+        let data = DiskUse::Volume(0, AllocationClass::Data);
+        let free = DiskUse::Volume(1, AllocationClass::Free);
+        let runs = vec![run(10, 20, data), run(15, 30, free), run(30, 35, free), run(40, 90, data)];
+        let covered = covering(runs, 50);
+        let expected = [
+            run(0, 10, DiskUse::Gap),
+            run(10, 20, data),
+            run(20, 35, free),
+            run(35, 40, DiskUse::Gap),
+            run(40, 50, data),
+        ];
+        assert_eq!(covered, expected);
+        let physical = DiskUse::Volume(2, AllocationClass::Doubtful);
+        let range = DiskRange { start_bytes: 5, length_bytes: 33 };
+        let claimed = claim_gaps(covered, range, physical);
+        assert_eq!(claimed[..2], [run(0, 5, DiskUse::Gap), run(5, 10, physical)]);
+        assert_eq!(claimed[4..6], [run(35, 38, physical), run(38, 40, DiskUse::Gap)]);
+        assert_eq!(covering(Vec::new(), 5), [run(0, 5, DiskUse::Gap)]);
+        assert!(covering(Vec::new(), 0).is_empty());
+    }
+}

@@ -1,0 +1,178 @@
+//! A whole disk: its volumes and what they hold, the use of all its bytes, and files in the order of the disk.
+//!
+//! Everything that leaves here is in bytes of the disk. Callers know nothing of partitions and logical volumes.
+
+mod disk_map;
+mod order;
+mod who;
+
+#[cfg(test)]
+mod tests;
+
+use onefold_disk::Disk;
+
+pub use disk_map::{DiskRun, DiskUse};
+pub use order::{FilesInOrder, OrderError, PlacedExtent};
+pub use who::{Owner, OwnerFile};
+
+use crate::content::{self, VolumeContent};
+use crate::error::GuestError;
+use crate::filesystem::FileSystem;
+use crate::lvm::{LogicalMapping, VolumeGroup, volume_groups};
+use crate::partition::{PartitionEntry, PartitionTable, partition_table, volumes_of};
+use crate::volume::{Volume, VolumeOrigin, VolumeReader};
+
+/// A disk whose volumes are open for reading.
+pub struct Guest<'a> {
+    disk: &'a dyn Disk,
+    table: Option<PartitionTable>,
+    volumes: Vec<GuestVolume<'a>>,
+    groups: Vec<Group>,
+}
+
+/// A group of logical volumes, and which volumes of the disk it consists of.
+#[derive(Debug)]
+pub struct Group {
+    /// The group.
+    pub group: VolumeGroup,
+    /// Its physical volumes, by their places in [`Guest::volumes`].
+    pub physical: Vec<usize>,
+}
+
+/// A volume of a disk, with what it holds.
+pub struct GuestVolume<'a> {
+    /// Where it lies.
+    pub volume: Volume,
+    /// What its table says of it, if it is a partition.
+    pub partition: Option<PartitionEntry>,
+    /// Its bytes.
+    pub reader: VolumeReader<'a>,
+    /// What it holds.
+    pub content: VolumeContent<'a>,
+}
+
+impl<'a> Guest<'a> {
+    /// Opens all volumes of a disk. A volume that cannot be opened says so itself.
+    ///
+    /// The disk should keep what it read most recently ([`onefold_disk::CachedDisk`]).
+    ///
+    /// # Errors
+    /// Those of reading the partition table.
+    pub fn open(disk: &'a dyn Disk) -> Result<Guest<'a>, GuestError> {
+        let table = partition_table(disk)?;
+        let volumes = volumes_of(table.as_ref(), disk.size_bytes());
+        let mut volumes: Vec<GuestVolume<'a>> =
+            volumes.into_iter().map(|volume| GuestVolume::open(disk, volume, table.as_ref())).collect();
+        let groups = groups(&volumes);
+        for logical in groups.iter().flat_map(|group| &group.group.logical) {
+            if let LogicalMapping::Read(volume) = &logical.mapping {
+                volumes.push(GuestVolume::open(disk, volume.clone(), None));
+            }
+        }
+        Ok(Guest { disk, table, volumes, groups })
+    }
+
+    /// Returns the disk.
+    #[must_use]
+    pub fn disk(&self) -> &'a dyn Disk {
+        self.disk
+    }
+
+    /// Returns its partition table; `None` where there is none.
+    #[must_use]
+    pub fn table(&self) -> Option<&PartitionTable> {
+        self.table.as_ref()
+    }
+
+    /// Returns its groups of logical volumes. Those logical volumes that are read are volumes of the disk.
+    #[must_use]
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Returns its volumes: partitions in the order of the disk, then logical volumes.
+    #[must_use]
+    pub fn volumes(&self) -> &[GuestVolume<'a>] {
+        &self.volumes
+    }
+}
+
+/// Returns the groups that the physical volumes among some volumes make up.
+fn groups(volumes: &[GuestVolume<'_>]) -> Vec<Group> {
+    let mut physical = Vec::new();
+    let mut places = Vec::new();
+    for (at, volume) in volumes.iter().enumerate() {
+        if let VolumeContent::PhysicalVolume(found) = &volume.content {
+            physical.push((volume.reader.clone(), found.as_ref().clone()));
+            places.push(at);
+        }
+    }
+    let group = |group: VolumeGroup| {
+        let physical = group.physical.iter().filter_map(|at| places.get(*at).copied()).collect();
+        Group { group, physical }
+    };
+    volume_groups(&physical).into_iter().map(group).collect()
+}
+
+impl<'a> GuestVolume<'a> {
+    fn open(disk: &'a dyn Disk, volume: Volume, table: Option<&PartitionTable>) -> GuestVolume<'a> {
+        let partition = match volume.origin {
+            VolumeOrigin::Partition { number } => {
+                table.and_then(|table| table.entries.iter().find(|entry| entry.number == number)).cloned()
+            }
+            _ => None,
+        };
+        let reader = VolumeReader::new(disk, &volume);
+        let content = content::open(&reader, partition.as_ref().map(|partition| partition.kind));
+        GuestVolume { volume, partition, reader, content }
+    }
+
+    /// Returns whether it is a part of a group of logical volumes, which lie in it.
+    #[must_use]
+    pub fn is_physical(&self) -> bool {
+        matches!(self.content, VolumeContent::PhysicalVolume(_))
+    }
+
+    /// Returns whether it is a logical volume.
+    #[must_use]
+    pub fn is_logical(&self) -> bool {
+        matches!(self.volume.origin, VolumeOrigin::Logical { .. })
+    }
+
+    /// Returns its file system, if it has one that is read.
+    #[must_use]
+    pub fn file_system(&self) -> Option<&dyn FileSystem> {
+        match &self.content {
+            VolumeContent::FileSystem(system) => Some(system.as_ref()),
+            _ => None,
+        }
+    }
+
+    /// Returns which of its bytes lies at byte `place` of the disk; `None` where none does.
+    #[must_use]
+    pub fn offset_of(&self, place: u64) -> Option<u64> {
+        let mut offset = 0;
+        for range in &self.volume.ranges {
+            if (range.start_bytes..range.end_bytes()).contains(&place) {
+                return Some(offset + (place - range.start_bytes));
+            }
+            offset += range.length_bytes;
+        }
+        None
+    }
+}
+
+impl std::fmt::Debug for Guest<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guest").field("table", &self.table).field("volumes", &self.volumes).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for GuestVolume<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GuestVolume")
+            .field("volume", &self.volume)
+            .field("content", &self.content)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! All files in the order of the disk: every extent of every file, sorted by place, in bounded memory.
+
+mod rows;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use onefold_sort::{Merge, Row, SortWriter};
+
+use super::Guest;
+use crate::error::GuestError;
+use crate::filesystem::{Extent, ExtentKind, FileNumber, FileStat, FileSystem};
+use crate::volume::{DiskRange, VolumeReader};
+
+/// A part of a file where it lies on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedExtent {
+    /// Where it lies. Of an inline part, the bytes within the structure that holds them.
+    pub range: DiskRange,
+    /// The volume that the file belongs to: its place in [`Guest::volumes`].
+    pub volume: usize,
+    /// The file.
+    pub file: FileNumber,
+    /// Its first byte in the file.
+    pub offset: u64,
+    /// Bytes of the range that lie before the end of the file; the rest of the last block is not content.
+    pub used_bytes: u64,
+    /// How it is stored.
+    pub kind: ExtentKind,
+}
+
+/// Why files cannot be put in order.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    /// The disk cannot be read.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// Temporary files cannot be written or read.
+    #[error("cannot use temporary files")]
+    Temporary(#[from] io::Error),
+    /// A place or a count is larger than any real disk has.
+    #[error("an extent lies at byte {0} of the disk, which is further than disks are long")]
+    TooFar(u64),
+}
+
+/// Every extent of every file, in the order of the disk. Extents that begin at one place are in the order of their volumes
+/// and of the tables there.
+#[derive(Debug)]
+pub struct FilesInOrder {
+    rows: Merge,
+}
+
+impl Guest<'_> {
+    /// Returns every extent of every file in the order of the disk, within about `memory_bytes`; the rest goes into
+    /// temporary files without names in `folder`. Holes are left out, and so are parts of files that are damaged, which
+    /// the file systems note.
+    ///
+    /// # Errors
+    /// Those of the disk and of the temporary files.
+    pub fn files_in_order(&self, folder: &Path, memory_bytes: usize) -> Result<FilesInOrder, OrderError> {
+        let mut placing = Placing { writer: SortWriter::new(folder, memory_bytes), count: 0 };
+        for (at, volume) in self.volumes().iter().enumerate() {
+            if let Some(system) = volume.file_system() {
+                placing.add(at, system, &volume.reader)?;
+            }
+        }
+        Ok(FilesInOrder { rows: placing.writer.finish()? })
+    }
+}
+
+/// Extents on their way into the order.
+struct Placing {
+    writer: SortWriter,
+    count: u64,
+}
+
+impl Placing {
+    fn add(&mut self, volume: usize, system: &dyn FileSystem, reader: &VolumeReader<'_>) -> Result<(), OrderError> {
+        let mut failed = None;
+        system.each_file(&mut |file, stat| match self.add_file(volume, system, reader, file, stat) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn add_file(
+        &mut self,
+        volume: usize,
+        system: &dyn FileSystem,
+        reader: &VolumeReader<'_>,
+        file: FileNumber,
+        stat: &FileStat,
+    ) -> Result<(), OrderError> {
+        let mut failed = None;
+        let outcome = system.each_extent(file, &mut |extent| {
+            let result = each_placed(reader, &extent, stat.size_bytes, &mut |range, offset, used_bytes| {
+                self.push(PlacedExtent { range, volume, file, offset, used_bytes, kind: extent.kind })
+            });
+            match result {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        system.damage().skip(outcome)?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn push(&mut self, mut rest: PlacedExtent) -> Result<(), OrderError> {
+        while rest.range.length_bytes > 0 {
+            let length = rows::length_in_rows(&rest);
+            let used_bytes = rest.used_bytes.min(length);
+            let range = DiskRange { length_bytes: length, ..rest.range };
+            let piece = PlacedExtent { range, used_bytes, ..rest };
+            let rows = rows::encode(&piece, self.count).ok_or(OrderError::TooFar(rest.range.start_bytes))?;
+            rows.into_iter().try_for_each(|row| self.writer.push(row))?;
+            self.count += 1;
+            rest.range = DiskRange {
+                start_bytes: rest.range.start_bytes.saturating_add(length),
+                length_bytes: rest.range.length_bytes - length,
+            };
+            rest.offset = rest.offset.saturating_add(length);
+            rest.used_bytes -= used_bytes;
+        }
+        Ok(())
+    }
+}
+
+/// Calls `visit` with each range of the disk that an extent takes, its first byte in the file, and how many bytes of it
+/// lie before the end of the file, which is `size_bytes` long.
+pub(super) fn each_placed<E>(
+    reader: &VolumeReader<'_>,
+    extent: &Extent,
+    size_bytes: u64,
+    visit: &mut dyn FnMut(DiskRange, u64, u64) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut offset = extent.offset;
+    let mut result = Ok(());
+    reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
+        if result.is_ok() {
+            let used_bytes = size_bytes.saturating_sub(offset).min(range.length_bytes);
+            result = visit(range, offset, used_bytes);
+            offset = offset.saturating_add(range.length_bytes);
+        }
+    });
+    result
+}
+
+impl Iterator for FilesInOrder {
+    type Item = Result<PlacedExtent, OrderError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut row = || -> io::Result<Option<Row>> { self.rows.next().transpose() };
+        let pair = (|| match (row()?, row()?) {
+            (Some(first), Some(second)) => Ok(Some([first, second])),
+            _ => Ok(None),
+        })();
+        match pair {
+            Ok(Some(pair)) => {
+                let foreign = || OrderError::Temporary(io::Error::other("a temporary file has changed"));
+                Some(rows::decode(pair).ok_or_else(foreign))
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(OrderError::Temporary(error))),
+        }
+    }
+}

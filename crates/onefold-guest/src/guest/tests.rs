@@ -1,0 +1,241 @@
+//! A disk of two volumes whose file systems are made up: extents where a test wants them.
+
+use std::ops::{ControlFlow, Range};
+
+use onefold_disk::DiskError;
+
+use super::*;
+use crate::error::{Damage, DamageLog};
+use crate::filesystem::{
+    Allocation, AllocationClass, DirectoryEntry, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat,
+    FileSystemFacts, FileSystemKind, State, TableKind, Timestamp,
+};
+use crate::volume::DiskRange;
+
+/// Bytes of the made-up disk.
+const DISK_BYTES: u64 = 1 << 20;
+
+struct Zeros;
+
+impl Disk for Zeros {
+    fn size_bytes(&self) -> u64 {
+        DISK_BYTES
+    }
+
+    fn next_data(&self, _: u64) -> Result<Option<Range<u64>>, DiskError> {
+        Ok(None)
+    }
+
+    fn read(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        into.fill(0);
+        Ok(())
+    }
+}
+
+/// A file system of which only maps are known. Each file has a length and extents; a file without any is damaged.
+struct Maps {
+    facts: FileSystemFacts,
+    damage: DamageLog,
+    files: Vec<(u64, Vec<Extent>)>,
+    allocation: Vec<Allocation>,
+}
+
+impl Maps {
+    fn stat_of(&self, size_bytes: u64) -> FileStat {
+        FileStat {
+            kind: FileKind::Regular,
+            mode: 0o644,
+            user: 0,
+            group: 0,
+            links: 1,
+            size_bytes,
+            allocated_bytes: 0,
+            modified: Timestamp::default(),
+            changed: Timestamp::default(),
+            accessed: Timestamp::default(),
+            created: None,
+            device: None,
+            generation: 0,
+            encoding: None,
+        }
+    }
+}
+
+impl FileSystem for Maps {
+    fn facts(&self) -> &FileSystemFacts {
+        &self.facts
+    }
+
+    fn state(&self) -> &State {
+        &State::Certain
+    }
+
+    fn damage(&self) -> &DamageLog {
+        &self.damage
+    }
+
+    fn root(&self) -> FileNumber {
+        FileNumber(0)
+    }
+
+    fn stat(&self, _: FileNumber) -> Result<FileStat, GuestError> {
+        Err(GuestError::NotFound)
+    }
+
+    fn each_entry(
+        &self,
+        _: FileNumber,
+        _: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        Err(GuestError::NotADirectory)
+    }
+
+    fn read_link(&self, _: FileNumber) -> Result<Vec<u8>, GuestError> {
+        Err(GuestError::NotFound)
+    }
+
+    fn attributes(&self, _: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
+        Err(GuestError::NotFound)
+    }
+
+    fn each_extent(
+        &self,
+        file: FileNumber,
+        visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
+        let (_, extents) = &self.files[usize::try_from(file.0).unwrap()];
+        if extents.is_empty() {
+            return Err(Damage { place: file.0, structure: "extent tree", problem: "it is made up" }.into());
+        }
+        let _ = extents.iter().try_for_each(|extent| visit(*extent));
+        Ok(())
+    }
+
+    fn read(&self, _: FileNumber, _: u64, _: &mut [u8]) -> Result<usize, GuestError> {
+        Err(GuestError::NotFound)
+    }
+
+    fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
+        for (number, (size_bytes, _)) in self.files.iter().enumerate() {
+            if visit(FileNumber(number as u64), &self.stat_of(*size_bytes)).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
+        Ok(self.allocation.clone())
+    }
+}
+
+fn extent(offset: u64, length_bytes: u64, place: u64, kind: ExtentKind) -> Extent {
+    Extent { offset, length_bytes, place, kind }
+}
+
+fn volume(number: u32, ranges: &[(u64, u64)], files: Vec<(u64, Vec<Extent>)>) -> GuestVolume<'static> {
+    let ranges: Vec<DiskRange> =
+        ranges.iter().map(|&(start_bytes, length_bytes)| DiskRange { start_bytes, length_bytes }).collect();
+    let volume = Volume { origin: VolumeOrigin::Partition { number }, ranges };
+    let facts = FileSystemFacts {
+        kind: FileSystemKind::Ext4,
+        features: Vec::new(),
+        label: Vec::new(),
+        uuid: String::new(),
+        block_bytes: 4096,
+        size_bytes: volume.size_bytes(),
+        free_bytes: 0,
+        files_max: None,
+        files_used: None,
+    };
+    let run = |start_bytes, end: u64, class| Allocation { start_bytes, length_bytes: end - start_bytes, class };
+    let allocation = vec![
+        run(0, 4096, AllocationClass::Table(TableKind::Inodes)),
+        run(4096, 65536, AllocationClass::Data),
+        run(65536, volume.size_bytes(), AllocationClass::Free),
+    ];
+    let maps = Maps { facts, damage: DamageLog::default(), files, allocation };
+    let reader = VolumeReader::new(&Zeros, &volume);
+    GuestVolume { volume, partition: None, reader, content: VolumeContent::FileSystem(Box::new(maps)) }
+}
+
+/// A partition, and one that lies in two pieces before and behind it.
+fn guest() -> Guest<'static> {
+    let written = ExtentKind::Written;
+    let plain = volume(
+        1,
+        &[(262_144, 131_072)],
+        vec![
+            (5000, vec![extent(0, 8192, 8192, written)]),
+            (0, Vec::new()),
+            (60, vec![extent(0, 60, 100, ExtentKind::Inline)]),
+            (4096, vec![extent(0, 4096, 4096, ExtentKind::Shared), extent(4096, 4096, 32768, ExtentKind::Unwritten)]),
+            (4096, vec![extent(0, 4096, 4096, ExtentKind::Shared)]),
+        ],
+    );
+    let split =
+        volume(2, &[(524_288, 65_536), (65_536, 131_072)], vec![(81_920, vec![extent(0, 81_920, 61_440, written)])]);
+    Guest { disk: &Zeros, table: None, volumes: vec![plain, split], groups: Vec::new() }
+}
+
+#[test]
+fn files_come_in_the_order_of_the_disk_whatever_fits_into_memory() {
+    let guest = guest();
+    let folder = tempfile::tempdir().unwrap();
+    let expected = [
+        // (place, length, volume, file, offset, used)
+        (65_536, 77_824, 1, 0, 4096, 77_824),
+        (262_244, 60, 0, 2, 0, 60),
+        (266_240, 4096, 0, 3, 0, 4096),
+        (266_240, 4096, 0, 4, 0, 4096),
+        (270_336, 8192, 0, 0, 0, 5000),
+        (294_912, 4096, 0, 3, 4096, 0),
+        (585_728, 4096, 1, 0, 0, 4096),
+    ];
+    for memory_bytes in [1, 100, 1 << 20] {
+        let files = guest.files_in_order(folder.path(), memory_bytes).unwrap();
+        let found: Vec<PlacedExtent> = files.map(Result::unwrap).collect();
+        let numbers = found.iter().map(|part| {
+            let DiskRange { start_bytes, length_bytes } = part.range;
+            (start_bytes, length_bytes, part.volume, part.file.0, part.offset, part.used_bytes)
+        });
+        assert_eq!(numbers.collect::<Vec<_>>(), expected, "{memory_bytes} bytes of memory");
+        assert_eq!(found[1].kind, ExtentKind::Inline);
+        assert_eq!(found[5].kind, ExtentKind::Unwritten);
+    }
+    assert_eq!(guest.volumes()[0].file_system().unwrap().damage().count(), 1, "the damaged file is noted and left out");
+}
+
+#[test]
+fn every_byte_has_its_owners() {
+    let guest = guest();
+    let places = [270_336 + 4999, 65_536 + 10, 266_240, 0, 262_144 + 120, 393_215, 1 << 30];
+    let owners = guest.owners(&places).unwrap();
+    let files =
+        |at: usize| -> Vec<(u64, u64)> { owners[at].files.iter().map(|file| (file.file.0, file.offset)).collect() };
+    assert_eq!(files(0), [(0, 4999)]);
+    assert_eq!((owners[1].volume, files(1)), (Some((1, 65_546)), vec![(0, 4106)]));
+    assert_eq!(files(2), [(3, 0), (4, 0)]);
+    assert_eq!((owners[3].volume, owners[3].class), (None, None));
+    assert_eq!((owners[4].class, files(4)), (Some(AllocationClass::Table(TableKind::Inodes)), vec![(2, 20)]));
+    assert_eq!((owners[5].class, files(5)), (Some(AllocationClass::Free), Vec::new()));
+    assert_eq!(owners[6].volume, None);
+}
+
+#[test]
+fn the_map_of_a_disk_covers_it_and_overlapping_volumes_count_whole() {
+    let mut guest = guest();
+    let covered = |guest: &Guest<'_>| {
+        let map = guest.disk_map().unwrap();
+        assert!(map.is_sorted_by(|one, next| one.range.end_bytes() == next.range.start_bytes));
+        assert_eq!(map.iter().map(|run| run.range.length_bytes).sum::<u64>(), DISK_BYTES);
+        map
+    };
+    let free =
+        |map: &[DiskRun]| map.iter().filter(|run| run.use_.is_free()).map(|run| run.range.length_bytes).sum::<u64>();
+    let map = covered(&guest);
+    assert_eq!(map[0].use_, DiskUse::Gap);
+    assert_eq!(free(&map), 131_072 - 65_536 + 196_608 - 65_536);
+    guest.volumes.push(volume(3, &[(393_215, 100_000)], Vec::new()));
+    assert_eq!(free(&covered(&guest)), 131_072, "only the volume that nobody overlaps has free bytes");
+}

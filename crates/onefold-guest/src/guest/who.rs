@@ -1,0 +1,124 @@
+//! Who owns a byte of a disk: the reverse of a file's map.
+
+use std::ops::ControlFlow;
+
+use super::Guest;
+use crate::error::GuestError;
+use crate::filesystem::{Allocation, AllocationClass, ExtentKind, FileKind, FileNumber, FileSystem};
+
+/// Files that are told for one byte at most. More than a few share a block only in a hostile image or among clones.
+const FILES_MAX: usize = 100;
+
+/// The owner of a byte of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The byte.
+    pub place: u64,
+    /// The volume that it lies in, by its place in [`Guest::volumes`], and the byte there. Of volumes that overlap, the
+    /// first; `None` between volumes.
+    pub volume: Option<(usize, u64)>,
+    /// Its use, where the volume has a file system that is read.
+    pub class: Option<AllocationClass>,
+    /// The files that have it: several where they share the block, and none for metadata and free bytes.
+    pub files: Vec<OwnerFile>,
+}
+
+/// A file that has a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerFile {
+    /// The file.
+    pub file: FileNumber,
+    /// Its kind: the blocks of a directory are its entries.
+    pub file_kind: FileKind,
+    /// Which of its bytes it is. May lie past the end of the file, in the rest of the last block or in blocks behind it.
+    pub offset: u64,
+    /// Bytes of the file.
+    pub size_bytes: u64,
+    /// How the part is stored.
+    pub kind: ExtentKind,
+}
+
+impl Guest<'_> {
+    /// Returns the owners of bytes of the disk, in the order given. Reads the maps of all files of each volume that one of
+    /// them lies in, once.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn owners(&self, places: &[u64]) -> Result<Vec<Owner>, GuestError> {
+        let mut owners: Vec<Owner> = places.iter().map(|place| self.unowned(*place)).collect();
+        for (at, volume) in self.volumes().iter().enumerate() {
+            let Some(system) = volume.file_system() else { continue };
+            let mut wanted: Vec<Wanted<'_>> =
+                owners.iter_mut().filter_map(|owner| Wanted::in_volume(owner, at)).collect();
+            if !wanted.is_empty() {
+                wanted.sort_by_key(|wanted| wanted.offset);
+                classify(&system.allocation()?, &mut wanted);
+                find_files(system, &mut wanted)?;
+            }
+        }
+        Ok(owners)
+    }
+
+    fn unowned(&self, place: u64) -> Owner {
+        let volumes = self.volumes().iter().enumerate();
+        let volume = volumes.filter_map(|(at, volume)| Some((at, volume.offset_of(place)?))).next();
+        Owner { place, volume, class: None, files: Vec::new() }
+    }
+}
+
+/// A byte of a volume whose owner is looked for.
+struct Wanted<'o> {
+    offset: u64,
+    owner: &'o mut Owner,
+}
+
+impl<'o> Wanted<'o> {
+    fn in_volume(owner: &'o mut Owner, volume: usize) -> Option<Wanted<'o>> {
+        let (at, offset) = owner.volume?;
+        (at == volume).then_some(Wanted { offset, owner })
+    }
+}
+
+/// Notes the use of each byte; both lists are in order.
+fn classify(allocation: &[Allocation], wanted: &mut [Wanted<'_>]) {
+    for wanted in wanted {
+        let after = allocation.partition_point(|run| run.start_bytes <= wanted.offset);
+        let run = after.checked_sub(1).and_then(|at| allocation.get(at));
+        wanted.owner.class = run.filter(|run| wanted.offset < run.end_bytes()).map(|run| run.class);
+    }
+}
+
+/// Notes the files of each byte; `wanted` is in order.
+fn find_files(system: &dyn FileSystem, wanted: &mut [Wanted<'_>]) -> Result<(), GuestError> {
+    let mut failed = None;
+    system.each_file(&mut |file, stat| {
+        let outcome = system.each_extent(file, &mut |extent| {
+            let first = wanted.partition_point(|wanted| wanted.offset < extent.place);
+            for wanted in wanted.iter_mut().skip(first) {
+                let within = wanted.offset - extent.place;
+                if within >= extent.length_bytes {
+                    break;
+                }
+                let files = &mut wanted.owner.files;
+                if files.len() < FILES_MAX {
+                    files.push(OwnerFile {
+                        file,
+                        file_kind: stat.kind,
+                        offset: extent.offset.saturating_add(within),
+                        size_bytes: stat.size_bytes,
+                        kind: extent.kind,
+                    });
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        match system.damage().skip(outcome) {
+            Ok(_) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    failed.map_or(Ok(()), Err)
+}
