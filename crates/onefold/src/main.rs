@@ -4,6 +4,7 @@
 //! `onefold-pool`, how it is mounted in `onefold-export`.
 
 mod allocator;
+mod calendar;
 mod cli;
 mod daemon;
 mod dead_mount;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Pool(command) => verbs::run(command, talk),
         Command::Analyze(arguments) => verbs::analyze::run(&arguments, talk),
+        Command::Guest(command) => verbs::guest::run(command, talk),
         Command::Share(command) => verbs::share::run(command, talk),
         Command::Completions { shell } => verbs::generate::completions(shell),
         Command::ManPages { folder } => verbs::generate::man_pages(&folder),

@@ -1,6 +1,7 @@
 //! The command line: the one definition from which parsing, `--help`, man pages and completions come.
 
 pub(crate) mod analyze;
+pub(crate) mod guest;
 pub(crate) mod pool;
 pub(crate) mod share;
 pub(crate) mod values;
@@ -10,6 +11,7 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 
 use analyze::AnalyzeArgs;
+use guest::GuestCommand;
 use pool::PoolCommand;
 use share::ShareCommand;
 
@@ -49,6 +51,12 @@ pub(crate) enum Command {
     /// Reads images as the disks that they are and compares their blocks: what each image shares with itself and with
     /// others, what other block sizes would bring, which images resemble which, and what a pool would take.
     Analyze(AnalyzeArgs),
+    /// Look into disk images without mounting them, reading only
+    ///
+    /// Reads partitions, volumes and file systems of images with its own code: no kernel and no other program parses what a
+    /// guest wrote. Works while machines use the images, and needs no more than permission to read them.
+    #[command(subcommand)]
+    Guest(GuestCommand),
     /// Work with plain image files: have their file system share equal blocks
     ///
     /// Works on XFS and Btrfs while images are in use, on OCFS2 with reflinks while they are not, and without a server: any

@@ -1,6 +1,7 @@
 //! What a command says when it could not do what was asked, and the exit code that goes with it.
 
 mod disk;
+mod guest;
 
 use std::error::Error;
 use std::fmt;

@@ -3,6 +3,7 @@
 pub(crate) mod analysis;
 mod document;
 pub(crate) mod findings;
+mod listing;
 pub(crate) mod sampled;
 pub(crate) mod space;
 mod table;
@@ -16,6 +17,7 @@ use crate::failure::{Exit, Failure};
 
 pub(crate) use crate::machine_name::machine_name;
 pub(crate) use document::Document;
+pub(crate) use listing::{RowForm, StdoutListing};
 pub(crate) use table::Table;
 
 /// What came of a command that did what was asked.

@@ -8,6 +8,8 @@ mod dedup;
 mod export;
 pub(crate) mod generate;
 mod grow;
+pub(crate) mod guest;
+mod images;
 mod import;
 mod mount;
 mod run_meter;

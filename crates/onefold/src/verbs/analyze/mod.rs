@@ -1,6 +1,5 @@
 //! `onefold analyze`
 
-mod find;
 mod found;
 mod open;
 mod report;
@@ -24,7 +23,7 @@ use crate::output::analysis::Cost;
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 
-use find::Unfit;
+use super::images::{self, Unfit};
 use found::Found;
 use open::How;
 use report::ReportFile;
@@ -41,7 +40,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     let page = arguments.report.as_deref().map(ReportFile::at).transpose()?;
     let started = Instant::now();
     let interrupt = Interrupt::watch();
-    let finding = find::find(&arguments.paths);
+    let finding = images::find(&arguments.paths);
     let (names, group_of) = groups(arguments);
     let how = How {
         format: arguments.format.map(Into::into),
@@ -79,7 +78,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// Returns the names of the groups, and what tells the group of an image.
-fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&find::Found) -> Option<usize>) {
+fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&images::Found) -> Option<usize>) {
     let mut names: Vec<String> = Vec::new();
     let mut patterns = Vec::new();
     for group in &arguments.group {
@@ -90,7 +89,7 @@ fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&find::Found) -> Opt
         patterns.push((at, group));
     }
     let group_of =
-        move |found: &find::Found| patterns.iter().find(|(_, group)| group.takes(&found.path)).map(|&(at, _)| at);
+        move |found: &images::Found| patterns.iter().find(|(_, group)| group.takes(&found.path)).map(|&(at, _)| at);
     (names, group_of)
 }
 

@@ -1,6 +1,6 @@
 //! Images as an analysis reads them, and whether somebody writes to them meanwhile.
 
-use std::fs::{self, Metadata};
+use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
@@ -8,11 +8,11 @@ use onefold_block::Show;
 use onefold_disk::{DiskError, ImageFormat};
 use onefold_report::{Image, WatchedDisk};
 
-use super::find::Found;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::machine_name;
 use crate::progress::Meter;
+use crate::verbs::images::{FileState, Found};
 
 /// How images are opened.
 #[derive(Clone, Debug)]
@@ -56,38 +56,24 @@ pub(super) fn explain(error: &DiskError) -> String {
     text
 }
 
-/// What changes when somebody writes to a file.
-#[derive(Debug, PartialEq, Eq)]
-struct State {
-    length: u64,
-    inode: u64,
-    modified: (i64, i64),
-}
-
-impl State {
-    fn of(metadata: &Metadata) -> State {
-        State { length: metadata.len(), inode: metadata.ino(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
-    }
-}
-
 /// Opens the image when its turn comes.
 fn open(found: &Found, how: &How) -> Result<WatchedDisk, DiskError> {
     let file = found
         .open()
         .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", found.path.shown()), &error))?;
-    let before = State::of(file.metadata());
+    let before = FileState::of(file.metadata());
     // A conversion shows no progress of its own: that of the analysis goes on.
     let meter = Meter::new("converting", true, how.interrupt.clone());
     let disk = onefold_disk::open(file, how.format, &how.backing_from, &meter.on_progress())?.disk;
     let path = found.path.clone();
-    let has_changed = move || fs::metadata(&path).map_or(true, |metadata| State::of(&metadata) != before);
+    let has_changed = move || fs::metadata(&path).map_or(true, |metadata| FileState::of(&metadata) != before);
     Ok(WatchedDisk { disk, has_changed: Box::new(has_changed) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::analyze::find::find;
+    use crate::verbs::images::find;
     use std::os::unix::fs::FileExt;
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which files are meant: images and devices as they are named, folders by what is in them.
+//! Which images are meant: files and devices as they are named, folders by what is in them.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ const IMAGE_BYTES_MIN: u64 = 1 << 20;
 /// Folders in folders are followed so far.
 const DEPTH_MAX: usize = 32;
 
-/// An image to analyse.
+/// An image that was found.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
@@ -53,7 +53,22 @@ impl Found {
     }
 }
 
-/// Something that was named, or lies in a folder that was, and cannot be analysed.
+/// What changes when somebody writes to a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct FileState {
+    length: u64,
+    inode: u64,
+    modified: (i64, i64),
+}
+
+impl FileState {
+    /// Returns the state that `metadata` describes.
+    pub(super) fn of(metadata: &Metadata) -> FileState {
+        FileState { length: metadata.len(), inode: metadata.ino(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
+    }
+}
+
+/// Something that was named, or lies in a folder that was, and cannot be an image.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unfit {
     pub(super) path: PathBuf,
@@ -80,6 +95,16 @@ pub(super) fn find(paths: &[PathBuf]) -> Finding {
             Ok(metadata) => finding.image(Found { path: path.clone(), metadata, place: Place::Named }),
             Err(error) => finding.leave_out(path, error.to_string()),
         }
+    }
+    finding
+}
+
+/// Returns the image at `path`, which is no folder.
+pub(super) fn find_file(path: &Path) -> Finding {
+    let mut finding = Finding::default();
+    match fs::metadata(path) {
+        Ok(metadata) => finding.image(Found { path: path.to_owned(), metadata, place: Place::Named }),
+        Err(error) => finding.leave_out(path, error.to_string()),
     }
     finding
 }

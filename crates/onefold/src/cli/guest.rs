@@ -1,0 +1,215 @@
+//! Arguments of `onefold guest`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use glob::Pattern;
+
+use super::values::InputFormat;
+use crate::calendar;
+use crate::size::ByteSize;
+
+/// What to look at inside of disk images.
+#[derive(Debug, Subcommand)]
+pub(crate) enum GuestCommand {
+    /// Show what is on a disk: partitions, volumes, file systems, and how far they can be trusted
+    Info(GuestInfoArgs),
+    /// Show how full the file systems of images are
+    Df(GuestImagesArgs),
+    /// List files, by the paths that the guest has for them
+    Ls(GuestLsArgs),
+    /// Write the content of files to standard output
+    Cat(GuestCatArgs),
+    /// Show where the content of a file lies on the disk
+    Map(GuestMapArgs),
+    /// Tell which file or structure a byte of the disk belongs to
+    Who(GuestWhoArgs),
+    /// Show how much space the files below folders take
+    Du(GuestDuArgs),
+    /// Find files of many images by name, time and size
+    Find(GuestFindArgs),
+    /// Write files as a tar archive to standard output
+    ///
+    /// Keeps owners, modes, times, hard links, devices, holes and extended attributes, in the pax format. `tar --xattrs
+    /// --xattrs-include='*'` puts all of them back.
+    Tar(GuestTarArgs),
+}
+
+/// How images are opened.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct GuestOpenArgs {
+    /// Format of the images; without it told from their first bytes
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<InputFormat>,
+    /// A folder that backing files may lie in, with all below it, besides the folder of the image
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) backing_from: Vec<PathBuf>,
+    /// Read one partition only, as it is: its own root is `/`
+    #[arg(long, value_name = "NUMBER", conflicts_with = "volume")]
+    pub(crate) partition: Option<u32>,
+    /// Read one logical volume only, as it is: its own root is `/`
+    #[arg(long, value_name = "GROUP/NAME")]
+    pub(crate) volume: Option<VolumeName>,
+    /// Upper limit of memory
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub(crate) memory: ByteSize,
+}
+
+/// The name of a logical volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VolumeName {
+    pub(crate) group: String,
+    pub(crate) name: String,
+}
+
+impl FromStr for VolumeName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<VolumeName, String> {
+        match text.strip_prefix("/dev/").unwrap_or(text).split_once('/') {
+            Some((group, name)) if !group.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(VolumeName { group: group.to_owned(), name: name.to_owned() })
+            }
+            _ => Err("expected GROUP/NAME".to_owned()),
+        }
+    }
+}
+
+/// Arguments of `guest info`.
+#[derive(Args, Debug)]
+pub(crate) struct GuestInfoArgs {
+    #[command(flatten)]
+    pub(crate) images: GuestImagesArgs,
+    /// Also read free blocks, and count the bytes that are not zero
+    #[arg(long)]
+    pub(crate) stale: bool,
+}
+
+/// Images, and how they are opened.
+#[derive(Args, Debug)]
+pub(crate) struct GuestImagesArgs {
+    /// Images, block devices, and folders of images (all files from 1 MiB on, by name)
+    #[arg(required = true, value_name = "IMAGE")]
+    pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) open: GuestOpenArgs,
+}
+
+/// An image, and how it is opened.
+#[derive(Args, Debug)]
+pub(crate) struct GuestImageArgs {
+    /// The image, or a block device
+    pub(crate) image: PathBuf,
+    #[command(flatten)]
+    pub(crate) open: GuestOpenArgs,
+}
+
+/// Arguments of `guest ls`.
+#[derive(Args, Debug)]
+pub(crate) struct GuestLsArgs {
+    #[command(flatten)]
+    pub(crate) image: GuestImageArgs,
+    /// Files and folders of the guest
+    #[arg(default_value = "/")]
+    pub(crate) paths: Vec<OsString>,
+    /// Also show type, mode, links, owner, size and time (UTC)
+    #[arg(long, short)]
+    pub(crate) long: bool,
+    /// Also list all folders below
+    #[arg(long, short = 'R')]
+    pub(crate) recursive: bool,
+    /// Print names as they are, each with a zero byte after it, for programs
+    #[arg(long, short = '0', conflicts_with = "long")]
+    pub(crate) null: bool,
+}
+
+/// Arguments of `guest cat`.
+#[derive(Args, Debug)]
+pub(crate) struct GuestCatArgs {
+    #[command(flatten)]
+    pub(crate) image: GuestImageArgs,
+    /// Files of the guest
+    #[arg(required = true)]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// Arguments of `guest map`.
+#[derive(Args, Debug)]
+pub(crate) struct GuestMapArgs {
+    #[command(flatten)]
+    pub(crate) image: GuestImageArgs,
+    /// A file of the guest
+    pub(crate) path: OsString,
+}
+
+/// Arguments of `guest who`.
+#[derive(Args, Debug)]
+pub(crate) struct GuestWhoArgs {
+    #[command(flatten)]
+    pub(crate) image: GuestImageArgs,
+    /// Bytes of the disk, such as 20M
+    #[arg(required = true, value_name = "BYTE")]
+    pub(crate) places: Vec<ByteSize>,
+}
+
+/// Arguments of `guest du`.
+#[derive(Args, Debug)]
+pub(crate) struct GuestDuArgs {
+    #[command(flatten)]
+    pub(crate) image: GuestImageArgs,
+    /// Folders of the guest
+    #[arg(default_value = "/")]
+    pub(crate) paths: Vec<OsString>,
+    /// Show folders that are at most so deep below the named ones
+    #[arg(long, short, value_name = "LEVELS")]
+    pub(crate) depth: Option<u32>,
+}
+
+/// Arguments of `guest find`.
+#[derive(Args, Debug)]
+pub(crate) struct GuestFindArgs {
+    #[command(flatten)]
+    pub(crate) images: GuestImagesArgs,
+    /// Only files whose name, or whole path where the pattern has a slash, matches a pattern such as `*.conf`
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) name: Option<Pattern>,
+    /// Only files below a folder of the guest
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    pub(crate) below: OsString,
+    /// Only files that changed at a time or later: 2026-11-01, or 2026-11-01T12:30 (UTC)
+    #[arg(long, value_name = "TIME", value_parser = calendar::parse)]
+    pub(crate) newer: Option<i64>,
+    /// Only files that are larger
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) larger: Option<ByteSize>,
+    /// Print paths as they are, each with a zero byte after it, for programs
+    #[arg(long, short = '0')]
+    pub(crate) null: bool,
+}
+
+/// Arguments of `guest tar`.
+#[derive(Args, Debug)]
+pub(crate) struct GuestTarArgs {
+    #[command(flatten)]
+    pub(crate) image: GuestImageArgs,
+    /// Files and folders of the guest
+    #[arg(required = true)]
+    pub(crate) paths: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_has_a_group_and_a_name() {
+        let name = VolumeName { group: "vg".to_owned(), name: "root".to_owned() };
+        assert_eq!("vg/root".parse(), Ok(name.clone()));
+        assert_eq!("/dev/vg/root".parse(), Ok(name));
+        for text in ["", "vg", "/root", "vg/", "a/b/c"] {
+            assert!(text.parse::<VolumeName>().is_err(), "{text}");
+        }
+    }
+}

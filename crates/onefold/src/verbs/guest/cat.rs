@@ -1,0 +1,86 @@
+//! `onefold guest cat`
+
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use onefold_block::Show;
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::FileKind;
+use onefold_guest::tree::{Found, Links};
+
+use super::ending::Ending;
+use super::scene::Scene;
+use super::streaming::{self, Stop, Streamed};
+use crate::cli::Talk;
+use crate::cli::guest::GuestCatArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::Report;
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+pub(super) fn run(arguments: &GuestCatArgs, talk: Talk) -> Outcome<Report> {
+    if talk.json {
+        return Err(Failure::usage("cannot write the content of files").because_of("it is no JSON document"));
+    }
+    streaming::with_scene(&arguments.image, talk, |scene, ending| {
+        let mut out = io::stdout().lock();
+        for path in &arguments.paths {
+            match content(scene, path.as_bytes(), ending, &mut out) {
+                Ok(()) => {}
+                Err(Stop::Closed) => break,
+                Err(Stop::Failed(failure)) => ending.failed(failure),
+            }
+        }
+        ending.look_at(scene.image, scene.guest, scene.volumes());
+        ending.tell();
+        Ok(streaming::ended(ending))
+    })
+}
+
+/// Writes the content of a file. Nothing is written of a file whose content exists in another form only.
+fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut impl Write) -> Streamed<()> {
+    let found = scene.find(path, Links::Follow)?;
+    let cannot = || format!("cannot read `{}`", path.shown());
+    match found.stat.kind {
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(Failure::new(cannot()).because_of("it is a directory").into()),
+        _ => return Err(Failure::new(cannot()).because_of("it is no file with content").into()),
+    }
+    if let Some(encoding) = found.stat.encoding {
+        return Err(Failure::of_guest(cannot(), &GuestError::Encoded(encoding)).into());
+    }
+    let written = copy(scene, &found, out).map_err(|stop| match stop {
+        Copying::Guest(error) => Stop::Failed(Failure::of_guest(cannot(), &error)),
+        Copying::Out(error) => Stop::from(error),
+    })?;
+    if written < found.stat.size_bytes {
+        ending.warn(format!("`{}` has ended {} bytes early", path.shown(), found.stat.size_bytes - written));
+    }
+    Ok(())
+}
+
+/// Why a copy of content ends.
+pub(super) enum Copying {
+    /// The guest cannot be read.
+    Guest(GuestError),
+    /// The output cannot be written.
+    Out(io::Error),
+}
+
+/// Writes the content of a file as far as its length goes; returns how many bytes there were.
+fn copy(scene: &Scene<'_, '_>, found: &Found, out: &mut impl Write) -> Result<u64, Copying> {
+    let system = scene.tree.system(found.file.system);
+    let mut piece = vec![0; usize::try_from(found.stat.size_bytes).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)];
+    let mut offset = 0;
+    while offset < found.stat.size_bytes {
+        let count = system.read(found.file.file, offset, &mut piece).map_err(Copying::Guest)?.min(piece.len());
+        if count == 0 {
+            break;
+        }
+        out.write_all(&piece[..count]).map_err(Copying::Out)?;
+        offset += count as u64;
+    }
+    out.flush().map_err(Copying::Out)?;
+    Ok(offset)
+}

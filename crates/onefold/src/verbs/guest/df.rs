@@ -1,0 +1,89 @@
+//! `onefold guest df`
+
+use onefold_block::Show;
+use onefold_guest::filesystem::{FileSystemFacts, State};
+use onefold_guest::guest::GuestVolume;
+use serde_json::{Value, json};
+
+use super::describe::origin;
+use super::ending::Ending;
+use super::many;
+use super::open::OpenImage;
+use crate::cli::Talk;
+use crate::cli::guest::GuestImagesArgs;
+use crate::failure::Outcome;
+use crate::output::{Report, Table};
+use crate::size::human;
+
+pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
+    let mut table = Table::new(["image", "volume", "type", "size", "used", "free", "used %", "files", "files used"]);
+    let mut rows: Vec<Value> = Vec::new();
+    let mut ending = Ending::default();
+    many::each(arguments, talk, &mut ending, |image, guest, ending| {
+        let before = rows.len();
+        for (at, volume) in many::volumes(guest, &arguments.open)? {
+            let Some(system) = volume.file_system() else { continue };
+            let full = Full::of(system.facts());
+            table.row(full.cells(image, volume));
+            rows.push(full.json(image, volume));
+            ending.look_at(image, guest, [at]);
+        }
+        if rows.len() == before {
+            ending.warn(format!("`{}` has no file system that can be read", image.path().shown()));
+        }
+        Ok(())
+    })?;
+    let mut json = ending.tell();
+    json.insert("file_systems".to_owned(), rows.into());
+    Ok(Report { text: table.to_string(), json: Value::Object(json), exit: ending.exit() })
+}
+
+/// How full a file system is.
+struct Full<'f> {
+    facts: &'f FileSystemFacts,
+    used_bytes: u64,
+}
+
+impl Full<'_> {
+    fn of(facts: &FileSystemFacts) -> Full<'_> {
+        Full { facts, used_bytes: facts.size_bytes.saturating_sub(facts.free_bytes) }
+    }
+
+    fn percent(&self) -> u64 {
+        let of = u128::from(self.facts.size_bytes.max(1));
+        u64::try_from((u128::from(self.used_bytes) * 100).div_ceil(of)).unwrap_or(100)
+    }
+
+    fn cells(&self, image: &OpenImage, volume: &GuestVolume<'_>) -> [String; 9] {
+        let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        // A mark: the figure may be out of date.
+        let unsure = volume.file_system().is_some_and(|system| *system.state() != State::Certain);
+        let mark = if unsure { " ?" } else { "" };
+        [
+            image.path().shown().to_string(),
+            origin(&volume.volume.origin),
+            self.facts.kind.name().to_owned(),
+            human(self.facts.size_bytes),
+            format!("{}{mark}", human(self.used_bytes)),
+            human(self.facts.free_bytes),
+            format!("{} %", self.percent()),
+            count(self.facts.files_max),
+            count(self.facts.files_used),
+        ]
+    }
+
+    fn json(&self, image: &OpenImage, volume: &GuestVolume<'_>) -> Value {
+        json!({
+            "image": image.name(),
+            "volume": origin(&volume.volume.origin),
+            "type": self.facts.kind.name(),
+            "size_bytes": self.facts.size_bytes,
+            "used_bytes": self.used_bytes,
+            "free_bytes": self.facts.free_bytes,
+            "files_max": self.facts.files_max,
+            "files_used": self.facts.files_used,
+            "is_certain": volume.file_system().is_some_and(|system| *system.state() == State::Certain),
+            "in_use": image.has_changed(),
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! `onefold guest du`
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt;
+
+use onefold_block::Show;
+use onefold_guest::filesystem::{FileKind, FileStat};
+use onefold_guest::tree::{Crossing, Found, GuestFile, Links, Visitor, WalkEntry, WalkError, WalkStep};
+use serde_json::{Value, json};
+
+use super::describe::path_members;
+use super::ending::Ending;
+use super::scene::Scene;
+use super::streaming::{self, Streamed};
+use crate::cli::Talk;
+use crate::cli::guest::GuestDuArgs;
+use crate::failure::Outcome;
+use crate::output::{Report, RowForm, StdoutListing};
+use crate::size::human;
+
+/// Files with several names that are remembered, so that each counts once.
+const LINKED_MAX: usize = 1 << 20;
+
+pub(super) fn run(arguments: &GuestDuArgs, talk: Talk) -> Outcome<Report> {
+    let listing = StdoutListing::new(RowForm::of(talk, false), "folders");
+    streaming::list(&arguments.image, talk, listing, |scene, ending, listing| {
+        let depth_max = arguments.depth.map_or(usize::MAX, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
+        let mut counted = HashSet::new();
+        for path in &arguments.paths {
+            match scene.find(path.as_bytes(), Links::Keep) {
+                Ok(found) => {
+                    let mut sums = Sums::new(scene, ending, listing, depth_max, &mut counted);
+                    sums.all(&found)?;
+                }
+                Err(failure) => ending.failed(failure),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What the files below a folder take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    allocated_bytes: u64,
+    size_bytes: u64,
+    files: u64,
+}
+
+impl Sum {
+    fn of(stat: &FileStat) -> Sum {
+        Sum { allocated_bytes: stat.allocated_bytes, size_bytes: stat.size_bytes, files: 1 }
+    }
+
+    fn add(&mut self, other: Sum) {
+        self.allocated_bytes = self.allocated_bytes.saturating_add(other.allocated_bytes);
+        self.size_bytes = self.size_bytes.saturating_add(other.size_bytes);
+        self.files += other.files;
+    }
+}
+
+/// A folder that is being added up.
+#[derive(Default)]
+struct Folder {
+    sum: Sum,
+    /// What the folders in it take themselves, by name, until all below them is known.
+    folders: HashMap<Vec<u8>, Sum>,
+}
+
+/// Sums on their way to the user.
+struct Sums<'s, 'g, 'a> {
+    scene: &'s Scene<'g, 'a>,
+    ending: &'s mut Ending,
+    listing: &'s mut StdoutListing,
+    depth_max: usize,
+    /// Files with several names that have counted.
+    counted: &'s mut HashSet<GuestFile>,
+    /// From the first folder to here.
+    open: Vec<Folder>,
+    outcome: Streamed<()>,
+}
+
+impl<'s, 'g, 'a> Sums<'s, 'g, 'a> {
+    fn new(
+        scene: &'s Scene<'g, 'a>,
+        ending: &'s mut Ending,
+        listing: &'s mut StdoutListing,
+        depth_max: usize,
+        counted: &'s mut HashSet<GuestFile>,
+    ) -> Sums<'s, 'g, 'a> {
+        Sums { scene, ending, listing, depth_max, counted, open: vec![Folder::default()], outcome: Ok(()) }
+    }
+
+    /// Adds up a file, or a folder with all below it.
+    fn all(&mut self, found: &Found) -> Streamed<()> {
+        let own = Sum::of(&found.stat);
+        if found.stat.kind != FileKind::Directory {
+            return self.print(&found.path, own);
+        }
+        if let Some(folder) = self.open.first_mut() {
+            folder.sum = own;
+        }
+        let tree = &self.scene.tree;
+        if let Err(error) = tree.walk(found, Crossing::Enter, self) {
+            self.ending.failed_path(&found.path, &error);
+        }
+        std::mem::replace(&mut self.outcome, Ok(()))
+    }
+
+    fn print(&mut self, path: &[u8], sum: Sum) -> Streamed<()> {
+        if self.listing.form() == RowForm::Lines {
+            return Ok(self.listing.line(&format!("{:>11}  {}", human(sum.allocated_bytes), path.shown()))?);
+        }
+        let mut members = path_members("path", path);
+        let numbers =
+            json!({ "allocated_bytes": sum.allocated_bytes, "size_bytes": sum.size_bytes, "files": sum.files });
+        members.extend(numbers.as_object().cloned().unwrap_or_default());
+        Ok(self.listing.json(&Value::Object(members))?)
+    }
+
+    /// Returns whether a file has counted by another name.
+    fn has_counted(&mut self, file: GuestFile, stat: &FileStat) -> bool {
+        stat.links > 1 && self.counted.len() < LINKED_MAX && !self.counted.insert(file)
+    }
+}
+
+impl Visitor for Sums<'_, '_, '_> {
+    fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
+        let stat = match self.scene.tree.stat(entry.file) {
+            Ok(stat) => stat,
+            Err(error) => {
+                self.ending.failed_path(entry.path, &error);
+                return WalkStep::Skip;
+            }
+        };
+        self.open.resize_with(self.open.len().max(entry.depth), Folder::default);
+        let is_folder = stat.kind == FileKind::Directory;
+        let counts = is_folder || !self.has_counted(entry.file, &stat);
+        if let Some(folder) = self.open.get_mut(entry.depth - 1) {
+            match (is_folder, counts) {
+                (true, _) => _ = folder.folders.insert(entry.name.to_vec(), Sum::of(&stat)),
+                (false, true) => folder.sum.add(Sum::of(&stat)),
+                (false, false) => {}
+            }
+        }
+        WalkStep::Enter
+    }
+
+    fn leave(&mut self, path: &[u8], depth: usize) {
+        let folder = if self.open.len() > depth { self.open.pop() } else { None };
+        let mut sum = Sum::default();
+        if let Some(folder) = folder {
+            sum = folder.sum;
+            // Folders that could not be entered still take their own blocks.
+            folder.folders.into_values().for_each(|own| sum.add(own));
+        }
+        if let Some(above) = depth.checked_sub(1).and_then(|above| self.open.get_mut(above)) {
+            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            if let Some(own) = above.folders.remove(name) {
+                sum.add(own);
+            }
+            above.sum.add(sum);
+        }
+        if depth <= self.depth_max && self.outcome.is_ok() {
+            self.outcome = self.print(path, sum);
+        }
+    }
+
+    fn failed(&mut self, path: &[u8], error: WalkError) {
+        self.ending.failed_walk(path, &error);
+    }
+}

@@ -1,0 +1,144 @@
+//! How a verb ends: what was damaged, doubtful or failed on the way, told on standard error or in the document.
+
+use onefold_block::Show;
+use onefold_block::shown::ShownText;
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::State;
+use onefold_guest::guest::Guest;
+use onefold_guest::tree::WalkError;
+use serde_json::{Map, Value, json};
+
+use super::describe::origin;
+use super::open::OpenImage;
+use crate::failure::{Exit, Failure};
+
+/// Failures, and warnings, that are told in full.
+const TOLD_MAX: usize = 100;
+
+/// What a verb met on the way.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    failures: Vec<Failure>,
+    warnings: Vec<String>,
+    /// Failures and warnings beyond those.
+    further: u64,
+    in_use: bool,
+    damaged: bool,
+    failed: bool,
+}
+
+impl Ending {
+    /// Notes that something could not be done while the rest went on.
+    pub(super) fn failed(&mut self, failure: Failure) {
+        match failure.exit {
+            Exit::Damage => self.damaged = true,
+            _ => self.failed = true,
+        }
+        if self.failures.len() < TOLD_MAX {
+            self.failures.push(failure);
+        } else {
+            self.further += 1;
+        }
+    }
+
+    /// Notes that a file of the guest could not be read.
+    pub(super) fn failed_path(&mut self, path: &[u8], error: &GuestError) {
+        self.failed(Failure::of_guest(format!("cannot read `{}`", path.shown()), error));
+    }
+
+    /// Notes that a walk left something out.
+    pub(super) fn failed_walk(&mut self, path: &[u8], error: &WalkError) {
+        match error {
+            WalkError::Guest(error) => self.failed_path(path, error),
+            other => {
+                let failure = Failure::new(format!("cannot enter `{}`", path.shown())).because(other);
+                self.failed(Failure { exit: Exit::Damage, ..failure });
+            }
+        }
+    }
+
+    /// Notes something that the user should know; names in it were shown before.
+    pub(super) fn warn(&mut self, warning: String) {
+        if self.warnings.len() < TOLD_MAX {
+            self.warnings.push(warning);
+        } else {
+            self.further += 1;
+        }
+    }
+
+    /// Notes the damage and the doubts of the file systems in `volumes`, and whether the image is in use.
+    pub(super) fn look_at(&mut self, image: &OpenImage, guest: &Guest<'_>, volumes: impl IntoIterator<Item = usize>) {
+        if image.has_changed() {
+            self.in_use = true;
+            self.warn(format!("`{}` is in use: what was read is of no single moment", image.path().shown()));
+        }
+        for volume in volumes.into_iter().filter_map(|at| guest.volumes().get(at)) {
+            let Some(system) = volume.file_system() else { continue };
+            let name = origin(&volume.volume.origin);
+            if let State::Unsure(doubts) = system.state() {
+                doubts.iter().for_each(|doubt| self.warn(format!("{name} is unsure: {doubt}")));
+            }
+            let first = system.damage().first();
+            first.iter().for_each(|damage| self.warn(format!("{name}: {damage}")));
+            let count = system.damage().count();
+            self.further += count.saturating_sub(first.len() as u64);
+            self.damaged |= count > 0;
+        }
+    }
+
+    /// Returns whether something could not be done.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed || self.damaged
+    }
+
+    /// Returns how the command ends.
+    pub(super) fn exit(&self) -> Exit {
+        match (self.failed, self.damaged) {
+            (true, _) => Exit::Failed,
+            (false, true) => Exit::Damage,
+            (false, false) => Exit::Done,
+        }
+    }
+
+    /// Returns the members of a document, and tells people on standard error.
+    pub(super) fn tell(&self) -> Map<String, Value> {
+        self.failures.iter().for_each(|failure| eprintln!("{failure}"));
+        for warning in &self.warnings {
+            eprintln!("warning: {}", ShownText::line(warning));
+        }
+        if self.further > 0 {
+            eprintln!("warning: and {} more", self.further);
+        }
+        let mut members = Map::new();
+        members.insert("in_use".to_owned(), self.in_use.into());
+        let failure =
+            |failure: &Failure| json!({ "error": failure.error, "causes": failure.causes, "hint": failure.hint });
+        members.insert("failures".to_owned(), self.failures.iter().map(failure).collect());
+        members.insert("warnings".to_owned(), json!(self.warnings));
+        members.insert("further".to_owned(), self.further.into());
+        members
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_guest::error::{Damage, Encoding};
+
+    #[test]
+    fn a_failure_weighs_more_than_damage_and_all_are_told() {
+        let mut ending = Ending::default();
+        assert_eq!(ending.exit(), Exit::Done);
+        let damage = Damage { place: 7, structure: "inode", problem: "it is odd" };
+        ending.failed_path(b"/a\n", &GuestError::Damaged(damage));
+        assert_eq!(ending.exit(), Exit::Damage);
+        ending.failed_path(b"/b", &GuestError::Encoded(Encoding::Encrypted));
+        assert_eq!(ending.exit(), Exit::Failed);
+        (0..200).for_each(|number| ending.warn(number.to_string()));
+        let told = ending.tell();
+        assert_eq!(told["failures"][0]["error"], r"cannot read `/a\n`");
+        assert_eq!(told["failures"][1]["causes"][0], "the content is encrypted, and is not decoded");
+        assert_eq!(told["warnings"].as_array().map(Vec::len), Some(100));
+        assert_eq!(told["further"], 100);
+    }
+}

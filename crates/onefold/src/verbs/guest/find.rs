@@ -1,0 +1,150 @@
+//! `onefold guest find`
+
+use std::os::unix::ffi::OsStrExt;
+
+use glob::Pattern;
+use onefold_block::Show;
+use onefold_guest::filesystem::FileStat;
+use onefold_guest::tree::{Crossing, Links, Visitor, WalkEntry, WalkError, WalkStep};
+use serde_json::Value;
+
+use super::describe::file_members;
+use super::ending::Ending;
+use super::many;
+use super::open::OpenImage;
+use super::scene::Scene;
+use super::streaming::{self, Stop, Streamed};
+use crate::cli::Talk;
+use crate::cli::guest::GuestFindArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Report, RowForm, StdoutListing};
+
+pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
+    if talk.json && arguments.null {
+        return Err(Failure::usage("cannot find files").because_of("--json and --null exclude each other"));
+    }
+    let mut listing = StdoutListing::new(RowForm::of(talk, arguments.null), "files");
+    let mut ending = Ending::default();
+    let paths = &arguments.images.paths;
+    let names_image = paths.len() > 1 || paths.iter().any(|path| path.is_dir());
+    let mut outcome: Streamed<()> = Ok(());
+    many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
+        if outcome.is_err() {
+            return Ok(());
+        }
+        let scene = Scene::open(image, guest, &arguments.images.open)?;
+        let from = scene.find(arguments.below.as_bytes(), Links::Follow)?;
+        let mut finder = Finder {
+            scene: &scene,
+            ending,
+            listing: &mut listing,
+            wanted: Wanted::of(arguments),
+            image: names_image.then_some(image),
+            outcome: Ok(()),
+        };
+        let walked = scene.tree.walk(&from, Crossing::Enter, &mut finder);
+        outcome = finder.outcome;
+        if let Err(error) = walked {
+            ending.failed_path(&from.path, &error);
+        }
+        ending.look_at(image, guest, scene.volumes());
+        Ok(())
+    })?;
+    streaming::finish(outcome, listing, &mut ending)
+}
+
+/// Which files are wanted.
+struct Wanted<'a> {
+    name: Option<&'a Pattern>,
+    newer: Option<i64>,
+    larger: Option<u64>,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(arguments: &'a GuestFindArgs) -> Wanted<'a> {
+        let larger = arguments.larger.map(|size| size.0);
+        Wanted { name: arguments.name.as_ref(), newer: arguments.newer, larger }
+    }
+
+    /// Returns whether the name of a file is wanted: its path is compared where the pattern has a slash.
+    fn takes_name(&self, entry: &WalkEntry<'_>) -> bool {
+        let Some(pattern) = self.name else { return true };
+        let compared = if pattern.as_str().contains('/') { entry.path } else { entry.name };
+        pattern.matches(&String::from_utf8_lossy(compared))
+    }
+
+    fn takes(&self, stat: &FileStat) -> bool {
+        self.newer.is_none_or(|newer| stat.modified.seconds >= newer || stat.changed.seconds >= newer)
+            && self.larger.is_none_or(|larger| stat.size_bytes > larger)
+    }
+
+    /// Returns whether more than the name has to be known of a file.
+    fn needs_stat(&self) -> bool {
+        self.newer.is_some() || self.larger.is_some()
+    }
+}
+
+/// Prints the files that are wanted.
+struct Finder<'f, 'g, 'a> {
+    scene: &'f Scene<'g, 'a>,
+    ending: &'f mut Ending,
+    listing: &'f mut StdoutListing,
+    wanted: Wanted<'f>,
+    /// The image, where several are searched.
+    image: Option<&'f OpenImage>,
+    outcome: Streamed<()>,
+}
+
+impl Finder<'_, '_, '_> {
+    fn file(&mut self, entry: &WalkEntry<'_>) -> Streamed<()> {
+        if !self.wanted.takes_name(entry) {
+            return Ok(());
+        }
+        let form = self.listing.form();
+        if !self.wanted.needs_stat() && form != RowForm::Json {
+            return self.print(entry, None);
+        }
+        match self.scene.tree.stat(entry.file) {
+            Ok(stat) if self.wanted.takes(&stat) => self.print(entry, Some(&stat)),
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.ending.failed_path(entry.path, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn print(&mut self, entry: &WalkEntry<'_>, stat: Option<&FileStat>) -> Streamed<()> {
+        let image = self.image.map(OpenImage::path);
+        match (self.listing.form(), stat) {
+            (RowForm::Json, Some(stat)) => {
+                let mut members = file_members(entry.path, stat, None);
+                members.insert("image".to_owned(), self.scene.image.name().into());
+                self.listing.json(&Value::Object(members))?;
+            }
+            (RowForm::Raw, _) => match image {
+                Some(image) => self.listing.raw(&[image.as_os_str().as_bytes(), b":", entry.path].concat())?,
+                None => self.listing.raw(entry.path)?,
+            },
+            _ => match image {
+                Some(image) => self.listing.line(&format!("{}:{}", image.shown(), entry.path.shown()))?,
+                None => self.listing.line(&entry.path.shown().to_string())?,
+            },
+        }
+        Ok(())
+    }
+}
+
+impl Visitor for Finder<'_, '_, '_> {
+    fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
+        self.outcome = self.file(entry);
+        match self.outcome {
+            Ok(()) => WalkStep::Enter,
+            Err(Stop::Closed | Stop::Failed(_)) => WalkStep::Stop,
+        }
+    }
+
+    fn failed(&mut self, path: &[u8], error: WalkError) {
+        self.ending.failed_walk(path, &error);
+    }
+}

@@ -1,0 +1,156 @@
+//! How the bytes of a disk are used: allocated, free, misaligned, and free but not zero.
+
+use std::fmt::Write;
+
+use onefold_block::{BLOCK_BYTES, zero};
+use onefold_disk::Disk;
+use onefold_guest::error::GuestError;
+use onefold_guest::guest::{DiskRun, DiskUse, Guest, GuestVolume};
+use onefold_guest::volume::DiskRange;
+use serde_json::{Map, Value, json};
+
+use crate::size::human;
+
+/// Bytes that are read at once in the search for stale ones.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Figures of a disk, which add up to its length.
+#[derive(Debug)]
+pub(super) struct Figures {
+    volumes: Vec<VolumeFigures>,
+    gaps_bytes: u64,
+    has_stale: bool,
+}
+
+/// Figures of a volume.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct VolumeFigures {
+    pub(super) allocated_bytes: u64,
+    pub(super) free_bytes: u64,
+    /// Allocated bytes that no other disk can share by blocks of 4 KiB.
+    pub(super) misaligned_bytes: u64,
+    misaligned_because: Option<&'static str>,
+    /// Bytes of free blocks that are not zero, where they were looked for.
+    stale_bytes: Option<u64>,
+}
+
+impl Figures {
+    /// Adds up the use of a disk; reads free blocks if stale bytes are asked for.
+    pub(super) fn of(guest: &Guest<'_>, stale: bool) -> Result<Figures, GuestError> {
+        let stale_bytes = stale.then_some(0);
+        let start = |volume: &GuestVolume<'_>| VolumeFigures {
+            stale_bytes,
+            misaligned_because: misaligned_because(volume),
+            ..VolumeFigures::default()
+        };
+        let volumes = guest.volumes().iter().map(start).collect();
+        let mut figures = Figures { volumes, gaps_bytes: 0, has_stale: stale };
+        for run in guest.disk_map()? {
+            figures.add(guest.disk(), &run)?;
+        }
+        Ok(figures)
+    }
+
+    fn add(&mut self, disk: &dyn Disk, run: &DiskRun) -> Result<(), GuestError> {
+        let length = run.range.length_bytes;
+        let DiskUse::Volume(at, _) = run.use_ else {
+            self.gaps_bytes += length;
+            return Ok(());
+        };
+        let Some(volume) = self.volumes.get_mut(at) else { return Ok(()) };
+        if run.use_.is_free() {
+            volume.free_bytes += length;
+            if let Some(stale) = &mut volume.stale_bytes {
+                *stale += stale_in(disk, run.range)?;
+            }
+        } else {
+            volume.allocated_bytes += length;
+            volume.misaligned_bytes += if volume.misaligned_because.is_some() { length } else { 0 };
+        }
+        Ok(())
+    }
+
+    /// Returns the figures of a volume, by its place in the guest.
+    pub(super) fn of_volume(&self, at: usize) -> VolumeFigures {
+        self.volumes.get(at).copied().unwrap_or_default()
+    }
+
+    fn stale_bytes(&self) -> Option<u64> {
+        self.has_stale.then(|| self.volumes.iter().filter_map(|volume| volume.stale_bytes).sum())
+    }
+
+    /// Adds the lines on the whole disk.
+    pub(super) fn text(&self, text: &mut String) {
+        // Writing into a string does not fail.
+        if let Some(why) = self.volumes.iter().find_map(|volume| volume.misaligned_because) {
+            let _ = writeln!(text, "  misaligned: {why}");
+        }
+        if let Some(stale) = self.stale_bytes() {
+            let _ = writeln!(
+                text,
+                "  stale: {} are free and not zero; trimming in the guest would save them",
+                human(stale)
+            );
+        }
+        let _ = writeln!(text, "  between volumes: {}, counted as allocated", human(self.gaps_bytes));
+    }
+
+    /// Returns the members on the whole disk.
+    pub(super) fn json(&self) -> Map<String, Value> {
+        let sum = |of: fn(&VolumeFigures) -> u64| self.volumes.iter().map(of).sum::<u64>();
+        let members = json!({
+            "allocated_bytes": sum(|volume| volume.allocated_bytes),
+            "free_bytes": sum(|volume| volume.free_bytes),
+            "gaps_bytes": self.gaps_bytes,
+            "misaligned_bytes": sum(|volume| volume.misaligned_bytes),
+            "stale_bytes": self.stale_bytes(),
+        });
+        members.as_object().cloned().unwrap_or_default()
+    }
+}
+
+impl VolumeFigures {
+    /// Returns the members on a volume.
+    pub(super) fn json(&self) -> Map<String, Value> {
+        let members = json!({
+            "allocated_bytes": self.allocated_bytes,
+            "free_bytes": self.free_bytes,
+            "misaligned_bytes": self.misaligned_bytes,
+            "misaligned_because": self.misaligned_because,
+            "stale_bytes": self.stale_bytes,
+        });
+        members.as_object().cloned().unwrap_or_default()
+    }
+}
+
+/// Returns why the blocks of a volume do not lie at whole blocks of 4 KiB of the disk; `None` where they do.
+fn misaligned_because(volume: &GuestVolume<'_>) -> Option<&'static str> {
+    let begins_within = |range: &DiskRange| !range.start_bytes.is_multiple_of(BLOCK_BYTES as u64);
+    if volume.volume.ranges.iter().any(begins_within) {
+        return Some("the volume begins within a block of 4 KiB");
+    }
+    let block_bytes = volume.file_system()?.facts().block_bytes;
+    (block_bytes < BLOCK_BYTES as u64).then_some("the blocks of the file system are smaller than 4 KiB")
+}
+
+/// Returns the bytes of a free range that lie in pieces of 4 KiB, from its beginning on, that are not zero. Holes are not
+/// read.
+fn stale_in(disk: &dyn Disk, range: DiskRange) -> Result<u64, GuestError> {
+    let (mut at, end, mut stale) = (range.start_bytes, range.end_bytes(), 0);
+    let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(range.length_bytes).unwrap_or(PIECE_BYTES))];
+    while at < end {
+        // Pieces begin at whole blocks from the start of the range, wherever data begins.
+        let Some(data) = disk.next_data(at)?.filter(|data| data.start < end) else { break };
+        at += data.start.saturating_sub(at) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        let stop = data.end.max(at + 1).min(end);
+        while at < stop {
+            let length = usize::try_from(end - at).unwrap_or(PIECE_BYTES).min(piece.len());
+            let bytes = &mut piece[..length];
+            disk.read(at, bytes)?;
+            let blocks = bytes.chunks(BLOCK_BYTES).filter(|block| !zero::is_zero(block));
+            stale += blocks.map(|block| block.len() as u64).sum::<u64>();
+            at += length as u64;
+        }
+    }
+    Ok(stale)
+}

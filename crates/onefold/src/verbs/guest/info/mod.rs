@@ -1,0 +1,209 @@
+//! `onefold guest info`
+
+mod figures;
+mod systems;
+
+use std::fmt::Write;
+
+use onefold_block::Show;
+use onefold_guest::filesystem::State;
+use onefold_guest::guest::{Group, Guest, GuestVolume};
+use onefold_guest::lvm::{LogicalMapping, LogicalVolume, VolumeGroup};
+use serde_json::{Map, Value, json};
+
+use super::describe::{content, origin};
+use super::ending::Ending;
+use super::many;
+use super::open::OpenImage;
+use crate::cli::Talk;
+use crate::cli::guest::GuestInfoArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Report, Table};
+use crate::size::human;
+
+use figures::Figures;
+use systems::Systems;
+
+pub(super) fn run(arguments: &GuestInfoArgs, talk: Talk) -> Outcome<Report> {
+    let (mut texts, mut images): (Vec<String>, Vec<Value>) = (Vec::new(), Vec::new());
+    let mut ending = Ending::default();
+    many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
+        let volumes = many::volumes(guest, &arguments.images.open)?;
+        let cannot = || format!("cannot read the allocation maps of `{}`", image.path().shown());
+        let figures = Figures::of(guest, arguments.stale).map_err(|error| Failure::of_guest(cannot(), &error))?;
+        let systems = Systems::of(guest);
+        let info = Info { image, guest, volumes, figures, systems };
+        texts.push(info.text());
+        images.push(Value::Object(info.json()));
+        ending.look_at(image, guest, 0..guest.volumes().len());
+        Ok(())
+    })?;
+    let mut json = ending.tell();
+    json.insert("images".to_owned(), images.into());
+    Ok(Report { text: texts.join("\n\n"), json: Value::Object(json), exit: ending.exit() })
+}
+
+/// What is told of one image.
+struct Info<'i, 'g, 'a> {
+    image: &'i OpenImage,
+    guest: &'g Guest<'a>,
+    /// The volumes that are told, with their places.
+    volumes: Vec<(usize, &'g GuestVolume<'a>)>,
+    figures: Figures,
+    systems: Systems,
+}
+
+impl Info<'_, '_, '_> {
+    fn text(&self) -> String {
+        let table = match self.guest.table() {
+            Some(table) => format!("{} with sectors of {} bytes", table.scheme.name(), table.sector_bytes),
+            None => "no partition table".to_owned(),
+        };
+        let size = human(self.guest.disk().size_bytes());
+        let mut text = format!("{}: {}, {size}, {table}\n", self.image.path().shown(), self.image.format.name());
+        // Writing into a string does not fail.
+        for problem in self.guest.table().iter().flat_map(|table| &table.problems) {
+            let _ = writeln!(text, "  {problem}");
+        }
+        let _ = writeln!(text, "{}", self.table());
+        self.volumes.iter().for_each(|(_, volume)| text.push_str(&details(volume)));
+        self.guest.groups().iter().for_each(|group| text.push_str(&group_lines(group)));
+        self.systems.text(&mut text);
+        self.figures.text(&mut text);
+        text.trim_end().to_owned()
+    }
+
+    fn table(&self) -> Table {
+        let mut headings =
+            Table::new(["volume", "begins at", "size", "holds", "allocated", "free", "misaligned", "state"]);
+        for (at, volume) in &self.volumes {
+            let figures = self.figures.of_volume(*at);
+            headings.row([
+                origin(&volume.volume.origin),
+                volume.volume.ranges.first().map_or(0, |range| range.start_bytes).to_string(),
+                human(volume.volume.size_bytes()),
+                content(&volume.content),
+                human(figures.allocated_bytes),
+                human(figures.free_bytes),
+                human(figures.misaligned_bytes),
+                state_name(volume).to_owned(),
+            ]);
+        }
+        headings
+    }
+
+    fn json(&self) -> Map<String, Value> {
+        let table = self.guest.table();
+        let problems: Vec<String> = table.iter().flat_map(|table| &table.problems).map(ToString::to_string).collect();
+        let volumes = self.volumes.iter().map(|(at, volume)| volume_json(volume, &self.figures.of_volume(*at).json()));
+        let members = json!({
+            "image": self.image.name(),
+            "format": self.image.format.name(),
+            "size_bytes": self.guest.disk().size_bytes(),
+            "partition_table": table.map(|table| table.scheme.name()),
+            "sector_bytes": table.map(|table| table.sector_bytes),
+            "partition_problems": problems,
+            "volumes": volumes.collect::<Vec<Value>>(),
+            "groups": self.guest.groups().iter().map(group_json).collect::<Vec<Value>>(),
+            "systems": self.systems.json(),
+            "in_use": self.image.has_changed(),
+        });
+        let mut members = members.as_object().cloned().unwrap_or_default();
+        members.extend(self.figures.json());
+        members
+    }
+}
+
+/// Returns how far the maps of a volume can be trusted.
+fn state_name(volume: &GuestVolume<'_>) -> &'static str {
+    use onefold_guest::content::VolumeContent;
+    match &volume.content {
+        VolumeContent::FileSystem(system) if *system.state() == State::Certain => "certain",
+        VolumeContent::FileSystem(_) => "unsure",
+        VolumeContent::Swap(_) | VolumeContent::PhysicalVolume(_) => "certain",
+        VolumeContent::NotRead(_) => "not read",
+        VolumeContent::Unknown => "unknown",
+        VolumeContent::Failed(_) => "failed",
+    }
+}
+
+/// Returns further lines on a volume: what its table and its file system say of it, and why it counts whole.
+fn details(volume: &GuestVolume<'_>) -> String {
+    let mut lines = Vec::new();
+    if let Some(partition) = &volume.partition {
+        let kind = partition.kind.name().map_or_else(|| format!("{:?}", partition.kind), str::to_owned);
+        let name =
+            if partition.name.is_empty() { String::new() } else { format!(", named `{}`", partition.name.shown()) };
+        lines.push(format!("made for {kind}{name}"));
+    }
+    if let Some(system) = volume.file_system() {
+        let facts = system.facts();
+        let label = if facts.label.is_empty() { String::new() } else { format!(", label `{}`", facts.label.shown()) };
+        lines.push(format!("UUID {}{label}, blocks of {} bytes", facts.uuid.shown(), facts.block_bytes));
+        lines.push(format!("features: {}", facts.features.join(" ").shown()));
+    }
+    if let Some(why) = volume.content.whole_because() {
+        lines.push(format!("counts as allocated whole: {}", why.shown()));
+    }
+    let name = origin(&volume.volume.origin);
+    lines.iter().map(|line| format!("  {name}: {line}\n")).collect()
+}
+
+/// Returns the lines on a group of logical volumes.
+fn group_lines(group: &Group) -> String {
+    let mut lines = String::new();
+    let VolumeGroup { name, doubts, logical, .. } = &group.group;
+    for doubt in doubts {
+        // Writing into a string does not fail.
+        let _ = writeln!(lines, "  group {}: {}", name.shown(), doubt.shown());
+    }
+    for volume in logical {
+        if let LogicalMapping::NotRead(why) = &volume.mapping {
+            let size = human(volume.size_bytes);
+            let _ =
+                writeln!(lines, "  volume {}/{}: {size}, not read: {}", name.shown(), volume.name.shown(), why.shown());
+        }
+    }
+    lines
+}
+
+fn group_json(group: &Group) -> Value {
+    let VolumeGroup { name, uuid, doubts, logical, .. } = &group.group;
+    let volume = |volume: &LogicalVolume| {
+        let why = match &volume.mapping {
+            LogicalMapping::Read(_) => None,
+            LogicalMapping::NotRead(why) => Some(why),
+        };
+        json!({ "name": volume.name, "size_bytes": volume.size_bytes, "not_read_because": why })
+    };
+    let volumes: Vec<Value> = logical.iter().map(volume).collect();
+    json!({ "name": name, "uuid": uuid, "doubts": doubts, "volumes": volumes })
+}
+
+fn volume_json(volume: &GuestVolume<'_>, figures: &Map<String, Value>) -> Value {
+    let facts = volume.file_system().map(|system| system.facts());
+    let doubts: Vec<String> = match volume.file_system().map(|system| system.state()) {
+        Some(State::Unsure(doubts)) => doubts.iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    };
+    let partition = volume.partition.as_ref();
+    let ranges = |range: &onefold_guest::volume::DiskRange| json!([range.start_bytes, range.length_bytes]);
+    let members = json!({
+        "volume": origin(&volume.volume.origin),
+        "ranges": volume.volume.ranges.iter().map(ranges).collect::<Vec<Value>>(),
+        "size_bytes": volume.volume.size_bytes(),
+        "partition_type": partition.map(|partition| partition.kind.name()),
+        "partition_name": partition.map(|partition| partition.name.as_str()),
+        "holds": content(&volume.content),
+        "state": state_name(volume),
+        "doubts": doubts,
+        "counts_whole_because": volume.content.whole_because(),
+        "label": facts.map(|facts| String::from_utf8_lossy(&facts.label).into_owned()),
+        "uuid": facts.map(|facts| facts.uuid.as_str()),
+        "block_bytes": facts.map(|facts| facts.block_bytes),
+        "features": facts.map(|facts| &facts.features),
+    });
+    let mut members = members.as_object().cloned().unwrap_or_default();
+    members.extend(figures.clone());
+    Value::Object(members)
+}

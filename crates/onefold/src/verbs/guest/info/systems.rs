@@ -1,0 +1,111 @@
+//! The systems that are installed on a disk.
+
+use std::fmt::Write;
+
+use onefold_block::Show;
+use onefold_guest::guest::Guest;
+use onefold_guest::machine::{Kernel, Machine, MachineKind, machines};
+use serde_json::{Value, json};
+
+use crate::verbs::guest::describe::path_members;
+use crate::verbs::guest::scene::Readable;
+
+/// What is told of the systems.
+pub(super) struct Systems(Vec<System>);
+
+struct System {
+    kind: &'static str,
+    name: Option<String>,
+    host_name: Option<Vec<u8>>,
+    architecture: Option<&'static str>,
+    kernels: Vec<Vec<u8>>,
+    /// Where each volume is seen, and its name.
+    mounts: Vec<(Vec<u8>, String)>,
+    missing: Vec<(Vec<u8>, Vec<u8>)>,
+    problems: Vec<String>,
+}
+
+impl Systems {
+    pub(super) fn of(guest: &Guest<'_>) -> Systems {
+        let readable = Readable::of(guest);
+        Systems(machines(&readable.volumes).iter().map(|machine| System::of(machine, &readable)).collect())
+    }
+
+    /// Adds the lines on all systems.
+    pub(super) fn text(&self, text: &mut String) {
+        self.0.iter().for_each(|system| system.text(text));
+    }
+
+    pub(super) fn json(&self) -> Vec<Value> {
+        self.0.iter().map(System::json).collect()
+    }
+}
+
+impl System {
+    fn of(machine: &Machine<'_>, readable: &Readable<'_>) -> System {
+        let release = machine.release.as_ref();
+        System {
+            kind: match machine.kind {
+                MachineKind::Linux => "Linux",
+                MachineKind::Windows => "Windows",
+            },
+            name: release.map(|release| release.pretty_name.clone()).filter(|name| !name.is_empty()),
+            host_name: machine.host_name.clone(),
+            architecture: machine.architecture.map(|architecture| architecture.name()),
+            kernels: machine.kernels.iter().map(|kernel: &Kernel| kernel.version.clone()).collect(),
+            mounts: machine.mounts.iter().map(|mount| (mount.path.clone(), readable.name(mount.volume))).collect(),
+            missing: machine
+                .missing
+                .iter()
+                .map(|missing| (missing.entry.path.clone(), missing.entry.source_text.clone()))
+                .collect(),
+            problems: machine.problems.first().iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn text(&self, text: &mut String) {
+        // Writing into a string does not fail.
+        let name = self.name.as_deref().unwrap_or(self.kind);
+        let _ = write!(text, "  system: {}", name.shown());
+        if let Some(architecture) = self.architecture {
+            let _ = write!(text, ", {architecture}");
+        }
+        if let Some(host_name) = &self.host_name {
+            let _ = write!(text, ", host name `{}`", host_name.shown());
+        }
+        text.push('\n');
+        if !self.kernels.is_empty() {
+            let kernels: Vec<String> = self.kernels.iter().map(|version| version.shown().to_string()).collect();
+            let _ = writeln!(text, "  kernels: {}", kernels.join(", "));
+        }
+        for (path, volume) in &self.mounts {
+            let _ = writeln!(text, "  {} is {volume}", path.shown());
+        }
+        for (path, source) in &self.missing {
+            let _ = writeln!(text, "  {} is not on this disk: {}", path.shown(), source.shown());
+        }
+        for problem in &self.problems {
+            let _ = writeln!(text, "  problem: {}", problem.shown());
+        }
+    }
+
+    fn json(&self) -> Value {
+        let lossy = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+        let mount = |(path, volume): &(Vec<u8>, String)| {
+            let mut members = path_members("path", path);
+            members.insert("volume".to_owned(), volume.as_str().into());
+            Value::Object(members)
+        };
+        let missing = |(path, source): &(Vec<u8>, Vec<u8>)| json!({ "path": lossy(path), "source": lossy(source) });
+        json!({
+            "kind": self.kind,
+            "name": self.name,
+            "host_name": self.host_name.as_ref().map(lossy),
+            "architecture": self.architecture,
+            "kernels": self.kernels.iter().map(lossy).collect::<Vec<_>>(),
+            "mounts": self.mounts.iter().map(mount).collect::<Vec<_>>(),
+            "missing": self.missing.iter().map(missing).collect::<Vec<_>>(),
+            "problems": self.problems,
+        })
+    }
+}

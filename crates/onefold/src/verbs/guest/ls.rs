@@ -1,0 +1,224 @@
+//! `onefold guest ls`
+
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+
+use onefold_block::Show;
+use onefold_guest::filesystem::{FileKind, FileStat};
+use onefold_guest::tree::{Crossing, Found, GuestFile, Links, Visitor, WalkEntry, WalkError, WalkStep};
+use serde_json::Value;
+
+use super::describe::{file_members, long_line};
+use super::ending::Ending;
+use super::scene::Scene;
+use super::streaming::{self, Streamed};
+use crate::cli::Talk;
+use crate::cli::guest::GuestLsArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Report, RowForm, StdoutListing};
+
+/// Entries of a directory that are sorted; a larger one is listed in pieces of so many, each sorted.
+const SORTED_MAX: usize = 500_000;
+
+pub(super) fn run(arguments: &GuestLsArgs, talk: Talk) -> Outcome<Report> {
+    if talk.json && arguments.null {
+        return Err(Failure::usage("cannot list files").because_of("--json and --null exclude each other"));
+    }
+    let listing = StdoutListing::new(RowForm::of(talk, arguments.null), "files");
+    streaming::list(&arguments.image, talk, listing, |scene, ending, listing| {
+        let has_headings = arguments.recursive || arguments.paths.len() > 1;
+        List { scene, ending, listing, long: arguments.long, has_headings, is_first: true }.all(arguments)
+    })
+}
+
+/// A list on its way to the user.
+struct List<'s, 'g, 'a> {
+    scene: &'s Scene<'g, 'a>,
+    ending: &'s mut Ending,
+    listing: &'s mut StdoutListing,
+    long: bool,
+    has_headings: bool,
+    /// Whether nothing was printed before.
+    is_first: bool,
+}
+
+/// A name in a directory.
+struct Entry {
+    name: Vec<u8>,
+    file: GuestFile,
+}
+
+impl List<'_, '_, '_> {
+    fn all(mut self, arguments: &GuestLsArgs) -> Streamed<()> {
+        // As `ls` does: a link that is named alone is followed, unless its own line is asked for.
+        let links = if arguments.long { Links::Keep } else { Links::Follow };
+        let mut directories = Vec::new();
+        for path in &arguments.paths {
+            match self.scene.find(path.as_bytes(), links) {
+                Ok(found) if found.stat.kind == FileKind::Directory => directories.push(found),
+                Ok(found) => self.row(&found.path, &found.path, found.file)?,
+                Err(failure) => self.ending.failed(failure),
+            }
+        }
+        for directory in &directories {
+            match arguments.recursive {
+                true => self.recursive(directory)?,
+                false => self.one(directory)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists one directory.
+    fn one(&mut self, directory: &Found) -> Streamed<()> {
+        self.heading(&directory.path)?;
+        let (mut entries, mut outcome) = (Vec::new(), Ok(()));
+        let scene = self.scene;
+        let read = scene.tree.each_entry(directory.file, &mut |entry, file| {
+            entries.push(Entry { name: entry.name, file });
+            if entries.len() >= SORTED_MAX {
+                outcome = self.entries(&directory.path, &mut entries);
+            }
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        outcome?;
+        self.entries(&directory.path, &mut entries)?;
+        if let Err(error) = read {
+            self.ending.failed_path(&directory.path, &error);
+        }
+        Ok(())
+    }
+
+    /// Lists a directory and all below it.
+    fn recursive(&mut self, directory: &Found) -> Streamed<()> {
+        let tree = &self.scene.tree;
+        let mut lister =
+            Lister { list: self, directory: Vec::new(), entries: Vec::new(), begun: Vec::new(), outcome: Ok(()) };
+        let walked = tree.walk(directory, Crossing::Enter, &mut lister);
+        lister.flush();
+        lister.outcome?;
+        if let Err(error) = walked {
+            self.ending.failed_path(&directory.path, &error);
+        }
+        Ok(())
+    }
+
+    /// Prints the name of a directory before its entries, where lists of several follow each other.
+    fn heading(&mut self, directory: &[u8]) -> Streamed<()> {
+        if !self.has_headings || self.listing.form() != RowForm::Lines {
+            return Ok(());
+        }
+        if !self.is_first {
+            self.listing.line("")?;
+        }
+        self.is_first = false;
+        Ok(self.listing.line(&format!("{}:", directory.shown()))?)
+    }
+
+    /// Prints entries by name, and leaves none.
+    fn entries(&mut self, directory: &[u8], entries: &mut Vec<Entry>) -> Streamed<()> {
+        entries.sort_unstable_by(|one, two| one.name.cmp(&two.name));
+        for entry in entries.drain(..) {
+            let path = below(directory, &entry.name);
+            self.row(&entry.name, &path, entry.file)?;
+        }
+        Ok(())
+    }
+
+    /// Prints a file.
+    fn row(&mut self, name: &[u8], path: &[u8], file: GuestFile) -> Streamed<()> {
+        self.is_first = false;
+        match self.listing.form() {
+            RowForm::Raw => return Ok(self.listing.raw(path)?),
+            RowForm::Lines if !self.long => return Ok(self.listing.line(&name.shown().to_string())?),
+            _ => {}
+        }
+        let stat = match self.scene.tree.stat(file) {
+            Ok(stat) => stat,
+            Err(error) => {
+                self.ending.failed_path(path, &error);
+                return Ok(());
+            }
+        };
+        let target = self.target(path, file, &stat);
+        match self.listing.form() {
+            RowForm::Json => self.listing.json(&Value::Object(file_members(path, &stat, target.as_deref())))?,
+            _ => self.listing.line(&long_line(name, &stat, target.as_deref()))?,
+        }
+        Ok(())
+    }
+
+    fn target(&mut self, path: &[u8], file: GuestFile, stat: &FileStat) -> Option<Vec<u8>> {
+        if stat.kind != FileKind::SymbolicLink {
+            return None;
+        }
+        match self.scene.tree.system(file.system).read_link(file.file) {
+            Ok(target) => Some(target),
+            Err(error) => {
+                self.ending.failed_path(path, &error);
+                None
+            }
+        }
+    }
+}
+
+/// Returns the path of a name in a directory.
+pub(super) fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
+    [directory, slash, name].concat()
+}
+
+/// Lists what a walk visits: the entries of a directory come together.
+struct Lister<'l, 's, 'g, 'a> {
+    list: &'l mut List<'s, 'g, 'a>,
+    /// The directory whose entries are gathered; empty where none are.
+    directory: Vec<u8>,
+    entries: Vec<Entry>,
+    /// For each directory from the first to here, whether it has had an entry.
+    begun: Vec<bool>,
+    outcome: Streamed<()>,
+}
+
+impl Lister<'_, '_, '_, '_> {
+    /// Prints the entries that were gathered.
+    fn flush(&mut self) {
+        if self.outcome.is_ok() {
+            self.outcome = self.list.entries(&self.directory, &mut self.entries);
+        }
+    }
+
+    fn begin(&mut self, directory: &[u8]) {
+        self.flush();
+        directory.clone_into(&mut self.directory);
+        if self.outcome.is_ok() {
+            self.outcome = self.list.heading(directory);
+        }
+    }
+}
+
+impl Visitor for Lister<'_, '_, '_, '_> {
+    fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
+        self.begun.resize(entry.depth, false);
+        if !std::mem::replace(&mut self.begun[entry.depth - 1], true) {
+            let end = entry.path.len().saturating_sub(entry.name.len() + 1).max(1);
+            self.begin(&entry.path[..end]);
+        }
+        self.entries.push(Entry { name: entry.name.to_vec(), file: entry.file });
+        if self.entries.len() >= SORTED_MAX {
+            self.flush();
+        }
+        if self.outcome.is_ok() { WalkStep::Enter } else { WalkStep::Stop }
+    }
+
+    fn leave(&mut self, path: &[u8], depth: usize) {
+        self.begun.resize(depth + 1, false);
+        if !self.begun[depth] {
+            self.begin(path);
+        }
+        self.begun.truncate(depth);
+    }
+
+    fn failed(&mut self, path: &[u8], error: WalkError) {
+        self.list.ending.failed_walk(path, &error);
+    }
+}

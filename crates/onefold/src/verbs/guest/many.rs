@@ -1,0 +1,56 @@
+//! Verbs that look into many images: one that fails is told, and the rest goes on.
+
+use std::path::PathBuf;
+
+use onefold_block::Show;
+use onefold_guest::guest::{Guest, GuestVolume};
+
+use super::ending::Ending;
+use super::open::{self, OpenImage};
+use super::scene;
+use crate::cli::Talk;
+use crate::cli::guest::{GuestImagesArgs, GuestOpenArgs};
+use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::verbs::images::{self, Unfit};
+
+/// Opens each image and calls `work` with it. What fails is noted; an error of the command as a whole is returned.
+pub(super) fn each(
+    arguments: &GuestImagesArgs,
+    talk: Talk,
+    ending: &mut Ending,
+    mut work: impl FnMut(&OpenImage, &Guest<'_>, &mut Ending) -> Outcome<()>,
+) -> Outcome<()> {
+    open::check(&arguments.open)?;
+    let interrupt = Interrupt::watch();
+    let finding = images::find(&arguments.paths);
+    let cannot = |path: &PathBuf| format!("cannot open the image `{}`", path.shown());
+    for Unfit { path, why } in finding.unfit {
+        ending.failed(Failure::new(cannot(&path)).because_of(why));
+    }
+    if finding.images.is_empty() && !ending.has_failed() {
+        ending.failed(Failure::new("cannot find any image").because_of("the folders hold no file of 1 MiB or more"));
+    }
+    for found in finding.images {
+        if interrupt.is_asked() {
+            return Err(Failure::interrupted("looking into images"));
+        }
+        let opened = OpenImage::open(found, &arguments.open, talk, &interrupt);
+        let done = opened.and_then(|image| image.with_guest(&arguments.open, |guest| work(&image, guest, ending)));
+        if let Err(failure) = done {
+            ending.failed(failure);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the volumes that the user means: the chosen one, or all, with their places.
+pub(super) fn volumes<'g, 'a>(
+    guest: &'g Guest<'a>,
+    arguments: &GuestOpenArgs,
+) -> Outcome<Vec<(usize, &'g GuestVolume<'a>)>> {
+    let chosen =
+        scene::chosen(guest, arguments).map_err(|why| Failure::new("cannot find the volume").because_of(why))?;
+    let all = guest.volumes().iter().enumerate();
+    Ok(all.filter(|(at, _)| chosen.is_none_or(|chosen| chosen == *at)).collect())
+}

@@ -1,0 +1,166 @@
+//! `onefold guest map`
+
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+
+use onefold_block::Show;
+use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileStat, Timestamp};
+use onefold_guest::tree::{Found, Links};
+use onefold_guest::volume::{DiskRange, VolumeReader};
+use serde_json::{Value, json};
+
+use super::describe::{extent_kind_name, file_members, kind_name, origin};
+use super::scene::Scene;
+use super::streaming;
+use crate::calendar;
+use crate::cli::Talk;
+use crate::cli::guest::GuestMapArgs;
+use crate::failure::Outcome;
+use crate::output::{Report, Table};
+
+/// Extents that are told; a file of more has been made to have them.
+const EXTENTS_MAX: usize = 1 << 20;
+
+pub(super) fn run(arguments: &GuestMapArgs, talk: Talk) -> Outcome<Report> {
+    streaming::with_scene(&arguments.image, talk, |scene, ending| {
+        let path = arguments.path.as_bytes();
+        let found = scene.find(path, Links::Follow)?;
+        let map = FileMap::read(scene, &found);
+        if let Some(error) = &map.error {
+            ending.failed_path(path, error);
+        }
+        if map.is_cut {
+            ending.warn(format!("`{}` has more than {EXTENTS_MAX} extents, of which the first are told", path.shown()));
+        }
+        let volume = scene.volume(found.file.system).map_or_else(String::new, |volume| origin(&volume.volume.origin));
+        ending.look_at(scene.image, scene.guest, scene.volumes());
+        let mut json = file_members(&found.path, &found.stat, None);
+        json.insert("number".to_owned(), found.file.file.0.into());
+        json.insert("volume".to_owned(), volume.as_str().into());
+        json.insert("extents".to_owned(), map.parts.iter().map(Part::json).collect());
+        json.extend(ending.tell());
+        Ok(Report { text: map.text(&found, &volume), json: Value::Object(json), exit: ending.exit() })
+    })
+}
+
+/// Where a file lies.
+struct FileMap {
+    block_bytes: u64,
+    extents: Vec<Extent>,
+    parts: Vec<Part>,
+    error: Option<onefold_guest::error::GuestError>,
+    is_cut: bool,
+}
+
+/// A part of a file that lies in one piece on the disk.
+struct Part {
+    offset: u64,
+    range: DiskRange,
+    kind: ExtentKind,
+}
+
+impl Part {
+    fn json(&self) -> Value {
+        json!({
+            "offset": self.offset,
+            "length_bytes": self.range.length_bytes,
+            "place": self.range.start_bytes,
+            "kind": extent_kind_name(self.kind),
+        })
+    }
+}
+
+impl FileMap {
+    fn read(scene: &Scene<'_, '_>, found: &Found) -> FileMap {
+        let system = scene.tree.system(found.file.system);
+        let volume = scene.volume(found.file.system);
+        let block_bytes = system.facts().block_bytes.max(1);
+        let mut map = FileMap { block_bytes, extents: Vec::new(), parts: Vec::new(), error: None, is_cut: false };
+        let outcome = system.each_extent(found.file.file, &mut |extent| {
+            if map.parts.len() >= EXTENTS_MAX {
+                map.is_cut = true;
+                return ControlFlow::Break(());
+            }
+            map.add(extent, volume.map(|volume| &volume.reader));
+            ControlFlow::Continue(())
+        });
+        map.error = outcome.err();
+        map
+    }
+
+    fn add(&mut self, extent: Extent, reader: Option<&VolumeReader<'_>>) {
+        self.extents.push(extent);
+        let Some(reader) = reader else { return };
+        let mut offset = extent.offset;
+        reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
+            self.parts.push(Part { offset, range, kind: extent.kind });
+            offset = offset.saturating_add(range.length_bytes);
+        });
+    }
+
+    /// Returns the map as `debugfs -R stat` shows it, and below it the places on the disk in bytes.
+    fn text(&self, found: &Found, volume: &str) -> String {
+        let mut text = head(found);
+        let blocks: Vec<String> = self
+            .extents
+            .iter()
+            .filter(|extent| extent.kind != ExtentKind::Inline)
+            .map(|extent| self.blocks(extent))
+            .collect();
+        let total: u64 = self.extents.iter().map(|extent| extent.length_bytes / self.block_bytes).sum();
+        // Writing into a string does not fail.
+        let _ = write!(text, "\nBLOCKS:\n{}\nTOTAL: {total}\n", blocks.join(", "));
+        let _ = write!(text, "\nbytes of the disk, in {volume}:\n{}", self.table());
+        text
+    }
+
+    /// Returns an extent as debugfs does: `(0-11):854508-854519`, with `[u]` for an unwritten one.
+    fn blocks(&self, extent: &Extent) -> String {
+        let span = |first: u64| {
+            let (first, count) = (first / self.block_bytes, extent.length_bytes.div_ceil(self.block_bytes));
+            match count {
+                0 | 1 => first.to_string(),
+                _ => format!("{first}-{}", first.saturating_add(count - 1)),
+            }
+        };
+        let unwritten = if extent.kind == ExtentKind::Unwritten { "[u]" } else { "" };
+        format!("({}{unwritten}):{}", span(extent.offset), span(extent.place))
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(["kind", "in the file", "on the disk", "length"]);
+        for part in &self.parts {
+            let numbers =
+                [part.offset, part.range.start_bytes, part.range.length_bytes].map(|number| number.to_string());
+            let [offset, place, length] = numbers;
+            table.row([extent_kind_name(part.kind).to_owned(), offset, place, length]);
+        }
+        table
+    }
+}
+
+/// Returns the first lines of `debugfs -R stat`.
+fn head(found: &Found) -> String {
+    let FileStat { kind, mode, generation, user, group, size_bytes, links, allocated_bytes, .. } = &found.stat;
+    let kind = if *kind == FileKind::Regular { "regular" } else { kind_name(*kind) };
+    let mut text = format!(
+        "Inode: {}   Type: {kind}   Mode: {:04o}   Generation: {generation}\n\
+         User: {user}   Group: {group}   Size: {size_bytes}\n\
+         Links: {links}   Blockcount: {}",
+        found.file.file.0,
+        mode & 0o7777,
+        allocated_bytes / 512,
+    );
+    let times = [
+        ("ctime", Some(found.stat.changed)),
+        ("atime", Some(found.stat.accessed)),
+        ("mtime", Some(found.stat.modified)),
+    ];
+    for (name, time) in times.into_iter().chain([("crtime", found.stat.created)]) {
+        if let Some(Timestamp { seconds, .. }) = time {
+            let _ = write!(text, "\n{name:>6}: {seconds:#010x} -- {}", calendar::iso(seconds));
+        }
+    }
+    text
+}

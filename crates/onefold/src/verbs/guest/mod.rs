@@ -1,0 +1,45 @@
+//! `onefold guest`: the verbs that look into disk images, one file each.
+//!
+//! | module | is |
+//! |---|---|
+//! | `open` | opens images, and notices machines that use them |
+//! | `scene` | the tree of files that a verb works on |
+//! | `many`, `streaming` | the frames of verbs for many images, and of verbs that print while they look |
+//! | `ending` | what was damaged or failed on the way, and the exit code |
+//! | `describe` | files, volumes and uses of bytes in words |
+
+mod cat;
+mod describe;
+mod df;
+mod du;
+mod ending;
+mod find;
+mod info;
+mod ls;
+mod many;
+mod map;
+mod open;
+mod scene;
+mod streaming;
+mod tar;
+mod who;
+
+use crate::cli::Talk;
+use crate::cli::guest::GuestCommand;
+use crate::failure::Outcome;
+use crate::output::Report;
+
+/// Does what a `onefold guest` command asks.
+pub(crate) fn run(command: GuestCommand, talk: Talk) -> Outcome<Report> {
+    match command {
+        GuestCommand::Info(arguments) => info::run(&arguments, talk),
+        GuestCommand::Df(arguments) => df::run(&arguments, talk),
+        GuestCommand::Ls(arguments) => ls::run(&arguments, talk),
+        GuestCommand::Cat(arguments) => cat::run(&arguments, talk),
+        GuestCommand::Map(arguments) => map::run(&arguments, talk),
+        GuestCommand::Who(arguments) => who::run(&arguments, talk),
+        GuestCommand::Du(arguments) => du::run(&arguments, talk),
+        GuestCommand::Find(arguments) => find::run(&arguments, talk),
+        GuestCommand::Tar(arguments) => tar::run(&arguments, talk),
+    }
+}

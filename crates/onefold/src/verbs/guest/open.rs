@@ -1,0 +1,105 @@
+//! Opening images for the verbs that look into them, and telling whether a machine uses them meanwhile.
+
+use std::fs;
+use std::path::Path;
+
+use onefold_block::Show;
+use onefold_disk::{CachedDisk, Disk, ImageFile, ImageFormat};
+use onefold_guest::guest::Guest;
+
+use crate::cli::Talk;
+use crate::cli::guest::{GuestImageArgs, GuestOpenArgs};
+use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::output::machine_name;
+use crate::progress::Meter;
+use crate::verbs::images::{self, FileState, Found};
+
+/// The least `--memory`: below it, buffers would be most of it.
+const MEMORY_BYTES_MIN: u64 = 32 << 20;
+/// The part of `--memory` that the cache of a disk takes.
+const CACHE_SHARE: u64 = 4;
+
+/// An image that is open.
+pub(super) struct OpenImage {
+    /// The file, as it was found.
+    found: Found,
+    state: FileState,
+    /// Its format.
+    pub(super) format: ImageFormat,
+    pub(super) disk: Box<dyn Disk>,
+}
+
+impl OpenImage {
+    /// Opens an image that was found.
+    pub(super) fn open(
+        found: Found,
+        arguments: &GuestOpenArgs,
+        talk: Talk,
+        interrupt: &Interrupt,
+    ) -> Outcome<OpenImage> {
+        let cannot = || format!("cannot open the image `{}`", found.path.shown());
+        let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
+        let state = FileState::of(file.metadata());
+        let meter = Meter::new(format!("converting {}", found.path.shown()), talk.quiet, interrupt.clone());
+        let opened = open_disk(file, arguments, &meter);
+        meter.finish();
+        let opened = opened?;
+        Ok(OpenImage { found, state, format: opened.format, disk: opened.disk })
+    }
+
+    /// Returns its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.found.path
+    }
+
+    /// Returns its name for programs.
+    pub(super) fn name(&self) -> String {
+        machine_name(self.path())
+    }
+
+    /// Returns whether a machine uses the image: it has changed since it was opened.
+    pub(super) fn has_changed(&self) -> bool {
+        fs::metadata(self.path()).map_or(true, |metadata| FileState::of(&metadata) != self.state)
+    }
+
+    /// Opens all volumes of the disk, and calls `work` with them. Reading again what was read before comes from a cache of
+    /// a part of `--memory`.
+    pub(super) fn with_guest<T>(
+        &self,
+        arguments: &GuestOpenArgs,
+        work: impl FnOnce(&Guest<'_>) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let cache_bytes = usize::try_from(arguments.memory.0 / CACHE_SHARE).unwrap_or(usize::MAX);
+        let cached = CachedDisk::new(self.disk.as_ref(), cache_bytes);
+        let cannot = || format!("cannot read the disk in `{}`", self.path().shown());
+        let guest = Guest::open(&cached).map_err(|error| Failure::of_guest(cannot(), &error))?;
+        work(&guest)
+    }
+}
+
+fn open_disk(file: ImageFile, arguments: &GuestOpenArgs, meter: &Meter) -> Outcome<onefold_disk::OpenImage> {
+    let format = arguments.format.map(Into::into);
+    Ok(onefold_disk::open(file, format, &arguments.backing_from, &meter.on_progress())?)
+}
+
+/// Checks what all verbs are given.
+pub(super) fn check(arguments: &GuestOpenArgs) -> Outcome<()> {
+    if arguments.memory.0 < MEMORY_BYTES_MIN {
+        return Err(Failure::usage("cannot read images with so little memory").because_of("--memory is less than 32M"));
+    }
+    Ok(())
+}
+
+/// Opens the one image of a verb.
+pub(super) fn one(arguments: &GuestImageArgs, talk: Talk, interrupt: &Interrupt) -> Outcome<OpenImage> {
+    check(&arguments.open)?;
+    let mut finding = images::find_file(&arguments.image);
+    match (finding.images.pop(), finding.unfit.pop()) {
+        (Some(found), _) => OpenImage::open(found, &arguments.open, talk, interrupt),
+        (None, unfit) => {
+            let failure = Failure::new(format!("cannot open the image `{}`", arguments.image.shown()));
+            Err(unfit.map_or(failure.clone(), |unfit| failure.because_of(unfit.why)))
+        }
+    }
+}

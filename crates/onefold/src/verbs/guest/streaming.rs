@@ -1,0 +1,86 @@
+//! Verbs that print what they find while they look for it.
+
+use std::io;
+
+use super::ending::Ending;
+use super::open;
+use super::scene::Scene;
+use crate::cli::Talk;
+use crate::cli::guest::GuestImageArgs;
+use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::output::{Report, StdoutListing};
+use serde_json::Value;
+
+/// Why a verb that prints stops.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The reader of the output has had enough, as `head` has.
+    Closed,
+    /// It cannot go on.
+    Failed(Failure),
+}
+
+/// Result of printing.
+pub(super) type Streamed<T> = Result<T, Stop>;
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Stop::Closed,
+            _ => Stop::Failed(Failure::of_io("cannot print the result", &error)),
+        }
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failed(failure)
+    }
+}
+
+/// Opens an image and calls `work` with the tree of its files.
+pub(super) fn with_scene(
+    arguments: &GuestImageArgs,
+    talk: Talk,
+    work: impl FnOnce(&Scene<'_, '_>, &mut Ending) -> Outcome<Report>,
+) -> Outcome<Report> {
+    let image = open::one(arguments, talk, &Interrupt::watch())?;
+    image.with_guest(&arguments.open, |guest| {
+        let scene = Scene::open(&image, guest, &arguments.open)?;
+        work(&scene, &mut Ending::default())
+    })
+}
+
+/// Opens an image, lets `work` print rows from the tree of its files, and ends the listing.
+pub(super) fn list(
+    arguments: &GuestImageArgs,
+    talk: Talk,
+    mut listing: StdoutListing,
+    work: impl FnOnce(&Scene<'_, '_>, &mut Ending, &mut StdoutListing) -> Streamed<()>,
+) -> Outcome<Report> {
+    with_scene(arguments, talk, |scene, ending| {
+        let outcome = work(scene, ending, &mut listing);
+        ending.look_at(scene.image, scene.guest, scene.volumes());
+        finish(outcome, listing, ending)
+    })
+}
+
+/// Ends a listing however its work ended: a document that has begun is printed whole.
+pub(super) fn finish(outcome: Streamed<()>, listing: StdoutListing, ending: &mut Ending) -> Outcome<Report> {
+    match outcome {
+        Ok(()) => {}
+        Err(Stop::Closed) => return Ok(ended(ending)),
+        Err(Stop::Failed(failure)) if listing.is_empty() => return Err(failure),
+        Err(Stop::Failed(failure)) => ending.failed(failure),
+    }
+    match listing.finish(&ending.tell()).map_err(Stop::from) {
+        Ok(()) | Err(Stop::Closed) => Ok(ended(ending)),
+        Err(Stop::Failed(failure)) => Err(failure),
+    }
+}
+
+/// Returns the report of a verb that has printed all.
+pub(super) fn ended(ending: &Ending) -> Report {
+    Report { text: String::new(), json: Value::Null, exit: ending.exit() }
+}

@@ -1,0 +1,175 @@
+//! `onefold guest tar`
+//!
+//! | module | is |
+//! |---|---|
+//! | `header` | what is kept of a file: the fields of ustar, and the records of pax for everything that does not fit |
+//! | `content` | the content of a file without its holes |
+
+mod content;
+mod header;
+
+use std::collections::HashMap;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use onefold_block::Show;
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::{FileKind, FileStat};
+use onefold_guest::tree::{Crossing, Found, GuestFile, Links, Visitor, WalkEntry, WalkError, WalkStep};
+use tar::Builder;
+
+use super::ending::Ending;
+use super::scene::Scene;
+use super::streaming::{self, Stop, Streamed};
+use crate::cli::Talk;
+use crate::cli::guest::GuestTarArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::Report;
+
+use content::Content;
+use header::{Member, MemberKind, Stored};
+
+/// Bytes that are gathered before they are written.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Files with several names whose first one is remembered; any more are stored again.
+const LINKED_MAX: usize = 1 << 20;
+
+pub(super) fn run(arguments: &GuestTarArgs, talk: Talk) -> Outcome<Report> {
+    if talk.json {
+        return Err(Failure::usage("cannot write an archive").because_of("it is no JSON document"));
+    }
+    let out = io::stdout();
+    if out.is_terminal() {
+        let failure = Failure::usage("cannot write an archive").because_of("standard output is a terminal");
+        return Err(failure.hint("send it into a file with `>`, or to `tar -t` with `|`"));
+    }
+    streaming::with_scene(&arguments.image, talk, |scene, ending| {
+        let builder = Builder::new(BufWriter::with_capacity(BUFFER_BYTES, out.lock()));
+        let mut archive = Archive { scene, ending, builder, linked: HashMap::new(), outcome: Ok(()) };
+        let outcome = archive.all(arguments);
+        drop(archive);
+        match outcome {
+            Ok(()) | Err(Stop::Closed) => {}
+            Err(Stop::Failed(failure)) => ending.failed(failure),
+        }
+        ending.look_at(scene.image, scene.guest, scene.volumes());
+        ending.tell();
+        Ok(streaming::ended(ending))
+    })
+}
+
+/// An archive on its way to standard output.
+struct Archive<'s, 'g, 'a> {
+    scene: &'s Scene<'g, 'a>,
+    ending: &'s mut Ending,
+    builder: Builder<BufWriter<StdoutLock<'static>>>,
+    /// The first name of each file that has several.
+    linked: HashMap<GuestFile, Vec<u8>>,
+    outcome: Streamed<()>,
+}
+
+impl<'g> Archive<'_, 'g, '_> {
+    fn all(&mut self, arguments: &GuestTarArgs) -> Streamed<()> {
+        for path in &arguments.paths {
+            match self.scene.find(path.as_bytes(), Links::Keep) {
+                Ok(found) => self.named(&found)?,
+                Err(failure) => self.ending.failed(failure),
+            }
+        }
+        self.builder.finish()?;
+        Ok(self.builder.get_mut().flush()?)
+    }
+
+    /// Adds a file that was named, and everything below it.
+    fn named(&mut self, found: &Found) -> Streamed<()> {
+        self.member(&found.path, found.file, &found.stat)?;
+        if found.stat.kind != FileKind::Directory {
+            return Ok(());
+        }
+        let tree = &self.scene.tree;
+        if let Err(error) = tree.walk(found, Crossing::Enter, self) {
+            self.ending.failed_path(&found.path, &error);
+        }
+        std::mem::replace(&mut self.outcome, Ok(()))
+    }
+
+    /// Adds one file. What cannot be read of it is told, and nothing of it is written.
+    fn member(&mut self, path: &[u8], file: GuestFile, stat: &FileStat) -> Streamed<()> {
+        if path.split(|byte| *byte == b'/').any(|name| matches!(name, b"." | b"..")) {
+            let failure = Failure::new(format!("cannot keep `{}`", path.shown()));
+            self.ending.failed(failure.because_of("a path with this name would lead elsewhere"));
+            return Ok(());
+        }
+        match self.read(path, file, stat) {
+            Ok(Some((member, content))) => self.write(path, &member, content),
+            Ok(None) => Ok(()),
+            Err(error) => {
+                self.ending.failed_path(path, &error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns what is kept of a file, and its content if it has any; `None` for what archives cannot hold.
+    fn read(
+        &mut self,
+        path: &[u8],
+        file: GuestFile,
+        stat: &FileStat,
+    ) -> Result<Option<(Member, Option<Content<'g>>)>, GuestError> {
+        let system = self.scene.tree.system(file.system);
+        let name = header::name(path, stat.kind);
+        let is_linked = stat.kind != FileKind::Directory && stat.links > 1;
+        if is_linked && let Some(first) = self.linked.get(&file) {
+            let kind = MemberKind::HardLink(first.clone());
+            return Ok(Some((Member { name, kind, stat: stat.clone(), attributes: Vec::new() }, None)));
+        }
+        let kind = match stat.kind {
+            FileKind::SymbolicLink => MemberKind::SymbolicLink(system.read_link(file.file)?),
+            FileKind::Socket | FileKind::Other => {
+                self.ending.warn(format!("`{}` is left out: archives have no such files", path.shown()));
+                return Ok(None);
+            }
+            kind => MemberKind::Plain(kind),
+        };
+        let content = match stat.kind {
+            FileKind::Regular => Some(Content::of(system, file.file, stat)?),
+            _ => None,
+        };
+        let attributes = system.attributes(file.file)?;
+        if is_linked && self.linked.len() < LINKED_MAX {
+            self.linked.insert(file, name.clone());
+        }
+        Ok(Some((Member { name, kind, stat: stat.clone(), attributes }, content)))
+    }
+
+    fn write(&mut self, path: &[u8], member: &Member, content: Option<Content<'_>>) -> Streamed<()> {
+        let Some(mut content) = content else {
+            let stored = Stored { bytes: 0, is_sparse: false };
+            return Ok(member.write(&mut self.builder, stored, io::empty())?);
+        };
+        member.write(&mut self.builder, content.stored(), &mut content)?;
+        if let Some(error) = content.failure() {
+            self.ending.failed_path(path, &error);
+            self.ending.warn(format!("the end of `{}` is zeros in the archive", path.shown()));
+        }
+        Ok(())
+    }
+}
+
+impl Visitor for Archive<'_, '_, '_> {
+    fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
+        self.outcome = match self.scene.tree.stat(entry.file) {
+            Ok(stat) => self.member(entry.path, entry.file, &stat),
+            Err(error) => {
+                self.ending.failed_path(entry.path, &error);
+                Ok(())
+            }
+        };
+        if self.outcome.is_ok() { WalkStep::Enter } else { WalkStep::Stop }
+    }
+
+    fn failed(&mut self, path: &[u8], error: WalkError) {
+        self.ending.failed_walk(path, &error);
+    }
+}

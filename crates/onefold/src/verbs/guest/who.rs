@@ -1,0 +1,176 @@
+//! `onefold guest who`
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use onefold_block::Show;
+use onefold_guest::filesystem::{AllocationClass, FileKind, FileNumber, FileSystem};
+use onefold_guest::guest::{Guest, Owner, OwnerFile};
+use onefold_guest::tree::{Crossing, Links, Tree, Visitor, WalkEntry, WalkError, WalkStep};
+use serde_json::{Map, Value, json};
+
+use super::describe::{class_name, content, extent_kind_name, origin, path_members};
+use super::ending::Ending;
+use super::open::{self, OpenImage};
+use crate::cli::Talk;
+use crate::cli::guest::GuestWhoArgs;
+use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::output::Report;
+
+/// Names of a file that are told.
+const NAMES_MAX: usize = 20;
+
+pub(super) fn run(arguments: &GuestWhoArgs, talk: Talk) -> Outcome<Report> {
+    let image = open::one(&arguments.image, talk, &Interrupt::watch())?;
+    let size_bytes = image.disk.size_bytes();
+    if let Some(place) = arguments.places.iter().find(|place| place.0 >= size_bytes) {
+        let why = format!("`{}` is {size_bytes} bytes long", image.path().shown());
+        return Err(Failure::new(format!("cannot find byte {} on the disk", place.0)).because_of(why));
+    }
+    image.with_guest(&arguments.image.open, |guest| {
+        let places: Vec<u64> = arguments.places.iter().map(|place| place.0).collect();
+        let cannot = || "cannot find the owners of these bytes";
+        let owners = guest.owners(&places).map_err(|error| Failure::of_guest(cannot(), &error))?;
+        tell(&image, guest, &owners)
+    })
+}
+
+fn tell(image: &OpenImage, guest: &Guest<'_>, owners: &[Owner]) -> Outcome<Report> {
+    let mut ending = Ending::default();
+    let volumes: BTreeSet<usize> = owners.iter().filter_map(|owner| Some(owner.volume?.0)).collect();
+    let mut names = BTreeMap::new();
+    for at in &volumes {
+        if let Some(system) = guest.volumes().get(*at).and_then(|volume| volume.file_system()) {
+            let of_volume = owners.iter().filter(|owner| owner.volume.is_some_and(|(volume, _)| volume == *at));
+            let files = of_volume.flat_map(|owner| &owner.files).map(|owner| owner.file).collect();
+            names.insert(*at, names_of(system, files, &mut ending)?);
+        }
+    }
+    ending.look_at(image, guest, volumes);
+    let told: Vec<Told<'_>> = owners.iter().map(|owner| Told { owner, guest, names: &names }).collect();
+    let text: Vec<String> = told.iter().map(Told::text).collect();
+    let mut json = Map::new();
+    json.insert("owners".to_owned(), told.iter().map(Told::json).collect());
+    json.extend(ending.tell());
+    Ok(Report { text: text.join("\n"), json: Value::Object(json), exit: ending.exit() })
+}
+
+/// Paths by file, of each volume.
+type Names = BTreeMap<usize, BTreeMap<FileNumber, Vec<Vec<u8>>>>;
+
+/// An owner, with all that is told of it.
+struct Told<'t> {
+    owner: &'t Owner,
+    guest: &'t Guest<'t>,
+    names: &'t Names,
+}
+
+impl Told<'_> {
+    fn paths(&self, file: FileNumber) -> &[Vec<u8>] {
+        let names = self.owner.volume.and_then(|(volume, _)| self.names.get(&volume));
+        names.and_then(|names| names.get(&file)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns what holds the byte, apart from files.
+    fn whose(&self) -> String {
+        let Some((at, offset)) = self.owner.volume else { return "in no volume".to_owned() };
+        let Some(volume) = self.guest.volumes().get(at) else { return "in no volume".to_owned() };
+        let name = origin(&volume.volume.origin);
+        match (self.owner.class, volume.file_system()) {
+            (Some(class), Some(system)) => {
+                let block = offset / system.facts().block_bytes.max(1);
+                format!("{name}, block {block} of {}: {}", system.facts().kind, class_name(class))
+            }
+            _ => format!("{name}, byte {offset}: {}", content(&volume.content)),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}: {}", self.owner.place, self.whose());
+        for file in &self.owner.files {
+            let paths: Vec<String> = self.paths(file.file).iter().map(|path| path.shown().to_string()).collect();
+            let paths = if paths.is_empty() { "no name".to_owned() } else { paths.join(", ") };
+            let past = if is_past_end(file) { ", past its end" } else { "" };
+            let kind = extent_kind_name(file.kind);
+            text.push_str(&format!("\n  {paths} (number {}), byte {}{past}, {kind}", file.file.0, file.offset));
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let volume = self.owner.volume.and_then(|(at, _)| self.guest.volumes().get(at));
+        let files: Vec<Value> = self.owner.files.iter().map(|file| self.file_json(file)).collect();
+        json!({
+            "place": self.owner.place,
+            "volume": volume.map(|volume| origin(&volume.volume.origin)),
+            "volume_offset": self.owner.volume.map(|(_, offset)| offset),
+            "class": self.owner.class.map(class_name),
+            "is_free": self.owner.class == Some(AllocationClass::Free),
+            "files": files,
+        })
+    }
+
+    fn file_json(&self, file: &OwnerFile) -> Value {
+        let paths: Vec<Value> =
+            self.paths(file.file).iter().map(|path| Value::Object(path_members("path", path))).collect();
+        json!({
+            "number": file.file.0,
+            "offset": file.offset,
+            "is_past_end": is_past_end(file),
+            "is_directory": file.file_kind == FileKind::Directory,
+            "kind": extent_kind_name(file.kind),
+            "names": paths,
+        })
+    }
+}
+
+fn is_past_end(file: &OwnerFile) -> bool {
+    file.offset >= file.size_bytes
+}
+
+/// Returns the paths of files within their own file system.
+fn names_of(
+    system: &dyn FileSystem,
+    files: BTreeSet<FileNumber>,
+    ending: &mut Ending,
+) -> Outcome<BTreeMap<FileNumber, Vec<Vec<u8>>>> {
+    let mut namer = Namer { files, names: BTreeMap::new(), ending };
+    if namer.files.is_empty() {
+        return Ok(namer.names);
+    }
+    let tree = Tree::new(system);
+    let cannot = || "cannot read the root directory";
+    let root = tree.find(b"/", Links::Keep).map_err(|error| Failure::of_guest(cannot(), &error))?;
+    namer.note(root.file.file, b"/");
+    tree.walk(&root, Crossing::Stay, &mut namer).map_err(|error| Failure::of_guest(cannot(), &error))?;
+    Ok(namer.names)
+}
+
+/// Notes the names of some files in a walk over all.
+struct Namer<'e> {
+    files: BTreeSet<FileNumber>,
+    names: BTreeMap<FileNumber, Vec<Vec<u8>>>,
+    ending: &'e mut Ending,
+}
+
+impl Namer<'_> {
+    fn note(&mut self, file: FileNumber, path: &[u8]) {
+        if self.files.contains(&file) {
+            let names = self.names.entry(file).or_default();
+            if names.len() < NAMES_MAX {
+                names.push(path.to_vec());
+            }
+        }
+    }
+}
+
+impl Visitor for Namer<'_> {
+    fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
+        self.note(entry.file.file, entry.path);
+        WalkStep::Enter
+    }
+
+    fn failed(&mut self, path: &[u8], error: WalkError) {
+        self.ending.failed_walk(path, &error);
+    }
+}

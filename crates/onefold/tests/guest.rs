@@ -1,0 +1,383 @@
+//! `onefold guest` as its users have it: what it tells of an image is what the file system's own tools tell, and what goes
+//! wrong is told. Images are made by `mke2fs`; `debugfs` is the oracle.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{DONE, FAILED, Folder, Run, USAGE, has, onefold, run, text};
+use serde_json::Value;
+
+/// Where the partition of a test image begins: 1 MiB.
+const PARTITION_BYTES: u64 = 1 << 20;
+const BLOCK_BYTES: u64 = 4096;
+/// A name that forges a line and retitles a terminal, in bytes that are not UTF-8.
+const HOSTILE: &[u8] = b"evil\n\x1b]0;title\x07\xff";
+
+/// A folder with an image of a partition with ext4, and the tree that was put into it.
+struct Fixture {
+    folder: Folder,
+    image: PathBuf,
+    tree: PathBuf,
+}
+
+impl Fixture {
+    /// Returns `None`, and says so, where the tools are missing.
+    fn new() -> Option<Fixture> {
+        if !has("mke2fs", "e2fsprogs") || !has("debugfs", "e2fsprogs") {
+            return None;
+        }
+        let folder = Folder::new();
+        let tree = folder.path("tree");
+        fill(&tree);
+        let image = folder.path("guest.raw");
+        make_image(&image, &tree);
+        Some(Fixture { folder, image, tree })
+    }
+
+    /// Runs a verb on the image.
+    fn guest(&self, verb: &str, paths: &[&str]) -> Run {
+        let mut all = vec![self.image.as_path()];
+        all.extend(paths.iter().map(Path::new));
+        onefold(&format!("guest {verb}"), &all)
+    }
+
+    /// Returns what `debugfs` prints for a request.
+    fn debugfs(&self, request: &str) -> String {
+        let image = format!("{}?offset={PARTITION_BYTES}", text(&self.image));
+        run("debugfs", &["-R", request, &image])
+    }
+
+    /// Returns the blocks of a file, by `debugfs`.
+    fn blocks(&self, path: &str) -> Vec<u64> {
+        self.debugfs(&format!("blocks {path}")).split_whitespace().map(|block| block.parse().unwrap()).collect()
+    }
+}
+
+/// Fills a folder with files of all sizes that matter, links, and odd names.
+fn fill(tree: &Path) {
+    let put = |name: &str, bytes: &[u8]| {
+        let path = tree.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    };
+    let noise =
+        |length: u32| -> Vec<u8> { (0..length).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect() };
+    put("etc/hostname", b"test\n");
+    put("etc/passwd", b"root:x:0:0::/root:/bin/sh\n");
+    put("empty", b"");
+    for length in [1, 4095, 4096, 4097, 300_000] {
+        put(&format!("srv/sizes/{length}"), &noise(length));
+    }
+    put("srv/deep/a/b/c/file", b"deep");
+    fs::write(tree.join("srv").join(OsStr::from_bytes(HOSTILE)), b"hostile").unwrap();
+    let sparse = fs::File::create(tree.join("srv/sparse")).unwrap();
+    sparse.set_len(64 << 20).unwrap();
+    sparse.write_all_at(b"middle", 32 << 20).unwrap();
+    fs::hard_link(tree.join("srv/sizes/4097"), tree.join("srv/second-name")).unwrap();
+    symlink("etc/hostname", tree.join("link")).unwrap();
+    symlink("/srv/sizes", tree.join("sizes")).unwrap();
+    symlink("ring-b", tree.join("ring-a")).unwrap();
+    symlink("ring-a", tree.join("ring-b")).unwrap();
+    symlink("../../../../etc/passwd", tree.join("srv/out")).unwrap();
+    // Only some file systems below a folder for tests have attributes, and only some machines the tool.
+    let _ = Command::new("setfattr").args(["-n", "user.note", "-v", "kept"]).arg(tree.join("etc/hostname")).status();
+    fs::set_permissions(tree.join("etc/passwd"), fs::Permissions::from_mode(0o4640)).unwrap();
+}
+
+/// Makes an image of 32 MiB with an MBR of one partition, which holds ext4 with a tree.
+fn make_image(image: &Path, tree: &Path) {
+    fs::File::create(image).unwrap().set_len(32 << 20).unwrap();
+    let offset = format!("offset={PARTITION_BYTES}");
+    run(
+        "mke2fs",
+        &["-q", "-F", "-t", "ext4", "-b", "4096", "-L", "system", "-E", &offset, "-d", text(tree), text(image), "31M"],
+    );
+    let mut table = [0; 512];
+    table[446 + 4] = 0x83;
+    table[446 + 8..446 + 12].copy_from_slice(&2048_u32.to_le_bytes());
+    table[446 + 12..446 + 16].copy_from_slice(&((31 << 20) / 512_u32).to_le_bytes());
+    table[510..].copy_from_slice(&[0x55, 0xaa]);
+    OpenOptions::new().write(true).open(image).unwrap().write_all_at(&table, 0).unwrap();
+}
+
+fn lines(run: &Run) -> Vec<&str> {
+    run.out.lines().collect()
+}
+
+#[test]
+fn info_and_df_tell_what_is_on_the_disk() {
+    let Some(fixture) = Fixture::new() else { return };
+    let found = fixture.guest("info --json --stale", &[]).done().json();
+    let image = &found["images"][0];
+    assert_eq!((&image["partition_table"], &image["format"]), (&"MBR".into(), &"raw".into()));
+    let volume = &image["volumes"][0];
+    assert_eq!((&volume["volume"], &volume["holds"]), (&"partition 1".into(), &"ext4".into()));
+    assert_eq!((&volume["state"], &volume["label"]), (&"certain".into(), &"system".into()));
+    let number = |value: &Value, name: &str| value[name].as_u64().unwrap();
+    let (allocated, free) = (number(volume, "allocated_bytes"), number(volume, "free_bytes"));
+    assert_eq!(allocated + free, 31 << 20);
+    assert_eq!(number(image, "gaps_bytes"), PARTITION_BYTES);
+    let stats = fixture.debugfs("stats -h");
+    let of_tool = |name: &str| -> u64 {
+        let line = stats.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert_eq!(number(volume, "stale_bytes"), 0);
+    let told = fixture.guest("info", &[]).done().out;
+    assert!(told.contains("partition 1") && told.contains("ext4") && told.contains("certain"), "{told}");
+
+    let found = fixture.guest("df --json", &[]).done().json();
+    let row = &found["file_systems"][0];
+    assert_eq!(number(row, "free_bytes"), of_tool("Free blocks:") * BLOCK_BYTES);
+    assert_eq!(number(row, "files_max"), of_tool("Inode count:"));
+    assert_eq!(number(row, "files_used"), of_tool("Inode count:") - of_tool("Free inodes:"));
+    assert!(fixture.guest("df", &[]).done().out.contains("partition 1"));
+}
+
+#[test]
+fn ls_shows_names_as_the_guest_has_them() {
+    let Some(fixture) = Fixture::new() else { return };
+    let root = fixture.guest("ls", &[]).done();
+    assert_eq!(lines(&root), ["empty", "etc", "link", "lost+found", "ring-a", "ring-b", "sizes", "srv"]);
+    assert_eq!(lines(&fixture.guest("ls", &["/sizes"]).done()), ["1", "300000", "4095", "4096", "4097"]);
+    assert_eq!(lines(&fixture.guest("ls", &["/etc/passwd"]).done()), ["/etc/passwd"]);
+    let long = fixture.guest("ls -l", &["/etc"]).done().out;
+    assert!(long.contains("-rwSr-----   1 ") && long.contains(" passwd"), "{long}");
+    assert!(fixture.guest("ls -l", &["/link"]).done().out.ends_with("/link -> etc/hostname\n"));
+    let below = fixture.guest("ls -R", &["/srv/deep"]).done().out;
+    assert_eq!(below, "/srv/deep:\na\n\n/srv/deep/a:\nb\n\n/srv/deep/a/b:\nc\n\n/srv/deep/a/b/c:\nfile\n");
+    let empty = fixture.guest("ls -R", &["/lost+found"]).done().out;
+    assert_eq!(empty, "/lost+found:\n");
+}
+
+#[test]
+fn a_name_that_would_harm_a_terminal_is_escaped_and_programs_get_it_whole() {
+    let Some(fixture) = Fixture::new() else { return };
+    let told = fixture.guest("ls", &["/srv"]).done().out;
+    assert!(told.contains("evil\\n\\x1b]0;title\\x07\\xff\n"), "{told}");
+    let raw = Command::new(env!("CARGO_BIN_EXE_onefold"))
+        .args(["guest", "ls", "-0", text(&fixture.image), "/srv"])
+        .output()
+        .unwrap();
+    let expected = [b"/srv/", HOSTILE].concat();
+    assert!(raw.stdout.split(|byte| *byte == 0).any(|name| name == expected));
+    let found = fixture.guest("ls --json", &["/srv"]).done().json();
+    let files = found["files"].as_array().unwrap();
+    let file = files.iter().find(|file| file.get("path_hex").is_some()).unwrap();
+    let hex: String = expected.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!((&file["path_hex"], &file["size_bytes"]), (&hex.into(), &7.into()));
+}
+
+#[test]
+fn cat_writes_every_file_as_it_was() {
+    let Some(fixture) = Fixture::new() else { return };
+    for path in
+        ["etc/hostname", "empty", "srv/sizes/1", "srv/sizes/4095", "srv/sizes/4097", "srv/sizes/300000", "srv/sparse"]
+    {
+        let written = Command::new(env!("CARGO_BIN_EXE_onefold"))
+            .args(["guest", "cat", text(&fixture.image), path])
+            .output()
+            .unwrap();
+        assert_eq!(written.status.code(), Some(DONE));
+        assert!(written.stdout == fs::read(fixture.tree.join(path)).unwrap(), "{path}");
+    }
+    let both = fixture.guest("cat", &["/link", "/srv/out"]).done().out;
+    assert_eq!(both, "test\nroot:x:0:0::/root:/bin/sh\n", "a link out of the root ends at the root");
+}
+
+#[test]
+fn map_and_who_agree_with_debugfs() {
+    let Some(fixture) = Fixture::new() else { return };
+    let blocks = fixture.blocks("/srv/sizes/300000");
+    let found = fixture.guest("map --json", &["/srv/sizes/300000"]).done().json();
+    let mut mapped = Vec::new();
+    for extent in found["extents"].as_array().unwrap() {
+        assert_eq!(extent["kind"], "written");
+        let [place, length] = ["place", "length_bytes"].map(|name| extent[name].as_u64().unwrap());
+        assert_eq!(extent["offset"].as_u64().unwrap(), mapped.len() as u64 * BLOCK_BYTES);
+        mapped.extend((0..length / BLOCK_BYTES).map(|block| (place - PARTITION_BYTES) / BLOCK_BYTES + block));
+    }
+    assert_eq!(mapped, blocks);
+    let told = fixture.guest("map", &["/srv/sizes/300000"]).done().out;
+    let expected = fixture.debugfs("stat /srv/sizes/300000");
+    // The line of the tool without its blanks: `(0-73):1234-1307`.
+    let line = expected.lines().find(|line| line.starts_with("(0")).unwrap();
+    assert!(told.lines().any(|told| told == line), "{line}\n{told}");
+    assert!(told.contains("Size: 300000") && told.contains("Mode: 0644"), "{told}");
+
+    let byte = PARTITION_BYTES + blocks[3] * BLOCK_BYTES + 5;
+    let owner = &fixture.guest("who --json", &[&byte.to_string()]).done().json()["owners"][0];
+    assert_eq!(owner["volume"], "partition 1");
+    assert_eq!(owner["files"][0]["names"][0]["path"], "/srv/sizes/300000");
+    assert_eq!(owner["files"][0]["offset"], 3 * BLOCK_BYTES + 5);
+    let shared = PARTITION_BYTES + fixture.blocks("/srv/second-name")[0] * BLOCK_BYTES;
+    let told = fixture.guest("who", &[&shared.to_string(), "0"]).done().out;
+    assert!(
+        told.contains("/srv/second-name, /srv/sizes/4097") || told.contains("/srv/sizes/4097, /srv/second-name"),
+        "{told}"
+    );
+    assert!(told.ends_with("\n0: in no volume\n"), "{told}");
+    fixture.guest("who", &["64M"]).failed(FAILED, "33554432 bytes long");
+}
+
+#[test]
+fn du_adds_up_and_counts_a_file_with_two_names_once() {
+    let Some(fixture) = Fixture::new() else { return };
+    let found = fixture.guest("du --json -d 1", &["/"]).done().json();
+    let folders = found["folders"].as_array().unwrap();
+    let sum = |path: &str| folders.iter().find(|row| row["path"] == path).unwrap()["allocated_bytes"].as_u64().unwrap();
+    let own = 4 * BLOCK_BYTES;
+    // Five files, their folder, and one block of the file that is sparse; directories; the first block that debugfs tells.
+    assert_eq!(sum("/etc"), own - BLOCK_BYTES, "two files and the folder");
+    assert!(folders.iter().all(|row| row["path"].as_str().unwrap().matches('/').count() < 2), "{folders:?}");
+    assert!(sum("/") >= sum("/srv") + sum("/etc") + sum("/lost+found"));
+    let twice = fixture.guest("du --json", &["/srv/sizes", "/srv/second-name"]).done().json();
+    let sizes = fixture.guest("du --json", &["/srv/sizes"]).done().json();
+    assert_eq!(twice["folders"][0], sizes["folders"][0]);
+    let whole = fixture.guest("du", &["/srv"]).done().out;
+    assert!(whole.ends_with("/srv\n"), "{whole}");
+}
+
+#[test]
+fn find_takes_names_times_and_sizes_of_many_images() {
+    let Some(fixture) = Fixture::new() else { return };
+    let found = fixture.guest("find --larger 100K --name *0000", &[]).done().out;
+    assert_eq!(found, "/srv/sizes/300000\n");
+    assert_eq!(fixture.guest("find --name /etc/*", &[]).done().out, "/etc/hostname\n/etc/passwd\n");
+    assert_eq!(fixture.guest("find --newer 2999-01-01", &[]).done().out, "");
+    assert!(fixture.guest("find --newer 2020-01-01T10:00 --below /etc", &[]).done().out.contains("/etc/passwd\n"));
+    fixture.guest("find --newer yesterday", &[]).failed_usage();
+    let second = fixture.folder.path("second.raw");
+    fs::copy(&fixture.image, &second).unwrap();
+    let broken = fixture.folder.path("broken.raw");
+    fs::write(&broken, vec![7; 2 << 20]).unwrap();
+    let all = onefold("guest find --name passwd", &[&fixture.image, &broken, &second]);
+    assert_eq!(all.code, FAILED);
+    let expected = [&fixture.image, &second].map(|image| format!("{}:/etc/passwd", text(image)));
+    assert_eq!(lines(&all), expected);
+    assert!(all.err.contains("broken.raw"), "{all:?}");
+}
+
+#[test]
+fn tar_keeps_all_that_tar_can() {
+    let Some(fixture) = Fixture::new() else { return };
+    if !has("tar", "tar") || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let archive = fixture.folder.path("saved.tar");
+    let unpacked = fixture.folder.path("unpacked");
+    fs::create_dir(&unpacked).unwrap();
+    let script =
+        "\"$0\" guest tar \"$1\" / /etc/passwd >\"$2\" && tar -C \"$3\" -xpf \"$2\" --xattrs --xattrs-include='*'";
+    run("sh", &["-c", script, env!("CARGO_BIN_EXE_onefold"), text(&fixture.image), text(&archive), text(&unpacked)]);
+    fs::remove_dir(unpacked.join("lost+found")).unwrap();
+    let list = "cd \"$0\" && find . ! -type d -printf '%P %y %m %U %G %s %n %T@ %l\\n' | sed 's/\\.[0-9]\\{10\\}//' | sort && find . -type d -printf '%P %m %U\\n' | sort";
+    let of = |folder: &Path| run("sh", &["-c", list, text(folder)]);
+    assert_eq!(of(&unpacked), of(&fixture.tree));
+    run("diff", &["-r", "--no-dereference", text(&fixture.tree), text(&unpacked)]);
+    let blocks = |path: PathBuf| fs::metadata(path).unwrap().blocks();
+    assert!(blocks(unpacked.join("srv/sparse")) < 1000, "the holes are kept");
+    let attributes = run(
+        "getfattr",
+        &["--absolute-names", "--only-values", "-n", "user.note", text(&unpacked.join("etc/hostname"))],
+    );
+    assert_eq!(attributes, "kept");
+    fixture.guest("tar --json", &["/etc"]).failed_usage();
+    fixture.guest("tar", &["/gone"]).failed(FAILED, "/gone");
+}
+
+#[test]
+fn a_qcow2_image_is_the_disk_that_it_holds() {
+    let Some(fixture) = Fixture::new() else { return };
+    if !has("qemu-img", "qemu-utils") {
+        return;
+    }
+    let qcow2 = fixture.folder.path("guest.qcow2");
+    run("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", text(&fixture.image), text(&qcow2)]);
+    for verb in ["ls -lR", "map /etc/passwd", "who 2M", "du /srv"] {
+        let (verb, path) = verb.split_once(' ').unwrap();
+        let of = |image: &Path| onefold(&format!("guest {verb}"), &[image, Path::new(path)]).out;
+        if path.starts_with('-') {
+            let of = |image: &Path| onefold(&format!("guest {verb} {path}"), &[image]).done().out;
+            assert_eq!(of(&qcow2), of(&fixture.image));
+        } else {
+            assert_eq!(of(&qcow2), of(&fixture.image), "{verb}");
+        }
+    }
+}
+
+trait FailedUsage {
+    fn failed_usage(self);
+}
+
+impl FailedUsage for Run {
+    #[track_caller]
+    fn failed_usage(self) {
+        assert_eq!(self.code, USAGE, "{self:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_told_with_what_is() {
+    let Some(fixture) = Fixture::new() else { return };
+    let missing = fixture.guest("cat", &["/etc/paswd"]).failed(FAILED, "/etc/paswd");
+    assert!(missing.err.contains("no such file or directory") && missing.err.contains("`/etc/passwd`"), "{missing:?}");
+    fixture.guest("cat", &["/etc"]).failed(FAILED, "it is a directory");
+    fixture.guest("cat", &["/ring-a"]).failed(FAILED, "too many levels of symbolic links");
+    fixture.guest("ls", &["/etc/passwd/x"]).failed(FAILED, "not a directory");
+    fixture.guest("ls --partition 2", &[]).failed(FAILED, "there is no partition 2");
+    fixture.guest("ls --volume vg/root", &[]).failed(FAILED, "there is no volume vg/root");
+    fixture.guest("ls --partition 1 --volume vg/root", &[]).failed_usage();
+    fixture.guest("ls --memory 1M", &[]).failed_usage();
+    fixture.guest("ls -0 --json", &[]).failed_usage();
+    assert_eq!(lines(&fixture.guest("ls --partition 1", &["/etc"]).done()), ["hostname", "passwd"]);
+    let some = fixture.guest("cat", &["/etc/hostname", "/gone", "/srv/deep/a/b/c/file"]);
+    assert_eq!((some.code, some.out.as_str()), (FAILED, "test\ndeep"), "the rest goes on");
+}
+
+#[test]
+fn what_holds_no_guest_is_never_called_empty() {
+    let folder = Folder::new();
+    let (empty, words, zeros) = (folder.path("empty.raw"), folder.path("words.raw"), folder.path("zeros.raw"));
+    fs::write(&empty, "").unwrap();
+    fs::write(&words, "just a text\n".repeat(1000)).unwrap();
+    fs::write(&zeros, vec![0; 2 << 20]).unwrap();
+    for image in [&words, &zeros] {
+        let volume = &onefold("guest info --json", &[image]).done().json()["images"][0]["volumes"][0];
+        assert_eq!((&volume["state"], &volume["free_bytes"]), (&"unknown".into(), &0.into()), "{volume}");
+        onefold("guest ls", &[image]).failed(FAILED, "no file system on this disk can be read");
+    }
+    let image = &onefold("guest info --json", &[&empty]).done().json()["images"][0];
+    assert_eq!(image["volumes"].as_array().map(Vec::len), Some(0));
+    onefold("guest ls", &[&empty]).failed(FAILED, "the disk is empty");
+    onefold("guest info", &[&folder.path("gone")]).failed(FAILED, "gone");
+    onefold("guest ls", &[&folder.path("")]).failed(FAILED, "neither a file");
+}
+
+/// A reader that has had enough is no failure.
+#[test]
+fn a_closed_pipe_ends_a_list_quietly() {
+    let Some(fixture) = Fixture::new() else { return };
+    for verb in [&["ls", "-lR"][..], &["find"], &["cat"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_onefold"))
+            .arg("guest")
+            .args(verb)
+            .arg(&fixture.image)
+            .args((verb == ["cat"]).then_some("/srv/sparse"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(DONE), &b""[..]), "{verb:?}");
+    }
+}
