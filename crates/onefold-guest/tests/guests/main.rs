@@ -7,3 +7,4 @@ mod fixtures;
 mod xfs;
 mod ntfs;
 mod packages;
+mod volumes;

@@ -1,0 +1,317 @@
+//! FAT volumes that `mkfs.fat` and mtools make. mtools are the oracle of names, content and clusters, `fsck.fat` that of
+//! the map.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::ops::{ControlFlow, Range};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use onefold_disk::Disk;
+use onefold_guest::content::{self, VolumeContent};
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::{AllocationClass, Doubt, Extent, FileKind, FileNumber, FileSystem, State};
+use onefold_guest::volume::VolumeReader;
+
+use super::{disk, whole};
+use crate::fixtures::{Images, has};
+
+/// Options of `mkfs.fat`, the size of the volume in KiB, and what it then is.
+const KINDS: [(&str, &str, &str); 8] = [
+    ("-F 12", "1440", "fat12"),
+    ("-F 12 -s 8 -r 512", "8192", "fat12"),
+    ("-F 16 -s 1", "16384", "fat16"),
+    ("-F 16 -s 32 -f 1", "65536", "fat16"),
+    ("-F 32 -s 1", "40960", "fat32"),
+    ("-F 32 -s 1 -S 4096 -f 1", "300000", "fat32"),
+    ("-F 32 -s 2 -R 64", "80000", "fat32"),
+    ("", "600000", "fat32"),
+];
+
+/// Makes `image` with `$1`, `$2` KiB long, and fills it with `tree`, as far as there is room. Some files are deleted again,
+/// so that others lie in pieces. The one called `pieces` fills two gaps.
+const MAKE: &str = r#"
+rm -rf image tree back; truncate -s "$2"K image; mkfs.fat $1 -n 'The LABEL' -i 1234abcd image >/dev/null
+mkdir -p tree/folder/deeper/deepest 'tree/A folder with a long name' tree/many
+printf '' >tree/empty; printf x >tree/one; head -c 4095 /dev/urandom >tree/4095; head -c 4096 /dev/urandom >tree/4096
+head -c 4097 /dev/urandom >tree/folder/4097; head -c 200K /dev/urandom >tree/folder/deeper/deepest/large
+printf 'hello\n' >"tree/A folder with a long name/a name of more than thirteen characters.text"
+printf 'u\n' >'tree/grüße 你好.txt'; printf 'l\n' >tree/lower.txt; printf 'U\n' >tree/UPPER.TXT
+printf 'm\n' >tree/Mixed.txt; printf 's\n' >'tree/folder/(a)+,;=b'; for at in $(seq 150); do printf $at >tree/many/file-number-$at; done
+cd tree; for at in 1 2 3 4 5 6; do head -c 9K /dev/urandom | mcopy -i ../image - ::gap$at; done
+mcopy -s -m -i ../image * ::; mdel -i ../image ::gap2 ::gap4
+mcopy -i ../image - ::pieces < <(head -c 40K /dev/urandom); mcopy -i ../image ::pieces ::gap? .; cd ..
+touch -d '2024-02-29 12:34:56 UTC' tree/one; TZ=UTC mcopy -o -m -i image tree/one ::
+"#;
+
+fn make(images: &Images, options: &str, size: &str) {
+    images.script(&format!("export MTOOLS_SKIP_CHECK=1 LC_ALL=C.UTF-8\n{MAKE}"), [options, size]);
+}
+
+fn tools() -> Option<Images> {
+    let images = Images::new()?;
+    (has("mkfs.fat") && has("mcopy") && has("fsck.fat") && has("mshowfat")).then_some(images)
+}
+
+fn open<'a>(reader: &VolumeReader<'a>) -> Box<dyn FileSystem + 'a> {
+    match content::open(reader, None) {
+        VolumeContent::FileSystem(fat) => fat,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns all files below the root directory by their path.
+fn tree(fat: &dyn FileSystem) -> BTreeMap<String, FileNumber> {
+    let (mut found, mut waiting) = (BTreeMap::new(), vec![(String::new(), fat.root())]);
+    while let Some((path, directory)) = waiting.pop() {
+        fat.each_entry(directory, &mut |entry| {
+            let path = format!("{path}/{}", String::from_utf8(entry.name).unwrap());
+            if entry.kind == Some(FileKind::Directory) {
+                waiting.push((path.clone(), entry.file));
+            }
+            assert_eq!(found.insert(path, entry.file), None);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    }
+    found
+}
+
+fn content_of(fat: &dyn FileSystem, file: FileNumber) -> Vec<u8> {
+    let length = usize::try_from(fat.stat(file).unwrap().size_bytes).unwrap();
+    let mut content = Vec::new();
+    // Pieces that begin and end within clusters.
+    while content.len() < length {
+        let mut piece = [0; 7001];
+        let read = fat.read(file, content.len() as u64, &mut piece).unwrap();
+        assert!(read > 0);
+        content.extend_from_slice(&piece[..read]);
+    }
+    assert_eq!(fat.read(file, length as u64, &mut [0; 10]).unwrap(), 0);
+    content
+}
+
+fn extents(fat: &dyn FileSystem, file: FileNumber) -> Vec<Extent> {
+    let mut extents = Vec::new();
+    fat.each_extent(file, &mut |extent| {
+        extents.push(extent);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    extents
+}
+
+/// Checks names, kinds and content against the folder `tree` that the volume was filled from.
+fn same_as_tree(images: &Images, fat: &dyn FileSystem) {
+    let mut expected = Vec::new();
+    let mut waiting = vec![images.path("tree")];
+    while let Some(folder) = waiting.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                waiting.push(path.clone());
+            }
+            expected.push(path);
+        }
+    }
+    let found = tree(fat);
+    let name = |path: &Path| format!("/{}", path.strip_prefix(images.path("tree")).unwrap().to_str().unwrap());
+    let mut names: Vec<String> = expected.iter().map(|path| name(path)).collect();
+    names.sort();
+    assert_eq!(found.keys().collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
+    for path in expected {
+        let file = found[&name(&path)];
+        assert_eq!(fat.stat(file).unwrap().kind == FileKind::Directory, path.is_dir());
+        if path.is_file() {
+            assert!(content_of(fat, file) == fs::read(&path).unwrap(), "{}", name(&path));
+        }
+    }
+}
+
+/// Returns the clusters that `mshowfat` prints as `<2-5> <9>`, in order.
+fn printed_clusters(printed: &str) -> Vec<u64> {
+    let runs = printed.split('<').skip(1).map(|run| run.split('>').next().unwrap());
+    let runs = runs.map(|run| {
+        let (first, last) = run.split_once('-').unwrap_or((run, run));
+        first.parse::<u64>().unwrap()..=last.parse().unwrap()
+    });
+    runs.flatten().collect()
+}
+
+#[test]
+fn names_content_clusters_and_maps_are_those_of_mtools_for_all_kinds() {
+    let Some(images) = tools() else { return };
+    for (options, size, kind) in KINDS {
+        make(&images, options, size);
+        let disk = disk(&images.path("image"));
+        let fat = open(&whole(&disk));
+        let facts = fat.facts();
+        assert_eq!((facts.kind.name(), facts.uuid.as_str(), &facts.label[..]), (kind, "1234-ABCD", &b"The LABEL"[..]));
+        assert_eq!((fat.state(), fat.damage().count()), (&State::Certain, 0), "{options}");
+        same_as_tree(&images, &*fat);
+
+        let found = tree(&*fat);
+        let one = fat.stat(found["/one"]).unwrap();
+        assert_eq!(one.modified.seconds, 1_709_210_096, "the time in UTC");
+        let mut used = 0;
+        let script = "export MTOOLS_SKIP_CHECK=1 LC_ALL=C.UTF-8; while read -r path; do mshowfat -i image \"::$path\"; done <paths";
+        let paths: Vec<&String> = found.keys().collect();
+        fs::write(images.path("paths"), paths.iter().map(|path| format!("{path}\n")).collect::<String>()).unwrap();
+        let printed = images.script(script, [""; 0]);
+        let first = first_cluster_place(&*fat);
+        for (path, line) in paths.into_iter().zip(printed.lines().filter(|line| !line.is_empty())) {
+            let places = extents(&*fat, found[path]).into_iter().flat_map(|extent| {
+                (0..extent.length_bytes / facts.block_bytes).map(move |at| extent.place + at * facts.block_bytes)
+            });
+            let clusters: Vec<u64> = places.map(|place| (place - first) / facts.block_bytes + 2).collect();
+            assert_eq!(clusters, printed_clusters(line), "{options}: {line}");
+            used += clusters.len() as u64;
+        }
+        let root = extents(&*fat, fat.root()).iter().map(|extent| extent.length_bytes).sum::<u64>();
+        let runs = fat.allocation().unwrap();
+        assert!(runs.is_sorted_by(|one, next| one.end_bytes() == next.start_bytes));
+        assert_eq!((runs[0].start_bytes, runs.last().unwrap().end_bytes()), (0, disk.size_bytes()));
+        let free = free_ranges(&*fat).iter().map(|range| range.end - range.start).sum::<u64>();
+        let (taken, all) = fsck_clusters(&images);
+        assert_eq!(free, (all - taken) * facts.block_bytes, "{options}");
+        assert_eq!(taken, used + root / facts.block_bytes, "{options}");
+        assert_eq!(facts.free_bytes, free, "{options}");
+    }
+}
+
+/// Returns the numbers of clusters in use and of all that `fsck.fat` prints.
+fn fsck_clusters(images: &Images) -> (u64, u64) {
+    let printed = images.script("fsck.fat -n image | tail -1", [""; 0]);
+    let (numbers, _) = printed.rsplit_once(" clusters").unwrap();
+    let (taken, all) = numbers.rsplit(' ').next().unwrap().split_once('/').unwrap();
+    (taken.parse().unwrap(), all.parse().unwrap())
+}
+
+/// Returns where the first cluster lies: behind the tables and the root directory.
+fn first_cluster_place(fat: &dyn FileSystem) -> u64 {
+    let runs = fat.allocation().unwrap();
+    let is_before = |class| matches!(class, AllocationClass::Table(kind) if kind != onefold_guest::filesystem::TableKind::Directory);
+    let tables = runs.iter().take_while(|run| is_before(run.class)).last().unwrap().end_bytes();
+    tables + if fat.facts().kind.name() == "fat32" { 0 } else { fat.stat(fat.root()).unwrap().size_bytes }
+}
+
+fn free_ranges(fat: &dyn FileSystem) -> Vec<Range<u64>> {
+    let runs = fat.allocation().unwrap();
+    let free = runs.iter().filter(|run| run.class == AllocationClass::Free);
+    free.map(|run| run.start_bytes..run.end_bytes()).collect()
+}
+
+#[test]
+fn nobody_reads_what_the_map_calls_free() {
+    let Some(images) = tools() else { return };
+    for (options, size, _) in [KINDS[0], KINDS[3], KINDS[4]] {
+        make(&images, options, size);
+        let free = {
+            let disk = disk(&images.path("image"));
+            free_ranges(&*open(&whole(&disk)))
+        };
+        assert!(!free.is_empty());
+        let image = File::options().write(true).open(images.path("image")).unwrap();
+        for range in free {
+            let noise: Vec<u8> = (range.start..range.end).map(|at| (at * 7 + 13).to_le_bytes()[0] | 1).collect();
+            image.write_all_at(&noise, range.start).unwrap();
+        }
+        images.script(
+            "export MTOOLS_SKIP_CHECK=1 LC_ALL=C.UTF-8; fsck.fat -n image; mkdir back; mcopy -s -n -i image '::*' back; diff -r tree back",
+            [""; 0],
+        );
+        let disk = disk(&images.path("image"));
+        same_as_tree(&images, &*open(&whole(&disk)));
+    }
+}
+
+#[test]
+fn names_are_found_whatever_their_case() {
+    let Some(images) = tools() else { return };
+    make(&images, "-F 16", "20000");
+    let disk = disk(&images.path("image"));
+    let fat = open(&whole(&disk));
+    let look_up = |name: &str| fat.look_up(fat.root(), name.as_bytes()).unwrap();
+    let folder = look_up("A folder with a long name");
+    assert!(folder.is_some());
+    for name in ["a FOLDER with a long name", "AFOLDE~1", "afolde~1"] {
+        assert_eq!(look_up(name), folder, "{name}");
+    }
+    assert_eq!(look_up("GR\u{dc}\u{df}E \u{4f60}\u{597d}.TXT"), look_up("gr\u{fc}\u{df}e \u{4f60}\u{597d}.txt"));
+    assert_eq!(look_up("gap2"), None, "it was deleted");
+    let file = look_up("one").unwrap();
+    assert!(matches!(fat.look_up(file, b"x"), Err(GuestError::NotADirectory)));
+    for number in [1, 31, 33, u64::MAX, u64::MAX - 31, 512] {
+        assert!(fat.stat(FileNumber(number)).is_err(), "{number}");
+    }
+}
+
+#[test]
+fn a_volume_that_is_mounted_or_has_errors_is_unsure() {
+    let Some(images) = tools() else { return };
+    // Where the state lies in the boot sector, and what entry 1 of the table is with the bit of a mount or an error.
+    for (options, state, entry, width) in [("-F 16", 37, 2, 2_usize), ("-F 32 -s 1", 65, 4, 4)] {
+        images.script(r#"rm -f sound; truncate -s 40M sound; mkfs.fat $1 sound >/dev/null"#, [options]);
+        let doubts = |at: u64, byte: u8| {
+            fs::copy(images.path("sound"), images.path("image")).unwrap();
+            let image = File::options().write(true).open(images.path("image")).unwrap();
+            image.write_all_at(&[byte], at).unwrap();
+            let disk = disk(&images.path("image"));
+            let content = content::open(&whole(&disk), None);
+            let is_whole = content.allocation(disk.size_bytes()).unwrap().len() == 1;
+            let VolumeContent::FileSystem(fat) = content else { panic!() };
+            match fat.state() {
+                State::Certain => Vec::new(),
+                State::Unsure(doubts) => {
+                    assert!(is_whole, "it is counted whole");
+                    doubts.clone()
+                }
+            }
+        };
+        let reserved = {
+            let bytes = fs::read(images.path("sound")).unwrap();
+            u64::from(u16::from_le_bytes([bytes[14], bytes[15]])) * 512
+        };
+        let flags = reserved + entry + width as u64 - 1;
+        let (all, clean, fine) = if width == 2 { (0xff, 0x80, 0x40) } else { (0x0f, 0x08, 0x04) };
+        assert_eq!(doubts(state, 0), []);
+        assert_eq!(doubts(state, 1), [Doubt::NotUnmounted]);
+        assert_eq!(doubts(state, 2), [Doubt::HasErrors]);
+        assert_eq!(doubts(flags, all ^ clean), [Doubt::NotUnmounted]);
+        assert_eq!(doubts(flags, all ^ fine), [Doubt::HasErrors]);
+    }
+}
+
+#[test]
+fn damaged_tables_lose_no_file_that_the_other_one_has() {
+    let Some(images) = tools() else { return };
+    make(&images, "-F 16 -s 4 -f 2", "30000");
+    let free = {
+        let disk = disk(&images.path("image"));
+        free_ranges(&*open(&whole(&disk)))
+    };
+    let image = File::options().write(true).open(images.path("image")).unwrap();
+    let reserved = {
+        let bytes = fs::read(images.path("image")).unwrap();
+        u64::from(u16::from_le_bytes([bytes[14], bytes[15]])) * 512
+    };
+    // Entries 2 to 257 of the first table are lost.
+    image.write_all_at(&[0; 512], reserved + 4).unwrap();
+    let disk = disk(&images.path("image"));
+    let fat = open(&whole(&disk));
+    same_as_tree(&images, &*fat);
+    assert!(fat.damage().count() > 0);
+    assert_eq!(free_ranges(&*fat), free);
+}
+
+#[test]
+fn half_a_volume_is_unsure_and_gives_what_it_has() {
+    let Some(images) = tools() else { return };
+    make(&images, "-F 32 -s 1", "40960");
+    images.script("truncate -s 20M image", [""; 0]);
+    let disk = disk(&images.path("image"));
+    let fat = open(&whole(&disk));
+    assert_eq!(fat.state(), &State::Unsure(vec![Doubt::LongerThanVolume]));
+    same_as_tree(&images, &*fat);
+    assert_eq!(fat.allocation().unwrap().last().unwrap().end_bytes(), 20 << 20);
+}
