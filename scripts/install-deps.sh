@@ -64,6 +64,7 @@ test                            ocfs2-tools             mkfs.ocfs2
 test                            squashfs-tools          mksquashfs
 test                            erofs-utils             mkfs.erofs
 test                            xorriso                 xorriso
+test                            debsums                 debsums
 test                            chromium                chromium
 test                            fonts-dejavu-core       /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 fuzz                            g++                     c++

@@ -14,7 +14,7 @@ use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 const RECIPE: &str = include_str!("recipe.sh");
 
 /// Opens the file system that an image is, and hands it to `use_it`.
-fn with_ext<T>(image: &Path, use_it: impl FnOnce(&Ext<'_>) -> T) -> T {
+pub(crate) fn with_ext<T>(image: &Path, use_it: impl FnOnce(&Ext<'_>) -> T) -> T {
     let disk = FileDisk::new(File::open(image).unwrap(), image).unwrap();
     let disk = CachedDisk::new(&disk, 16 << 20);
     let range = DiskRange { start_bytes: 0, length_bytes: disk.size_bytes() };

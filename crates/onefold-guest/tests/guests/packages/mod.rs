@@ -1,100 +1,22 @@
 //! The package database of dpkg against dpkg itself: small packages, made by `dpkg-deb` and installed by `dpkg --root`.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::ops::ControlFlow;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+mod corpus;
 
-use onefold_guest::filesystem::{FileSystem, Timestamp};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use onefold_guest::filesystem::FileSystem;
 use onefold_guest::memory::MemoryFileSystem;
 use onefold_guest::packages::{
     DifferenceKind, InstallationTime, Owners, PackageAction, PackageDatabase, PackageState, open, verify,
 };
 use onefold_guest::tree::{Links, Tree};
 
+use crate::ext::with_ext;
 use crate::fixtures::{Images, has};
 
-/// Makes a system with usual and unusual packages in `root`.
-const SYSTEM: &str = r#"
-package() { # NAME VERSION ARCHITECTURE EXTRA-FIELDS: packs the folder `build`
-    mkdir -p build/DEBIAN
-    printf 'Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: x <x@example.org>\nDescription: x\n%s' \
-        "$1" "$2" "$3" "$4" >build/DEBIAN/control
-    (cd build; find . -path ./DEBIAN -prune -o -path ./etc -prune -o -type f -printf '%P\0' |
-        xargs -0r md5sum) >md5sums
-    mv md5sums build/DEBIAN
-    if [[ -d build/etc ]]; then (cd build; find etc -type f -printf '/%p\n') >build/DEBIAN/conffiles; fi
-    dpkg-deb --root-owner-group --build build "$1_$2_$3.deb" >/dev/null
-    rm -r build
-}
-dpkg_here() { dpkg --root="$PWD/root" --log="$PWD/root/var/log/dpkg.log" --force-all "$@" >/dev/null 2>&1; }
-architecture=$(dpkg --print-architecture)
-
-mkdir -p root/var/lib/dpkg/{info,updates,parts} root/var/log root/usr/{bin,lib} root/etc/dpkg/dpkg.cfg.d
-touch root/var/lib/dpkg/{status,available}
-# A merged system: packages list paths that lead through these links.
-ln -s usr/bin root/bin
-ln -s usr/lib root/lib
-echo 'path-exclude=/usr/share/doc/*' >root/etc/dpkg/dpkg.cfg.d/small
-echo 'path-include=/usr/share/doc/*/copyright' >>root/etc/dpkg/dpkg.cfg.d/small
-
-mkdir -p build/{bin,etc/tool.d,usr/share/doc/tool}
-echo tool >build/bin/tool; echo gone >build/bin/gone; echo other >build/bin/changed
-ln -s tool build/bin/link
-echo setting >build/etc/tool.conf; echo more >'build/etc/tool.d/with blank'
-echo text >build/usr/share/doc/tool/README; echo licence >build/usr/share/doc/tool/copyright
-package tool 1 all ''
-mkdir -p build/lib/modules/6.1; echo module >build/lib/modules/6.1/a.ko
-package linux-image 6.1 "$architecture" ''
-mkdir -p build/usr/lib/multi; echo library >build/usr/lib/multi/libx.so
-package libx 1:2.0-1 "$architecture" $'Multi-Arch: same\n'
-mkdir -p build/bin; echo new-tool >build/bin/tool
-package better-tool 2 all ''
-mkdir -p build/{bin,etc}; echo removed >build/bin/removed; echo left >build/etc/removed.conf
-package removed 1 all ''
-mkdir -p build/{bin,etc}; echo purged >build/bin/purged; echo x >build/etc/purged.conf
-package purged 1 all ''
-
-dpkg_here -i linux-image_*.deb libx_*.deb removed_*.deb purged_*.deb
-dpkg_here --path-exclude='/usr/share/doc/*' --path-include='/usr/share/doc/*/copyright' -i tool_*.deb
-dpkg-divert --root "$PWD/root" --package better-tool --divert /bin/tool.old --rename /bin/tool >/dev/null
-dpkg_here -i better-tool_*.deb
-dpkg_here --remove removed
-dpkg_here --purge purged
-mkdir -p build/usr/lib/multi; echo 'library, newer' >build/usr/lib/multi/libx.so
-package libx 1:2.0-2 "$architecture" $'Multi-Arch: same\n'
-gzip -n <root/var/log/dpkg.log >root/var/log/dpkg.log.2.gz
-rm root/var/log/dpkg.log
-dpkg_here -i libx_*2.0-2_*.deb
-
-rm root/bin/gone
-echo changed >root/bin/changed
-echo changed >root/etc/tool.conf
-chmod 755 root
-dpkg-query --admindir=root/var/lib/dpkg --show --showformat='${Package} ${Version} ${Architecture} ${db:Status-Status}\n'
-"#;
-
-/// Copies a folder into memory.
-fn add_folder(system: &mut MemoryFileSystem, root: &Path, folder: &Path) {
-    for entry in fs::read_dir(root.join(folder)).unwrap() {
-        let entry = entry.unwrap();
-        let path = folder.join(entry.file_name());
-        let (text, meta) = (path.to_str().unwrap(), entry.metadata().unwrap());
-        let file = if meta.is_symlink() {
-            system.symlink(text, fs::read_link(entry.path()).unwrap().to_str().unwrap())
-        } else if meta.is_dir() {
-            system.directory(text)
-        } else {
-            system.write(text, fs::read(entry.path()).unwrap())
-        };
-        let stat = system.stat_mut(file).unwrap();
-        stat.modified = Timestamp { seconds: meta.mtime(), nanoseconds: 0 };
-        if meta.is_dir() {
-            add_folder(system, root, &path);
-        }
-    }
-}
+/// Makes a system with usual and unusual packages in `root`, and lists them.
+const SYSTEM: &str = include_str!("system.sh");
 
 /// What is compared of a database.
 struct Seen {
@@ -234,13 +156,12 @@ fn check_history(database: &dyn PackageDatabase) {
 #[test]
 fn packages_paths_differences_and_history_are_those_of_dpkg() {
     let Some(images) = Images::new() else { return };
-    if !["dpkg", "dpkg-deb", "dpkg-divert", "gzip"].into_iter().all(has) {
+    if !["dpkg", "dpkg-deb", "dpkg-divert", "gzip", "mke2fs"].into_iter().all(has) {
         return;
     }
     let listed = images.script(SYSTEM, [""; 0]);
-    let mut system = MemoryFileSystem::default();
-    add_folder(&mut system, &images.path("root"), Path::new(""));
-    check_system(&images, &system, &listed);
+    images.script("truncate -s 16M image; mke2fs -q -t ext4 -d root image", [""; 0]);
+    with_ext(&images.path("image"), |system| check_system(&images, system, &listed));
 }
 
 /// An image without dpkg has a file for each package, and the paths are those of its digests.
