@@ -12,9 +12,11 @@ use crate::ext;
 use crate::fat::Fat;
 use crate::filesystem::{Allocation, AllocationClass, FileSystem, State};
 use crate::lvm::PhysicalVolume;
+use crate::ntfs;
 use crate::partition::PartitionKind;
 use crate::swap::Swap;
 use crate::volume::VolumeReader;
+use crate::xfs;
 
 /// What a volume holds.
 pub enum VolumeContent<'a> {
@@ -91,13 +93,21 @@ fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Res
             return Ok(VolumeContent::NotRead(found));
         }
     }
-    Ok(Swap::open(reader)?.map_or(VolumeContent::Unknown, VolumeContent::Swap))
+    if let Some(swap) = Swap::open(reader)? {
+        return Ok(VolumeContent::Swap(swap));
+    }
+    // The copy of a boot sector at the end of a volume stays where another format was made over an NTFS, so that all others
+    // come before it.
+    Ok(ntfs::open(reader)?.map_or(VolumeContent::Unknown, |ntfs| VolumeContent::FileSystem(boxed(ntfs))))
 }
 
 /// Opens the file system of a volume with the reader that knows it; `None` where none does. Each reader docks here.
 fn file_system<'a>(reader: &VolumeReader<'a>) -> Result<Option<Box<dyn FileSystem + 'a>>, GuestError> {
     if let Some(ext) = ext::open(reader.clone())? {
         return Ok(Some(boxed(ext)));
+    }
+    if let Some(xfs) = xfs::open(reader.clone())? {
+        return Ok(Some(boxed(xfs)));
     }
     // FAT has no magic of its own, so that its reader comes last.
     Ok(Fat::open(reader.clone())?.map(boxed))

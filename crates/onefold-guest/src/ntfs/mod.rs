@@ -36,7 +36,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::error::{DamageLog, GuestError};
-use crate::filesystem::{DirectoryEntry, FileNumber, FileSystemFacts, FileSystemKind, State};
+use crate::filesystem::{DirectoryEntry, Doubt, FileNumber, FileSystemFacts, FileSystemKind, State};
 use crate::volume::VolumeReader;
 use boot::Geometry;
 use content::Content;
@@ -103,6 +103,10 @@ pub fn open<'a>(volume: &VolumeReader<'a>) -> Result<Option<Ntfs<'a>>, GuestErro
     Directory::open(&root, &ntfs.mft)?;
     ntfs.volume_facts = state::volume_facts(&ntfs)?;
     ntfs.state = state::state(&ntfs, &ntfs.volume_facts)?;
+    if boot.is_backup {
+        // Something that no reader here recognises may have been made over this file system.
+        ntfs.state = ntfs.state.with(Doubt::MetadataDamaged);
+    }
     Ok(Some(ntfs))
 }
 

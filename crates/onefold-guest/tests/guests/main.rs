@@ -4,7 +4,7 @@
 
 mod ext;
 mod fixtures;
-mod xfs;
 mod ntfs;
 mod packages;
 mod volumes;
+mod xfs;
