@@ -61,4 +61,4 @@ impl Owners {
 }
 
 /// Paths with their packages that are kept before equal ones are dropped. A path set has room for half as many.
-const LISTED_MAX: usize = 4_000_000;
+const LISTED_MAX: usize = 2_000_000;

@@ -13,9 +13,9 @@ use crate::filesystem::{DirectoryEntry, FileKind};
 /// Bytes of a path at which a walk goes no deeper. A path that programs can name has 4096.
 const PATH_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the names of directories that wait to be entered, with 32 for each.
-const WAITING_BYTES_MAX: usize = 128 << 20;
+const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Groups of 64 file numbers of which some are directories that were entered.
-const ENTERED_WORDS_MAX: usize = 1 << 22;
+const ENTERED_WORDS_MAX: usize = 1 << 21;
 
 /// Whether a walk goes on in other file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use super::Folders;
 use crate::tree::{Problem, ProblemLog};
 
 /// Paths of one package. The largest one of Debian has some 30,000.
-const PATHS_MAX: usize = 2_000_000;
+const PATHS_MAX: usize = 1_000_000;
 
 /// The texts of a package, with their paths for messages.
 pub(super) struct Texts<'x> {

@@ -39,8 +39,8 @@ const INFO: &[u8] = b"/var/lib/dpkg/info";
 const STATUS_FOLDER: &[u8] = b"/var/lib/dpkg/status.d";
 /// Longest text that is read whole. The largest, `status`, has some MiB on a desktop.
 const TEXT_BYTES_MAX: usize = 64 << 20;
-/// Files in one of the folders that are looked at.
-const FILES_MAX: usize = 1_000_000;
+/// Files in one of the folders that are looked at. A package has two.
+const FILES_MAX: usize = 2 * status::PACKAGES_MAX;
 /// The version of `info` that is known; a folder without a number has version 0, which differs in no file read here.
 const FORMAT_MAX: u32 = 1;
 

@@ -15,7 +15,7 @@ use super::super::{Package, PackageState};
 use crate::tree::{Problem, ProblemLog};
 
 /// Packages that are kept. The largest distribution has some 70,000.
-const PACKAGES_MAX: usize = 500_000;
+pub(super) const PACKAGES_MAX: usize = 150_000;
 /// Longest name, version and architecture.
 const WORD_BYTES_MAX: usize = 1024;
 

@@ -65,7 +65,7 @@ impl PathSet {
 
     /// Adds a path, which begins at the root with or without a slash. `None` where it has a name that no file has, as
     /// `..` in a list of paths, or is longer than programs can
-    /// name it, or where the set is full: it holds two million names.
+    /// name it, or where the set is full: it holds a million names.
     pub fn add(&mut self, path: &[u8]) -> Option<PathId> {
         if path.len() > PATH_BYTES_MAX {
             return None;
@@ -90,7 +90,7 @@ impl PathSet {
             name = self.trie.child_or_new(self.trie.now(name), part)?;
             self.last.ends.push((at, name));
         }
-        Some(PathId(self.trie.now(name)))
+        Some(PathId(name))
     }
 
     /// Returns whether no further name has room.
@@ -109,13 +109,25 @@ impl PathSet {
     /// Returns a path as it was resolved: without links on the way.
     #[must_use]
     pub fn path(&self, path: PathId) -> Vec<u8> {
+        self.joined(path, |number| self.trie.now(number))
+    }
+
+    /// Returns a path as it was added, with one slash before each name. Links that an earlier call of
+    /// [`PathSet::resolve`] followed are replaced by where they lead.
+    #[must_use]
+    pub fn added_path(&self, path: PathId) -> Vec<u8> {
+        self.joined(path, |number| number)
+    }
+
+    /// Returns the names from the root to a path, each below what `now` makes of the one above.
+    fn joined(&self, path: PathId, now: impl Fn(u32) -> u32) -> Vec<u8> {
         let mut parts = Vec::new();
-        let mut at = self.trie.now(path.0);
+        let mut at = now(path.0);
         while at != ROOT
             && let Some(name) = self.trie.name(at)
         {
             parts.push(at);
-            at = self.trie.now(name.parent);
+            at = now(name.parent);
         }
         if parts.is_empty() {
             return b"/".to_vec();
@@ -320,6 +332,8 @@ mod tests {
         assert_eq!(ids[2], ids[16]);
         set.resolve(&tree, &problems);
         for (path, id) in LISTED.iter().zip(&ids) {
+            let added = if *path == "/." { "/".to_owned() } else { format!("/{}", path.trim_matches('/')) };
+            assert_eq!(set.added_path(*id), added.replace("//", "/").as_bytes());
             let alone = tree.find(path.trim_end_matches('/').as_bytes(), Links::Keep).ok();
             assert_eq!(set.file(*id), alone.as_ref().map(|found| found.file), "{path}");
             if let Some(alone) = alone {

@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, RandomState};
 use super::super::GuestFile;
 use crate::filesystem::FileKind;
 
-/// Names in a set, which take about 100 bytes each.
-const NAMES_MAX: usize = 2_000_000;
+/// Names in a set, which take about 120 bytes each. A desktop with everything has 400,000.
+const NAMES_MAX: usize = 1_000_000;
 /// No directory has a longer name.
 const NAME_BYTES_MAX: usize = 255;
 
