@@ -4,8 +4,7 @@
 //! Each structure is decoded in one place, where a table has its fields. What a checksum covers is compared with it; a
 //! structure that does not match is damaged.
 
-#![allow(dead_code, reason = "the allocation map and the journal use the rest")]
-
+mod allocation;
 mod attributes;
 mod checksum;
 mod content;
@@ -13,6 +12,7 @@ mod directory;
 mod facts;
 mod group;
 mod inode;
+mod journal;
 mod map;
 mod source;
 mod superblock;
@@ -20,6 +20,7 @@ mod tables;
 
 use std::ops::ControlFlow;
 
+pub use allocation::AllocationDifferences;
 use inode::{Inode, Selection};
 use source::{Overlay, Source};
 use superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
@@ -27,7 +28,7 @@ use tables::Tables;
 
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, AllocationClass, DirectoryEntry, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
+    Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
     FileSystemFacts, State,
 };
 use crate::volume::VolumeReader;
@@ -54,19 +55,55 @@ pub fn open(reader: VolumeReader<'_>) -> Result<Option<Ext<'_>>, GuestError> {
     if !Superblock::is_claimed(&bytes) {
         return Ok(None);
     }
-    let superblock =
-        Superblock::decode(&bytes).map_err(|problem| reader.damage(SUPERBLOCK_OFFSET, "superblock", problem))?;
+    let superblock = decode(&reader, &bytes)?;
     if let Some(refused) = superblock.features.refusal() {
         return Err(GuestError::Unsupported(refused));
     }
-    let tables = Tables::new(superblock, Source::new(reader, Overlay::default()), DamageLog::default());
-    let doubts = tables.doubts();
+    let (tables, doubts) = recovered(superblock, reader)?;
     let facts = tables.facts()?;
     let state = if doubts.is_empty() { State::Certain } else { State::Unsure(doubts) };
     Ok(Some(Ext { tables, facts, state }))
 }
 
+fn decode(reader: &VolumeReader<'_>, bytes: &[u8]) -> Result<Superblock, GuestError> {
+    Superblock::decode(bytes).map_err(|problem| reader.damage(SUPERBLOCK_OFFSET, "superblock", problem).into())
+}
+
+/// Returns the file system as it is after its journal was applied, with all reasons why it may be out of date.
+fn recovered(superblock: Superblock, reader: VolumeReader<'_>) -> Result<(Tables<'_>, Vec<Doubt>), GuestError> {
+    let raw = Tables::new(superblock, Source::new(reader.clone(), Overlay::default()), DamageLog::default());
+    let recovery = journal::recover(&raw)?;
+    let Tables { superblock: raw, damage, .. } = raw;
+    let mut doubts: Vec<Doubt> = recovery.doubt.into_iter().collect();
+    let source = Source::new(reader, recovery.overlay);
+    // The journal has the superblock, too.
+    let bytes = source.bytes(SUPERBLOCK_OFFSET, SUPERBLOCK_BYTES, "superblock")?;
+    let superblock = match damage.skip(decode(source.reader(), &bytes))? {
+        Some(superblock) if superblock.features.refusal().is_none() => superblock,
+        _ => {
+            doubts.push(Doubt::JournalDamaged);
+            raw
+        }
+    };
+    let tables = Tables::new(superblock, source, damage);
+    doubts.extend(tables.doubts());
+    if recovery.has_error {
+        doubts.push(Doubt::HasErrors);
+    }
+    doubts.sort_unstable();
+    doubts.dedup();
+    Ok((tables, doubts))
+}
+
 impl Ext<'_> {
+    /// Returns the allocation map, as [`FileSystem::allocation`] does, and where its sources differ.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn allocation_with_differences(&self) -> Result<(Vec<Allocation>, AllocationDifferences), GuestError> {
+        self.tables.allocation(self.state == State::Certain)
+    }
+
     /// Returns an inode that is in use.
     fn inode(&self, file: FileNumber) -> Result<Inode, GuestError> {
         let number = u32::try_from(file.0).map_err(|_| GuestError::NotFound)?;
@@ -138,7 +175,6 @@ impl FileSystem for Ext<'_> {
     }
 
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
-        let length_bytes = self.tables.source.reader().size_bytes();
-        Ok(vec![Allocation { start_bytes: 0, length_bytes, class: AllocationClass::Doubtful }])
+        self.allocation_with_differences().map(|(runs, _)| runs)
     }
 }

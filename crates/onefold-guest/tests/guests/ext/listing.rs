@@ -179,7 +179,8 @@ pub(super) fn compare_content(fs: &dyn FileSystem, copies: &Path, bytes_max: u64
         if stat.kind != FileKind::Regular || stat.size_bytes > bytes_max {
             continue;
         }
-        let copy = std::fs::read(copies.join(std::ffi::OsStr::from_bytes(&path))).unwrap();
+        let copy = std::fs::read(copies.join(std::ffi::OsStr::from_bytes(&path)));
+        let copy = copy.unwrap_or_else(|error| panic!("{}: {error}", String::from_utf8_lossy(&path)));
         let mut content = vec![0xaa; copy.len() + 1];
         assert_eq!(fs.read(file, 0, &mut content).unwrap(), copy.len(), "{}", String::from_utf8_lossy(&path));
         assert!(content[..copy.len()] == copy, "content of {}", String::from_utf8_lossy(&path));

@@ -1,5 +1,7 @@
 //! ext2, ext3 and ext4 against the kernel that mounts them, `debugfs`, `dumpe2fs` and `e2fsck`.
 
+mod allocation;
+mod dirty;
 mod listing;
 mod matrix;
 

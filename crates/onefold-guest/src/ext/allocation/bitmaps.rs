@@ -1,0 +1,146 @@
+//! Block bitmaps: which clusters of each group are allocated, before recovery or after it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::GuestError;
+use crate::ext::group::Group;
+use crate::ext::superblock::features;
+use crate::ext::tables::Tables;
+
+const STRUCTURE: &str = "block bitmap";
+/// Bytes of bitmaps that are kept for the next question.
+const KEPT_BYTES_MAX: usize = 8 << 20;
+
+/// Which clusters of a group are allocated.
+#[derive(Debug)]
+pub(super) struct GroupBits {
+    /// A bit for each cluster; empty where none is set.
+    bits: Vec<u8>,
+    /// Whether the bitmap is damaged: every cluster counts as allocated.
+    pub(super) is_doubtful: bool,
+    /// Clusters that only the bitmap before recovery calls allocated.
+    pub(super) only_before: u64,
+}
+
+impl GroupBits {
+    fn doubtful() -> GroupBits {
+        GroupBits { bits: Vec::new(), is_doubtful: true, only_before: 0 }
+    }
+
+    /// Calls `visit` with each part of a range of clusters that has one state: the part, and whether it is allocated.
+    pub(super) fn each_part(&self, range: Range<u64>, visit: &mut dyn FnMut(Range<u64>, bool)) {
+        let mut start = range.start;
+        while start < range.end {
+            let is_set = self.is_set(start);
+            let mut end = start + 1;
+            while end < range.end {
+                // Eight clusters at a time, where they are alike.
+                if end.is_multiple_of(8) && end + 8 <= range.end && self.byte(end) == if is_set { 0xff } else { 0 } {
+                    end += 8;
+                } else if self.is_set(end) == is_set {
+                    end += 1;
+                } else {
+                    break;
+                }
+            }
+            visit(start..end, is_set);
+            start = end;
+        }
+    }
+
+    fn is_set(&self, cluster: u64) -> bool {
+        self.is_doubtful || self.byte(cluster) >> (cluster % 8) & 1 == 1
+    }
+
+    fn byte(&self, cluster: u64) -> u8 {
+        if self.is_doubtful {
+            return 0xff;
+        }
+        usize::try_from(cluster / 8).ok().and_then(|at| self.bits.get(at)).copied().unwrap_or(0)
+    }
+}
+
+/// The bitmaps of all groups, of which the ones asked for last are kept.
+pub(super) struct Bitmaps<'t, 'a> {
+    tables: &'t Tables<'a>,
+    kept: HashMap<u32, Arc<GroupBits>>,
+}
+
+impl<'t, 'a> Bitmaps<'t, 'a> {
+    /// Returns the bitmaps of a file system.
+    pub(super) fn new(tables: &'t Tables<'a>) -> Bitmaps<'t, 'a> {
+        Bitmaps { tables, kept: HashMap::new() }
+    }
+
+    /// Returns the clusters of a group that are allocated before recovery or after it.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(super) fn group(&mut self, number: u32) -> Result<Arc<GroupBits>, GuestError> {
+        if let Some(bits) = self.kept.get(&number) {
+            return Ok(Arc::clone(bits));
+        }
+        let bits = self.tables.damage.skip(self.read(number))?.unwrap_or_else(GroupBits::doubtful);
+        let bits = Arc::new(bits);
+        if self.kept.len() >= KEPT_BYTES_MAX / self.tables.superblock.block_length {
+            self.kept.clear();
+        }
+        self.kept.insert(number, Arc::clone(&bits));
+        Ok(bits)
+    }
+
+    fn read(&self, number: u32) -> Result<GroupBits, GuestError> {
+        let tables = self.tables;
+        let group = tables.group(number)?;
+        let mut bits = if group.is_bitmap_unwritten { Vec::new() } else { self.bitmap(&group)? };
+        let mut only_before = 0;
+        if let Some(before) = self.before(&group)? {
+            bits.resize(bits.len().max(before.len()), 0);
+            for (bits, before) in bits.iter_mut().zip(&before) {
+                only_before += u64::from((before & !*bits).count_ones());
+                *bits |= before;
+            }
+        }
+        Ok(GroupBits { bits, is_doubtful: false, only_before })
+    }
+
+    fn bitmap(&self, group: &Group) -> Result<Vec<u8>, GuestError> {
+        let (tables, superblock) = (self.tables, &self.tables.superblock);
+        let offset = group.block_bitmap * superblock.block_bytes;
+        let mut bitmap = tables.source.bytes(offset, superblock.block_length, STRUCTURE)?;
+        bitmap.truncate(self.length());
+        if superblock.features.has(features::METADATA_CSUM) && !tables.is_bitmap_sum(&bitmap, group.block_bitmap_sum) {
+            return Err(tables.source.damage(offset, STRUCTURE, "its checksum is wrong").into());
+        }
+        Ok(bitmap)
+    }
+
+    fn length(&self) -> usize {
+        usize::try_from(self.tables.superblock.clusters_per_group() / 8).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the bitmap as it is on the disk, where the journal has a newer one or a newer descriptor. Its checksum may
+    /// be that of another moment, and is not compared.
+    fn before(&self, group: &Group) -> Result<Option<Vec<u8>>, GuestError> {
+        let (tables, superblock) = (self.tables, &self.tables.superblock);
+        let descriptor = superblock.descriptor_offset(group.number);
+        let (bitmap, block_bytes) = (group.block_bitmap * superblock.block_bytes, superblock.block_bytes);
+        let is_changed = |offset, length| !tables.source.overlay().overlapping(offset, length).is_empty();
+        if !is_changed(descriptor, superblock.descriptor_bytes as u64) && !is_changed(bitmap, block_bytes) {
+            return Ok(None);
+        }
+        let reader = tables.source.reader();
+        let bytes = reader.bytes(descriptor, superblock.descriptor_bytes, STRUCTURE)?;
+        let before = Group::decode(superblock, group.number, &bytes)
+            .map_err(|problem| reader.damage(descriptor, "group descriptor before recovery", problem))?;
+        if before.is_bitmap_unwritten {
+            return Ok(None);
+        }
+        let mut bitmap =
+            reader.bytes(before.block_bitmap * superblock.block_bytes, superblock.block_length, STRUCTURE)?;
+        bitmap.truncate(self.length());
+        Ok(Some(bitmap))
+    }
+}

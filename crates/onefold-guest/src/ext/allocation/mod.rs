@@ -1,0 +1,159 @@
+//! The allocation map: the union of the bitmaps after recovery, the bitmaps before recovery, and every block that a file
+//! reaches.
+//!
+//! Memory is bounded. Bitmaps are read group by group, and of what files reach only what the bitmaps do not say is kept:
+//! metadata with its kind, and blocks that they call free.
+
+mod bitmaps;
+mod reach;
+mod records;
+
+use std::ops::Range;
+
+use bitmaps::Bitmaps;
+use reach::Reach;
+use records::{RECORDS_MAX, Record, Records};
+
+use super::superblock::features;
+use super::tables::Tables;
+use crate::error::GuestError;
+use crate::filesystem::{Allocation, AllocationClass, TableKind};
+
+/// Where the sources of an allocation map differ, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllocationDifferences {
+    /// Allocated by the bitmaps before recovery only.
+    pub before_recovery_bytes: u64,
+    /// Reached by files, and called free by the bitmaps.
+    pub reached_bytes: u64,
+}
+
+/// The runs of the map so far, in blocks.
+struct Runs<'m> {
+    runs: Vec<Allocation>,
+    block_bytes: u64,
+    volume_bytes: u64,
+    /// Runs of known use that lie ahead.
+    records: std::iter::Peekable<std::slice::Iter<'m, Record>>,
+    /// What free blocks count as.
+    free: AllocationClass,
+}
+
+impl Tables<'_> {
+    /// Returns the allocation map of the volume, and where its sources differ. Nothing is free where `is_certain` is false.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(super) fn allocation(&self, is_certain: bool) -> Result<(Vec<Allocation>, AllocationDifferences), GuestError> {
+        let mut records = Records::new(self.superblock.blocks_per_group, RECORDS_MAX);
+        self.add_tables(&mut records)?;
+        let mut bitmaps = Bitmaps::new(self);
+        let mut reach = Reach::new(self, &mut bitmaps, &mut records);
+        reach.run()?;
+        let mut differing = (0, reach.only_reached);
+        let records = records.sorted();
+        let mut runs = Runs {
+            runs: Vec::new(),
+            block_bytes: self.superblock.block_bytes,
+            volume_bytes: self.source.reader().size_bytes(),
+            records: records.iter().peekable(),
+            free: if is_certain { AllocationClass::Free } else { AllocationClass::Doubtful },
+        };
+        runs.push(0..self.superblock.first_data_block, AllocationClass::Outside);
+        for number in 0..self.group_count() {
+            differing.0 += self.add_group(number, &mut bitmaps, &mut runs)?;
+        }
+        let cluster_bytes = self.superblock.blocks_per_cluster * self.superblock.block_bytes;
+        let differences = AllocationDifferences {
+            before_recovery_bytes: differing.0 * cluster_bytes,
+            reached_bytes: differing.1 * cluster_bytes,
+        };
+        if differing.1 > 0 {
+            let place = self.superblock.group_start(0) * self.superblock.block_bytes;
+            self.damage.note(self.source.damage(place, "block bitmap", "files reach blocks that bitmaps call free"));
+        }
+        Ok((runs.finish(), differences))
+    }
+
+    /// Adds the tables of all groups.
+    fn add_tables(&self, records: &mut Records) -> Result<(), GuestError> {
+        let superblock = &self.superblock;
+        let table_bytes = superblock.inodes_per_group as usize * superblock.inode_bytes;
+        let table_blocks = table_bytes.div_ceil(superblock.block_length) as u64;
+        let table = AllocationClass::Table;
+        if superblock.features.has(features::MMP) && superblock.has_blocks(superblock.mmp_block, 1) {
+            records.push(superblock.mmp_block, superblock.mmp_block + 1, table(TableKind::Superblock));
+        }
+        for number in 0..self.group_count() {
+            let (start, end) = (superblock.group_start(number), superblock.group_end(number));
+            let header = superblock.header_blocks(number);
+            if header > 0 {
+                records.push(start, (start + header).min(end), table(TableKind::Superblock));
+            }
+            let Some(group) = self.damage.skip(self.group(number))? else { continue };
+            records.push(group.block_bitmap, group.block_bitmap + 1, table(TableKind::Bitmap));
+            records.push(group.inode_bitmap, group.inode_bitmap + 1, table(TableKind::Bitmap));
+            records.push(group.inode_table, group.inode_table + table_blocks, table(TableKind::Inodes));
+        }
+        Ok(())
+    }
+
+    /// Adds the blocks of a group to the map; returns how many clusters only the bitmap before recovery has.
+    fn add_group(&self, number: u32, bitmaps: &mut Bitmaps<'_, '_>, runs: &mut Runs<'_>) -> Result<u64, GuestError> {
+        let superblock = &self.superblock;
+        let (start, end) = (superblock.group_start(number), superblock.group_end(number));
+        let bits = bitmaps.group(number)?;
+        let ratio = superblock.blocks_per_cluster;
+        bits.each_part(0..(end - start).div_ceil(ratio), &mut |part, is_allocated| {
+            let class = match is_allocated {
+                _ if bits.is_doubtful => AllocationClass::Doubtful,
+                true => AllocationClass::Data,
+                false => runs.free,
+            };
+            runs.add(start + part.start * ratio..(start + part.end * ratio).min(end), class);
+        });
+        Ok(bits.only_before)
+    }
+}
+
+impl Runs<'_> {
+    /// Adds blocks of a class, but for those whose use is known.
+    fn add(&mut self, range: Range<u64>, class: AllocationClass) {
+        let mut at = range.start;
+        while at < range.end {
+            while self.records.next_if(|record| record.end <= at).is_some() {}
+            let Some(record) = self.records.peek().copied().filter(|record| record.start < range.end) else { break };
+            if record.start > at {
+                self.push(at..record.start, class);
+                at = record.start;
+            }
+            let end = record.end.min(range.end);
+            self.push(at..end, record.class);
+            at = end;
+        }
+        self.push(at..range.end, class);
+    }
+
+    fn push(&mut self, blocks: Range<u64>, class: AllocationClass) {
+        let start = blocks.start.saturating_mul(self.block_bytes);
+        let end = blocks.end.saturating_mul(self.block_bytes).min(self.volume_bytes);
+        self.push_bytes(start, end, class);
+    }
+
+    fn push_bytes(&mut self, start: u64, end: u64, class: AllocationClass) {
+        if start >= end {
+            return;
+        }
+        match self.runs.last_mut() {
+            Some(last) if (last.end_bytes(), last.class) == (start, class) => last.length_bytes += end - start,
+            _ => self.runs.push(Allocation { start_bytes: start, length_bytes: end - start, class }),
+        }
+    }
+
+    /// Returns all runs, after what lies behind the file system.
+    fn finish(mut self) -> Vec<Allocation> {
+        let end = self.runs.last().map_or(0, Allocation::end_bytes);
+        self.push_bytes(end, self.volume_bytes, AllocationClass::Outside);
+        self.runs
+    }
+}

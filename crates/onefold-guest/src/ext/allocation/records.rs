@@ -1,0 +1,100 @@
+//! Runs of blocks whose use is known, collected in any order and in bounded memory.
+
+use crate::filesystem::AllocationClass;
+
+/// A run of blocks with a use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Record {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) class: AllocationClass,
+}
+
+/// Runs of blocks whose use is known.
+#[derive(Debug)]
+pub(super) struct Records {
+    records: Vec<Record>,
+    /// Blocks of a group, the grain where there are too many runs.
+    grain: u64,
+    records_max: usize,
+}
+
+/// Runs that are kept: about 100 MiB of them.
+pub(super) const RECORDS_MAX: usize = 4 << 20;
+
+impl Records {
+    /// Returns no runs; at most `records_max` will be kept.
+    pub(super) fn new(grain: u64, records_max: usize) -> Records {
+        Records { records: Vec::new(), grain, records_max }
+    }
+
+    /// Adds a run.
+    pub(super) fn push(&mut self, start: u64, end: u64, class: AllocationClass) {
+        if let Some(last) = self.records.last_mut()
+            && (last.end, last.class) == (start, class)
+        {
+            last.end = end;
+            return;
+        }
+        self.records.push(Record { start, end, class });
+        if self.records.len() >= self.records_max {
+            self.shrink();
+        }
+    }
+
+    /// Makes room: joins neighbours, and where that is not enough, takes whole groups as doubtful.
+    fn shrink(&mut self) {
+        self.join();
+        if self.records.len() > self.records_max / 2 {
+            for record in &mut self.records {
+                record.start -= record.start % self.grain;
+                record.end = record.end.next_multiple_of(self.grain);
+                record.class = AllocationClass::Doubtful;
+            }
+            self.join();
+        }
+    }
+
+    fn join(&mut self) {
+        self.records.sort_unstable();
+        self.records.dedup_by(|next, last| {
+            let is_joined = next.class == last.class && next.start <= last.end;
+            if is_joined {
+                last.end = last.end.max(next.end);
+            }
+            is_joined
+        });
+    }
+
+    /// Returns all runs by their first block. They may overlap.
+    pub(super) fn sorted(mut self) -> Vec<Record> {
+        self.join();
+        self.records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_runs_become_whole_groups() {
+        let mut records = Records::new(100, 10);
+        for start in (0..400).step_by(10) {
+            records.push(start, start + 5, AllocationClass::Data);
+        }
+        let covered = records.sorted();
+        assert!(covered.len() < 10, "{covered:?}");
+        let is_covered = |block| covered.iter().any(|record| (record.start..record.end).contains(&block));
+        assert!((0..400).step_by(10).all(is_covered), "{covered:?}");
+    }
+
+    #[test]
+    fn neighbours_are_one_run() {
+        let mut records = Records::new(100, 10);
+        for (start, end) in [(7, 9), (1, 3), (3, 5), (4, 7)] {
+            records.push(start, end, AllocationClass::Data);
+        }
+        assert_eq!(records.sorted(), [Record { start: 1, end: 9, class: AllocationClass::Data }]);
+    }
+}

@@ -1,0 +1,171 @@
+//! Allocation maps: exactly what `dumpe2fs` prints, and nothing that anybody reads is free.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use onefold_guest::filesystem::{Allocation, AllocationClass, FileSystem, TableKind};
+
+use super::listing::{compare_content, found_tree, tree};
+use super::{RECIPE, with_ext};
+use crate::fixtures::{Images, has};
+
+const OPTIONS: &[&str] = &[
+    "-t ext2 -b 1024 -g 2048",
+    "-t ext3 -b 2048 -O ^resize_inode",
+    "-t ext4",
+    "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg -E lazy_itable_init=1",
+    "-t ext4 -b 1024 -O meta_bg,^resize_inode,sparse_super2,quota,mmp -g 1024",
+    "-t ext4 -O orphan_file,inline_data,metadata_csum_seed -E packed_meta_blocks=1",
+];
+
+/// Asserts that runs are in order, merged, and cover everything.
+fn assert_complete(runs: &[Allocation], volume_bytes: u64) {
+    let mut end = 0;
+    for run in runs {
+        assert!(run.length_bytes > 0 && run.start_bytes == end, "{run:?} after {end}");
+        end = run.end_bytes();
+    }
+    assert_eq!(end, volume_bytes);
+    assert!(runs.windows(2).all(|two| two[0].class != two[1].class), "neighbours of one class");
+}
+
+fn free_runs(fs: &dyn FileSystem) -> Vec<(u64, u64)> {
+    let runs = fs.allocation().unwrap();
+    let free = runs.iter().filter(|run| run.class == AllocationClass::Free);
+    free.map(|run| (run.start_bytes, run.end_bytes())).collect()
+}
+
+/// Returns the free blocks that `dumpe2fs` prints, as runs of bytes; neighbours are one.
+fn printed_free_runs(printed: &str, block_bytes: u64) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for line in printed.lines().filter_map(|line| line.strip_prefix("  Free blocks: ")) {
+        for range in line.split(", ").filter(|range| !range.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let number = |text: &str| text.trim().parse::<u64>().unwrap();
+            let (start, end) = (number(first) * block_bytes, (number(last) + 1) * block_bytes);
+            match runs.last_mut() {
+                Some(run) if run.1 == start => run.1 = end,
+                _ => runs.push((start, end)),
+            }
+        }
+    }
+    runs
+}
+
+/// Overwrites all free runs of an image with noise.
+fn poison(image: &Path) {
+    let free = with_ext(image, |fs| free_runs(fs));
+    let file = File::options().write(true).open(image).unwrap();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for (start, end) in free {
+        let words = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11).to_le_bytes()
+        });
+        let noise: Vec<u8> = words.flatten().take(usize::try_from(end - start).unwrap()).collect();
+        file.write_all_at(&noise, start).unwrap();
+    }
+}
+
+#[test]
+fn free_runs_are_exactly_those_that_dumpe2fs_prints_and_nobody_reads_them() {
+    let Some(images) = Images::new() else { return };
+    if !has("dumpe2fs") || !has("e2fsck") {
+        return;
+    }
+    let recipe = "rm -rf copy image; mkdir copy; (cd copy; set -- copied; RECIPE
+        rm -rf sparse many/*[3-9] few)";
+    images.script(&recipe.replace("RECIPE", RECIPE), [""; 0]);
+    for options in OPTIONS {
+        let make = "rm -f image; truncate -s 70000000 image; mke2fs -q -F $1 -N 4000 -d copy image 2>/dev/null
+            printf 'rm one\\nrm bytes-65535\\nrm pieces\\nkill_file bytes-4096\\n' >commands
+            debugfs -w -f commands image >/dev/null 2>&1; e2fsck -fy image >/dev/null || [ $? = 1 ]; dumpe2fs image 2>/dev/null";
+        let printed = images.script(make, [*options]);
+        let image = images.path("image");
+        let before = with_ext(&image, |fs| {
+            let runs = fs.allocation().unwrap();
+            assert_complete(&runs, 70_000_000);
+            let block_bytes = fs.facts().block_bytes;
+            assert_eq!(free_runs(fs), printed_free_runs(&printed, block_bytes), "{options}");
+            let bytes = |class| runs.iter().filter(|run| run.class == class).map(|run| run.length_bytes).sum::<u64>();
+            assert_eq!(bytes(AllocationClass::Free), fs.facts().free_bytes, "{options}");
+            assert_eq!(bytes(AllocationClass::Doubtful), 0, "{options}");
+            let is_journaled = !options.contains("ext2");
+            assert_eq!(bytes(AllocationClass::Table(TableKind::Journal)) >= 1 << 20, is_journaled, "{options}");
+            for kind in [TableKind::Superblock, TableKind::Bitmap, TableKind::Inodes, TableKind::Directory] {
+                assert!(bytes(AllocationClass::Table(kind)) > 0, "{kind:?} of {options}");
+            }
+            assert_eq!(fs.allocation_with_differences().unwrap().1, Default::default());
+            assert_eq!(fs.damage().first(), []);
+            tree(fs)
+        });
+        poison(&image);
+        images.script("e2fsck -fn image >&2; rm -f copy/one copy/bytes-65535 copy/pieces", [""; 0]);
+        with_ext(&image, |fs| {
+            assert_eq!(before, tree(fs));
+            compare_content(fs, &images.path("copy"), 1 << 29);
+        });
+        images.script(&recipe.replace("RECIPE", RECIPE).replace("rm -rf copy image", "rm -rf copy"), [""; 0]);
+    }
+}
+
+/// The clone of a file system in use, as a power cut would leave it; all that is free is overwritten before it is recovered.
+#[test]
+fn a_poisoned_image_of_a_running_system_recovers_and_checks_clean() {
+    let Some(images) = Images::new() else { return };
+    if !has("e2fsck") || !has("mkfs.xfs") {
+        return;
+    }
+    for (make, mount) in super::dirty::SYSTEMS {
+        images.script("rm -rf outer cloning mounted seen copy-* tree-* played", [""; 0]);
+        images.script(super::dirty::BUSY, [make, mount, "2"]);
+        for copy in ["copy-1", "copy-2"] {
+            poison(&images.path(copy));
+            let script = "e2fsck -fy $1 >&2 || [ $? = 1 ]; e2fsck -fn $1 >&2; mount -o loop,ro $1 mounted
+                (cd mounted && find . -printf '%P|%y|%m|%n|%U|%G|%s|%b|%T@|%C@|%l\\0') >tree; diff -r --no-dereference mounted seen/${1#copy-}";
+            images.script(script, [copy]);
+            let seen = found_tree(&images.path(&copy.replace("copy", "tree")));
+            assert_eq!(found_tree(&images.path("tree")), seen);
+        }
+    }
+}
+
+/// Without the bitmap's checksum a group cannot be trusted, and a block that a file reaches is never free.
+#[test]
+fn damaged_bitmaps_free_nothing() {
+    let Some(images) = Images::new() else { return };
+    if !has("debugfs") {
+        return;
+    }
+    let script = "mkdir d; head -c 300000 /dev/urandom >d/file; truncate -s 48M summed plain
+        mke2fs -q -F -t ext4 -b 1024 -d d summed; mke2fs -q -F -t ext2 -b 1024 -d d plain
+        for image in summed plain; do
+            block=$(dumpe2fs $image 2>/dev/null | sed -n 's/.*Block bitmap at \\([0-9]*\\).*/\\1/p' | head -1)
+            dd if=/dev/zero of=$image bs=1024 seek=$block count=1 conv=notrunc status=none
+        done";
+    images.script(script, [""; 0]);
+    let first_group = 1024..1024 * 8193;
+    with_ext(&images.path("summed"), |fs| {
+        assert!(free_runs(fs).iter().all(|run| !first_group.contains(&run.0)), "a group without a bitmap is free");
+        assert_eq!(fs.damage().first().len(), 1, "{:?}", fs.damage().first());
+    });
+    with_ext(&images.path("plain"), |fs| {
+        let free = free_runs(fs);
+        let file = fs.look_up(fs.root(), b"file").unwrap().unwrap();
+        let mut reached = BTreeSet::new();
+        fs.each_extent(file, &mut |extent| {
+            reached.insert((extent.place, extent.place + extent.length_bytes));
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert!(!reached.is_empty());
+        for (start, end) in reached {
+            assert!(free.iter().all(|run| run.1 <= start || end <= run.0), "{start}..{end} is free");
+        }
+        let (_, differences) = fs.allocation_with_differences().unwrap();
+        assert!(differences.reached_bytes >= 300_000, "{differences:?}");
+    });
+    fs::remove_file(images.path("plain")).unwrap();
+}
