@@ -31,12 +31,18 @@ struct Fixture {
 impl Fixture {
     /// Returns `None`, and says so, where the tools are missing.
     fn new() -> Option<Fixture> {
+        Fixture::with(|_| {})
+    }
+
+    /// As [`Fixture::new`], with a tree that is changed before it becomes an image.
+    fn with(change: impl FnOnce(&Path)) -> Option<Fixture> {
         if !has("mke2fs", "e2fsprogs") || !has("debugfs", "e2fsprogs") {
             return None;
         }
         let folder = Folder::new();
         let tree = folder.path("tree");
         fill(&tree);
+        change(&tree);
         let image = folder.path("guest.raw");
         make_image(&image, &tree);
         Some(Fixture { folder, image, tree })
@@ -264,6 +270,100 @@ fn find_takes_names_times_and_sizes_of_many_images() {
     let expected = [&fixture.image, &second].map(|image| format!("{}:/etc/passwd", text(image)));
     assert_eq!(lines(&all), expected);
     assert!(all.err.contains("broken.raw"), "{all:?}");
+}
+
+/// Adds a system with dpkg's database: a program that is found through a link, and a configuration file.
+fn add_packages(tree: &Path, version: &str) {
+    let put = |name: &str, text: &str| {
+        let path = tree.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    put("etc/os-release", "PRETTY_NAME=\"Test OS\"\n");
+    put("usr/bin/tool", "tool\n");
+    put("usr/bin/own", "of nobody\n");
+    symlink("usr/bin", tree.join("bin")).unwrap();
+    put("etc/tool.conf", "changed by the user\n");
+    let stanza = |name: &str, version: &str, further: &str| {
+        format!(
+            "Package: {name}\nStatus: install ok installed\nArchitecture: amd64\nVersion: {version}\n\
+             Maintainer: a\nDescription: b\n{further}\n"
+        )
+    };
+    let conffile = "Conffiles:\n /etc/tool.conf 11111111111111111111111111111111\n";
+    put("var/lib/dpkg/status", &[stanza("other", "7", ""), stanza("tool", version, conffile)].concat());
+    put("var/lib/dpkg/info/tool.list", "/.\n/bin\n/bin/tool\n/etc\n/etc/tool.conf\n/usr/share/gone\n");
+    // The digests of "tool\n" and of nothing.
+    let sums = "7cfb3b1aedd632d8ae7cc974271f3652  bin/tool\nd41d8cd98f00b204e9800998ecf8427e  usr/share/gone\n";
+    put("var/lib/dpkg/info/tool.md5sums", sums);
+    put("var/lib/dpkg/info/other.list", "/.\n");
+    put(
+        "var/log/dpkg.log",
+        "2026-11-01 12:34:56 install tool:amd64 <none> 1.0\n2026-11-01 12:34:57 status installed tool:amd64 1.0\n",
+    );
+}
+
+#[test]
+fn packages_their_files_and_their_history_are_those_of_dpkg() {
+    let Some(fixture) = Fixture::with(|tree| add_packages(tree, "1.0")) else { return };
+    let listed = fixture.guest("packages", &[]).done();
+    if has("dpkg-query", "dpkg") {
+        let admin = format!("--admindir={}", text(&fixture.tree.join("var/lib/dpkg")));
+        let oracle = run("dpkg-query", &[&admin, "-W", "-f", "${Package} ${Version} ${Architecture}\n"]);
+        assert_eq!(listed.out, oracle);
+    }
+    assert_eq!(lines(&listed), ["other 7 amd64", "tool 1.0 amd64"]);
+    let one = fixture.guest("packages --name to* --files --history", &[]).done().out;
+    assert!(one.starts_with("tool 1.0 amd64, since 2026-11-01 12:34:5"), "{one}");
+    assert!(one.contains("\n  2026-11-01 12:34:56 install 1.0\n"), "{one}");
+    assert!(one.contains("\n  /bin/tool\n") && one.contains("\n  /etc/tool.conf (configuration)\n"), "{one}");
+    let json = fixture.guest("packages --json --files --name tool", &[]).done().json();
+    let files = json["packages"][0]["files"].as_array().unwrap();
+    assert!(files.iter().any(|file| file["path"] == "/bin/tool" && file["digest_algorithm"] == "md5"), "{files:?}");
+    let verified = fixture.guest("packages --verify", &[]).done();
+    let expected = [
+        "missing: /usr/share/gone (tool)",
+        "changed: /etc/tool.conf (tool, configuration)",
+        "1 files are as packaged, 0 are left out of this system",
+    ];
+    assert_eq!(lines(&verified), expected);
+    let unowned = fixture.guest("find --unowned --below /usr/bin", &[]).done().out;
+    assert_eq!(unowned, "/usr/bin/own\n", "/bin/tool is /usr/bin/tool");
+    let info = fixture.guest("info", &[]).done().out;
+    assert!(info.contains("system: Test OS") && info.contains("host name `test`"), "{info}");
+    let plain = Fixture::new().unwrap();
+    assert!(plain.guest("packages", &[]).done().err.contains("has no package database"));
+    plain.guest("find --unowned", &[]).failed(FAILED, "no package database");
+}
+
+#[test]
+fn diff_tells_packages_first_and_then_files() {
+    let Some(one) = Fixture::with(|tree| add_packages(tree, "1.0")) else { return };
+    let two = Fixture::with(|tree| {
+        add_packages(tree, "1.1");
+        fs::remove_dir_all(tree.join("srv/deep")).unwrap();
+        fs::write(tree.join("srv/sizes/4096"), [1; 4096]).unwrap();
+        fs::write(tree.join("etc/new"), "").unwrap();
+        fs::set_permissions(tree.join("etc/hostname"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::remove_file(tree.join("link")).unwrap();
+        symlink("etc/passwd", tree.join("link")).unwrap();
+    })
+    .unwrap();
+    let told = onefold("guest diff", &[&one.image, &two.image]).done().out;
+    let expected = "package tool amd64: 1.0 -> 1.1\n\
+        changed: /link (target etc/hostname -> etc/passwd)\n\
+        changed: /etc/hostname (mode 0644 -> 0600)\n\
+        only in the second: /etc/new\n\
+        only in the first: /srv/deep/\n\
+        changed: /srv/sizes/4096 (content)\n\
+        changed: /var/lib/dpkg/status (content)\n";
+    assert_eq!(told, expected);
+    let json = onefold("guest diff --json --content", &[&one.image, &two.image]).done().json();
+    assert_eq!(json["differences"].as_array().unwrap().len(), 7);
+    assert_eq!(json["differences"][4]["only_in"], "one");
+    let below = onefold("guest diff --below /etc", &[&one.image, &two.image]).done().out;
+    assert_eq!(below.lines().count(), 3);
+    assert_eq!(onefold("guest diff", &[&one.image, &one.image]).done().out, "");
 }
 
 #[test]

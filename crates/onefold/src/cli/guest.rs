@@ -30,6 +30,13 @@ pub(crate) enum GuestCommand {
     Du(GuestDuArgs),
     /// Find files of many images by name, time and size
     Find(GuestFindArgs),
+    /// List the packages that are installed, as their package manager records them
+    Packages(GuestPackagesArgs),
+    /// Compare the packages and files of two images
+    ///
+    /// Content is not read where the same file lies at the same place and has not changed, or where both package databases
+    /// record the same digest and the files have the same time. Times alone are no difference.
+    Diff(GuestDiffArgs),
     /// Write files as a tar archive to standard output
     ///
     /// Keeps owners, modes, times, hard links, devices, holes and extended attributes, in the pax format. `tar --xattrs
@@ -184,9 +191,48 @@ pub(crate) struct GuestFindArgs {
     /// Only files that are larger
     #[arg(long, value_name = "SIZE")]
     pub(crate) larger: Option<ByteSize>,
+    /// Only files that belong to no package
+    #[arg(long)]
+    pub(crate) unowned: bool,
     /// Print paths as they are, each with a zero byte after it, for programs
     #[arg(long, short = '0')]
     pub(crate) null: bool,
+}
+
+/// Arguments of `guest packages`.
+#[derive(Args, Debug)]
+pub(crate) struct GuestPackagesArgs {
+    #[command(flatten)]
+    pub(crate) images: GuestImagesArgs,
+    /// Only packages whose name matches a pattern such as `libssl*`
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) name: Option<Pattern>,
+    /// Also list the files of each package
+    #[arg(long)]
+    pub(crate) files: bool,
+    /// Also tell since when each package is installed, and what was done to it before (times of the guest's clock)
+    #[arg(long)]
+    pub(crate) history: bool,
+    /// Instead read all files that have a recorded digest, and list those that differ; configuration files come last
+    #[arg(long, conflicts_with_all = ["files", "history"])]
+    pub(crate) verify: bool,
+}
+
+/// Arguments of `guest diff`.
+#[derive(Args, Debug)]
+pub(crate) struct GuestDiffArgs {
+    /// The first image
+    pub(crate) one: PathBuf,
+    /// The second image
+    pub(crate) two: PathBuf,
+    #[command(flatten)]
+    pub(crate) open: GuestOpenArgs,
+    /// Only files below a folder of the guests
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    pub(crate) below: OsString,
+    /// Read all content, whatever is recorded of it
+    #[arg(long)]
+    pub(crate) content: bool,
 }
 
 /// Arguments of `guest tar`.

@@ -22,6 +22,8 @@ pub(super) struct Ending {
     warnings: Vec<String>,
     /// Failures and warnings beyond those.
     further: u64,
+    /// For each image whose files were verified, how many of them are as packaged.
+    verified: Vec<Value>,
     in_use: bool,
     damaged: bool,
     failed: bool,
@@ -64,6 +66,17 @@ impl Ending {
         } else {
             self.further += 1;
         }
+    }
+
+    /// Notes how many files of an image are as packaged.
+    pub(super) fn verified(&mut self, counts: Value) {
+        self.verified.push(counts);
+    }
+
+    /// Notes damage that was skipped; names in it were shown before.
+    pub(super) fn damaged(&mut self, what: String) {
+        self.damaged = true;
+        self.warn(what);
     }
 
     /// Notes the damage and the doubts of the file systems in `volumes`, and whether the image is in use.
@@ -110,6 +123,9 @@ impl Ending {
             eprintln!("warning: and {} more", self.further);
         }
         let mut members = Map::new();
+        if !self.verified.is_empty() {
+            members.insert("verified".to_owned(), self.verified.clone().into());
+        }
         members.insert("in_use".to_owned(), self.in_use.into());
         let failure =
             |failure: &Failure| json!({ "error": failure.error, "causes": failure.causes, "hint": failure.hint });

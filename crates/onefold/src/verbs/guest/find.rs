@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use glob::Pattern;
 use onefold_block::Show;
 use onefold_guest::filesystem::FileStat;
+use onefold_guest::packages::Owners;
 use onefold_guest::tree::{Crossing, Links, Visitor, WalkEntry, WalkError, WalkStep};
 use serde_json::Value;
 
@@ -12,6 +13,7 @@ use super::describe::file_members;
 use super::ending::Ending;
 use super::many;
 use super::open::OpenImage;
+use super::packages;
 use super::scene::Scene;
 use super::streaming::{self, Stop, Streamed};
 use crate::cli::Talk;
@@ -25,8 +27,7 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
     }
     let mut listing = StdoutListing::new(RowForm::of(talk, arguments.null), "files");
     let mut ending = Ending::default();
-    let paths = &arguments.images.paths;
-    let names_image = paths.len() > 1 || paths.iter().any(|path| path.is_dir());
+    let names_image = many::are_several(&arguments.images.paths);
     let mut outcome: Streamed<()> = Ok(());
     many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
         if outcome.is_err() {
@@ -34,11 +35,12 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
         }
         let scene = Scene::open(image, guest, &arguments.images.open)?;
         let from = scene.find(arguments.below.as_bytes(), Links::Follow)?;
+        let owners = if arguments.unowned { Some(owners(&scene)?) } else { None };
         let mut finder = Finder {
             scene: &scene,
             ending,
             listing: &mut listing,
-            wanted: Wanted::of(arguments),
+            wanted: Wanted::of(arguments, owners),
             image: names_image.then_some(image),
             outcome: Ok(()),
         };
@@ -53,21 +55,35 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
     streaming::finish(outcome, listing, &mut ending)
 }
 
+/// Returns the files that belong to packages.
+fn owners(scene: &Scene<'_, '_>) -> Outcome<Owners> {
+    let database = packages::database(scene)?.ok_or_else(|| {
+        let cannot = format!("cannot tell which files of `{}` belong to packages", scene.image.path().shown());
+        Failure::new(cannot).because_of("it has no package database")
+    })?;
+    Ok(Owners::read(&scene.tree, database.as_ref()))
+}
+
 /// Which files are wanted.
 struct Wanted<'a> {
     name: Option<&'a Pattern>,
     newer: Option<i64>,
     larger: Option<u64>,
+    /// The files of packages, where only others are wanted.
+    owners: Option<Owners>,
 }
 
 impl<'a> Wanted<'a> {
-    fn of(arguments: &'a GuestFindArgs) -> Wanted<'a> {
+    fn of(arguments: &'a GuestFindArgs, owners: Option<Owners>) -> Wanted<'a> {
         let larger = arguments.larger.map(|size| size.0);
-        Wanted { name: arguments.name.as_ref(), newer: arguments.newer, larger }
+        Wanted { name: arguments.name.as_ref(), newer: arguments.newer, larger, owners }
     }
 
-    /// Returns whether the name of a file is wanted: its path is compared where the pattern has a slash.
-    fn takes_name(&self, entry: &WalkEntry<'_>) -> bool {
+    /// Returns whether a file is wanted as far as its owner and its name go. A pattern with a slash is compared with its path.
+    fn takes_entry(&self, entry: &WalkEntry<'_>) -> bool {
+        if self.owners.as_ref().is_some_and(|owners| owners.package(entry.file).is_some()) {
+            return false;
+        }
         let Some(pattern) = self.name else { return true };
         let compared = if pattern.as_str().contains('/') { entry.path } else { entry.name };
         pattern.matches(&String::from_utf8_lossy(compared))
@@ -97,7 +113,7 @@ struct Finder<'f, 'g, 'a> {
 
 impl Finder<'_, '_, '_> {
     fn file(&mut self, entry: &WalkEntry<'_>) -> Streamed<()> {
-        if !self.wanted.takes_name(entry) {
+        if !self.wanted.takes_entry(entry) {
             return Ok(());
         }
         let form = self.listing.form();

@@ -44,6 +44,11 @@ pub(super) fn each(
     Ok(())
 }
 
+/// Returns whether lines have to name their image: several are named, or a folder.
+pub(super) fn are_several(paths: &[PathBuf]) -> bool {
+    paths.len() > 1 || paths.iter().any(|path| path.is_dir())
+}
+
 /// Returns the volumes that the user means: the chosen one, or all, with their places.
 pub(super) fn volumes<'g, 'a>(
     guest: &'g Guest<'a>,

@@ -11,6 +11,7 @@
 mod cat;
 mod describe;
 mod df;
+mod diff;
 mod du;
 mod ending;
 mod find;
@@ -19,6 +20,7 @@ mod ls;
 mod many;
 mod map;
 mod open;
+mod packages;
 mod scene;
 mod streaming;
 mod tar;
@@ -40,6 +42,8 @@ pub(crate) fn run(command: GuestCommand, talk: Talk) -> Outcome<Report> {
         GuestCommand::Who(arguments) => who::run(&arguments, talk),
         GuestCommand::Du(arguments) => du::run(&arguments, talk),
         GuestCommand::Find(arguments) => find::run(&arguments, talk),
+        GuestCommand::Packages(arguments) => packages::run(&arguments, talk),
+        GuestCommand::Diff(arguments) => diff::run(&arguments, talk),
         GuestCommand::Tar(arguments) => tar::run(&arguments, talk),
     }
 }

@@ -1,0 +1,105 @@
+//! Whether two files have the same content.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::{Extent, FileStat, FileSystem};
+use onefold_guest::packages::{Digest, PackageDatabase};
+use onefold_guest::tree::{GuestFile, PathSet, Tree};
+
+/// Bytes that are read of each file at once.
+const PIECE_BYTES: usize = 256 << 10;
+/// Extents that are compared; a file of more is read.
+const EXTENTS_MAX: usize = 10_000;
+
+/// The digests that packages record of files.
+#[derive(Default)]
+pub(super) struct Digests(HashMap<GuestFile, Digest>);
+
+impl Digests {
+    pub(super) fn of(tree: &Tree<'_>, database: &dyn PackageDatabase) -> Digests {
+        let mut paths = PathSet::new();
+        let mut recorded = Vec::new();
+        for package in 0..database.packages().len() {
+            database.each_path(package, &mut |owned| {
+                if let Some(digest) = owned.digest
+                    && let Some(path) = paths.add(owned.path)
+                {
+                    recorded.push((path, digest));
+                }
+                ControlFlow::Continue(())
+            });
+        }
+        paths.resolve(tree, database.problems());
+        Digests(recorded.into_iter().filter_map(|(path, digest)| Some((paths.file(path)?, digest))).collect())
+    }
+
+    fn get(&self, file: GuestFile) -> Option<&Digest> {
+        self.0.get(&file)
+    }
+}
+
+/// A regular file of one of two trees.
+pub(super) struct Side<'s> {
+    pub(super) system: &'s dyn FileSystem,
+    pub(super) file: GuestFile,
+    pub(super) stat: &'s FileStat,
+    pub(super) digests: &'s Digests,
+}
+
+/// Returns whether nothing has to be read to know that two files of one length are the same: they are one file in two
+/// copies of a disk, at the same place and not changed since, or files of one recorded digest that were not changed since
+/// they were unpacked.
+///
+/// # Errors
+/// When a map is damaged.
+pub(super) fn are_known_equal(one: &Side<'_>, two: &Side<'_>) -> Result<bool, GuestError> {
+    if one.stat.modified != two.stat.modified {
+        return Ok(false);
+    }
+    let digests = (one.digests.get(one.file), two.digests.get(two.file));
+    if let (Some(first), Some(second)) = digests
+        && first == second
+    {
+        return Ok(true);
+    }
+    let is_one_file = one.file.file == two.file.file && one.stat.generation == two.stat.generation;
+    Ok(is_one_file
+        && one.stat.changed == two.stat.changed
+        && extents(one)?.is_some_and(|map| Some(map) == extents(two).ok().flatten()))
+}
+
+/// Returns the extents of a file; `None` for very many.
+fn extents(side: &Side<'_>) -> Result<Option<Vec<Extent>>, GuestError> {
+    let mut extents = Vec::new();
+    side.system.each_extent(side.file.file, &mut |extent| {
+        extents.push(extent);
+        if extents.len() <= EXTENTS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok((extents.len() <= EXTENTS_MAX).then_some(extents))
+}
+
+/// Reads two files of one length, and returns whether they are the same.
+///
+/// # Errors
+/// When one of them cannot be read.
+pub(super) fn are_equal(one: &Side<'_>, two: &Side<'_>) -> Result<bool, GuestError> {
+    let length = usize::try_from(one.stat.size_bytes).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+    let (mut first, mut second) = (vec![0; length], vec![0; length]);
+    let mut offset = 0;
+    while offset < one.stat.size_bytes {
+        let counts = [(one, &mut first), (two, &mut second)]
+            .map(|(side, piece)| side.system.read(side.file.file, offset, piece).map(|count| count.min(length)));
+        let [count, other] = counts;
+        let (count, other) = (count?, other?);
+        if count != other || first.get(..count) != second.get(..count) {
+            return Ok(false);
+        }
+        if count == 0 {
+            return Ok(true);
+        }
+        offset += count as u64;
+    }
+    Ok(true)
+}

@@ -1,0 +1,230 @@
+//! Two trees side by side.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::iter::Peekable;
+use std::ops::ControlFlow;
+use std::vec;
+
+use onefold_block::Show;
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::{FileKind, FileStat};
+use onefold_guest::tree::{Found, GuestFile, WalkError};
+use serde_json::{Value, json};
+
+use super::content::{self, Digests, Side};
+use crate::output::{RowForm, StdoutListing};
+use crate::verbs::guest::describe::{kind_name, path_members};
+use crate::verbs::guest::ending::Ending;
+use crate::verbs::guest::ls::below;
+use crate::verbs::guest::scene::Scene;
+use crate::verbs::guest::streaming::Streamed;
+
+/// Entries of a directory that are compared.
+const ENTRIES_MAX: usize = 1 << 21;
+
+/// A comparison of two trees.
+pub(super) struct Files<'s, 'g, 'a> {
+    sides: &'s [(&'s Scene<'g, 'a>, Digests); 2],
+    /// Whether all content is read.
+    content: bool,
+    listing: &'s mut StdoutListing,
+    ending: &'s mut Ending,
+    /// Directories of each side that were entered.
+    entered: [HashSet<GuestFile>; 2],
+    /// Directories of both sides that are to be compared; the last one comes next.
+    waiting: Vec<(Vec<u8>, [GuestFile; 2])>,
+}
+
+/// A name in a directory.
+struct Entry {
+    name: Vec<u8>,
+    file: GuestFile,
+}
+
+impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
+    pub(super) fn new(
+        sides: &'s [(&'s Scene<'g, 'a>, Digests); 2],
+        content: bool,
+        listing: &'s mut StdoutListing,
+        ending: &'s mut Ending,
+    ) -> Files<'s, 'g, 'a> {
+        Files { sides, content, listing, ending, entered: Default::default(), waiting: Vec::new() }
+    }
+
+    /// Compares two files, and all below them if they are directories.
+    pub(super) fn compare(mut self, roots: [Found; 2]) -> Streamed<()> {
+        let [one, two] = roots;
+        self.pair(one.path.clone(), [one.file, two.file])?;
+        while let Some((path, pair)) = self.waiting.pop() {
+            self.directories(&path, pair)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the entries of two directories.
+    fn directories(&mut self, path: &[u8], pair: [GuestFile; 2]) -> Streamed<()> {
+        let mut is_new = true;
+        for (entered, directory) in self.entered.iter_mut().zip(pair) {
+            is_new &= entered.insert(directory);
+        }
+        if !is_new {
+            self.ending.failed_walk(path, &WalkError::EnteredBefore);
+            return Ok(());
+        }
+        let [one, two] = [0, 1].map(|side| self.entries(side, path, pair[side]));
+        let (mut one, mut two) = (one.into_iter().peekable(), two.into_iter().peekable());
+        let first = self.waiting.len();
+        while let Some((name, files)) = next_pair(&mut one, &mut two) {
+            let path = below(path, &name);
+            match files {
+                [Some(one), Some(two)] => self.pair(path, [one, two])?,
+                [Some(file), None] => self.alone(0, &path, file)?,
+                [None, file] => file.map_or(Ok(()), |file| self.alone(1, &path, file))?,
+            }
+        }
+        // They are taken from the end.
+        self.waiting[first..].reverse();
+        Ok(())
+    }
+
+    /// Returns the entries of a directory by name.
+    fn entries(&mut self, side: usize, path: &[u8], directory: GuestFile) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let read = self.sides[side].0.tree.each_entry(directory, &mut |entry, file| {
+            entries.push(Entry { name: entry.name, file });
+            if entries.len() < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        if let Err(error) = read {
+            self.ending.failed_path(path, &error);
+        }
+        if entries.len() >= ENTRIES_MAX {
+            self.ending.failed_walk(path, &WalkError::TooMany);
+        }
+        entries.sort_unstable_by(|one, two| one.name.cmp(&two.name));
+        entries
+    }
+
+    /// Tells a file that only one side has. Nothing is told of what is below a directory.
+    fn alone(&mut self, side: usize, path: &[u8], file: GuestFile) -> Streamed<()> {
+        let kind = match self.sides[side].0.tree.stat(file) {
+            Ok(stat) => stat.kind,
+            Err(error) => {
+                self.ending.failed_path(path, &error);
+                return Ok(());
+            }
+        };
+        if self.listing.form() == RowForm::Json {
+            let mut members = path_members("path", path);
+            members.insert("only_in".to_owned(), ["one", "two"][side].into());
+            members.insert("kind".to_owned(), kind_name(kind).into());
+            return Ok(self.listing.json(&Value::Object(members))?);
+        }
+        let slash = if kind == FileKind::Directory { "/" } else { "" };
+        let which = ["first", "second"][side];
+        Ok(self.listing.line(&format!("only in the {which}: {}{slash}", path.shown()))?)
+    }
+
+    /// Compares two files of one path.
+    fn pair(&mut self, path: Vec<u8>, pair: [GuestFile; 2]) -> Streamed<()> {
+        let [one, two] = [0, 1].map(|side| self.sides[side].0.tree.stat(pair[side]));
+        let (one, two) = match (one, two) {
+            (Ok(one), Ok(two)) => (one, two),
+            (Err(error), _) | (_, Err(error)) => {
+                self.ending.failed_path(&path, &error);
+                return Ok(());
+            }
+        };
+        let mut changes = changes(&one, &two);
+        match self.content_changes(pair, &one, &two) {
+            Ok(change) => changes.extend(change),
+            Err(error) => self.ending.failed_path(&path, &error),
+        }
+        if !changes.is_empty() {
+            self.changed(&path, &changes)?;
+        }
+        if one.kind == FileKind::Directory && two.kind == FileKind::Directory {
+            self.waiting.push((path, pair));
+        }
+        Ok(())
+    }
+
+    /// Returns what differs in the content of two files of one kind.
+    fn content_changes(
+        &self,
+        pair: [GuestFile; 2],
+        one: &FileStat,
+        two: &FileStat,
+    ) -> Result<Option<Value>, GuestError> {
+        if one.kind != two.kind {
+            return Ok(None);
+        }
+        let system = |side: usize| self.sides[side].0.tree.system(pair[side].system);
+        if one.kind == FileKind::SymbolicLink {
+            let targets = [system(0).read_link(pair[0].file)?, system(1).read_link(pair[1].file)?];
+            let [one, two] = targets.each_ref().map(|target| String::from_utf8_lossy(target));
+            return Ok((targets[0] != targets[1]).then(|| json!({ "what": "target", "one": one, "two": two })));
+        }
+        if one.kind != FileKind::Regular {
+            return Ok(None);
+        }
+        if one.size_bytes != two.size_bytes {
+            return Ok(Some(json!({ "what": "size_bytes", "one": one.size_bytes, "two": two.size_bytes })));
+        }
+        let side =
+            |side: usize, stat| Side { system: system(side), file: pair[side], stat, digests: &self.sides[side].1 };
+        let (one, two) = (side(0, one), side(1, two));
+        if !self.content && content::are_known_equal(&one, &two)? {
+            return Ok(None);
+        }
+        Ok((!content::are_equal(&one, &two)?).then(|| json!({ "what": "content" })))
+    }
+
+    fn changed(&mut self, path: &[u8], changes: &[Value]) -> Streamed<()> {
+        if self.listing.form() == RowForm::Json {
+            let mut members = path_members("path", path);
+            members.insert("changes".to_owned(), changes.into());
+            return Ok(self.listing.json(&Value::Object(members))?);
+        }
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), |text| text.shown().to_string());
+        let change = |change: &Value| match change.get("one") {
+            Some(one) => format!("{} {} -> {}", text(&change["what"]), text(one), text(&change["two"])),
+            None => text(&change["what"]),
+        };
+        let changes: Vec<String> = changes.iter().map(change).collect();
+        Ok(self.listing.line(&format!("changed: {} ({})", path.shown(), changes.join(", ")))?)
+    }
+}
+
+/// Takes the next name of two lists in order, with the files that have it.
+fn next_pair(
+    one: &mut Peekable<vec::IntoIter<Entry>>,
+    two: &mut Peekable<vec::IntoIter<Entry>>,
+) -> Option<(Vec<u8>, [Option<GuestFile>; 2])> {
+    let order = match (one.peek(), two.peek()) {
+        (Some(one), Some(two)) => one.name.cmp(&two.name),
+        (Some(_), None) => Ordering::Less,
+        (None, _) => Ordering::Greater,
+    };
+    let first = if order.is_le() { one.next() } else { None };
+    let second = if order.is_ge() { two.next() } else { None };
+    let files = [first.as_ref().map(|entry| entry.file), second.as_ref().map(|entry| entry.file)];
+    Some((first.or(second)?.name, files))
+}
+
+/// Returns what differs in two files apart from their content and times.
+fn changes(one: &FileStat, two: &FileStat) -> Vec<Value> {
+    let mut changes = Vec::new();
+    let mut note = |what: &str, one: Value, two: Value| {
+        if one != two {
+            changes.push(json!({ "what": what, "one": one, "two": two }));
+        }
+    };
+    let mode = |stat: &FileStat| format!("{:04o}", stat.mode & 0o7777).into();
+    note("kind", kind_name(one.kind).into(), kind_name(two.kind).into());
+    note("mode", mode(one), mode(two));
+    note("user", one.user.into(), two.user.into());
+    note("group", one.group.into(), two.group.into());
+    note("device", json!(one.device), json!(two.device));
+    changes
+}

@@ -1,0 +1,180 @@
+//! The list of packages, with their files and their history.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use onefold_block::Show;
+use onefold_guest::packages::{InstallationTime, OwnedPath, Package, PackageEvent, PackageState};
+use serde_json::{Map, Value, json};
+
+use super::OfImage;
+use crate::calendar;
+use crate::output::{RowForm, StdoutListing};
+use crate::verbs::guest::describe::path_members;
+use crate::verbs::guest::streaming::Streamed;
+
+/// Events that are kept; a longer log has been made to be long.
+const EVENTS_MAX: usize = 1 << 20;
+
+/// What a list needs besides the packages themselves.
+pub(super) struct PackageList {
+    /// Since when each package is installed; empty unless the history is asked for.
+    times: Vec<Option<InstallationTime>>,
+    /// What was done to each package, by name; empty unless the history is asked for.
+    events: BTreeMap<String, Vec<PackageEvent>>,
+}
+
+impl PackageList {
+    pub(super) fn of(of: &OfImage<'_>) -> PackageList {
+        let mut list = PackageList { times: Vec::new(), events: BTreeMap::new() };
+        if !of.arguments.history {
+            return list;
+        }
+        list.times = of.database.installation_times();
+        let mut count = 0;
+        of.database.each_event(&mut |event| {
+            if of.takes(&event.package) {
+                list.events.entry(event.package.clone()).or_default().push(event.clone());
+                count += 1;
+            }
+            if count < EVENTS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        list
+    }
+
+    /// Prints the packages that are asked for, then those of which only the history knows.
+    pub(super) fn print(mut self, of: &OfImage<'_>, listing: &mut StdoutListing) -> Streamed<()> {
+        for (at, package) in of.database.packages().iter().enumerate() {
+            // Packages of several architectures share a name, and the first has the history.
+            let events = self.events.remove(&package.name).unwrap_or_default();
+            if of.takes(&package.name) {
+                self.package(of, listing, at, package, &events)?;
+            }
+        }
+        for (name, events) in &self.events {
+            self.gone(of, listing, name, events)?;
+        }
+        Ok(())
+    }
+
+    fn package(
+        &self,
+        of: &OfImage<'_>,
+        listing: &mut StdoutListing,
+        at: usize,
+        package: &Package,
+        events: &[PackageEvent],
+    ) -> Streamed<()> {
+        let since = self.times.get(at).copied().flatten().map(since);
+        if listing.form() == RowForm::Json {
+            let mut members = members(of, package);
+            if of.arguments.history {
+                members.insert("since".to_owned(), since.into());
+                members.insert("history".to_owned(), events.iter().map(event_json).collect());
+            }
+            if of.arguments.files {
+                let mut files = Vec::new();
+                of.database.each_path(at, &mut |owned| {
+                    files.push(owned_json(owned));
+                    ControlFlow::Continue(())
+                });
+                members.insert("files".to_owned(), files.into());
+            }
+            return Ok(listing.json(&Value::Object(members))?);
+        }
+        let state = match package.state {
+            PackageState::Installed => "",
+            PackageState::Partial => " (not completely installed)",
+            PackageState::ConfigurationOnly => " (removed; its configuration is left)",
+        };
+        let since = since.map(|since| format!(", since {since}")).unwrap_or_default();
+        let Package { name, version, architecture, .. } = package;
+        let line = format!("{} {} {}{state}{since}", name.shown(), version.shown(), architecture.shown());
+        listing.line(&format!("{}{line}", of.prefix()))?;
+        events.iter().try_for_each(|event| listing.line(&event_line(event)))?;
+        if of.arguments.files {
+            let mut outcome = Ok(());
+            of.database.each_path(at, &mut |owned| {
+                outcome = listing.line(&format!("  {}{}", owned.path.shown(), owned_marks(owned)));
+                if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// Prints a package that is no longer there.
+    fn gone(&self, of: &OfImage<'_>, listing: &mut StdoutListing, name: &str, events: &[PackageEvent]) -> Streamed<()> {
+        if listing.form() == RowForm::Json {
+            let history: Vec<Value> = events.iter().map(event_json).collect();
+            let row = json!({ "image": of.image.name(), "name": name, "state": "gone", "history": history });
+            return Ok(listing.json(&row)?);
+        }
+        listing.line(&format!("{}{} (no longer there)", of.prefix(), name.shown()))?;
+        Ok(events.iter().try_for_each(|event| listing.line(&event_line(event)))?)
+    }
+}
+
+/// Returns since when a package is installed. Times of the log are those of the guest's clock.
+fn since(time: InstallationTime) -> String {
+    match time {
+        InstallationTime::Logged(time) => time.to_string(),
+        InstallationTime::ListWritten(time) => calendar::iso(time.seconds),
+    }
+}
+
+fn event_line(event: &PackageEvent) -> String {
+    let version = |version: &Option<String>| version.as_deref().map(|version| version.shown().to_string());
+    let versions = match (version(&event.version_before), version(&event.version_after)) {
+        (Some(before), Some(after)) => format!("{before} -> {after}"),
+        (before, after) => before.or(after).unwrap_or_default(),
+    };
+    format!("  {} {} {versions}", event.time, event.action)
+}
+
+fn event_json(event: &PackageEvent) -> Value {
+    json!({
+        "time": event.time.to_string(),
+        "action": event.action.name(),
+        "version_before": event.version_before,
+        "version_after": event.version_after,
+    })
+}
+
+fn members(of: &OfImage<'_>, package: &Package) -> Map<String, Value> {
+    let state = match package.state {
+        PackageState::Installed => "installed",
+        PackageState::Partial => "partial",
+        PackageState::ConfigurationOnly => "configuration_only",
+    };
+    let members = json!({
+        "image": of.image.name(),
+        "name": package.name,
+        "version": package.version,
+        "architecture": package.architecture,
+        "state": state,
+        "installed_bytes": package.installed_bytes,
+    });
+    members.as_object().cloned().unwrap_or_default()
+}
+
+fn owned_marks(owned: &OwnedPath<'_>) -> String {
+    let marks: Vec<&str> = [(owned.is_configuration, "configuration"), (owned.is_excluded, "not installed")]
+        .into_iter()
+        .filter_map(|(is_set, mark)| is_set.then_some(mark))
+        .collect();
+    if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) }
+}
+
+fn owned_json(owned: &OwnedPath<'_>) -> Value {
+    let mut members = path_members("path", owned.path);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let further = json!({
+        "digest": owned.digest.map(|digest| hex(digest.bytes())),
+        "digest_algorithm": owned.digest.map(|digest| digest.algorithm()),
+        "is_configuration": owned.is_configuration,
+        "is_excluded": owned.is_excluded,
+    });
+    members.extend(further.as_object().cloned().unwrap_or_default());
+    Value::Object(members)
+}

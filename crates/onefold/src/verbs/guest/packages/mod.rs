@@ -1,0 +1,76 @@
+//! `onefold guest packages`
+
+mod list;
+mod verification;
+
+use onefold_block::Show;
+use onefold_guest::packages::{self, PackageDatabase};
+
+use super::ending::Ending;
+use super::many;
+use super::open::OpenImage;
+use super::scene::Scene;
+use super::streaming::{self, Streamed};
+use crate::cli::Talk;
+use crate::cli::guest::GuestPackagesArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Report, RowForm, StdoutListing};
+
+use list::PackageList;
+use verification::Verified;
+
+pub(super) fn run(arguments: &GuestPackagesArgs, talk: Talk) -> Outcome<Report> {
+    let list_name = if arguments.verify { "differences" } else { "packages" };
+    let mut listing = StdoutListing::new(RowForm::of(talk, false), list_name);
+    let mut ending = Ending::default();
+    let names_image = many::are_several(&arguments.images.paths);
+    let mut outcome: Streamed<()> = Ok(());
+    many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
+        if outcome.is_err() {
+            return Ok(());
+        }
+        let scene = Scene::open(image, guest, &arguments.images.open)?;
+        let Some(database) = database(&scene)? else {
+            ending.warn(format!("`{}` has no package database", image.path().shown()));
+            return Ok(());
+        };
+        let of_image = OfImage { image, names_image, database: database.as_ref(), arguments };
+        outcome = match arguments.verify {
+            true => Verified::of(&scene, &of_image, talk).print(&of_image, &mut listing, ending),
+            false => PackageList::of(&of_image).print(&of_image, &mut listing),
+        };
+        for problem in database.problems().first() {
+            ending.damaged(problem.to_string().shown().to_string());
+        }
+        ending.look_at(image, guest, scene.volumes());
+        Ok(())
+    })?;
+    streaming::finish(outcome, listing, &mut ending)
+}
+
+/// Opens the package database of the system in a scene; `None` where there is none.
+pub(super) fn database<'s>(scene: &'s Scene<'_, '_>) -> Outcome<Option<Box<dyn PackageDatabase + 's>>> {
+    let cannot = || format!("cannot read the packages of `{}`", scene.image.path().shown());
+    packages::open(&scene.tree).map_err(|error| Failure::of_guest(cannot(), &error))
+}
+
+/// The packages of one image.
+struct OfImage<'i> {
+    image: &'i OpenImage,
+    /// Whether lines name the image: there are several.
+    names_image: bool,
+    database: &'i dyn PackageDatabase,
+    arguments: &'i GuestPackagesArgs,
+}
+
+impl OfImage<'_> {
+    /// Returns whether a package is asked for.
+    fn takes(&self, name: &str) -> bool {
+        self.arguments.name.as_ref().is_none_or(|pattern| pattern.matches(name))
+    }
+
+    /// Returns what stands before a line.
+    fn prefix(&self) -> String {
+        if self.names_image { format!("{}: ", self.image.path().shown()) } else { String::new() }
+    }
+}
