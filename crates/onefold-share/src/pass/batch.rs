@@ -1,25 +1,29 @@
-//! A batch: its candidates go into slots, the places that wait for them share with these, and its entries are published.
+//! The scan as a finder: what logs tell, merged with the index, as runs between files and arena slots.
+//!
+//! First come the places that share with slots that the index knows, in stretches; nothing is published for them. Then
+//! batches: candidates go into slots, the places that wait for them share with these, and the batch's entries are published.
 
 use std::io;
 
-use onefold_sort::{Merge, Row, SortWriter};
+use onefold_sort::{Merge, SortWriter};
 use onefold_substrate::Substrate;
 
 use super::again::Because;
 use super::elsewhere::Elsewhere;
+use super::engine::{Engine, Finder};
+use super::indexing::{Indexing, are_batches_worth_merging};
 use super::lists::part_bytes;
-use super::outcome::{PassError, Passed};
+use super::outcome::PassError;
 use super::promote::{self, Notes};
-use super::publish::{LOCK_PAUSE, LOCK_TRIES};
+use super::publish::KnownShards;
 use super::publish_batch::{Planned, publish_batch};
-use super::rows::{Candidate, Change, Other, Source, Step, Target};
-use super::run::Pass;
-use super::share::{Sinks, share};
+use super::requests;
+use super::rows::{Candidate, Change, Other, Step, Target};
+use super::runs::{Run, RunBatch, Source};
 use super::stop_watch::StopWatch;
-use super::stretches::Others;
-use super::{copies, pinned, requests};
+use super::stretches::{Candidates, Others, Targets};
+use crate::format::FileBlock;
 use crate::format::entry::{Entry, Place};
-use crate::policy::FreedUnit;
 use crate::state::StateError;
 use crate::state::arena::ArenaWriter;
 
@@ -27,176 +31,213 @@ use crate::state::arena::ArenaWriter;
 /// another pass.
 const PROMOTE_ROUNDS: u32 = 8;
 
-/// The lists of one batch.
-struct BatchLists {
-    /// Places that are to share with slots.
-    targets: SortWriter,
-    /// Places that other hosts have.
-    elsewhere: Elsewhere,
+/// What the plan has decided, and what it knew.
+pub(super) struct Planning {
+    pub(super) candidates: Candidates,
+    pub(super) others: Others,
+    pub(super) targets: Targets,
+    pub(super) planned: Planned,
+    /// What the shards hold, as far as this pass has read or published them.
+    pub(super) known: KnownShards,
 }
 
-impl<'b, S: Substrate> Pass<'_, 'b, S> {
-    /// Has places share with slots that the index knows. Nothing is published.
-    pub(super) fn share_known(&mut self, targets: impl Iterator<Item = io::Result<Row>>) -> Result<(), PassError> {
-        let elsewhere = Elsewhere::new(self.options.temporary_folder, 0);
-        self.share_all(targets, elsewhere).map(drop)
+/// Yields what a plan has decided.
+pub(super) struct ScanFinder<'p, 'c, 'b, S: Substrate> {
+    indexing: &'p mut Indexing,
+    planning: &'p mut Planning,
+    arena: &'p mut ArenaWriter<'c, 'b, S>,
+    /// What is to become of entries whose contents got no slot.
+    entered: &'p mut SortWriter,
+    /// How long the index was when the plan was made, in bytes.
+    index_bytes: u64,
+    /// Most targets of a stretch.
+    stretch: u64,
+    /// Places that other hosts have.
+    elsewhere: Elsewhere,
+    batch: ScanBatch,
+}
+
+/// The batch that is on.
+enum ScanBatch {
+    /// A stretch of the targets for which the index has slots.
+    Known,
+    /// Places that waited for candidates.
+    Promoted {
+        /// Where they are; none where the file system was full before any shared.
+        targets: Option<Merge>,
+        /// Entries that name the slots.
+        entries: Vec<Entry>,
+    },
+}
+
+impl<'p, 'c, 'b, S: Substrate> ScanFinder<'p, 'c, 'b, S> {
+    pub(super) fn new(
+        engine: &Engine<'_, 'b, S>,
+        indexing: &'p mut Indexing,
+        planning: &'p mut Planning,
+        arena: &'p mut ArenaWriter<'c, 'b, S>,
+        entered: &'p mut SortWriter,
+    ) -> Self {
+        let index_bytes = planning.known.values().map(|known| known.bytes).sum();
+        let elsewhere = Elsewhere::new(engine.options.temporary_folder, 0);
+        let (stretch, batch) = (engine.options.batch.slots, ScanBatch::Known);
+        ScanFinder { indexing, planning, arena, entered, index_bytes, stretch, elsewhere, batch }
+    }
+}
+
+impl<S: Substrate> RunBatch for ScanFinder<'_, '_, '_, S> {
+    fn next_run(&mut self) -> io::Result<Option<Run>> {
+        let target = match &mut self.batch {
+            ScanBatch::Known => self.planning.targets.take(self.stretch)?,
+            ScanBatch::Promoted { targets, .. } => {
+                targets.as_mut().and_then(Iterator::next).transpose()?.map(Target::of)
+            }
+        };
+        Ok(target.map(|Target { file, block, slot }| {
+            let source = slot.map_or(Source::Zeros, Source::Slot);
+            Run { file, first: block.0, source, count: 1 }
+        }))
     }
 
-    /// Does all of a batch.
-    pub(super) fn work_on(
-        &mut self,
-        candidates: Vec<Candidate>,
-        others: &mut Others,
-        arena: &mut ArenaWriter<'_, 'b, S>,
-        planned: &Planned,
-        entered: &mut SortWriter,
-    ) -> Result<(), PassError> {
-        let (folder, part) = (self.options.temporary_folder, part_bytes(self.options));
-        let mut watch = StopWatch::start(self.options.clock);
-        let targets = SortWriter::new(folder, part / 2);
-        let mut lists = BatchLists { targets, elsewhere: Elsewhere::new(folder, part / 8) };
-        let mut entries = self.promote(candidates, others, arena, entered, &mut lists)?;
-        arena.sync()?;
-        self.passed.times.promote += watch.lap();
-        let requests = if self.passed.trouble.is_full {
+    fn leave(&mut self, part: &Run) -> Result<(), PassError> {
+        for block in 0..part.count {
+            let slot = match part.part(block, 1).source {
+                Source::Slot(slot) => Some(slot),
+                Source::Zeros => None,
+            };
+            self.elsewhere.leave_target(part.file, FileBlock(part.first + block), slot)?;
+        }
+        Ok(())
+    }
+}
+
+impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
+    fn next_batch(&mut self, engine: &mut Engine<'_, 'b, S>) -> Result<Option<&mut dyn RunBatch>, PassError> {
+        let options = engine.options;
+        if !self.planning.targets.is_empty() {
+            options.pace.boundary()?;
+            self.planning.targets.begin_stretch();
+            return Ok(Some(self));
+        }
+        if self.planning.candidates.is_empty() {
+            return Ok(None);
+        }
+        options.pace.boundary()?;
+        if are_batches_worth_merging(engine.state, self.index_bytes)? {
+            self.indexing.merge_batches(engine, &self.planning.planned, &mut self.planning.known)?;
+        }
+        let candidates = self.planning.candidates.take(batch_blocks(engine))?;
+        let mut watch = StopWatch::start(options.clock);
+        let (folder, part) = (options.temporary_folder, part_bytes(options));
+        let mut targets = SortWriter::new(folder, part / 2);
+        self.elsewhere = Elsewhere::new(folder, part / 8);
+        let mut entries = self.promote(engine, candidates, &mut targets)?;
+        self.arena.sync()?;
+        engine.passed.times.promote += watch.lap();
+        let targets = if engine.passed.trouble.is_full {
             // Nothing shares with the slots: they are emptied.
             entries.clear();
-            self.left.append(&mut lists.elsewhere.left);
             None
         } else {
             entries.sort_unstable_by_key(|entry| entry.place);
-            lists.elsewhere.by_slot.clone_from(&entries);
-            Some(self.share_all(lists.targets.finish()?, lists.elsewhere)?)
+            self.elsewhere.by_slot.clone_from(&entries);
+            Some(targets.finish()?)
         };
-        watch.lap();
+        self.batch = ScanBatch::Promoted { targets, entries };
+        Ok(Some(self))
+    }
+
+    fn end_batch(&mut self, engine: &mut Engine<'_, 'b, S>) -> Result<(), PassError> {
+        let nothing = Elsewhere::new(engine.options.temporary_folder, 0);
+        let mut elsewhere = std::mem::replace(&mut self.elsewhere, nothing);
+        self.indexing.left.append(&mut elsewhere.left);
+        let ScanBatch::Promoted { targets, entries } = std::mem::replace(&mut self.batch, ScanBatch::Known) else {
+            return Ok(());
+        };
+        let requests = if targets.is_some() { Some(elsewhere.requests.finish()?) } else { None };
+        self.publish(engine, entries, requests)
+    }
+}
+
+impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
+    /// Publishes the entries of a batch, and before them what they hide: the pass may be cut off in between.
+    fn publish(
+        &mut self,
+        engine: &mut Engine<'_, 'b, S>,
+        mut entries: Vec<Entry>,
+        requests: Option<Merge>,
+    ) -> Result<(), PassError> {
+        let mut watch = StopWatch::start(engine.options.clock);
+        let is_full = engine.passed.trouble.is_full;
         entries.sort_unstable_by_key(|entry| entry.digest);
-        let again = match self.publish_entries(entries, requests, planned) {
+        let again = match self.publish_entries(engine, entries, requests) {
             // To empty a slot takes nothing from the images that share with it.
             Err(PassError::State(StateError::Io { source, .. }))
-                if self.passed.trouble.is_full && source.kind() == io::ErrorKind::StorageFull =>
+                if is_full && source.kind() == io::ErrorKind::StorageFull =>
             {
                 return Ok(());
             }
             published => published?,
         };
-        let mut rows = SortWriter::new(folder, part / 8);
+        let options = engine.options;
+        let mut rows = SortWriter::new(options.temporary_folder, part_bytes(options) / 8);
         again.into_iter().try_for_each(|place| rows.push(place.row()))?;
-        requests::write(self.state, rows.finish()?)?;
-        self.filled.extend(arena.numbers());
-        arena.note_published();
-        self.passed.times.publish += watch.lap();
+        requests::write(engine.state, rows.finish()?)?;
+        self.indexing.filled.extend(self.arena.numbers());
+        self.arena.note_published();
+        engine.passed.times.publish += watch.lap();
         Ok(())
     }
 
-    /// Publishes the entries of a batch, and before them what they hide: the pass may be cut off in between. Returns places that have to be
-    /// looked at again.
+    /// Returns places that have to be looked at again.
     fn publish_entries(
         &mut self,
+        engine: &mut Engine<'_, 'b, S>,
         entries: Vec<Entry>,
         requests: Option<Merge>,
-        planned: &Planned,
     ) -> Result<Vec<Candidate>, PassError> {
-        self.note_again()?;
-        requests::write(self.state, requests.into_iter().flatten())?;
-        publish_batch(self.state, planned, &mut self.index, entries)
-    }
-
-    /// Writes down what has to be read again, but for what other hosts have just now.
-    pub(super) fn note_again(&mut self) -> Result<(), PassError> {
-        let again = &mut self.passed.trouble.again;
-        if !again.is_empty() {
-            let now = self.state.now()?;
-            again.note(&mut self.images, now)?;
-        }
-        Ok(())
-    }
-
-    /// Writes down what has to be read again, and waits for files that other hosts have. Of those that they do not give back the logs stay.
-    pub(super) fn note_again_at_end(&mut self) -> Result<(), PassError> {
-        for _ in 0..LOCK_TRIES {
-            self.note_again()?;
-            if self.passed.trouble.again.is_empty() {
-                return Ok(());
-            }
-            self.options.clock.sleep(LOCK_PAUSE);
-            self.options.pace.waited();
-            self.options.pace.boundary()?;
-        }
-        self.left.extend(self.passed.trouble.again.files());
-        Ok(())
-    }
-
-    /// Has targets share, and has room come free by it. Returns the places that other hosts have, as rows of merge
-    /// requests.
-    fn share_all(
-        &mut self,
-        targets: impl Iterator<Item = io::Result<Row>>,
-        mut elsewhere: Elsewhere,
-    ) -> Result<Merge, PassError> {
-        let (state, options) = (self.state, self.options);
-        let mut watch = StopWatch::start(options.clock);
-        let mut losses = SortWriter::new(options.temporary_folder, part_bytes(options) / 8);
-        let sinks = Sinks {
-            losses: &mut losses,
-            elsewhere: &mut elsewhere,
-            noted: &mut self.noted,
-            trouble: &mut self.passed.trouble,
-            shared: &mut self.passed.shared,
-        };
-        share(state, &mut self.images, targets, options, sinks)?;
-        if state.policy().freed == FreedUnit::Extent {
-            let remnants = std::mem::take(&mut self.noted.remnants);
-            let Passed { shared, trouble, .. } = &mut self.passed;
-            pinned::release(state, &mut self.images, losses.finish()?, remnants, options, shared, trouble)?;
-        }
-        let touched = std::mem::take(&mut self.noted.touched);
-        if options.space.keeps_copies_small {
-            copies::keep_small(state, &mut self.images, &touched)?;
-        }
-        self.passed.times.share += watch.lap();
-        self.left.append(&mut elsewhere.left);
-        Ok(elsewhere.requests.finish()?)
+        engine.note_again()?;
+        requests::write(engine.state, requests.into_iter().flatten())?;
+        publish_batch(engine.state, &self.planning.planned, &mut self.indexing.index, entries)
     }
 
     /// Has candidates put into the arena, and the next place of a content where that failed, until none is left. Returns entries that
     /// name the slots.
     fn promote(
         &mut self,
+        engine: &mut Engine<'_, 'b, S>,
         mut candidates: Vec<Candidate>,
-        others: &mut Others,
-        arena: &mut ArenaWriter<'_, 'b, S>,
-        entered: &mut SortWriter,
-        lists: &mut BatchLists,
+        targets: &mut SortWriter,
     ) -> Result<Vec<Entry>, PassError> {
-        let (state, options) = (self.state, self.options);
+        let (state, options) = (engine.state, engine.options);
         let mut entries = Vec::with_capacity(candidates.len());
         // Those that wait for the candidates of later rounds.
         let mut waiting: Option<Others> = None;
         for round in 1.. {
-            let trouble = &mut self.passed.trouble;
-            let notes = Notes { touched: &mut self.noted.touched, elsewhere: &mut lists.elsewhere, trouble };
-            let slots = promote::promote(state, &mut self.images, arena, &candidates, notes, options)?;
+            let trouble = &mut engine.passed.trouble;
+            let notes = Notes { touched: &mut engine.noted.touched, elsewhere: &mut self.elsewhere, trouble };
+            let slots = promote::promote(state, &mut engine.images, self.arena, &candidates, notes, options)?;
             let mut next_others = SortWriter::new(options.temporary_folder, part_bytes(options) / 4);
             let mut next = Vec::new();
-            let is_last = self.passed.trouble.is_full || round == PROMOTE_ROUNDS;
-            let others = waiting.as_mut().unwrap_or(&mut *others);
+            let is_last = engine.passed.trouble.is_full || round == PROMOTE_ROUNDS;
+            let others = waiting.as_mut().unwrap_or(&mut self.planning.others);
             for (candidate, slot) in candidates.iter().zip(slots) {
                 let (digest, of) = (candidate.digest, candidate.key());
                 if let Some(slot) = slot {
                     entries.push(Entry { digest, place: Place::Shared(slot) });
                     while let Some((file, block)) = others.take(of)? {
-                        lists.targets.push(Target { file, block, source: Source::Slot(slot) }.row())?;
+                        targets.push(Target { file, block, slot: Some(slot) }.row())?;
                     }
                     continue;
                 }
                 let Some((file, block)) = others.take(of)? else { continue };
                 let Some((second_file, second_block)) = others.take(of)? else {
-                    entered.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
+                    self.entered.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
                     continue;
                 };
                 if is_last {
-                    entered.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
-                    let again = &mut self.passed.trouble.again;
+                    self.entered.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
+                    let again = &mut engine.passed.trouble.again;
                     again.add(second_file, second_block, 1, Because::Changed);
                     while let Some((file, block)) = others.take(of)? {
                         again.add(file, block, 1, Because::Changed);
@@ -220,4 +261,12 @@ impl<'b, S: Substrate> Pass<'_, 'b, S> {
         }
         Ok(entries)
     }
+}
+
+/// Returns how many candidates are a batch: in memory they are held with what becomes of them.
+fn batch_blocks<S: Substrate>(engine: &Engine<'_, '_, S>) -> usize {
+    /// A candidate, its slot and its entry.
+    const BYTES: usize = 96;
+    let most = usize::try_from(engine.options.batch.slots).unwrap_or(usize::MAX);
+    most.min(part_bytes(engine.options) / BYTES).max(1)
 }

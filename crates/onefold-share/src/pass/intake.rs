@@ -10,7 +10,7 @@ use super::PassError;
 use super::again::Because;
 use super::lists::Told;
 use super::publish::{LOCK_PAUSE, LOCK_TRIES};
-use super::rows::{Seen, Source, Target};
+use super::rows::{Seen, Target};
 use super::run::Pass;
 use crate::format::log::{LogKind, Note};
 use crate::format::{FileNo, FormatError};
@@ -27,15 +27,15 @@ impl<S: Substrate> Pass<'_, '_, S> {
         let claimed = self.claim(ahead.iter().map(|(file, _)| *file).collect())?;
         let mut done = Vec::new();
         for (file, log) in ahead {
-            self.options.pace.boundary()?;
+            self.engine.options.pace.boundary()?;
             if !claimed.contains(&file) {
-                self.passed.logs_elsewhere += 1;
+                self.engine.passed.logs_elsewhere += 1;
                 continue;
             }
-            if !self.images.is_there(file)? {
+            if !self.engine.images.is_there(file)? {
                 // It may come back as it was, under another name of its folder, or in again.
-                if self.images.forget_scan(file)? {
-                    self.state.remove_log(&log)?;
+                if self.engine.images.forget_scan(file)? {
+                    self.engine.state.remove_log(&log)?;
                 }
                 continue;
             }
@@ -46,13 +46,13 @@ impl<S: Substrate> Pass<'_, '_, S> {
                 Err(LogError::Log(FormatError::Io(why))) if why.kind() == io::ErrorKind::NotFound => continue,
                 // What was read of it counts; the rest is found when the file is read again.
                 Err(LogError::Log(why)) => {
-                    if self.images.forget_scan(file)? {
-                        self.state.refuse_log(&log, why)?;
+                    if self.engine.images.forget_scan(file)? {
+                        self.engine.state.refuse_log(&log, why)?;
                     }
                 }
             }
             told.written.seal();
-            self.passed.logs += 1;
+            self.engine.passed.logs += 1;
         }
         Ok(done)
     }
@@ -64,31 +64,31 @@ impl<S: Substrate> Pass<'_, '_, S> {
         // Of two logs that tell of one block the newer one is right, whichever number of their file they have. Requests say what
         // was known before any of them.
         let (requests, mut logs): (Vec<LogName>, Vec<LogName>) =
-            self.state.logs()?.into_iter().partition(|log| log.kind == LogKind::Request);
+            self.engine.state.logs()?.into_iter().partition(|log| log.kind == LogKind::Request);
         logs.sort_by_key(LogName::order);
         let mut present = BTreeMap::new();
         for log in logs.into_iter().rev().chain(requests) {
-            self.options.pace.boundary()?;
-            if !self.images.is_selected(log.file) {
-                self.passed.logs_outside += 1;
+            self.engine.options.pace.boundary()?;
+            if !self.engine.images.is_selected(log.file) {
+                self.engine.passed.logs_outside += 1;
                 continue;
             }
-            if log.kind == LogKind::Request && log.host != self.state.host() {
+            if log.kind == LogKind::Request && log.host != self.engine.state.host() {
                 // Its writer may not have published yet what it tells of; then the pass would take that for known.
                 let is_present = match present.get(&log.host) {
                     Some(is_present) => *is_present,
-                    None => self.state.is_present(log.host)?,
+                    None => self.engine.state.is_present(log.host)?,
                 };
                 present.insert(log.host, is_present);
                 if is_present {
-                    self.passed.logs_elsewhere += 1;
+                    self.engine.passed.logs_elsewhere += 1;
                     continue;
                 }
             }
-            if self.images.own(log.file)? {
-                free.push((self.images.first_number(log.file)?, log));
+            if self.engine.images.own(log.file)? {
+                free.push((self.engine.images.first_number(log.file)?, log));
             } else {
-                self.passed.logs_elsewhere += 1;
+                self.engine.passed.logs_elsewhere += 1;
             }
         }
         Ok(free)
@@ -96,19 +96,19 @@ impl<S: Substrate> Pass<'_, '_, S> {
 
     /// Keeps other passes from working on files, and returns those that are this one's. A dry run changes nothing, and looks at all.
     fn claim(&mut self, wanted: BTreeSet<FileNo>) -> Result<BTreeSet<FileNo>, PassError> {
-        if wanted.is_empty() || self.options.is_dry_run {
+        if wanted.is_empty() || self.engine.options.is_dry_run {
             return Ok(wanted);
         }
         // A claim holds as long as its host is present.
-        self.state.be_present()?;
+        self.engine.state.be_present()?;
         for _ in 0..LOCK_TRIES {
-            if let Some(claimed) = self.state.claim(&wanted)? {
+            if let Some(claimed) = self.engine.state.claim(&wanted)? {
                 self.has_claimed = !claimed.is_empty();
                 return Ok(claimed);
             }
-            self.options.clock.sleep(LOCK_PAUSE);
-            self.options.pace.waited();
-            self.options.pace.boundary()?;
+            self.engine.options.clock.sleep(LOCK_PAUSE);
+            self.engine.options.pace.waited();
+            self.engine.options.pace.boundary()?;
         }
         Ok(BTreeSet::new())
     }
@@ -121,11 +121,11 @@ impl<S: Substrate> Pass<'_, '_, S> {
         targets: &mut SortWriter,
     ) -> Result<(), LogError<PassError>> {
         let Told { seen, written } = told;
-        let is_reserved = self.images.is_reserved(file);
-        let is_unnoted = self.images.is_unnoted(log);
+        let is_reserved = self.engine.images.is_reserved(file);
+        let is_unnoted = self.engine.images.is_unnoted(log);
         let mut told_blocks = 0;
-        let read = self.state.read_log(log, |note| -> Result<(), PassError> {
-            self.options.pace.boundary()?;
+        let read = self.engine.state.read_log(log, |note| -> Result<(), PassError> {
+            self.engine.options.pace.boundary()?;
             told_blocks += match (log.kind, note) {
                 (LogKind::Log, Note::Changed { count, .. }) => count,
                 (LogKind::Log, Note::Written(_)) => 1,
@@ -134,7 +134,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
             if is_unnoted {
                 // A scan that did not know this log may have read these blocks later.
                 let (first, count) = note.blocks();
-                self.passed.trouble.again.add(file, first, count, Because::Changed);
+                self.engine.passed.trouble.again.add(file, first, count, Because::Changed);
             }
             let told = match (log.kind, note) {
                 (LogKind::Log, note) => written.news(file, note),
@@ -146,7 +146,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
                 Some(digest) => seen.push(Seen { digest, file, block: block.block }.row())?,
                 // The user who reserved the room of the file wants to keep it.
                 None if is_reserved => {}
-                None => targets.push(Target { file, block: block.block, source: Source::Zeros }.row())?,
+                None => targets.push(Target { file, block: block.block, slot: None }.row())?,
             }
             Ok(())
         });

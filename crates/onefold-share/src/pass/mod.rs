@@ -5,8 +5,9 @@
 //! 1. `intake`: which files are this pass's is settled, and their logs are read.
 //! 2. `plan`: index and logs side by side; says what is to be done and changes nothing. No lock is held on the index.
 //! 3. Slots that no entry names are emptied: a pass that was killed has left them.
-//! 4. Places that share with slots that the index knows do so (`share`).
-//! 5. Batches (`batch`), one after the other. Each is a stretch of candidates in the order of their files, with all places that wait for
+//! 4. The scan's finder (`batch`) yields runs, and the `engine` shares them (`share`): first those between places and slots that the
+//!    index knows.
+//! 5. Then batches, one after the other. Each is a stretch of candidates in the order of their files, with all places that wait for
 //!    them:
 //!    - `promote`: blocks that are at several places are cloned into arena slots, and the slots read;
 //!    - `share`: the other places share with the slots. The kernel compares. Where a share may leave a hole, it is declared.
@@ -27,7 +28,9 @@ mod batch;
 mod collect;
 mod copies;
 mod elsewhere;
+mod engine;
 mod images;
+mod indexing;
 mod intake;
 mod lists;
 mod outcome;
@@ -40,6 +43,7 @@ mod requests;
 mod room;
 mod rows;
 mod run;
+mod runs;
 mod share;
 mod since;
 pub(crate) mod slots;
@@ -63,8 +67,10 @@ use crate::selection::Selection;
 use crate::state::State;
 use crate::state::files::Marks;
 
+pub use self::engine::{Engine, Finder};
 pub use self::outcome::{PassError, PassTimes, Passed, Trouble};
 pub use self::plan::PlanCounts;
+pub use self::runs::{Run, RunBatch, Source};
 pub use self::share::Shared;
 
 /// A shard of the index with more entries is split, unless somebody wants it otherwise: 64 GiB of distinct blocks, whose

@@ -15,7 +15,7 @@ use super::arenas::Arenas;
 use super::images::Images;
 use super::lists::{Lists, part_bytes};
 use super::publish::{Known, KnownShards};
-use super::rows::{Candidate, Change, Other, Seen, Source, Step, Target};
+use super::rows::{Candidate, Change, Other, Seen, Step, Target};
 use super::slots::SlotSet;
 use super::written::WrittenRanges;
 use super::{PassError, PassOptions};
@@ -307,7 +307,7 @@ impl Planner<'_> {
         self.change(digest, Step::Agree(Place::Shared(slot)))?;
         while let Some(Seen { file, block, .. }) = seen.take(digest)? {
             self.counts.targets += 1;
-            self.lists.targets.push(Target { file, block, source: Source::Slot(slot) }.row())?;
+            self.lists.targets.push(Target { file, block, slot: Some(slot) }.row())?;
         }
         Ok(())
     }

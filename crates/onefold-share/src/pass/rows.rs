@@ -51,14 +51,8 @@ pub(super) struct OfCandidate {
 pub(super) struct Target {
     pub(super) file: FileNo,
     pub(super) block: FileBlock,
-    pub(super) source: Source,
-}
-
-/// What a target shares with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    Slot(Slot),
-    Zeros,
+    /// None where it is to become a hole.
+    pub(super) slot: Option<Slot>,
 }
 
 fn place_words(file: FileNo, block: FileBlock) -> (u64, u64) {
@@ -140,16 +134,12 @@ impl Other {
 impl Target {
     pub(super) fn row(self) -> Row {
         let (high, low) = place_words(self.file, self.block);
-        let source = match self.source {
-            Source::Slot(slot) => slot.number(),
-            Source::Zeros => NONE,
-        };
-        [high, low, source]
+        [high, low, self.slot.map_or(NONE, Slot::number)]
     }
 
     pub(super) fn of(row: Row) -> Target {
         let (file, block) = place_of(row[0], row[1]);
-        Target { file, block, source: Slot::from_number(row[2]).map_or(Source::Zeros, Source::Slot) }
+        Target { file, block, slot: Slot::from_number(row[2]) }
     }
 }
 
@@ -232,8 +222,8 @@ mod tests {
             let (other_file, other_block, _) = places(&random);
             let other = Other { of: candidate.key(), file: other_file, block: other_block };
             assert_eq!(Other::of(other.row()), other);
-            for source in [Source::Zeros, Source::Slot(slot)] {
-                let target = Target { file, block, source };
+            for slot in [None, Some(slot)] {
+                let target = Target { file, block, slot };
                 assert_eq!(Target::of(target.row()), target);
             }
             let places = [Place::Unique(file, block), Place::Shared(slot)];

@@ -5,7 +5,7 @@ use std::iter::Peekable;
 
 use onefold_sort::{Merge, Row};
 
-use super::rows::{Candidate, OfCandidate, Other, Source, Target};
+use super::rows::{Candidate, OfCandidate, Other, Target};
 use crate::format::{FileBlock, FileNo};
 
 /// Candidates, in order of their places.
@@ -63,39 +63,48 @@ impl Others {
     }
 }
 
-/// Targets, in order of their places.
-pub(super) struct Targets(Peekable<Merge>);
+/// Targets, in order of their places, in stretches.
+pub(super) struct Targets {
+    rows: Peekable<Merge>,
+    /// How many of the stretch that is on were taken, and the last of them.
+    taken: u64,
+    last: Option<Target>,
+}
 
 impl Targets {
     pub(super) fn new(rows: Merge) -> Targets {
-        Targets(rows.peekable())
+        Targets { rows: rows.peekable(), taken: 0, last: None }
     }
 
     /// Tells whether there are no more.
     pub(super) fn is_empty(&mut self) -> bool {
-        self.0.peek().is_none()
+        self.rows.peek().is_none()
     }
 
-    /// Returns about so many of the next ones: they end with a run.
-    pub(super) fn stretch(&mut self, most: u64) -> impl Iterator<Item = io::Result<Row>> {
-        let (mut count, mut last): (u64, Option<Target>) = (0, None);
-        std::iter::from_fn(move || {
-            let is_enough = count >= most;
-            let row = self.0.next_if(|row| match (row, last) {
-                (Ok(row), Some(last)) if is_enough => goes_on(last, Target::of(*row)),
-                _ => true,
-            })?;
-            count += 1;
-            last = row.as_ref().ok().map(|row| Target::of(*row));
-            Some(row)
-        })
+    /// Begins the next stretch.
+    pub(super) fn begin_stretch(&mut self) {
+        (self.taken, self.last) = (0, None);
+    }
+
+    /// Takes the next one of a stretch of about so many: it ends with a run.
+    pub(super) fn take(&mut self, most: u64) -> io::Result<Option<Target>> {
+        let (is_enough, last) = (self.taken >= most, self.last);
+        let next = self.rows.next_if(|row| match (row, last) {
+            (Ok(row), Some(last)) if is_enough => goes_on(last, Target::of(*row)),
+            _ => true,
+        });
+        // At the end of the stretch the last one stays: asked once more, there is none either.
+        let Some(row) = next else { return Ok(None) };
+        self.taken += 1;
+        self.last = Some(Target::of(row?));
+        Ok(self.last)
     }
 }
 
 fn goes_on(last: Target, next: Target) -> bool {
-    let source_goes_on = match (last.source, next.source) {
-        (Source::Slot(last), Source::Slot(next)) => last.number() + 1 == next.number(),
-        (Source::Zeros, Source::Zeros) => true,
+    let source_goes_on = match (last.slot, next.slot) {
+        (Some(last), Some(next)) => last.number() + 1 == next.number(),
+        (None, None) => true,
         _ => false,
     };
     last.file == next.file && last.block.0 + 1 == next.block.0 && source_goes_on

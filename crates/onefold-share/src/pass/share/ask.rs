@@ -6,12 +6,11 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::{At, Compared, ShareError, Slice, Substrate};
 
 use super::Sharer;
-use super::run::Run;
 use super::target::{Mapped, TargetFile};
 use crate::extents::Extents;
 use crate::pace::CallKind;
 use crate::pass::pinned::Loss;
-use crate::pass::rows::Source;
+use crate::pass::runs::{Run, Source};
 use crate::policy::{FreedUnit, SharePolicy};
 use crate::state::maps::Moved;
 

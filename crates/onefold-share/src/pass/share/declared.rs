@@ -23,14 +23,14 @@ use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::{Compared, FileStat, ShareError, Substrate};
 
-use super::run::Run;
-use super::{Sharer, Source};
+use super::Sharer;
 use crate::extents::Extents;
 use crate::format::intent::{Intent, IntentRun, RUNS_MAX};
 use crate::format::mark::Stamp;
 use crate::format::{FileBlock, FileNo};
 use crate::mend::{FillError, Filled, Holed, check_exclusive, fill, has_hole};
 use crate::pass::PassError;
+use crate::pass::runs::{Run, Source};
 use crate::state::StateError;
 use crate::state::intents::IntentFile;
 

@@ -1,4 +1,4 @@
-//! Places share with slots: in the order of the places, as long ranges as there are.
+//! Runs are shared: in the order of their targets, as long ranges as there are.
 //!
 //! What the kernel's call is bad at is done before it: ranges that lie at one place already are seen in the maps and left
 //! alone, as the kernel would compare them in full; and both ranges are brought into memory first, as it reads page by page
@@ -9,7 +9,6 @@
 
 mod ask;
 mod declared;
-mod run;
 mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,23 +16,21 @@ use std::io;
 use std::rc::Rc;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_sort::{Row, SortWriter};
+use onefold_sort::SortWriter;
 use onefold_substrate::{Access, ShareError, Substrate};
 
 use self::declared::Declaring;
-use self::run::{Run, runs};
 use self::target::{Mapped, Sources, TargetFile};
 use super::again::Because;
-use super::elsewhere::Elsewhere;
 use super::images::{Hold, Images};
 use super::pinned::Remnants;
 use super::room::RecordsRoom;
-use super::rows::Source;
+use super::runs::{Joined, Run, RunBatch, Source};
 use super::slots::SlotSet;
 use super::{PassError, PassOptions, PassProgress, Trouble};
 use crate::extents::Extents;
 use crate::format::mark::Stamp;
-use crate::format::{FileBlock, FileNo, Slot};
+use crate::format::{FileNo, Slot};
 use crate::pace::CallKind;
 use crate::slices::Slices;
 use crate::state::{State, StateError};
@@ -84,23 +81,21 @@ pub(super) struct Noted {
 pub(super) struct Sinks<'a> {
     /// Blocks that were taken from whole extents.
     pub(super) losses: &'a mut SortWriter,
-    /// Places that another host has.
-    pub(super) elsewhere: &'a mut Elsewhere,
     pub(super) noted: &'a mut Noted,
     pub(super) trouble: &'a mut Trouble,
     /// What came of all targets so far.
     pub(super) shared: &'a mut Shared,
 }
 
-/// Has targets share with their sources; they come in order of their places.
+/// Shares the runs of a batch.
 pub(super) fn share<'b, S: Substrate>(
     state: &State<'b, S>,
     images: &mut Images<'_, 'b, S>,
-    targets: impl Iterator<Item = io::Result<Row>>,
+    batch: &mut dyn RunBatch,
     options: &PassOptions<'_>,
     sinks: Sinks<'_>,
 ) -> Result<(), PassError> {
-    let Sinks { losses, elsewhere, noted, trouble, shared } = sinks;
+    let Sinks { losses, noted, trouble, shared } = sinks;
     let call_bytes = options.call_bytes.min(state.substrate().abilities().share_bytes_max);
     let call_blocks = (call_bytes / BLOCK_BYTES_U64).max(1);
     let zeros = state.zeros(call_blocks * BLOCK_BYTES_U64)?;
@@ -108,8 +103,8 @@ pub(super) fn share<'b, S: Substrate>(
         state,
         images,
         options,
+        batch,
         losses,
-        elsewhere,
         noted,
         trouble,
         shared,
@@ -121,7 +116,7 @@ pub(super) fn share<'b, S: Substrate>(
         declaring: state.policy().is_declared().then(Declaring::default),
         buffers: [Vec::new(), Vec::new()],
     };
-    let worked = sharer.share_each(targets);
+    let worked = sharer.share_each();
     if worked.is_err() {
         // What this has moved must not look changed to the next scan. Where that cannot be written, the scan reads it again.
         let _ = sharer.note_moved_of_file();
@@ -133,10 +128,10 @@ struct Sharer<'a, 'b, 'i, S: Substrate> {
     state: &'a State<'b, S>,
     images: &'a mut Images<'i, 'b, S>,
     options: &'a PassOptions<'a>,
+    /// Where the runs come from.
+    batch: &'a mut dyn RunBatch,
     /// Blocks that were taken from whole extents.
     losses: &'a mut SortWriter,
-    /// Places that another host has.
-    elsewhere: &'a mut Elsewhere,
     noted: &'a mut Noted,
     trouble: &'a mut Trouble,
     shared: &'a mut Shared,
@@ -160,10 +155,11 @@ enum Stretch {
 }
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
-    /// Shares all targets.
-    fn share_each(&mut self, targets: impl Iterator<Item = io::Result<Row>>) -> Result<(), PassError> {
-        for run in runs(targets) {
-            self.share_run(run?)?;
+    /// Shares all runs.
+    fn share_each(&mut self) -> Result<(), PassError> {
+        let mut joined = Joined::default();
+        while let Some(run) = joined.next(self.batch)? {
+            self.share_run(run)?;
         }
         self.leave_file()?;
         self.sync();
@@ -188,7 +184,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             self.target = Some(self.take_up(run.file)?);
         }
         if self.target.as_ref().is_some_and(|target| matches!(target.hold, Hold::Others)) {
-            return self.leave_to_others(run);
+            return self.batch.leave(&run);
         }
         if let Source::Slot(slot) = run.source {
             self.load_arena(slot.arena())?;
@@ -256,18 +252,6 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 run.count
             }
         })
-    }
-
-    /// Leaves a run to the host that has its file now.
-    fn leave_to_others(&mut self, run: Run) -> Result<(), PassError> {
-        for block in 0..run.count {
-            let slot = match run.part(block, 1).source {
-                Source::Slot(slot) => Some(slot),
-                Source::Zeros => None,
-            };
-            self.elsewhere.leave_target(run.file, FileBlock(run.first + block), slot)?;
-        }
-        Ok(())
     }
 
     /// Notes that runs of one file are not shared, for one reason.

@@ -9,7 +9,7 @@ use onefold_substrate::Substrate;
 use crate::extents::Extents;
 use crate::format::FileNo;
 use crate::pass::images::Hold;
-use crate::pass::rows::Source;
+use crate::pass::runs::Source;
 use crate::slices::Slices;
 use crate::state::maps::Moved;
 

@@ -1,0 +1,108 @@
+//! The engine: has finders yield runs, batch by batch, and shares them.
+//!
+//! A finder only believes. It may be late, lossy or wrong: that costs savings, never data, as the file system compares
+//! before it shares. The scan with its logs is the first finder (`batch`); it keeps an index, so its runs are between
+//! files and arena slots.
+
+use onefold_sort::SortWriter;
+use onefold_substrate::Substrate;
+
+use super::images::Images;
+use super::lists::part_bytes;
+use super::outcome::{PassError, Passed};
+use super::runs::RunBatch;
+use super::share::{Noted, Sinks, share};
+use super::stop_watch::StopWatch;
+use super::{PassOptions, copies, pinned};
+use crate::policy::FreedUnit;
+use crate::state::files::Marks;
+use crate::state::{State, StateError};
+
+/// Finds ranges of files that hold the same, or may.
+pub trait Finder<'b, S: Substrate> {
+    /// Makes the next batch of places ready, and returns its runs: what they share with is there. None where no batch is
+    /// left.
+    ///
+    /// # Errors
+    /// Those of the state folder and of temporary files. They end the pass.
+    fn next_batch(&mut self, engine: &mut Engine<'_, 'b, S>) -> Result<Option<&mut dyn RunBatch>, PassError>;
+
+    /// Ends the batch that [`Finder::next_batch`] returned last, now that its runs are shared.
+    ///
+    /// # Errors
+    /// As those of [`Finder::next_batch`].
+    fn end_batch(&mut self, engine: &mut Engine<'_, 'b, S>) -> Result<(), PassError> {
+        let _ = engine;
+        Ok(())
+    }
+}
+
+/// What runs are shared with, whoever found them.
+pub struct Engine<'a, 'b, S: Substrate> {
+    pub(super) state: &'a State<'b, S>,
+    pub(super) options: &'a PassOptions<'a>,
+    pub(super) images: Images<'a, 'b, S>,
+    pub(super) noted: Noted,
+    pub(super) passed: Passed,
+}
+
+impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
+    pub(super) fn new(
+        state: &'a State<'b, S>,
+        files: &'a mut Marks,
+        options: &'a PassOptions<'a>,
+    ) -> Result<Self, StateError> {
+        let images = Images::new(state, files, options)?;
+        Ok(Engine { state, options, images, noted: Noted::default(), passed: Passed::default() })
+    }
+
+    /// Shares what a finder yields, until it has no more. Returns false where the file system is full.
+    pub(super) fn share_found(&mut self, finder: &mut dyn Finder<'b, S>) -> Result<bool, PassError> {
+        loop {
+            self.options.pace.boundary()?;
+            let Some(batch) = finder.next_batch(self)? else { return Ok(true) };
+            if !self.passed.trouble.is_full {
+                self.share_batch(batch)?;
+            }
+            finder.end_batch(self)?;
+            if self.passed.trouble.is_full {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Shares the runs of one batch, and has room come free by it.
+    fn share_batch(&mut self, batch: &mut dyn RunBatch) -> Result<(), PassError> {
+        let (state, options) = (self.state, self.options);
+        let mut watch = StopWatch::start(options.clock);
+        let mut losses = SortWriter::new(options.temporary_folder, part_bytes(options) / 8);
+        let sinks = Sinks {
+            losses: &mut losses,
+            noted: &mut self.noted,
+            trouble: &mut self.passed.trouble,
+            shared: &mut self.passed.shared,
+        };
+        share(state, &mut self.images, batch, options, sinks)?;
+        if state.policy().freed == FreedUnit::Extent {
+            let remnants = std::mem::take(&mut self.noted.remnants);
+            let Passed { shared, trouble, .. } = &mut self.passed;
+            pinned::release(state, &mut self.images, losses.finish()?, remnants, options, shared, trouble)?;
+        }
+        let touched = std::mem::take(&mut self.noted.touched);
+        if options.space.keeps_copies_small {
+            copies::keep_small(state, &mut self.images, &touched)?;
+        }
+        self.passed.times.share += watch.lap();
+        Ok(())
+    }
+
+    /// Writes down what has to be read again, but for what other hosts have just now.
+    pub(super) fn note_again(&mut self) -> Result<(), PassError> {
+        let again = &mut self.passed.trouble.again;
+        if !again.is_empty() {
+            let now = self.state.now()?;
+            again.note(&mut self.images, now)?;
+        }
+        Ok(())
+    }
+}

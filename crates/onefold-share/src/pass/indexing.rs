@@ -1,0 +1,89 @@
+//! What a pass knows of the index and the arena, and how it publishes new generations of the shards.
+
+use std::collections::BTreeSet;
+
+use onefold_sort::{SortWriter, Spool, SpoolWriter};
+use onefold_substrate::Substrate;
+
+use super::engine::Engine;
+use super::lists::part_bytes;
+use super::outcome::PassError;
+use super::publish::{self, KnownShards, News};
+use super::publish_batch::Planned;
+use super::requests;
+use super::since::SeenIndex;
+use super::slots::SlotSet;
+use crate::format::FileNo;
+use crate::state::State;
+use crate::state::batches::{BATCHES_MAX, MERGE_BYTES_MIN, MERGE_PART};
+
+/// What the scan's finder keeps besides its lists.
+#[derive(Default)]
+pub(super) struct Indexing {
+    /// What was read of the index.
+    pub(super) index: SeenIndex,
+    /// Arena files that were filled.
+    pub(super) filled: BTreeSet<u32>,
+    /// Files whose logs stay: another host had them when it was their turn.
+    pub(super) left: BTreeSet<FileNo>,
+}
+
+impl Indexing {
+    /// Publishes new generations of the shards with what changes, and with what batches hold. Returns false where
+    /// other hosts were always first.
+    pub(super) fn publish<S: Substrate>(
+        &mut self,
+        engine: &Engine<'_, '_, S>,
+        changes: &Spool,
+        planned: &Planned,
+        known: &mut KnownShards,
+    ) -> Result<bool, PassError> {
+        let options = engine.options;
+        let mut again = SortWriter::new(options.temporary_folder, part_bytes(options) / 8);
+        let news = News {
+            changes,
+            planned: &planned.changes,
+            seen: &planned.seen,
+            suspects: &engine.noted.suspects,
+            unneeded: &SlotSet::default(),
+            keys: &engine.images.keys(),
+            merges: true,
+            entries_max: options.shard_entries_max,
+            folder: options.temporary_folder,
+            pace: options.pace,
+        };
+        let named = &mut self.index.named;
+        let is_all_there = publish::publish(engine.state, options.clock, &news, known, named, &mut again)?;
+        // The logs are there until these are: between the two nothing is lost.
+        requests::write(engine.state, again.finish()?)?;
+        Ok(is_all_there)
+    }
+
+    /// Has the shards take in what batches hold.
+    pub(super) fn merge_batches<S: Substrate>(
+        &mut self,
+        engine: &Engine<'_, '_, S>,
+        planned: &Planned,
+        known: &mut KnownShards,
+    ) -> Result<(), PassError> {
+        // What other hosts have published since is in the new generations, too: these are read like theirs.
+        let nothing = SpoolWriter::new(engine.options.temporary_folder, 0).finish()?;
+        self.publish(engine, &nothing, planned, known).map(drop)
+    }
+}
+
+/// Tells whether batches are so many, or so long, that their entries are worth merging into the shards.
+pub(super) fn are_batches_worth_merging<S: Substrate>(
+    state: &State<'_, S>,
+    index_bytes: u64,
+) -> Result<bool, PassError> {
+    let numbers = state.batch_numbers()?;
+    if numbers.len() >= BATCHES_MAX {
+        return Ok(true);
+    }
+    if numbers.len() < 2 {
+        return Ok(false);
+    }
+    let bytes = state.open_batches()?.bytes();
+    Ok(bytes >= MERGE_BYTES_MIN.max(index_bytes / MERGE_PART))
+}
