@@ -14,6 +14,8 @@ pub(crate) struct Extents {
     /// What the extents say all of.
     from: u64,
     to: u64,
+    /// Extents that are asked for at once, at least.
+    window: usize,
 }
 
 /// What is at an offset.
@@ -35,7 +37,14 @@ impl Extents {
     /// Returns an empty part, which [`Extents::at`] fills.
     #[must_use]
     pub(crate) fn new() -> Extents {
-        Extents { extents: Vec::new(), from: 0, to: 0 }
+        Extents { extents: Vec::new(), from: 0, to: 0, window: WINDOW_MAX }
+    }
+
+    /// As [`Extents::new`], of which only as much is kept as comes with one answer: for offsets in any order, or a map that
+    /// changes.
+    #[must_use]
+    pub(crate) fn narrow() -> Extents {
+        Extents { window: 1, ..Extents::new() }
     }
 
     /// Returns the map of a whole file that is bounded, as an arena file is.
@@ -65,7 +74,7 @@ impl Extents {
     /// Those of the device.
     pub(crate) fn at<S: Substrate>(&mut self, substrate: &S, file: &S::File, offset: u64) -> io::Result<Placed> {
         if offset < self.from || offset >= self.to {
-            self.fill(substrate, file, offset, WINDOW_MAX)?;
+            self.fill(substrate, file, offset, self.window)?;
         }
         Ok(self.look(offset))
     }

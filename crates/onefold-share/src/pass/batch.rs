@@ -19,10 +19,9 @@ use super::publish::KnownShards;
 use super::publish_batch::{Planned, publish_batch};
 use super::requests;
 use super::rows::{Candidate, Change, Other, Step, Target};
-use super::runs::{Run, RunBatch, Source};
+use super::runs::{ContentKey, Run, RunBatch, Source};
 use super::stop_watch::StopWatch;
 use super::stretches::{Candidates, Others, Targets};
-use crate::format::FileBlock;
 use crate::format::entry::{Entry, Place};
 use crate::state::StateError;
 use crate::state::arena::ArenaWriter;
@@ -95,17 +94,18 @@ impl<S: Substrate> RunBatch for ScanFinder<'_, '_, '_, S> {
         };
         Ok(target.map(|Target { file, block, slot }| {
             let source = slot.map_or(Source::Zeros, Source::Slot);
-            Run { file, first: block.0, source, count: 1 }
+            Run { file, first: block.0, source, count: 1, key: ContentKey::default() }
         }))
     }
 
     fn leave(&mut self, part: &Run) -> Result<(), PassError> {
         for block in 0..part.count {
-            let slot = match part.part(block, 1).source {
+            let part = part.part(block, 1);
+            let slot = match part.source {
                 Source::Slot(slot) => Some(slot),
-                Source::Zeros => None,
+                Source::Zeros | Source::File(_) => None,
             };
-            self.elsewhere.leave_target(part.file, FileBlock(part.first + block), slot)?;
+            self.elsewhere.leave_target(part.file, part.first_block(), slot)?;
         }
         Ok(())
     }

@@ -2,8 +2,10 @@
 //!
 //! A finder only believes. It may be late, lossy or wrong: that costs savings, never data, as the file system compares
 //! before it shares. The scan with its logs is the first finder (`batch`); it keeps an index, so its runs are between
-//! files and arena slots.
+//! files and arena slots. Others need neither: [`share_found`] shares from file to file what they yield.
+//! docs/decisions/0015-finders.md has the reasons.
 
+use onefold_block::BLOCK_BYTES_U64;
 use onefold_sort::SortWriter;
 use onefold_substrate::Substrate;
 
@@ -13,10 +15,38 @@ use super::outcome::{PassError, Passed};
 use super::runs::RunBatch;
 use super::share::{Noted, Sinks, share};
 use super::stop_watch::StopWatch;
-use super::{PassOptions, copies, pinned};
+use super::{PassOptions, PassProgress, Source, copies, pinned};
 use crate::policy::FreedUnit;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
+
+/// Shares what a finder yields: runs from file to file. Nothing is read besides, and nothing is published. As in all passes,
+/// files of other hosts are no targets, though they may be sources; selection, opt-outs and sharing domains bind both sides.
+///
+/// # Errors
+/// As [`PassError`] says; `Undeclared` where shares have to be declared.
+pub fn share_found<'b, S: Substrate>(
+    state: &State<'b, S>,
+    files: &mut Marks,
+    finder: &mut dyn Finder<'b, S>,
+    options: &PassOptions<'_>,
+) -> Result<Passed, PassError> {
+    if state.policy().is_declared() {
+        return Err(PassError::Undeclared);
+    }
+    let mut engine = Engine::new(state, files, options)?;
+    if options.is_dry_run {
+        engine.count_found(finder)?;
+    } else {
+        engine.share_found(finder)?;
+        engine.note_again()?;
+    }
+    let passed = engine.passed;
+    if state.take_loss() {
+        files.forget_scans(state)?;
+    }
+    Ok(passed)
+}
 
 /// Finds ranges of files that hold the same, or may.
 pub trait Finder<'b, S: Substrate> {
@@ -69,6 +99,29 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
                 return Ok(false);
             }
         }
+    }
+
+    /// Counts what a finder yields of files that this pass may read and change, and shares nothing.
+    fn count_found(&mut self, finder: &mut dyn Finder<'b, S>) -> Result<(), PassError> {
+        while let Some(batch) = finder.next_batch(self)? {
+            while let Some(run) = batch.next_run()? {
+                self.options.pace.boundary()?;
+                let files = match run.source() {
+                    Source::File(source) => [run.target().file, source.file],
+                    Source::Slot(_) | Source::Zeros => [run.target().file; 2],
+                };
+                let mut is_admitted = true;
+                for file in files {
+                    is_admitted = is_admitted && self.images.is_selected(file) && self.images.is_there(file)?;
+                }
+                let planned = &mut self.passed.planned;
+                *(if is_admitted { &mut planned.targets } else { &mut planned.outside }) += run.count();
+            }
+            finder.end_batch(self)?;
+        }
+        let targets = self.passed.planned.targets.saturating_mul(BLOCK_BYTES_U64);
+        let planned = PassProgress::Planned { targets };
+        if (self.options.progress)(planned).is_break() { Err(StateError::Interrupted.into()) } else { Ok(()) }
     }
 
     /// Shares the runs of one batch, and has room come free by it.

@@ -67,10 +67,10 @@ use crate::selection::Selection;
 use crate::state::State;
 use crate::state::files::Marks;
 
-pub use self::engine::{Engine, Finder};
+pub use self::engine::{Engine, Finder, share_found};
 pub use self::outcome::{PassError, PassTimes, Passed, Trouble};
 pub use self::plan::PlanCounts;
-pub use self::runs::{Run, RunBatch, Source};
+pub use self::runs::{ContentKey, FilePlace, Outcome, Run, RunBatch, RunSorter, SortedRuns, Source};
 pub use self::share::Shared;
 
 /// A shard of the index with more entries is split, unless somebody wants it otherwise: 64 GiB of distinct blocks, whose

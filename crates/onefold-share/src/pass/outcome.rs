@@ -140,6 +140,9 @@ pub enum PassError {
     /// Temporary files, mostly: no space.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The file system shares in two steps: what is shared there is declared by arena slots, and runs from file to file have none.
+    #[error("on this file system blocks are shared by their contents only")]
+    Undeclared,
     /// The index turned out to be damaged. It was dropped; the next pass begins with an empty one.
     #[error("shard {prefix} of the index cannot be read: {why}")]
     Index {

@@ -8,10 +8,10 @@ use std::time::Duration;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{Access, FileHandle, FileStat, ListedKind, Substrate};
 
-use super::{ScanOptions, Scanned};
 use crate::domain::{DomainRules, Membership};
 use crate::format::mark::Mark;
 use crate::opt_out::OptOuts;
+use crate::selection::Selection;
 use crate::state::files::Marks;
 use crate::state::{Notice, State, StateError, StateFolder};
 
@@ -24,21 +24,29 @@ pub(super) struct Found {
     pub(super) membership: Membership,
 }
 
-/// Returns all files that are wanted, in order of their paths, and each only once; and those that are opted out, whatever
-/// name they are found by.
+/// What there is.
+pub(super) struct Findings {
+    /// All files that are wanted, in order of their paths, and each only once.
+    pub(super) found: Vec<Found>,
+    /// Those that are opted out, whatever name they are found by.
+    pub(super) opted_out: BTreeSet<FileHandle>,
+    /// How many could not be looked at.
+    pub(super) unreadable: u64,
+}
+
+/// Returns what there is of a selection.
 pub(super) fn find<S: Substrate>(
     state: &State<'_, S>,
     files: &Marks,
     domains: &DomainRules<'_, S>,
-    options: &ScanOptions<'_>,
-    scanned: &mut Scanned,
-) -> Result<(Vec<Found>, BTreeSet<FileHandle>), StateError> {
+    selection: &Selection<'_>,
+) -> Result<Findings, StateError> {
     let mut found: BTreeMap<FileHandle, Found> = BTreeMap::new();
-    let mut opted_out = BTreeSet::new();
+    let (mut opted_out, mut unreadable) = (BTreeSet::new(), 0);
     let opt_outs = OptOuts::new(state.substrate());
     // Folders that are still to be listed, and files that were named.
     let mut ahead: Vec<(PathBuf, Option<ListedKind>)> =
-        options.selection.roots().iter().map(|root| (root.clone(), None)).collect();
+        selection.roots().iter().map(|root| (root.clone(), None)).collect();
     while let Some((path, kind)) = ahead.pop() {
         if StateFolder::has(&path) {
             continue;
@@ -51,7 +59,7 @@ pub(super) fn find<S: Substrate>(
             Ok(listed) => {
                 for entry in listed {
                     let below = path.join(&entry.name);
-                    if entry.kind != ListedKind::Other && options.selection.wants(&below, entry.kind) {
+                    if entry.kind != ListedKind::Other && selection.wants(&below, entry.kind) {
                         ahead.push((below, Some(entry.kind)));
                     }
                 }
@@ -72,7 +80,7 @@ pub(super) fn find<S: Substrate>(
             // It was removed since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound && kind.is_some() => {}
             Err(why) => {
-                scanned.passed_over += 1;
+                unreadable += 1;
                 state.notice(Notice::Unreadable { path, why });
             }
         }
@@ -81,7 +89,7 @@ pub(super) fn find<S: Substrate>(
     let found_at = state.clock().monotonic();
     let mut found: Vec<Found> = found.into_values().map(|found| Found { found_at, ..found }).collect();
     found.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok((found, opted_out))
+    Ok(Findings { found, opted_out, unreadable })
 }
 
 /// A file that a scan came across.

@@ -12,6 +12,7 @@ mod age;
 mod blocks;
 mod changes;
 mod find;
+mod list;
 mod turn;
 
 use std::cell::Cell;
@@ -25,7 +26,8 @@ use onefold_substrate::{Access, FileStat, Substrate};
 
 use self::age::is_stable;
 pub(crate) use self::age::{Age, TICK};
-use self::find::{Found, find};
+use self::find::{Findings, Found, find};
+pub use self::list::{ListedFile, list};
 use self::turn::Subject;
 use crate::digest::PIECE_BYTES;
 use crate::domain::{Domain, DomainRules, Membership};
@@ -195,7 +197,8 @@ pub fn scan<S: Substrate>(
     forget_what_the_index_lost(state, files, &logs)?;
     let now = state.now()?;
     let domains = DomainRules::of(state)?;
-    let (found, opted_out) = find(state, files, &domains, options, &mut scanned)?;
+    let Findings { found, opted_out, unreadable } = find(state, files, &domains, &options.selection)?;
+    scanned.passed_over = unreadable;
     scanned.opted_out = opted_out.len() as u64;
     // Passes drop what is known of them: should they come back, they are read.
     for number in opted_out.iter().filter_map(|handle| Some(files.of(handle)?.number)).collect::<Vec<_>>() {

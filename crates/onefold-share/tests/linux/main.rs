@@ -11,6 +11,7 @@ mod clones;
 mod cut;
 mod domains;
 mod facts;
+mod finders;
 mod ground;
 mod leases;
 mod machine;

@@ -11,11 +11,12 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::ground::{Ground, K, on_each};
 
-const BLOCKS: u64 = 64;
+/// Blocks of a guest's file.
+pub(crate) const BLOCKS: u64 = 64;
 const TIME: Duration = Duration::from_millis(1500);
 
 /// Fills a block with one of a few contents, so that blocks are often equal and soon not any more.
-fn fill(block: &mut [u8], content: u8) {
+pub(crate) fn fill(block: &mut [u8], content: u8) {
     for (index, byte) in block.iter_mut().enumerate() {
         *byte = content.wrapping_mul(31).wrapping_add(u8::try_from(index % 251).unwrap());
     }
@@ -23,7 +24,7 @@ fn fill(block: &mut [u8], content: u8) {
 
 /// Writes and reads a file past the page cache, as QEMU does (`cache=none`), and looks whether each block is as it was
 /// last written. Returns how many blocks it wrote.
-fn guest(ground: &Ground, name: &str, seed: u64, is_over: &AtomicBool) -> u64 {
+pub(crate) fn guest(ground: &Ground, name: &str, seed: u64, is_over: &AtomicBool) -> u64 {
     let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
     let file = rustix::fs::open(ground.root.join(name), flags, Mode::empty()).unwrap();
     let random = SeededRandom::new(seed);

@@ -8,6 +8,7 @@ mod collect;
 mod declared;
 mod domains;
 mod engine;
+mod finders;
 mod holes;
 mod interrupted;
 mod monitor;

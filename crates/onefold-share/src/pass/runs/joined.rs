@@ -2,13 +2,18 @@
 
 use std::io;
 
-use super::{Run, RunBatch};
+use super::{ContentKey, Run, RunBatch};
+
+/// Contents that a run is joined of, at most.
+const CONTENTS_MAX: usize = 1 << 16;
 
 /// Joins the runs of a batch.
 #[derive(Default)]
 pub(in crate::pass) struct Joined {
     /// The run that did not go on with the last one.
     ahead: Option<Run>,
+    /// The run that was returned last: where in its target each content ends, in blocks, and what it is called.
+    contents: Vec<(u64, ContentKey)>,
 }
 
 impl Joined {
@@ -20,8 +25,10 @@ impl Joined {
             None => batch.next_run()?,
         };
         let Some(mut run) = first else { return Ok(None) };
+        self.contents.clear();
+        self.contents.push((run.end(), run.key));
         while let Some(next) = batch.next_run()? {
-            if run.goes_on_with(&next) {
+            if run.goes_on_with(&next) && self.add(&next) {
                 run.count += next.count;
             } else if !run.tells_as_much_as(&next) {
                 self.ahead = Some(next);
@@ -30,13 +37,35 @@ impl Joined {
         }
         Ok(Some(run))
     }
+
+    /// Notes what a run ends with now. Returns false where it has too many contents.
+    fn add(&mut self, next: &Run) -> bool {
+        let is_full = self.contents.len() >= CONTENTS_MAX;
+        match self.contents.last_mut() {
+            Some((end, key)) if *key == next.key => *end = next.end(),
+            _ if is_full => return false,
+            _ => self.contents.push((next.end(), next.key)),
+        }
+        true
+    }
+
+    /// Returns the parts of a part of the run that was returned last, each of one content.
+    pub(in crate::pass) fn by_content<'j>(&'j self, part: &'j Run) -> impl Iterator<Item = Run> + 'j {
+        let first = self.contents.partition_point(|(end, _)| *end <= part.first);
+        let mut at = part.first;
+        self.contents[first..].iter().map_while(move |&(end, key)| {
+            let (from, to) = (at, end.min(part.end()));
+            at = to;
+            (to > from).then(|| Run { key, ..part.part(from - part.first, to - from) })
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Source;
+    use super::super::{FilePlace, Source};
     use super::*;
-    use crate::format::FileNo;
+    use crate::format::{FileBlock, FileNo};
 
     struct Listed(Vec<io::Result<Run>>);
 
@@ -47,7 +76,21 @@ mod tests {
     }
 
     fn zeros(first: u64) -> io::Result<Run> {
-        Ok(Run { file: FileNo(1), first, source: Source::Zeros, count: 1 })
+        Ok(Run { file: FileNo(1), first, source: Source::Zeros, count: 1, key: ContentKey::default() })
+    }
+
+    /// Returns a run into file 1 from file 2.
+    fn run(source: u64, target: u64, count: u64, key: u32) -> io::Result<Run> {
+        let place = |file, block| FilePlace { file: FileNo(file), block: FileBlock(block) };
+        Ok(Run::between(place(2, source), place(1, target), count, ContentKey::new(key).unwrap()).unwrap())
+    }
+
+    fn all(runs: Vec<io::Result<Run>>) -> Vec<(u64, u64)> {
+        let (mut batch, mut joined, mut all) = (Listed(runs), Joined::default(), Vec::new());
+        while let Some(run) = joined.next(&mut batch).unwrap() {
+            all.push((run.first, run.count));
+        }
+        all
     }
 
     #[test]
@@ -61,13 +104,29 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_named_twice_counts_once() {
-        let mut batch = Listed(vec![zeros(3), zeros(3), zeros(4), zeros(6)]);
-        let mut runs = Joined::default();
-        let mut all = Vec::new();
-        while let Some(run) = runs.next(&mut batch).unwrap() {
-            all.push((run.first, run.count));
-        }
-        assert_eq!(all, [(3, 2), (6, 1)]);
+    fn a_block_that_logs_name_twice_counts_once() {
+        assert_eq!(all(vec![zeros(3), zeros(3), zeros(4), zeros(6)]), [(3, 2), (6, 1)]);
+    }
+
+    #[test]
+    fn runs_are_joined_only_where_both_sides_go_on() {
+        assert_eq!(all(vec![run(50, 3, 4, 1), run(54, 7, 2, 2), run(57, 9, 1, 3)]), [(3, 6), (9, 1)]);
+        assert_eq!(all(vec![run(50, 3, 4, 1), run(70, 3, 4, 1), run(80, 5, 1, 1)]), [(3, 4), (3, 4), (5, 1)]);
+    }
+
+    #[test]
+    fn what_comes_of_a_part_is_told_by_content() {
+        let mut batch = Listed(vec![run(50, 3, 4, 1), run(54, 7, 2, 2), run(56, 9, 1, 2), run(57, 10, 5, 3)]);
+        let mut joined = Joined::default();
+        let whole = joined.next(&mut batch).unwrap().unwrap();
+        let parts = |from, count| {
+            let part = whole.part(from, count);
+            joined.by_content(&part).map(|run| (run.key.number(), run.first, run.count)).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(0, 12), [(1, 3, 4), (2, 7, 3), (3, 10, 5)]);
+        assert_eq!(parts(2, 3), [(1, 5, 2), (2, 7, 1)]);
+        assert_eq!(parts(7, 1), [(3, 10, 1)]);
+        let third = joined.by_content(&whole).last().unwrap();
+        assert_eq!(third.source, Source::File(FilePlace { file: FileNo(2), block: FileBlock(57) }));
     }
 }

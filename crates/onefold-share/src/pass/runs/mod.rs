@@ -2,17 +2,19 @@
 
 mod joined;
 mod run;
+mod sorted;
 
 use std::io;
 
 pub(super) use self::joined::Joined;
-pub use self::run::{Run, Source};
+pub use self::run::{ContentKey, FilePlace, Run, Source};
+pub use self::sorted::{RunSorter, SortedRuns};
 use super::PassError;
 
 /// The runs of one batch of places, as a finder yields them.
 pub trait RunBatch {
-    /// Returns the next run; none at the end of the batch. Runs come in order of their targets. Out of order they are
-    /// shared all the same, only slower.
+    /// Returns the next run; none at the end of the batch, however often it is asked. Runs come in order of their targets.
+    /// Out of order they are shared all the same, only slower.
     ///
     /// # Errors
     /// Those of temporary files. They end the pass.
@@ -27,4 +29,29 @@ pub trait RunBatch {
         let _ = part;
         Ok(())
     }
+
+    /// Takes note of what came of a part of a run from file to file. Parts of one run have its key, and come in any order.
+    fn note(&mut self, part: &Run, outcome: Outcome) {
+        let _ = (part, outcome);
+    }
+}
+
+/// What came of a part of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// It shares since now.
+    Shared,
+    /// It shared already, or an earlier run of the batch has had it share.
+    Before,
+    /// The two sides differ, or one is not that long any more.
+    Differed,
+    /// A side is a hole, or only set aside: nothing is gained.
+    Empty,
+    /// It is shorter than is wanted.
+    TooShort,
+    /// The file system would not, or could not at the moment.
+    Refused,
+    /// A file of the two is not one that this pass may read and change: it is gone, outside of the selection, opted out, or
+    /// belongs to another sharing domain.
+    Barred,
 }

@@ -4,6 +4,36 @@ use onefold_block::BLOCK_BYTES_U64;
 
 use crate::format::{FileBlock, FileNo, Slot};
 
+/// What a finder calls a content, whatever that is: the engine hands it back with what came of a run, and never looks into it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContentKey(u32);
+
+impl ContentKey {
+    /// The highest number and one.
+    pub const LIMIT: u32 = 1 << 31;
+
+    /// Returns the key of this number, if it is below the limit.
+    #[must_use]
+    pub fn new(number: u32) -> Option<ContentKey> {
+        (number < ContentKey::LIMIT).then_some(ContentKey(number))
+    }
+
+    /// Returns its number.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// A block of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FilePlace {
+    /// The file.
+    pub file: FileNo,
+    /// Which block of it.
+    pub block: FileBlock,
+}
+
 /// What a range is to share with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -11,6 +41,8 @@ pub enum Source {
     Slot(Slot),
     /// Nothing: the range is believed to be zero, and becomes a hole.
     Zeros,
+    /// Blocks of a file, from this one on.
+    File(FilePlace),
 }
 
 /// Consecutive blocks of a file, the target, and what is believed to hold the same: whether it does is for the file system
@@ -23,9 +55,44 @@ pub struct Run {
     pub(in crate::pass) source: Source,
     /// How many blocks both sides have.
     pub(in crate::pass) count: u64,
+    pub(in crate::pass) key: ContentKey,
 }
 
 impl Run {
+    /// Returns the run of `count` blocks of two files, or of one. None where it would be empty, would end beyond all blocks,
+    /// or both sides are the same.
+    #[must_use]
+    pub fn between(source: FilePlace, target: FilePlace, count: u64, key: ContentKey) -> Option<Run> {
+        let has_room = |place: FilePlace| place.block.0.checked_add(count).is_some_and(|end| end <= FileBlock::LIMIT);
+        let is_one = count > 0 && source != target && has_room(source) && has_room(target);
+        let (file, first) = (target.file, target.block.0);
+        is_one.then_some(Run { file, first, source: Source::File(source), count, key })
+    }
+
+    /// Returns the first block of the target.
+    #[must_use]
+    pub fn target(&self) -> FilePlace {
+        FilePlace { file: self.file, block: FileBlock(self.first) }
+    }
+
+    /// Returns what the target is to share with.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Returns how many blocks each side has.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns what its finder calls the content.
+    #[must_use]
+    pub fn key(&self) -> ContentKey {
+        self.key
+    }
+
     /// Returns the block behind the target's last one.
     pub(in crate::pass) fn end(&self) -> u64 {
         self.first + self.count
@@ -48,16 +115,14 @@ impl Run {
 
     /// Returns a part of the run.
     pub(in crate::pass) fn part(&self, from: u64, count: u64) -> Run {
-        let source = match self.source {
-            Source::Zeros => Source::Zeros,
-            Source::Slot(slot) => Source::Slot(Slot::from_number(slot.number() + from).expect("within the run's file")),
-        };
-        Run { first: self.first + from, source, count, ..*self }
+        Run { first: self.first + from, source: self.source.behind(from), count, ..*self }
     }
 
     /// Tells whether another run says nothing new: two logs may name one block.
     pub(super) fn tells_as_much_as(&self, next: &Run) -> bool {
-        self.file == next.file && self.end() >= next.end()
+        // Of two files that a target is believed to equal, the first may be the wrong one.
+        let is_of_logs = !matches!(next.source, Source::File(_));
+        is_of_logs && self.file == next.file && self.end() >= next.end()
     }
 
     /// Tells whether another run begins where this one ends, on both sides.
@@ -67,8 +132,51 @@ impl Run {
             (Source::Slot(first), Source::Slot(next)) => {
                 first.arena() == next.arena() && first.number() + self.count == next.number()
             }
+            (Source::File(_), Source::File(_)) => self.source.behind(self.count) == next.source,
             _ => false,
         };
         self.file == next.file && self.end() == next.first && source_goes_on
+    }
+}
+
+impl Source {
+    /// Returns the source of what is so many blocks behind in the same run.
+    fn behind(self, blocks: u64) -> Source {
+        match self {
+            Source::Zeros => Source::Zeros,
+            Source::Slot(slot) => {
+                Source::Slot(Slot::from_number(slot.number() + blocks).expect("within the run's file"))
+            }
+            Source::File(FilePlace { file, block }) => {
+                Source::File(FilePlace { file, block: FileBlock(block.0 + blocks) })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(file: u32, block: u64) -> FilePlace {
+        FilePlace { file: FileNo(file), block: FileBlock(block) }
+    }
+
+    #[test]
+    fn runs_that_cannot_be_are_none() {
+        let key = ContentKey::default();
+        let last = FileBlock::LIMIT - 1;
+        assert!(Run::between(place(1, last), place(2, 0), 1, key).is_some());
+        for (source, target, count) in [
+            (place(1, 0), place(2, 0), 0),
+            (place(1, 5), place(1, 5), 3),
+            (place(1, last), place(2, 0), 2),
+            (place(1, 0), place(2, last), 2),
+            (place(1, u64::MAX), place(2, 0), 1),
+            (place(1, 0), place(2, 1), u64::MAX),
+        ] {
+            assert_eq!(Run::between(source, target, count, key), None, "{source:?} {target:?} {count}");
+        }
+        assert_eq!(ContentKey::new(ContentKey::LIMIT), None);
     }
 }

@@ -10,7 +10,7 @@ use super::target::{Mapped, TargetFile};
 use crate::extents::Extents;
 use crate::pace::CallKind;
 use crate::pass::pinned::Loss;
-use crate::pass::runs::{Run, Source};
+use crate::pass::runs::{Outcome, Run, Source};
 use crate::policy::{FreedUnit, SharePolicy};
 use crate::state::maps::Moved;
 
@@ -40,7 +40,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             if let Some(declaring) = self.declaring.as_mut().filter(|_| is_equal && is_declared) {
                 declaring.gather(part);
             } else if !is_equal || self.ask(file, part)? == Compared::Differ {
-                self.note_differing(part);
+                self.note_differing(&part);
             }
         }
         Ok(())
@@ -118,8 +118,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     fn note_shared(&mut self, part: Run, freed: Freed) -> io::Result<()> {
-        self.shared.now += part.bytes();
+        self.count(&part, Outcome::Shared);
         self.note_moved(part);
+        self.note_done(&part);
         self.noted.touched.insert(part.file);
         match freed {
             Freed::Blocks { unshared, untold } => {
@@ -149,6 +150,12 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                     }
                     None => return,
                 },
+                Source::File(_) => {
+                    let Some((image, offset)) = self.sources.image(part.source) else { return };
+                    let offset = offset + at * BLOCK_BYTES_U64;
+                    let Ok(placed) = image.map.at(self.state.substrate(), &image.file, offset) else { return };
+                    (placed.place, placed.length.min(rest))
+                }
             };
             let length = (length / BLOCK_BYTES_U64).max(1) * BLOCK_BYTES_U64;
             // Of a slot whose place is not told nobody can say that the range did not move.

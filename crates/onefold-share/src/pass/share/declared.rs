@@ -194,7 +194,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 match declared {
                     Some(_) if runs.len() == RUNS_MAX => self.leave_out(std::iter::once(&run), ShareError::Busy),
                     Some(declared) => runs.push((run, declared)),
-                    None => self.note_differing(run),
+                    None => self.note_differing(&run),
                 }
             }
         }
@@ -242,7 +242,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             }
             match self.ask(file, *run) {
                 Ok(Compared::Shared) => {}
-                Ok(Compared::Differ) => self.note_differing(*run),
+                Ok(Compared::Differ) => self.note_differing(run),
                 Err(why) => {
                     let is_refused = matches!(why, ShareError::Refused(_));
                     if is_refused || matches!(why, ShareError::Full) {

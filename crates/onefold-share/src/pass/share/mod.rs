@@ -8,35 +8,34 @@
 //! Where a share may leave a hole, all is compared first, and what is equal is gathered, and shared by `declared`.
 
 mod ask;
+mod between;
+mod counted;
 mod declared;
+mod done;
+mod sources;
 mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::rc::Rc;
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_sort::SortWriter;
-use onefold_substrate::{Access, ShareError, Substrate};
+use onefold_substrate::{ShareError, Substrate};
 
 use self::declared::Declaring;
-use self::target::{Mapped, Sources, TargetFile};
+use self::sources::Sources;
+use self::target::{Mapped, TargetFile};
 use super::again::Because;
 use super::images::{Hold, Images};
 use super::pinned::Remnants;
 use super::room::RecordsRoom;
-use super::runs::{Joined, Run, RunBatch, Source};
+use super::runs::{Joined, Outcome, Run, RunBatch, Source};
 use super::slots::SlotSet;
 use super::{PassError, PassOptions, PassProgress, Trouble};
-use crate::extents::Extents;
+use crate::format::FileNo;
 use crate::format::mark::Stamp;
-use crate::format::{FileNo, Slot};
 use crate::pace::CallKind;
-use crate::slices::Slices;
 use crate::state::{State, StateError};
-
-/// Maps of arena files that are kept at once, at most: 6 MiB each where every slot lies by itself.
-const ARENAS_MAX: usize = 8;
 
 /// What came of the targets, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +61,11 @@ pub struct Shared {
     pub too_short: u64,
     /// Not shared because the file system would not.
     pub refused: u64,
+    /// Not shared because another host had the file at the moment.
+    pub elsewhere: u64,
+    /// Of runs from file to file: not shared because this pass may not read or change one of the two files, or because they
+    /// belong to two sharing domains.
+    pub barred: u64,
 }
 
 /// What later steps want to know.
@@ -109,7 +113,8 @@ pub(super) fn share<'b, S: Substrate>(
         trouble,
         shared,
         call_blocks,
-        sources: Sources { zeros, arenas: BTreeMap::new() },
+        sources: Sources::new(zeros),
+        joined: Joined::default(),
         target: None,
         unsynced: Vec::new(),
         room: RecordsRoom::new(state.substrate()),
@@ -130,6 +135,7 @@ struct Sharer<'a, 'b, 'i, S: Substrate> {
     options: &'a PassOptions<'a>,
     /// Where the runs come from.
     batch: &'a mut dyn RunBatch,
+    joined: Joined,
     /// Blocks that were taken from whole extents.
     losses: &'a mut SortWriter,
     noted: &'a mut Noted,
@@ -147,18 +153,21 @@ struct Sharer<'a, 'b, 'i, S: Substrate> {
     buffers: [Vec<u8>; 2],
 }
 
-/// How much of a run is alike.
+/// What is to be done with a stretch of a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Stretch {
-    Shared(u64),
-    Hole(u64),
-    Apart(u64),
+    /// Both sides are at one place.
+    Shared,
+    /// There is nothing to gain.
+    Empty,
+    /// Both sides lie apart.
+    Apart,
 }
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
     /// Shares all runs.
     fn share_each(&mut self) -> Result<(), PassError> {
-        let mut joined = Joined::default();
-        while let Some(run) = joined.next(self.batch)? {
+        while let Some(run) = self.joined.next(self.batch)? {
             self.share_run(run)?;
         }
         self.leave_file()?;
@@ -166,33 +175,32 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Returns the file that is on, if it is open.
-    fn opened(&self) -> Option<Rc<S::File>> {
-        self.target.as_ref()?.opened.as_ref().map(|opened| Rc::clone(&opened.file))
-    }
-
-    /// Shares nothing more in the file that is on.
-    fn close(&mut self) {
-        if let Some(target) = &mut self.target {
-            target.opened = None;
-        }
-    }
-
     fn share_run(&mut self, run: Run) -> Result<(), PassError> {
+        let is_of_log = !matches!(run.source, Source::File(_));
+        // What logs tell of was looked at when they were taken in.
+        if !is_of_log && !self.is_target(run.file)? {
+            self.count(&run, Outcome::Barred);
+            return Ok(());
+        }
         if self.target.as_ref().is_none_or(|target| target.number != run.file) {
             self.leave_file()?;
             self.target = Some(self.take_up(run.file)?);
+            if !is_of_log && !self.is_target(run.file)? {
+                self.count(&run, Outcome::Barred);
+                return Ok(());
+            }
         }
         if self.target.as_ref().is_some_and(|target| matches!(target.hold, Hold::Others)) {
-            return self.batch.leave(&run);
+            self.shared.elsewhere += run.bytes();
+            return self.joined.by_content(&run).try_for_each(|part| self.batch.leave(&part));
         }
-        if let Source::Slot(slot) = run.source {
-            self.load_arena(slot.arena())?;
-        }
-        let mut at = 0;
-        while at < run.count {
-            self.options.pace.boundary()?;
-            at += self.share_beginning(run.part(at, run.count - at))?;
+        match run.source {
+            Source::File(source) => self.share_between(run, source)?,
+            Source::Slot(slot) => {
+                self.load_arena(slot.arena())?;
+                self.share_whole(run)?;
+            }
+            Source::Zeros => self.share_whole(run)?,
         }
         let Shared { now, before, differed, too_short, refused, .. } = *self.shared;
         let bytes = now + before + differed + too_short + refused;
@@ -202,49 +210,37 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Takes a file and opens it.
-    fn take_up(&mut self, number: FileNo) -> Result<TargetFile<S>, PassError> {
-        let hold = self.images.hold(number)?;
-        let (mut opened, mut is_failing) = (None, false);
-        if !matches!(hold, Hold::Others) {
-            match self.open(number) {
-                Ok(file) => opened = Some(Mapped { file: Rc::new(file), map: Extents::new() }),
-                Err(why) => {
-                    is_failing = !matches!(why, ShareError::Refused(_));
-                    self.trouble.note(self.images.path(number), why);
-                }
-            }
+    /// Shares a run whose target is on and whose source is loaded.
+    fn share_whole(&mut self, run: Run) -> Result<(), PassError> {
+        let mut at = 0;
+        while at < run.count {
+            self.options.pace.boundary()?;
+            at += self.share_beginning(run.part(at, run.count - at))?;
         }
-        Ok(TargetFile { number, hold, opened, is_failing, moved: Vec::new(), slices: Slices::default() })
-    }
-
-    fn open(&self, number: FileNo) -> Result<S::File, ShareError> {
-        let file = self.images.open(number, Access::Write)?;
-        if self.is_left(&file)? { Err(ShareError::Busy) } else { Ok(file) }
+        Ok(())
     }
 
     /// Shares as much from the beginning of a run as is alike; returns how many blocks that is.
     fn share_beginning(&mut self, run: Run) -> Result<u64, PassError> {
         Ok(match self.stretch(&run) {
-            Ok(Some(Stretch::Shared(count))) => {
-                self.shared.before += count * BLOCK_BYTES_U64;
-                count
-            }
-            Ok(Some(Stretch::Hole(count))) => count,
-            Ok(Some(Stretch::Apart(count))) => {
-                if count * BLOCK_BYTES_U64 < self.options.min_run_bytes {
-                    self.shared.too_short += count * BLOCK_BYTES_U64;
-                } else {
-                    self.share_stretch(run.part(0, count))?;
+            Ok(Some((stretch, count))) => {
+                let part = run.part(0, count);
+                match stretch {
+                    Stretch::Shared => self.count(&part, Outcome::Before),
+                    Stretch::Empty => self.count(&part, Outcome::Empty),
+                    Stretch::Apart if part.bytes() < self.options.min_run_bytes => {
+                        self.count(&part, Outcome::TooShort);
+                    }
+                    Stretch::Apart => self.share_stretch(part)?,
                 }
                 count
             }
             Ok(None) => {
                 if self.target.as_ref().is_some_and(|target| target.is_failing) {
-                    self.trouble.again.add(run.file, run.first_block(), run.count, Because::Failed);
+                    self.read_again(&run, Because::Failed);
                 }
                 // It could not be opened, or refuses: that was noted then. Or its arena file is gone.
-                self.shared.refused += run.bytes();
+                self.count(&run, Outcome::Refused);
                 run.count
             }
             Err(why) => {
@@ -254,126 +250,43 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         })
     }
 
-    /// Notes that runs of one file are not shared, for one reason.
-    fn leave_out<'r>(&mut self, runs: impl Iterator<Item = &'r Run>, why: ShareError) {
-        let mut file = None;
-        for run in runs {
-            self.shared.refused += run.bytes();
-            file = Some(run.file);
-            if !matches!(why, ShareError::Refused(_)) {
-                self.trouble.again.add(run.file, run.first_block(), run.count, Because::Failed);
-            }
+    /// Returns what is to be done with the beginning of a run, and with how many blocks of it. None where it cannot be
+    /// shared at all.
+    fn stretch(&mut self, run: &Run) -> io::Result<Option<(Stretch, u64)>> {
+        if self.is_apart(run) {
+            return Ok(None);
         }
-        if let Some(file) = file {
-            self.trouble.note(self.images.path(file), why);
-        }
-    }
-
-    /// Takes note of blocks that are not as their source.
-    fn note_differing(&mut self, part: Run) {
-        self.shared.differed += part.bytes();
-        self.trouble.again.add(part.file, part.first_block(), part.count, Because::Changed);
-        if let Source::Slot(first) = part.source {
-            let slots = (first.number()..first.number() + part.count).filter_map(Slot::from_number);
-            slots.for_each(|slot| self.noted.suspects.insert(slot));
-        }
-    }
-
-    /// Writes down where what was shared of the file that is on lies now.
-    fn note_moved_of_file(&mut self) -> Result<(), StateError> {
-        let Some(target) = &mut self.target else { return Ok(()) };
-        let moved = std::mem::take(&mut target.moved);
-        if target.opened.is_some() && !moved.is_empty() { self.state.move_kept(target.number, &moved) } else { Ok(()) }
-    }
-
-    /// Has what a file shares made durable, now or together with all others, before the index says so: lost, it would be shared
-    /// no more. Where the pass ends in between, nothing says so.
-    fn leave_file(&mut self) -> Result<(), PassError> {
-        self.share_gathered()?;
-        self.note_moved_of_file()?;
-        let Some(target) = self.target.take() else { return Ok(()) };
-        if let Some(Mapped { file, .. }) = &target.opened {
-            if self.state.substrate().syncs_all_shares() {
-                self.unsynced.push(target.number);
-            } else {
-                let synced = self.state.substrate().sync_shares(file);
-                self.trouble.note_unsynced(&[target.number], self.images, synced);
-            }
-        }
-        Ok(self.note_mark(target.number)?)
-    }
-
-    /// Brings the mark of a file up to date, while it is this host's.
-    fn note_mark(&mut self, number: FileNo) -> Result<(), StateError> {
-        if let Some((before, after)) = self.noted.retimed.remove(&number) {
-            self.images.restamp(number, before, after)?;
-        }
-        // Where the file system is full, the logs stay.
-        if self.trouble.again.has(number) && !self.trouble.is_full {
-            let now = self.state.now()?;
-            self.trouble.again.note_file(self.images, number, now)?;
-        }
-        Ok(())
-    }
-
-    /// Makes durable what files share of which that was put off.
-    fn sync(&mut self) {
-        if !self.unsynced.is_empty() {
-            // Any file of the file system does.
-            let synced = self.state.substrate().sync_shares(&self.sources.zeros);
-            self.trouble.note_unsynced(&self.unsynced, self.images, synced);
-        }
-    }
-
-    fn load_arena(&mut self, number: u32) -> Result<(), PassError> {
-        if self.sources.arenas.contains_key(&number) {
-            return Ok(());
-        }
-        if self.sources.arenas.len() == ARENAS_MAX {
-            // What was gathered may be of them.
-            self.share_gathered()?;
-            self.sources.arenas.clear();
-        }
-        if let Some(file) = self.state.open_arena(number, Access::Read)? {
-            let map = Extents::load(self.state.substrate(), &file)?;
-            self.sources.arenas.insert(number, Mapped { file: Rc::new(file), map });
-        }
-        Ok(())
-    }
-
-    /// Returns how much from the beginning of a run is at one place with its source already, or is not. None where it
-    /// cannot be shared at all.
-    fn stretch(&mut self, run: &Run) -> io::Result<Option<Stretch>> {
         let substrate = self.state.substrate();
         let opened = self.target.as_mut().and_then(|target| target.opened.as_mut());
         let Some(Mapped { file, map }) = opened else { return Ok(None) };
         let mut count = 0;
-        let mut is_first_shared = false;
+        let mut first = None;
         while count < run.count {
             let target = map.at(substrate, file, (run.first + count) * BLOCK_BYTES_U64)?;
-            let (is_shared, length) = match run.source {
-                // A hole, or set aside on purpose: nothing to gain.
-                Source::Zeros if !target.is_data => (true, target.length),
-                Source::Zeros => (false, target.length),
+            // A hole, or set aside on purpose: nothing to gain.
+            let emptied = |is_data| if is_data { Stretch::Apart } else { Stretch::Empty };
+            let (stretch, length) = match run.source {
+                Source::Zeros => (emptied(target.is_data), target.length),
                 Source::Slot(slot) => {
                     let Some(arena) = self.sources.arenas.get(&slot.arena()) else { return Ok(None) };
                     let source = arena.map.look((slot.index() + count) * BLOCK_BYTES_U64);
                     let is_shared = source.place.is_some() && source.place == target.place;
-                    (is_shared, source.length.min(target.length))
+                    (if is_shared { Stretch::Shared } else { Stretch::Apart }, source.length.min(target.length))
+                }
+                Source::File(_) => {
+                    let Some((image, offset)) = self.sources.image(run.source) else { return Ok(None) };
+                    let source = image.map.at(substrate, &image.file, offset + count * BLOCK_BYTES_U64)?;
+                    let is_shared = source.place.is_some() && source.place == target.place;
+                    let apart = emptied(source.is_data && target.is_data);
+                    (if is_shared { Stretch::Shared } else { apart }, source.length.min(target.length))
                 }
             };
-            if count > 0 && is_shared != is_first_shared {
+            if *first.get_or_insert(stretch) != stretch {
                 break;
             }
-            is_first_shared = is_shared;
             count += (length / BLOCK_BYTES_U64).max(1);
         }
-        let count = count.min(run.count);
-        Ok(Some(match (is_first_shared, run.source) {
-            (true, Source::Slot(_)) => Stretch::Shared(count),
-            (true, Source::Zeros) => Stretch::Hole(count),
-            (false, _) => Stretch::Apart(count),
-        }))
+        Ok(first.map(|stretch| (stretch, count.min(run.count))))
     }
 
     /// Shares a run of which nothing is shared yet, in calls of bounded size.
@@ -382,7 +295,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         while at < run.count {
             self.options.pace.boundary()?;
             let at_once = self.options.pace.call_bytes(CallKind::Share, self.call_blocks * BLOCK_BYTES_U64);
-            let part = run.part(at, (at_once / BLOCK_BYTES_U64).min(run.count - at));
+            // Of one file both sides are apart.
+            let at_once = (at_once / BLOCK_BYTES_U64).min(self.distance(&run).unwrap_or(u64::MAX));
+            let part = run.part(at, at_once.min(run.count - at));
             at += part.count;
             let shared = match self.opened() {
                 Some(file) => self.share_part(&file, part),
@@ -393,7 +308,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 let is_for_all = is_for_good || matches!(why, ShareError::Full);
                 let left = if is_for_all { run.end() - part.first } else { part.count };
                 self.leave_out(std::iter::once(&Run { count: left, ..part }), why);
-                if is_for_good {
+                if is_for_good && !self.note_apart(&run) {
                     self.share_gathered()?;
                     // The same answer would come for each of its blocks.
                     self.close();

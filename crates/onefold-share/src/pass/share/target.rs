@@ -1,16 +1,17 @@
-//! The files on both sides of a share, as long as they are open.
+//! The file that is shared in: it is taken up, and left when the next one is.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use onefold_block::BLOCK_BYTES_U64;
-use onefold_substrate::Substrate;
+use onefold_substrate::{Access, ShareError, Substrate};
 
+use super::Sharer;
+use super::between::Facts;
 use crate::extents::Extents;
 use crate::format::FileNo;
+use crate::pass::PassError;
 use crate::pass::images::Hold;
-use crate::pass::runs::Source;
 use crate::slices::Slices;
+use crate::state::StateError;
 use crate::state::maps::Moved;
 
 /// A file and its map.
@@ -32,21 +33,91 @@ pub(super) struct TargetFile<S: Substrate> {
     pub(super) moved: Vec<Moved>,
     /// In which whole extents its data lies, where that counts.
     pub(super) slices: Slices,
+    /// What runs from other files want to know of it, once there is one.
+    pub(super) facts: Option<Facts>,
 }
 
-/// What targets share with.
-pub(super) struct Sources<S: Substrate> {
-    /// A file that is one hole.
-    pub(super) zeros: S::File,
-    pub(super) arenas: BTreeMap<u32, Mapped<S>>,
-}
+impl<S: Substrate> Sharer<'_, '_, '_, S> {
+    /// Returns the file that is on, if it is open.
+    pub(super) fn opened(&self) -> Option<Rc<S::File>> {
+        self.target.as_ref()?.opened.as_ref().map(|opened| Rc::clone(&opened.file))
+    }
 
-impl<S: Substrate> Sources<S> {
-    /// Returns the file that a source is in, and where, in bytes; the arena file has been loaded.
-    pub(super) fn place(&self, source: Source) -> (&S::File, u64) {
-        match source {
-            Source::Zeros => (&self.zeros, 0),
-            Source::Slot(slot) => (&self.arenas[&slot.arena()].file, slot.index() * BLOCK_BYTES_U64),
+    /// Shares nothing more in the file that is on.
+    pub(super) fn close(&mut self) {
+        if let Some(target) = &mut self.target {
+            target.opened = None;
+        }
+    }
+
+    /// Takes a file and opens it.
+    pub(super) fn take_up(&mut self, number: FileNo) -> Result<TargetFile<S>, PassError> {
+        let hold = self.images.hold(number)?;
+        let (mut opened, mut is_failing) = (None, false);
+        if !matches!(hold, Hold::Others) {
+            match self.open(number) {
+                Ok(file) => opened = Some(Mapped { file: Rc::new(file), map: Extents::new() }),
+                Err(why) => {
+                    is_failing = !matches!(why, ShareError::Refused(_));
+                    self.trouble.note(self.images.path(number), why);
+                }
+            }
+        }
+        let (moved, slices) = (Vec::new(), Slices::default());
+        Ok(TargetFile { number, hold, opened, is_failing, moved, slices, facts: None })
+    }
+
+    fn open(&self, number: FileNo) -> Result<S::File, ShareError> {
+        let file = self.images.open(number, Access::Write)?;
+        if self.is_left(&file)? { Err(ShareError::Busy) } else { Ok(file) }
+    }
+
+    /// Writes down where what was shared of the file that is on lies now.
+    pub(super) fn note_moved_of_file(&mut self) -> Result<(), StateError> {
+        let Some(target) = &mut self.target else { return Ok(()) };
+        let moved = std::mem::take(&mut target.moved);
+        if target.opened.is_some() && !moved.is_empty() { self.state.move_kept(target.number, &moved) } else { Ok(()) }
+    }
+
+    /// Has what a file shares made durable, now or together with all others, before the index says so: lost, it would be shared
+    /// no more. Where the pass ends in between, nothing says so.
+    pub(super) fn leave_file(&mut self) -> Result<(), PassError> {
+        self.share_gathered()?;
+        self.note_moved_of_file()?;
+        let Some(target) = self.target.take() else { return Ok(()) };
+        if let Some(Mapped { file, .. }) = &target.opened {
+            if self.state.substrate().syncs_all_shares() {
+                self.unsynced.push(target.number);
+            } else {
+                let synced = self.state.substrate().sync_shares(file);
+                self.trouble.note_unsynced(&[target.number], self.images, synced);
+            }
+        }
+        if let Some(facts) = &target.facts {
+            self.sources.forget_map(&facts.handle);
+        }
+        Ok(self.note_mark(target.number)?)
+    }
+
+    /// Brings the mark of a file up to date, while it is this host's.
+    fn note_mark(&mut self, number: FileNo) -> Result<(), StateError> {
+        if let Some((before, after)) = self.noted.retimed.remove(&number) {
+            self.images.restamp(number, before, after)?;
+        }
+        // Where the file system is full, the logs stay.
+        if self.trouble.again.has(number) && !self.trouble.is_full {
+            let now = self.state.now()?;
+            self.trouble.again.note_file(self.images, number, now)?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what files share of which that was put off.
+    pub(super) fn sync(&mut self) {
+        if !self.unsynced.is_empty() {
+            // Any file of the file system does.
+            let synced = self.state.substrate().sync_shares(self.sources.zeros());
+            self.trouble.note_unsynced(&self.unsynced, self.images, synced);
         }
     }
 }

@@ -4,6 +4,7 @@ mod batches;
 mod collect;
 mod declared;
 mod disturbed;
+mod finders;
 mod intents;
 mod names;
 mod selection;

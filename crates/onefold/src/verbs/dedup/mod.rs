@@ -175,7 +175,9 @@ impl Run<'_> {
             PassError::Io(_) => self
                 .failure(&error, false)
                 .hint("name a directory with more room with --temporary, or give more --memory"),
-            PassError::State(_) | PassError::Index { .. } | PassError::Unmended { .. } => self.failure(&error, false),
+            PassError::State(_) | PassError::Index { .. } | PassError::Unmended { .. } | PassError::Undeclared => {
+                self.failure(&error, false)
+            }
         })
     }
 

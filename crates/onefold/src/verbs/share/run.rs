@@ -199,6 +199,9 @@ fn pass_failure(error: &PassError) -> Failure {
         PassError::Io(_) => Failure::new("cannot share blocks")
             .because(error)
             .hint("name a directory with more room with --temporary, or give more --memory"),
+        PassError::Undeclared => {
+            Failure::new("cannot share blocks").because(error).hint("share by content with `onefold share run`")
+        }
         PassError::Index { .. } => Failure::new("cannot share blocks")
             .because(error)
             .hint("it was dropped; run the command again, which reads all images anew"),

@@ -1,0 +1,151 @@
+//! Runs from file to file. Neither index nor arena vouches for them: a finder says so, and may be wrong, late or lying.
+//!
+//! So before anything is read, it is seen to that
+//!
+//! - this pass may read and change both files, and they belong to one domain. Another host may have the source: nothing of
+//!   it changes;
+//! - both sides end where their files do;
+//! - of runs into the same blocks the first one that is right counts, and the others find them done;
+//! - both sides of a run within one file are apart in each call;
+//! - where the file system will not share between two files, it is asked once.
+//!
+//! That the sides differ says nothing about what a scan knows of the file: nothing is read again for it.
+
+use std::collections::BTreeSet;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::{FileHandle, ShareError, Substrate};
+
+use super::Sharer;
+use super::done::Done;
+use crate::extents::Extents;
+use crate::format::FileNo;
+use crate::pass::PassError;
+use crate::pass::runs::{FilePlace, Outcome, Run, Source};
+
+/// What runs from other files want to know of their target.
+pub(super) struct Facts {
+    pub(super) handle: FileHandle,
+    /// How many whole blocks it has.
+    blocks: u64,
+    /// What shares by now.
+    pub(super) done: Done,
+    /// Files that the file system does not let it share with.
+    apart: BTreeSet<FileNo>,
+}
+
+impl<S: Substrate> Sharer<'_, '_, '_, S> {
+    /// Tells whether this pass may share in a file. What is known of one that was just taken up is the latest.
+    pub(super) fn is_target(&mut self, number: FileNo) -> Result<bool, PassError> {
+        Ok(self.images.is_selected(number) && self.images.is_there(number)?)
+    }
+
+    /// Shares a run from a file into the one that is on.
+    pub(super) fn share_between(&mut self, run: Run, source: FilePlace) -> Result<(), PassError> {
+        let loaded = self.load_file(source.file)?;
+        if let Some(outcome) = self.bar(run.file, source.file, loaded) {
+            self.count(&run, outcome);
+            return Ok(());
+        }
+        if let Err(why) = self.learn_facts() {
+            self.leave_out(std::iter::once(&run), why);
+            return Ok(());
+        }
+        let source_blocks = self.sources.file(source.file).map_or(0, |file| file.blocks);
+        let Some(facts) = self.target.as_ref().and_then(|target| target.facts.as_ref()) else {
+            // It could not be opened: that was noted then.
+            self.count(&run, Outcome::Refused);
+            return Ok(());
+        };
+        let left = |blocks: u64, first: u64| blocks.saturating_sub(first);
+        let fitting = run.count.min(left(facts.blocks, run.first)).min(left(source_blocks, source.block.0));
+        let parts = facts.done.parts(run.first, run.first + fitting);
+        if fitting < run.count {
+            // It is as long no more.
+            self.count(&run.part(fitting, run.count - fitting), Outcome::Differed);
+        }
+        for (first, end, is_done) in parts {
+            let part = run.part(first - run.first, end - first);
+            if is_done || self.distance(&run) == Some(0) {
+                self.count(&part, Outcome::Before);
+            } else {
+                self.share_whole(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what comes of all runs between two files, where none is shared.
+    fn bar(&self, target: FileNo, source: FileNo, loaded: Result<(), Outcome>) -> Option<Outcome> {
+        match loaded {
+            Err(outcome) => Some(outcome),
+            Ok(()) if !self.images.are_of_one_domain(target, source) => Some(Outcome::Barred),
+            Ok(()) => None,
+        }
+    }
+
+    /// Looks what the file is that is on, if it is open and nobody has looked yet.
+    fn learn_facts(&mut self) -> Result<(), ShareError> {
+        let Some(file) = self.opened() else { return Ok(()) };
+        let Some(target) = self.target.as_mut().filter(|target| target.facts.is_none()) else { return Ok(()) };
+        let stat = self.state.substrate().stat(&file)?;
+        let (done, apart) = (Done::default(), BTreeSet::new());
+        target.facts = Some(Facts { handle: stat.handle, blocks: stat.length / BLOCK_BYTES_U64, done, apart });
+        Ok(())
+    }
+
+    /// Returns how far the sides of a run are apart, in blocks, if they are of one file.
+    pub(super) fn distance(&self, run: &Run) -> Option<u64> {
+        let Source::File(source) = run.source else { return None };
+        let facts = self.target.as_ref()?.facts.as_ref()?;
+        let is_one_file = self.sources.file(source.file)?.handle == facts.handle;
+        is_one_file.then(|| source.block.0.abs_diff(run.first))
+    }
+
+    /// Tells whether the file system has said that the files of a run cannot share.
+    pub(super) fn is_apart(&self, run: &Run) -> bool {
+        let Source::File(source) = run.source else { return false };
+        let facts = self.target.as_ref().and_then(|target| target.facts.as_ref());
+        facts.is_some_and(|facts| facts.apart.contains(&source.file))
+    }
+
+    /// Takes note that the file system refuses a run. Returns false where that is for the sake of its target, and so for all
+    /// runs into that.
+    pub(super) fn note_apart(&mut self, run: &Run) -> bool {
+        let Source::File(source) = run.source else { return false };
+        let Some(file) = self.opened() else { return false };
+        if !matches!(self.state.substrate().refusal(&file), Ok(None)) {
+            return false;
+        }
+        if let Some(facts) = self.target.as_mut().and_then(|target| target.facts.as_mut()) {
+            facts.apart.insert(source.file);
+        }
+        true
+    }
+
+    /// Returns the file of a run that is named where the file system refuses it.
+    pub(super) fn blamed(&self, run: &Run) -> FileNo {
+        let Source::File(source) = run.source else { return run.file };
+        let file = self.sources.file(source.file).map(|file| &file.mapped.file);
+        let is_refused = file.is_some_and(|file| matches!(self.state.substrate().refusal(file), Ok(Some(_))));
+        if is_refused { source.file } else { run.file }
+    }
+
+    /// Takes note of what shares by now.
+    pub(super) fn note_done(&mut self, part: &Run) {
+        let is_one_file = self.distance(part).is_some();
+        let Source::File(source) = part.source else { return };
+        let Some(target) = &mut self.target else { return };
+        let Some(facts) = &mut target.facts else { return };
+        facts.done.add(part.first, part.end());
+        // Later writes into the source are copies, too.
+        self.noted.touched.insert(source.file);
+        if is_one_file {
+            // Where the source of a later run lies, and who refers to it, is another matter now.
+            self.sources.forget_map(&facts.handle);
+            if let Some(opened) = &mut target.opened {
+                opened.map = Extents::narrow();
+            }
+        }
+    }
+}

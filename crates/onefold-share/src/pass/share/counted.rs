@@ -1,0 +1,66 @@
+//! What came of runs: it is counted, told to the finder, and read again by the next scan where that may help.
+
+use onefold_substrate::ShareError;
+use onefold_substrate::Substrate;
+
+use super::Sharer;
+use crate::format::Slot;
+use crate::pass::again::Because;
+use crate::pass::runs::{Outcome, Run, Source};
+
+impl<S: Substrate> Sharer<'_, '_, '_, S> {
+    /// Counts what came of a part of the run that is on, and tells the finder.
+    pub(super) fn count(&mut self, part: &Run, outcome: Outcome) {
+        let bytes = part.bytes();
+        let sum = match outcome {
+            Outcome::Shared => Some(&mut self.shared.now),
+            Outcome::Before => Some(&mut self.shared.before),
+            Outcome::Differed => Some(&mut self.shared.differed),
+            Outcome::TooShort => Some(&mut self.shared.too_short),
+            Outcome::Refused => Some(&mut self.shared.refused),
+            Outcome::Barred => Some(&mut self.shared.barred),
+            Outcome::Empty => None,
+        };
+        if let Some(sum) = sum {
+            *sum += bytes;
+        }
+        // Where shares are declared, what came of a run is known later; there are no runs from file to file then.
+        if matches!(part.source, Source::File(_)) {
+            for part in self.joined.by_content(part) {
+                self.batch.note(&part, outcome);
+            }
+        }
+    }
+
+    /// Notes that runs of one file are not shared, for one reason.
+    pub(super) fn leave_out<'r>(&mut self, runs: impl Iterator<Item = &'r Run>, why: ShareError) {
+        let mut blamed = None;
+        for run in runs {
+            self.count(run, Outcome::Refused);
+            blamed = Some(if matches!(why, ShareError::Refused(_)) { self.blamed(run) } else { run.file });
+            if !matches!(why, ShareError::Refused(_)) {
+                self.read_again(run, Because::Failed);
+            }
+        }
+        if let Some(file) = blamed {
+            self.trouble.note(self.images.path(file), why);
+        }
+    }
+
+    /// Takes note of blocks that are not as their source.
+    pub(super) fn note_differing(&mut self, part: &Run) {
+        self.count(part, Outcome::Differed);
+        self.read_again(part, Because::Changed);
+        if let Source::Slot(first) = part.source {
+            let slots = (first.number()..first.number() + part.count).filter_map(Slot::from_number);
+            slots.for_each(|slot| self.noted.suspects.insert(slot));
+        }
+    }
+
+    /// Has the next scan read what a log has told of. What another finder believed is found again.
+    pub(super) fn read_again(&mut self, run: &Run, because: Because) {
+        if !matches!(run.source, Source::File(_)) {
+            self.trouble.again.add(run.file, run.first_block(), run.count, because);
+        }
+    }
+}

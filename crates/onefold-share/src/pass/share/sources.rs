@@ -1,0 +1,128 @@
+//! What targets share with: arena files, images, and a file that is one hole.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::{Access, FileHandle, ShareError, Substrate, is_gone};
+
+use super::Sharer;
+use super::target::Mapped;
+use crate::extents::Extents;
+use crate::format::FileNo;
+use crate::pass::PassError;
+use crate::pass::runs::{FilePlace, Outcome, Source};
+
+/// Maps of arena files that are kept at once, at most: 6 MiB each where every slot lies by itself.
+const ARENAS_MAX: usize = 8;
+/// Images that are open as sources at once, at most.
+const FILES_MAX: usize = 16;
+
+/// What targets share with.
+pub(super) struct Sources<S: Substrate> {
+    /// A file that is one hole.
+    zeros: S::File,
+    pub(super) arenas: BTreeMap<u32, Mapped<S>>,
+    /// Images, or what comes of runs from those that are none of this pass's sources.
+    pub(super) files: BTreeMap<FileNo, Result<SourceFile<S>, Outcome>>,
+}
+
+/// An image that others share with.
+pub(super) struct SourceFile<S: Substrate> {
+    pub(super) mapped: Mapped<S>,
+    /// What stands for it, whatever its number is.
+    pub(super) handle: FileHandle,
+    /// How many whole blocks it has.
+    pub(super) blocks: u64,
+}
+
+impl<S: Substrate> Sources<S> {
+    pub(super) fn new(zeros: S::File) -> Sources<S> {
+        Sources { zeros, arenas: BTreeMap::new(), files: BTreeMap::new() }
+    }
+
+    /// Returns the file that is one hole.
+    pub(super) fn zeros(&self) -> &S::File {
+        &self.zeros
+    }
+
+    /// Returns the file that a source is in, and where, in bytes; it has been loaded.
+    pub(super) fn place(&self, source: Source) -> (&S::File, u64) {
+        match source {
+            Source::Zeros => (&self.zeros, 0),
+            Source::Slot(slot) => (&self.arenas[&slot.arena()].file, slot.index() * BLOCK_BYTES_U64),
+            Source::File(FilePlace { file, block }) => {
+                let file = self.file(file).expect("it was loaded with the run");
+                (&file.mapped.file, block.0 * BLOCK_BYTES_U64)
+            }
+        }
+    }
+
+    /// Returns an image that was loaded, and is a source.
+    pub(super) fn file(&self, number: FileNo) -> Option<&SourceFile<S>> {
+        self.files.get(&number)?.as_ref().ok()
+    }
+
+    /// Returns the image of a source and the offset in it, in bytes, if the source is one.
+    pub(super) fn image(&mut self, source: Source) -> Option<(&mut Mapped<S>, u64)> {
+        let Source::File(FilePlace { file, block }) = source else { return None };
+        let file = self.files.get_mut(&file)?.as_mut().ok()?;
+        Some((&mut file.mapped, block.0 * BLOCK_BYTES_U64))
+    }
+
+    /// Takes note that a file lies elsewhere now.
+    pub(super) fn forget_map(&mut self, handle: &FileHandle) {
+        let files = self.files.values_mut().filter_map(|file| file.as_mut().ok());
+        files.filter(|file| file.handle == *handle).for_each(|file| file.mapped.map = Extents::narrow());
+    }
+}
+
+impl<S: Substrate> Sharer<'_, '_, '_, S> {
+    pub(super) fn load_arena(&mut self, number: u32) -> Result<(), PassError> {
+        if self.sources.arenas.contains_key(&number) {
+            return Ok(());
+        }
+        if self.sources.arenas.len() == ARENAS_MAX {
+            // What was gathered may be of them.
+            self.share_gathered()?;
+            self.sources.arenas.clear();
+        }
+        if let Some(file) = self.state.open_arena(number, Access::Read)? {
+            let map = Extents::load(self.state.substrate(), &file)?;
+            self.sources.arenas.insert(number, Mapped { file: Rc::new(file), map });
+        }
+        Ok(())
+    }
+
+    /// Opens an image as a source. Returns what comes of runs from it, if it is none.
+    pub(super) fn load_file(&mut self, number: FileNo) -> Result<Result<(), Outcome>, PassError> {
+        if !self.sources.files.contains_key(&number) {
+            if self.sources.files.len() == FILES_MAX {
+                self.sources.files.clear();
+            }
+            let opened = self.open_source(number)?;
+            self.sources.files.insert(number, opened);
+        }
+        Ok(self.sources.files[&number].as_ref().map(drop).map_err(|outcome| *outcome))
+    }
+
+    fn open_source(&mut self, number: FileNo) -> Result<Result<SourceFile<S>, Outcome>, PassError> {
+        if !self.images.is_selected(number) || !self.images.is_there(number)? {
+            return Ok(Err(Outcome::Barred));
+        }
+        let substrate = self.state.substrate();
+        let opened = self.images.open(number, Access::Read).and_then(|file| {
+            let stat = substrate.stat(&file)?;
+            let mapped = Mapped { file: Rc::new(file), map: Extents::narrow() };
+            Ok(SourceFile { mapped, handle: stat.handle, blocks: stat.length / BLOCK_BYTES_U64 })
+        });
+        Ok(opened.map_err(|why: io::Error| {
+            if is_gone(&why) {
+                return Outcome::Barred;
+            }
+            self.trouble.note(self.images.path(number), ShareError::Io(why));
+            Outcome::Refused
+        }))
+    }
+}
