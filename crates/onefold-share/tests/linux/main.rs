@@ -29,3 +29,4 @@ mod space;
 mod stat;
 mod trust;
 mod two_steps;
+mod watch;
