@@ -165,6 +165,7 @@ pub(super) fn encoding_name(encoding: Encoding) -> &'static str {
     match encoding {
         Encoding::Encrypted => "encrypted",
         Encoding::Compressed => "compressed",
+        Encoding::Deduplicated => "deduplicated",
     }
 }
 
