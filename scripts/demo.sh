@@ -254,6 +254,10 @@ main() {
     saved=$(pool_number .pool.saved_bytes)
     distinct=$(pool_number .pool.distinct_bytes)
 
+    step "Look into ${stored[0]}"
+    # An image without a file system that is known is no failure of the demo.
+    "$onefold" guest info "$MNT/${stored[0]}" >&2 || say '    nothing in it is known'
+
     step "Clone ${stored[0]} $CLONE_COUNT times"
     # In a folder of their own, where no image of the user's can have their names.
     mkdir "$MNT/clones"
