@@ -136,6 +136,7 @@ fn info_and_df_tell_what_is_on_the_disk() {
         let line = stats.lines().find(|line| line.starts_with(name)).unwrap();
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };
+    assert_eq!(free, of_tool("Free blocks:") * BLOCK_BYTES);
     assert_eq!(number(volume, "stale_bytes"), 0);
     let told = fixture.guest("info", &[]).done().out;
     assert!(told.contains("partition 1") && told.contains("ext4") && told.contains("certain"), "{told}");
@@ -146,6 +147,18 @@ fn info_and_df_tell_what_is_on_the_disk() {
     assert_eq!(number(row, "files_max"), of_tool("Inode count:"));
     assert_eq!(number(row, "files_used"), of_tool("Inode count:") - of_tool("Free inodes:"));
     assert!(fixture.guest("df", &[]).done().out.contains("partition 1"));
+}
+
+#[test]
+fn free_blocks_that_are_not_zero_are_stale() {
+    let Some(fixture) = Fixture::new() else { return };
+    let free: u64 =
+        fixture.debugfs("ffb 3").split(':').nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    let file = OpenOptions::new().write(true).open(&fixture.image).unwrap();
+    file.write_all_at(&[1], PARTITION_BYTES + free * BLOCK_BYTES + 77).unwrap();
+    let found = fixture.guest("info --json --stale", &[]).done().json();
+    assert_eq!(found["images"][0]["stale_bytes"], BLOCK_BYTES);
+    assert_eq!(fixture.guest("info --json", &[]).done().json()["images"][0]["stale_bytes"], Value::Null);
 }
 
 #[test]
@@ -221,7 +234,7 @@ fn map_and_who_agree_with_debugfs() {
 
     let byte = PARTITION_BYTES + blocks[3] * BLOCK_BYTES + 5;
     let owner = &fixture.guest("who --json", &[&byte.to_string()]).done().json()["owners"][0];
-    assert_eq!(owner["volume"], "partition 1");
+    assert_eq!((&owner["class"], &owner["volume"]), (&"file data".into(), &"partition 1".into()));
     assert_eq!(owner["files"][0]["names"][0]["path"], "/srv/sizes/300000");
     assert_eq!(owner["files"][0]["offset"], 3 * BLOCK_BYTES + 5);
     let shared = PARTITION_BYTES + fixture.blocks("/srv/second-name")[0] * BLOCK_BYTES;
