@@ -60,8 +60,13 @@ impl Guest<'_> {
     }
 
     fn unowned(&self, place: u64) -> Owner {
-        let volumes = self.volumes().iter().enumerate();
-        let volume = volumes.filter_map(|(at, volume)| Some((at, volume.offset_of(place)?))).next();
+        let volumes = || self.volumes().iter().enumerate();
+        // A logical volume lies in a physical one, which has what is left.
+        let found = |is_physical: bool| {
+            let volumes = volumes().filter(|(_, volume)| volume.is_physical() == is_physical);
+            volumes.filter_map(|(at, volume)| Some((at, volume.offset_of(place)?))).next()
+        };
+        let volume = found(false).or_else(|| found(true));
         Owner { place, volume, class: None, files: Vec::new() }
     }
 }

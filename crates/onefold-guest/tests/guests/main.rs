@@ -7,4 +7,5 @@ mod fixtures;
 mod ntfs;
 mod packages;
 mod volumes;
+mod whole;
 mod xfs;
