@@ -30,11 +30,12 @@ const IN_SECTORS: u64 = 1 << 23;
 const KIND_SHIFT: u32 = 24;
 
 /// All kinds; their places here are their numbers in rows.
-const KINDS: [ExtentKind; 6] = [
+const KINDS: [ExtentKind; 7] = [
     ExtentKind::Written,
     ExtentKind::Unwritten,
     ExtentKind::Encoded(Encoding::Encrypted),
     ExtentKind::Encoded(Encoding::Compressed),
+    ExtentKind::Encoded(Encoding::Deduplicated),
     ExtentKind::Inline,
     ExtentKind::Shared,
 ];
