@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{DONE, FAILED, Folder, Run, USAGE, has, onefold, run, text};
+use common::{DAMAGE, DONE, FAILED, Folder, Run, USAGE, has, onefold, run, text};
 use serde_json::Value;
 
 /// Where the partition of a test image begins: 1 MiB.
@@ -429,9 +429,15 @@ fn a_qcow2_image_is_the_disk_that_it_holds() {
 
 trait FailedUsage {
     fn failed_usage(self);
+    fn failed_somehow(self);
 }
 
 impl FailedUsage for Run {
+    #[track_caller]
+    fn failed_somehow(self) {
+        assert!((self.code == FAILED || self.code == DAMAGE) && self.err.contains("error: "), "{self:?}");
+    }
+
     #[track_caller]
     fn failed_usage(self) {
         assert_eq!(self.code, USAGE, "{self:?}");
@@ -473,6 +479,64 @@ fn what_holds_no_guest_is_never_called_empty() {
     onefold("guest ls", &[&empty]).failed(FAILED, "the disk is empty");
     onefold("guest info", &[&folder.path("gone")]).failed(FAILED, "gone");
     onefold("guest ls", &[&folder.path("")]).failed(FAILED, "neither a file");
+}
+
+#[test]
+fn an_image_that_a_machine_uses_is_read_and_told() {
+    let Some(fixture) = Fixture::new() else { return };
+    if !has("python3", "python3") {
+        return;
+    }
+    assert_eq!(fixture.guest("df --json", &[]).done().json()["in_use"], false);
+    // The lock of QEMU, held until the program is told to end.
+    let program = "import fcntl, sys\nfile = open(sys.argv[1], 'r+b')\nfcntl.lockf(file, fcntl.LOCK_SH, 1, 101)\nprint(flush=True)\nsys.stdin.read()";
+    let mut holder = Command::new("python3")
+        .args(["-c", program, text(&fixture.image)])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Read::read(holder.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let used = fixture.guest("df --json", &[]).done();
+    assert_eq!((&used.json()["in_use"], &used.json()["file_systems"][0]["in_use"]), (&true.into(), &true.into()));
+    assert!(used.err.contains("is in use"), "{used:?}");
+    assert!(fixture.guest("cat", &["/etc/hostname"]).done().out == "test\n");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+}
+
+/// What a guest can do to its own file system, and what breaks on the way.
+#[test]
+fn a_damaged_guest_is_read_as_far_as_it_goes() {
+    let Some(fixture) = Fixture::new() else { return };
+    let image = format!("{}?offset={PARTITION_BYTES}", text(&fixture.image));
+    let edit = |request: &str| run("debugfs", &["-w", "-R", request, &image]);
+    // A folder that contains itself.
+    edit("link /srv/deep /srv/deep/a/again");
+    let listed = fixture.guest("ls -R", &["/srv/deep"]);
+    assert_eq!(listed.code, DAMAGE, "{listed:?}");
+    assert!(listed.out.contains("/srv/deep/a/b/c:\nfile") && listed.err.contains("/srv/deep/a/again"), "{listed:?}");
+    assert_eq!(fixture.guest("du", &["/srv/deep"]).code, DAMAGE);
+    // A file of an absurd length.
+    edit("set_inode_field /srv/sizes/1 size 0xfffffffffff");
+    let found = fixture.guest("find --larger 1T", &[]);
+    assert_eq!(found.out, "/srv/sizes/1\n");
+    // An entry that leads nowhere.
+    edit("clri /srv/sizes/4095");
+    let content = fixture.guest("cat", &["/srv/sizes/4095", "/etc/hostname"]);
+    assert!(content.code != DONE && content.out == "test\n" && content.err.contains("/srv/sizes/4095"), "{content:?}");
+    // Half an image.
+    let file = OpenOptions::new().write(true).open(&fixture.image).unwrap();
+    file.set_len(9 << 20).unwrap();
+    let info = fixture.guest("info --json", &[]);
+    let volume = &info.json()["images"][0]["volumes"][0];
+    assert_eq!((&volume["free_bytes"], volume["state"] == "certain"), (&0.into(), false), "{volume}");
+    for length in [PARTITION_BYTES + 1500, 513, 512, 100] {
+        file.set_len(length).unwrap();
+        let info = fixture.guest("info --json", &[]);
+        assert_eq!(info.json()["images"][0]["free_bytes"], 0, "{length}");
+        fixture.guest("ls", &[]).failed_somehow();
+    }
 }
 
 /// A reader that has had enough is no failure.

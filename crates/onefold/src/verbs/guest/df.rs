@@ -83,7 +83,7 @@ impl Full<'_> {
             "files_max": self.facts.files_max,
             "files_used": self.facts.files_used,
             "is_certain": volume.file_system().is_some_and(|system| *system.state() == State::Certain),
-            "in_use": image.has_changed(),
+            "in_use": image.is_in_use(),
         })
     }
 }

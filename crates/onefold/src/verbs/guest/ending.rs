@@ -81,7 +81,7 @@ impl Ending {
 
     /// Notes the damage and the doubts of the file systems in `volumes`, and whether the image is in use.
     pub(super) fn look_at(&mut self, image: &OpenImage, guest: &Guest<'_>, volumes: impl IntoIterator<Item = usize>) {
-        if image.has_changed() {
+        if image.is_in_use() {
             self.in_use = true;
             self.warn(format!("`{}` is in use: what was read is of no single moment", image.path().shown()));
         }

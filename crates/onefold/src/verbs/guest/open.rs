@@ -7,6 +7,7 @@ use onefold_block::Show;
 use onefold_disk::{CachedDisk, Disk, ImageFile, ImageFormat};
 use onefold_guest::guest::Guest;
 
+use super::in_use;
 use crate::cli::Talk;
 use crate::cli::guest::{GuestImageArgs, GuestOpenArgs};
 use crate::failure::{Failure, Outcome};
@@ -25,6 +26,8 @@ pub(super) struct OpenImage {
     /// The file, as it was found.
     found: Found,
     state: FileState,
+    /// Whether a machine had it open for writing when it was opened here.
+    has_writer: bool,
     /// Its format.
     pub(super) format: ImageFormat,
     pub(super) disk: Box<dyn Disk>,
@@ -41,11 +44,12 @@ impl OpenImage {
         let cannot = || format!("cannot open the image `{}`", found.path.shown());
         let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
         let state = FileState::of(file.metadata());
+        let has_writer = in_use::has_writer(file.metadata());
         let meter = Meter::new(format!("converting {}", found.path.shown()), talk.quiet, interrupt.clone());
         let opened = open_disk(file, arguments, &meter);
         meter.finish();
         let opened = opened?;
-        Ok(OpenImage { found, state, format: opened.format, disk: opened.disk })
+        Ok(OpenImage { found, state, has_writer, format: opened.format, disk: opened.disk })
     }
 
     /// Returns its path.
@@ -58,9 +62,9 @@ impl OpenImage {
         machine_name(self.path())
     }
 
-    /// Returns whether a machine uses the image: it has changed since it was opened.
-    pub(super) fn has_changed(&self) -> bool {
-        fs::metadata(self.path()).map_or(true, |metadata| FileState::of(&metadata) != self.state)
+    /// Returns whether a machine uses the image: QEMU may write to it, or it has changed since it was opened.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.has_writer || fs::metadata(self.path()).map_or(true, |metadata| FileState::of(&metadata) != self.state)
     }
 
     /// Opens all volumes of the disk, and calls `work` with them. Reading again what was read before comes from a cache of

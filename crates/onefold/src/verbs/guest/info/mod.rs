@@ -106,7 +106,7 @@ impl Info<'_, '_, '_> {
             "volumes": volumes.collect::<Vec<Value>>(),
             "groups": self.guest.groups().iter().map(group_json).collect::<Vec<Value>>(),
             "systems": self.systems.json(),
-            "in_use": self.image.has_changed(),
+            "in_use": self.image.is_in_use(),
         });
         let mut members = members.as_object().cloned().unwrap_or_default();
         members.extend(self.figures.json());
