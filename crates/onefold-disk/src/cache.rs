@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, InFile};
 use crate::error::DiskError;
 
 /// Bytes of a page: enough for a whole partition table, and less than a cluster of most images.
@@ -107,6 +107,10 @@ impl Disk for CachedDisk<'_> {
 
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
         self.disk.next_data(offset)
+    }
+
+    fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+        self.disk.in_file(offset)
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {

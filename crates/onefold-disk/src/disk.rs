@@ -20,11 +20,30 @@ pub trait Disk: Sync {
     /// When the image is damaged or its device fails.
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError>;
 
+    /// Returns where the bytes from `offset` on lie in the file of the image. A disk that does not know says so of all
+    /// bytes.
+    ///
+    /// # Errors
+    /// When the image is damaged or its device fails.
+    fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+        Ok(InFile { offset: None, length_bytes: self.size_bytes().saturating_sub(offset) })
+    }
+
     /// Fills `into` from `offset`. What lies past the end reads as zeros.
     ///
     /// # Errors
     /// When the image is damaged or its device fails.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
+}
+
+/// Where a range of a disk lies in the file of its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFile {
+    /// Its first byte in the file; `None` where the file does not have these bytes as they are: they are a hole, compressed,
+    /// or in another file of the chain.
+    pub offset: Option<u64>,
+    /// How far this holds; 0 from the end of the disk on.
+    pub length_bytes: u64,
 }
 
 /// Something new that reads as zeros until it is written. Writes come from several threads and never overlap.

@@ -28,7 +28,7 @@ mod vmdk;
 
 pub use cache::CachedDisk;
 pub use copy::{Copied, copy};
-pub use disk::{Disk, SIZE_BYTES_MAX, Sink};
+pub use disk::{Disk, InFile, SIZE_BYTES_MAX, Sink};
 pub use error::{ChainError, DiskError, FileAction, ImageAction, ImageError, RoomError, Work};
 pub use format::ImageFormat;
 pub use image::{OpenImage, format_of, open};

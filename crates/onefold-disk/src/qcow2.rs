@@ -11,7 +11,7 @@ use imago::raw::Raw;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Mapping};
 
 use crate::chain::Chain;
-use crate::disk::{Disk, SIZE_BYTES_MAX, Sink};
+use crate::disk::{Disk, InFile, SIZE_BYTES_MAX, Sink};
 use crate::error::{DiskError, ImageAction, ImageError};
 use crate::folders::Member;
 use crate::format::{ImageFormat, detect};
@@ -21,6 +21,8 @@ use crate::image_file::ImageFile;
 pub(crate) struct Qcow2Disk {
     access: FormatAccess<ImagoFile>,
     path: PathBuf,
+    /// Whether the image is one file: then every place that the library tells is in that file.
+    is_one_file: bool,
 }
 
 impl Qcow2Disk {
@@ -28,12 +30,13 @@ impl Qcow2Disk {
     pub(crate) fn open(image: ImageFile, further: &[PathBuf]) -> Result<Qcow2Disk, DiskError> {
         let path = image.path.clone();
         let mut chain = Chain::start(&image, further)?;
-        let access = open_layers(image, &mut chain).map_err(|why| cannot(ImageAction::Open, &path, why))?;
+        let (access, is_one_file) =
+            open_layers(image, &mut chain).map_err(|why| cannot(ImageAction::Open, &path, why))?;
         // A made-up length would keep the search for data busy for ever.
         if access.size() > SIZE_BYTES_MAX {
             return Err(cannot(ImageAction::Open, &path, ImageError::TooLarge));
         }
-        Ok(Qcow2Disk { access, path })
+        Ok(Qcow2Disk { access, path, is_one_file })
     }
 
     fn cannot_read(&self, why: io::Error) -> DiskError {
@@ -45,10 +48,11 @@ fn cannot(action: ImageAction, path: &Path, why: impl Into<ImageError>) -> DiskE
     DiskError::Image { action, format: ImageFormat::Qcow2, path: path.to_owned(), source: why.into() }
 }
 
-/// Opens an image and all files below it.
+/// Opens an image and all files below it; returns whether there is none.
 ///
 /// The library opens nothing itself: it gets open files without names, so no name in a header can lead it anywhere.
-fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<FormatAccess<ImagoFile>, ImageError> {
+fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<(FormatAccess<ImagoFile>, bool), ImageError> {
+    let mut has_data_file = false;
     let mut layers: Vec<Qcow2<ImagoFile>> = Vec::new();
     let mut next = Member { folder: chain.image_folder(), file: image };
     let base = loop {
@@ -56,6 +60,7 @@ fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<FormatAccess<Imago
         let mut layer = Qcow2::open_image(ImagoFile::try_from(file.file)?, false)?;
         let data = match layer.requires_external_data_file() {
             true => {
+                has_data_file = true;
                 let name = layer.implicit_external_data_file().ok_or(ImageError::DataFileUnnamed)?;
                 Some(ImagoFile::try_from(chain.follow(name, &folder)?.file.file)?)
             }
@@ -71,12 +76,13 @@ fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<FormatAccess<Imago
             break Some(FormatAccess::new(Raw::open_image(ImagoFile::try_from(next.file.file)?, false)?));
         }
     };
+    let is_one_file = layers.len() == 1 && base.is_none() && !has_data_file;
     let mut below = base;
     while let Some(mut layer) = layers.pop() {
         layer.set_backing(below);
         below = Some(FormatAccess::new(layer));
     }
-    Ok(below.expect("the image itself is a layer"))
+    Ok((below.expect("the image itself is a layer"), is_one_file))
 }
 
 /// Tells whether a backing file is qcow2 or raw, by the format that is stated for it, or else by its first bytes.
@@ -115,6 +121,21 @@ impl Disk for Qcow2Disk {
             }
         }
         Ok(None)
+    }
+
+    fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+        let left = self.size_bytes().saturating_sub(offset);
+        if left == 0 {
+            return Ok(InFile { offset: None, length_bytes: 0 });
+        }
+        let (mapping, length) = self.access.get_mapping(offset, left).map_err(|error| self.cannot_read(error))?;
+        let place = match mapping {
+            Mapping::Raw { offset, .. } if self.is_one_file => Some(offset),
+            _ => None,
+        };
+        // No image makes a search stand still.
+        let length_bytes = if length == 0 { left } else { length.min(left) };
+        Ok(InFile { offset: place.filter(|_| length > 0), length_bytes })
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use crate::disk::{Disk, Sink};
+use crate::disk::{Disk, InFile, Sink};
 use crate::error::{DiskError, FileAction};
 
 /// A regular file or a block device with the bytes of a disk.
@@ -57,6 +57,10 @@ impl Disk for FileDisk {
         let end = end.min(self.size_bytes);
         // If the file shrinks while it is read, the disk ends there.
         Ok((start < end).then_some(start..end))
+    }
+
+    fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+        Ok(InFile { offset: Some(offset), length_bytes: self.size_bytes.saturating_sub(offset) })
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {

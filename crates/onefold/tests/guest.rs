@@ -415,16 +415,29 @@ fn a_qcow2_image_is_the_disk_that_it_holds() {
     }
     let qcow2 = fixture.folder.path("guest.qcow2");
     run("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", text(&fixture.image), text(&qcow2)]);
-    for verb in ["ls -lR", "map /etc/passwd", "who 2M", "du /srv"] {
-        let (verb, path) = verb.split_once(' ').unwrap();
-        let of = |image: &Path| onefold(&format!("guest {verb}"), &[image, Path::new(path)]).out;
-        if path.starts_with('-') {
-            let of = |image: &Path| onefold(&format!("guest {verb} {path}"), &[image]).done().out;
-            assert_eq!(of(&qcow2), of(&fixture.image));
-        } else {
-            assert_eq!(of(&qcow2), of(&fixture.image), "{verb}");
-        }
+    for (verb, path) in [("ls -lR", "/"), ("who", "2M"), ("du", "/srv"), ("cat", "/etc/passwd")] {
+        let of = |image: &Path| onefold(&format!("guest {verb}"), &[image, Path::new(path)]).done().out;
+        assert_eq!(of(&qcow2), of(&fixture.image), "{verb}");
     }
+    // The places in the file are those of the content.
+    let map = |image: &Path| onefold("guest map --json", &[image, Path::new("/srv/sizes/300000")]).done().json();
+    let content = fs::read(fixture.tree.join("srv/sizes/300000")).unwrap();
+    for image in [&qcow2, &fixture.image] {
+        let file = fs::File::open(image).unwrap();
+        let (map, mut read) = (map(image), 0);
+        for extent in map["extents"].as_array().unwrap() {
+            let [offset, place, length] = ["offset", "in_file", "length_bytes"]
+                .map(|name| usize::try_from(extent[name].as_u64().unwrap()).unwrap());
+            let mut bytes = vec![0; length.min(content.len() - offset)];
+            file.read_exact_at(&mut bytes, place as u64).unwrap();
+            assert!(bytes == content[offset..offset + bytes.len()], "{extent}");
+            read += bytes.len();
+        }
+        assert_eq!(read, content.len());
+    }
+    let top = fixture.folder.path("top.qcow2");
+    run("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", "guest.qcow2", text(&top)]);
+    assert_eq!(map(&top)["extents"][0]["in_file"], Value::Null, "in another file of the chain");
 }
 
 trait FailedUsage {

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use onefold_block::Show;
+use onefold_disk::{Disk, DiskError};
 use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileStat, Timestamp};
 use onefold_guest::tree::{Found, Links};
 use onefold_guest::volume::{DiskRange, VolumeReader};
@@ -58,6 +59,8 @@ struct Part {
     offset: u64,
     range: DiskRange,
     kind: ExtentKind,
+    /// Where it lies in the file of the image, if it does so as it is.
+    in_file: Option<u64>,
 }
 
 impl Part {
@@ -67,6 +70,7 @@ impl Part {
             "length_bytes": self.range.length_bytes,
             "place": self.range.start_bytes,
             "kind": extent_kind_name(self.kind),
+            "in_file": self.in_file,
         })
     }
 }
@@ -77,26 +81,42 @@ impl FileMap {
         let volume = scene.volume(found.file.system);
         let block_bytes = system.facts().block_bytes.max(1);
         let mut map = FileMap { block_bytes, extents: Vec::new(), parts: Vec::new(), error: None, is_cut: false };
+        let mut failed = None;
         let outcome = system.each_extent(found.file.file, &mut |extent| {
             if map.parts.len() >= EXTENTS_MAX {
                 map.is_cut = true;
                 return ControlFlow::Break(());
             }
-            map.add(extent, volume.map(|volume| &volume.reader));
-            ControlFlow::Continue(())
+            match map.add(extent, volume.map(|volume| &volume.reader), scene.guest.disk()) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    failed = Some(error.into());
+                    ControlFlow::Break(())
+                }
+            }
         });
-        map.error = outcome.err();
+        map.error = outcome.err().or(failed);
         map
     }
 
-    fn add(&mut self, extent: Extent, reader: Option<&VolumeReader<'_>>) {
+    fn add(&mut self, extent: Extent, reader: Option<&VolumeReader<'_>>, disk: &dyn Disk) -> Result<(), DiskError> {
         self.extents.push(extent);
-        let Some(reader) = reader else { return };
+        let Some(reader) = reader else { return Ok(()) };
+        let mut ranges = Vec::new();
+        reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| ranges.push(range));
         let mut offset = extent.offset;
-        reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
-            self.parts.push(Part { offset, range, kind: extent.kind });
-            offset = offset.saturating_add(range.length_bytes);
-        });
+        for mut rest in ranges {
+            while rest.length_bytes > 0 && self.parts.len() < EXTENTS_MAX {
+                let in_file = disk.in_file(rest.start_bytes)?;
+                let length_bytes = if in_file.length_bytes == 0 { rest.length_bytes } else { in_file.length_bytes };
+                let range = DiskRange { length_bytes: length_bytes.min(rest.length_bytes), ..rest };
+                self.parts.push(Part { offset, range, kind: extent.kind, in_file: in_file.offset });
+                offset = offset.saturating_add(range.length_bytes);
+                rest.start_bytes += range.length_bytes;
+                rest.length_bytes -= range.length_bytes;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the map as `debugfs -R stat` shows it, and below it the places on the disk in bytes.
@@ -111,7 +131,7 @@ impl FileMap {
         let total: u64 = self.extents.iter().map(|extent| extent.length_bytes / self.block_bytes).sum();
         // Writing into a string does not fail.
         let _ = write!(text, "\nBLOCKS:\n{}\nTOTAL: {total}\n", blocks.join(", "));
-        let _ = write!(text, "\nbytes of the disk, in {volume}:\n{}", self.table());
+        let _ = write!(text, "\nin bytes, in {volume}:\n{}", self.table());
         text
     }
 
@@ -129,12 +149,12 @@ impl FileMap {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new(["kind", "in the file", "on the disk", "length"]);
+        let mut table = Table::new(["kind", "in the file", "on the disk", "in the image", "length"]);
         for part in &self.parts {
-            let numbers =
-                [part.offset, part.range.start_bytes, part.range.length_bytes].map(|number| number.to_string());
-            let [offset, place, length] = numbers;
-            table.row([extent_kind_name(part.kind).to_owned(), offset, place, length]);
+            let DiskRange { start_bytes, length_bytes } = part.range;
+            let in_file = part.in_file.map_or_else(|| "-".to_owned(), |offset| offset.to_string());
+            let [offset, place, length] = [part.offset, start_bytes, length_bytes].map(|number| number.to_string());
+            table.row([extent_kind_name(part.kind).to_owned(), offset, place, in_file, length]);
         }
         table
     }
