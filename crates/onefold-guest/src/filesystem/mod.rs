@@ -65,6 +65,16 @@ pub trait FileSystem: Send + Sync {
         Ok(found)
     }
 
+    /// Returns what a file that no directory lists belongs to, and what to append to that one's path: `:stream` for an
+    /// alternate stream of NTFS, `/$MFT` for a file of the file system's own. `None` for every other file.
+    ///
+    /// # Errors
+    /// When the file is none, or its record is damaged.
+    fn belongs_to(&self, file: FileNumber) -> Result<Option<(FileNumber, Vec<u8>)>, GuestError> {
+        let _ = file;
+        Ok(None)
+    }
+
     /// Returns the target of a symbolic link, at most 4096 bytes long.
     ///
     /// # Errors
