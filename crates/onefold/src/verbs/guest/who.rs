@@ -134,16 +134,32 @@ fn names_of(
     files: BTreeSet<FileNumber>,
     ending: &mut Ending,
 ) -> Outcome<BTreeMap<FileNumber, Vec<Vec<u8>>>> {
-    let mut namer = Namer { files, names: BTreeMap::new(), ending };
-    if namer.files.is_empty() {
-        return Ok(namer.names);
+    if files.is_empty() {
+        return Ok(BTreeMap::new());
     }
+    // Files without a name of their own are told by those that they belong to.
+    let mut belonging = Vec::new();
+    for file in &files {
+        match system.belongs_to(*file) {
+            Ok(Some((owner, suffix))) => belonging.push((*file, owner, suffix)),
+            Ok(None) => {}
+            Err(error) => ending.failed_path(format!("number {}", file.0).as_bytes(), &error),
+        }
+    }
+    let files = files.into_iter().chain(belonging.iter().map(|(_, owner, _)| *owner)).collect();
+    let mut namer = Namer { files, names: BTreeMap::new(), ending };
     let tree = Tree::new(system);
     let cannot = || "cannot read the root directory";
     let root = tree.find(b"/", Links::Keep).map_err(|error| Failure::of_guest(cannot(), &error))?;
     namer.note(root.file.file, b"/");
     tree.walk(&root, Crossing::Stay, &mut namer).map_err(|error| Failure::of_guest(cannot(), &error))?;
-    Ok(namer.names)
+    let mut names = namer.names;
+    for (file, owner, suffix) in belonging {
+        let with_suffix = |path: &Vec<u8>| [path.strip_suffix(b"/").unwrap_or(path), suffix.as_slice()].concat();
+        let paths = names.get(&owner).map(|paths| paths.iter().map(with_suffix).collect()).unwrap_or_default();
+        names.insert(file, paths);
+    }
+    Ok(names)
 }
 
 /// Notes the names of some files in a walk over all.
