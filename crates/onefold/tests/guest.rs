@@ -552,6 +552,42 @@ fn a_damaged_guest_is_read_as_far_as_it_goes() {
     }
 }
 
+/// Each kind of file system that is read, from its own tools to a file's owner.
+#[test]
+fn every_file_system_that_is_read_is_opened_by_what_it_is() {
+    let Some(fixture) = Fixture::new() else { return };
+    let shell = r#"
+        set -e; cd "$0"; image=$1; kind=$2; tree=$3; truncate -s 320M "$image"
+        case $kind in
+        ext2) mke2fs -q -F -t ext2 -d "$tree" "$image" ;;
+        xfs) printf '/\n0 0\nd--755 0 0\nfile ---644 0 0 %s\n$\n' "$tree/file" >proto; mkfs.xfs -q -p proto "$image" ;;
+        ntfs) mkntfs -q -F "$image" >/dev/null 2>&1; ntfscp -q "$image" "$tree/file" file ;;
+        fat32) mkfs.fat -F 32 "$image" >/dev/null; mcopy -i "$image" "$tree/file" ::/file ;;
+        esac"#;
+    let tree = fixture.folder.path("one-file");
+    fs::create_dir(&tree).unwrap();
+    fs::copy(fixture.tree.join("srv/sizes/300000"), tree.join("file")).unwrap();
+    let content = fs::read(tree.join("file")).unwrap();
+    let tools = [("ext2", "mke2fs"), ("xfs", "mkfs.xfs"), ("ntfs", "mkntfs"), ("fat32", "mkfs.fat")];
+    for (kind, tool) in
+        tools.into_iter().filter(|(_, tool)| has(tool, "e2fsprogs, xfsprogs, ntfs-3g, dosfstools, mtools"))
+    {
+        let image = fixture.folder.path(kind);
+        run("sh", &["-c", shell, text(&fixture.folder.path("")), kind, kind, text(&tree)]);
+        let found = onefold("guest df --json", &[&image]).done().json();
+        assert_eq!(found["file_systems"][0]["type"], kind, "{tool}");
+        let written =
+            Command::new(env!("CARGO_BIN_EXE_onefold")).args(["guest", "cat", text(&image), "/file"]).output();
+        assert!(written.unwrap().stdout == content, "{kind}");
+        let map = onefold("guest map --json", &[&image, Path::new("/file")]).done().json();
+        let place = map["extents"][0]["place"].as_u64().unwrap();
+        let owner = &onefold("guest who --json", &[&image, Path::new(&place.to_string())]).done().json()["owners"][0];
+        assert_eq!(owner["files"][0]["names"][0]["path"], "/file", "{kind}: {owner}");
+        let info = onefold("guest info --json", &[&image]).done().json();
+        assert!(info["images"][0]["free_bytes"].as_u64().unwrap() > 200 << 20, "{kind}: {info}");
+    }
+}
+
 /// A reader that has had enough is no failure.
 #[test]
 fn a_closed_pipe_ends_a_list_quietly() {

@@ -43,13 +43,12 @@ const fn known(
 }
 
 /// What is recognised, in the order of certainty: long magics first.
-const SIGNATURES: [Signature; 32] = [
+const SIGNATURES: [Signature; 31] = [
     known("Btrfs", 64 << 10, 64, b"_BHRfS_M", btrfs),
     known("bcachefs", 4096, 24, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef", bcachefs),
     known("bcache", 4096, 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81", nothing),
     known("exFAT", 0, 3, b"EXFAT   ", exfat),
     known("ReFS", 0, 3, b"ReFS\0\0\0\0", refs),
-    known("NTFS", 0, 3, b"NTFS    ", nothing),
     known("XFS", 0, 0, b"XFSB", nothing),
     known("LVM2 physical volume", 0, 24, b"LVM2 001", nothing),
     known("LVM2 physical volume", 512, 24, b"LVM2 001", nothing),
