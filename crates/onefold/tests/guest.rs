@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::{DAMAGE, DONE, FAILED, Folder, Run, USAGE, has, onefold, run, text};
+use onefold_block::shown::is_hidden;
 use serde_json::Value;
 
 /// Where the partition of a test image begins: 1 MiB.
@@ -549,6 +550,65 @@ fn a_damaged_guest_is_read_as_far_as_it_goes() {
         let info = fixture.guest("info --json", &[]);
         assert_eq!(info.json()["images"][0]["free_bytes"], 0, "{length}");
         fixture.guest("ls", &[]).failed_somehow();
+    }
+}
+
+/// Names of files, links, packages, labels and images are all somebody else's.
+#[test]
+fn no_verb_prints_what_controls_a_terminal() {
+    let Some(fixture) = Fixture::with(|tree| {
+        add_packages(tree, "1.0\u{1b}[2J");
+        fs::write(tree.join("etc/hostname"), "host\u{1b}[31m\u{202e}\n").unwrap();
+        fs::write(tree.join("etc/os-release"), "PRETTY_NAME=\"\u{1b}]0;title\u{7}\"\n").unwrap();
+        symlink(OsStr::from_bytes(HOSTILE), tree.join("srv/to-hostile")).unwrap();
+    }) else {
+        return;
+    };
+    let image = fixture.folder.path("image").join(OsStr::from_bytes(HOSTILE));
+    fs::create_dir(image.parent().unwrap()).unwrap();
+    fs::copy(&fixture.image, &image).unwrap();
+    let offset = format!("{}?offset={PARTITION_BYTES}", text(&fixture.image));
+    run("debugfs", &["-w", "-R", "set_super_value volume_name \u{1b}[2Jlabel", &offset]);
+    let both = [image.as_path(), fixture.image.as_path()];
+    let hostile = Path::new(OsStr::from_bytes(b"/srv/evil\n\x1b]0;title\x07\xff"));
+    let runs: [(&str, &[&Path]); 16] = [
+        ("info --stale", &both),
+        ("df", &both),
+        ("ls -lR", &both[..1]),
+        ("ls", &[&image, hostile]),
+        ("ls", &[&image, Path::new("/gone\u{1b}[2J")]),
+        ("cat", &[&image, Path::new("/srv/\u{1b}")]),
+        ("map", &[&image, hostile]),
+        ("who 0", &both[..1]),
+        ("du", &both[..1]),
+        ("find", &both),
+        ("find --unowned --json", &both),
+        ("packages --files --history", &both),
+        ("packages --verify", &both),
+        ("diff", &both),
+        ("info --json", &both),
+        ("ls --volume \u{1b}[2J/x", &both[..1]),
+    ];
+    for (verb, paths) in runs {
+        let words = verb.split(' ').map(OsStr::new);
+        // A place on the disk comes after the image.
+        let (before, after): (Vec<_>, Vec<_>) = words.partition(|word| *word != "0");
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_onefold")).arg("guest").args(before).args(paths).args(after).output();
+        let output = output.unwrap();
+        for printed in [output.stdout, output.stderr] {
+            let printed = String::from_utf8(printed).unwrap_or_else(|error| panic!("{verb}: {error}"));
+            let hidden = printed.chars().find(|character| is_hidden(*character) && *character != '\n');
+            assert_eq!(hidden, None, "{verb}: {printed:?}");
+        }
+    }
+}
+
+#[test]
+fn help_lists_the_verbs() {
+    let help = onefold("guest --help", &[]).done().out;
+    for verb in ["info", "df", "ls", "cat", "map", "who", "du", "find", "packages", "diff", "tar"] {
+        assert!(help.contains(&format!("\n  {verb} ")), "{verb} is not in {help}");
     }
 }
 
