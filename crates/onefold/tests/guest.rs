@@ -604,6 +604,73 @@ fn no_verb_prints_what_controls_a_terminal() {
     }
 }
 
+/// A disk with a system on its first partition, and something else on its second.
+fn two_partitions(folder: &Folder, name: &str, first: &Path, second: &Path) -> PathBuf {
+    let image = folder.path(name);
+    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let mut table = [0; 512];
+    for (slot, (start_mib, tree, label)) in [(1, first, "root"), (33, second, "home")].into_iter().enumerate() {
+        let offset = format!("offset={}", start_mib << 20);
+        run("mke2fs", &["-q", "-F", "-t", "ext4", "-L", label, "-E", &offset, "-d", text(tree), text(&image), "31M"]);
+        let at = 446 + slot * 16;
+        table[at + 4] = 0x83;
+        table[at + 8..at + 12].copy_from_slice(&(start_mib * 2048_u32).to_le_bytes());
+        table[at + 12..at + 16].copy_from_slice(&(31 * 2048_u32).to_le_bytes());
+    }
+    table[510..].copy_from_slice(&[0x55, 0xaa]);
+    OpenOptions::new().write(true).open(&image).unwrap().write_all_at(&table, 0).unwrap();
+    image
+}
+
+#[test]
+fn paths_are_those_of_the_guest_across_its_volumes() {
+    if !has("mke2fs", "e2fsprogs") {
+        return;
+    }
+    let folder = Folder::new();
+    let (root, home) = (folder.path("root"), folder.path("home"));
+    for (tree, file, content) in [
+        (&root, "etc/os-release", "ID=test\n"),
+        (&root, "etc/fstab", "LABEL=root / ext4 defaults 0 1\nLABEL=home /home ext4 defaults 0 2\n"),
+        (&root, "home/hidden", "below the mount"),
+        (&home, "user/letter", "dear reader\n"),
+    ] {
+        let path = tree.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    symlink("/etc/fstab", home.join("user/link")).unwrap();
+    let image = two_partitions(&folder, "two.raw", &root, &home);
+    let guest = |verb: &str, paths: &[&str]| {
+        let paths: Vec<&Path> = std::iter::once(image.as_path()).chain(paths.iter().map(Path::new)).collect();
+        onefold(&format!("guest {verb}"), &paths)
+    };
+    assert_eq!(lines(&guest("ls", &["/home"]).done()), ["lost+found", "user"]);
+    assert_eq!(guest("cat", &["/home/user/letter", "/home/user/link"]).done().out.lines().count(), 3);
+    let map = guest("map --json", &["/home/user/letter"]).done().json();
+    assert_eq!(map["volume"], "partition 2");
+    let place = map["extents"][0]["place"].as_u64().unwrap();
+    let mut there = [0; 12];
+    fs::File::open(&image).unwrap().read_exact_at(&mut there, place).unwrap();
+    assert_eq!(&there, b"dear reader\n");
+    let owner = guest("who", &[&place.to_string()]).done().out;
+    assert!(owner.contains("partition 2, ") && owner.contains("/user/letter (number"), "{owner}");
+    assert_eq!(guest("find --name letter", &[]).done().out, "/home/user/letter\n");
+    assert_eq!(guest("cat --partition 2", &["/user/letter"]).done().out, "dear reader\n");
+    assert_eq!(guest("ls --partition 1", &["/home"]).done().out, "hidden\n");
+    let info = guest("info", &[]).done().out;
+    assert!(info.contains("  / is partition 1\n") && info.contains("  /home is partition 2\n"), "{info}");
+    assert_eq!(guest("df --json --partition 2", &[]).done().json()["file_systems"].as_array().unwrap().len(), 1);
+
+    let twice = two_partitions(&folder, "twice.raw", &root, &root);
+    let told = onefold("guest ls", &[&twice]).failed(FAILED, "there are systems on partition 1 and on partition 2");
+    assert!(told.err.contains("--partition"), "{told:?}");
+    assert_eq!(onefold("guest ls --partition 2", &[&twice, Path::new("/home")]).done().out, "hidden\n");
+    let none = two_partitions(&folder, "none.raw", &home, &home);
+    let told = onefold("guest ls", &[&none]).failed(FAILED, "several file systems, and no system");
+    assert!(told.err.contains("partition 1 (ext4), partition 2 (ext4)"), "{told:?}");
+}
+
 #[test]
 fn help_lists_the_verbs() {
     let help = onefold("guest --help", &[]).done().out;
