@@ -1,11 +1,12 @@
 //! Whole disks: the use of all their bytes, and the files on them in the order of the disk.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use onefold_disk::{CachedDisk, Disk, FileDisk};
+use onefold_disk::{CachedDisk, Disk, DiskError, FileDisk};
 use onefold_guest::filesystem::{AllocationClass, ExtentKind, FileKind, FileSystem};
 use onefold_guest::guest::{DiskUse, Guest};
 use onefold_guest::volume::VolumeOrigin;
@@ -169,4 +170,77 @@ fn files_in_the_order_of_the_disk_are_the_bytes_that_lie_there() {
     let physical = guest.owners(&[120 << 20]).unwrap();
     assert_eq!(physical[0].volume, Some((1, 94 << 20)), "free extents are the group's");
     assert_eq!(guest.owners(&[600]).unwrap()[0].volume, None);
+}
+
+/// A disk with some bytes changed, of which no read may be long.
+struct Patched<'d> {
+    disk: &'d FileDisk,
+    bytes: BTreeMap<u64, u8>,
+}
+
+impl Disk for Patched<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        self.disk.next_data(offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        assert!(into.len() <= 64 << 20, "a read of {} bytes", into.len());
+        self.disk.read(offset, into)?;
+        for (at, byte) in self.bytes.range(offset..offset + into.len() as u64) {
+            into[usize::try_from(at - offset).unwrap()] = *byte;
+        }
+        Ok(())
+    }
+}
+
+/// Returns places where metadata lies: both partitions' beginnings, the tables and directories of both file systems.
+fn metadata(guest: &Guest<'_>) -> Vec<Range<u64>> {
+    let table = |use_: DiskUse| matches!(use_, DiskUse::Volume(_, AllocationClass::Table(_)));
+    let runs = guest.disk_map().unwrap().into_iter().filter(|run| table(run.use_));
+    let ranges = runs.map(|run| run.range.start_bytes..run.range.end_bytes());
+    ranges.chain([0..512, 26 << 20..27 << 20]).collect()
+}
+
+/// Whatever a guest writes over its own metadata, a disk is mapped whole, in bounded reads, and no byte of a file that can
+/// still be reached is called free.
+#[test]
+fn no_damage_makes_a_byte_free_that_a_file_reaches() {
+    let Some(made) = Made::new() else { return };
+    let disk = made.disk();
+    let metadata = metadata(&Guest::open(&disk).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let (mut opened, mut certain) = (0, 0);
+    for _ in 0..150 {
+        let mut bytes = BTreeMap::new();
+        for _ in 0..1 + random(8) {
+            let range = &metadata[usize::try_from(random(metadata.len() as u64)).unwrap()];
+            let at = range.start + random((range.end - range.start).min(20_000));
+            bytes.insert(at, u8::try_from(random(256)).unwrap());
+        }
+        let patched = Patched { disk: &disk, bytes };
+        let cached = CachedDisk::new(&patched, 16 << 20);
+        let Ok(guest) = Guest::open(&cached) else { continue };
+        let map = guest.disk_map().unwrap();
+        assert!(map.is_sorted_by(|one, next| one.range.end_bytes() == next.range.start_bytes));
+        assert_eq!(map.iter().map(|run| run.range.length_bytes).sum::<u64>(), disk.size_bytes());
+        let free: Vec<_> = map.iter().filter(|run| run.use_.is_free()).map(|run| run.range).collect();
+        certain += usize::from(!free.is_empty());
+        for part in guest.files_in_order(folder.path(), 1 << 20).unwrap().map(Result::unwrap) {
+            opened += 1;
+            let after = free.partition_point(|range| range.end_bytes() <= part.range.start_bytes);
+            let met = free.get(after).filter(|range| range.start_bytes < part.range.end_bytes());
+            assert_eq!(met, None, "{part:?} with {:?}", patched.bytes);
+        }
+        guest.owners(&[0, 1 << 20, 30 << 20, 127 << 20]).unwrap();
+    }
+    assert!(opened > 1000 && certain > 50, "{opened} extents, {certain} disks with free bytes");
 }
