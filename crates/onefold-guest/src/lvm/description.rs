@@ -34,6 +34,8 @@ pub(super) struct Logical {
     pub(super) name: String,
     pub(super) uuid: String,
     pub(super) is_visible: bool,
+    /// The logical volume whose old content it keeps.
+    pub(super) snapshot_of: Option<String>,
     /// In the order of the volume.
     pub(super) segments: Vec<Segment>,
 }
@@ -76,7 +78,8 @@ impl Segment {
 impl Description {
     /// Returns the group that a text describes; `None` where it describes none.
     pub(super) fn parse(text: &[u8]) -> Option<Description> {
-        let root = parse(text)?;
+        // The text ends with a zero, which its length includes.
+        let root = parse(text.strip_suffix(b"\0").unwrap_or(text))?;
         let (name, group) = root.0.iter().find_map(|(name, value)| match value {
             Value::Section(section) => Some((name, section)),
             _ => None,
@@ -87,14 +90,31 @@ impl Description {
             .collect::<Option<_>>()?;
         let numbers: HashMap<&str, usize> = physical.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
         let logical = group.sections("logical_volumes").map(|(name, section)| logical(name, section, &numbers));
+        let mut logical = logical.collect::<Option<Vec<Logical>>>()?;
+        mark_snapshots(group, &mut logical);
         Some(Description {
             name: name.to_string(),
             uuid: group.text("id")?.to_owned(),
             sequence: group.number("seqno")?,
             extent_bytes: group.number("extent_size")?.checked_mul(SECTOR_BYTES).filter(|bytes| *bytes > 0)?,
-            logical: logical.collect::<Option<_>>()?,
+            logical,
             physical: physical.into_iter().map(|(_, physical)| physical).collect(),
         })
+    }
+}
+
+/// Marks the volumes that keep the old content of others. A hidden volume names the two; users see the snapshot.
+fn mark_snapshots(group: &Section<'_>, logical: &mut [Logical]) {
+    let segments = group.sections("logical_volumes").flat_map(|(_, section)| &section.0);
+    let pairs: HashMap<&str, &str> = segments
+        .filter_map(|(_, value)| match value {
+            Value::Section(segment) => segment.text("cow_store").zip(segment.text("origin")),
+            _ => None,
+        })
+        .collect();
+    for logical in logical {
+        logical.snapshot_of = pairs.get(logical.name.as_str()).map(|origin| (*origin).to_owned());
+        logical.is_visible |= logical.snapshot_of.is_some();
     }
 }
 
@@ -122,6 +142,7 @@ fn logical(name: &str, section: &Section<'_>, physical: &HashMap<&str, usize>) -
         name: name.to_owned(),
         uuid: section.text("id").unwrap_or_default().to_owned(),
         is_visible: status.contains(&Value::Text("VISIBLE".into())),
+        snapshot_of: None,
         segments,
     })
 }

@@ -149,6 +149,9 @@ fn mapping(
         let through = if missing.is_empty() { missing } else { format!(", through {missing}") };
         return LogicalMapping::NotRead(format!("it is of the type {}{through}", segment.kind));
     }
+    if let Some(origin) = &logical.snapshot_of {
+        return LogicalMapping::NotRead(format!("it is a snapshot of {origin}"));
+    }
     // A snapshot reads old content from the blocks of its origin, those that are free in the origin too.
     if needed.contains(logical.name.as_str()) {
         return LogicalMapping::NotRead("another volume of its group is made of it".to_owned());
