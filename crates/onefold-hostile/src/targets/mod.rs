@@ -40,7 +40,7 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "control", run: control::run, seeded_count: 60_000 },
     Target { name: "command_line", run: command_line::run, seeded_count: 60_000 },
     Target { name: "partitions", run: partitions::run, seeded_count: 60_000 },
-    Target { name: "packages", run: packages::run, seeded_count: 30_000 },
+    Target { name: "packages", run: packages::run, seeded_count: 20_000 },
     Target { name: "verbs", run: verbs::run, seeded_count: 400 },
     Target { name: "pool", run: pool::run_blocks, seeded_count: 700 },
     Target { name: "replay", run: pool::run_journal, seeded_count: 400 },
