@@ -32,9 +32,6 @@ pub enum MissingReason {
     NoDirectory,
 }
 
-/// Mounts of one system that are followed.
-const MOUNTS_MAX: usize = 1000;
-
 /// Files of Windows. Its file system finds them in any case.
 const WINDOWS_KERNEL: &[u8] = b"/Windows/System32/ntoskrnl.exe";
 const WINDOWS_REGISTRY: &[u8] = b"/Windows/System32/config/SYSTEM";
@@ -92,7 +89,6 @@ fn linux_machine<'a>(volumes: &[MachineVolume<'a>], root: usize, tree: Tree<'a>)
     entries.retain(|entry| entry.path != b"/");
     // A mount may lie on another one, and a folder that is shown twice may be on any: the shortest path comes first.
     entries.sort_by_key(|entry| (entry.is_bind(), names_in(&entry.path)));
-    entries.truncate(MOUNTS_MAX);
     let mut mounting = Mounting { volumes, disk, tree, mounts: vec![Mount { path: b"/".to_vec(), volume: root }] };
     let missing = entries.into_iter().filter_map(|entry| mounting.add(entry)).collect();
     let Mounting { tree, mounts, .. } = mounting;

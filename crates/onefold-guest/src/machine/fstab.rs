@@ -15,8 +15,8 @@ use crate::tree::{Problem, ProblemLog};
 
 /// Where the table is.
 pub(super) const PATH: &[u8] = b"/etc/fstab";
-/// Lines that are read. A system with so many mounts has not been seen.
-const LINES_MAX: usize = 10_000;
+/// Mounts that are read. A system with so many has not been seen.
+const ENTRIES_MAX: usize = 1000;
 
 /// A line of `/etc/fstab` that mounts something in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,8 +77,8 @@ impl FstabEntry {
 pub(super) fn parse(text: &[u8], problems: &ProblemLog) -> Vec<FstabEntry> {
     let mut entries = Vec::new();
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
-        if entries.len() == LINES_MAX {
-            problems.note(Problem::of_line(PATH, number, "more lines than are read"));
+        if entries.len() == ENTRIES_MAX {
+            problems.note(Problem::of_line(PATH, number, "more mounts than are read"));
             break;
         }
         match parse_line(line) {
@@ -156,6 +156,13 @@ mod tests {
             "/etc/fstab, line 12: the place of the mount is no absolute path",
         ];
         assert_eq!(noted, expected);
+    }
+
+    #[test]
+    fn a_table_without_end_is_cut() {
+        let problems = ProblemLog::default();
+        assert_eq!(parse(&b"UUID=1 /x ext4\n".repeat(5000), &problems).len(), ENTRIES_MAX);
+        assert_eq!(problems.first()[0].to_string(), "/etc/fstab, line 1001: more mounts than are read");
     }
 
     #[test]

@@ -18,6 +18,10 @@ const PIECE_BYTES: usize = 256 << 10;
 /// files of holes, and a hostile one may have 2^60 bytes.
 const BYTES_FOR_STORED_MAX: u64 = 64;
 const SPARSE_BYTES_MIN: u64 = 1 << 20;
+/// So many times the bytes of all file systems are read at most, and a GiB more. Files may share their content; a hostile
+/// guest has very many that share one long content.
+const BYTES_FOR_SYSTEM_MAX: u64 = 4;
+const BYTES_MIN: u64 = 1 << 30;
 /// Symbolic links in the place of files that are followed. A system has some, where its owner moved files.
 const LINKS_MAX: usize = 1 << 16;
 /// Digests that are compared.
@@ -92,6 +96,7 @@ pub fn verify(
     let total = files.len() as u64;
     let mut verification = Verification::default();
     let mut last: Option<(GuestFile, Found)> = None;
+    let mut bytes_left = bytes_max(tree);
     for (done, (file, expected)) in (0..).zip(files) {
         if on_progress(done, total).is_break() {
             break;
@@ -99,7 +104,7 @@ pub fn verify(
         let found = match (file, last.take()) {
             (None, _) => Found::Nothing,
             (Some(file), Some((known, found))) if known == file => found,
-            (Some(file), _) => found_in(tree, file),
+            (Some(file), _) => found_in(tree, file, &mut bytes_left),
         };
         verification.compare(&expected, &found, &paths);
         last = file.map(|file| (file, found));
@@ -152,7 +157,14 @@ enum Found {
     Unreadable(String),
 }
 
-fn found_in(tree: &Tree<'_>, file: GuestFile) -> Found {
+/// Returns how many bytes a verification reads at most.
+fn bytes_max(tree: &Tree<'_>) -> u64 {
+    let sizes = tree.systems().iter().map(|system| system.facts().size_bytes);
+    sizes.fold(0, u64::saturating_add).saturating_mul(BYTES_FOR_SYSTEM_MAX).saturating_add(BYTES_MIN)
+}
+
+/// Looks at a file. Takes what it reads from `bytes_left`.
+fn found_in(tree: &Tree<'_>, file: GuestFile, bytes_left: &mut u64) -> Found {
     let stat = match tree.stat(file) {
         Ok(stat) => stat,
         Err(error) => return Found::Unreadable(error.to_string()),
@@ -163,6 +175,10 @@ fn found_in(tree: &Tree<'_>, file: GuestFile) -> Found {
     if is_mostly_holes(&stat) {
         return Found::Unreadable("it consists of holes mostly, which no package has".to_owned());
     }
+    let Some(left) = bytes_left.checked_sub(stat.size_bytes) else {
+        return Found::Unreadable("the files are longer together than the disk".to_owned());
+    };
+    *bytes_left = left;
     match digest_of(tree, file, stat.size_bytes) {
         Ok(digest) => Found::Digest(digest),
         Err(error) => Found::Unreadable(error.to_string()),
@@ -205,5 +221,92 @@ impl Verification {
         let Expected { package, is_configuration, .. } = *expected;
         let path = paths.added_path(expected.path);
         self.differences.push(Difference { package, path, kind, is_configuration });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::open;
+    use super::*;
+    use crate::error::Encoding;
+    use crate::memory::MemoryFileSystem;
+
+    /// The digest of `hello\n`.
+    const HELLO: &str = "b1946ac92492d2347c6235b4d2611184";
+
+    /// Returns a system with a package whose files all had this digest.
+    fn system(files: &[&str]) -> MemoryFileSystem {
+        let mut system = MemoryFileSystem::default();
+        let status = "Package: a\nStatus: install ok installed\nArchitecture: all\nVersion: 1\nConffiles:\n /etc/a ";
+        system.write("/var/lib/dpkg/status", format!("{status}{HELLO}\n"));
+        let lines = |before: &str| files.iter().map(|file| format!("{before}{file}\n")).collect::<String>();
+        system.write("/var/lib/dpkg/info/a.list", lines("/") + "/etc/a\n");
+        system.write("/var/lib/dpkg/info/a.md5sums", lines(&format!("{HELLO}  ")));
+        system.write("/etc/dpkg/dpkg.cfg", "path-exclude=/doc/*\n");
+        system
+    }
+
+    fn differences(system: &MemoryFileSystem) -> (Verification, Vec<String>) {
+        let tree = Tree::new(system);
+        let database = open(&tree).unwrap().unwrap();
+        let found = verify(&tree, database.as_ref(), &mut |_, _| ControlFlow::Continue(()));
+        let lines = found.differences.iter().map(|one| {
+            let what = match &one.kind {
+                DifferenceKind::Changed { .. } => "changed".to_owned(),
+                DifferenceKind::Missing => "missing".to_owned(),
+                DifferenceKind::NotRegular(kind) => format!("{kind:?}"),
+                DifferenceKind::Unreadable(reason) => reason.clone(),
+            };
+            let mark = if one.is_configuration { "c" } else { "-" };
+            format!("{mark} {} {what}", String::from_utf8_lossy(&one.path))
+        });
+        let lines = lines.collect();
+        (found, lines)
+    }
+
+    #[test]
+    fn each_way_to_differ_has_its_own_word() {
+        let mut system =
+            system(&["same", "linked", "folder", "changed", "locked", "holes", "long", "gone", "doc/gone"]);
+        for path in ["/same", "/elsewhere", "/doc/kept"] {
+            system.write(path, "hello\n");
+        }
+        system.symlink("/linked", "elsewhere");
+        system.directory("/folder");
+        system.write("/changed", "hello");
+        system.write("/etc/a", "set\n");
+        let locked = system.write("/locked", "hello\n");
+        system.stat_mut(locked).unwrap().encoding = Some(Encoding::Encrypted);
+        let holes = system.write("/holes", "hello\n");
+        system.stat_mut(holes).unwrap().size_bytes = 1 << 60;
+        let long = system.write("/long", "hello\n");
+        let stat = system.stat_mut(long).unwrap();
+        (stat.size_bytes, stat.allocated_bytes) = (1 << 50, 1 << 50);
+        let (found, lines) = differences(&system);
+        let expected = [
+            "- /changed changed",
+            "c /etc/a changed",
+            "- /folder Directory",
+            "- /gone missing",
+            "- /holes it consists of holes mostly, which no package has",
+            "- /locked the content is encrypted, and is not decoded",
+            "- /long the files are longer together than the disk",
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!((found.equal_count, found.excluded_count), (2, 1));
+    }
+
+    #[test]
+    fn a_verification_ends_when_it_is_told_to() {
+        let system = system(&["one", "two", "three"]);
+        let tree = Tree::new(&system);
+        let database = open(&tree).unwrap().unwrap();
+        let mut calls = Vec::new();
+        let found = verify(&tree, database.as_ref(), &mut |done, total| {
+            calls.push((done, total));
+            if done < 2 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        assert_eq!(calls, [(0, 4), (1, 4), (2, 4)]);
+        assert_eq!(found.differences.len(), 2);
     }
 }

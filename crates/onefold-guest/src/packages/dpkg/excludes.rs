@@ -15,7 +15,7 @@ const FILE: &[u8] = b"/etc/dpkg/dpkg.cfg";
 const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Patterns that are kept, files that are read, and bytes of a pattern.
 const PATTERNS_MAX: usize = 1000;
-const FILES_MAX: usize = 1000;
+const FILES_MAX: usize = 100;
 const PATTERN_BYTES_MAX: usize = 1024;
 /// Steps of comparing patterns with paths, in all: a million paths with twenty usual patterns take a fifth.
 const STEPS_MAX: u64 = 1 << 28;

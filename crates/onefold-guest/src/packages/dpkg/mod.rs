@@ -23,6 +23,7 @@ mod status;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use diversions::Diversions;
 use excludes::Excludes;
@@ -39,6 +40,9 @@ const INFO: &[u8] = b"/var/lib/dpkg/info";
 const STATUS_FOLDER: &[u8] = b"/var/lib/dpkg/status.d";
 /// Longest text that is read whole. The largest, `status`, has some MiB on a desktop.
 const TEXT_BYTES_MAX: usize = 64 << 20;
+/// Bytes of lists and digests that are read in all, each time they are asked for. A hostile guest has a hundred thousand
+/// files that share the same long content; those of a large desktop could be read a hundred times.
+const INFO_BYTES_MAX: u64 = 4 << 30;
 /// Files in one of the folders that are looked at. A package has two.
 const FILES_MAX: usize = 2 * status::PACKAGES_MAX;
 /// The version of `info` that is known; a folder without a number has version 0, which differs in no file read here.
@@ -51,6 +55,8 @@ pub(super) struct Dpkg<'t> {
     problems: ProblemLog,
     /// What is read when paths are asked for.
     folders: OnceLock<Folders>,
+    /// Bytes of lists and digests that may still be read.
+    info_bytes_left: AtomicU64,
 }
 
 /// What the paths of packages depend on.
@@ -89,7 +95,8 @@ impl<'t> Dpkg<'t> {
             add_folder(tree, STATUS_FOLDER, &mut records, &problems, is_package);
         }
         records.sort();
-        Ok(Some(Dpkg { tree, records, problems, folders: OnceLock::new() }))
+        let info_bytes_left = AtomicU64::new(INFO_BYTES_MAX);
+        Ok(Some(Dpkg { tree, records, problems, folders: OnceLock::new(), info_bytes_left }))
     }
 
     fn folders(&self) -> &Folders {
@@ -134,7 +141,11 @@ impl<'t> Dpkg<'t> {
         let (name, file) = self.info_file(record, suffix)?;
         let folder = if record.file_name.is_some() { STATUS_FOLDER } else { INFO };
         let path = [folder, b"/", &name].concat();
-        let text = self.problems.skip(&path, self.tree.read_whole(file, TEXT_BYTES_MAX))?;
+        let bytes_left = self.info_bytes_left.load(Ordering::Relaxed);
+        let bytes_max = usize::try_from(bytes_left).unwrap_or(usize::MAX).min(TEXT_BYTES_MAX);
+        let text = self.problems.skip(&path, self.tree.read_whole(file, bytes_max))?;
+        // Two threads at once may read a little more.
+        self.info_bytes_left.store(bytes_left.saturating_sub(text.len() as u64), Ordering::Relaxed);
         Some((path, text))
     }
 }
