@@ -3,6 +3,7 @@
 //! | file in `/var/lib/dpkg` | has | module |
 //! |---|---|---|
 //! | `status`, `updates/*` | the packages; `updates` has changes that are not merged yet | `status` |
+//! | `status-old` | the packages before the last change, where `status` is damaged | here |
 //! | `status.d/*` | a package in each file, in images that were made without dpkg | `status` |
 //! | `info/NAME.list`, `info/NAME.md5sums` | the paths of a package; digests of most of its files | `lists` |
 //! | `info/format` | the version of this folder's format | here |
@@ -59,6 +60,12 @@ pub(super) struct Dpkg<'t> {
     info_bytes_left: AtomicU64,
 }
 
+/// A text that was read whole.
+struct Text {
+    path: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
 /// What the paths of packages depend on.
 struct Folders {
     /// Lists and digests, by their names.
@@ -75,12 +82,7 @@ impl<'t> Dpkg<'t> {
     /// When its format is not known, or its list of packages cannot be read.
     pub(super) fn open(tree: &'t Tree<'t>) -> Result<Option<Dpkg<'t>>, GuestError> {
         let problems = ProblemLog::default();
-        let status_path = [FOLDER, b"/status"].concat();
-        let status = match tree.read_path(&status_path, TEXT_BYTES_MAX) {
-            Ok(text) => Some(text),
-            Err(GuestError::NotFound | GuestError::NotADirectory) => None,
-            Err(error) => return Err(error),
-        };
+        let status = read_status(tree, &problems)?;
         let has_folder = tree.find(STATUS_FOLDER, Links::Follow).is_ok();
         if status.is_none() && !has_folder {
             return Ok(None);
@@ -88,7 +90,7 @@ impl<'t> Dpkg<'t> {
         check_format(tree, &problems)?;
         let mut records = Records::default();
         if let Some(status) = status {
-            records.add(&status, None, &status_path, &problems);
+            records.add(&status.bytes, None, &status.path, &problems);
         }
         add_folder(tree, &[FOLDER, b"/updates"].concat(), &mut records, &problems, is_update);
         if has_folder {
@@ -137,16 +139,16 @@ impl<'t> Dpkg<'t> {
     }
 
     /// Returns the text of a file of a package.
-    fn info_text(&self, record: &Record, suffix: &str) -> Option<(Vec<u8>, Vec<u8>)> {
+    fn info_text(&self, record: &Record, suffix: &str) -> Option<Text> {
         let (name, file) = self.info_file(record, suffix)?;
         let folder = if record.file_name.is_some() { STATUS_FOLDER } else { INFO };
         let path = [folder, b"/", &name].concat();
         let bytes_left = self.info_bytes_left.load(Ordering::Relaxed);
         let bytes_max = usize::try_from(bytes_left).unwrap_or(usize::MAX).min(TEXT_BYTES_MAX);
-        let text = self.problems.skip(&path, self.tree.read_whole(file, bytes_max))?;
+        let bytes = self.problems.skip(&path, self.tree.read_whole(file, bytes_max))?;
         // Two threads at once may read a little more.
-        self.info_bytes_left.store(bytes_left.saturating_sub(text.len() as u64), Ordering::Relaxed);
-        Some((path, text))
+        self.info_bytes_left.store(bytes_left.saturating_sub(bytes.len() as u64), Ordering::Relaxed);
+        Some(Text { path, bytes })
     }
 }
 
@@ -168,8 +170,8 @@ impl PackageDatabase for Dpkg<'_> {
         let list = self.info_text(&record, ".list");
         let digests = self.info_text(&record, ".md5sums");
         let texts = lists::Texts {
-            list: list.as_ref().map(|(path, text)| (path.as_slice(), text.as_slice())),
-            digests: digests.as_ref().map(|(path, text)| (path.as_slice(), text.as_slice())),
+            list: list.as_ref().map(|text| (text.path.as_slice(), text.bytes.as_slice())),
+            digests: digests.as_ref().map(|text| (text.path.as_slice(), text.bytes.as_slice())),
             conffiles: record.conffiles,
         };
         lists::each_path(&texts, record.package, self.folders(), &self.problems, visit);
@@ -194,6 +196,21 @@ impl PackageDatabase for Dpkg<'_> {
         }
         times
     }
+}
+
+/// Returns the list of packages and its path; `None` where there is none. Where it is damaged, dpkg's own copy from before
+/// the last change takes its place.
+fn read_status(tree: &Tree<'_>, problems: &ProblemLog) -> Result<Option<Text>, GuestError> {
+    let path = [FOLDER, b"/status"].concat();
+    let error = match tree.read_path(&path, TEXT_BYTES_MAX) {
+        Ok(bytes) => return Ok(Some(Text { path, bytes })),
+        Err(GuestError::NotFound | GuestError::NotADirectory) => return Ok(None),
+        Err(error) => error,
+    };
+    let copy = [FOLDER, b"/status-old"].concat();
+    let Ok(bytes) = tree.read_path(&copy, TEXT_BYTES_MAX) else { return Err(error) };
+    problems.note(Problem::of_file(&path, format!("{error}; its copy from before the last change is read instead")));
+    Ok(Some(Text { path: copy, bytes }))
 }
 
 /// Checks the version of the folder `info`.

@@ -195,6 +195,24 @@ fn a_database_of_an_unknown_format_is_refused() {
 }
 
 #[test]
+fn a_damaged_list_of_packages_is_replaced_by_its_copy() {
+    let mut system = MemoryFileSystem::default();
+    let text = "Package: a\nStatus: install ok installed\nArchitecture: all\nVersion: 1\n";
+    let status = system.write("/var/lib/dpkg/status", text);
+    system.stat_mut(status).unwrap().size_bytes = 1 << 60;
+    let tree = Tree::new(&system);
+    let Err(error) = open(&tree) else { panic!("it was opened") };
+    assert_eq!(error.to_string(), "a text of this length cannot be read");
+    system.write("/var/lib/dpkg/status-old", text);
+    let tree = Tree::new(&system);
+    let database = open(&tree).unwrap().unwrap();
+    assert_eq!(database.packages().len(), 1);
+    let problem = "/var/lib/dpkg/status: a text of this length cannot be read; its copy from before the last change is \
+        read instead";
+    assert_eq!(database.problems().first()[0].to_string(), problem);
+}
+
+#[test]
 fn a_million_equal_paths_are_one() {
     let mut system = MemoryFileSystem::default();
     let digest = "b1946ac92492d2347c6235b4d2611184";
