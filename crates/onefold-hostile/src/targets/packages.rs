@@ -190,7 +190,7 @@ fn put_oddity(choices: &mut Choices<'_>, system: &mut MemoryFileSystem) {
                 stat.size_bytes = *choices.one_of(&[0, 1 << 20, 1 << 60, u64::MAX]);
             }
         }
-        _ => _ = system.symlink(path, *choices.one_of(&["/", "..", "home", "/usr/bin/up/up/up", ""])),
+        _ => _ = system.symlink(path, choices.one_of::<&str>(&["/", "..", "home", "/usr/bin/up/up/up", ""])),
     }
 }
 
