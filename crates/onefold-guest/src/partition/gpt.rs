@@ -6,7 +6,7 @@
 //! | header | 12..16, 16..20 | its length; CRC-32 of that many bytes with this field zero |
 //! | header | 24..32 | the sector that it lies in |
 //! | header | 72..80, 80..84, 84..88, 88..92 | first sector of the entries, their number, bytes of one, CRC-32 of all |
-//! | entry | 0..16 | type; zero where the entry is not used |
+//! | entry | 0..16, 16..32 | type, zero where the entry is not used; UUID |
 //! | entry | 32..40, 40..48 | first sector, last sector |
 //! | entry | 56..128 | name in UTF-16, ended by a zero |
 //!
@@ -14,7 +14,7 @@
 
 use onefold_disk::{Disk, DiskError};
 
-use super::{Guid, PartitionKind, PartitionProblem, PartitionScheme, PartitionTable, SECTOR_SIZES};
+use super::{Description, Guid, PartitionKind, PartitionProblem, PartitionScheme, PartitionTable, SECTOR_SIZES};
 use crate::bytes::Bytes;
 
 const SIGNATURE: &[u8] = b"EFI PART";
@@ -108,7 +108,9 @@ fn add(table: &mut PartitionTable, number: u32, entry: Bytes<'_>, disk_bytes: u6
     }
     // The last sector belongs to the partition.
     let count = last.checked_sub(first).and_then(|count| count.checked_add(1)).unwrap_or(0);
-    table.add(number, first, count, disk_bytes, PartitionKind::Gpt(Guid(kind)), name(entry));
+    let uuid = entry.array(16).map(|uuid| Guid(uuid).to_string().to_ascii_lowercase());
+    let description = Description { kind: PartitionKind::Gpt(Guid(kind)), name: name(entry), uuid };
+    table.add(number, first, count, disk_bytes, description);
 }
 
 fn name(entry: Bytes<'_>) -> String {

@@ -2,15 +2,17 @@
 //!
 //! | sector | bytes | field |
 //! |---|---|---|
+//! | MBR | 440..444 | number of the disk |
 //! | MBR, EBR | 446.. | four entries of 16 bytes: at 0 the boot flag, at 4 the type, at 8 the first sector, at 12 the count |
 //! | MBR, EBR | 510..512 | `55 AA` |
 //! | FAT, NTFS | 0, 3..11, 11, 13, 21 | jump, maker, bytes of a sector, sectors of a cluster, medium |
 
 use onefold_disk::{Disk, DiskError};
 
-use super::{PartitionKind, PartitionProblem, PartitionScheme, PartitionTable, SECTOR_SIZES};
+use super::{Description, PartitionKind, PartitionProblem, PartitionScheme, PartitionTable, SECTOR_SIZES};
 use crate::bytes::Bytes;
 
+const DISK_NUMBER: usize = 440;
 const ENTRIES: usize = 446;
 const ENTRY_BYTES: usize = 16;
 const SIGNATURE: [u8; 2] = [0x55, 0xaa];
@@ -38,6 +40,10 @@ impl Entry {
             first: bytes.le32(8)?.into(),
             count: bytes.le32(12)?.into(),
         })
+    }
+
+    fn description(self) -> Description {
+        Description { kind: PartitionKind::Mbr(self.kind), name: String::new(), uuid: None }
     }
 
     fn is_extended(self) -> bool {
@@ -93,6 +99,11 @@ impl BootSector {
         is_jump && (512..=4096).contains(&sector) && sector.is_power_of_two() && cluster.is_power_of_two() && is_medium
     }
 
+    /// Returns the number of the disk, if it has one.
+    fn disk_number(&self) -> Option<u32> {
+        Bytes(&self.bytes).le32(DISK_NUMBER).filter(|number| *number != 0)
+    }
+
     fn used(&self) -> impl Iterator<Item = (u32, Entry)> {
         (1..).zip(self.entries).filter(|(_, entry)| entry.kind != 0)
     }
@@ -109,8 +120,12 @@ pub(super) fn read(sector: &BootSector, disk: &dyn Disk) -> Result<Option<Partit
         if entry.is_extended() {
             next = add_logical(&mut table, entry.first, next, disk)?;
         } else {
-            let kind = PartitionKind::Mbr(entry.kind);
-            table.add(number, entry.first, entry.count, disk.size_bytes(), kind, String::new());
+            table.add(number, entry.first, entry.count, disk.size_bytes(), entry.description());
+        }
+    }
+    if let Some(disk_number) = sector.disk_number() {
+        for entry in &mut table.entries {
+            entry.uuid = Some(format!("{disk_number:08x}-{:02x}", entry.number));
         }
     }
     Ok(Some(table))
@@ -125,8 +140,7 @@ fn add_logical(table: &mut PartitionTable, extended: u64, mut next: u32, disk: &
         let Some(sector) = BootSector::read(disk, at * table.sector_bytes)? else { break };
         let [own, link, ..] = sector.entries;
         if own.kind != 0 {
-            let kind = PartitionKind::Mbr(own.kind);
-            table.add(next, at + own.first, own.count, disk.size_bytes(), kind, String::new());
+            table.add(next, at + own.first, own.count, disk.size_bytes(), own.description());
             next += 1;
         }
         if !link.is_extended() || link.first == 0 {

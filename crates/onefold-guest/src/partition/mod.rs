@@ -82,6 +82,16 @@ pub struct PartitionEntry {
     pub kind: PartitionKind,
     /// Its name; empty where there is none. An MBR has no names.
     pub name: String,
+    /// The UUID by which Linux finds it (`PARTUUID`), in lower case: that of a GPT's entry; of an MBR, the number of the
+    /// disk and that of the partition.
+    pub uuid: Option<String>,
+}
+
+/// What a table says of a partition besides its place.
+struct Description {
+    kind: PartitionKind,
+    name: String,
+    uuid: Option<String>,
 }
 
 /// What is wrong with a partition table.
@@ -143,7 +153,7 @@ impl PartitionTable {
     }
 
     /// Adds the partition of `number` from sector `first`, `count` long, as far as it lies on a disk of `disk_bytes`.
-    fn add(&mut self, number: u32, first: u64, count: u64, disk_bytes: u64, kind: PartitionKind, name: String) {
+    fn add(&mut self, number: u32, first: u64, count: u64, disk_bytes: u64, description: Description) {
         let start = first.checked_mul(self.sector_bytes).filter(|start| *start > 0 && *start < disk_bytes && count > 0);
         let Some(start_bytes) = start else {
             self.problems.push(PartitionProblem::Outside { number });
@@ -155,7 +165,8 @@ impl PartitionTable {
             self.problems.push(PartitionProblem::CutOff { number });
         }
         let place = Partition { start_bytes, length_bytes: length.unwrap_or(room) };
-        self.entries.push(PartitionEntry { place, number, kind, name });
+        let Description { kind, name, uuid } = description;
+        self.entries.push(PartitionEntry { place, number, kind, name, uuid });
     }
 
     /// Puts the partitions into the order of the disk, and notes those that overlap.

@@ -44,6 +44,26 @@ fn tables_are_read_as_sfdisk_lists_them() {
 }
 
 #[test]
+fn partitions_have_the_uuids_by_which_linux_finds_them() {
+    let Some(images) = Images::new() else { return };
+    if !has("sfdisk") || !has("partx") {
+        return;
+    }
+    let mbr = "label: dos\nlabel-id: 0x0badcafe\nsize=4M\nsize=30M, type=5\nsize=8M\nsize=3M\n";
+    for (name, table) in [("mbr", mbr), ("gpt", "label: gpt\nsize=8M\n7: size=4M")] {
+        let script = r#"truncate -s 64M "$1"; sfdisk -q "$1" <<<"$2"; partx --raw --noheadings -o NR,UUID "$1""#;
+        let printed = images.script(script, [name, table]);
+        let found = partition_table(&disk(&images.path(name))).unwrap().unwrap().entries;
+        let found: Vec<String> =
+            found.iter().map(|entry| format!("{} {}", entry.number, entry.uuid.as_deref().unwrap())).collect();
+        // The container of logical partitions is the second.
+        let expected: Vec<&str> = printed.lines().filter(|line| !line.ends_with("-02")).collect();
+        assert_eq!(found, expected, "{name}");
+        assert_eq!(found.len(), if name == "mbr" { 3 } else { 2 });
+    }
+}
+
+#[test]
 fn the_backup_of_a_gpt_is_the_table_when_the_first_is_overwritten() {
     let Some(images) = Images::new() else { return };
     if !has("sfdisk") {

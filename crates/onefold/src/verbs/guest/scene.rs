@@ -100,12 +100,13 @@ impl<'g> Readable<'g> {
         let mut readable = Readable { volumes: Vec::new(), places: Vec::new() };
         for (at, volume) in guest.volumes().iter().enumerate() {
             let Some(system) = volume.file_system() else { continue };
-            let label = volume.partition.as_ref().map(|partition| partition.name.as_bytes().to_vec());
+            let partition = volume.partition.as_ref();
+            let label = partition.map(|partition| partition.name.as_bytes().to_vec());
             readable.places.push(at);
             readable.volumes.push(MachineVolume {
                 origin: volume.volume.origin.clone(),
                 system,
-                partition_uuid: None,
+                partition_uuid: partition.and_then(|partition| partition.uuid.clone()),
                 partition_label: label.filter(|label| !label.is_empty()),
             });
         }
