@@ -115,6 +115,8 @@ pub enum Doubt {
     LongerThanVolume,
     /// Metadata is damaged, so that files or maps are missing.
     MetadataDamaged,
+    /// It has a feature that may change what its maps mean, and that no reader here knows.
+    UnknownFeature,
 }
 
 impl fmt::Display for Doubt {
@@ -130,6 +132,7 @@ impl fmt::Display for Doubt {
             Doubt::InUse => "a machine has it mounted",
             Doubt::LongerThanVolume => "it is longer than its volume",
             Doubt::MetadataDamaged => "its metadata is damaged",
+            Doubt::UnknownFeature => "it has a feature that is unknown here",
         })
     }
 }
