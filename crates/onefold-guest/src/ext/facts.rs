@@ -58,7 +58,7 @@ impl Tables<'_> {
             (superblock.has_errors, Doubt::HasErrors),
             (has_journal && superblock.journal_inode == 0, Doubt::ExternalJournal),
             (end > self.source.reader().size_bytes(), Doubt::LongerThanVolume),
-            (superblock.features.has_unknown_maps(), Doubt::MetadataDamaged),
+            (superblock.features.has_unknown_maps(), Doubt::UnknownFeature),
         ];
         doubts.into_iter().filter(|(is_true, _)| *is_true).map(|(_, doubt)| doubt).collect()
     }

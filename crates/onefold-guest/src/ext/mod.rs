@@ -141,6 +141,10 @@ impl FileSystem for Ext<'_> {
         self.tables.each_name(&self.inode(directory)?, visit)
     }
 
+    fn look_up(&self, directory: FileNumber, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
+        self.tables.look_up(&self.inode(directory)?, name)
+    }
+
     fn read_link(&self, file: FileNumber) -> Result<Vec<u8>, GuestError> {
         let inode = self.inode(file)?;
         if inode.kind() != FileKind::SymbolicLink {

@@ -5,10 +5,13 @@
 //! blocks finds every name.
 
 mod entries;
+mod hash;
+mod index;
 
 use std::ops::ControlFlow;
 
 use entries::Names;
+use index::Answer;
 
 use super::checksum::crc32c;
 use super::inode::{Inode, flags};
@@ -17,7 +20,7 @@ use super::superblock::features;
 use super::tables::Tables;
 use crate::bytes::Bytes;
 use crate::error::GuestError;
-use crate::filesystem::{DirectoryEntry, FileKind};
+use crate::filesystem::{DirectoryEntry, FileKind, FileNumber};
 
 const STRUCTURE: &str = "directory";
 /// Bytes of the inode of the parent, with which an inline directory begins.
@@ -51,6 +54,30 @@ impl Tables<'_> {
         });
         self.damage.skip(walked)?;
         outcome.map(|_| ())
+    }
+
+    /// Returns the file of a name in a directory, by its tree of hashes where that can be used.
+    ///
+    /// # Errors
+    /// When it is no directory, or the disk fails.
+    pub(super) fn look_up(&self, inode: &Inode, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
+        match self.look_up_by_hash(inode, name)? {
+            Answer::Found(file) => return Ok(Some(file)),
+            Answer::Missing => return Ok(None),
+            Answer::Unknown => {}
+        }
+        let (mut exact, mut folded) = (None, None);
+        self.each_name(inode, &mut |entry| {
+            if entry.name == name {
+                exact = Some(entry.file);
+                return ControlFlow::Break(());
+            }
+            if inode.has(flags::CASEFOLD) && folded.is_none() && is_same_letters(&entry.name, name) {
+                folded = Some(entry.file);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(exact.or(folded))
     }
 
     fn each_inline_name(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<(), GuestError> {
@@ -116,6 +143,12 @@ impl Tables<'_> {
         }
         Ok(bytes)
     }
+}
+
+/// Returns whether two names differ in nothing but the case of letters. Names that are not UTF-8 are only equal byte by byte.
+fn is_same_letters(one: &[u8], other: &[u8]) -> bool {
+    let lower = |name| std::str::from_utf8(name).map(str::to_lowercase).ok();
+    lower(one).is_some_and(|one| Some(one) == lower(other))
 }
 
 /// Returns whether the checksum of a block of names, or of the tree of hashes, is right.

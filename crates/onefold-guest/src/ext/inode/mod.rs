@@ -55,6 +55,8 @@ pub(super) mod flags {
     pub(in crate::ext) const EA_INODE: u32 = 0x20_0000;
     /// The content lies in the inode.
     pub(in crate::ext) const INLINE_DATA: u32 = 0x1000_0000;
+    /// Names in a directory are equal without regard to case.
+    pub(in crate::ext) const CASEFOLD: u32 = 0x4000_0000;
 }
 
 /// An inode, with its bytes.

@@ -28,8 +28,10 @@ use crate::filesystem::Doubt;
 const STRUCTURE: &str = "journal";
 /// The record with which fast commits begin.
 const FAST_HEAD: u16 = 9;
-/// Most blocks that may lie over a volume: 4 GiB of them in blocks of 1 KiB. No journal is made so long.
-const BLOCKS_MAX: usize = 1 << 22;
+/// Most copies of blocks in a log. `mke2fs` makes journals of a quarter of that.
+const COPIES_MAX: usize = 1 << 20;
+/// Most revocations in a log.
+const REVOKED_MAX: usize = 1 << 22;
 
 /// What the journal changes.
 #[derive(Debug, Default)]
@@ -175,10 +177,12 @@ impl<'t, 'a> Journal<'t, 'a> {
                     log.close(std::mem::replace(&mut open, Open { sum: u32::MAX, ..Open::default() }));
                 }
             }
-            if taken >= left || log.copies.len() + open.copies.len() > BLOCKS_MAX {
+            let is_long = log.copies.len() + open.copies.len() > COPIES_MAX
+                || log.revoked.len() + open.revoked.len() > REVOKED_MAX;
+            if taken >= left || is_long {
                 // No transaction is longer than the log, and no log goes round to its own beginning.
                 log.is_damaged = true;
-                self.note(offset, "its log does not end");
+                self.note(offset, "its log is too long");
                 break;
             }
             left -= taken;

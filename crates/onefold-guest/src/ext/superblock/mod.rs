@@ -62,6 +62,9 @@ pub(super) struct Superblock {
     pub(super) is_clean: bool,
     pub(super) has_errors: bool,
     pub(super) journal_inode: u32,
+    pub(super) hash_seed: [u32; 4],
+    /// Whether directory hashes take bytes as unsigned numbers.
+    pub(super) is_hash_unsigned: bool,
     pub(super) mmp_block: u64,
     pub(super) project_quota_inode: u32,
     pub(super) orphan_file_inode: u32,
@@ -144,6 +147,8 @@ impl Superblock {
             is_clean: state & 1 != 0,
             has_errors: state & 2 != 0,
             journal_inode: bytes.le32(0xe0)?,
+            hash_seed: [bytes.le32(0xec)?, bytes.le32(0xf0)?, bytes.le32(0xf4)?, bytes.le32(0xf8)?],
+            is_hash_unsigned: bytes.le32(0x160)? & 2 != 0,
             mmp_block: bytes.le64(0x168)?,
             project_quota_inode: bytes.le32(0x26c)?,
             orphan_file_inode: bytes.le32(0x280)?,

@@ -2,13 +2,16 @@
 
 mod allocation;
 mod dirty;
+mod features;
 mod listing;
+mod lookup;
 mod matrix;
 
 use std::fs::File;
 use std::path::Path;
 
 use onefold_disk::{CachedDisk, Disk, FileDisk};
+use onefold_guest::error::GuestError;
 use onefold_guest::ext::{self, Ext};
 use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
@@ -17,10 +20,15 @@ const RECIPE: &str = include_str!("recipe.sh");
 
 /// Opens the file system that an image is, and hands it to `use_it`.
 pub(crate) fn with_ext<T>(image: &Path, use_it: impl FnOnce(&Ext<'_>) -> T) -> T {
+    try_with_ext(image, use_it).unwrap().expect("an ext file system")
+}
+
+/// As [`with_ext`], and returns why it cannot be opened.
+fn try_with_ext<T>(image: &Path, use_it: impl FnOnce(&Ext<'_>) -> T) -> Result<Option<T>, GuestError> {
     let disk = FileDisk::new(File::open(image).unwrap(), image).unwrap();
     let disk = CachedDisk::new(&disk, 16 << 20);
-    let range = DiskRange { start_bytes: 0, length_bytes: disk.size_bytes() };
-    let volume = Volume { origin: VolumeOrigin::WholeDisk, ranges: vec![range] };
-    let opened = ext::open(VolumeReader::new(&disk, &volume)).unwrap();
-    use_it(&opened.expect("an ext file system"))
+    let whole = DiskRange { start_bytes: 0, length_bytes: disk.size_bytes() };
+    let ranges = if whole.length_bytes == 0 { Vec::new() } else { vec![whole] };
+    let volume = Volume { origin: VolumeOrigin::WholeDisk, ranges };
+    Ok(ext::open(VolumeReader::new(&disk, &volume))?.map(|fs| use_it(&fs)))
 }

@@ -1,0 +1,190 @@
+//! Looking a name up by a directory's tree of hashes.
+//!
+//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Hash Tree Directories". Numbers are
+//! little-endian. Places count from where the entries of the tree begin in a block (`entries::index_at`).
+//!
+//! | byte | field |
+//! |------|-------|
+//! | -8 (root) | four zero bytes; kind of hash; length of this; levels; flags |
+//! | 0 | room for entries, 2 bytes |
+//! | 2 | number of entries, 2 bytes |
+//! | 4 | block of the directory for hashes below the next entry's |
+//! | 8 ... | entries: hash from which on it counts (its lowest bit: names with equal hash are in front, too), block |
+//!
+//! The tree only speeds a look-up up. Where it is damaged, or of a kind that is unknown here, all blocks are searched.
+
+use std::ops::ControlFlow;
+
+use super::entries::index_at;
+use super::hash::{HashKind, NameHash};
+use crate::bytes::Bytes;
+use crate::error::GuestError;
+use crate::ext::inode::{Inode, flags};
+use crate::ext::tables::Tables;
+use crate::filesystem::FileNumber;
+
+/// More levels than a tree of `large_dir` has.
+const LEVELS_MAX: u8 = 3;
+/// Leaves that are searched for one hash. A sound tree has few names with one.
+const LEAVES_MAX: usize = 1000;
+/// Where the root's own facts lie before its entries.
+const ROOT_FACTS_BYTES: usize = 8;
+
+/// What a tree says of a name.
+pub(super) enum Answer {
+    Found(FileNumber),
+    Missing,
+    /// The tree cannot be used.
+    Unknown,
+}
+
+/// The part of a path through the tree: the block, and where the entry that was followed lies.
+struct Step {
+    block: Vec<u8>,
+    at: usize,
+    index: usize,
+}
+
+impl Tables<'_> {
+    /// Looks a name up by the tree of a directory.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(super) fn look_up_by_hash(&self, inode: &Inode, name: &[u8]) -> Result<Answer, GuestError> {
+        if !inode.has(flags::INDEX) || inode.has(flags::ENCRYPT) || inode.has(flags::CASEFOLD) {
+            return Ok(Answer::Unknown);
+        }
+        let Some((hash, mut path)) = self.path_to(inode, name)? else { return Ok(Answer::Unknown) };
+        for _ in 0..LEAVES_MAX {
+            let Some(leaf) = path.last().and_then(Step::child) else { return Ok(Answer::Unknown) };
+            match self.search_leaf(inode, leaf, name)? {
+                Answer::Missing => {}
+                answer => return Ok(answer),
+            }
+            // Names with equal hashes go on in the next leaf, which says so.
+            match self.next_leaf(inode, &mut path)? {
+                Some(next) if next & !1 == hash => {}
+                _ => return Ok(Answer::Missing),
+            }
+        }
+        Ok(Answer::Unknown)
+    }
+
+    /// Returns the hash of a name, and the path to the leaf that must hold it.
+    fn path_to(&self, inode: &Inode, name: &[u8]) -> Result<Option<(u32, Vec<Step>)>, GuestError> {
+        let Some(root) = self.index_block(inode, 0)? else { return Ok(None) };
+        let Some((hash, levels)) = self.root_facts(&root, name) else { return Ok(None) };
+        let mut path = Vec::new();
+        let mut block = root;
+        for level in 0..=levels {
+            let Some(at) = index_at(Bytes(&block)) else { return Ok(None) };
+            let Some(index) = entry_for(&block, at, hash) else { return Ok(None) };
+            let step = Step { block, at, index };
+            let child = step.child();
+            path.push(step);
+            if level == levels {
+                break;
+            }
+            let Some(child) = child else { return Ok(None) };
+            let Some(next) = self.index_block(inode, child)? else { return Ok(None) };
+            block = next;
+        }
+        Ok(Some((hash, path)))
+    }
+
+    fn root_facts(&self, root: &[u8], name: &[u8]) -> Option<(u32, u8)> {
+        let facts = Bytes(root).from(index_at(Bytes(root))?.checked_sub(ROOT_FACTS_BYTES)?)?;
+        let (kind, levels) = (facts.u8(4)?, facts.u8(6)?);
+        let (kind, is_unsigned) = match kind {
+            0..=2 => (kind, self.superblock.is_hash_unsigned),
+            3..=5 => (kind - 3, true),
+            _ => return None,
+        };
+        let kind = [HashKind::Legacy, HashKind::HalfMd4, HashKind::Tea][usize::from(kind)];
+        let hash = NameHash { kind, is_unsigned, seed: self.superblock.hash_seed };
+        (levels <= LEVELS_MAX).then(|| (hash.of(name), levels))
+    }
+
+    fn search_leaf(&self, inode: &Inode, leaf: u32, name: &[u8]) -> Result<Answer, GuestError> {
+        let Some((block, bytes)) = self.block_of_directory(inode, leaf)? else { return Ok(Answer::Unknown) };
+        let mut found = Answer::Missing;
+        let _ =
+            self.each_name_of(&self.names(inode), Bytes(&bytes), block * self.superblock.block_bytes, &mut |entry| {
+                if entry.name != name {
+                    return ControlFlow::Continue(());
+                }
+                found = Answer::Found(entry.file);
+                ControlFlow::Break(())
+            });
+        Ok(found)
+    }
+
+    /// Moves a path to the next leaf; returns the hash with which it begins, and `None` after the last one.
+    fn next_leaf(&self, inode: &Inode, path: &mut Vec<Step>) -> Result<Option<u32>, GuestError> {
+        let levels = path.len();
+        while let Some(step) = path.last_mut() {
+            step.index += 1;
+            if step.index < step.count() {
+                break;
+            }
+            path.pop();
+        }
+        let Some(hash) = path.last().and_then(Step::hash) else { return Ok(None) };
+        while path.len() < levels {
+            let Some(child) = path.last().and_then(Step::child) else { return Ok(None) };
+            let Some(block) = self.index_block(inode, child)? else { return Ok(None) };
+            let Some(at) = index_at(Bytes(&block)) else { return Ok(None) };
+            path.push(Step { block, at, index: 0 });
+        }
+        Ok(Some(hash))
+    }
+
+    fn index_block(&self, inode: &Inode, number: u32) -> Result<Option<Vec<u8>>, GuestError> {
+        Ok(self.block_of_directory(inode, number)?.map(|(_, bytes)| bytes))
+    }
+
+    /// Returns a block of a directory by its place in it, with its number in the volume.
+    fn block_of_directory(&self, inode: &Inode, number: u32) -> Result<Option<(u64, Vec<u8>)>, GuestError> {
+        let number = u64::from(number);
+        let mut block = None;
+        let walked = self.each_run(inode, number, &mut |run| {
+            block = number.checked_sub(run.first).filter(|within| *within < run.count).map(|within| run.block + within);
+            ControlFlow::Break(())
+        });
+        if self.damage.skip(walked)?.is_none() {
+            return Ok(None);
+        }
+        let Some(block) = block else { return Ok(None) };
+        Ok(self.damage.skip(self.directory_block(inode, block))?.map(|bytes| (block, bytes)))
+    }
+}
+
+impl Step {
+    fn count(&self) -> usize {
+        count(&self.block, self.at)
+    }
+
+    /// Returns the block of the directory that the entry names.
+    fn child(&self) -> Option<u32> {
+        // The highest bits are reserved.
+        Bytes(&self.block).le32(self.at + self.index * 8 + 4).map(|block| block & 0x0fff_ffff)
+    }
+
+    fn hash(&self) -> Option<u32> {
+        Bytes(&self.block).le32(self.at + self.index * 8)
+    }
+}
+
+/// Returns how many entries a block of the tree has; never more than fit into it.
+fn count(block: &[u8], at: usize) -> usize {
+    let count = Bytes(block).le16(at + 2).map_or(0, usize::from);
+    count.min(block.len().saturating_sub(at) / 8)
+}
+
+/// Returns the last entry that is for a hash. The first one is for all hashes below the second. An entry with the lowest
+/// bit is above its own hash: names with it may begin in the leaf before.
+fn entry_for(block: &[u8], at: usize, hash: u32) -> Option<usize> {
+    let count = count(block, at);
+    let after = (1..count).find(|index| Bytes(block).le32(at + index * 8).is_none_or(|first| first > hash));
+    after.unwrap_or(count).checked_sub(1)
+}
