@@ -2,6 +2,7 @@
 
 mod command_line;
 mod control;
+mod ext;
 mod filter;
 mod fixed;
 mod geometry;
@@ -31,6 +32,7 @@ pub struct Target {
 
 /// All targets.
 pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "fixed", run: fixed::run, seeded_count: 30_000 },
     Target { name: "geometry", run: geometry::run, seeded_count: 60_000 },
     Target { name: "items", run: items::run, seeded_count: 60_000 },
@@ -41,6 +43,8 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "command_line", run: command_line::run, seeded_count: 60_000 },
     Target { name: "partitions", run: partitions::run, seeded_count: 60_000 },
     Target { name: "packages", run: packages::run, seeded_count: 20_000 },
+    Target { name: "ext", run: ext::run, seeded_count: 20_000 },
+    Target { name: "ext_journal", run: ext::run_journal, seeded_count: 10_000 },
     Target { name: "verbs", run: verbs::run, seeded_count: 400 },
     Target { name: "pool", run: pool::run_blocks, seeded_count: 700 },
     Target { name: "replay", run: pool::run_journal, seeded_count: 400 },
