@@ -12,8 +12,8 @@ const MMP_CLEAN: u32 = 0xff4d_4d50;
 const MMP_MAGIC: u32 = 0x004d_4d50;
 
 impl Tables<'_> {
-    /// Returns what the file system is. Free blocks and files are summed over the groups: the superblock's own sums are out
-    /// of date while it is mounted.
+    /// Returns what the file system is. Free blocks and files are summed over the groups: the superblock's own sums
+    /// are out of date while it is mounted.
     ///
     /// # Errors
     /// Those of the disk.

@@ -1,8 +1,8 @@
 //! ext2, ext3 and ext4.
 //!
-//! Source of all structures: kernel documentation, "ext4 Data Structures and Algorithms" (`Documentation/filesystems/ext4`).
-//! Each structure is decoded in one place, where a table has its fields. What a checksum covers is compared with it; a
-//! structure that does not match is damaged.
+//! Source of all structures: kernel documentation, "ext4 Data Structures and Algorithms"
+//! (`Documentation/filesystems/ext4`). Each structure is decoded in one place, where a table has its fields. What a
+//! checksum covers is compared with it; a structure that does not match is damaged.
 
 mod allocation;
 mod attributes;
@@ -55,11 +55,18 @@ pub fn open(reader: VolumeReader<'_>) -> Result<Option<Ext<'_>>, GuestError> {
     if !Superblock::is_claimed(&bytes) {
         return Ok(None);
     }
-    let superblock = decode(&reader, &bytes)?;
+    let (superblock, is_copy) = match decode(&reader, &bytes) {
+        Ok(superblock) => (superblock, false),
+        Err(error @ GuestError::Damaged(_)) => (copy_of_superblock(&reader)?.ok_or(error)?, true),
+        Err(error) => return Err(error),
+    };
     if let Some(refused) = superblock.features.refusal() {
         return Err(GuestError::Unsupported(refused));
     }
-    let (tables, doubts) = recovered(superblock, reader)?;
+    let (tables, mut doubts) = recovered(superblock, reader)?;
+    if is_copy {
+        doubts.push(Doubt::MetadataDamaged);
+    }
     let facts = tables.facts()?;
     let state = if doubts.is_empty() { State::Certain } else { State::Unsure(doubts) };
     Ok(Some(Ext { tables, facts, state }))
@@ -67,6 +74,25 @@ pub fn open(reader: VolumeReader<'_>) -> Result<Option<Ext<'_>>, GuestError> {
 
 fn decode(reader: &VolumeReader<'_>, bytes: &[u8]) -> Result<Superblock, GuestError> {
     Superblock::decode(bytes).map_err(|problem| reader.damage(SUPERBLOCK_OFFSET, "superblock", problem).into())
+}
+
+/// Returns the copy of the superblock that the second group begins with, for groups as large as `mke2fs` makes them;
+/// `None` where there is none.
+fn copy_of_superblock(reader: &VolumeReader<'_>) -> Result<Option<Superblock>, GuestError> {
+    for block_bytes in (0..=6).map(|log| 1024_u64 << log) {
+        // A bitmap of one block covers a group. Blocks of 1 KiB are counted from 1.
+        let offset = (u64::from(block_bytes == 1024) + 8 * block_bytes) * block_bytes;
+        if offset.saturating_add(SUPERBLOCK_BYTES as u64) > reader.size_bytes() {
+            break;
+        }
+        let bytes = reader.bytes(offset, SUPERBLOCK_BYTES, "superblock")?;
+        let copy = Superblock::is_claimed(&bytes).then(|| Superblock::decode(&bytes).ok()).flatten();
+        let copy = copy.filter(|copy| copy.copy_group == 1 && copy.block_bytes == block_bytes);
+        if copy.is_some() {
+            return Ok(copy);
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the file system as it is after its journal was applied, with all reasons why it may be out of date.

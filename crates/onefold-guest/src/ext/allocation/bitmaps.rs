@@ -121,8 +121,8 @@ impl<'t, 'a> Bitmaps<'t, 'a> {
         usize::try_from(self.tables.superblock.clusters_per_group() / 8).unwrap_or(usize::MAX)
     }
 
-    /// Returns the bitmap as it is on the disk, where the journal has a newer one or a newer descriptor. Its checksum may
-    /// be that of another moment, and is not compared.
+    /// Returns the bitmap as it is on the disk, where the journal has a newer one or a newer descriptor. Its checksum
+    /// may be that of another moment, and is not compared.
     fn before(&self, group: &Group) -> Result<Option<Vec<u8>>, GuestError> {
         let (tables, superblock) = (self.tables, &self.tables.superblock);
         let descriptor = superblock.descriptor_offset(group.number);

@@ -1,8 +1,8 @@
-//! The allocation map: the union of the bitmaps after recovery, the bitmaps before recovery, and every block that a file
-//! reaches.
+//! The allocation map: the union of the bitmaps after recovery, the bitmaps before recovery, and every block that a
+//! file reaches.
 //!
-//! Memory is bounded. Bitmaps are read group by group, and of what files reach only what the bitmaps do not say is kept:
-//! metadata with its kind, and blocks that they call free.
+//! Memory is bounded. Bitmaps are read group by group, and of what files reach only what the bitmaps do not say is
+//! kept: metadata with its kind, and blocks that they call free.
 
 mod bitmaps;
 mod reach;
@@ -40,7 +40,8 @@ struct Runs<'m> {
 }
 
 impl Tables<'_> {
-    /// Returns the allocation map of the volume, and where its sources differ. Nothing is free where `is_certain` is false.
+    /// Returns the allocation map of the volume, and where its sources differ. Nothing is free where `is_certain` is
+    /// false.
     ///
     /// # Errors
     /// Those of the disk.

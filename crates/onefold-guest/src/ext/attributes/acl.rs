@@ -1,7 +1,8 @@
 //! Access control lists: ext keeps them in a form that is shorter than the one that programs see.
 //!
-//! On the disk: version 1 (4 bytes), then entries of tag and permissions (2 bytes each), and of named users and groups their
-//! number (4 bytes). Programs see version 2, with a number in every entry (`linux/posix_acl_xattr.h`). Little-endian.
+//! On the disk: version 1 (4 bytes), then entries of tag and permissions (2 bytes each), and of named users and groups
+//! their number (4 bytes). Programs see version 2, with a number in every entry (`linux/posix_acl_xattr.h`).
+//! Little-endian.
 
 use crate::bytes::Bytes;
 

@@ -1,8 +1,8 @@
 //! Extended attributes: in the inode behind its fields, in a block of their own, or with values in inodes.
 //!
-//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Extended Attributes". Numbers are little-endian.
-//! The area in an inode begins with the magic 0xea020000; a block has a header of 32 bytes that begins with it (checksum
-//! at 16). Entries follow, up to four zero bytes:
+//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Extended Attributes". Numbers are
+//! little-endian. The area in an inode begins with the magic 0xea020000; a block has a header of 32 bytes that begins
+//! with it (checksum at 16). Entries follow, up to four zero bytes:
 //!
 //! | byte | entry |
 //! |------|-------|

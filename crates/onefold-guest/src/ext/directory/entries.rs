@@ -70,8 +70,8 @@ impl Names {
     }
 }
 
-/// Returns the length of an entry from what is stored. Blocks of 64 KiB need more than 16 bits, for which the two lowest
-/// bits stand in.
+/// Returns the length of an entry from what is stored. Blocks of 64 KiB need more than 16 bits, for which the two
+/// lowest bits stand in.
 fn entry_bytes(stored: u16, block_length: usize) -> usize {
     let stored = usize::from(stored);
     if block_length < 1 << 16 {

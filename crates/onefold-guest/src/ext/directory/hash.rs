@@ -1,7 +1,7 @@
 //! The hashes of names by which directories are indexed.
 //!
-//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Hash Tree Directories". A tree names its hash: 0
-//! legacy, 1 half MD4, 2 TEA, each of which takes bytes of names with a sign or without.
+//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Hash Tree Directories". A tree names its
+//! hash: 0 legacy, 1 half MD4, 2 TEA, each of which takes bytes of names with a sign or without.
 
 /// How a directory hashes names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,8 @@ impl NameHash {
         hash << 1
     }
 
-    /// Returns the words that a piece of a name makes. What is missing is filled with the length of the rest of the name.
+    /// Returns the words that a piece of a name makes. What is missing is filled with the length of the rest of the
+    /// name.
     fn words<const N: usize>(&self, Piece { bytes, rest_bytes }: Piece<'_>) -> [u32; N] {
         let pad = rest_bytes | rest_bytes << 8;
         let pad = pad | pad << 16;

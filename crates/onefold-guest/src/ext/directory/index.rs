@@ -181,8 +181,8 @@ fn count(block: &[u8], at: usize) -> usize {
     count.min(block.len().saturating_sub(at) / 8)
 }
 
-/// Returns the last entry that is for a hash. The first one is for all hashes below the second. An entry with the lowest
-/// bit is above its own hash: names with it may begin in the leaf before.
+/// Returns the last entry that is for a hash. The first one is for all hashes below the second. An entry with the
+/// lowest bit is above its own hash: names with it may begin in the leaf before.
 fn entry_for(block: &[u8], at: usize, hash: u32) -> Option<usize> {
     let count = count(block, at);
     let after = (1..count).find(|index| Bytes(block).le32(at + index * 8).is_none_or(|first| first > hash));

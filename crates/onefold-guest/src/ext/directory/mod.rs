@@ -1,8 +1,8 @@
 //! Directories.
 //!
-//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Directory Entries". A directory is a file whose
-//! blocks are full of entries. Blocks of its tree of hashes look like a single unused entry, so that going through all
-//! blocks finds every name.
+//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Directory Entries". A directory is a file
+//! whose blocks are full of entries. Blocks of its tree of hashes look like a single unused entry, so that going
+//! through all blocks finds every name.
 
 mod entries;
 mod hash;
@@ -145,7 +145,8 @@ impl Tables<'_> {
     }
 }
 
-/// Returns whether two names differ in nothing but the case of letters. Names that are not UTF-8 are only equal byte by byte.
+/// Returns whether two names differ in nothing but the case of letters. Names that are not UTF-8 are only equal byte
+/// by byte.
 fn is_same_letters(one: &[u8], other: &[u8]) -> bool {
     let lower = |name| std::str::from_utf8(name).map(str::to_lowercase).ok();
     lower(one).is_some_and(|one| Some(one) == lower(other))
@@ -164,8 +165,8 @@ fn has_right_checksum(inode: &Inode, block: &[u8]) -> bool {
     summed.is_some_and(|summed| Some(crc32c(inode.checksum_seed, summed.0)) == sum)
 }
 
-/// Compares the checksum of a block of the tree of hashes. It lies behind the last possible entry, after four bytes that
-/// count as well.
+/// Compares the checksum of a block of the tree of hashes. It lies behind the last possible entry, after four bytes
+/// that count as well.
 fn has_right_index_checksum(inode: &Inode, bytes: Bytes<'_>, at: usize) -> Option<bool> {
     let (room, count) = (usize::from(bytes.le16(at)?), usize::from(bytes.le16(at + 2)?));
     let tail = at + room * 8;

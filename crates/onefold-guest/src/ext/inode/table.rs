@@ -31,7 +31,8 @@ struct Stretch<'b> {
 }
 
 impl Tables<'_> {
-    /// Calls `visit` with each selected inode in order, until it breaks. Damaged inodes and groups are noted and skipped.
+    /// Calls `visit` with each selected inode in order, until it breaks. Damaged inodes and groups are noted and
+    /// skipped.
     pub(in crate::ext) fn each_inode(
         &self,
         selection: Selection,

@@ -1,11 +1,11 @@
 //! The journal, applied in memory.
 //!
 //! The log is read once, from its beginning to the first block that does not continue it. A transaction counts once its
-//! commit was read. The newest copy of each block then lies over the volume ([`Overlay`]), unless a revocation of the same
-//! or a later transaction forbids it. The disk is never written.
+//! commit was read. The newest copy of each block then lies over the volume ([`Overlay`]), unless a revocation of the
+//! same or a later transaction forbids it. The disk is never written.
 //!
-//! Where the kernel would refuse to mount, because a checksum in the middle of the log is wrong, the transactions before
-//! are applied for listing, and the volume is unsure.
+//! Where the kernel would refuse to mount, because a checksum in the middle of the log is wrong, the transactions
+//! before are applied for listing, and the volume is unsure.
 
 mod head;
 mod records;
@@ -278,8 +278,8 @@ enum Outcome {
     Damaged,
 }
 
-/// Returns what a commit block means, as the kernel decides it. What is left from an earlier round of the log shows by its
-/// time, which is before that of the transaction in front of it.
+/// Returns what a commit block means, as the kernel decides it. What is left from an earlier round of the log shows by
+/// its time, which is before that of the transaction in front of it.
 fn judge(commit: Option<Commit>, open: &Open, last_seconds: u64, head: &Head) -> Outcome {
     let Some(commit) = commit else { return Outcome::Damaged };
     match (open.is_suspect, commit.is_sound) {

@@ -1,7 +1,8 @@
 //! Trees of extents.
 //!
-//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Extent Tree". A node is a header of 12 bytes and
-//! entries of 12 bytes. The root lies in the inode; other nodes are blocks, with a checksum behind the last possible entry.
+//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Extent Tree". A node is a header of 12 bytes
+//! and entries of 12 bytes. The root lies in the inode; other nodes are blocks, with a checksum behind the last
+//! possible entry.
 //!
 //! | byte | header | extent (depth 0) | index (depth above 0) |
 //! |------|--------|------------------|------------------------|
@@ -11,8 +12,9 @@
 //! | 6    | depth | block, high 2 bytes | |
 //! | 8    | generation, 4 bytes | block, low 4 bytes | node, high 2 bytes |
 //!
-//! A walk ends: depth falls by one from node to node, and the blocks of the file that a node is about lie in the range that
-//! its parent names. As the ranges of a node's children do not overlap, and no child is empty, no block is read twice.
+//! A walk ends: depth falls by one from node to node, and the blocks of the file that a node is about lie in the range
+//! that its parent names. As the ranges of a node's children do not overlap, and no child is empty, no block is read
+//! twice.
 
 use std::ops::{ControlFlow, Range};
 

@@ -1,7 +1,7 @@
 //! Maps of ext2 and ext3: twelve blocks in the inode, then blocks of block numbers, one to three levels deep.
 //!
-//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Direct/Indirect Block Addressing". Numbers have
-//! four bytes, little-endian; 0 is a hole.
+//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Direct/Indirect Block Addressing". Numbers
+//! have four bytes, little-endian; 0 is a hole.
 //!
 //! A walk ends: levels fall, and a block of numbers that is met twice in one file is damage.
 

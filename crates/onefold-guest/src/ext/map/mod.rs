@@ -44,7 +44,8 @@ impl Run {
 type Visit<'v> = dyn FnMut(Piece) -> ControlFlow<()> + 'v;
 
 impl Tables<'_> {
-    /// Calls `visit` with each part of a file's map that reaches past block `from` of the file, in order, until it breaks.
+    /// Calls `visit` with each part of a file's map that reaches past block `from` of the file, in order, until it
+    /// breaks.
     ///
     /// # Errors
     /// When the map is damaged; parts before the damage have been visited.

@@ -59,6 +59,8 @@ pub(super) struct Superblock {
     pub(super) first_meta_group: u32,
     /// The groups that have a copy of the superblock, with `sparse_super2`.
     pub(super) backup_groups: [u32; 2],
+    /// The group that this copy lies in.
+    pub(super) copy_group: u16,
     pub(super) is_clean: bool,
     pub(super) has_errors: bool,
     pub(super) journal_inode: u32,
@@ -144,6 +146,7 @@ impl Superblock {
             reserved_descriptor_blocks: u64::from(bytes.le16(0xce)?),
             first_meta_group: bytes.le32(0x104)?,
             backup_groups: [bytes.le32(0x24c)?, bytes.le32(0x250)?],
+            copy_group: bytes.le16(0x5a)?,
             is_clean: state & 1 != 0,
             has_errors: state & 2 != 0,
             journal_inode: bytes.le32(0xe0)?,

@@ -81,7 +81,8 @@ fn free_runs_are_exactly_those_that_dumpe2fs_prints_and_nobody_reads_them() {
     for options in OPTIONS {
         let make = "rm -f image; truncate -s 70000000 image; mke2fs -q -F $1 -N 4000 -d copy image 2>/dev/null
             printf 'rm one\\nrm bytes-65535\\nrm pieces\\nkill_file bytes-4096\\n' >commands
-            debugfs -w -f commands image >/dev/null 2>&1; e2fsck -fy image >/dev/null || [ $? = 1 ]; dumpe2fs image 2>/dev/null";
+            debugfs -w -f commands image >/dev/null 2>&1; e2fsck -fy image >/dev/null || [ $? = 1 ]
+            dumpe2fs image 2>/dev/null";
         let printed = images.script(make, [*options]);
         let image = images.path("image");
         let before = with_ext(&image, |fs| {
@@ -111,7 +112,8 @@ fn free_runs_are_exactly_those_that_dumpe2fs_prints_and_nobody_reads_them() {
     }
 }
 
-/// The clone of a file system in use, as a power cut would leave it; all that is free is overwritten before it is recovered.
+/// The clone of a file system in use, as a power cut would leave it; all that is free is overwritten before it is
+/// recovered.
 #[test]
 fn a_poisoned_image_of_a_running_system_recovers_and_checks_clean() {
     let Some(images) = Images::new() else { return };
@@ -119,12 +121,13 @@ fn a_poisoned_image_of_a_running_system_recovers_and_checks_clean() {
         return;
     }
     for (make, mount) in super::dirty::SYSTEMS {
-        images.script("rm -rf outer cloning mounted seen copy-* tree-* played", [""; 0]);
+        images.script("rm -rf stop outer cloning mounted seen copy-* tree-* played", [""; 0]);
         images.script(super::dirty::BUSY, [make, mount, "2"]);
         for copy in ["copy-1", "copy-2"] {
             poison(&images.path(copy));
             let script = "e2fsck -fy $1 >&2 || [ $? = 1 ]; e2fsck -fn $1 >&2; mount -o loop,ro $1 mounted
-                (cd mounted && find . -printf '%P|%y|%m|%n|%U|%G|%s|%b|%T@|%C@|%l\\0') >tree; diff -r --no-dereference mounted seen/${1#copy-}";
+                (cd mounted && find . -printf '%P|%y|%m|%n|%U|%G|%s|%b|%T@|%C@|%l\\0') >tree
+                diff -r --no-dereference mounted seen/${1#copy-}";
             images.script(script, [copy]);
             let seen = found_tree(&images.path(&copy.replace("copy", "tree")));
             assert_eq!(found_tree(&images.path("tree")), seen);

@@ -10,27 +10,27 @@ use super::listing::{assert_same, compare_content, found_tree, tree};
 use super::with_ext;
 use crate::fixtures::{Images, has};
 
-/// A busy file system on one that can clone files, cloned several times while it is used: each clone is what a power cut
-/// would leave. The kernel mounts each, and applies the journal.
+/// A busy file system on one that can clone files, cloned several times while it is used: each clone is what a power
+/// cut would leave. The kernel mounts each, and applies the journal.
 pub(super) const BUSY: &str = r#"
 truncate -s 600M outer; mkfs.xfs -q outer; mkdir cloning mounted seen; mount -o loop outer cloning
 truncate -s 64M cloning/image; mke2fs -q -F $1 cloning/image
 mount -o loop,nobarrier,commit=1,$2 cloning/image mounted
 work() {
     set +e; cd mounted; n=0
-    while :; do
+    while [ ! -e ../stop ]; do
         n=$((n + 1)); d=d$((n % 9))
         mkdir -p $d; echo "$n" >$d/f$((n % 50)); head -c $((n * 37 % 90000)) /dev/urandom >$d/g$((n % 13))
         rm -f d$(((n + 4) % 9))/f$((n % 29)); ln -sf "target $n" $d/link; mv -f $d/g$((n % 13)) d0/moved 2>/dev/null
         [ $((n % 40)) != 0 ] || rm -rf d$((n % 7 + 1)); [ $((n % 25)) != 0 ] || sync -f .
     done
 }
-work & worker=$!
+work &
 for copy in $(seq "$3"); do
     sleep 0.$((RANDOM % 6 + 2))
     cp --reflink=always cloning/image cloning/copy-$copy
 done
-kill $worker; wait $worker || :; umount mounted
+touch stop; wait; umount mounted
 for copy in $(seq "$3"); do cp --sparse=always cloning/copy-$copy .; done
 umount cloning
 for copy in $(seq "$3"); do
@@ -52,7 +52,7 @@ fn an_image_in_use_reads_as_after_a_mount() {
     }
     let mut recovered = 0;
     for (make, mount) in SYSTEMS {
-        images.script("rm -rf outer cloning mounted seen copy-* tree-* played", [""; 0]);
+        images.script("rm -rf stop outer cloning mounted seen copy-* tree-* played", [""; 0]);
         images.script(BUSY, [make, mount, "4"]);
         for copy in 1..=4 {
             let image = images.path(&format!("copy-{copy}"));
@@ -74,7 +74,8 @@ fn is_dirty(image: &Path) -> bool {
     fs::read(image).unwrap()[1024 + 0x60] & 4 != 0
 }
 
-/// Journals as `debugfs` writes them: checksums of versions 2 and 3 (the kernel wrote version 1 above), revocations, and blocks that look like the journal's own.
+/// Journals as `debugfs` writes them: checksums of versions 2 and 3 (the kernel wrote version 1 above), revocations,
+/// and blocks that look like the journal's own.
 #[test]
 fn every_kind_of_journal_is_applied_as_the_checker_does() {
     let Some(images) = Images::new() else { return };
@@ -94,7 +95,8 @@ fn every_kind_of_journal_is_applied_as_the_checker_does() {
             last=$3; set -- \"$2\" $(debugfs -R 'blocks /file' image 2>/dev/null)
             for block in 1 2 3 4 5 6 7 8; do printf '\\xc0\\x3b\\x39\\x98'; head -c 1020 /dev/urandom; done >magic
             head -c 8192 /dev/urandom >noise
-            printf '%s\\n' \"$1\" \"jw -b $2,$3 magic\" \"jw -b $4 noise\" \"jw -b $3 noise\" \"${last/BLOCK/$4}\" jc >commands
+            printf '%s\\n' \"$1\" \"jw -b $2,$3 magic\" \"jw -b $4 noise\" \"jw -b $3 noise\" \\
+                \"${last/BLOCK/$4}\" jc >commands
             debugfs -w -f commands image >log 2>&1; cat log >&2
             cp image played; e2fsck -fy played >&2 || [ $? = 1 ]
             debugfs -R 'dump /file out' played 2>/dev/null; rm -rf copy; mkdir copy; mv out copy/file";
@@ -108,20 +110,23 @@ fn every_kind_of_journal_is_applied_as_the_checker_does() {
     }
 }
 
-/// A transaction whose blocks are not what was written makes the volume unsure, and so does a journal that is elsewhere.
+/// A transaction whose blocks are not what was written makes the volume unsure, and so does a journal that is
+/// elsewhere.
 #[test]
 fn a_journal_that_cannot_be_applied_is_a_doubt() {
     let Some(images) = Images::new() else { return };
     if !has("debugfs") {
         return;
     }
-    let script = "mkdir d; head -c 30000 /dev/urandom >d/file; truncate -s 48M image; mke2fs -q -F -t ext4 -b 4096 -d d image
+    let script = "mkdir d; head -c 30000 /dev/urandom >d/file; truncate -s 48M image
+        mke2fs -q -F -t ext4 -b 4096 -d d image
         block=$(debugfs -R 'blocks /file' image 2>/dev/null | cut -d' ' -f1); head -c 4096 /dev/urandom >noise
         printf '%s\\n' 'jo -c -v 3' \"jw -b $block noise\" jc >commands; debugfs -w -f commands image >&2
         journal=$(debugfs -R 'blocks <8>' image 2>/dev/null | cut -d' ' -f3)
         dd if=/dev/urandom of=image bs=4096 seek=$journal count=1 conv=notrunc status=none
         truncate -s 16M journal; mke2fs -q -F -O journal_dev -b 4096 journal
-        loop=$(losetup -f --show journal); truncate -s 48M outside; mke2fs -q -F -b 4096 -J device=$loop outside; losetup -d $loop";
+        loop=$(losetup -f --show journal); truncate -s 48M outside
+        mke2fs -q -F -b 4096 -J device=$loop outside; losetup -d $loop";
     images.script(script, [""; 0]);
     let doubts = |name: &str| with_ext(&images.path(name), |fs| fs.state().clone());
     assert_eq!(doubts("image"), State::Unsure(vec![Doubt::JournalDamaged]));

@@ -90,7 +90,8 @@ fn encrypted_files_are_listed_and_their_content_is_refused() {
 #[test]
 fn verity_leaves_content_as_it_is_and_casefold_finds_other_cases() {
     let Some(images) = images() else { return };
-    let script = "mkdir -p d/folder; head -c 9000 /dev/zero | tr '\\0' v >d/file; echo two >d/folder/Straße; truncate -s 16M image
+    let script = "mkdir -p d/folder; head -c 9000 /dev/zero | tr '\\0' v >d/file; echo two >d/folder/Straße
+        truncate -s 16M image
         mke2fs -q -F -t ext4 -O verity,casefold -E encoding=utf8 -d d image
         printf 'sif /file flags 0x180000\\nsif /file size 5000\\nsif /folder flags 0x40080000\\n' >commands
         debugfs -w -f commands image >/dev/null 2>&1";
@@ -110,7 +111,8 @@ fn verity_leaves_content_as_it_is_and_casefold_finds_other_cases() {
 fn every_reason_for_doubt_is_named() {
     let Some(images) = images() else { return };
     let script = "for image in open errors mmp half; do truncate -s 16M $image; done
-        mke2fs -q -F -t ext2 open; debugfs -w -R 'ssv state 0' open; mke2fs -q -F -t ext4 errors; debugfs -w -R 'ssv state 3' errors
+        mke2fs -q -F -t ext2 open; debugfs -w -R 'ssv state 0' open
+        mke2fs -q -F -t ext4 errors; debugfs -w -R 'ssv state 3' errors
         mke2fs -q -F -t ext4 -O mmp mmp; mkdir mounted; mount -o loop mmp mounted; cp mmp used; umount mounted
         mke2fs -q -F -t ext4 half; truncate -s 6M half
         truncate -s 64M fast; mke2fs -q -F -t ext4 -O fast_commit fast; mount -o loop fast mounted
@@ -137,7 +139,7 @@ fn write(image: &Path, at: u64, bytes: &[u8]) {
 fn what_cannot_be_read_is_refused_by_name() {
     let Some(images) = images() else { return };
     images.script(
-        "truncate -s 16M image; mke2fs -q -F -t ext4 -O ^metadata_csum image; echo text >text; touch empty",
+        "truncate -s 6M image; mke2fs -q -F -t ext4 -O ^metadata_csum image; echo text >text; touch empty",
         [""; 0],
     );
     let image = images.path("image");
@@ -154,6 +156,12 @@ fn what_cannot_be_read_is_refused_by_name() {
     write(&image, 1024 + 0x58, &[0; 2]);
     let error = try_with_ext(&image, |_| ()).unwrap_err().to_string();
     assert_eq!(error, "damaged superblock at byte 1024 of the disk: its size of inodes is impossible");
+    // With more than one group there is a copy, and what it leads to is in doubt.
+    let script = "truncate -s 64M large; mke2fs -q -F -t ext4 -b 1024 large
+        dd if=/dev/zero of=large bs=1 seek=1112 count=2 conv=notrunc status=none";
+    images.script(script, [""; 0]);
+    assert_eq!(state(&images.path("large")), State::Unsure(vec![Doubt::JournalDamaged, Doubt::MetadataDamaged]));
+    with_ext(&images.path("large"), |fs| assert!(fs.look_up(fs.root(), b"lost+found").unwrap().is_some()));
     for none in ["text", "empty"] {
         assert!(try_with_ext(&images.path(none), |_| ()).unwrap().is_none());
     }
@@ -164,9 +172,11 @@ fn what_cannot_be_read_is_refused_by_name() {
 fn damage_is_noted_and_the_rest_is_read() {
     let Some(images) = images() else { return };
     let script = "mkdir -p d/bad d/good; echo bad >d/bad/file; echo good >d/good/file
-        python3 -c 'import os; f = open(\"d/holes\", \"wb\"); [os.pwrite(f.fileno(), b\"x\" * 4096, n * 8192) for n in range(9)]'
+        python3 -c 'import os; f = open(\"d/holes\", \"wb\")
+[os.pwrite(f.fileno(), b\"x\" * 4096, n * 8192) for n in range(9)]'
         echo inode >d/inode; truncate -s 16M image; mke2fs -q -F -t ext4 -b 4096 -d d image
-        debugfs -R 'imap /inode' image 2>/dev/null | sed -n 's/.*located at block \\([0-9]*\\), offset 0x\\(.*\\)/\\1 0x\\2/p'
+        debugfs -R 'imap /inode' image 2>/dev/null |
+            sed -n 's/.*located at block \\([0-9]*\\), offset 0x\\(.*\\)/\\1 0x\\2/p'
         debugfs -R 'blocks /bad' image 2>/dev/null; debugfs -R 'ex /holes' image 2>/dev/null >&2
         debugfs -R 'blocks /holes' image 2>/dev/null";
     let printed = images.script(script, [""; 0]);

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileNumber, FileStat, FileSystem, Timestamp};
 
-/// Prints the tree below `mounted` as [`tree`] gives it, its extents as [`kernel_extents`] reads them, and its attributes
-/// as [`kernel_attributes`] does; leaves a copy of all regular files in `copy`.
+/// Prints the tree below `mounted` as [`tree`] gives it, its extents as [`kernel_extents`] reads them, and its
+/// attributes as [`kernel_attributes`] does; leaves a copy of all regular files in `copy`.
 pub(super) const ORACLE: &str = r#"
 (cd mounted && find . -printf '%P|%y|%m|%n|%U|%G|%s|%b|%T@|%C@|%l\0') >tree
 (cd mounted && find . -type f -print0 | xargs -0 filefrag -v -b512) >extents
@@ -81,7 +81,8 @@ pub(super) fn found_tree(printed: &Path) -> BTreeSet<String> {
     lines.map(|line| String::from_utf8_lossy(line).into_owned()).collect()
 }
 
-/// Extents in sectors: first in the file, first in the volume, count, and whether they are unwritten. Neighbours are one.
+/// Extents in sectors: first in the file, first in the volume, count, and whether they are unwritten. Neighbours are
+/// one.
 pub(super) type Sectors = Vec<(u64, u64, u64, bool)>;
 
 fn push(sectors: &mut Sectors, (first, place, count, is_unwritten): (u64, u64, u64, bool)) {

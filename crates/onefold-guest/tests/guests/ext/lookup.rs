@@ -33,8 +33,10 @@ fn every_name_is_found_by_its_hash() {
         let script = "rm -f image; truncate -s 32M image; mke2fs -q -F -t ext4 -b 1024 -N 8000 -O large_dir image
             tune2fs -E hash_alg=$1 image >/dev/null; debugfs -w -R \"ssv flags $2\" image >/dev/null 2>&1
             mkdir -p mounted; mount -o loop,nobarrier image mounted; mkdir mounted/many
-            (cd mounted/many; seq -f 'näme %g of a directory with many names, so that its tree is high' $3 | xargs -d '\\n' touch)
-            umount mounted; debugfs -R 'htree /many' image 2>/dev/null | sed -n 's/.*Indirect levels: //p; s/.*Hash Version: //p'";
+            (cd mounted/many; seq -f 'näme %g of a directory with many names, so that its tree is high' $3 |
+                xargs -d '\\n' touch)
+            umount mounted; debugfs -R 'htree /many' image 2>/dev/null |
+                sed -n 's/.*Indirect levels: //p; s/.*Hash Version: //p'";
         let printed = images.script(script, [hash, sign, &NAMES.to_string()]);
         assert_eq!(
             printed.lines().next(),

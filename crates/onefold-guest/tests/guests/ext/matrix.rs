@@ -33,7 +33,8 @@ fn trees_content_extents_and_attributes_are_those_that_the_kernel_shows() {
     }
     for (name, options) in MOUNTED {
         eprintln!("{name}: mke2fs {options}");
-        let make = "truncate -s 96M image; mke2fs -q -F $1 -N 8000 image; mkdir -p mounted; mount -o loop,nobarrier image mounted
+        let make = "truncate -s 96M image; mke2fs -q -F $1 -N 8000 image; mkdir -p mounted
+            mount -o loop,nobarrier image mounted
             (cd mounted; set -- mounted; RECIPE); umount mounted; mount -o loop,ro,nobarrier image mounted
             ORACLE
             umount mounted";
