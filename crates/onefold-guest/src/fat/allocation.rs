@@ -7,7 +7,6 @@ use std::ops::ControlFlow;
 
 use super::Fat;
 use super::layout::Root;
-use super::table::Entry;
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, TableKind};
 
@@ -31,6 +30,11 @@ impl Clusters {
         is_new
     }
 
+    /// Returns the number of clusters in it.
+    fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
     fn has(&self, cluster: u32) -> bool {
         let word = usize::try_from(cluster / 64).ok().and_then(|at| self.0.get(at)).copied().unwrap_or(0);
         word & (1 << (cluster % 64)) != 0
@@ -41,26 +45,23 @@ impl Fat<'_> {
     /// Returns the number of clusters that the first current table calls free.
     pub(super) fn count_free(&self) -> Result<u32, GuestError> {
         let Some(table) = self.table.current().next() else { return Ok(0) };
-        let mut free = 0;
-        for cluster in 2..self.layout.end() {
-            free += u32::from(self.table.entry(table, cluster)? == Entry::Free);
-        }
+        let mut free = self.layout.clusters;
+        self.table.each_used(table, &mut |_| free = free.saturating_sub(1))?;
         Ok(free)
     }
 
     /// Returns the clusters that are not free by any current table. A difference between tables is damage.
     fn in_use(&self) -> Result<Clusters, GuestError> {
         let mut used = Clusters::new(self.layout.end());
-        for table in self.table.current() {
-            for cluster in 2..self.layout.end() {
-                let is_free = self.table.entry(table, cluster)? == Entry::Free;
-                if !is_free && used.add(cluster) && table > 0 && self.layout.only_table.is_none() {
-                    self.damage.note(self.reader.damage(
-                        self.layout.table_start,
-                        "file allocation table",
-                        "the two tables differ in clusters that are free",
-                    ));
-                }
+        for (copy, table) in self.table.current().enumerate() {
+            let (mut count, mut added) = (0_u64, 0_u64);
+            self.table.each_used(table, &mut |cluster| {
+                count += 1;
+                added += u64::from(used.add(cluster));
+            })?;
+            if copy > 0 && (added > 0 || count != used.count()) {
+                let problem = "the two tables differ in clusters that are free";
+                self.damage.note(self.reader.damage(self.layout.table_start, "file allocation table", problem));
             }
         }
         Ok(used)

@@ -17,6 +17,7 @@ mod name;
 mod table;
 mod walk;
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use parking_lot::Mutex;
@@ -67,6 +68,10 @@ impl<'a> Fat<'a> {
         let Some(layout) = Layout::read(&reader)? else { return Ok(None) };
         let table = Table::new(reader.clone(), layout.clone());
         let damage = |offset, problem| GuestError::from(reader.damage(offset, "FAT", problem));
+        let tables_bytes = layout.table_bytes * u64::from(layout.tables);
+        if layout.table_start + tables_bytes > reader.size_bytes() {
+            return Err(damage(0, "its tables reach past the end of the volume"));
+        }
         if !has_medium(&table, &layout)? {
             return Err(damage(layout.table_start, "its tables do not begin with its medium"));
         }
@@ -128,11 +133,15 @@ impl<'a> Fat<'a> {
         }
     }
 
-    /// Returns the length of a directory, which is that of its clusters.
-    fn directory_bytes(&self, first: u32) -> Result<u64, GuestError> {
+    /// Returns the length of a directory, which is that of its clusters, as far as they are not in `counted`. Damage ends
+    /// it.
+    fn directory_bytes(&self, first: u32, counted: &mut HashSet<u32>) -> Result<u64, GuestError> {
         let mut length = 0;
         for cluster in self.table.chain(first, &self.damage) {
-            cluster?;
+            let Some(cluster) = self.damage.skip(cluster)? else { break };
+            if !counted.insert(cluster) {
+                break;
+            }
             length += self.layout.cluster_bytes;
             if length >= directory::DIRECTORY_BYTES_MAX {
                 break;
@@ -141,14 +150,23 @@ impl<'a> Fat<'a> {
         Ok(length)
     }
 
-    fn stat_of(&self, record: &FileRecord) -> FileStat {
+    fn root_stat(&self) -> Result<FileStat, GuestError> {
+        let length_bytes = match self.layout.root {
+            Root::Fixed { length_bytes, .. } => length_bytes,
+            Root::Clusters(first) => self.directory_bytes(first, &mut HashSet::new())?,
+        };
+        Ok(plain_stat(FileKind::Directory, length_bytes, self.layout.cluster_bytes))
+    }
+
+    /// Returns what is known of a file. Clusters of directories go into `counted`, so that the lengths of all directories
+    /// take one pass over their chains, even where these run into each other.
+    fn stat_of(&self, record: &FileRecord, counted: &mut HashSet<u32>) -> Result<FileStat, GuestError> {
         let size_bytes = if record.is_directory {
-            let length = self.damage.skip(self.directory_bytes(record.first_cluster));
-            length.ok().flatten().unwrap_or(0)
+            self.directory_bytes(record.first_cluster, counted)?
         } else {
             u64::from(record.size_bytes)
         };
-        record.stat(size_bytes, self.layout.cluster_bytes)
+        Ok(record.stat(size_bytes, self.layout.cluster_bytes))
     }
 
     /// Returns the first cluster of a file's content and its length; directories have no length of their own.
@@ -254,14 +272,7 @@ impl FileSystem for Fat<'_> {
     }
 
     fn stat(&self, file: FileNumber) -> Result<FileStat, GuestError> {
-        if file == ROOT {
-            let length_bytes = match self.layout.root {
-                Root::Fixed { length_bytes, .. } => length_bytes,
-                Root::Clusters(first) => self.directory_bytes(first)?,
-            };
-            return Ok(plain_stat(FileKind::Directory, length_bytes, self.layout.cluster_bytes));
-        }
-        Ok(self.stat_of(&self.record(file)?))
+        if file == ROOT { self.root_stat() } else { self.stat_of(&self.record(file)?, &mut HashSet::new()) }
     }
 
     fn each_entry(
@@ -330,10 +341,18 @@ impl FileSystem for Fat<'_> {
     }
 
     fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
-        if visit(ROOT, &self.stat(ROOT)?).is_break() {
+        if visit(ROOT, &self.root_stat()?).is_break() {
             return Ok(());
         }
-        self.each_record(&mut |file, record| visit(file, &self.stat_of(record)))
+        let (mut counted, mut outcome) = (HashSet::new(), Ok(()));
+        self.each_record(&mut |file, record| match self.stat_of(record, &mut counted) {
+            Ok(stat) => visit(file, &stat),
+            Err(error) => {
+                outcome = Err(error);
+                ControlFlow::Break(())
+            }
+        })?;
+        outcome
     }
 
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
