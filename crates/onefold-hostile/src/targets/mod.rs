@@ -15,6 +15,7 @@ mod share_records;
 mod share_state;
 mod tree;
 mod verbs;
+mod volumes;
 
 /// A decoder, or a whole pool, and how it is fed.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +46,8 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "packages", run: packages::run, seeded_count: 20_000 },
     Target { name: "ext", run: ext::run, seeded_count: 20_000 },
     Target { name: "ext_journal", run: ext::run_journal, seeded_count: 10_000 },
+    Target { name: "fat", run: volumes::run_fat, seeded_count: 8_000 },
+    Target { name: "volumes", run: volumes::run_volumes, seeded_count: 20_000 },
     Target { name: "verbs", run: verbs::run, seeded_count: 400 },
     Target { name: "pool", run: pool::run_blocks, seeded_count: 700 },
     Target { name: "replay", run: pool::run_journal, seeded_count: 400 },

@@ -1,0 +1,9 @@
+//! Volumes: FAT, and what LVM2, swap and named kinds are on a disk. The seeds are small real images, made by
+//! `seeds/make-volumes.sh`; a change lies over its seed.
+
+mod disk;
+mod fat;
+mod lvm;
+
+pub(super) use fat::run as run_fat;
+pub(super) use lvm::run as run_volumes;
