@@ -211,6 +211,10 @@ impl<'a> Fat<'a> {
     /// Returns the cluster with a number in the chain that begins at `first`; `None` where the chain is shorter.
     fn cluster_at(&self, first: u32, index: u64) -> Result<Option<u32>, GuestError> {
         let known = *self.cursor.lock();
+        if known.first != first {
+            // Where the cursor goes on from place to place, it does not see that it was there before.
+            self.table.check_end(first, &self.damage)?;
+        }
         let start = if known.first == first && known.index <= index && self.layout.has(known.cluster) {
             known
         } else {

@@ -11,6 +11,8 @@ use crate::filesystem::FileSystemKind;
 use crate::volume::VolumeReader;
 
 const STRUCTURE: &str = "file allocation table";
+/// The problem of a chain without an end.
+const CYCLE: &str = "a chain comes back to itself";
 /// Entries that are read at once where a whole table is read.
 const PIECE_ENTRIES: u32 = 16 << 10;
 /// Bytes of a table that are kept: a chain mostly goes on nearby.
@@ -167,6 +169,17 @@ impl<'a> Table<'a> {
         Err(self.damage(cluster, "a chain leads to an entry that is not in use").into())
     }
 
+    /// Checks that the chain from `first` on ends, well or with other damage.
+    pub(super) fn check_end(&self, first: u32, damage: &DamageLog) -> Result<(), GuestError> {
+        for cluster in self.chain(first, damage) {
+            match cluster {
+                Err(GuestError::Damaged(found)) if found.problem != CYCLE => break,
+                found => found?,
+            };
+        }
+        Ok(())
+    }
+
     fn damage(&self, cluster: u32, problem: &'static str) -> crate::error::Damage {
         self.reader.damage(self.layout.place(cluster), "cluster chain", problem)
     }
@@ -206,7 +219,7 @@ impl Chain<'_, '_> {
             Err(error) => return Some(Err(error)),
         };
         if next == self.mark {
-            return Some(Err(self.table.damage(cluster, "a chain comes back to itself").into()));
+            return Some(Err(self.table.damage(cluster, CYCLE).into()));
         }
         self.steps += 1;
         if self.steps == self.limit {

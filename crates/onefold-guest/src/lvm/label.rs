@@ -26,8 +26,8 @@ const AREA_MAGIC: &[u8; 16] = b" LVM2 x[5A%r0N*>";
 const AREA_HEADER_BYTES: u64 = 512;
 /// The text in an area of this flag is out of date.
 const TEXT_IGNORED: u32 = 1;
-/// Longest text that is read: tens of thousands of logical volumes.
-const TEXT_BYTES_MAX: u64 = 8 << 20;
+/// Longest text that is read: thousands of logical volumes. A parsed text takes up to 30 times as much memory.
+const TEXT_BYTES_MAX: u64 = 4 << 20;
 const CHECKSUM_START: u32 = 0xf597_a6cf;
 
 /// A physical volume of LVM2.

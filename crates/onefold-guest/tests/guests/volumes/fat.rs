@@ -305,6 +305,30 @@ fn damaged_tables_lose_no_file_that_the_other_one_has() {
 }
 
 #[test]
+fn a_chain_without_an_end_is_an_error_and_no_content() {
+    let Some(images) = tools() else { return };
+    make(&images, "-F 16 -s 4 -f 1", "30000");
+    let printed = images.script("MTOOLS_SKIP_CHECK=1 mshowfat -i image ::folder/deeper/deepest/large", [""; 0]);
+    let clusters = printed_clusters(&printed);
+    let image = File::options().write(true).open(images.path("image")).unwrap();
+    let bytes = fs::read(images.path("image")).unwrap();
+    let table = u64::from(u16::from_le_bytes([bytes[14], bytes[15]])) * 512;
+    let back = u16::try_from(clusters[2]).unwrap();
+    image.write_all_at(&back.to_le_bytes(), table + clusters[20] * 2).unwrap();
+    let disk = disk(&images.path("image"));
+    let fat = open(&whole(&disk));
+    let file = tree(&*fat)["/folder/deeper/deepest/large"];
+    assert!(matches!(fat.read(file, 0, &mut [0; 10]), Err(GuestError::Damaged(_))));
+    assert!(matches!(fat.each_extent(file, &mut |_| ControlFlow::Continue(())), Err(GuestError::Damaged(_))));
+    let runs = fat.allocation().unwrap();
+    let places = clusters.iter().map(|cluster| fat.facts().block_bytes * (cluster - 2) + first_cluster_place(&*fat));
+    for place in places {
+        let run = runs.iter().find(|run| (run.start_bytes..run.end_bytes()).contains(&place)).unwrap();
+        assert_eq!(run.class, AllocationClass::Data, "what lies behind the damage is in use");
+    }
+}
+
+#[test]
 fn half_a_volume_is_unsure_and_gives_what_it_has() {
     let Some(images) = tools() else { return };
     make(&images, "-F 32 -s 1", "40960");
