@@ -2,8 +2,9 @@
 //!
 //! From "XFS Filesystem Structure", chapter "Journaling Log". The log is a ring of sectors of 512 bytes. The first word
 //! of each is the number of the round in which it was written, its *cycle*, except that a record's header has it in the
-//! second word. The *head* is the first sector of an older cycle. Unmounting writes a last record, of one operation,
-//! and nothing is to be recovered if that record ends at the head. A header:
+//! second word. The *head* is the first sector of an older cycle, or the start of the last record where that record was
+//! not written to its end. Unmounting writes a last record, of one operation, and nothing is to be recovered if that
+//! record ends at the head. A header:
 //!
 //! | bytes    | field                    | notes                                              |
 //! |----------|--------------------------|----------------------------------------------------|
@@ -36,8 +37,12 @@ const CHECKSUM_AT: usize = 32;
 const HEADER_BYTES: [usize; 2] = [328, 324];
 /// The part of a buffer that one sector of a header describes.
 const CYCLES_BYTES: u32 = 32 << 10;
-/// An unmount record is one sector, filled up to the stripe unit of the log, which is at most 256 KiB.
-const UNMOUNT_SECTORS_MAX: u64 = 520;
+/// The part of each further sector of a header that the checksum covers.
+const MORE_HEADER_BYTES: usize = 260;
+/// The longest record: a buffer, and eight sectors of header.
+const RECORD_BYTES_MAX: usize = 256 << 10;
+const RECORD_SECTORS_MAX: u64 = 520;
+const OPERATION_BYTES: usize = 12;
 const FLAG_UNMOUNT: u8 = 0x20;
 const STRUCTURE: &str = "log";
 
@@ -69,12 +74,39 @@ impl Xfs<'_> {
     }
 }
 
+/// A record: its first sector, the number of sectors of its header, and of its content.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    start: u64,
+    headers: u64,
+    length_bytes: usize,
+}
+
+impl Record {
+    /// Returns the sector after its last, which may lie behind the end of the ring.
+    fn end(self) -> u64 {
+        self.start + self.headers + self.length_bytes.div_ceil(SECTOR_BYTES) as u64
+    }
+}
+
 impl Ring<'_, '_> {
     fn doubt(&self) -> Result<Option<Doubt>, GuestError> {
-        let Some(head) = self.head()? else { return Ok(None) };
-        let Some(start) = self.last_header(head)? else { return Ok(Some(Doubt::DirtyLog)) };
-        let ends = self.is_unmount_record(start, head)?;
-        Ok((!ends).then_some(Doubt::DirtyLog))
+        let Some(mut head) = self.head()? else { return Ok(None) };
+        let mut record = self.last_record(head)?;
+        if let Some(torn) = record.filter(|record| !self.is_same(record.end(), head)) {
+            head = torn.start;
+            record = self.last_record(head)?;
+        }
+        let is_clean = match record {
+            Some(record) => self.is_same(record.end(), head) && self.is_unmount(record)?,
+            None => false,
+        };
+        Ok((!is_clean).then_some(Doubt::DirtyLog))
+    }
+
+    /// Returns whether two numbers mean the same sector of the ring.
+    fn is_same(&self, one: u64, other: u64) -> bool {
+        one % self.sectors == other % self.sectors
     }
 
     fn sector(&self, number: u64) -> Result<Vec<u8>, GuestError> {
@@ -108,56 +140,55 @@ impl Ring<'_, '_> {
         Ok(Some(older))
     }
 
-    /// Returns the sector of the last header before the head, if it is near enough for an unmount record.
-    fn last_header(&self, head: u64) -> Result<Option<u64>, GuestError> {
-        for back in 1..=UNMOUNT_SECTORS_MAX.min(head) {
-            let sector = self.sector(head - back)?;
-            if Bytes(&sector).be32(0) == Some(MAGIC) {
-                return Ok(Some(head - back));
+    /// Returns the last record that begins before the head, if it is near enough for an unmount record.
+    fn last_record(&self, head: u64) -> Result<Option<Record>, GuestError> {
+        for back in 1..=RECORD_SECTORS_MAX.min(self.sectors) {
+            let start = (head + self.sectors - back) % self.sectors;
+            let sector = self.sector(start)?;
+            let number = |at| Bytes(&sector).be32(at).unwrap_or(0);
+            if number(0) == MAGIC {
+                let has_more_headers = number(8) & 2 != 0 && number(320) > CYCLES_BYTES;
+                let headers = if has_more_headers { u64::from(number(320).div_ceil(CYCLES_BYTES)) } else { 1 };
+                return Ok(Some(Record { start, headers, length_bytes: number(12) as usize }));
             }
         }
         Ok(None)
     }
 
-    /// Returns whether the record at a sector is an unmount record that ends at the head.
-    fn is_unmount_record(&self, start: u64, head: u64) -> Result<bool, GuestError> {
-        let header = self.sector(start)?;
+    /// Returns whether a record is a sound unmount record.
+    fn is_unmount(&self, record: Record) -> Result<bool, GuestError> {
+        let header = self.sector(record.start)?;
         let header = Bytes(&header);
         let number = |at| header.be32(at).unwrap_or(0);
-        let sequence = u64::from(number(4)) << 32 | start;
-        let uuid = header.array(304);
+        let sequence = u64::from(number(4)) << 32 | record.start;
         let superblock = &self.xfs.superblock;
-        if header.be64(16) != Some(sequence)
-            || (uuid != Some(superblock.uuid) && uuid != Some(superblock.metadata_uuid))
-        {
+        let is_ours = [superblock.uuid, superblock.metadata_uuid].map(Some).contains(&header.array(304));
+        let has_right_length = (OPERATION_BYTES..=RECORD_BYTES_MAX).contains(&record.length_bytes);
+        let is_sound = header.be64(16) == Some(sequence) && is_ours && has_right_length && number(40) == 1;
+        if !is_sound || record.headers > RECORD_SECTORS_MAX {
             return Ok(false);
         }
-        let has_more_headers = number(8) & 2 != 0 && number(320) > CYCLES_BYTES;
-        let headers = if has_more_headers { u64::from(number(320).div_ceil(CYCLES_BYTES)) } else { 1 };
-        let length = number(12) as usize;
-        let end = start + headers + length.div_ceil(SECTOR_BYTES) as u64;
-        if end != head || number(40) != 1 || length < 12 {
-            return Ok(false);
-        }
-        let content = self.sector(start + headers)?;
+        let content = self.sector(record.start + record.headers)?;
         let is_unmount = Bytes(&content).u8(9).is_some_and(|flags| flags & FLAG_UNMOUNT != 0);
-        Ok(is_unmount && (number(CHECKSUM_AT) == 0 || self.has_right_checksum(start, end, headers, length)?))
+        Ok(is_unmount && (number(CHECKSUM_AT) == 0 || self.has_right_checksum(record)?))
     }
 
-    /// Returns whether the checksum of a record is right. The record is short: [`UNMOUNT_SECTORS_MAX`].
-    fn has_right_checksum(&self, start: u64, end: u64, headers: u64, length: usize) -> Result<bool, GuestError> {
-        let mut record = Vec::new();
-        for number in start..end {
-            record.extend(self.sector(number)?);
+    /// Returns whether the checksum of a record is right. The caller has bounded its length.
+    fn has_right_checksum(&self, record: Record) -> Result<bool, GuestError> {
+        let mut bytes = Vec::new();
+        for number in record.start..record.end() {
+            bytes.extend(self.sector(number)?);
         }
-        let content_at = usize::try_from(headers).unwrap_or(usize::MAX).saturating_mul(SECTOR_BYTES);
-        let Some(content) = content_at.checked_add(length).and_then(|end| record.get(content_at..end)) else {
+        let content_at = usize::try_from(record.headers).unwrap_or(usize::MAX).saturating_mul(SECTOR_BYTES);
+        let content_end = content_at.saturating_add(record.length_bytes);
+        let (Some(content), Some(more)) = (bytes.get(content_at..content_end), bytes.get(SECTOR_BYTES..content_at))
+        else {
             return Ok(false);
         };
-        let more = record.get(SECTOR_BYTES..content_at).unwrap_or_default();
-        let more: Vec<u8> = more.chunks_exact(SECTOR_BYTES).flat_map(|sector| sector[..260].to_vec()).collect();
+        let more = more.chunks_exact(SECTOR_BYTES).flat_map(|sector| sector.iter().take(MORE_HEADER_BYTES));
+        let more: Vec<u8> = more.copied().collect();
         let is_right = |header: usize| {
-            let covered = [record.get(..header).unwrap_or_default(), &more, content].concat();
+            let covered = [bytes.get(..header).unwrap_or_default(), &more, content].concat();
             has_right_checksum(Bytes(&covered), CHECKSUM_AT)
         };
         Ok(HEADER_BYTES.into_iter().any(is_right))

@@ -16,6 +16,7 @@ mod share_state;
 mod tree;
 mod verbs;
 mod volumes;
+mod xfs;
 
 /// A decoder, or a whole pool, and how it is fed.
 #[derive(Clone, Copy, Debug)]
@@ -53,4 +54,5 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "replay", run: pool::run_journal, seeded_count: 400 },
     Target { name: "share_records", run: share_records::run, seeded_count: 20_000 },
     Target { name: "share_state", run: share_state::run, seeded_count: 300 },
+    Target { name: "xfs", run: xfs::run, seeded_count: 3_000 },
 ];

@@ -27,6 +27,9 @@ for ((round = 0; round < $1; round++)); do
     umount mounted
     cp --sparse=always image "clean-$round"
 done
+# The checker writes a log of its own, of many records.
+cp --sparse=always late-1 clean-repaired
+xfs_repair -L -f clean-repaired >/dev/null 2>&1
 for copy in made-* early-* synced-* late-* clean-*; do
     device=$(losetup --read-only --find --show "$copy")
     echo "$copy $(xfs_logprint -t "$device" | sed -n 's/.*head: \([0-9]*\) state: <\([A-Z]*\)>/\1 \2/p')"
@@ -57,8 +60,8 @@ fn compare(rounds: usize, options: &str) -> Option<Copies> {
         let [name, head, state] = words[..] else { panic!("{line}") };
         let is_clean = state == "CLEAN";
         *(if is_clean { &mut copies.clean } else { &mut copies.dirty }) += 1;
-        if let Some(round) = name.strip_prefix("clean-") {
-            heads[round.parse::<usize>().unwrap()] = head.parse().unwrap();
+        if let Some(Ok(round)) = name.strip_prefix("clean-").map(str::parse::<usize>) {
+            heads[round] = head.parse().unwrap();
         }
         let path = images.path(name);
         with_xfs(&path, |xfs| {
@@ -77,11 +80,11 @@ fn compare(rounds: usize, options: &str) -> Option<Copies> {
 #[test]
 fn a_dirty_log_makes_everything_unsure() {
     let Some(copies) = compare(4, "") else { return };
-    assert!(copies.clean >= 5 && copies.dirty >= 8, "{copies:?}");
+    assert!(copies.clean >= 6 && copies.dirty >= 8, "{copies:?}");
 }
 
 #[test]
 fn the_head_is_found_after_the_log_has_wrapped_and_with_a_stripe_unit() {
     let Some(copies) = compare(14, "-l su=65536,size=8m -d agcount=2 -b size=1024") else { return };
-    assert!(copies.clean >= 15 && copies.dirty >= 28 && copies.wraps > 0, "{copies:?}");
+    assert!(copies.clean >= 16 && copies.dirty >= 28 && copies.wraps > 0, "{copies:?}");
 }

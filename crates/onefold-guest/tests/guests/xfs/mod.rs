@@ -4,6 +4,7 @@ mod allocation;
 mod dump;
 mod log;
 mod refused;
+mod samples;
 mod tree;
 mod version4;
 

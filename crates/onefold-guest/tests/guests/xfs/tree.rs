@@ -11,7 +11,7 @@ use super::{make, with_xfs};
 use crate::fixtures::Images;
 
 /// Compares everything with what the kernel shows.
-fn must_be_as_mounted(images: &Images) {
+pub(super) fn must_be_as_mounted(images: &Images) {
     let view = std::fs::read_to_string(images.path("view")).unwrap();
     with_xfs(&images.path("image"), |xfs| {
         assert_eq!(*xfs.state(), State::Certain);

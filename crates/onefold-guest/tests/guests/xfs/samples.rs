@@ -1,0 +1,43 @@
+//! Images that newer tools made than those of this Debian: `onefold-hostile/samples/make-xfs.sh`.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::tree::must_be_as_mounted;
+use super::{empty, with_recipes, with_xfs};
+use crate::fixtures::skip;
+
+/// Writes a sample as an image.
+fn unpack(name: &str, path: &Path) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../onefold-hostile/samples");
+    let sample = std::fs::read(folder.join(name)).unwrap();
+    let number = |at: usize| u32::from_le_bytes(sample[at..at + 4].try_into().unwrap());
+    let file = std::fs::File::create(path).unwrap();
+    file.set_len(u64::from(number(0))).unwrap();
+    let mut at = 8;
+    while at < sample.len() {
+        let (offset, length) = (number(at), number(at + 4) as usize);
+        file.write_all_at(&sample[at + 8..at + 8 + length], u64::from(offset)).unwrap();
+        at += 8 + length;
+    }
+}
+
+#[test]
+fn parent_pointers_and_exchange_range_read_as_mounted() {
+    let Some(images) = empty() else { return };
+    unpack("xfs-parents.sample", &images.path("image"));
+    with_xfs(&images.path("image"), |xfs| {
+        let features = &xfs.facts().features;
+        assert!(["parent", "exchange"].iter().all(|name| features.iter().any(|feature| feature == name)));
+    });
+    let script = r#"mkdir mounted
+        mount -o loop,ro,noatime image mounted || exit 77
+        python3 "$RECIPES/view.py" mounted > view
+        xfs_io -c fsmap mounted > fsmap"#;
+    let outcome = images.try_script(&with_recipes(script), [""; 0]);
+    if outcome.status.code() == Some(77) {
+        return skip("this kernel does not know parent pointers").unwrap_or_default();
+    }
+    assert!(outcome.status.success(), "{outcome:?}");
+    must_be_as_mounted(&images);
+}
