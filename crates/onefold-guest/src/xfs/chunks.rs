@@ -18,7 +18,8 @@ use super::inode::Inode;
 use crate::bytes::Bytes;
 use crate::error::GuestError;
 
-const CHUNK_INODES: u32 = 64;
+/// Inodes of a chunk.
+pub(super) const CHUNK_INODES: u32 = 64;
 /// Inodes that a bit of the holes stands for.
 const HOLE_INODES: u32 = 4;
 const STRUCTURE: &str = "chunk of inodes";

@@ -26,7 +26,7 @@ mod superblock;
 
 use std::ops::ControlFlow;
 
-use self::chunks::InodeStep;
+use self::chunks::{CHUNK_INODES, InodeStep};
 use self::inode::Inode;
 use self::superblock::Superblock;
 use crate::error::{DamageLog, GuestError};
@@ -73,9 +73,11 @@ pub fn open(reader: VolumeReader<'_>) -> Result<Option<Xfs<'_>>, GuestError> {
 fn facts_of(superblock: &Superblock) -> FileSystemFacts {
     let counters = superblock.counters;
     let per_block_log = superblock.block_log - superblock.inode_log;
+    // Where inodes have no share of their own, all free blocks may become inodes.
     let possible = counters.inodes.saturating_add(counters.blocks_free.min(superblock.blocks) << per_block_log);
-    let share = (superblock.blocks / 100 * u64::from(counters.inodes_percent_max)) << per_block_log;
-    let files_max = if counters.inodes_percent_max == 0 { possible } else { possible.min(share) };
+    let chunk_blocks = u64::from(CHUNK_INODES >> per_block_log).max(1);
+    let share = superblock.blocks * u64::from(counters.inodes_percent_max) / 100 / chunk_blocks * chunk_blocks;
+    let files_max = if counters.inodes_percent_max == 0 { possible } else { possible.min(share << per_block_log) };
     FileSystemFacts {
         kind: FileSystemKind::Xfs,
         features: superblock.features.names(),

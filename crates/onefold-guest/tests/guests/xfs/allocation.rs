@@ -68,9 +68,9 @@ pub(super) fn poison(path: &Path) {
 fn must_withstand_poison(images: &Images) {
     poison(&images.path("image"));
     let script = "xfs_repair -n -f image >repair 2>&1 || { cat repair >&2; false; }
-        mount -o loop,ro,noatime image mounted
+        mkdir mounted; mount -o loop,ro,noatime image mounted
         python3 \"$RECIPES/view.py\" mounted > view-poisoned; umount mounted; cmp view view-poisoned";
-    images.script(&super::with_recipes(script), [""; 0]);
+    images.script(&super::prepared(script), [""; 0]);
 }
 
 #[test]

@@ -29,17 +29,24 @@ mkdir -p mounted
 mount -o loop image mounted
 python3 "$RECIPES/recipe.py" mounted "${@:3}"
 umount mounted
-mount -o loop,ro,noatime image mounted
+"#;
+
+/// Mounts `image`, and writes what the kernel shows of it.
+const SHOW: &str = r#"
+mkdir -p mounted
+mount -o loop,ro,noatime image mounted || exit 77
 python3 "$RECIPES/view.py" mounted > view
 xfs_io -c fsmap mounted > fsmap
+stat --file-system --format '%c %d' mounted > inodes
 umount mounted
 "#;
 
-/// Returns a folder with `image`, `view` and `fsmap`; `None` where the tools are missing.
+/// Returns a folder with `image` and what the kernel shows of it: the files in `view`, its free space in `fsmap`, and the
+/// number of `inodes`; `None` where the tools are missing.
 fn make(size: &str, options: &str, recipe: &[&str]) -> Option<Images> {
     let images = empty()?;
     let arguments = [size, options].into_iter().chain(recipe.iter().copied());
-    images.script(&with_recipes(MAKE), arguments);
+    images.script(&prepared(&format!("{MAKE}{SHOW}")), arguments);
     Some(images)
 }
 
@@ -49,9 +56,15 @@ fn empty() -> Option<Images> {
     if has_tools { Images::new() } else { None }
 }
 
-/// Tells a script where the recipes are.
-fn with_recipes(script: &str) -> String {
-    format!("RECIPES={}/tests/guests/xfs\n{script}", env!("CARGO_MANIFEST_DIR"))
+/// Lets a script work on the files of its folder in memory, where a sync costs nothing, and tells it where the recipes are.
+fn prepared(script: &str) -> String {
+    let recipes = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guests/xfs");
+    let copy = "find . -maxdepth 1 -type f -exec cp --sparse=always --target-directory";
+    format!(
+        "RECIPES={recipes}; mkdir -p memory; mount -t tmpfs none memory; {copy} memory {{}} +; cd memory
+        {script}
+        {copy} .. {{}} +"
+    )
 }
 
 /// Calls `then` with the file system in the file at a path.

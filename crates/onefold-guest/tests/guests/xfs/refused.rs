@@ -8,7 +8,7 @@ use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{AllocationClass, Doubt, FileSystem, State};
 
 use super::allocation::map_of;
-use super::{empty, make, with_outcome, with_recipes, with_xfs};
+use super::{empty, make, prepared, with_outcome, with_xfs};
 
 fn refusal(path: &Path) -> String {
     with_outcome(path, |outcome| outcome.expect_err("an error").to_string())
@@ -40,7 +40,7 @@ fn parts_on_other_devices_and_unknown_features_are_refused_by_name() {
         done
         cp --sparse=always image read-only
         xfs_db -x -c 'sb 0' -c "write -d features_ro_compat 0x8000" read-only >/dev/null"#;
-    images.script(&with_recipes(script), [""; 0]);
+    images.script(&prepared(script), [""; 0]);
     let expected = [
         ("external", "XFS with an external log cannot be read"),
         ("realtime", "XFS with a realtime device cannot be read"),

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::tree::must_be_as_mounted;
-use super::{empty, with_recipes, with_xfs};
+use super::{SHOW, empty, prepared, with_xfs};
 use crate::fixtures::skip;
 
 /// Writes a sample as an image.
@@ -30,11 +30,7 @@ fn parent_pointers_and_exchange_range_read_as_mounted() {
         let features = &xfs.facts().features;
         assert!(["parent", "exchange"].iter().all(|name| features.iter().any(|feature| feature == name)));
     });
-    let script = r#"mkdir mounted
-        mount -o loop,ro,noatime image mounted || exit 77
-        python3 "$RECIPES/view.py" mounted > view
-        xfs_io -c fsmap mounted > fsmap"#;
-    let outcome = images.try_script(&with_recipes(script), [""; 0]);
+    let outcome = images.try_script(&prepared(SHOW), [""; 0]);
     if outcome.status.code() == Some(77) {
         return skip("this kernel does not know parent pointers").unwrap_or_default();
     }

@@ -7,7 +7,7 @@ use onefold_guest::filesystem::{Extent, FileSystem, State};
 
 use super::allocation::poison;
 use super::dump::dump;
-use super::{empty, with_recipes, with_xfs};
+use super::{empty, prepared, with_xfs};
 use crate::fixtures::{Images, has};
 
 /// Makes `image` with the options in the first argument, and writes what it holds into `recipe`. Then a file gets
@@ -113,7 +113,7 @@ fn version_4_reads_as_its_protofile_says_and_withstands_poison() {
         "-m crc=0 -i attr=1,projid32bit=0 -s size=4096",
     ] {
         let Some(images) = empty() else { return };
-        images.script(&with_recipes(MAKE), [options]);
+        images.script(&prepared(MAKE), [options]);
         attributes += check(&images);
         poison(&images.path("image"));
         images.script("xfs_repair -n -f image >repair 2>&1 || { cat repair >&2; false; }", [""; 0]);
@@ -125,7 +125,7 @@ fn version_4_reads_as_its_protofile_says_and_withstands_poison() {
 #[test]
 fn names_that_differ_in_case_are_equal_where_the_file_system_says_so() {
     let Some(images) = empty() else { return };
-    images.script(&with_recipes(MAKE), ["-m crc=0 -n version=ci"]);
+    images.script(&prepared(MAKE), ["-m crc=0 -n version=ci"]);
     with_xfs(&images.path("image"), |xfs| {
         let folder = xfs.look_up(xfs.root(), b"MANY").unwrap().unwrap();
         let found = xfs.look_up(folder, b"a-FILE-00000-").unwrap();
