@@ -109,3 +109,27 @@ fn blocks_of_every_kind_have_their_class() {
     assert!(free <= free_blocks * 4096 && free_blocks * 4096 <= free + table(TableKind::Tree), "{free} {free_blocks}");
     with_xfs(&path, |xfs| assert_eq!(xfs.facts().free_bytes, free_blocks * 4096));
 }
+
+#[test]
+fn a_block_that_a_file_has_is_never_free() {
+    let Some(images) = make("64M", "-d agcount=1 -m rmapbt=0,reflink=0", &["20", "20"]) else { return };
+    let path = images.path("image");
+    let before = free_runs(&path);
+    // The first free run of the tree begins a block earlier. It is as long as before, so that all sums hold.
+    let script = "run() { xfs_db -r -c 'agf 0' -c 'addr bnoroot' -c \"print recs[$1].$2\" image | sed 's/.* = //'; }
+        start=$(run 1 startblock)
+        xfs_db -x -c 'agf 0' -c 'addr bnoroot' -c \"write recs[1].startblock $((start - 1))\" image >/dev/null
+        echo \"$start $(run 1 startblock)\"";
+    let printed = images.script(script, [""; 0]);
+    let (start, moved) = printed.trim().split_once(' ').unwrap();
+    let (start, moved): (u64, u64) = (start.parse().unwrap(), moved.parse().unwrap());
+    assert_eq!(moved, start - 1);
+    let (start_bytes, end_bytes) = (start * 4096, before[0].1 - 4096);
+    with_xfs(&path, |xfs| {
+        let map = map_of(xfs, size_of(&path));
+        let free: Vec<_> = map.iter().filter(|run| run.class == AllocationClass::Free).collect();
+        assert_eq!((free[0].start_bytes, free[0].end_bytes()), (start_bytes, end_bytes));
+        let found = xfs.damage().first();
+        assert_eq!((found[0].place, found[0].problem), (moved * 4096, "a block in use is free"), "{found:?}");
+    });
+}

@@ -80,12 +80,28 @@ pub(super) struct Changed<'i> {
     size_bytes: u64,
     sectors: BTreeMap<u64, [u8; SECTOR_BYTES]>,
     read_bytes: AtomicU64,
+    /// The reads that succeed before one fails.
+    reads_left: AtomicU64,
 }
 
+/// What the read that fails says.
+pub(super) const GONE: &str = "the disk is gone";
+
 impl<'i> Changed<'i> {
-    /// Returns the first `size_bytes` of an image as a disk, without changes.
+    /// Returns an image as a disk of `size_bytes`, without changes. Behind the image there are zeros.
     pub(super) fn new(image: &'i Image, size_bytes: u64) -> Changed<'i> {
-        Changed { image, size_bytes, sectors: BTreeMap::new(), read_bytes: AtomicU64::new(0) }
+        let (read_bytes, reads_left) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Changed { image, size_bytes, sectors: BTreeMap::new(), read_bytes, reads_left }
+    }
+
+    /// Lets a read fail after `reads` others.
+    pub(super) fn fail_after(&self, reads: u64) {
+        self.reads_left.store(reads, Ordering::Relaxed);
+    }
+
+    /// Returns whether a read has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.reads_left.load(Ordering::Relaxed) == 0
     }
 
     /// Returns the bytes of a range with the changes so far.
@@ -142,7 +158,9 @@ impl Disk for Changed<'_> {
         assert!(end <= self.size_bytes, "{offset} to {end} of a disk of {} bytes", self.size_bytes);
         let read_bytes = self.read_bytes.fetch_add(into.len() as u64, Ordering::Relaxed);
         assert!(read_bytes < READ_BYTES_MAX, "reads without end");
+        let left = self.reads_left.load(Ordering::Relaxed).saturating_sub(1);
+        self.reads_left.store(left, Ordering::Relaxed);
         self.fill(offset, into);
-        Ok(())
+        if left == 0 { Err(DiskError::Other(GONE.into())) } else { Ok(()) }
     }
 }

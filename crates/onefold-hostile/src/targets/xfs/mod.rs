@@ -11,7 +11,7 @@ use onefold_guest::filesystem::{AllocationClass, FileNumber, FileSystem, State};
 use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 use onefold_guest::xfs;
 
-use self::image::{Changed, Image};
+use self::image::{Changed, GONE, Image};
 use self::structures::{BLOCK_BYTES, Structure, structures};
 use crate::Choices;
 
@@ -64,17 +64,33 @@ pub(super) fn run(bytes: &[u8]) {
     let sample = choices.one_of(samples());
     let whole = sample.image.size_bytes;
     let size_bytes = *choices.one_of(&[whole, whole, whole, whole, whole, whole, whole, whole + 700, whole / 2, 5000]);
-    let mut disk = Changed::new(&sample.image, size_bytes.min(whole));
+    let mut disk = Changed::new(&sample.image, size_bytes);
     for _ in 0..=choices.below(6) {
         change(&mut choices, sample, &mut disk);
     }
-    let ranges = vec![DiskRange { start_bytes: 0, length_bytes: size_bytes.min(whole) }];
+    let ranges = vec![DiskRange { start_bytes: 0, length_bytes: size_bytes }];
     let reader = VolumeReader::new(&disk, &Volume { origin: VolumeOrigin::WholeDisk, ranges });
     match xfs::open(reader) {
-        Ok(Some(found)) => read_all(&found, size_bytes.min(whole)),
+        Ok(Some(found)) => {
+            read_all(&found, size_bytes);
+            a_failed_read_is_told(&mut choices, &found, &disk);
+        }
         Ok(None) => {}
         Err(error) => must_be_of_the_guest(&error),
     }
+}
+
+/// An error of the disk is passed on whichever read has it.
+fn a_failed_read_is_told(choices: &mut Choices<'_>, found: &dyn FileSystem, disk: &Changed<'_>) {
+    disk.fail_after(1 + choices.below(400));
+    let outcomes = [
+        found.each_file(&mut |_, _| ControlFlow::Continue(())).err(),
+        found.allocation().err(),
+        found.each_entry(found.root(), &mut |_| ControlFlow::Continue(())).err(),
+    ];
+    // A folder may be damaged, too.
+    let is_told = outcomes.into_iter().flatten().any(|error| error.to_string() == GONE);
+    assert_eq!(is_told, disk.has_failed());
 }
 
 /// The disk never fails here.
