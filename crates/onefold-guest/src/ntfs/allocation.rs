@@ -34,9 +34,10 @@ struct Use {
 /// Returns the map of a volume.
 pub(super) fn map(ntfs: &Ntfs<'_>) -> Result<Vec<Allocation>, GuestError> {
     let bitmap = ClusterMap::open(ntfs)?;
-    let mut reached = Reached { bitmap: bitmap.as_ref(), ntfs, uses: Vec::new(), clusters: 0 };
+    let room = ntfs.geometry.clusters.min(ntfs.mft.clusters().volume.size_bytes() / ntfs.geometry.cluster_bytes);
+    let mut reached = Reached { bitmap: bitmap.as_ref(), ntfs, uses: Vec::new(), clusters: 0, room };
     ntfs.each_record(&mut |record| reached.add_record(&record).map(ControlFlow::Continue))?;
-    let is_trusted = bitmap.is_some() && reached.clusters <= ntfs.geometry.clusters;
+    let is_trusted = bitmap.is_some() && reached.clusters <= room;
     if !is_trusted {
         let problem = "free clusters are in doubt: it is damaged, or files overlap";
         ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
@@ -45,10 +46,11 @@ pub(super) fn map(ntfs: &Ntfs<'_>) -> Result<Vec<Allocation>, GuestError> {
     let mut uses = reached.uses;
     uses.sort_unstable();
     let mut base = Uses::default();
-    match &bitmap {
-        Some(bitmap) => bitmap.each_run(free, &mut |run| base.push(run))?,
-        None => base.push(Use { first: 0, end: ntfs.geometry.clusters, class: free }),
+    if let Some(bitmap) = &bitmap {
+        ntfs.damage.skip(bitmap.each_run(free, &mut |run| base.push(run)))?;
     }
+    let first = base.0.last().map_or(0, |last| last.end);
+    base.push(Use { first, end: ntfs.geometry.clusters, class: AllocationClass::Doubtful });
     Ok(finish(ntfs, overlay(&base.0, &uses)))
 }
 
@@ -115,6 +117,8 @@ struct Reached<'r> {
     uses: Vec<Use>,
     /// Clusters of all attributes. More than the volume has: files overlap.
     clusters: u64,
+    /// Clusters that the volume has.
+    room: u64,
 }
 
 impl Reached<'_> {
@@ -136,12 +140,12 @@ impl Reached<'_> {
 
     fn add(&mut self, found: Use) -> Result<(), GuestError> {
         self.clusters = self.clusters.saturating_add(found.end - found.first);
-        if self.clusters > self.ntfs.geometry.clusters {
+        if self.clusters > self.room {
             // The map is in doubt as a whole, and looking on could take as long as someone wants.
             return Ok(());
         }
         let is_free = match self.bitmap {
-            Some(bitmap) => bitmap.has_free(found)?,
+            Some(bitmap) => self.ntfs.damage.skip(bitmap.has_free(found))?.unwrap_or(false),
             None => false,
         };
         if is_free {

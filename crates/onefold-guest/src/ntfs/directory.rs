@@ -67,7 +67,7 @@ impl<'d> Directory<'d> {
             return Ok(());
         }
         let Some(blocks) = &self.blocks else { return Ok(()) };
-        let count = blocks.size_bytes / u64::from(self.root.block_bytes);
+        let count = blocks.solid_bytes(self.mft.clusters()) / u64::from(self.root.block_bytes);
         let mut first = 0;
         while first < count {
             let piece = log.skip(self.map_piece(first))?.unwrap_or_else(|| vec![0xff; MAP_PIECE_BYTES]);

@@ -89,7 +89,7 @@ impl<'a> Mft<'a> {
 
     /// Returns the number of records that it has room for.
     pub(super) fn record_count(&self) -> u64 {
-        self.records.size_bytes / u64::from(self.geometry.record_bytes)
+        self.records.solid_bytes(self.clusters()) / u64::from(self.geometry.record_bytes)
     }
 
     /// Returns why its map is not complete, if so.
@@ -173,8 +173,9 @@ impl<'a> Mft<'a> {
     }
 
     /// Reads the raw bytes of `count` records from `first` on.
-    pub(super) fn read_raw(&self, first: u64, count: usize) -> Result<Vec<u8>, GuestError> {
-        let mut bytes = vec![0; count * self.geometry.record_length()];
+    /// The caller bounds `count`.
+    pub(super) fn read_raw(&self, first: u64, count: u64) -> Result<Vec<u8>, GuestError> {
+        let mut bytes = vec![0; usize::try_from(count).unwrap_or(0) * self.geometry.record_length()];
         self.records.read(self.clusters(), self.offset_of(first), &mut bytes)?;
         Ok(bytes)
     }

@@ -189,10 +189,7 @@ impl Ntfs<'_> {
         let (mut first, count) = (0, self.mft.record_count());
         while first < count {
             let records = (count - first).min((PIECE_BYTES / length) as u64);
-            let piece = self.damage.skip(self.mft.read_raw(first, usize::try_from(records).unwrap_or(0)))?;
-            // Past the end of a damaged map there are no records.
-            let Some(piece) = piece else { return Ok(()) };
-            for (number, bytes) in (first..).zip(piece.chunks_exact(length)) {
+            for (number, bytes) in (first..).zip(self.raw_records(first, records)?.chunks_exact(length)) {
                 if let Some(record) = self.damage.skip(self.mft.decode(number, bytes))?.flatten()
                     && visit(record)?.is_break()
                 {
@@ -202,6 +199,21 @@ impl Ntfs<'_> {
             first = self.mft.next_written(first + records)?;
         }
         Ok(())
+    }
+
+    /// Returns the bytes of records. Those that lie outside of the volume are zeros, as records that are not in use.
+    fn raw_records(&self, first: u64, count: u64) -> Result<Vec<u8>, GuestError> {
+        match self.mft.read_raw(first, count) {
+            Err(GuestError::Damaged(damage)) if count == 1 => {
+                self.damage.note(damage);
+                Ok(vec![0; self.geometry.record_length()])
+            }
+            Err(GuestError::Damaged(_)) => {
+                let pieces = (first..first + count).map(|number| self.raw_records(number, 1));
+                Ok(pieces.collect::<Result<Vec<_>, _>>()?.concat())
+            }
+            outcome => outcome,
+        }
     }
 
     fn upper(&self) -> &UpperCase {

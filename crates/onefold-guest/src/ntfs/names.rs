@@ -65,7 +65,7 @@ pub(super) struct Units<'b>(pub(super) &'b [u8]);
 impl<'b> Units<'b> {
     /// Returns its units.
     pub(super) fn iter(self) -> impl Iterator<Item = u16> + 'b {
-        self.0.chunks_exact(2).map(|pair| pair.iter().rev().fold(0, |unit, byte| unit << 8 | u16::from(*byte)))
+        self.0.as_chunks().0.iter().map(|pair| u16::from_le_bytes(*pair))
     }
 
     /// Returns it in UTF-8.

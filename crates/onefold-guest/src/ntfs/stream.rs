@@ -127,6 +127,19 @@ impl Stream {
         }
     }
 
+    /// Returns how many bytes of it are stored before its first hole. Tables have no holes; a length that only holes
+    /// make possible must not decide how long one is read.
+    pub(super) fn solid_bytes(&self, clusters: Clusters<'_>) -> u64 {
+        let stored = match &self.body {
+            StreamBody::Resident { value, .. } => value.len() as u64,
+            StreamBody::Mapped(map) => {
+                let solid = map.runs.iter().take_while(|run| run.cluster.is_some()).last();
+                solid.map_or(0, Run::end).saturating_mul(clusters.bytes)
+            }
+        };
+        stored.min(self.initialized_bytes).min(clusters.volume.size_bytes())
+    }
+
     /// Fills `into` with the stored bytes from `offset`, decoding nothing; returns how many bytes there were before the
     /// end. Holes, and bytes that were never written, read as zeros.
     pub(super) fn read(&self, clusters: Clusters<'_>, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {

@@ -9,6 +9,7 @@ mod geometry;
 mod items;
 mod journal;
 mod packages;
+mod ntfs;
 mod partitions;
 mod pool;
 mod share_records;
@@ -49,6 +50,7 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "ext_journal", run: ext::run_journal, seeded_count: 10_000 },
     Target { name: "fat", run: volumes::run_fat, seeded_count: 8_000 },
     Target { name: "volumes", run: volumes::run_volumes, seeded_count: 20_000 },
+    Target { name: "ntfs", run: ntfs::run, seeded_count: 30_000 },
     Target { name: "verbs", run: verbs::run, seeded_count: 400 },
     Target { name: "pool", run: pool::run_blocks, seeded_count: 700 },
     Target { name: "replay", run: pool::run_journal, seeded_count: 400 },
