@@ -178,8 +178,13 @@ impl Ntfs<'_> {
         } else {
             Content::of_stream(opened.file.stream(DATA, &opened.stream, &self.mft)?)
         });
-        *self.recent.lock() = Some((number, Arc::clone(&content)));
+        self.keep(number, Arc::clone(&content));
         Ok(content)
+    }
+
+    /// Keeps the content of a file for the next call.
+    fn keep(&self, number: FileNumber, content: Arc<Content>) {
+        *self.recent.lock() = Some((number, content));
     }
 
     /// Calls `visit` with each record in use in the order of the MFT, until it breaks or fails. Damaged ones are noted and
@@ -259,9 +264,8 @@ impl Ntfs<'_> {
     /// Returns what a directory shows of an entry; `None` for what it does not list.
     fn shown(&self, directory: u64, reference: Reference, name: FileName<'_>) -> Option<DirectoryEntry> {
         let record = reference.record();
-        let is_own = record < FIRST_USER_RECORD && record != ROOT;
         let text = name.units.to_utf8();
-        if name.is_dos || is_own || text == b"." {
+        if name.is_dos || is_own(record) || text == b"." {
             return None;
         }
         let is_odd = text.is_empty() || text == b".." || text.contains(&b'/') || text.contains(&0);
@@ -306,6 +310,11 @@ impl Ntfs<'_> {
             files_used: self.mft.used_count().unwrap_or(None),
         }
     }
+}
+
+/// Returns whether a record is of a file that the file system keeps for itself.
+fn is_own(record: u64) -> bool {
+    record < FIRST_USER_RECORD && record != ROOT
 }
 
 /// Returns the number of the `index`-th stream of a file.

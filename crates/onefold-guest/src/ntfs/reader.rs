@@ -1,6 +1,7 @@
 //! What callers ask of an NTFS.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::content::{self, Content};
 use super::directory::Directory;
@@ -8,7 +9,7 @@ use super::file::MftFile;
 use super::names::Units;
 use super::record::DATA;
 use super::reparse::Reparse;
-use super::{Ntfs, ROOT, allocation, numbered, stat};
+use super::{Ntfs, ROOT, allocation, is_own, numbered, stat};
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
     Allocation, DirectoryEntry, ExtendedAttribute, Extent, FileNumber, FileStat, FileSystem, FileSystemFacts, State,
@@ -37,7 +38,7 @@ impl FileSystem for Ntfs<'_> {
 
     fn stat(&self, file: FileNumber) -> Result<FileStat, GuestError> {
         let opened = self.open_number(file)?;
-        stat::stat(&opened.file, &opened.stream, &self.mft)
+        Ok(stat::stat(&opened.file, &opened.stream, &self.mft)?.0)
     }
 
     fn each_entry(
@@ -66,6 +67,18 @@ impl FileSystem for Ntfs<'_> {
             Some(record) if !stream.is_empty() => self.find_stream(record, stream),
             _ => Ok(None),
         }
+    }
+
+    /// The files in `$Extend` belong to it, and it to the root.
+    fn belongs_to(&self, file: FileNumber) -> Result<Option<(FileNumber, Vec<u8>)>, GuestError> {
+        let opened = self.open_number(file)?;
+        let record = opened.file.base.number;
+        if !opened.stream.is_empty() {
+            return Ok(Some((FileNumber(record), [b":", &Units(&opened.stream).to_utf8()[..]].concat())));
+        }
+        let unlisted = opened.file.names().find(|name| is_own(record) || is_own(name.parent.record()));
+        let named = unlisted.map(|name| (FileNumber(name.parent.record()), [b"/", &name.units.to_utf8()[..]].concat()));
+        Ok(named.filter(|(parent, _)| parent.0 != record))
     }
 
     fn read_link(&self, file: FileNumber) -> Result<Vec<u8>, GuestError> {
@@ -121,9 +134,10 @@ impl FileSystem for Ntfs<'_> {
                 .enumerate()
                 .filter_map(|(index, name)| Some((numbered(number, index + 1)?, name)));
             for (number, stream) in std::iter::once((FileNumber(number), &[][..])).chain(streams) {
-                if let Some(found) = self.damage.skip(stat::stat(&file, stream, &self.mft))?
-                    && visit(number, &found).is_break()
-                {
+                let Some((found, content)) = self.damage.skip(stat::stat(&file, stream, &self.mft))? else { continue };
+                // Most callers ask for the extents of the file next.
+                self.keep(number, Arc::new(content));
+                if visit(number, &found).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }

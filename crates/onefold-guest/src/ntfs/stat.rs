@@ -19,8 +19,8 @@ const NANOSECONDS_PER_TICK: u32 = 100;
 /// Seconds from 1601 to 1970.
 const EPOCH_SECONDS: i64 = 11_644_473_600;
 
-/// Returns what is known of a file, or of the alternate stream `stream` (a name in UTF-16) of one.
-pub(super) fn stat(file: &MftFile, stream: &[u8], mft: &Mft<'_>) -> Result<FileStat, GuestError> {
+/// Returns what is known of a file, or of the alternate stream `stream` (a name in UTF-16) of one, and its content.
+pub(super) fn stat(file: &MftFile, stream: &[u8], mft: &Mft<'_>) -> Result<(FileStat, Content), GuestError> {
     let (kind, content) = if stream.is_empty() {
         let reparse = content::reparse_of(file, mft)?;
         let content = Content::of(file, reparse.as_ref(), mft)?;
@@ -30,7 +30,7 @@ pub(super) fn stat(file: &MftFile, stream: &[u8], mft: &Mft<'_>) -> Result<FileS
     };
     let information = file.value(STANDARD_INFORMATION);
     let time = |at| information.and_then(|found| found.le64(at)).map(timestamp);
-    Ok(FileStat {
+    let stat = FileStat {
         kind,
         mode: MODE,
         user: 0,
@@ -45,7 +45,8 @@ pub(super) fn stat(file: &MftFile, stream: &[u8], mft: &Mft<'_>) -> Result<FileS
         device: None,
         generation: u64::from(file.base.sequence),
         encoding: content.encoding(),
-    })
+    };
+    Ok((stat, content))
 }
 
 fn kind_of(file: &MftFile, reparse: Option<&Reparse>) -> FileKind {

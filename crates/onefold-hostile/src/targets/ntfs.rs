@@ -289,6 +289,7 @@ fn use_file(ntfs: &Ntfs<'_>, file: FileNumber, stat: &FileStat, map: &[Allocatio
         let read = unless_damaged(ntfs.read(file, offset, &mut bytes))?;
         assert!(read.is_none_or(|read| read as u64 <= stat.size_bytes.max(1 << 20).saturating_sub(offset)), "{read:?}");
     }
+    unless_damaged(ntfs.belongs_to(file))?;
     if stat.kind == FileKind::SymbolicLink {
         unless_damaged(ntfs.read_link(file))?;
     }

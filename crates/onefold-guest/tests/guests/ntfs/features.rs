@@ -126,6 +126,11 @@ fn streams_are_files_and_attributes() {
         let attributes = ntfs.attributes(streams).unwrap();
         let found: Vec<_> = attributes.iter().map(|found| (found.name.as_slice(), found.value.len())).collect();
         assert_eq!(found, [(&b"user.Second"[..], 10_000), (b"user.first", 3)]);
+        assert_eq!(ntfs.belongs_to(first).unwrap(), Some((streams, b":first".to_vec())));
+        assert_eq!(ntfs.belongs_to(FileNumber(0)).unwrap(), Some((ntfs.root(), b"/$MFT".to_vec())));
+        let own = ntfs.look_up(FileNumber(11), b"$ObjId").unwrap().unwrap();
+        assert_eq!(ntfs.belongs_to(own).unwrap(), Some((FileNumber(11), b"/$ObjId".to_vec())));
+        assert_eq!((ntfs.belongs_to(streams).unwrap(), ntfs.belongs_to(ntfs.root()).unwrap()), (None, None));
         let overlay = tree(ntfs)["overlay"].0;
         assert_eq!(ntfs.attributes(overlay).unwrap(), []);
     });
