@@ -43,15 +43,19 @@ pub(super) fn map(ntfs: &Ntfs<'_>) -> Result<Vec<Allocation>, GuestError> {
         ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
     }
     let free = if is_trusted { AllocationClass::Free } else { AllocationClass::Doubtful };
-    let mut uses = reached.uses;
-    uses.sort_unstable();
+    reached.uses.sort_unstable();
     let mut base = Uses::default();
     if let Some(bitmap) = &bitmap {
         ntfs.damage.skip(bitmap.each_run(free, &mut |run| base.push(run)))?;
     }
+    let used: u64 = base.0.iter().filter(|run| run.class == AllocationClass::Data).map(|run| run.end - run.first).sum();
+    if is_trusted && used > reached.clusters {
+        let problem = "clusters are allocated that no file has";
+        ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
+    }
     let first = base.0.last().map_or(0, |last| last.end);
     base.push(Use { first, end: ntfs.geometry.clusters, class: AllocationClass::Doubtful });
-    Ok(finish(ntfs, overlay(&base.0, &uses)))
+    Ok(finish(ntfs, overlay(&base.0, &reached.uses)))
 }
 
 /// Returns the runs in bytes, cut off at the end of the volume, with what lies behind the clusters.

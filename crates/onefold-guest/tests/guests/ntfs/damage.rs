@@ -6,7 +6,7 @@ use std::path::Path;
 
 use onefold_disk::{Disk, FileDisk};
 use onefold_guest::error::GuestError;
-use onefold_guest::filesystem::{AllocationClass, Doubt, FileNumber, FileSystem, State};
+use onefold_guest::filesystem::{Allocation, AllocationClass, Doubt, FileNumber, FileSystem, State};
 use onefold_guest::ntfs;
 use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
@@ -146,12 +146,22 @@ fn nothing_is_free_that_a_file_has_or_a_damaged_bitmap_says() {
     };
     let large = extents(with_ntfs(&image, |ntfs| tree(ntfs)["large"].0))[0].place;
     let bitmap = extents(FileNumber(6))[0].place;
+    let problems = || {
+        with_ntfs(&image, |ntfs| {
+            ntfs.allocation().unwrap();
+            ntfs.damage().first().iter().map(|damage| damage.problem).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(problems(), Vec::<&str>::new());
+    let map = with_ntfs(&image, |ntfs| ntfs.allocation().unwrap());
+    let is_free = |run: &&Allocation| run.class == AllocationClass::Free && run.length_bytes > 1 << 20;
+    let byte = (map.iter().find(is_free).unwrap().start_bytes / 4096).div_ceil(8);
+    write_at(&image, bitmap + byte, &[0xff]);
+    assert_eq!(class_at(byte * 8 * 4096), AllocationClass::Data);
+    assert_eq!(problems(), ["clusters are allocated that no file has"]);
     write_at(&image, bitmap, &vec![0; 512]);
     assert_eq!(class_at(large), AllocationClass::Data);
-    with_ntfs(&image, |ntfs| {
-        ntfs.allocation().unwrap();
-        assert!(ntfs.damage().count() > 0);
-    });
+    assert!(problems().contains(&"a file has clusters that are free in the bitmap"));
     write_at(&image, MFT + 6 * RECORD_BYTES, &[0xee; 600]);
     let map = with_ntfs(&image, |ntfs| ntfs.allocation().unwrap());
     assert!(map.iter().all(|run| run.class != AllocationClass::Free));
@@ -172,5 +182,54 @@ fn half_a_volume_is_read_as_far_as_it_goes() {
         assert!(doubts.contains(&Doubt::LongerThanVolume));
         let map = ntfs.allocation().unwrap();
         assert_eq!(map.last().unwrap().end_bytes(), 7 << 20);
+    });
+}
+
+#[test]
+fn a_file_that_is_longer_than_its_map_is_read_up_to_there() {
+    let Some(images) = image() else { return };
+    let image = images.path("image");
+    let large = with_ntfs(&image, |ntfs| tree(ntfs)["large"].0);
+    change_attribute(&image, large.0, 0x80, |attribute| {
+        for at in [40, 48, 56] {
+            attribute[at..at + 8].copy_from_slice(&(1_u64 << 60).to_le_bytes());
+        }
+    });
+    with_ntfs(&image, |ntfs| {
+        assert_eq!(ntfs.stat(large).unwrap().size_bytes, 1 << 60);
+        assert_eq!(ntfs.read(large, 0, &mut [0; 4096]).unwrap(), 4096);
+        assert!(matches!(ntfs.read(large, 1 << 50, &mut [0; 4096]), Err(GuestError::Damaged(_))));
+        let mut found = 0;
+        let outcome = ntfs.each_extent(large, &mut |extent| {
+            found += extent.length_bytes;
+            std::ops::ControlFlow::Continue(())
+        });
+        assert!(matches!(outcome, Err(GuestError::Damaged(_))) && found == 13 * 4096, "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_directory_that_contains_itself_is_listed_without_itself() {
+    let Some(images) = image() else { return };
+    let image = images.path("image");
+    let many = with_ntfs(&image, |ntfs| tree(ntfs)["many"].0);
+    // The root's index has one block, in which the folder's entry begins with its reference.
+    let mut block = 0;
+    with_ntfs(&image, |ntfs| {
+        ntfs.each_extent(ntfs.root(), &mut |extent| {
+            block = extent.place;
+            std::ops::ControlFlow::Break(())
+        })
+        .unwrap();
+    });
+    let file = File::open(&image).unwrap();
+    let mut bytes = vec![0; 4096];
+    file.read_exact_at(&mut bytes, block).unwrap();
+    let at = bytes.windows(6).position(|found| found == &many.0.to_le_bytes()[..6]).unwrap();
+    write_at(&image, block + at as u64, &5_u64.to_le_bytes()[..6]);
+    with_ntfs(&image, |ntfs| {
+        let files = tree(ntfs);
+        assert!(files.contains_key("large") && !files.contains_key("many"));
+        assert_eq!(ntfs.damage().first()[0].problem, "it contains itself");
     });
 }
