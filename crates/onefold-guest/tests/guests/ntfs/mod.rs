@@ -2,6 +2,7 @@
 
 mod damage;
 mod features;
+mod runs;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -49,7 +50,7 @@ head -c 5000 /dev/urandom | dd of=sparse bs=1M seek=199 conv=notrunc status=none
 python3 - <<'END'
 import os
 with open("pieces", "wb") as file:
-    for piece in range(1500):
+    for piece in range(6000):
         file.seek(piece * 3 * 4096)
         file.write(os.urandom(600))
 END
@@ -194,7 +195,7 @@ fn assert_allocation(ntfs: &Ntfs<'_>, images: &Images) {
 }
 
 fn tools() -> bool {
-    ["mkntfs", "ntfs-3g", "ntfscat", "ntfsfix", "setfattr", "python3"].into_iter().all(has)
+    ["mkntfs", "ntfs-3g", "ntfscat", "ntfscluster", "ntfsfix", "setfattr", "python3"].into_iter().all(has)
 }
 
 /// Makes an image by a recipe, and checks everything in it.
@@ -206,6 +207,7 @@ fn check_everything(size: &str, options: &[&str], recipe: &str) -> Option<Images
         assert_eq!(ntfs.state(), &State::Certain, "{:?}", ntfs.damage().first());
         assert_tree(ntfs, &images, &printed);
         assert_all_files(ntfs);
+        runs::assert_runs(ntfs, &images);
         assert_allocation(ntfs, &images);
         assert_eq!(ntfs.damage().first(), []);
     });
