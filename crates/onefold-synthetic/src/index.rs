@@ -18,7 +18,7 @@ use onefold_share::format::prefix::Prefix;
 use onefold_share::format::{FileBlock, FileNo, FingerprintPrefix};
 use onefold_share::state::files::Marks;
 use onefold_share::state::logs::LogOrder;
-use onefold_share::state::shards::Published;
+use onefold_share::state::shards::{NextGeneration, Published};
 use onefold_share::state::{State, StateError};
 use onefold_substrate::{Access, Substrate};
 
@@ -146,7 +146,8 @@ fn write_shard<S: Substrate>(
     let first = shard.first_word().div_ceil(distance);
     let words = (first..plan.entries).map(|number| (number, number * distance));
     let words = words.take_while(|(_, word)| *word <= shard.last_word());
-    let published = state.publish_shard((shard, 1), false, |writer| {
+    let next = NextGeneration { prefix: shard, generation: 1, is_split: false };
+    let published = state.publish_shard(next, |writer| {
         for (number, word) in words {
             // Neighbours in the index are no neighbours in a file.
             let block = number.reverse_bits() >> (number_bits(plan.entries));

@@ -14,6 +14,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use onefold_substrate::{Protection, UserNo};
+
 use super::{Domain, DomainName, DomainNameError};
 
 /// Name of the file in the state folder.
@@ -163,16 +165,17 @@ impl Settings {
     }
 }
 
-/// Tells whether only the user of the process can have written a file.
-pub(crate) fn check_trust((owner, expected): (u32, u32), mode: u32, names: u32) -> Result<(), SettingsError> {
-    if owner != expected {
-        return Err(SettingsError::Foreign { owner, expected });
+/// Tells whether only a user can have written a file.
+pub(crate) fn check_trust(found: &Protection, user: UserNo) -> Result<(), SettingsError> {
+    let Protection { owner, mode, links } = *found;
+    if owner != user {
+        return Err(SettingsError::Foreign { owner: owner.0, expected: user.0 });
     }
     if mode & WRITABLE_BY_OTHERS != 0 {
         return Err(SettingsError::Writable { mode });
     }
-    if names != 1 {
-        return Err(SettingsError::Linked { names });
+    if links != 1 {
+        return Err(SettingsError::Linked { names: u32::try_from(links).unwrap_or(u32::MAX) });
     }
     Ok(())
 }
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn only_a_file_that_nobody_else_can_have_written_is_trusted() {
-        for (who, mode, names, trusted) in [
+        for ((owner, user), mode, links, trusted) in [
             ((0, 0), 0o600, 1, Ok(())),
             ((0, 0), 0o644, 1, Ok(())),
             ((1000, 1000), 0o600, 1, Ok(())),
@@ -255,7 +258,8 @@ mod tests {
             ((0, 0), 0o602, 1, Err(SettingsError::Writable { mode: 0o602 })),
             ((0, 0), 0o600, 2, Err(SettingsError::Linked { names: 2 })),
         ] {
-            assert_eq!(check_trust(who, mode, names), trusted);
+            let found = Protection { owner: UserNo(owner), mode, links };
+            assert_eq!(check_trust(&found, UserNo(user)), trusted);
         }
     }
 }

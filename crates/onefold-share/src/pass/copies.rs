@@ -12,6 +12,7 @@ use super::images::{Hold, Images};
 use crate::format::FileNo;
 use crate::format::mark::Stamp;
 use crate::state::State;
+use crate::state::files::StampChange;
 
 /// Tells the file system so of all files of a list. One that cannot be told of is left: its writes cost more room.
 pub(super) fn keep_small<S: Substrate>(
@@ -28,7 +29,7 @@ pub(super) fn keep_small<S: Substrate>(
             continue;
         }
         let Ok(after) = substrate.stat(&file) else { continue };
-        images.restamp(*number, Stamp::of(&before), Stamp::of(&after))?;
+        images.restamp(*number, StampChange { before: Stamp::of(&before), after: Stamp::of(&after) })?;
     }
     Ok(())
 }

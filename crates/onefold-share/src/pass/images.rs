@@ -12,11 +12,11 @@ use onefold_substrate::{Access, FileHandle, FileStat, Substrate};
 use super::PassOptions;
 use crate::domain::{Domain, DomainRules};
 use crate::format::log::LogKind;
-use crate::format::mark::{Mark, Stamp};
+use crate::format::mark::Mark;
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
 use crate::selection::Selection;
-use crate::state::files::Marks;
+use crate::state::files::{Marks, StampChange};
 use crate::state::locks::{Held, Subject};
 use crate::state::logs::LogName;
 use crate::state::{State, StateError};
@@ -301,8 +301,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     }
 
     /// Notes that only what is said about a file has changed, as [`Marks::restamp`]. Where another host has the file, it is read again.
-    pub(super) fn restamp(&mut self, number: FileNo, before: Stamp, after: Stamp) -> Result<(), StateError> {
-        self.change_mark(number, |files, state| files.restamp(state, number, before, after)).map(drop)
+    pub(super) fn restamp(&mut self, number: FileNo, change: StampChange) -> Result<(), StateError> {
+        self.change_mark(number, |files, state| files.restamp(state, number, change)).map(drop)
     }
 
     /// Returns the path of a file, for messages.

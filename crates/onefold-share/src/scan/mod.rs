@@ -36,7 +36,7 @@ use crate::format::mark::{Mark, MarkFlags, Stamp};
 use crate::format::reading::Reading;
 use crate::pace::Pace;
 use crate::selection::Selection;
-use crate::state::files::{Marks, Noted};
+use crate::state::files::{Marks, Noted, StampChange};
 use crate::state::locks;
 use crate::state::logs::LogList;
 use crate::state::maps::KeptMaps;
@@ -375,10 +375,10 @@ impl<S: Substrate> Scan<'_, '_, S> {
         }
         let mut waits = false;
         if let Some(before) = before_another_owner(self.files, &stat, &membership) {
-            let stamp = Stamp::of(&stat);
-            waits = Age::of(&stamp, now) != Age::Settled;
+            let after = Stamp::of(&stat);
+            waits = Age::of(&after, now) != Age::Settled;
             if !waits {
-                self.files.note_owner(state, number, path, (before, stamp), &membership)?;
+                self.files.note_owner(state, number, path, StampChange { before, after }, &membership)?;
             }
         }
         if waits || self.is_unchanged(&stat, &membership, now) {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use onefold_substrate::{Access, Protection, Substrate};
+use onefold_substrate::{Access, Substrate};
 
 use super::{State, StateError};
 use crate::domain::DomainRules;
@@ -27,9 +27,8 @@ impl Settings {
             Err(error) => return Err(StateError::at(&path)(error)),
         };
         let failed = |why| StateError::Settings { path: path.clone(), why };
-        let Protection { owner, mode, links } = substrate.protection(&file).map_err(StateError::at(&path))?;
-        let names = u32::try_from(links).unwrap_or(u32::MAX);
-        check_trust((owner.0, substrate.user().0), mode, names).map_err(failed)?;
+        let found = substrate.protection(&file).map_err(StateError::at(&path))?;
+        check_trust(&found, substrate.user()).map_err(failed)?;
         let mut bytes = vec![0; BYTES_MAX + 1];
         let count = substrate.read_at(&file, 0, &mut bytes).map_err(StateError::at(&path))?;
         Settings::parse(&bytes[..count]).map_err(failed)

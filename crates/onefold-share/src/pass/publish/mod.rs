@@ -35,7 +35,7 @@ use crate::pace::Pace;
 use crate::state::State;
 use crate::state::batches::SharedBatches;
 use crate::state::locks::Subject;
-use crate::state::shards::{Published, Shard};
+use crate::state::shards::{NextGeneration, Published, Shard};
 
 /// How long a pass waits before it looks again for what others work on.
 pub(super) const LOCK_PAUSE: Duration = Duration::from_millis(100);
@@ -209,7 +209,8 @@ impl<'b, S: Substrate> Publisher<'_, 'b, S> {
             failure: None,
         };
         let merges = self.merges;
-        let published = self.state.publish_shard((prefix, generation), is_split, |writer| {
+        let next = NextGeneration { prefix, generation, is_split };
+        let published = self.state.publish_shard(next, |writer| {
             merge.run(&mut shard, writer)?;
             let is_needed = merge.has_changed || merges && shard.batched_entries() > 0;
             if is_needed && let Some(places) = merge.hidden.take() {

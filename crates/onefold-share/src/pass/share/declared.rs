@@ -32,6 +32,7 @@ use crate::mend::{FillError, Filled, Holed, check_exclusive, fill, has_hole};
 use crate::pass::PassError;
 use crate::pass::runs::{Run, Source};
 use crate::state::StateError;
+use crate::state::files::StampChange;
 use crate::state::intents::IntentFile;
 
 /// What is declared at once, in bytes: whoever wants to open the file waits for a part of it at worst.
@@ -169,8 +170,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         check_exclusive(substrate, file)?;
         // To set it is a change that has a time, too. What somebody changed since it was set last must not be hidden by that.
         let (before, last) = (Stamp::of(&before), self.noted.retimed.get(&number));
-        let first = last.filter(|(_, last)| *last == before).map_or(before, |(first, _)| *first);
-        self.noted.retimed.insert(number, (first, Stamp::of(&after)));
+        let first = last.filter(|last| last.after == before).map_or(before, |last| last.before);
+        let change = StampChange { before: first, after: Stamp::of(&after) };
+        self.noted.retimed.insert(number, change);
         Ok(after)
     }
 

@@ -33,8 +33,8 @@ use super::runs::{Joined, Outcome, Run, RunBatch, Source};
 use super::slots::SlotSet;
 use super::{PassError, PassOptions, PassProgress, Trouble};
 use crate::format::FileNo;
-use crate::format::mark::Stamp;
 use crate::pace::CallKind;
+use crate::state::files::StampChange;
 use crate::state::{State, StateError};
 
 /// What came of the targets, in bytes.
@@ -76,7 +76,7 @@ pub(super) struct Noted {
     /// Slots that did not hold what was to share with them: either that was overwritten, or the slot is wrong.
     pub(super) suspects: SlotSet,
     /// Files whose times were set to what they were, so that they last: how they were seen before and after.
-    pub(super) retimed: BTreeMap<FileNo, (Stamp, Stamp)>,
+    pub(super) retimed: BTreeMap<FileNo, StampChange>,
     /// Where it is to be seen, cheaply, whether much is left of an extent that lost blocks.
     pub(super) remnants: Remnants,
 }

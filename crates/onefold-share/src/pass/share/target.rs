@@ -101,8 +101,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
 
     /// Brings the mark of a file up to date, while it is this host's.
     fn note_mark(&mut self, number: FileNo) -> Result<(), StateError> {
-        if let Some((before, after)) = self.noted.retimed.remove(&number) {
-            self.images.restamp(number, before, after)?;
+        if let Some(change) = self.noted.retimed.remove(&number) {
+            self.images.restamp(number, change)?;
         }
         // Where the file system is full, the logs stay.
         if self.trouble.again.has(number) && !self.trouble.is_full {

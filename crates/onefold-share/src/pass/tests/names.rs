@@ -3,6 +3,7 @@
 use super::*;
 use crate::format::log::LogKind;
 use crate::format::mark::Mark;
+use crate::state::files::StampChange;
 use crate::state::locks::Subject;
 
 /// A file with two names, of which only the second has been seen.
@@ -35,7 +36,7 @@ fn what_another_host_has_noted_outlives_a_new_name() {
     let stamp = crate::format::mark::Stamp::of(&ground.host.substrate.stat(&file).unwrap());
     files.note(&state, number, Path::new("a"), Some(stamp)).unwrap();
     Marks::load(&state).unwrap().forget_scan(&state, number).unwrap();
-    files.restamp(&state, number, stamp, stamp).unwrap();
+    files.restamp(&state, number, StampChange { before: stamp, after: stamp }).unwrap();
     assert_eq!(unread(&state), [("a".into(), true)].into());
 }
 

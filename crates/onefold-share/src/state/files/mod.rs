@@ -3,40 +3,27 @@
 //! A number belongs to one domain. A file that comes into another domain gets another number: entries, logs and requests that
 //! name the old one name a file that is gone from then on, and nothing of another domain is ever taken for its content.
 
+mod notes;
+
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use onefold_block::{BLOCK_BYTES_U64, Timestamp};
+use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{Access, FileHandle, Substrate};
 
-use super::logs::{LogName, LogOrder};
+pub(crate) use self::notes::{Noted, StampChange};
+use super::logs::LogName;
 use super::{State, StateError};
 use crate::domain::{Domain, Membership};
-use crate::format::mark::{Mark, MarkFlags, Stamp};
-use crate::format::reading::{Reading, Round};
+use crate::format::mark::{Mark, MarkFlags};
+use crate::format::reading::Reading;
 use crate::format::{FileNo, FormatError};
 use crate::selection::Selection;
 
 const FOLDER: &str = "files";
 /// Numbers that are tried for a new file while other hosts take numbers, too.
 const TRIES: u32 = 10_000;
-/// So long after a file is gone, file systems have dropped what it referred to: XFS does so in the background, and until then
-/// its maps tell blocks as shared that only the arena has. Chosen by reasoning, not by measurement.
-const GONE_SETTLED: Duration = Duration::from_secs(60);
-
-/// What a mark is to say of a file that was looked at.
-pub(crate) struct Noted<'a> {
-    /// What it was like before it was last read to its end.
-    pub(crate) scanned: Option<Stamp>,
-    /// What was found out besides.
-    pub(crate) flags: MarkFlags,
-    /// Its domain, that of its number; its tenant and its owner.
-    pub(crate) membership: &'a Membership,
-}
-
 /// All marks.
 #[derive(Debug, Default)]
 pub struct Marks {
@@ -145,92 +132,6 @@ impl Marks {
         gone.map(|mark| (mark.number, mark.scanned.map_or(0, |stamp| stamp.length / BLOCK_BYTES_U64))).collect()
     }
 
-    /// Notes that a file whose content did not change has other times by what was set about it. Nothing happens where it
-    /// was not as its mark says, or its content changed meanwhile.
-    ///
-    /// # Errors
-    /// As [`Marks::note`].
-    pub(crate) fn restamp<S: Substrate>(
-        &mut self,
-        state: &State<'_, S>,
-        number: FileNo,
-        before: Stamp,
-        after: Stamp,
-    ) -> Result<(), StateError> {
-        let is_same = (before.length, before.modified) == (after.length, after.modified);
-        let path = match self.reload(state, number)? {
-            Some(mark) if is_same && mark.scanned == Some(before) => mark.path.clone(),
-            Some(mark) if is_same && mark.reading.round.is_some_and(|round| round.stamp == before) => {
-                let mark = mark.clone();
-                let round = mark.reading.round.map(|round| Round { stamp: after, ..round });
-                return self.replace(state, Mark { reading: Reading { round, ..mark.reading.clone() }, ..mark });
-            }
-            _ => return Ok(()),
-        };
-        self.note(state, number, &path, Some(after))
-    }
-
-    /// Notes how far a file is read, what it was like if all of it is known as it was then, and the last of its logs; the
-    /// caller has its lock.
-    ///
-    /// # Errors
-    /// As [`Marks::note`].
-    pub(crate) fn note_reading<S: Substrate>(
-        &mut self,
-        state: &State<'_, S>,
-        number: FileNo,
-        scanned: Option<Stamp>,
-        reading: Reading,
-        flags: MarkFlags,
-        last_log: LogOrder,
-    ) -> Result<(), StateError> {
-        let Some(known) = self.by_number.get(&number) else { return Ok(()) };
-        let last_log = Some(last_log.number()).filter(|order| *order > 0).max(known.last_log);
-        self.replace(state, Mark { scanned, reading, flags, last_log, ..known.clone() })
-    }
-
-    /// Notes that a file was given to another owner within its domain, by its stamps before and after; the caller has its lock.
-    /// What is known of its content stays, whether it is read to its end or on the way round.
-    ///
-    /// # Errors
-    /// As [`Marks::note`].
-    pub(crate) fn note_owner<S: Substrate>(
-        &mut self,
-        state: &State<'_, S>,
-        number: FileNo,
-        path: &Path,
-        (before, after): (Stamp, Stamp),
-        membership: &Membership,
-    ) -> Result<(), StateError> {
-        let Some(mut mark) = self.by_number.get(&number).cloned() else { return Ok(()) };
-        assert_eq!(mark.membership.domain, membership.domain, "a number keeps its domain");
-        (mark.path, mark.membership) = (path.to_owned(), membership.clone());
-        mark.scanned = mark.scanned.map(|then| if then == before { after } else { then });
-        mark.reading.round =
-            mark.reading.round.map(|round| if round.stamp == before { Round { stamp: after, ..round } } else { round });
-        self.replace(state, mark)
-    }
-
-    /// Takes note that ranges of a file must be read again, in bytes: at once, or after a pause where they failed.
-    ///
-    /// # Errors
-    /// As [`Marks::note`].
-    pub(crate) fn read_again<S: Substrate>(
-        &mut self,
-        state: &State<'_, S>,
-        number: FileNo,
-        ranges: &[(Range<u64>, bool)],
-        now: Timestamp,
-    ) -> Result<(), StateError> {
-        let Some(mut mark) = self.reload(state, number)?.filter(|mark| !mark.is_forgotten()).cloned() else {
-            return Ok(());
-        };
-        for (range, has_failed) in ranges {
-            mark.reading.read_again(range.clone(), *has_failed, now);
-        }
-        self.replace(state, mark)
-    }
-
     /// Returns a file's number in its domain, and gives it one if it has none.
     ///
     /// # Errors
@@ -312,120 +213,6 @@ impl Marks {
         Ok(number)
     }
 
-    /// Takes note that a file is gone and that no entry names it, for a pass that began at `now`. It is forgotten only by one
-    /// that begins some time after the first: what only the arena has left of its blocks can be told by then.
-    ///
-    /// # Errors
-    /// As [`Marks::note`].
-    pub fn let_go<S: Substrate>(
-        &mut self,
-        state: &State<'_, S>,
-        number: FileNo,
-        now: Timestamp,
-    ) -> Result<(), StateError> {
-        if !self.is_still(state, number)? {
-            return Ok(());
-        }
-        match self.get(number).and_then(Mark::gone_since) {
-            None => {
-                let gone = Stamp { length: 0, modified: now, changed: now };
-                self.note(state, number, Path::new(""), Some(gone))
-            }
-            // It was noted by a clock that was ahead: how long ago is not known, and it counts from now on.
-            Some(since) if since > now => {
-                let gone = Stamp { length: 0, modified: now, changed: now };
-                self.note(state, number, Path::new(""), Some(gone))
-            }
-            Some(since) if now.as_nanoseconds().abs_diff(since.as_nanoseconds()) < GONE_SETTLED.as_nanos() => Ok(()),
-            Some(_) => self.forget(state, number),
-        }
-    }
-
-    /// Forgets a file that is gone and that nothing refers to any more. The highest number is kept without a path, so that it
-    /// is not given out again. A lower one is free: a host that has not seen the higher ones may give it to another file. So
-    /// nothing is forgotten where the number has become another file's.
-    ///
-    /// # Errors
-    /// Those of the device.
-    pub fn forget<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<(), StateError> {
-        if !self.is_still(state, number)? {
-            return Ok(());
-        }
-        state.forget_map(number)?;
-        if self.by_number.last_key_value().is_none_or(|(highest, _)| *highest == number) {
-            return self.note(state, number, Path::new(""), None);
-        }
-        state.remove(&mark_path(state, number))?;
-        self.remove(number);
-        Ok(())
-    }
-
-    /// Reads a mark again, and tells whether its number is still that of the file that was known by it.
-    fn is_still<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<bool, StateError> {
-        let Some(known) = self.get(number).map(|mark| mark.handle.clone()) else { return Ok(false) };
-        Ok(self.reload(state, number)?.is_some_and(|mark| mark.handle == known))
-    }
-
-    /// Notes where a file is and what it was like when it was read last.
-    ///
-    /// # Errors
-    /// No space; those of the device.
-    pub fn note<S: Substrate>(
-        &mut self,
-        state: &State<'_, S>,
-        number: FileNo,
-        path: &Path,
-        scanned: Option<Stamp>,
-    ) -> Result<(), StateError> {
-        let flags = self.by_number.get(&number).map_or_else(MarkFlags::default, |known| known.flags);
-        self.note_with(state, number, path, scanned, flags)
-    }
-
-    /// As [`Marks::note`], with what a reading has found out besides.
-    ///
-    /// # Errors
-    /// As [`Marks::note`].
-    pub(crate) fn note_with<S: Substrate>(
-        &mut self,
-        state: &State<'_, S>,
-        number: FileNo,
-        path: &Path,
-        scanned: Option<Stamp>,
-        flags: MarkFlags,
-    ) -> Result<(), StateError> {
-        let Some(known) = self.by_number.get(&number) else { return Ok(()) };
-        let membership = known.membership.clone();
-        self.note_read(state, number, path, &Noted { scanned, flags, membership: &membership })
-    }
-
-    /// As [`Marks::note`], with all that a look at the file has shown.
-    ///
-    /// # Errors
-    /// As [`Marks::note`].
-    ///
-    /// # Panics
-    /// When the domain is not that of the number.
-    pub(crate) fn note_read<S: Substrate>(
-        &mut self,
-        state: &State<'_, S>,
-        number: FileNo,
-        path: &Path,
-        noted: &Noted<'_>,
-    ) -> Result<(), StateError> {
-        let Some(known) = self.by_number.get(&number) else { return Ok(()) };
-        let Noted { scanned, flags, membership } = *noted;
-        assert_eq!(known.membership.domain, membership.domain, "a number keeps its domain");
-        let mut mark = Mark { path: path.to_owned(), scanned, flags, membership: membership.clone(), ..known.clone() };
-        if scanned.is_some() {
-            // All of it is known: no round is left.
-            (mark.reading.is_known, mark.reading.round) = (true, None);
-        }
-        if mark.is_forgotten() {
-            mark.reading = Reading::default();
-        }
-        self.replace(state, mark)
-    }
-
     /// Puts a mark in place of the one that is there, if it says something else.
     fn replace<S: Substrate>(&mut self, state: &State<'_, S>, mark: Mark) -> Result<(), StateError> {
         if self.by_number.get(&mark.number) == Some(&mark) {
@@ -436,33 +223,6 @@ impl Marks {
         state.replace(&scratch, &mark_path(state, mark.number))?;
         self.insert(mark);
         Ok(())
-    }
-
-    /// Takes note of where a file is now, for as long as this host remembers.
-    pub(crate) fn see_at(&mut self, number: FileNo, path: &Path) {
-        if let Some(mark) = self.by_number.get_mut(&number) {
-            mark.path = path.to_owned();
-        }
-    }
-
-    /// Notes where a file is now; the caller has its lock. What it was like when it was read last stays as the latest mark
-    /// says: another host may have noted since that it must be read again.
-    ///
-    /// # Errors
-    /// As [`Marks::note`].
-    pub(crate) fn note_path<S: Substrate>(
-        &mut self,
-        state: &State<'_, S>,
-        number: FileNo,
-        path: &Path,
-    ) -> Result<(), StateError> {
-        match self.reload(state, number)? {
-            Some(mark) if !mark.is_forgotten() => {
-                let scanned = mark.scanned;
-                self.note(state, number, path, scanned)
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Reads a file's mark again: others may have written it since, or removed it. What is of no use is as if it were not
@@ -487,28 +247,6 @@ impl Marks {
             }
         }
         Ok(self.get(number))
-    }
-
-    /// Takes note that a file must be read again, whether it changes or not.
-    ///
-    /// # Errors
-    /// As [`Marks::note`].
-    pub fn forget_scan<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<(), StateError> {
-        // Another host may have noted something since.
-        self.reload(state, number)?;
-        // Of one that is gone nothing is read.
-        let there = self.by_number.get(&number).filter(|mark| !mark.is_forgotten());
-        let Some(mark) = there.cloned() else { return Ok(()) };
-        self.replace(state, Mark { scanned: None, reading: Reading::default(), ..mark })
-    }
-
-    /// Takes note that all files must be read again.
-    ///
-    /// # Errors
-    /// As [`Marks::note`].
-    pub(crate) fn forget_scans<S: Substrate>(&mut self, state: &State<'_, S>) -> Result<(), StateError> {
-        let numbers: Vec<FileNo> = self.by_number.keys().copied().collect();
-        numbers.into_iter().try_for_each(|number| self.forget_scan(state, number))
     }
 
     fn remove(&mut self, number: FileNo) {
