@@ -15,39 +15,39 @@
 
 mod notes;
 mod policy;
+mod report;
 #[cfg(test)]
 mod tests;
+mod told;
+mod write;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64, Clock, FingerprintKey, Show};
+use onefold_block::{BLOCK_BYTES_U64, Clock, FingerprintKey};
 use onefold_substrate::{Access, FileHandle, Substrate};
 use parking_lot::{Condvar, Mutex};
 
 use self::notes::Notes;
 use self::policy::Budget;
+use self::told::{ByteRange, Told};
+use self::write::Haste;
 use crate::digest::digest_blocks;
-use crate::domain::{DomainRules, Membership};
-use crate::format::log::LogKind;
-use crate::format::mark::{MarkFlags, Stamp};
+use crate::domain::DomainRules;
+use crate::format::mark::Stamp;
 use crate::format::{FileBlock, FileNo, FingerprintPrefix};
-use crate::scan::{Age, TICK};
-use crate::state::files::{Marks, Noted};
+use crate::state::files::Marks;
 use crate::state::locks::{Held, Subject};
-use crate::state::logs::{LogOrder, Logged};
+use crate::state::logs::LogOrder;
 use crate::state::{State, StateError};
 
 pub use self::policy::{Hashing, MonitorPolicy};
+pub use self::report::{Closed, MonitorCounts, MonitorError, Ticked};
 
 /// Read at once of what was told of without its content: a megabyte.
 const PIECE_BLOCKS: u64 = 256;
 /// Pieces that a tick reads at most, so that it comes to an end beside writers.
 const TICK_PIECES: u32 = 16;
-/// How often the end waits until a change that comes later would be seen.
-const SETTLE_TRIES: u32 = 3;
 
 /// Watches what is written to one image. Any number of threads may tell it.
 pub struct Monitor<S: Substrate> {
@@ -83,85 +83,6 @@ struct Opened {
     scanned: Option<Stamp>,
     /// Whether the image was then as it had been scanned.
     is_current: bool,
-}
-
-/// What was told and not logged.
-struct Told {
-    notes: Notes,
-    budget: Budget,
-    /// Length of the image, for all that was told, in bytes.
-    length: u64,
-    /// Since when there is something.
-    since: Option<Duration>,
-    /// The number of the last reading.
-    reading: u64,
-    /// Whether something is less known than a scan would know it.
-    is_lossy: bool,
-    is_ending: bool,
-    counts: MonitorCounts,
-}
-
-/// What a monitor did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MonitorCounts {
-    /// Whole blocks hashed as they were told of, or told of with their digest.
-    pub in_band_blocks: u64,
-    /// Blocks read and hashed later.
-    pub deferred_blocks: u64,
-    /// Blocks that were written in part.
-    pub parts: u64,
-    /// Blocks of which was forgotten what they hold, or that they had not changed, for want of memory.
-    pub shed_blocks: u64,
-    /// Reads that failed.
-    pub failed_reads: u64,
-    /// Logs that were written.
-    pub logs: u64,
-    /// Blocks that they tell of.
-    pub logged_blocks: u64,
-    /// Their length, in bytes.
-    pub log_bytes: u64,
-}
-
-/// What a tick did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ticked {
-    /// Bytes that were read to be hashed.
-    pub read_bytes: u64,
-    /// The log, if one was written.
-    pub logged: Option<Logged>,
-    /// Whether there is more to be done at once.
-    pub is_behind: bool,
-}
-
-/// How a monitor came to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed {
-    /// Whether the image is known as a whole: the next scan does not read it. Otherwise it does.
-    pub is_known: bool,
-    /// What was done.
-    pub counts: MonitorCounts,
-}
-
-/// Why an image is not watched.
-#[derive(Debug, thiserror::Error)]
-pub enum MonitorError {
-    /// It cannot be opened.
-    #[error("`{}` cannot be watched: {source}", path.shown())]
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Its lock is taken.
-    #[error("`{}` belongs to another door, host or pass: try again later, or use it unwatched", path.shown())]
-    Elsewhere {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// The state folder.
-    #[error(transparent)]
-    State(#[from] StateError),
 }
 
 impl<S: Substrate> Monitor<S> {
@@ -428,46 +349,6 @@ impl<S: Substrate> Monitor<S> {
         Ok(Closed { is_known, counts: self.counts() })
     }
 
-    fn note_scanned(&self, state: &State<'_, S>, files: &mut Marks) -> Result<bool, StateError> {
-        let (is_lossy, all_told) = {
-            let told = self.told.lock();
-            (told.is_lossy, told.notes.len() == 0)
-        };
-        let Some(mark) = files.reload(state, self.number)?.cloned() else { return Ok(false) };
-        // Who scanned it meanwhile began with what was there then, and what came later was told of here. Where something
-        // was left undone that may succeed another time, the mark says that it is to be scanned.
-        let is_base_known = match mark.scanned {
-            None => false,
-            scanned if scanned == self.opened.scanned => self.opened.is_current,
-            Some(_) => true,
-        };
-        if is_lossy {
-            files.forget_scan(state, self.number)?;
-        }
-        if is_lossy || !is_base_known || !all_told {
-            return Ok(false);
-        }
-        // What a crash takes back must not look as if it were known.
-        state.substrate().sync(&self.file).map_err(StateError::at(&self.path))?;
-        let mut last = None;
-        for _ in 0..SETTLE_TRIES {
-            let stat = state.substrate().stat(&self.file).map_err(StateError::at(&self.path))?;
-            let stamp = Stamp::of(&stat);
-            // The next change may get the same time as the last one. One that is ahead has stayed for a tick of whatever clock.
-            let age = Age::of(&stamp, state.now()?);
-            if age == Age::Settled || (age == Age::Ahead && last == Some(stamp)) {
-                let flags = MarkFlags { is_ahead: age == Age::Ahead, ..mark.flags };
-                let membership = Membership { owner: stat.owner, ..mark.membership.clone() };
-                let noted = Noted { scanned: Some(stamp), flags, membership: &membership };
-                files.note_read(state, self.number, &mark.path, &noted)?;
-                return Ok(true);
-            }
-            last = Some(stamp);
-            self.clock.sleep(TICK * 2);
-        }
-        Ok(false)
-    }
-
     /// Takes the image's lock again, if it was lent and nobody has it.
     fn take_back(&self, state: &State<'_, S>) -> Result<(), StateError> {
         let mut lock = self.lock.lock();
@@ -505,150 +386,5 @@ impl<S: Substrate> Monitor<S> {
         if is_due {
             self.due.notify_one();
         }
-    }
-
-    /// Reads a piece of what is unseen. Returns how much that was, in bytes; none where there is nothing to be read now.
-    fn read_piece(&self, state: &State<'_, S>, haste: Haste) -> u64 {
-        let unseen = {
-            let mut told = self.told.lock();
-            told.reading += 1;
-            let number = told.reading;
-            let Some(unseen) = told.notes.take_unseen(PIECE_BLOCKS, number) else { return 0 };
-            let now = self.clock.monotonic();
-            let may = told.budget.takes_deferred(unseen.count * BLOCK_BYTES_U64, now);
-            if !may && haste == Haste::ByPolicy {
-                told.notes.unseen(unseen.first, unseen.count);
-                return 0;
-            }
-            unseen
-        };
-        let length = unseen.count * BLOCK_BYTES_U64;
-        let mut bytes = vec![0; usize::try_from(length).expect("at most a piece")];
-        let read = state.substrate().read_at(&self.file, unseen.first * BLOCK_BYTES_U64, &mut bytes);
-        bytes.truncate(read.as_ref().map_or(0, |count| count / BLOCK_BYTES * BLOCK_BYTES));
-        let mut digests = Vec::new();
-        digest_blocks(&self.key, &bytes, &mut digests);
-        let mut told = self.told.lock();
-        told.counts.deferred_blocks += digests.len() as u64;
-        if read.is_err() {
-            told.counts.failed_reads += 1;
-            told.is_lossy = true;
-        }
-        told.notes.read(unseen, &digests);
-        told.keep_within(self.policy.runs_max());
-        length
-    }
-
-    fn log_if_due(&self, state: &State<'_, S>, ticked: &mut Ticked) -> Result<(), StateError> {
-        let is_due = {
-            let told = self.told.lock();
-            let is_old =
-                told.since.is_some_and(|since| self.clock.monotonic().saturating_sub(since) >= self.policy.flush_after);
-            is_old || told.notes.len() >= self.policy.log_runs()
-        };
-        if is_due {
-            let logged = self.write_log(state)?;
-            ticked.logged = Some(logged).filter(|logged| logged.blocks > 0).or(ticked.logged.take());
-        }
-        Ok(())
-    }
-
-    /// Logs all that is not to be read first.
-    fn write_log(&self, state: &State<'_, S>) -> Result<Logged, StateError> {
-        let mut order = self.log.lock();
-        let notes = {
-            let mut told = self.told.lock();
-            let notes = told.notes.take();
-            // What waits to be read is as old as it is: it is looked at again by then.
-            told.since = (told.notes.len() > 0).then(|| self.clock.monotonic());
-            notes
-        };
-        let mut left = notes.iter().copied();
-        let logged = state.write_log(LogKind::Log, self.number, *order, &mut || Ok(left.next()));
-        match logged {
-            Ok(logged) => {
-                *order = logged.order;
-                let counts = &mut self.told.lock().counts;
-                counts.logs += u64::from(logged.blocks > 0);
-                counts.logged_blocks += logged.blocks;
-                counts.log_bytes += logged.bytes;
-                Ok(logged)
-            }
-            Err(error) => {
-                let mut told = self.told.lock();
-                told.notes.put_back(notes);
-                told.since = Some(self.clock.monotonic());
-                told.keep_within(self.policy.runs_max());
-                Err(error)
-            }
-        }
-    }
-}
-
-/// Whether the policy is asked before something is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Haste {
-    ByPolicy,
-    Now,
-}
-
-impl Told {
-    /// Notes with what whole blocks were written.
-    fn written(&mut self, first: u64, digests: &[Option<FingerprintPrefix>]) {
-        let blocks = (first..FileBlock::LIMIT).zip(digests);
-        blocks.for_each(|(block, digest)| self.notes.written(block, *digest));
-        self.counts.in_band_blocks += digests.len() as u64;
-    }
-
-    /// Notes that a part of a block was written.
-    fn part(&mut self, block: u64) {
-        if block >= FileBlock::LIMIT {
-            return;
-        }
-        self.counts.parts += 1;
-        if self.budget.reads_parts() {
-            self.notes.unseen(block, 1);
-        } else {
-            self.notes.changed(block, 1);
-        }
-    }
-
-    /// Forgets something where there is too much.
-    fn keep_within(&mut self, runs_max: usize) {
-        if self.notes.len() > runs_max {
-            self.counts.shed_blocks += self.notes.shed(runs_max / 4);
-            self.is_lossy = true;
-        }
-    }
-}
-
-/// A range of an image, as far as there can be blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ByteRange {
-    offset: u64,
-    end: u64,
-}
-
-impl ByteRange {
-    fn new(offset: u64, length: u64) -> ByteRange {
-        const END: u64 = FileBlock::LIMIT * BLOCK_BYTES_U64;
-        ByteRange { offset: offset.min(END), end: offset.saturating_add(length).min(END) }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.offset == self.end
-    }
-
-    /// Returns the blocks that lie in it as a whole; an empty range where none does.
-    fn whole_blocks(&self) -> std::ops::Range<u64> {
-        let (first, end) = (self.offset.div_ceil(BLOCK_BYTES_U64), self.end / BLOCK_BYTES_U64);
-        first..end.max(first)
-    }
-
-    /// Returns the blocks of which a part lies in it.
-    fn parts(&self) -> [Option<u64>; 2] {
-        let cut = |at: u64| (!at.is_multiple_of(BLOCK_BYTES_U64)).then_some(at / BLOCK_BYTES_U64);
-        let (first, last) = (cut(self.offset), cut(self.end));
-        [first, last.filter(|_| last != first)]
     }
 }

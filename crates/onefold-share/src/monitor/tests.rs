@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use onefold_block::BLOCK_BYTES;
 use onefold_block::random::{Random, SeededRandom};
 use onefold_block::zero::is_zero;
 use onefold_substrate::{Files, Sharing};

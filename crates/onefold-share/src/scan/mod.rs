@@ -12,14 +12,14 @@ mod age;
 mod blocks;
 mod changes;
 mod find;
+mod known;
 mod list;
+mod options;
 mod turn;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
-use std::ops::ControlFlow;
-use std::time::Duration;
 
 use onefold_block::Timestamp;
 use onefold_substrate::{Access, FileStat, Substrate};
@@ -27,15 +27,14 @@ use onefold_substrate::{Access, FileStat, Substrate};
 use self::age::is_stable;
 pub(crate) use self::age::{Age, TICK};
 use self::find::{Findings, Found, find};
+use self::known::{before_another_owner, forget_what_the_index_lost, is_unchanged};
 pub use self::list::{ListedFile, list};
+pub(crate) use self::options::REREAD_PERCENT;
+pub use self::options::{DomainCounts, Failed, MAP_BYTES_MIN, Rereading, ScanOptions, ScanProgress, Scanned, Turn};
 use self::turn::Subject;
 use crate::digest::PIECE_BYTES;
-use crate::domain::{Domain, DomainRules, Membership};
-use crate::format::FileNo;
-use crate::format::mark::{Mark, MarkFlags, Stamp};
-use crate::format::reading::Reading;
-use crate::pace::Pace;
-use crate::selection::Selection;
+use crate::domain::{DomainRules, Membership};
+use crate::format::mark::{MarkFlags, Stamp};
 use crate::state::files::{Marks, Noted, StampChange};
 use crate::state::locks;
 use crate::state::logs::LogList;
@@ -44,144 +43,6 @@ use crate::state::{Notice, State, StateError};
 
 /// Read between two looks at the progress.
 const PROGRESS_BYTES: u64 = 64 * PIECE_BYTES as u64;
-
-/// What is scanned, and how.
-pub struct ScanOptions<'a> {
-    /// Which files are looked at.
-    pub selection: Selection<'a>,
-    /// Threads that read and digest; none where the caller does that, and nothing is read ahead.
-    pub threads: usize,
-    /// Files whose content changed less long ago are left for another time.
-    pub stable_for: Duration,
-    /// How hard it works.
-    pub pace: &'a Pace<'a>,
-    /// How files that are known and have changed are read again.
-    pub rereading: Rereading<'a>,
-    /// Told of each file's end and every few pieces on the way; `Break` ends the scan.
-    pub progress: &'a dyn Fn(ScanProgress) -> ControlFlow<()>,
-}
-
-impl<'a> ScanOptions<'a> {
-    /// Returns the usual options: all files, read again to their ends by the caller's thread alone.
-    #[must_use]
-    pub fn new(pace: &'a Pace<'a>) -> ScanOptions<'a> {
-        ScanOptions {
-            selection: Selection::all(),
-            threads: 0,
-            stable_for: Duration::ZERO,
-            pace,
-            rereading: Rereading::default(),
-            progress: &|_| ControlFlow::Continue(()),
-        }
-    }
-}
-
-/// How files that are known and have changed are read again.
-#[derive(Clone, Copy)]
-pub struct Rereading<'a> {
-    /// Tells how much of a file that was read before is read again, where it is not known what of it changed.
-    pub turn: &'a dyn Fn(&FileStat) -> Turn,
-    /// Told how many bytes of logs this scan has written. Where it says that this is enough, the scan ends, and the next one
-    /// goes on.
-    pub enough: &'a dyn Fn(u64) -> bool,
-    /// Of shorter files no maps are kept, in bytes: to read them again costs little.
-    pub map_bytes_min: u64,
-    /// What failed is tried again at once, or only after its pause.
-    pub failed: Failed,
-}
-
-/// When ranges are tried again that could not be read, or shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failed {
-    /// By each scan: somebody asked for it.
-    AtOnce,
-    /// After a pause, which grows: scans come all the time.
-    AfterPause,
-}
-
-/// How much of a file is read again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// All that was not read since the file changed last.
-    Whole,
-    /// Besides what is known to have changed, as much as keeps what is read in proportion to what was written: so many bytes
-    /// since the last turn, for all that is known.
-    Within(u64),
-}
-
-impl Default for Rereading<'_> {
-    fn default() -> Self {
-        Rereading::whole()
-    }
-}
-
-impl Rereading<'static> {
-    /// Everything is read again, to its end.
-    #[must_use]
-    pub const fn whole() -> Self {
-        Rereading { turn: &|_| Turn::Whole, enough: &|_| false, map_bytes_min: MAP_BYTES_MIN, failed: Failed::AtOnce }
-    }
-}
-
-/// Of shorter files no maps are kept, unless somebody wants it otherwise, in bytes.
-pub const MAP_BYTES_MIN: u64 = 4 << 20;
-/// Of a written image so much is read in all, at most, in percent of what was written to it.
-pub(crate) const REREAD_PERCENT: u64 = 200;
-
-/// How far a scan has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScanProgress {
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes of the files that are done, however much of them was read.
-    pub done_bytes: u64,
-    /// Bytes of all files.
-    pub all_bytes: u64,
-}
-
-/// What a scan found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scanned {
-    /// Files that were looked at.
-    pub files: u64,
-    /// Files that had not changed.
-    pub unchanged: u64,
-    /// Files that are opted out: not in any of the other numbers.
-    pub opted_out: u64,
-    /// Files that had changed too short a time ago to be read.
-    pub unsettled: u64,
-    /// Files that were passed over because they cannot be read, or because a door of another host has them.
-    pub passed_over: u64,
-    /// Apparent length of all files, in bytes.
-    pub bytes: u64,
-    /// Bytes that were read.
-    pub read_bytes: u64,
-    /// Blocks written to logs.
-    pub logged_blocks: u64,
-    /// Files that had their turn, or needed none: all, unless it is cut short.
-    pub looked_at: u64,
-    /// Files of which ranges could not be read that could be before.
-    pub failing: u64,
-    /// Whether there was enough before all files had their turn. The next scan goes on with the others.
-    pub is_cut_short: bool,
-    /// The domains that the files belong to.
-    pub domains: BTreeMap<Domain, DomainCounts>,
-}
-
-/// Files of a domain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DomainCounts {
-    /// How many.
-    pub files: u64,
-    /// Their apparent length, in bytes.
-    pub bytes: u64,
-}
-
-impl DomainCounts {
-    pub(crate) fn add(&mut self, bytes: u64) {
-        (self.files, self.bytes) = (self.files + 1, self.bytes + bytes);
-    }
-}
 
 /// Looks at all files and writes logs of those that changed.
 ///
@@ -433,43 +294,4 @@ enum Looked {
     Failed(io::Error),
     /// It had a part of its turn, and enough is known for a pass.
     Enough,
-}
-
-/// An index that was lost is found again by reading all that is not in logs. Where a pass has published one before, logs may tell
-/// of parts of their files only: then all is read.
-fn forget_what_the_index_lost<S: Substrate>(
-    state: &State<'_, S>,
-    files: &mut Marks,
-    logs: &LogList,
-) -> Result<(), StateError> {
-    if state.has_index()? {
-        return Ok(());
-    }
-    let had_index = state.had_index()?;
-    let is_known =
-        |mark: &&Mark| (mark.scanned.is_some() || mark.reading != Reading::default()) && !mark.is_forgotten();
-    let known = files.iter().filter(is_known).map(|mark| mark.number);
-    let lost: Vec<FileNo> = known.filter(|number| had_index || !logs.has(*number)).collect();
-    lost.into_iter().try_for_each(|number| files.forget_scan(state, number))
-}
-
-/// Tells whether a file is as it was when it was read, in the domain in which it was read, and nothing of it is to be read again
-/// by then. One whose time was ahead when it was read is not taken for that once the clock has come there: a change at that
-/// moment would have had the same time.
-fn is_unchanged(files: &Marks, stat: &FileStat, membership: &Membership, now: Timestamp, due_by: Timestamp) -> bool {
-    let stamp = Stamp::of(stat);
-    let is_past = |mark: &Mark| mark.flags.is_ahead && Age::of(&stamp, now) != Age::Ahead;
-    let mark = files.of(&stat.handle).filter(|mark| mark.membership.domain == membership.domain);
-    mark.is_some_and(|mark| mark.scanned == Some(stamp) && !is_past(mark) && !mark.reading.is_due(due_by))
-}
-
-/// Returns the stamp with which a file was read, as a whole or in the round that is under way, where it was given to another owner
-/// since, within its domain, and nothing tells of another change: libvirt does so with each image of a machine that starts
-/// or stops. Where somebody has written and set the time back as well, that costs what could have been shared, until the next
-/// change.
-fn before_another_owner(files: &Marks, stat: &FileStat, membership: &Membership) -> Option<Stamp> {
-    let mark = files.of(&stat.handle).filter(|mark| mark.membership.domain == membership.domain)?;
-    let then = mark.scanned.or(mark.reading.round.map(|round| round.stamp))?;
-    let same = (then.length, then.modified) == (stat.length, stat.modified);
-    (same && mark.membership.owner != stat.owner && !mark.flags.is_ahead).then_some(then)
 }

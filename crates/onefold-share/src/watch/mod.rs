@@ -7,12 +7,13 @@
 //! All that it knows of the machine comes through [`Machine`], clock, randomness and substrate.
 
 mod gate;
+mod options;
 mod own;
 mod turns;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use onefold_substrate::{CpuTime, Machine, Substrate};
@@ -22,20 +23,25 @@ use self::own::Owner;
 use self::turns::Turns;
 use crate::format::FileNo;
 use crate::format::watch::{WatchPhase, WatchStatus};
-use crate::mend::{Doubtful, Mended, mend};
-use crate::pace::{Limits, Pace};
-use crate::pass::{PassError, PassOptions, Passed, SpaceOptions, pass};
+use crate::mend::{Doubtful, mend};
+use crate::pace::Pace;
+use crate::pass::{PassError, PassOptions, pass};
 use crate::run::Seams;
 use crate::scan::{Failed, Rereading, ScanOptions, Scanned, scan};
-use crate::selection::Selection;
 use crate::state::files::Marks;
 use crate::state::watches::WatchFile;
 use crate::state::{State, StateError};
 
+pub use self::options::{WatchEvent, WatchOptions};
 pub use self::window::{Window, WindowError, Windows};
 
 /// The longest sleep in one: who wants the watch to end is heard afterwards.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
+
+/// Logs may always have so many bytes: what is read of about 90 GiB.
+pub const LOG_BYTES_MIN: u64 = 256 << 20;
+/// A pass begins in the middle of a scan once so many bytes of logs wait, and they are worth it.
+const LOG_BYTES_WORTHWHILE: u64 = 32 << 20;
 
 /// All that a watch reaches the world through.
 pub struct Surroundings<'a, S: Substrate> {
@@ -47,70 +53,6 @@ pub struct Surroundings<'a, S: Substrate> {
     pub machine: &'a dyn Machine,
     /// Tells whether the watch should end. Asked often.
     pub stop: &'a dyn Fn() -> bool,
-}
-
-/// What a watch does, and when.
-pub struct WatchOptions<'a> {
-    /// Which files are read, shared in, and kept for this host while they are open here.
-    pub selection: Selection<'a>,
-    /// Threads that read and digest.
-    pub threads: usize,
-    /// For what does not fit into memory.
-    pub temporary_folder: &'a Path,
-    /// Memory for sorting, in bytes.
-    pub memory_bytes: usize,
-    /// Shorter runs are left alone, in bytes.
-    pub min_run_bytes: u64,
-    /// What it does beside sharing, so that room really comes free.
-    pub space: SpaceOptions,
-    /// How hard it works.
-    pub limits: Limits,
-    /// Between two rounds.
-    pub interval: Duration,
-    /// When it may scan and share.
-    pub windows: Windows,
-    /// It begins nothing while the load of the machine is above.
-    pub load_max: Option<f64>,
-    /// Files whose content changed less long ago are left for another time.
-    pub stable_for: Duration,
-    /// A pass waits until so much of the index, in percent, waits in logs.
-    pub batch_percent: u32,
-    /// Or until logs have waited for so long.
-    pub wait_max: Duration,
-    /// Of shorter files no maps are kept, in bytes ([`crate::scan::MAP_BYTES_MIN`]).
-    pub map_bytes_min: u64,
-    /// Logs that wait for a pass may have so many bytes; then the scan waits for it. None is a half of the index, and at
-    /// least [`LOG_BYTES_MIN`].
-    pub log_bytes_max: Option<u64>,
-}
-
-/// Logs may always have so many bytes: what is read of about 90 GiB.
-pub const LOG_BYTES_MIN: u64 = 256 << 20;
-/// A pass begins in the middle of a scan once so many bytes of logs wait, and they are worth it.
-const LOG_BYTES_WORTHWHILE: u64 = 32 << 20;
-
-/// What a watch tells whoever started it.
-#[derive(Debug)]
-pub enum WatchEvent<'a> {
-    /// The state folder is open: others see that it runs.
-    Began,
-    /// A pass came to its end.
-    Passed {
-        /// What was scanned since the one before.
-        scanned: &'a Scanned,
-        /// What it did.
-        passed: &'a Passed,
-        /// How long scan and pass took.
-        elapsed: Duration,
-    },
-    /// Images that other hosts have left with holes were mended, or cannot be yet. The same is not told twice in a row.
-    Mended(&'a Mended),
-    /// The window ended in the middle of the work. It goes on in the next one.
-    LeftOff,
-    /// The open files of so many processes cannot be seen: their images are left to any host. Told once.
-    Unseen(u64),
-    /// Something went wrong. It is tried again; the same is not told twice in a row.
-    Failed(&'a PassError),
 }
 
 /// Watches until it is told to stop.

@@ -1,22 +1,23 @@
 //! The image files of a pass: which are there, which may be worked on.
 
+mod notes;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Range;
 use std::rc::Rc;
 
 use onefold_block::{BLOCK_BYTES_U64, FingerprintKey, Timestamp};
 use onefold_substrate::{Access, FileHandle, FileStat, Substrate};
 
-use super::PassOptions;
 use crate::domain::{Domain, DomainRules};
 use crate::format::log::LogKind;
 use crate::format::mark::Mark;
 use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
+use crate::pass::PassOptions;
 use crate::selection::Selection;
-use crate::state::files::{Marks, StampChange};
+use crate::state::files::Marks;
 use crate::state::locks::{Held, Subject};
 use crate::state::logs::LogName;
 use crate::state::{State, StateError};
@@ -224,23 +225,6 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(Some(ImageLock { handle, held: Rc::clone(&self.held), _lock: lock }))
     }
 
-    /// Changes a file's mark while the file is this pass's: a host that reads the file at the same time would write its own mark over
-    /// the change. Returns false where another host has the file.
-    fn change_mark(
-        &mut self,
-        number: FileNo,
-        change: impl FnOnce(&mut Marks, &State<'b, S>) -> Result<(), StateError>,
-    ) -> Result<bool, StateError> {
-        let Some(handle) = self.files.get(number).map(|mark| mark.handle.clone()) else { return Ok(true) };
-        let is_held = self.held.borrow().contains(&handle);
-        let lock = if is_held { None } else { self.lock(handle)? };
-        if !is_held && lock.is_none() {
-            return Ok(false);
-        }
-        change(self.files, self.state)?;
-        Ok(true)
-    }
-
     /// Opens a file by its name, and only if that still leads to it, and the file still belongs to the domain of its number:
     /// nothing is shared out of one domain into another.
     pub(super) fn open(&self, number: FileNo, access: Access) -> io::Result<S::File> {
@@ -300,55 +284,14 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.get(number).and_then(Mark::gone_since)
     }
 
-    /// Notes that only what is said about a file has changed, as [`Marks::restamp`]. Where another host has the file, it is read again.
-    pub(super) fn restamp(&mut self, number: FileNo, change: StampChange) -> Result<(), StateError> {
-        self.change_mark(number, |files, state| files.restamp(state, number, change)).map(drop)
-    }
-
     /// Returns the path of a file, for messages.
     pub(super) fn path(&self, number: FileNo) -> std::path::PathBuf {
         self.files.get(number).map(|mark| mark.path.clone()).unwrap_or_default()
     }
 
-    /// Takes note that a file must be read again. To be done before what was known of it goes: who dies in between has lost
-    /// nothing. Returns false where another host has the file, and nothing is noted.
-    pub(super) fn forget_scan(&mut self, number: FileNo) -> Result<bool, StateError> {
-        self.change_mark(number, |files, state| files.forget_scan(state, number))
-    }
-
     /// Tells whether what a log tells may be out of date, as [`Marks::is_unnoted`].
     pub(super) fn is_unnoted(&self, log: &LogName) -> bool {
         log.kind == LogKind::Log && log.host != self.state.host() && self.files.is_unnoted(log)
-    }
-
-    /// Takes note that ranges of a file must be read again, as [`Marks::read_again`]. Returns false where another host has the file, and
-    /// nothing is noted.
-    pub(super) fn read_again(
-        &mut self,
-        number: FileNo,
-        ranges: &[(Range<u64>, bool)],
-        now: Timestamp,
-    ) -> Result<bool, StateError> {
-        self.change_mark(number, |files, state| files.read_again(state, number, ranges, now))
-    }
-
-    /// As [`Images::forget_scan`], where that is not known to have been noted, nor the file to be gone for good.
-    fn forget_scan_once(&mut self, number: FileNo) -> Result<bool, StateError> {
-        let is_needed = |mark: &Mark| mark.scanned.is_some() && !mark.is_forgotten();
-        if self.files.get(number).is_some_and(is_needed) { self.forget_scan(number) } else { Ok(true) }
-    }
-
-    /// Takes note that all files must be read again.
-    pub(super) fn forget_scans(&mut self) -> Result<(), StateError> {
-        self.files.forget_scans(self.state)
-    }
-
-    /// Takes note that no entry names a file any more that is gone, for a pass that began at `now`; unless it has come back.
-    pub(super) fn let_go(&mut self, number: FileNo, now: Timestamp) -> Result<(), StateError> {
-        match self.hold(number)? {
-            Hold::Ours { .. } if !self.is_there(number)? => self.files.let_go(self.state, number, now),
-            _ => Ok(()),
-        }
     }
 
     /// Returns all files of the selection that are known, not there, and nobody else's; and those whose going is a short while ago.
