@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod crash;
+mod finders;
 mod ground;
 mod names;
 mod pass;
