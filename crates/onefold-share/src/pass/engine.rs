@@ -110,12 +110,13 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
                     Source::File(source) => [run.target().file, source.file],
                     Source::Slot(_) | Source::Zeros => [run.target().file; 2],
                 };
-                let mut is_admitted = true;
+                let mut is_admitted = self.images.are_of_one_domain(files[0], files[1]);
                 for file in files {
                     is_admitted = is_admitted && self.images.is_selected(file) && self.images.is_there(file)?;
                 }
                 let planned = &mut self.passed.planned;
-                *(if is_admitted { &mut planned.targets } else { &mut planned.outside }) += run.count();
+                let sum = if is_admitted { &mut planned.targets } else { &mut planned.outside };
+                *sum = sum.saturating_add(run.count());
             }
             finder.end_batch(self)?;
         }

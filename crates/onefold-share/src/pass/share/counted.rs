@@ -22,7 +22,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             Outcome::Empty => None,
         };
         if let Some(sum) = sum {
-            *sum += bytes;
+            // Runs between files may be as long as any file, and as many as their finder likes.
+            *sum = sum.saturating_add(bytes);
         }
         // Where shares are declared, what came of a run is known later; there are no runs from file to file then.
         if matches!(part.source, Source::File(_)) {

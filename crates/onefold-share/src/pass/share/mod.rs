@@ -178,9 +178,12 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     fn share_run(&mut self, run: Run) -> Result<(), PassError> {
         let is_of_log = !matches!(run.source, Source::File(_));
         // What logs tell of was looked at when they were taken in.
-        if !is_of_log && !self.is_target(run.file)? {
-            self.count(&run, Outcome::Barred);
-            return Ok(());
+        if !is_of_log {
+            self.options.pace.boundary()?;
+            if !self.is_target(run.file)? {
+                self.count(&run, Outcome::Barred);
+                return Ok(());
+            }
         }
         if self.target.as_ref().is_none_or(|target| target.number != run.file) {
             self.leave_file()?;
@@ -191,7 +194,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             }
         }
         if self.target.as_ref().is_some_and(|target| matches!(target.hold, Hold::Others)) {
-            self.shared.elsewhere += run.bytes();
+            self.shared.elsewhere = self.shared.elsewhere.saturating_add(run.bytes());
             return self.joined.by_content(&run).try_for_each(|part| self.batch.leave(&part));
         }
         match run.source {
@@ -203,7 +206,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             Source::Zeros => self.share_whole(run)?,
         }
         let Shared { now, before, differed, too_short, refused, .. } = *self.shared;
-        let bytes = now + before + differed + too_short + refused;
+        let bytes = [now, before, differed, too_short, refused].into_iter().fold(0, u64::saturating_add);
         if (self.options.progress)(PassProgress::Sharing { bytes }).is_break() {
             return Err(StateError::Interrupted.into());
         }

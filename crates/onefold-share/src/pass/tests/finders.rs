@@ -11,7 +11,7 @@ use crate::opt_out;
 use crate::scan::list;
 use crate::state::locks::Subject;
 
-/// Yields runs that the test gives, and keeps what came of them: bytes by key and outcome.
+/// Yields runs that the test gives, and keeps what came of them: blocks by key and outcome.
 #[derive(Default)]
 struct Listed {
     batches: VecDeque<Vec<Run>>,
@@ -27,12 +27,12 @@ impl Listed {
     }
 
     fn came(&self, key: u32, outcome: Outcome) -> u64 {
-        self.came.get(&(key, outcome)).copied().unwrap_or(0) / K
+        self.came.get(&(key, outcome)).copied().unwrap_or(0)
     }
 
     /// Returns how many blocks something came of, however often.
     fn told(&self) -> u64 {
-        (self.came.values().sum::<u64>() + self.left) / K
+        self.came.values().sum::<u64>() + self.left
     }
 }
 
@@ -42,12 +42,12 @@ impl RunBatch for Listed {
     }
 
     fn leave(&mut self, part: &Run) -> Result<(), PassError> {
-        self.left += part.bytes();
+        self.left += part.count();
         Ok(())
     }
 
     fn note(&mut self, part: &Run, outcome: Outcome) {
-        *self.came.entry((part.key().number(), outcome)).or_default() += part.bytes();
+        *self.came.entry((part.key().number(), outcome)).or_default() += part.count();
     }
 }
 
@@ -260,6 +260,33 @@ fn runs_of_files_as_they_were_cost_nothing_but_savings() {
     ground.file_system.check().unwrap();
 }
 
+/// Figures do not overflow, whatever a finder says of lengths.
+#[test]
+fn very_many_runs_of_any_length_are_counted() {
+    let ground = Ground::new();
+    ground.write("one", 1, 8);
+    ground.write("two", 1, 8);
+    let state = ground.state();
+    let mut files = Marks::load(&state).unwrap();
+    let numbers = Numbers::of(&state, &mut files);
+    let longest = numbers.run(("one", 0), ("two", 0), FileBlock::LIMIT, 1);
+    let barred = Run::between(
+        numbers.place(("one", 0)),
+        FilePlace { file: FileNo(9999), block: FileBlock(0) },
+        FileBlock::LIMIT,
+        longest.key(),
+    )
+    .unwrap();
+    let runs = || [longest, barred].into_iter().flat_map(|run| std::iter::repeat_n(run, 9000)).collect();
+    for is_dry_run in [true, false] {
+        let mut finder = Listed::of(vec![runs()]);
+        let passed = How { is_dry_run, ..USUAL }.share_found(&state, &mut files, &mut finder).unwrap();
+        let expected = if is_dry_run { (0, 0, 0) } else { (8 * K, u64::MAX, u64::MAX) };
+        let shared = passed.shared;
+        assert_eq!((shared.now, shared.differed, shared.barred), expected, "{passed:?}");
+    }
+}
+
 /// An image of another host is a source, and no target.
 #[test]
 fn files_of_other_hosts_are_sources_only() {
@@ -270,7 +297,7 @@ fn files_of_other_hosts_are_sources_only() {
     let state = State::open(&other.substrate, &*other.clock, &*other.random, &|_| {}).unwrap();
     let held = state.try_lock(&Subject::File(ground.handle("theirs"))).unwrap().unwrap();
     let (passed, finder) = ground.share_runs(&[(("ours", 0), ("theirs", 0), 10, 1)]);
-    assert_eq!((passed.shared.now, passed.shared.elsewhere, finder.left), (0, 10 * K, 10 * K), "{passed:?}");
+    assert_eq!((passed.shared.now, passed.shared.elsewhere, finder.left), (0, 10 * K, 10), "{passed:?}");
     let (passed, finder) = ground.share_runs(&[(("theirs", 0), ("ours", 0), 10, 1)]);
     assert_eq!((passed.shared.now, finder.came(1, Outcome::Shared)), (10 * K, 10), "{passed:?}");
     drop(held);
@@ -315,6 +342,8 @@ fn files_of_two_domains_do_not_share() {
     }
     let runs =
         [(("alice", 0), ("alice-too", 0), 10, 1), (("alice", 0), ("bob", 0), 10, 2), (("bob", 0), ("alice", 0), 10, 3)];
+    let (passed, _) = ground.share_runs_as(How { is_dry_run: true, ..USUAL }, &runs);
+    assert_eq!((passed.planned.targets, passed.planned.outside, passed.shared.now), (10, 20, 0), "{passed:?}");
     let (passed, finder) = ground.share_runs(&runs);
     assert_eq!((passed.shared.now, passed.shared.barred), (10 * K, 20 * K), "{passed:?}");
     assert_eq!((finder.came(2, Outcome::Barred), finder.came(3, Outcome::Barred)), (10, 10));
