@@ -78,9 +78,6 @@ corpus                          arch-test               arch-test
 corpus                          binfmt-support          update-binfmts
 test,corpus                     dosfstools              mkfs.vfat
 test,corpus                     mtools                  mcopy
-corpus                          ntfs-3g                 mkntfs
-corpus                          dosfstools              mkfs.vfat
-corpus                          mtools                  mcopy
 test,corpus                     ntfs-3g                 mkntfs
 corpus                          qemu-user-static        qemu-aarch64-static
 "

@@ -8,8 +8,8 @@ mod fixed;
 mod geometry;
 mod items;
 mod journal;
-mod packages;
 mod ntfs;
+mod packages;
 mod partitions;
 mod pool;
 mod share_records;
@@ -34,8 +34,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 15] = [
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "fixed", run: fixed::run, seeded_count: 30_000 },
     Target { name: "geometry", run: geometry::run, seeded_count: 60_000 },
     Target { name: "items", run: items::run, seeded_count: 60_000 },
