@@ -78,20 +78,6 @@ pub enum State {
     Unsure(Vec<Doubt>),
 }
 
-impl State {
-    /// Returns the state with one more doubt.
-    pub(crate) fn with(&self, doubt: Doubt) -> State {
-        let mut doubts = match self {
-            State::Certain => Vec::new(),
-            State::Unsure(doubts) => doubts.clone(),
-        };
-        if !doubts.contains(&doubt) {
-            doubts.push(doubt);
-        }
-        State::Unsure(doubts)
-    }
-}
-
 /// A reason why a volume is unsure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Doubt {

@@ -78,7 +78,7 @@ pub(super) fn read(volume: &VolumeReader<'_>) -> Result<Option<Boot>, GuestError
     if !is_ours && first[510..] == SIGNATURE {
         return Ok(None);
     }
-    let backup = read_backup(volume)?.map(|geometry| Boot { geometry, is_backup: true });
+    let backup = backup(volume)?;
     if is_ours && backup.is_none() {
         return Err(volume.damage(0, STRUCTURE, "neither it nor its copy makes sense").into());
     }
@@ -91,8 +91,8 @@ fn sector(volume: &VolumeReader<'_>, offset: u64) -> Result<[u8; SECTOR_LENGTH],
     Ok(sector)
 }
 
-/// Returns what the copy in the last sector of the volume says. It must lie where it says that the clusters end.
-fn read_backup(volume: &VolumeReader<'_>) -> Result<Option<Geometry>, GuestError> {
+/// Returns the copy in the last sector of the volume, if there is one. It must lie where it says that the clusters end.
+pub(super) fn backup(volume: &VolumeReader<'_>) -> Result<Option<Boot>, GuestError> {
     for sector_bytes in BACKUP_SECTORS {
         let Some(offset) = volume.size_bytes().checked_sub(sector_bytes) else { continue };
         let copy = sector(volume, offset)?;
@@ -100,7 +100,7 @@ fn read_backup(volume: &VolumeReader<'_>) -> Result<Option<Geometry>, GuestError
             && geometry.size_bytes() <= offset
             && offset - geometry.size_bytes() < geometry.cluster_bytes
         {
-            return Ok(Some(geometry));
+            return Ok(Some(Boot { geometry, is_backup: true }));
         }
     }
     Ok(None)

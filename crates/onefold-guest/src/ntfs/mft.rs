@@ -24,6 +24,8 @@ pub(super) struct Mft<'a> {
     records: Stream,
     /// Map of the records in use, where it can be read.
     bitmap: Option<Stream>,
+    /// Why its own record was read from the mirror, if it was.
+    damage: Option<Damage>,
 }
 
 impl<'a> Mft<'a> {
@@ -32,7 +34,7 @@ impl<'a> Mft<'a> {
     /// # Errors
     /// Those of the disk, and when neither the first record nor its copy makes sense.
     pub(super) fn open(volume: &VolumeReader<'a>, geometry: Geometry) -> Result<Mft<'a>, GuestError> {
-        let own = first_record(volume, geometry)?;
+        let (own, damage) = first_record(volume, geometry)?;
         let clusters = Clusters::of(volume, geometry);
         let stream = |kind| {
             let parts = own.attributes().filter(|found| found.is(kind, &[]));
@@ -40,7 +42,7 @@ impl<'a> Mft<'a> {
         };
         let no_map = || volume.damage(own.place, STRUCTURE, "the MFT has no map");
         let (records, bitmap) = (stream(DATA).ok_or_else(no_map)?, stream(BITMAP));
-        let mut mft = Mft { volume: volume.clone(), geometry, records, bitmap };
+        let mut mft = Mft { volume: volume.clone(), geometry, records, bitmap, damage };
         if let Some(list) = stream(ATTRIBUTE_LIST) {
             mft.add_parts(&list)?;
         }
@@ -92,9 +94,9 @@ impl<'a> Mft<'a> {
         self.records.solid_bytes(self.clusters()) / u64::from(self.geometry.record_bytes)
     }
 
-    /// Returns why its map is not complete, if so.
-    pub(super) fn broken(&self) -> Option<&Damage> {
-        self.records.broken.as_ref()
+    /// Returns what is wrong with its own record and its map.
+    pub(super) fn damages(&self) -> impl Iterator<Item = &Damage> {
+        self.damage.iter().chain(&self.records.broken)
     }
 
     /// Returns a record; `None` where it is not in use or past the end.
@@ -181,20 +183,22 @@ impl<'a> Mft<'a> {
     }
 }
 
-/// Returns the MFT's own record, or its copy in the mirror.
-fn first_record(volume: &VolumeReader<'_>, geometry: Geometry) -> Result<Record, GuestError> {
+/// Returns the MFT's own record, or its copy in the mirror and why that was needed.
+fn first_record(volume: &VolumeReader<'_>, geometry: Geometry) -> Result<(Record, Option<Damage>), GuestError> {
     let place = geometry.mft_cluster * geometry.cluster_bytes;
     let bytes = volume.bytes(place, geometry.record_length(), STRUCTURE);
     let problem = match bytes.map(|bytes| Record::decode(0, place, bytes)) {
-        Ok(Ok(Some(record))) => return Ok(record),
+        Ok(Ok(Some(record))) => return Ok((record, None)),
         Ok(Ok(None)) => "it is not in use",
         Ok(Err(problem)) => problem,
         Err(GuestError::Damaged(damage)) => damage.problem,
         Err(error) => return Err(error),
     };
+    let damage = volume.damage(place, STRUCTURE, problem);
     match mirrored(volume, geometry, 0) {
-        Ok(Some(record)) => Ok(record),
-        _ => Err(volume.damage(place, STRUCTURE, problem).into()),
+        Ok(Some(record)) => Ok((record, Some(damage))),
+        Err(GuestError::Disk(error)) => Err(error.into()),
+        _ => Err(damage.into()),
     }
 }
 

@@ -36,9 +36,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::error::{DamageLog, GuestError};
-use crate::filesystem::{DirectoryEntry, Doubt, FileNumber, FileSystemFacts, FileSystemKind, State};
+use crate::filesystem::{DirectoryEntry, FileNumber, FileSystemFacts, FileSystemKind, State};
 use crate::volume::VolumeReader;
-use boot::Geometry;
+use boot::{Boot, Geometry};
 use content::Content;
 use directory::Directory;
 use file::MftFile;
@@ -81,14 +81,22 @@ pub struct Ntfs<'a> {
 /// Those of the disk, and when the MFT or the root directory cannot be found.
 pub fn open<'a>(volume: &VolumeReader<'a>) -> Result<Option<Ntfs<'a>>, GuestError> {
     let Some(boot) = boot::read(volume)? else { return Ok(None) };
+    match open_with(volume, boot) {
+        Err(GuestError::Damaged(damage)) => {
+            let other = boot::backup(volume)?.filter(|other| other.geometry != boot.geometry);
+            open_with(volume, other.ok_or(damage)?).map(Some)
+        }
+        outcome => outcome.map(Some),
+    }
+}
+
+fn open_with<'a>(volume: &VolumeReader<'a>, boot: Boot) -> Result<Ntfs<'a>, GuestError> {
     let mft = Mft::open(volume, boot.geometry)?;
     let damage = DamageLog::default();
     if boot.is_backup {
-        damage.note(volume.damage(0, "boot sector", "it makes no sense; its copy is used"));
+        damage.note(volume.damage(0, "boot sector", "it leads nowhere; its copy is used"));
     }
-    if let Some(broken) = mft.broken() {
-        damage.note(broken.clone());
-    }
+    mft.damages().for_each(|found| damage.note(found.clone()));
     let mut ntfs = Ntfs {
         geometry: boot.geometry,
         mft,
@@ -103,11 +111,7 @@ pub fn open<'a>(volume: &VolumeReader<'a>) -> Result<Option<Ntfs<'a>>, GuestErro
     Directory::open(&root, &ntfs.mft)?;
     ntfs.volume_facts = state::volume_facts(&ntfs)?;
     ntfs.state = state::state(&ntfs, &ntfs.volume_facts)?;
-    if boot.is_backup {
-        // Something that no reader here recognises may have been made over this file system.
-        ntfs.state = ntfs.state.with(Doubt::MetadataDamaged);
-    }
-    Ok(Some(ntfs))
+    Ok(ntfs)
 }
 
 /// Returns the record of a file's number, and which of its streams it is: 0 is the main one.

@@ -65,11 +65,14 @@ fn copies_stand_in_for_the_boot_sector_and_the_first_records() {
     let image = images.path("image");
     let expected = with_ntfs(&image, tree);
     write_at(&image, MFT, &[0xee; 512]);
-    with_ntfs(&image, |ntfs| assert_eq!(tree(ntfs), expected));
-    write_at(&image, 0, &[0; 512]);
-    with_ntfs(&image, |ntfs| {
-        assert_eq!((tree(ntfs), ntfs.state()), (expected, &damaged()));
-    });
+    with_ntfs(&image, |ntfs| assert_eq!((tree(ntfs), ntfs.state()), (expected.clone(), &damaged())));
+    // The first clusters of the MFT and of its mirror, and then the whole boot sector.
+    for (offset, bytes) in [(48, &[9; 3][..]), (48, &[99, 1, 0, 0, 0, 0, 0, 0, 99, 1]), (0, &[0; 512])] {
+        write_at(&image, offset, bytes);
+        with_ntfs(&image, |ntfs| {
+            assert_eq!((tree(ntfs), ntfs.state()), (expected.clone(), &damaged()));
+        });
+    }
     let mirror = std::fs::metadata(&image).unwrap().len() / 2 / 4096 * 4096;
     write_at(&image, mirror, &[0xee; 4096]);
     write_at(&image, mirror - 4096, &[0xee; 4096]);
