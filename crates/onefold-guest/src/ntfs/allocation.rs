@@ -1,7 +1,8 @@
 //! The allocation map: what `$Bitmap` says, and every cluster that an attribute of any record has.
 //!
-//! One pass over the MFT in its own order finds the clusters. Each is looked up in the bitmap. What the bitmap calls free
-//! and a file has is a difference: it is noted, and allocated. Nothing is called free where the bitmap itself is in doubt.
+//! One pass over the MFT in its own order finds the clusters. Each is looked up in the bitmap. What the bitmap calls
+//! free and a file has is a difference: it is noted, and allocated. Clusters that no file has stay allocated, and are
+//! noted, too. Nothing is called free where the bitmap itself is in doubt.
 
 use std::ops::ControlFlow;
 

@@ -64,8 +64,8 @@ pub(super) struct Boot {
     pub(super) is_backup: bool,
 }
 
-/// Returns the boot sector of a volume; `None` where the volume is no NTFS. The copy counts where the first sector is an
-/// NTFS's and damaged, or is nobody's.
+/// Returns the boot sector of a volume; `None` where the volume is no NTFS. The copy counts where the first sector is
+/// an NTFS's and damaged, or is nobody's.
 pub(super) fn read(volume: &VolumeReader<'_>) -> Result<Option<Boot>, GuestError> {
     if volume.size_bytes() < SECTOR_LENGTH as u64 {
         return Ok(None);

@@ -85,8 +85,8 @@ impl<'d> Directory<'d> {
         Ok(())
     }
 
-    /// Returns the part of the map of used blocks from block `first` on, which is a multiple of eight. Without a map, all
-    /// blocks count as used.
+    /// Returns the part of the map of used blocks from block `first` on, which is a multiple of eight. Without a map,
+    /// all blocks count as used.
     fn map_piece(&self, first: u64) -> Result<Vec<u8>, GuestError> {
         let mut piece = vec![0xff; MAP_PIECE_BYTES];
         if let Some(map) = &self.map {
@@ -235,7 +235,8 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
-    /// Returns what a node says of the name. Names are in order without their case, and where these are equal, by units.
+    /// Returns what a node says of the name. Names are in order without their case, and where these are equal, by
+    /// units.
     fn node(&mut self, node: Node<'_>) -> Result<Step, &'static str> {
         let (mut step, mut is_foreign) = (Step::NotHere, false);
         node.each(&mut |entry| {

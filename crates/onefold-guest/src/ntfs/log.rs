@@ -1,7 +1,7 @@
 //! The log: whether `$LogFile` has changes that were not applied.
 //!
-//! After "NTFS Documentation" of the Linux-NTFS project (`$LogFile`). Only the two restart pages are read. The log itself
-//! is never replayed.
+//! After "NTFS Documentation" of the Linux-NTFS project (`$LogFile`). Only the two restart pages are read. The log
+//! itself is never replayed.
 //!
 //! | bytes of a restart page | field |
 //! |---|---|
@@ -16,8 +16,8 @@
 //! | 12..14 | first client in use; `FFFF` without one |
 //! | 14..16 | flags: 2 cleanly closed |
 //!
-//! A log of `FF` bytes is empty: NTFS-3G and formatting leave it like this. Version 2.0 is that of a log in use: Windows
-//! keeps metadata in memory then, also while it is off with a fast start to come.
+//! A log of `FF` bytes is empty: NTFS-3G and formatting leave it like this. Version 2.0 is that of a log in use:
+//! Windows keeps metadata in memory then, also while it is off with a fast start to come.
 
 use super::fixups;
 use super::stream::{Clusters, Stream};

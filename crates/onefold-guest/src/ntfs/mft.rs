@@ -1,7 +1,7 @@
 //! The master file table: a file whose content is the records of all files, its own first.
 //!
-//! It may be as fragmented as any file; the parts of its own map then lie in records that the parts before them map. Its
-//! first four records have a copy in `$MFTMirr`, which is used where they are damaged.
+//! It may be as fragmented as any file; the parts of its own map then lie in records that the parts before them map.
+//! Its first four records have a copy in `$MFTMirr`, which is used where they are damaged.
 
 use super::attribute_list;
 use super::boot::Geometry;
@@ -49,8 +49,8 @@ impl<'a> Mft<'a> {
         Ok(mft)
     }
 
-    /// Adds the parts of its maps that lie in other records. An earlier part has mapped each of these. A part that cannot
-    /// be read leaves the map short: the records after it are missing, not these.
+    /// Adds the parts of its maps that lie in other records. An earlier part has mapped each of these. A part that
+    /// cannot be read leaves the map short: the records after it are missing, not these.
     fn add_parts(&mut self, list: &Stream) -> Result<(), GuestError> {
         let list = list.read_all(self.clusters(), attribute_list::BYTES_MAX)?;
         let others = |kind| {
@@ -116,8 +116,8 @@ impl<'a> Mft<'a> {
         }
     }
 
-    /// Returns the record of `bytes`, which [`Mft::read_raw`] returned; `None` where it is not in use. Bytes that are no
-    /// record are damage only where the MFT's map says that a record is there.
+    /// Returns the record of `bytes`, which [`Mft::read_raw`] returned; `None` where it is not in use. Bytes that are
+    /// no record are damage only where the MFT's map says that a record is there.
     ///
     /// # Errors
     /// When it is damaged, and those of the disk.

@@ -1,12 +1,12 @@
 //! NTFS, read-only.
 //!
-//! After "NTFS Documentation" of the Linux-NTFS project, and [MS-FSCC] for reparse points. Every structure is decoded in
-//! one module here, which has its table: `boot`, `record` (with `fixups` and `runs`), `attribute_list`, `names`, `index`,
-//! `reparse`, `log`. Above them: `stream` (bytes of an attribute), `mft` (all records), `file` (all records of a file),
-//! `content`, `directory`, `stat`, `state`, `allocation` and `reader`, which answers callers.
+//! After "NTFS Documentation" of the Linux-NTFS project, and MS-FSCC for reparse points. Every structure is decoded
+//! in one module here, which has its table: `boot`, `record` (with `fixups` and `runs`), `attribute_list`, `names`,
+//! `index`, `reparse`, `log`. Above them: `stream` (bytes of an attribute), `mft` (all records), `file` (all records of
+//! a file), `content`, `directory`, `stat`, `state`, `allocation` and `reader`, which answers callers.
 //!
-//! The number of a file is that of its base record. Its alternate streams are files of their own: the `n`-th of them, in
-//! the order of their names, has `n` in the upper 16 bits ([`stream_number`]). `file:stream` finds it by name.
+//! The number of a file is that of its base record. Its alternate streams are files of their own: the `n`-th of them,
+//! in the order of their names, has `n` in the upper 16 bits ([`stream_number`]). `file:stream` finds it by name.
 //!
 //! The log is never replayed: a volume that may need that is unsure, and so is one that is dirty or hibernated. Content
 //! that is compressed or encrypted is mapped, and not decoded.
@@ -191,8 +191,8 @@ impl Ntfs<'_> {
         *self.recent.lock() = Some((number, content));
     }
 
-    /// Calls `visit` with each record in use in the order of the MFT, until it breaks or fails. Damaged ones are noted and
-    /// skipped.
+    /// Calls `visit` with each record in use in the order of the MFT, until it breaks or fails. Damaged ones are noted
+    /// and skipped.
     fn each_record(&self, visit: &mut VisitRecord<'_>) -> Result<(), GuestError> {
         let length = self.geometry.record_length();
         let (mut first, count) = (0, self.mft.record_count());

@@ -89,8 +89,8 @@ impl FileSystem for Ntfs<'_> {
         }
     }
 
-    /// Returns the alternate streams of up to 64 KiB, as NTFS-3G shows them: as `user.` with their name. Encoded ones are
-    /// left out.
+    /// Returns the alternate streams of up to 64 KiB, as NTFS-3G shows them: as `user.` with their name. Encoded ones
+    /// are left out.
     fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
         let opened = self.open_number(file)?;
         let mut attributes = Vec::new();

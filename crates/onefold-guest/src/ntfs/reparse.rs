@@ -1,6 +1,6 @@
 //! Reparse points: files that stand for something else.
 //!
-//! After [MS-FSCC] 2.1.2.
+//! After MS-FSCC 2.1.2.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -67,8 +67,8 @@ pub(super) fn decode(value: &[u8]) -> Option<Reparse> {
     })
 }
 
-/// Returns the target of a link whose names begin at `names`, with slashes and without the prefix `\??\` of the kernel's
-/// names: `../x`, `/x`, `C:/x`, `Volume{...}/`.
+/// Returns the target of a link whose names begin at `names`, with slashes and without the prefix `\??\` of the
+/// kernel's names: `../x`, `/x`, `C:/x`, `Volume{...}/`.
 fn target_of(data: Bytes<'_>, names: usize) -> Option<Vec<u8>> {
     let name = data.part(names + usize::from(data.le16(0)?), usize::from(data.le16(2)?))?;
     let mut target = Units(name.0).to_utf8();

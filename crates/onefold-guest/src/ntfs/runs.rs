@@ -1,8 +1,8 @@
 //! Runs: where the clusters of a stream lie.
 //!
 //! A non-resident attribute has its runs as mapping pairs. Each pair is a byte with two lengths, a count of clusters,
-//! and the distance of their first one from that of the run before; a run without a distance is a hole. A zero byte ends
-//! the list.
+//! and the distance of their first one from that of the run before; a run without a distance is a hole. A zero byte
+//! ends the list.
 //!
 //! | bits of the first byte | field |
 //! |---|---|
@@ -52,8 +52,8 @@ fn signed(bytes: &[u8]) -> Option<i64> {
     Some(i64::from_le_bytes(number))
 }
 
-/// Adds the runs of a list of mapping pairs to `runs`. The first one begins at cluster `first` of the stream, and all lie
-/// in the first `clusters` of the volume. Fails with what is wrong; runs before it have been added.
+/// Adds the runs of a list of mapping pairs to `runs`. The first one begins at cluster `first` of the stream, and all
+/// lie in the first `clusters` of the volume. Fails with what is wrong; runs before it have been added.
 pub(super) fn decode(mut pairs: &[u8], first: u64, clusters: u64, runs: &mut Vec<Run>) -> Result<(), &'static str> {
     let (mut first, mut last_cluster) = (first, 0_i64);
     while let Some((count, distance)) = next_pair(&mut pairs)? {

@@ -82,8 +82,8 @@ fn log_doubt(ntfs: &Ntfs<'_>) -> Result<Option<Doubt>, GuestError> {
     }
 }
 
-/// Returns whether a Windows is hibernated on the volume: the file with its memory begins with anything but zeros and the
-/// sign that it was read back.
+/// Returns whether a Windows is hibernated on the volume: the file with its memory begins with anything but zeros and
+/// the sign that it was read back.
 fn is_hibernated(ntfs: &Ntfs<'_>) -> Result<bool, GuestError> {
     let Some(file) = ntfs.look_up(FileNumber(ROOT), HIBERNATION_FILE)? else { return Ok(false) };
     let mut head = [0; HIBERNATION_HEAD_BYTES];

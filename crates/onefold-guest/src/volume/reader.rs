@@ -82,8 +82,8 @@ impl<'a> VolumeReader<'a> {
             .then(|| DiskRange { start_bytes: range.start_bytes + within, length_bytes: range.length_bytes - within })
     }
 
-    /// Returns the first byte of the volume at or after `offset` that may be something else than a zero of a hole in the
-    /// image; `None` when only holes follow.
+    /// Returns the first byte of the volume at or after `offset` that may be something else than a zero of a hole in
+    /// the image; `None` when only holes follow.
     ///
     /// # Errors
     /// Those of the disk.

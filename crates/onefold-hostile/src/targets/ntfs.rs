@@ -1,5 +1,5 @@
-//! NTFS volumes: bytes of small real images, changed where a reader believes them. The check values of NTFS (fix-ups) are
-//! the last two bytes of each 512 of a structure; a change leaves these alone, unless it is meant for them.
+//! NTFS volumes: bytes of small real images, changed where a reader believes them. The check values of NTFS (fix-ups)
+//! are the last two bytes of each 512 of a structure; a change leaves these alone, unless it is meant for them.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};

@@ -207,7 +207,8 @@ fn a_volume_in_use_dirty_or_hibernated_is_unsure() {
         ("\\0\\0\\0\\0", State::Certain),
     ] {
         let script = format!(
-            "ntfs-3g image mounted; {{ printf '{content}'; head -c 8000 /dev/zero; }} >mounted/hiberfil.sys; umount mounted"
+            "ntfs-3g image mounted; {{ printf '{content}'; head -c 8000 /dev/zero; }} >mounted/hiberfil.sys
+            umount mounted"
         );
         images.script(&script, [""; 0]);
         assert_eq!(state(), expected, "{content}");

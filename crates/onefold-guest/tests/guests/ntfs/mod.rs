@@ -59,7 +59,8 @@ mkdir "$(printf 'n%.0s' $(seq 255))" 'odd names'
 echo 1 >'odd names/ä€😀'; echo 2 >'odd names/Ä€😁'; echo 3 >'odd names/ .x '; echo 4 >"odd names/$(printf '\001\033[31m')"
 echo linked >names-1; ln names-1 names-2; ln names-1 'odd names/names-3'
 mkdir many; cd many; for file in $(seq 1200); do echo $file >"file number $file"; done; rm 'file number 7'*; cd ..
-echo with streams >streams; setfattr -n user.first -v one streams; setfattr -n user.second -v "$(head -c 3000 /dev/zero | tr '\0' y)" streams
+echo with streams >streams; setfattr -n user.first -v one streams
+setfattr -n user.second -v "$(head -c 3000 /dev/zero | tr '\0' y)" streams
 mkdir compressed; setfattr -h -v 0x00080000 -n system.ntfs_attrib compressed
 head -c 300000 /dev/zero | tr '\0' z >compressed/well; head -c 300000 /dev/urandom >compressed/badly
 echo short >compressed/short
@@ -262,8 +263,8 @@ head -c 4096 /dev/urandom | dd of=holes bs=4096 seek=1000 conv=notrunc status=no
 mkdir many; cd many; for file in $(seq 300); do : >"file number $file"; done; cd ..
 "#;
 
-/// Fills a small volume, frees every second cluster, and makes files: their records lie in pieces of the MFT, which are so
-/// many that its own map needs other records.
+/// Fills a small volume, frees every second cluster, and makes files: their records lie in pieces of the MFT, which are
+/// so many that its own map needs other records.
 const PIECES_OF_MFT: &str = r#"
 python3 - <<'END'
 import os
