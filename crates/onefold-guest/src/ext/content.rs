@@ -26,7 +26,9 @@ impl Tables<'_> {
         }
         if inode.is_fast_link(&self.superblock) {
             let place = inode.offset + MAP_AT as u64;
-            let _ = visit(Extent { offset: 0, length_bytes: inode.size_bytes, place, kind: ExtentKind::Inline });
+            let extent = Extent { offset: 0, length_bytes: inode.size_bytes, place, kind: ExtentKind::Inline };
+            // A damaged link may have no target.
+            let _ = if extent.length_bytes > 0 { visit(extent) } else { ControlFlow::Continue(()) };
             return Ok(());
         }
         let block_bytes = self.superblock.block_bytes;

@@ -167,6 +167,20 @@ fn what_cannot_be_read_is_refused_by_name() {
     }
 }
 
+/// A fuzzer made a link of no bytes, which had an extent of no bytes.
+#[test]
+fn a_link_without_a_target_is_damaged_and_has_no_extent() {
+    let Some(images) = images() else { return };
+    let script = "mkdir d; ln -s target d/link; truncate -s 6M image; mke2fs -q -F -t ext4 -d d image
+        debugfs -w -R 'sif /link size 0' image >/dev/null 2>&1";
+    images.script(script, [""; 0]);
+    with_ext(&images.path("image"), |fs| {
+        let link = found(fs, &["link"]);
+        assert_eq!(extents(fs, link), []);
+        assert!(matches!(fs.read_link(link), Err(GuestError::Damaged(_))));
+    });
+}
+
 /// One damaged inode, one damaged map and one damaged directory: each is noted with its place, and the rest is read.
 #[test]
 fn damage_is_noted_and_the_rest_is_read() {
