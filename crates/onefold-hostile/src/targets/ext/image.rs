@@ -211,12 +211,16 @@ impl Image {
         self.put(at + 0x1e, &found[..2]);
     }
 
-    /// Returns the first byte of a block of the journal, which is in one piece.
+    /// Returns the first byte of a block of the journal, whose extents are in its inode.
     pub(super) fn journal(&self, block: u64) -> u64 {
-        let extent = self.inode(7) + 0x28 + 12;
-        let at = usize::try_from(extent).expect("a small image") + 8;
-        let first = self.seed.image[at..at + 4].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        (first + block) * BLOCK_BYTES
+        let map = usize::try_from(self.inode(7) + 0x28).expect("a small image");
+        let number = |at: usize, length: usize| {
+            self.seed.image[at..at + length].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let extents = (1..5).map(|index| map + index * 12);
+        let extents = extents.map(|at| (number(at, 4), number(at + 4, 2), number(at + 8, 4)));
+        let mut found = extents.filter(|(first, count, _)| (*first..first + count).contains(&block));
+        found.next().map_or(0, |(first, _, start)| (start + block - first) * BLOCK_BYTES)
     }
 
     /// Makes the checksums of a journal right, version 3, as far as its blocks look like some.
