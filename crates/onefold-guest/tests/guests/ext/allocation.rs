@@ -8,7 +8,7 @@ use std::path::Path;
 use onefold_guest::filesystem::{Allocation, AllocationClass, FileSystem, TableKind};
 
 use super::listing::{compare_content, found_tree, tree};
-use super::{RECIPE, with_ext};
+use super::{RECIPE, times, with_ext};
 use crate::fixtures::{Images, has};
 
 const OPTIONS: &[&str] = &[
@@ -125,13 +125,14 @@ fn a_poisoned_image_of_a_running_system_recovers_and_checks_clean() {
     }
     for (make, mount) in super::dirty::SYSTEMS {
         images.script("rm -rf stop outer cloning mounted seen copy-* tree-* played", [""; 0]);
-        images.script(super::dirty::BUSY, [make, mount, "2"]);
-        for copy in ["copy-1", "copy-2"] {
-            poison(&images.path(copy));
+        let copies = 2 * times();
+        images.script(super::dirty::BUSY, [make, mount, &copies.to_string()]);
+        for copy in (1..=copies).map(|number| format!("copy-{number}")) {
+            poison(&images.path(&copy));
             let script = "e2fsck -fy $1 >&2 || [ $? = 1 ]; e2fsck -fn $1 >&2; mount -o loop,ro $1 mounted
                 (cd mounted && find . -printf '%P|%y|%m|%n|%U|%G|%s|%b|%T@|%C@|%l\\0') >tree
                 diff -r --no-dereference mounted seen/${1#copy-}";
-            images.script(script, [copy]);
+            images.script(script, [&copy]);
             let seen = found_tree(&images.path(&copy.replace("copy", "tree")));
             assert_eq!(found_tree(&images.path("tree")), seen);
         }

@@ -7,13 +7,13 @@ use std::path::Path;
 use onefold_guest::filesystem::{Doubt, FileSystem, State};
 
 use super::listing::{assert_same, compare_content, found_tree, tree};
-use super::with_ext;
+use super::{times, with_ext};
 use crate::fixtures::{Images, has};
 
 /// A busy file system on one that can clone files, cloned several times while it is used: each clone is what a power
 /// cut would leave. The kernel mounts each, and applies the journal.
 pub(super) const BUSY: &str = r#"
-truncate -s 600M outer; mkfs.xfs -q outer; mkdir cloning mounted seen; mount -o loop outer cloning
+truncate -s 4G outer; mkfs.xfs -q outer; mkdir cloning mounted seen; mount -o loop outer cloning
 truncate -s 64M cloning/image; mke2fs -q -F $1 cloning/image
 mount -o loop,nobarrier,commit=1,$2 cloning/image mounted
 work() {
@@ -53,8 +53,9 @@ fn an_image_in_use_reads_as_after_a_mount() {
     let mut recovered = 0;
     for (make, mount) in SYSTEMS {
         images.script("rm -rf stop outer cloning mounted seen copy-* tree-* played", [""; 0]);
-        images.script(BUSY, [make, mount, "4"]);
-        for copy in 1..=4 {
+        let copies = 4 * times();
+        images.script(BUSY, [make, mount, &copies.to_string()]);
+        for copy in 1..=copies {
             let image = images.path(&format!("copy-{copy}"));
             recovered += usize::from(is_dirty(&image));
             with_ext(&image, |fs| {
