@@ -153,6 +153,25 @@ fn other_kinds_are_named_by_their_magic() {
 }
 
 #[test]
+fn kinds_without_details_are_named_by_their_magic() {
+    let bcache: &[u8] = b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81";
+    for (name, at, magic) in [
+        ("bcache", 4096 + 24, bcache),
+        ("GFS2", 65536, b"\x01\x16\x19\x70"),
+        ("HFS", 1024, b"BD"),
+        ("JFS", 32768, b"JFS1"),
+        ("NILFS2", 1024 + 6, b"\x34\x34"),
+        ("OCFS2", 8192, b"OCFSV2"),
+        ("ReiserFS", 65536 + 52, b"ReIsEr2Fs"),
+        ("UDF", 32768 + 1, b"BEA01"),
+        ("UFS", 65536 + 1372, b"\x19\x01\x54\x19"),
+        ("VMFS", MIB, b"\x0d\xd0\x01\xc0"),
+    ] {
+        expect(&[(at, magic)], name, "");
+    }
+}
+
+#[test]
 fn a_volume_with_nothing_known_is_unknown_and_counted_whole() {
     for disk in [vec![0; 1], vec![0; 513], vec![0; MIB], b"hello\n".to_vec(), vec![0xff; 70_000]] {
         let disk = Memory(disk);

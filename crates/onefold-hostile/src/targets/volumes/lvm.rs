@@ -82,11 +82,17 @@ const MAGICS: [(u64, &[u8]); 22] = [
 pub(crate) fn run(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let mut image = SEED.clone();
-    for volume in VOLUMES {
-        match choices.below(8) {
+    // The text of one physical volume stands for the whole group where the other one has none.
+    let only = *choices.one_of(&[0, 1, 0, 1, 0, 1, 0, VOLUMES.len()]);
+    for (at, volume) in VOLUMES.into_iter().enumerate() {
+        if only < VOLUMES.len() && only != at {
+            drop_texts(&mut image, volume);
+            continue;
+        }
+        match choices.below(16) {
             0 => {}
-            1 => damage_header(&mut choices, &mut image, volume),
-            2 => put_magic(&mut choices, &mut image, volume),
+            1 | 2 => damage_header(&mut choices, &mut image, volume),
+            3 => put_magic(&mut choices, &mut image, volume),
             _ => damage_text(&mut choices, &mut image, volume),
         }
     }
@@ -129,6 +135,20 @@ fn damage_header(choices: &mut Choices<'_>, image: &mut Sectors, (start, _): (u6
     seal_area(image, start + AREA);
 }
 
+/// Destroys the metadata areas of a volume: its first one, and the one at its end.
+fn drop_texts(image: &mut Sectors, (start, length): (u64, u64)) {
+    image.put(start + AREA, &[0; SECTOR_LENGTH]);
+    let mut at = start + AREA + AREA_BYTES;
+    let mut sector = [0; SECTOR_LENGTH];
+    while at < start + length {
+        image.copy(at, &mut sector);
+        if sector[4..].starts_with(b" LVM2 x[5A%r0N*>") {
+            image.put(at, &[0; SECTOR_LENGTH]);
+        }
+        at += SECTOR_LENGTH as u64;
+    }
+}
+
 fn seal_area(image: &mut Sectors, area: u64) {
     let mut header = [0; SECTOR_LENGTH];
     image.copy(area, &mut header);
@@ -144,7 +164,7 @@ fn damage_text(choices: &mut Choices<'_>, image: &mut Sectors, (start, _): (u64,
     let (offset, length) = (number(40), number(48));
     let mut text = vec![0; usize::try_from(length).expect("a small text")];
     image.copy(area + offset, &mut text);
-    for _ in 0..1 + choices.below(6) {
+    for _ in 0..1 + choices.below(5) {
         change_text(choices, &mut text);
     }
     // It begins anew where it no longer fits behind its old place.
@@ -161,10 +181,11 @@ fn change_text(choices: &mut Choices<'_>, text: &mut Vec<u8>) {
         return;
     }
     let at = choices.index(text.len());
-    match choices.below(8) {
+    match choices.below(16) {
         // A number becomes another one.
-        0..4 => {
-            let Some(from) = text[at..].iter().position(u8::is_ascii_digit).map(|digit| at + digit) else { return };
+        0..13 => {
+            let is_number = |pair: &[u8]| pair[0] == b' ' && pair[1].is_ascii_digit();
+            let Some(from) = text[at..].windows(2).position(is_number).map(|blank| at + blank + 1) else { return };
             let digits = text[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
             let number = match choices.below(3) {
                 0 => choices.number(),
@@ -173,12 +194,12 @@ fn change_text(choices: &mut Choices<'_>, text: &mut Vec<u8>) {
             };
             text.splice(from..from + digits, number.to_string().into_bytes());
         }
-        4 | 5 => {
+        13 => {
             let word = choices.one_of(&WORDS).as_bytes();
             let end = (at + word.len()).min(text.len());
             text.splice(at..end, word.iter().copied());
         }
-        6 => {
+        14 => {
             let end = (at + choices.index(200)).min(text.len());
             text.drain(at..end);
         }
