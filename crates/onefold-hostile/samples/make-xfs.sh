@@ -1,8 +1,14 @@
 #!/bin/bash
-# Makes the XFS samples of the hostile tests anew, as root: make-xfs.sh FOLDER [ROOT]. Needs xfsprogs, python3 and acl.
+# Makes the XFS samples of the hostile tests anew, as root. Needs xfsprogs, python3 and acl.
+#
+#   make-xfs.sh FOLDER [ROOT]        makes xfs-5.sample, and xfs-parents.sample with ROOT
+#   make-xfs.sh --fill FOLDER        fills a mounted file system
+#   make-xfs.sh --pack IMAGE SAMPLE  makes a sample of an image
 #
 # xfs-5.sample        version 5, with every structure that a reader meets: directories, maps and attributes of all forms
-# xfs-4.sample        version 4, filled by a protofile, since today's kernels do not mount it
+# xfs-4.sample        version 4, which kernels of today do not mount: `mkfs.xfs -m crc=0 -b size=1024 -i size=256 -d
+#                     agcount=2` made 32 MiB, a QEMU guest with Debian 12's kernel 6.1 filled them with --fill, and
+#                     `xfs_repair -L` emptied the log
 # xfs-parents.sample  with parent pointers and exchange-range; only with ROOT, a root directory that has xfsprogs 6.10 or
 #                     newer (`mmdebstrap --variant=extract --include=xfsprogs trixie ROOT`, then links for a merged /usr)
 #
@@ -11,11 +17,6 @@
 set -euo pipefail
 # As the tests of XFS itself make small file systems.
 export TEST_DIR=. TEST_DEV=image QA_CHECK_FS=1
-folder=$(readlink -f "$1")
-root=${2:+$(readlink -f "$2")}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
 
 pack() {
     python3 - "$1" "$2" <<'PYTHON'
@@ -55,7 +56,10 @@ with open("unwritten", "wb") as file:
     os.posix_fallocate(file.fileno(), 0, 100_000)
 write("original", *range(0, 30_000, 1000))
 with open("original") as source, open("clone", "w") as clone:
-    fcntl.ioctl(clone.fileno(), 0x40049409, source.fileno())
+    try:
+        fcntl.ioctl(clone.fileno(), 0x40049409, source.fileno())
+    except OSError:
+        os.unlink("clone")  # Version 4 has no shared blocks.
 os.symlink("short", "link")
 os.symlink("long/" * 200, "long-link")
 os.mknod("device", 0o20600, os.makedev(1, 3))
@@ -80,6 +84,22 @@ os.system("setfacl -m u:5:r plain")
 PYTHON
 }
 
+case $1 in
+--fill)
+    fill "$2"
+    exit
+    ;;
+--pack)
+    pack "$2" "$3"
+    exit
+    ;;
+esac
+folder=$(readlink -f "$1")
+root=${2:+$(readlink -f "$2")}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
 truncate -s 32M image
 mkfs.xfs -q -b size=1024 -i size=512,nrext64=1 -d agcount=2 -m rmapbt=1 image
 mkdir mounted
@@ -88,28 +108,6 @@ unshare --mount --propagation private bash -c 'mount -o loop image mounted; "$@"
 # The log would be most of the sample.
 xfs_repair -L image >/dev/null 2>&1
 pack image "$folder/xfs-5.sample"
-
-head --bytes 30000 /dev/zero > source
-{
-    printf '/dev/null\n0 0\nd--755 0 0\nfile ---644 0 0 source\nlink l--777 0 0 %s\n' "$(printf 'x%.0s' {1..700})"
-    printf 'device c--600 0 0 1 3\n'
-    for folder_of in few:3 block:20 leaf:60 node:260; do
-        printf '%s d--755 0 0\n' "${folder_of%:*}"
-        for ((file = 0; file < ${folder_of#*:}; file++)); do
-            printf 'a-rather-long-name-of-a-file-%d ---644 0 0 /dev/null\n' "$file"
-        done
-        printf '$\n'
-    done
-    printf '$\n'
-} > proto
-rm image
-truncate -s 32M image
-mkfs.xfs -q -m crc=0 -b size=1024 -i size=256 -d agcount=2 -p proto image 2>/dev/null
-file=$(xfs_db -r -c 'path /file' -c inode image | sed 's/.* //')
-for length in 300 30000; do
-    xfs_db -x -c "inode $file" -c "attr_set -u -v $length name-$length" image
-done
-pack image "$folder/xfs-4.sample"
 
 [[ -n $root ]] || exit 0
 fill_with_parents() {
@@ -124,6 +122,8 @@ fill_with_parents() {
 }
 truncate -s 32M "$root/image"
 chroot "$root" /usr/sbin/mkfs.xfs -q -b size=1024 -d agcount=2 -n parent=1 -i exchange=1 /image
+# The inner shell expands its arguments.
+# shellcheck disable=SC2016
 unshare --mount --propagation private bash -c 'mount -o loop "$0/image" mounted; "$@"; umount mounted' "$root" \
     bash -c "$(declare -f fill_with_parents); fill_with_parents mounted"
 chroot "$root" /usr/sbin/xfs_repair -L /image >/dev/null 2>&1

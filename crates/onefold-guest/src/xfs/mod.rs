@@ -17,6 +17,7 @@ mod directory;
 mod features;
 mod geometry;
 mod group;
+mod hashed;
 mod inode;
 mod link;
 mod log;

@@ -1,6 +1,6 @@
 //! Attributes in blocks: one leaf, or a tree whose leaves are linked.
 //!
-//! A block begins as those of a directory's index do. A leaf goes on:
+//! Blocks begin as `hashed` tells. A leaf goes on:
 //!
 //! | version 5 | version 4 | field                                                             |
 //! |-----------|-----------|-------------------------------------------------------------------|
@@ -19,17 +19,13 @@ use super::{Attributes, STRUCTURE, VALUE_BYTES_MAX, flag};
 use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::xfs::Xfs;
+use crate::xfs::hashed::{COUNT_AT, INNER_ENTRIES_AT, INNER_MAGIC, LEVELS_MAX, MAGIC_AT, SEAL};
 use crate::xfs::inode::Fork;
-use crate::xfs::seal::{Found, OwnerField, Seal};
+use crate::xfs::seal::Found;
 
-/// Magic numbers of versions 4 and 5: inner blocks, and leaves.
-const INNER_MAGIC: [u16; 2] = [0xfebe, 0x3ebe];
+/// The magic numbers of leaves, and their first entries, in versions 4 and 5.
 const LEAF_MAGIC: [u16; 2] = [0xfbee, 0x3bee];
-const SEAL: Seal = Seal { checksum: 12, uuid: 32, place: Some(16), owner: OwnerField::Long(48) };
-const COUNTS_AT: [usize; 2] = [12, 56];
-const INNER_ENTRIES_AT: [usize; 2] = [16, 64];
 const LEAF_ENTRIES_AT: [usize; 2] = [32, 80];
-const LEVELS_MAX: u16 = 5;
 
 /// A block of the attribute fork.
 struct AttributeBlock {
@@ -89,13 +85,13 @@ impl Xfs<'_> {
         let mut above = None;
         while !block.is_leaf {
             let damage = |problem| GuestError::from(self.attribute_damage(block.place, problem));
-            let level = Bytes(&block.bytes).be16(COUNTS_AT[version] + 2).unwrap_or(0);
+            let level = Bytes(&block.bytes).be16(COUNT_AT[version] + 2).unwrap_or(0);
             if level == 0 || level > LEVELS_MAX || above.is_some_and(|above| level + 1 != above) {
                 return Err(damage("a block has another level"));
             }
             above = Some(level);
             let child = Bytes(&block.bytes).be32(INNER_ENTRIES_AT[version] + 4);
-            let child = child.filter(|_| Bytes(&block.bytes).be16(COUNTS_AT[version]) != Some(0));
+            let child = child.filter(|_| Bytes(&block.bytes).be16(COUNT_AT[version]) != Some(0));
             block = self.attribute_block(fork, child.ok_or_else(|| damage("a block is empty"))?)?;
         }
         Ok(block)
@@ -105,7 +101,7 @@ impl Xfs<'_> {
         let (place, bytes) = self.attribute_bytes(fork, u64::from(offset))?;
         let found = Found { bytes: Bytes(&bytes), place, structure: STRUCTURE };
         let version = usize::from(self.superblock.features.is_v5());
-        let magic = found.bytes.be16(8).unwrap_or(0);
+        let magic = found.bytes.be16(MAGIC_AT).unwrap_or(0);
         let is_leaf = magic == LEAF_MAGIC[version];
         if !is_leaf && magic != INNER_MAGIC[version] {
             return Err(self.damage_of(found, "a block is something else").into());
@@ -133,7 +129,7 @@ impl Xfs<'_> {
         let version = usize::from(self.superblock.features.is_v5());
         let damage = |problem| self.attribute_damage(leaf.place, problem);
         let bytes = Bytes(&leaf.bytes);
-        for index in 0..usize::from(bytes.be16(COUNTS_AT[version]).unwrap_or(0)) {
+        for index in 0..usize::from(bytes.be16(COUNT_AT[version]).unwrap_or(0)) {
             let attribute = leaf_attribute(bytes, LEAF_ENTRIES_AT[version] + index * 8);
             let LeafAttribute { flags, name, value } =
                 attribute.ok_or_else(|| damage("one of them passes the end of its block"))?;

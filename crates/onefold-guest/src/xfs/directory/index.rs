@@ -2,15 +2,8 @@
 //!
 //! A small directory has one leaf at the start of the index. A larger one has a tree there, whose leaves are linked.
 //!
-//! | version 5 | version 4 | field                                                          |
-//! |-----------|-----------|----------------------------------------------------------------|
-//! | 0..8      | 0..8      | next and previous block of the level                           |
-//! | 8..10     | 8..10     | magic                                                          |
-//! | 12..16    |           | checksum                                                       |
-//! | 16..56    |           | place, log sequence number, UUID, owner                        |
-//! | 56..58    | 12..14    | entries                                                        |
-//! | 58..60    | 14..16    | unused ones of a leaf; level of an inner block, from 1         |
-//! | 64..      | 16..      | entries: hash (4), and place of a name in units of 8 bytes, or block (4) |
+//! Blocks begin as `hashed` tells. A leaf has, where an inner block has its level, the number of unused entries; its
+//! entries are a hash (4) and the place of a name in units of 8 bytes (4).
 //!
 //! Hostile indexes: the level falls with each step down, and the number of leaves that are followed is bounded.
 
@@ -20,17 +13,13 @@ use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::filesystem::FileNumber;
 use crate::xfs::Xfs;
+use crate::xfs::hashed::{COUNT_AT, INNER_ENTRIES_AT, INNER_MAGIC, LEVELS_MAX, MAGIC_AT, SEAL};
 use crate::xfs::inode::Inode;
-use crate::xfs::seal::{Found, OwnerField, Seal};
+use crate::xfs::seal::Found;
 
-/// Magic numbers of versions 4 and 5: inner blocks, the only leaf, and leaves of a tree.
-const INNER_MAGIC: [u16; 2] = [0xfebe, 0x3ebe];
+/// The magic numbers of the only leaf, and of leaves of a tree, in versions 4 and 5.
 const ONLY_LEAF_MAGIC: [u16; 2] = [0xd2f1, 0x3df1];
 const LEAF_MAGIC: [u16; 2] = [0xd2ff, 0x3dff];
-pub(in crate::xfs) const SEAL: Seal = Seal { checksum: 12, uuid: 32, place: Some(16), owner: OwnerField::Long(48) };
-const ENTRIES_AT: [usize; 2] = [16, 64];
-const COUNTS_AT: [usize; 2] = [12, 56];
-const LEVELS_MAX: u16 = 5;
 /// Leaves with the same hash that are followed.
 const LEAVES_MAX: u32 = 1000;
 
@@ -75,10 +64,9 @@ impl Xfs<'_> {
         let Some(first) = self.directory_block(&inode.data, 0)? else {
             return Err(self.reader.damage(inode.place, STRUCTURE, "it has no first block").into());
         };
-        let block = self.entry_block(&first, inode.number.0)?;
-        if let Some((start, count)) = block.index {
-            let bytes = first.bytes.clone();
-            let index = IndexBlock { bytes, place: first.place, level: None, entries: start, count };
+        let index = self.entry_block(&first, inode.number.0)?.index;
+        if let Some((start, count)) = index {
+            let index = IndexBlock { bytes: first.bytes, place: first.place, level: None, entries: start, count };
             return Ok(self.entry_in_leaf(inode, &index, hash, name)?.0);
         }
         let start = INDEX_START >> self.superblock.block_log;
@@ -122,13 +110,13 @@ impl Xfs<'_> {
         let block = self.directory_block(&inode.data, number)?.ok_or_else(|| outside(inode.place))?;
         let found = Found { bytes: Bytes(&block.bytes), place: block.place, structure: STRUCTURE };
         let version = usize::from(self.superblock.features.is_v5());
-        let magic = found.bytes.be16(8).unwrap_or(0);
+        let magic = found.bytes.be16(MAGIC_AT).unwrap_or(0);
         let is_inner = magic == INNER_MAGIC[version];
         if !is_inner && magic != LEAF_MAGIC[version] && magic != ONLY_LEAF_MAGIC[version] {
             return Err(self.damage_of(found, "a block of its index is something else").into());
         }
         self.check_seal(found, &SEAL, inode.number.0)?;
-        let (entries, at) = (ENTRIES_AT[version], COUNTS_AT[version]);
+        let (entries, at) = (INNER_ENTRIES_AT[version], COUNT_AT[version]);
         let count = usize::from(found.bytes.be16(at).unwrap_or(0));
         if count > (block.bytes.len() - entries) / 8 {
             return Err(self.damage_of(found, "its index has more entries than fit").into());

@@ -142,7 +142,7 @@ fn read(xfs: &dyn FileSystem, file: FileNumber, offset: u64, length: u64) -> Vec
 }
 
 /// Continues a CRC-32 as `zlib.crc32` does.
-fn crc32(bytes: &[u8], start: u32) -> u32 {
+pub(super) fn crc32(bytes: &[u8], start: u32) -> u32 {
     let table: Vec<u32> = (0..256)
         .map(|byte| (0..8).fold(byte, |sum: u32, _| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 }))
         .collect();
