@@ -4,6 +4,7 @@
 
 mod ext;
 mod fixtures;
+mod machines;
 mod ntfs;
 mod packages;
 mod volumes;
