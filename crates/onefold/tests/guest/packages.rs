@@ -1,0 +1,66 @@
+//! Packages, and the comparison of two systems.
+
+use crate::*;
+
+#[test]
+fn packages_their_files_and_their_history_are_those_of_dpkg() {
+    let Some(fixture) = Fixture::with(|tree| add_packages(tree, "1.0")) else { return };
+    let listed = fixture.guest("packages", &[]).done();
+    if has("dpkg-query", "dpkg") {
+        let admin = format!("--admindir={}", text(&fixture.tree.join("var/lib/dpkg")));
+        let oracle = run("dpkg-query", &[&admin, "-W", "-f", "${Package} ${Version} ${Architecture}\n"]);
+        assert_eq!(listed.out, oracle);
+    }
+    assert_eq!(lines(&listed), ["other 7 amd64", "tool 1.0 amd64"]);
+    let one = fixture.guest("packages --name to* --files --history", &[]).done().out;
+    assert!(one.starts_with("tool 1.0 amd64, since 2026-11-01 12:34:5"), "{one}");
+    assert!(one.contains("\n  2026-11-01 12:34:56 install 1.0\n"), "{one}");
+    assert!(one.contains("\n  /bin/tool\n") && one.contains("\n  /etc/tool.conf (configuration)\n"), "{one}");
+    let json = fixture.guest("packages --json --files --name tool", &[]).done().json();
+    let files = json["packages"][0]["files"].as_array().unwrap();
+    assert!(files.iter().any(|file| file["path"] == "/bin/tool" && file["digest_algorithm"] == "md5"), "{files:?}");
+    let verified = fixture.guest("packages --verify", &[]).done();
+    let expected = [
+        "missing: /usr/share/gone (tool)",
+        "changed: /etc/tool.conf (tool, configuration)",
+        "1 files are as packaged, 0 are left out of this system",
+    ];
+    assert_eq!(lines(&verified), expected);
+    let unowned = fixture.guest("find --unowned --below /usr/bin", &[]).done().out;
+    assert_eq!(unowned, "/usr/bin/own\n", "/bin/tool is /usr/bin/tool");
+    let info = fixture.guest("info", &[]).done().out;
+    assert!(info.contains("system: Test OS") && info.contains("host name `test`"), "{info}");
+    let plain = Fixture::new().unwrap();
+    assert!(plain.guest("packages", &[]).done().err.contains("has no package database"));
+    plain.guest("find --unowned", &[]).failed(FAILED, "no package database");
+}
+
+#[test]
+fn diff_tells_packages_first_and_then_files() {
+    let Some(one) = Fixture::with(|tree| add_packages(tree, "1.0")) else { return };
+    let two = Fixture::with(|tree| {
+        add_packages(tree, "1.1");
+        fs::remove_dir_all(tree.join("srv/deep")).unwrap();
+        fs::write(tree.join("srv/sizes/4096"), [1; 4096]).unwrap();
+        fs::write(tree.join("etc/new"), "").unwrap();
+        fs::set_permissions(tree.join("etc/hostname"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::remove_file(tree.join("link")).unwrap();
+        symlink("etc/passwd", tree.join("link")).unwrap();
+    })
+    .unwrap();
+    let told = onefold("guest diff", &[&one.image, &two.image]).done().out;
+    let expected = "package tool amd64: 1.0 -> 1.1\n\
+        changed: /link (target etc/hostname -> etc/passwd)\n\
+        changed: /etc/hostname (mode 0644 -> 0600)\n\
+        only in the second: /etc/new\n\
+        only in the first: /srv/deep/\n\
+        changed: /srv/sizes/4096 (content)\n\
+        changed: /var/lib/dpkg/status (content)\n";
+    assert_eq!(told, expected);
+    let json = onefold("guest diff --json --content", &[&one.image, &two.image]).done().json();
+    assert_eq!(json["differences"].as_array().unwrap().len(), 7);
+    assert_eq!(json["differences"][4]["only_in"], "one");
+    let below = onefold("guest diff --below /etc", &[&one.image, &two.image]).done().out;
+    assert_eq!(below.lines().count(), 3);
+    assert_eq!(onefold("guest diff", &[&one.image, &one.image]).done().out, "");
+}

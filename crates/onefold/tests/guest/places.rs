@@ -1,0 +1,71 @@
+//! Where files lie, and who owns a place.
+
+use crate::*;
+
+#[test]
+fn map_and_who_agree_with_debugfs() {
+    let Some(fixture) = Fixture::new() else { return };
+    let blocks = fixture.blocks("/srv/sizes/300000");
+    let found = fixture.guest("map --json", &["/srv/sizes/300000"]).done().json();
+    let mut mapped = Vec::new();
+    for extent in found["extents"].as_array().unwrap() {
+        assert_eq!(extent["kind"], "written");
+        let [place, length] = ["place", "length_bytes"].map(|name| extent[name].as_u64().unwrap());
+        assert_eq!(extent["offset"].as_u64().unwrap(), mapped.len() as u64 * BLOCK_BYTES);
+        mapped.extend((0..length / BLOCK_BYTES).map(|block| (place - PARTITION_BYTES) / BLOCK_BYTES + block));
+    }
+    assert_eq!(mapped, blocks);
+    let told = fixture.guest("map", &["/srv/sizes/300000"]).done().out;
+    let expected = fixture.debugfs("stat /srv/sizes/300000");
+    // The line of the tool without its blanks: `(0-73):1234-1307`.
+    let line = expected.lines().find(|line| line.starts_with("(0")).unwrap();
+    assert!(told.lines().any(|told| told == line), "{line}\n{told}");
+    assert!(told.contains("Size: 300000") && told.contains("Mode: 0644"), "{told}");
+
+    let byte = PARTITION_BYTES + blocks[3] * BLOCK_BYTES + 5;
+    let owner = &fixture.guest("who --json", &[&byte.to_string()]).done().json()["owners"][0];
+    assert_eq!((&owner["class"], &owner["volume"]), (&"file data".into(), &"partition 1".into()));
+    assert_eq!(owner["files"][0]["names"][0]["path"], "/srv/sizes/300000");
+    assert_eq!(owner["files"][0]["offset"], 3 * BLOCK_BYTES + 5);
+    let shared = PARTITION_BYTES + fixture.blocks("/srv/second-name")[0] * BLOCK_BYTES;
+    let told = fixture.guest("who", &[&shared.to_string(), "0"]).done().out;
+    assert!(
+        told.contains("/srv/second-name, /srv/sizes/4097") || told.contains("/srv/sizes/4097, /srv/second-name"),
+        "{told}"
+    );
+    assert!(told.ends_with("\n0: in no volume\n"), "{told}");
+    fixture.guest("who", &["64M"]).failed(FAILED, "33554432 bytes long");
+}
+
+#[test]
+fn a_qcow2_image_is_the_disk_that_it_holds() {
+    let Some(fixture) = Fixture::new() else { return };
+    if !has("qemu-img", "qemu-utils") {
+        return;
+    }
+    let qcow2 = fixture.folder.path("guest.qcow2");
+    run("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", text(&fixture.image), text(&qcow2)]);
+    for (verb, path) in [("ls -lR", "/"), ("who", "2M"), ("du", "/srv"), ("cat", "/etc/passwd")] {
+        let of = |image: &Path| onefold(&format!("guest {verb}"), &[image, Path::new(path)]).done().out;
+        assert_eq!(of(&qcow2), of(&fixture.image), "{verb}");
+    }
+    // The places in the file are those of the content.
+    let map = |image: &Path| onefold("guest map --json", &[image, Path::new("/srv/sizes/300000")]).done().json();
+    let content = fs::read(fixture.tree.join("srv/sizes/300000")).unwrap();
+    for image in [&qcow2, &fixture.image] {
+        let file = fs::File::open(image).unwrap();
+        let (map, mut read) = (map(image), 0);
+        for extent in map["extents"].as_array().unwrap() {
+            let [offset, place, length] = ["offset", "in_file", "length_bytes"]
+                .map(|name| usize::try_from(extent[name].as_u64().unwrap()).unwrap());
+            let mut bytes = vec![0; length.min(content.len() - offset)];
+            file.read_exact_at(&mut bytes, place as u64).unwrap();
+            assert!(bytes == content[offset..offset + bytes.len()], "{extent}");
+            read += bytes.len();
+        }
+        assert_eq!(read, content.len());
+    }
+    let top = fixture.folder.path("top.qcow2");
+    run("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", "guest.qcow2", text(&top)]);
+    assert_eq!(map(&top)["extents"][0]["in_file"], Value::Null, "in another file of the chain");
+}

@@ -1,0 +1,158 @@
+//! What goes wrong, and what others have chosen: damage, hostile names, images in use, wrong usage.
+
+use crate::*;
+
+#[test]
+fn what_is_not_there_is_told_with_what_is() {
+    let Some(fixture) = Fixture::new() else { return };
+    let missing = fixture.guest("cat", &["/etc/paswd"]).failed(FAILED, "/etc/paswd");
+    assert!(missing.err.contains("no such file or directory") && missing.err.contains("`/etc/passwd`"), "{missing:?}");
+    fixture.guest("cat", &["/etc"]).failed(FAILED, "it is a directory");
+    fixture.guest("cat", &["/ring-a"]).failed(FAILED, "too many levels of symbolic links");
+    fixture.guest("ls", &["/etc/passwd/x"]).failed(FAILED, "not a directory");
+    fixture.guest("ls --partition 2", &[]).failed(FAILED, "there is no partition 2");
+    fixture.guest("ls --volume vg/root", &[]).failed(FAILED, "there is no volume vg/root");
+    fixture.guest("ls --partition 1 --volume vg/root", &[]).failed_usage();
+    fixture.guest("ls --memory 1M", &[]).failed_usage();
+    fixture.guest("ls -0 --json", &[]).failed_usage();
+    assert_eq!(lines(&fixture.guest("ls --partition 1", &["/etc"]).done()), ["hostname", "passwd"]);
+    let some = fixture.guest("cat", &["/etc/hostname", "/gone", "/srv/deep/a/b/c/file"]);
+    assert_eq!((some.code, some.out.as_str()), (FAILED, "test\ndeep"), "the rest goes on");
+}
+
+#[test]
+fn an_image_that_a_machine_uses_is_read_and_told() {
+    let Some(fixture) = Fixture::new() else { return };
+    if !has("python3", "python3") {
+        return;
+    }
+    assert_eq!(fixture.guest("df --json", &[]).done().json()["in_use"], false);
+    // The lock of QEMU, held until the program is told to end.
+    let program = "import fcntl, sys\nfile = open(sys.argv[1], 'r+b')\nfcntl.lockf(file, fcntl.LOCK_SH, 1, 101)\nprint(flush=True)\nsys.stdin.read()";
+    let mut holder = Command::new("python3")
+        .args(["-c", program, text(&fixture.image)])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Read::read(holder.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let used = fixture.guest("df --json", &[]).done();
+    assert_eq!((&used.json()["in_use"], &used.json()["file_systems"][0]["in_use"]), (&true.into(), &true.into()));
+    assert!(used.err.contains("is in use"), "{used:?}");
+    assert!(fixture.guest("cat", &["/etc/hostname"]).done().out == "test\n");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+}
+
+/// What a guest can do to its own file system, and what breaks on the way.
+#[test]
+fn a_damaged_guest_is_read_as_far_as_it_goes() {
+    let Some(fixture) = Fixture::new() else { return };
+    let image = format!("{}?offset={PARTITION_BYTES}", text(&fixture.image));
+    let edit = |request: &str| run("debugfs", &["-w", "-R", request, &image]);
+    // A folder that contains itself.
+    edit("link /srv/deep /srv/deep/a/again");
+    let listed = fixture.guest("ls -R", &["/srv/deep"]);
+    assert_eq!(listed.code, DAMAGE, "{listed:?}");
+    assert!(listed.out.contains("/srv/deep/a/b/c:\nfile") && listed.err.contains("/srv/deep/a/again"), "{listed:?}");
+    assert_eq!(fixture.guest("du", &["/srv/deep"]).code, DAMAGE);
+    // A file of an absurd length.
+    edit("set_inode_field /srv/sizes/1 size 0xfffffffffff");
+    let found = fixture.guest("find --larger 1T", &[]);
+    assert_eq!(found.out, "/srv/sizes/1\n");
+    // An entry that leads nowhere.
+    edit("clri /srv/sizes/4095");
+    let content = fixture.guest("cat", &["/srv/sizes/4095", "/etc/hostname"]);
+    assert!(content.code != DONE && content.out == "test\n" && content.err.contains("/srv/sizes/4095"), "{content:?}");
+    // Half an image.
+    let file = OpenOptions::new().write(true).open(&fixture.image).unwrap();
+    file.set_len(9 << 20).unwrap();
+    let info = fixture.guest("info --json", &[]);
+    let volume = &info.json()["images"][0]["volumes"][0];
+    assert_eq!((&volume["free_bytes"], volume["state"] == "certain"), (&0.into(), false), "{volume}");
+    for length in [PARTITION_BYTES + 1500, 513, 512, 100] {
+        file.set_len(length).unwrap();
+        let info = fixture.guest("info --json", &[]);
+        assert_eq!(info.json()["images"][0]["free_bytes"], 0, "{length}");
+        fixture.guest("ls", &[]).failed_somehow();
+    }
+}
+
+/// Names of files, links, packages, labels and images are all somebody else's.
+#[test]
+fn no_verb_prints_what_controls_a_terminal() {
+    let Some(fixture) = Fixture::with(|tree| {
+        add_packages(tree, "1.0\u{1b}[2J");
+        fs::write(tree.join("etc/hostname"), "host\u{1b}[31m\u{202e}\n").unwrap();
+        fs::write(tree.join("etc/os-release"), "PRETTY_NAME=\"\u{1b}]0;title\u{7}\"\n").unwrap();
+        symlink(OsStr::from_bytes(HOSTILE), tree.join("srv/to-hostile")).unwrap();
+    }) else {
+        return;
+    };
+    let image = fixture.folder.path("image").join(OsStr::from_bytes(HOSTILE));
+    fs::create_dir(image.parent().unwrap()).unwrap();
+    fs::copy(&fixture.image, &image).unwrap();
+    let offset = format!("{}?offset={PARTITION_BYTES}", text(&fixture.image));
+    run("debugfs", &["-w", "-R", "set_super_value volume_name \u{1b}[2Jlabel", &offset]);
+    let both = [image.as_path(), fixture.image.as_path()];
+    let hostile = Path::new(OsStr::from_bytes(b"/srv/evil\n\x1b]0;title\x07\xff"));
+    let runs: [(&str, &[&Path]); 16] = [
+        ("info --stale", &both),
+        ("df", &both),
+        ("ls -lR", &both[..1]),
+        ("ls", &[&image, hostile]),
+        ("ls", &[&image, Path::new("/gone\u{1b}[2J")]),
+        ("cat", &[&image, Path::new("/srv/\u{1b}")]),
+        ("map", &[&image, hostile]),
+        ("who 0", &both[..1]),
+        ("du", &both[..1]),
+        ("find", &both),
+        ("find --unowned --json", &both),
+        ("packages --files --history", &both),
+        ("packages --verify", &both),
+        ("diff", &both),
+        ("info --json", &both),
+        ("ls --volume \u{1b}[2J/x", &both[..1]),
+    ];
+    for (verb, paths) in runs {
+        let words = verb.split(' ').map(OsStr::new);
+        // A place on the disk comes after the image.
+        let (before, after): (Vec<_>, Vec<_>) = words.partition(|word| *word != "0");
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_onefold")).arg("guest").args(before).args(paths).args(after).output();
+        let output = output.unwrap();
+        for printed in [output.stdout, output.stderr] {
+            let printed = String::from_utf8(printed).unwrap_or_else(|error| panic!("{verb}: {error}"));
+            let hidden = printed.chars().find(|character| is_hidden(*character) && *character != '\n');
+            assert_eq!(hidden, None, "{verb}: {printed:?}");
+        }
+    }
+}
+
+#[test]
+fn help_lists_the_verbs() {
+    let help = onefold("guest --help", &[]).done().out;
+    for verb in ["info", "df", "ls", "cat", "map", "who", "du", "find", "packages", "diff", "tar"] {
+        assert!(help.contains(&format!("\n  {verb} ")), "{verb} is not in {help}");
+    }
+}
+
+/// A reader that has had enough is no failure.
+#[test]
+fn a_closed_pipe_ends_a_list_quietly() {
+    let Some(fixture) = Fixture::new() else { return };
+    for verb in [&["ls", "-lR"][..], &["find"], &["cat"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_onefold"))
+            .arg("guest")
+            .args(verb)
+            .arg(&fixture.image)
+            .args((verb == ["cat"]).then_some("/srv/sparse"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(DONE), &b""[..]), "{verb:?}");
+    }
+}
