@@ -156,3 +156,20 @@ fn a_closed_pipe_ends_a_list_quietly() {
         assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(DONE), &b""[..]), "{verb:?}");
     }
 }
+
+/// Nobody has to wait for the end of a file of an absurd length.
+#[test]
+fn an_interrupt_ends_a_verb_at_once() {
+    let Some(fixture) = Fixture::new() else { return };
+    let image = format!("{}?offset={PARTITION_BYTES}", text(&fixture.image));
+    run("debugfs", &["-w", "-R", "set_inode_field /srv/sizes/1 size 0xfffffffffff", &image]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_onefold"))
+        .args(["guest", "cat", text(&fixture.image), "/srv/sizes/1"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(child.try_wait().unwrap().is_none(), "16 TiB are read in a moment?");
+    run("kill", &["-INT", &child.id().to_string()]);
+    assert!(!child.wait().unwrap().success());
+}

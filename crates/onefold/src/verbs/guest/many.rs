@@ -35,7 +35,7 @@ pub(super) fn each(
         if interrupt.is_asked() {
             return Err(Failure::interrupted("looking into images"));
         }
-        let opened = OpenImage::open(found, &arguments.open, talk, &interrupt);
+        let opened = OpenImage::open(found, &arguments.open, talk, Some(&interrupt));
         let done = opened.and_then(|image| image.with_guest(&arguments.open, |guest| work(&image, guest, ending)));
         if let Err(failure) = done {
             ending.failed(failure);

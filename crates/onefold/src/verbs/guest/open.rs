@@ -34,18 +34,20 @@ pub(super) struct OpenImage {
 }
 
 impl OpenImage {
-    /// Opens an image that was found.
+    /// Opens an image that was found. Without an interrupt of the verb, one is watched for where there is something to clean
+    /// up; elsewhere Ctrl-C ends the process at once.
     pub(super) fn open(
         found: Found,
         arguments: &GuestOpenArgs,
         talk: Talk,
-        interrupt: &Interrupt,
+        interrupt: Option<&Interrupt>,
     ) -> Outcome<OpenImage> {
         let cannot = || format!("cannot open the image `{}`", found.path.shown());
         let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
         let state = FileState::of(file.metadata());
         let has_writer = in_use::has_writer(file.metadata());
-        let meter = Meter::new(format!("converting {}", found.path.shown()), talk.quiet, interrupt.clone());
+        let interrupt = interrupt.cloned().unwrap_or_else(|| of_conversion(&file, arguments));
+        let meter = Meter::new(format!("converting {}", found.path.shown()), talk.quiet, interrupt);
         let opened = open_disk(file, arguments, &meter);
         meter.finish();
         let opened = opened?;
@@ -82,6 +84,16 @@ impl OpenImage {
     }
 }
 
+/// Returns the interrupt of a conversion, whose temporary file goes when it is stopped; of nothing for formats that are read
+/// as they are.
+fn of_conversion(file: &ImageFile, arguments: &GuestOpenArgs) -> Interrupt {
+    let format = arguments.format.map(Into::into).or_else(|| onefold_disk::format_of(file));
+    match format {
+        None | Some(ImageFormat::Raw | ImageFormat::Qcow2) => Interrupt::default(),
+        Some(ImageFormat::Vmdk | ImageFormat::Vdi | ImageFormat::Vhdx | ImageFormat::Vpc) => Interrupt::watch(),
+    }
+}
+
 fn open_disk(file: ImageFile, arguments: &GuestOpenArgs, meter: &Meter) -> Outcome<onefold_disk::OpenImage> {
     let format = arguments.format.map(Into::into);
     Ok(onefold_disk::open(file, format, &arguments.backing_from, &meter.on_progress())?)
@@ -96,11 +108,11 @@ pub(super) fn check(arguments: &GuestOpenArgs) -> Outcome<()> {
 }
 
 /// Opens the one image of a verb.
-pub(super) fn one(arguments: &GuestImageArgs, talk: Talk, interrupt: &Interrupt) -> Outcome<OpenImage> {
+pub(super) fn one(arguments: &GuestImageArgs, talk: Talk) -> Outcome<OpenImage> {
     check(&arguments.open)?;
     let mut finding = images::find_file(&arguments.image);
     match (finding.images.pop(), finding.unfit.pop()) {
-        (Some(found), _) => OpenImage::open(found, &arguments.open, talk, interrupt),
+        (Some(found), _) => OpenImage::open(found, &arguments.open, talk, None),
         (None, unfit) => {
             let failure = Failure::new(format!("cannot open the image `{}`", arguments.image.shown()));
             Err(unfit.map_or(failure.clone(), |unfit| failure.because_of(unfit.why)))

@@ -8,7 +8,6 @@ use super::scene::Scene;
 use crate::cli::Talk;
 use crate::cli::guest::GuestImageArgs;
 use crate::failure::{Failure, Outcome};
-use crate::interrupt::Interrupt;
 use crate::output::{Report, StdoutListing};
 use serde_json::Value;
 
@@ -45,7 +44,7 @@ pub(super) fn with_scene(
     talk: Talk,
     work: impl FnOnce(&Scene<'_, '_>, &mut Ending) -> Outcome<Report>,
 ) -> Outcome<Report> {
-    let image = open::one(arguments, talk, &Interrupt::watch())?;
+    let image = open::one(arguments, talk)?;
     image.with_guest(&arguments.open, |guest| {
         let scene = Scene::open(&image, guest, &arguments.open)?;
         work(&scene, &mut Ending::default())

@@ -14,14 +14,13 @@ use super::open::{self, OpenImage};
 use crate::cli::Talk;
 use crate::cli::guest::GuestWhoArgs;
 use crate::failure::{Failure, Outcome};
-use crate::interrupt::Interrupt;
 use crate::output::Report;
 
 /// Names of a file that are told.
 const NAMES_MAX: usize = 20;
 
 pub(super) fn run(arguments: &GuestWhoArgs, talk: Talk) -> Outcome<Report> {
-    let image = open::one(&arguments.image, talk, &Interrupt::watch())?;
+    let image = open::one(&arguments.image, talk)?;
     let size_bytes = image.disk.size_bytes();
     if let Some(place) = arguments.places.iter().find(|place| place.0 >= size_bytes) {
         let why = format!("`{}` is {size_bytes} bytes long", image.path().shown());

@@ -24,17 +24,15 @@ use super::streaming::{self, Streamed};
 use crate::cli::Talk;
 use crate::cli::guest::{GuestDiffArgs, GuestImageArgs};
 use crate::failure::{Failure, Outcome};
-use crate::interrupt::Interrupt;
 use crate::output::{Report, RowForm, StdoutListing};
 
 use content::Digests;
 use files::Files;
 
 pub(super) fn run(arguments: &GuestDiffArgs, talk: Talk) -> Outcome<Report> {
-    let interrupt = Interrupt::watch();
     let image = |path: &std::path::Path| {
         let image = GuestImageArgs { image: path.to_owned(), open: arguments.open.clone() };
-        open::one(&image, talk, &interrupt)
+        open::one(&image, talk)
     };
     let (one, two) = (image(&arguments.one)?, image(&arguments.two)?);
     one.with_guest(&arguments.open, |first| {
