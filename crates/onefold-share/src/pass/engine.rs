@@ -112,7 +112,7 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
                 };
                 let mut is_admitted = self.images.are_of_one_domain(files[0], files[1]);
                 for file in files {
-                    is_admitted = is_admitted && self.images.is_selected(file) && self.images.is_there(file)?;
+                    is_admitted = is_admitted && self.images.is_admitted(file)?;
                 }
                 let planned = &mut self.passed.planned;
                 let sum = if is_admitted { &mut planned.targets } else { &mut planned.outside };

@@ -149,6 +149,12 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         })
     }
 
+    /// Tells whether a file is there, and this pass may read it.
+    pub(super) fn is_admitted(&mut self, number: FileNo) -> Result<bool, StateError> {
+        // It may be found under another name when it is looked for.
+        Ok(self.is_selected(number) && self.is_there(number)? && self.is_selected(number))
+    }
+
     /// Tells whether a block may be within a file that is there. Of a file that another host has it may: that host may just
     /// have seen what is not known here yet, and nobody else can tell. A file outside of the selection is not looked at.
     pub(super) fn may_have(&mut self, number: FileNo, block: FileBlock) -> Result<bool, StateError> {
@@ -328,6 +334,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
             let (mut blocks, mut has_left_domain) = self.look(number);
             if blocks.is_none() && self.files.reload(self.state, number)?.is_some() {
                 // Another host may have found it under another name since the marks were read.
+                self.selected.get_mut().remove(&number);
                 (blocks, has_left_domain) = self.look(number);
             }
             self.known.insert(number, Image { blocks, has_left_domain, owner: Owner::Unknown });

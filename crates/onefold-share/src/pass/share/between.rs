@@ -35,11 +35,6 @@ pub(super) struct Facts {
 }
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
-    /// Tells whether this pass may share in a file. What is known of one that was just taken up is the latest.
-    pub(super) fn is_target(&mut self, number: FileNo) -> Result<bool, PassError> {
-        Ok(self.images.is_selected(number) && self.images.is_there(number)?)
-    }
-
     /// Shares a run from a file into the one that is on.
     pub(super) fn share_between(&mut self, run: Run, source: FilePlace) -> Result<(), PassError> {
         let loaded = self.load_file(source.file)?;

@@ -180,7 +180,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         // What logs tell of was looked at when they were taken in.
         if !is_of_log {
             self.options.pace.boundary()?;
-            if !self.is_target(run.file)? {
+            if !self.images.is_admitted(run.file)? {
                 self.count(&run, Outcome::Barred);
                 return Ok(());
             }
@@ -188,7 +188,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         if self.target.as_ref().is_none_or(|target| target.number != run.file) {
             self.leave_file()?;
             self.target = Some(self.take_up(run.file)?);
-            if !is_of_log && !self.is_target(run.file)? {
+            if !is_of_log && !self.images.is_admitted(run.file)? {
                 self.count(&run, Outcome::Barred);
                 return Ok(());
             }

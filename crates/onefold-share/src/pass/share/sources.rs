@@ -108,7 +108,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     fn open_source(&mut self, number: FileNo) -> Result<Result<SourceFile<S>, Outcome>, PassError> {
-        if !self.images.is_selected(number) || !self.images.is_there(number)? {
+        if !self.images.is_admitted(number)? {
             return Ok(Err(Outcome::Barred));
         }
         let substrate = self.state.substrate();

@@ -333,6 +333,39 @@ fn selection_and_opt_outs_bind_both_sides() {
     ground.file_system.check().unwrap();
 }
 
+/// Seen: another host had noted that an image was renamed to where this pass must not go. The pass looked for it, found it there, and
+/// read it.
+#[test]
+fn a_file_that_another_host_has_found_outside_is_left_alone() {
+    let ground = Ground::new();
+    for folder in ["in", "out"] {
+        ground.host.substrate.create_dir(Path::new(folder)).unwrap();
+    }
+    for path in ["in/moved", "in/one"] {
+        ground.write(path, 1, 10);
+    }
+    for is_source in [true, false] {
+        let state = ground.state();
+        let mut files = Marks::load(&state).unwrap();
+        let numbers = Numbers::of(&state, &mut files);
+        ground.host.substrate.rename(Path::new("in/moved"), Path::new("out/moved")).unwrap();
+        let other = ground.file_system.mount(HostNo(1));
+        let their_state = State::open(&other.substrate, &*other.clock, &*other.random, &|_| {}).unwrap();
+        list(&their_state, &mut Marks::load(&their_state).unwrap(), &Selection::all()).unwrap();
+        let (roots, wants) = ([PathBuf::from("in")], |_: &Path, _: ListedKind| true);
+        let how = How { selection: Selection::new(&roots, &wants), ..USUAL };
+        let pair = if is_source { ("in/moved", "in/one") } else { ("in/one", "in/moved") };
+        let mut finder = Listed::of(vec![vec![numbers.run((pair.0, 0), (pair.1, 0), 10, 1)]]);
+        ground.host.substrate.bind(Some(std::rc::Rc::new(|path: &Path| path.starts_with("in"))));
+        let passed = how.share_found(&state, &mut files, &mut finder).unwrap();
+        ground.host.substrate.bind(None);
+        ground.file_system.check().unwrap();
+        assert_eq!((passed.shared.now, finder.came(1, Outcome::Barred)), (0, 10), "source: {is_source}: {passed:?}");
+        ground.host.substrate.rename(Path::new("out/moved"), Path::new("in/moved")).unwrap();
+        list(&their_state, &mut Marks::load(&their_state).unwrap(), &Selection::all()).unwrap();
+    }
+}
+
 #[test]
 fn files_of_two_domains_do_not_share() {
     let ground = Ground::new();
