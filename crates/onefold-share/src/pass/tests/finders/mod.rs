@@ -1,0 +1,139 @@
+//! A finder that shares from file to file: what it says may be wrong, late or twofold.
+
+mod admitted;
+mod shares;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use onefold_substrate::{FileHandle, Names};
+
+use super::*;
+use crate::format::FileBlock;
+use crate::opt_out;
+use crate::scan::list;
+use crate::state::locks::Subject;
+
+/// Yields runs that the test gives, and keeps what came of them: blocks by key and outcome.
+#[derive(Default)]
+struct Listed {
+    batches: VecDeque<Vec<Run>>,
+    current: VecDeque<Run>,
+    came: BTreeMap<(u32, Outcome), u64>,
+    left: u64,
+    ended: u32,
+}
+
+impl Listed {
+    fn of(batches: Vec<Vec<Run>>) -> Listed {
+        Listed { batches: batches.into(), ..Listed::default() }
+    }
+
+    fn came(&self, key: u32, outcome: Outcome) -> u64 {
+        self.came.get(&(key, outcome)).copied().unwrap_or(0)
+    }
+
+    /// Returns how many blocks something came of, however often.
+    fn told(&self) -> u64 {
+        self.came.values().sum::<u64>() + self.left
+    }
+}
+
+impl RunBatch for Listed {
+    fn next_run(&mut self) -> io::Result<Option<Run>> {
+        Ok(self.current.pop_front())
+    }
+
+    fn leave(&mut self, part: &Run) -> Result<(), PassError> {
+        self.left += part.count();
+        Ok(())
+    }
+
+    fn note(&mut self, part: &Run, outcome: Outcome) {
+        *self.came.entry((part.key().number(), outcome)).or_default() += part.count();
+    }
+}
+
+impl<'b> Finder<'b, Sim> for Listed {
+    fn next_batch(&mut self, _: &mut Engine<'_, 'b, Sim>) -> Result<Option<&mut dyn RunBatch>, PassError> {
+        let Some(batch) = self.batches.pop_front() else { return Ok(None) };
+        self.current = batch.into();
+        Ok(Some(self))
+    }
+
+    fn end_batch(&mut self, _: &mut Engine<'_, 'b, Sim>) -> Result<(), PassError> {
+        assert!(self.current.is_empty(), "a batch ended before its runs did");
+        self.ended += 1;
+        Ok(())
+    }
+}
+
+/// The numbers of files by their paths.
+struct Numbers(BTreeMap<PathBuf, FileNo>);
+
+impl Numbers {
+    fn of(state: &State<'_, Sim>, files: &mut Marks) -> Numbers {
+        let listed = list(state, files, &Selection::all()).unwrap();
+        Numbers(listed.into_iter().map(|file| (file.path, file.number)).collect())
+    }
+
+    fn place(&self, (path, block): (&str, u64)) -> FilePlace {
+        FilePlace { file: self.0[Path::new(path)], block: FileBlock(block) }
+    }
+
+    fn run(&self, source: (&str, u64), target: (&str, u64), count: u64, key: u32) -> Run {
+        let key = ContentKey::new(key).unwrap();
+        Run::between(self.place(source), self.place(target), count, key).unwrap()
+    }
+}
+
+type GivenRun<'a> = ((&'a str, u64), (&'a str, u64), u64, u32);
+
+impl Ground {
+    /// Shares runs (source, target, count, key) as one batch.
+    fn share_runs(&self, runs: &[GivenRun<'_>]) -> (Passed, Listed) {
+        self.share_runs_as(USUAL, runs)
+    }
+
+    fn share_runs_as(&self, how: How<'_>, runs: &[GivenRun<'_>]) -> (Passed, Listed) {
+        let state = self.state();
+        let mut files = Marks::load(&state).unwrap();
+        let numbers = Numbers::of(&state, &mut files);
+        let runs = runs.iter().map(|(source, target, count, key)| numbers.run(*source, *target, *count, *key));
+        let mut finder = Listed::of(vec![runs.collect()]);
+        let passed = how.share_found(&state, &mut files, &mut finder).unwrap();
+        self.file_system.check().unwrap();
+        (passed, finder)
+    }
+
+    /// Returns how many blocks have come free by shares so far.
+    fn freed(&self) -> u64 {
+        self.file_system.counters().blocks_freed_by_sharing
+    }
+
+    fn handle(&self, path: &str) -> FileHandle {
+        let file = self.host.substrate.open(Path::new(path), Access::Read).unwrap();
+        self.host.substrate.stat(&file).unwrap().handle
+    }
+}
+
+impl How<'_> {
+    fn share_found<'b>(
+        &self,
+        state: &State<'b, Sim>,
+        files: &mut Marks,
+        finder: &mut dyn Finder<'b, Sim>,
+    ) -> Result<Passed, PassError> {
+        let clock = ManualClock::default();
+        let pace = Pace::new(Limits::default(), &clock, &ProcessCpu, self.wish);
+        let options = PassOptions {
+            selection: self.selection,
+            memory_bytes: 1 << 20,
+            call_bytes: self.call_bytes,
+            is_dry_run: self.is_dry_run,
+            progress: self.progress,
+            ..PassOptions::new(Path::new("/var/tmp"), &pace, &clock)
+        };
+        share_found(state, files, finder, &options)
+    }
+}

@@ -1,0 +1,238 @@
+//! What is shared of a finder's runs, and what is counted.
+
+use super::*;
+
+/// Runs that follow on each other become one call, and what came of it is told by content all the same.
+#[test]
+fn equal_files_share_without_slots_or_an_index() {
+    let ground = Ground::new();
+    ground.write("one", 1, 20);
+    ground.write("two", 1, 20);
+    let before = ground.freed();
+    let calls = ground.file_system.counters().shares;
+    let (passed, finder) = ground.share_runs(&[
+        (("one", 0), ("two", 0), 8, 1),
+        (("one", 8), ("two", 8), 2, 2),
+        (("one", 10), ("two", 10), 10, 3),
+    ]);
+    assert_eq!((passed.shared.now, passed.shared.freed, passed.index), (20 * K, 20 * K, None), "{passed:?}");
+    let came = [1, 2, 3].map(|key| finder.came(key, Outcome::Shared));
+    assert_eq!((came, finder.told(), finder.ended), ([8, 2, 10], 20, 1));
+    assert_eq!(ground.file_system.counters().shares - calls, 1);
+    assert_eq!((ground.freed() - before, ground.names("arena").len(), ground.names("shards").len()), (20, 0, 0));
+}
+
+#[test]
+fn blocks_that_differ_are_left_alone_and_not_read_again() {
+    let ground = Ground::new();
+    for path in ["one", "two"] {
+        ground.write(path, 1, 20);
+    }
+    {
+        let state = ground.state();
+        scan_all(&state, &mut Marks::load(&state).unwrap());
+    }
+    let file = ground.host.substrate.open(Path::new("two"), Access::Write).unwrap();
+    ground.host.substrate.write_at(&file, 7 * K, b"changed").unwrap();
+    ground.file_system.pass(Duration::from_secs(1));
+    let unread_before = unread(&ground.state());
+    let (passed, finder) = ground.share_runs(&[(("one", 0), ("two", 0), 20, 5)]);
+    assert_eq!((passed.shared.now, passed.shared.differed), (19 * K, K), "{passed:?}");
+    assert_eq!((finder.came(5, Outcome::Shared), finder.came(5, Outcome::Differed)), (19, 1));
+    assert_eq!(unread(&ground.state()), unread_before);
+    // The scan's finder meets no work in what is shared, and shares nothing twice.
+    assert_eq!(ground.run().shared.now, 0);
+}
+
+/// The first run into a block that is right counts. A wrong one before it does no harm.
+#[test]
+fn of_runs_into_the_same_blocks_the_first_right_one_counts() {
+    let ground = Ground::new();
+    for (path, seed) in [("a-wrong", 9), ("b-right", 1), ("c-right", 1), ("target", 1)] {
+        ground.write(path, seed, 16);
+    }
+    let runs = [
+        (("a-wrong", 0), ("target", 0), 16, 1),
+        (("b-right", 0), ("target", 0), 10, 2),
+        (("c-right", 4), ("target", 4), 12, 3),
+        (("c-right", 4), ("target", 4), 12, 4),
+    ];
+    let (passed, finder) = ground.share_runs(&runs);
+    assert_eq!(
+        (passed.shared.now, passed.shared.differed, passed.shared.before),
+        (16 * K, 16 * K, 18 * K),
+        "{passed:?}"
+    );
+    let of = |key| [Outcome::Shared, Outcome::Before, Outcome::Differed].map(|outcome| finder.came(key, outcome));
+    assert_eq!([of(1), of(2), of(3), of(4)], [[0, 0, 16], [10, 0, 0], [6, 6, 0], [0, 12, 0]]);
+    assert_eq!(passed.shared.freed, 16 * K);
+}
+
+#[test]
+fn what_shares_already_is_seen_in_the_maps() {
+    let ground = Ground::new();
+    ground.write("one", 1, 12);
+    ground.write("two", 1, 12);
+    let runs = [(("one", 0), ("two", 0), 12, 1)];
+    ground.share_runs(&runs);
+    let calls = ground.file_system.counters().shares;
+    let (passed, finder) = ground.share_runs(&runs);
+    assert_eq!(
+        (passed.shared.now, passed.shared.before, finder.came(1, Outcome::Before)),
+        (0, 12 * K, 12),
+        "{passed:?}"
+    );
+    assert_eq!(ground.file_system.counters().shares, calls);
+    // So it is with what the scan's finder has shared, and the other way round.
+    ground.write("three", 1, 12);
+    assert_eq!(ground.run().shared.now, 12 * K);
+    let (passed, _) = ground.share_runs(&[(("one", 0), ("three", 0), 12, 1)]);
+    assert_eq!((passed.shared.now, passed.shared.before), (0, 12 * K), "{passed:?}");
+}
+
+/// Both sides of a run may be in one file, and even overlap: a block that is there again and again.
+#[test]
+fn a_file_shares_with_itself() {
+    let ground = Ground::new();
+    ground.write("one", 1, 1);
+    let block = {
+        let file = ground.host.substrate.open(Path::new("one"), Access::Read).unwrap();
+        let mut block = vec![0; usize::try_from(K).unwrap()];
+        ground.host.substrate.read_at(&file, 0, &mut block).unwrap();
+        block
+    };
+    let file = ground.host.substrate.open(Path::new("one"), Access::Write).unwrap();
+    ground.host.substrate.write_at(&file, 0, &block.repeat(40)).unwrap();
+    ground.file_system.pass(Duration::from_secs(1));
+    let before = ground.freed();
+    let (passed, finder) = ground.share_runs(&[(("one", 0), ("one", 1), 39, 1)]);
+    assert_eq!((passed.shared.now, passed.shared.freed, ground.freed() - before), (39 * K, 39 * K, 39), "{passed:?}");
+    // Downwards, and in calls of several blocks.
+    let (passed, _) = ground.share_runs(&[(("one", 8), ("one", 0), 20, 1)]);
+    assert_eq!((passed.shared.now, passed.shared.before), (0, 20 * K), "{passed:?}");
+    assert_eq!(finder.told(), 39);
+}
+
+/// A target that is a source of an earlier target counts as coming free only if nobody else refers to it.
+#[test]
+fn what_comes_free_adds_up_where_runs_form_chains() {
+    for paths in [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]] {
+        let ground = Ground::new();
+        for path in paths {
+            ground.write(path, 1, 10);
+        }
+        let before = ground.freed();
+        let [one, two, three] = paths;
+        let mut runs = vec![((two, 0), (one, 0), 10, 1), ((three, 0), (two, 0), 10, 2), ((one, 0), (three, 0), 10, 3)];
+        runs.sort_by_key(|(_, target, ..)| *target);
+        let (passed, finder) = ground.share_runs(&runs);
+        assert_eq!((passed.shared.freed / K, finder.told()), (ground.freed() - before, 30), "{paths:?}: {passed:?}");
+    }
+}
+
+#[test]
+fn holes_stay_holes_and_are_no_sources() {
+    let ground = Ground::new();
+    ground.write("one", 1, 4);
+    let file = ground.host.substrate.create(Path::new("sparse")).unwrap();
+    ground.host.substrate.write_at(&file, 11 * K, &[1; 4096]).unwrap();
+    let (passed, finder) = ground.share_runs(&[(("sparse", 0), ("one", 0), 4, 1), (("one", 0), ("sparse", 3), 4, 2)]);
+    assert_eq!((passed.shared.now, passed.shared.differed), (0, 0), "{passed:?}");
+    assert_eq!((finder.came(1, Outcome::Empty), finder.came(2, Outcome::Empty)), (4, 4));
+}
+
+#[test]
+fn short_runs_are_left_alone_after_they_are_joined() {
+    let ground = Ground::new();
+    ground.write("one", 1, 20);
+    ground.write("two", 1, 20);
+    let state = ground.state();
+    let mut files = Marks::load(&state).unwrap();
+    let numbers = Numbers::of(&state, &mut files);
+    let run = |at, count, key| numbers.run(("one", at), ("two", at), count, key);
+    let mut finder = Listed::of(vec![vec![run(0, 2, 1), run(2, 2, 2), run(9, 3, 3)]]);
+    let (clock, pace) = (ManualClock::default(), Pace::unlimited());
+    let options = PassOptions { min_run_bytes: 4 * K, ..PassOptions::new(Path::new("/var/tmp"), &pace, &clock) };
+    let passed = share_found(&state, &mut files, &mut finder, &options).unwrap();
+    assert_eq!((passed.shared.now, passed.shared.too_short), (4 * K, 3 * K), "{passed:?}");
+    assert_eq!(finder.came(3, Outcome::TooShort), 3);
+}
+
+/// The file system fills up after each call of a pass in turn, or somebody stops it there.
+#[test]
+fn a_pass_that_is_cut_off_anywhere_keeps_what_it_has_shared() {
+    for is_stopped in [false, true] {
+        let mut cut = 0;
+        for calls in 0.. {
+            let ground = Ground::with(&SimulationOptions { hosts: 1, ..SimulationOptions::default() });
+            for path in ["one", "three", "two"] {
+                ground.write(path, 1, 6);
+            }
+            let host = ground.file_system.mount(HostNo(0));
+            let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
+            let mut files = Marks::load(&state).unwrap();
+            let numbers = Numbers::of(&state, &mut files);
+            let runs = |target| (0..6).map(|at| numbers.run(("one", at), (target, at), 1, 1)).collect();
+            let mut finder = Listed::of(vec![runs("three"), runs("two")]);
+            let asked = Cell::new(0);
+            let wish = || {
+                asked.set(asked.get() + 1);
+                let is_over = asked.get() > calls;
+                ground.file_system.set_full(is_over && !is_stopped);
+                if is_over && is_stopped { Wish::StopNow } else { Wish::GoOn }
+            };
+            let how = How { call_bytes: K, wish: &wish, ..USUAL };
+            let passed = how.share_found(&state, &mut files, &mut finder);
+            ground.file_system.set_full(false);
+            ground.file_system.check().unwrap();
+            let shared = finder.came(1, Outcome::Shared);
+            match &passed {
+                Ok(passed) => assert!(passed.trouble.is_full || shared == 12, "{calls}: {passed:?}"),
+                Err(PassError::State(StateError::Interrupted)) => assert!(is_stopped, "{calls}"),
+                Err(PassError::State(StateError::Io { source, .. })) => {
+                    assert!(source.kind() == io::ErrorKind::StorageFull && !is_stopped, "{calls}: {source}");
+                }
+                Err(why) => panic!("{calls}: {why}"),
+            }
+            drop(state);
+            let (passed, _) = ground.share_runs(&[(("one", 0), ("three", 0), 6, 1), (("one", 0), ("two", 0), 6, 1)]);
+            assert_eq!(passed.shared.now + passed.shared.before, 12 * K, "{calls}: {passed:?}");
+            assert_eq!(passed.shared.before, shared * K, "{calls}: {passed:?}");
+            if shared == 12 {
+                break;
+            }
+            cut += 1;
+        }
+        assert!(cut > 10, "{cut}");
+    }
+}
+
+/// A source that cannot be read costs its own runs.
+#[test]
+fn a_block_that_cannot_be_read_is_told_of() {
+    let ground = Ground::new();
+    for path in ["one", "two"] {
+        ground.write(path, 1, 10);
+    }
+    ground.file_system.set_readable("one", 4, false).unwrap();
+    let how = How { call_bytes: K, ..USUAL };
+    let (passed, finder) = ground.share_runs_as(how, &[(("one", 0), ("two", 0), 10, 1)]);
+    assert_eq!((passed.shared.now, passed.shared.refused), (9 * K, K), "{passed:?}");
+    assert_eq!((finder.came(1, Outcome::Refused), passed.trouble.failed.len()), (1, 1));
+    assert!(passed.trouble.again.is_empty(), "{passed:?}");
+}
+
+/// What a finder has shared lies elsewhere, and is not what a guest wrote: the next scan reads nothing for it.
+#[test]
+fn a_scan_does_not_read_what_a_finder_has_shared() {
+    let ground = Ground::new();
+    ground.write("one", 1, 12);
+    ground.write("two", 2, 12);
+    ground.run();
+    let before = unread(&ground.state());
+    ground.write("two", 1, 12);
+    ground.share_runs(&[(("one", 0), ("two", 0), 12, 1)]);
+    let passed = ground.run();
+    assert_eq!((passed.shared.now, passed.shared.differed), (0, 0), "{passed:?}");
+    assert_eq!(unread(&ground.state()), before);
+}
