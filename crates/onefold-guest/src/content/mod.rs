@@ -67,6 +67,9 @@ const WRAPPERS: [Recognise; 4] = [luks::recognise, bitlocker::recognise, raid::r
 /// free.
 const NAMED: [Recognise; 2] = [named::recognise, zfs::recognise];
 
+/// What the boot sector of an NTFS has at byte 3.
+const NTFS_MAGIC: &[u8] = b"NTFS    ";
+
 /// Recognises what a volume holds, and opens it. `kind` is what its partition says of it, if it is a partition.
 #[must_use]
 pub fn open<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> VolumeContent<'a> {
@@ -93,7 +96,9 @@ fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Res
             return Ok(VolumeContent::NotRead(found));
         }
     }
-    if let Some(swap) = Swap::open(reader)? {
+    // A header of swap with large pages survives the making of an NTFS. No page of that may be called free.
+    let is_ntfs = head(reader, 3, NTFS_MAGIC.len())? == NTFS_MAGIC;
+    if !is_ntfs && let Some(swap) = Swap::open(reader)? {
         return Ok(VolumeContent::Swap(swap));
     }
     // The copy of a boot sector at the end of a volume stays where another format was made over an NTFS, so that all others

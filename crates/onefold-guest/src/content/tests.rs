@@ -195,6 +195,18 @@ fn a_former_swap_area_with_something_else_has_no_free_page() {
 }
 
 #[test]
+fn a_former_swap_area_with_an_ntfs_has_no_free_page() {
+    let swap: [(usize, &[u8]); 3] = [(65526, b"SWAPSPACE2"), (1024, &[1]), (1028, &[30])];
+    let disk = Memory::with(&swap);
+    assert!(matches!(open(&disk.reader(), None), VolumeContent::Swap(_)));
+    let disk = Memory::with(&[&swap[..], &[(3, b"NTFS    ")]].concat());
+    let content = open(&disk.reader(), None);
+    assert!(!matches!(content, VolumeContent::Swap(_)), "{content:?}");
+    let runs = content.allocation(disk.size_bytes()).unwrap();
+    assert!(runs.iter().all(|run| run.class == AllocationClass::Doubtful), "{runs:?}");
+}
+
+#[test]
 fn a_disk_that_fails_is_a_failed_volume() {
     struct Failing;
     impl Disk for Failing {
