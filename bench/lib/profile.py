@@ -80,6 +80,9 @@ def share_in(process, functions, work):
 
 def share_of_lines(report, functions):
     """Adds what perf's report tells of functions, each with all that it calls; returns a part from 0 to 1."""
+    # Of a program without symbols nothing could be told.
+    if "onefold" not in report:
+        raise BenchError("perf's report names no function of onefold: is the program stripped?")
     found = 0.0
     for line in report.splitlines():
         if match := re.match(r"\s*([0-9.]+)%\s+\[.\]\s+(.*)", line):
@@ -93,7 +96,8 @@ def wait_for(samples):
     started = time.monotonic()
     while not samples.exists():
         if time.monotonic() - started > START_SECONDS_MAX:
-            raise BenchError(f"perf does not begin: see {samples.with_suffix('.log')}")
+            log = samples.with_suffix(".log")
+            raise BenchError(f"perf does not begin: {log.read_text(encoding='utf-8', errors='replace').strip()}")
         time.sleep(START_POLL_SECONDS)
 
 

@@ -1,7 +1,7 @@
 """`share watch` beside twenty images that are written to: what it reads for what is written, and what it shares of that.
 
-One percent of random writes in an hour is what the images of idle servers see. An hour is scaled to a minute or less: the same
-writes, and the same number of looks and passes, in less time. Each write brings a block that another file has, so that all that is
+One percent of random writes in an hour is what the images of idle servers see. An hour is scaled to a minute at full size: the same
+writes, looks and passes, in less time. Smaller sizes have fewer looks. Each write brings a block that another file has, so that all that is
 written could be shared.
 """
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import paths  # noqa: F401: it makes the next import possible
 from lib.profile import Profiler, share_of_lines, time_between
+from lib.system import BenchError
 
 
 class Times(unittest.TestCase):
@@ -21,12 +22,16 @@ class Times(unittest.TestCase):
     def test_functions_count_with_all_that_they_call(self):
         report = """# Children  Symbol
             7.10%  [.] main
-            0.12%  [.] block::polling::Polling::slept
-            0.30%  [.] block::polling::Polling::look
+            0.12%  [.] onefold_block::polling::Polling::slept
+            0.30%  [.] onefold_block::polling::Polling::look
             0.04%  [k] __x64_sys_sched_yield
         """
         self.assertAlmostEqual(share_of_lines(report, ("Polling::look", "Polling::slept")), 0.0042)
         self.assertEqual(share_of_lines(report, ("Polling::begin",)), 0)
+
+    def test_a_program_without_symbols_is_an_error_and_not_nothing(self):
+        with self.assertRaisesRegex(BenchError, "stripped"):
+            share_of_lines("    7.10%  [.] 0x0000000000001234\n", ("Polling::look",))
 
 
 @unittest.skipUnless(shutil.which("perf") and os.geteuid() == 0, "needs root and perf")

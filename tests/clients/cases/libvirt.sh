@@ -12,7 +12,12 @@ while [[ $path != / ]]; do
 done
 # A socket's path is short.
 user=$(mktemp --directory)
-trap 'rm -rf "$user"' EXIT
+# The daemon is in no group of this case's.
+end_libvirt() {
+    [[ ! -e $user/run/libvirt/libvirtd.pid ]] || kill "$(cat "$user/run/libvirt/libvirtd.pid")" || true
+    rm -rf "$user"
+}
+trap end_libvirt EXIT
 install -d -m 700 -o 65534 -g 65534 "$user" "$user/run"
 libvirt() {
     setpriv --reuid 65534 --regid 65534 --clear-groups env -u XDG_CONFIG_HOME -u XDG_CACHE_HOME \
@@ -51,5 +56,4 @@ clones_as 300 300
 mount_flags+=(--st-blocks mapped)
 remount_pool
 clones_as 96 96
-kill "$(cat "$user/run/libvirt/libvirtd.pid")"
 unmount_and_check

@@ -70,6 +70,9 @@ impl<'b, S: Substrate> Finder<'b, S> for Listed {
     }
 }
 
+/// A file by this name is excluded after it was listed.
+const OPTED_OUT: &str = "opted";
+
 /// Shares runs as `share run` shares what is equal, of the files that are wanted.
 fn share_those(ground: &Ground, wants: &dyn Fn(&Path, ListedKind) -> bool, runs: &[GivenRun<'_>]) -> (Passed, Listed) {
     let _no_child = STARTING.read().unwrap_or_else(PoisonError::into_inner);
@@ -77,13 +80,16 @@ fn share_those(ground: &Ground, wants: &dyn Fn(&Path, ListedKind) -> bool, runs:
     let mut files = Marks::load(&state).unwrap();
     let listed = list(&state, &mut files, &Selection::all()).unwrap();
     let numbers: BTreeMap<PathBuf, FileNo> = listed.into_iter().map(|file| (file.path, file.number)).collect();
-    // An opted-out file is not listed.
-    let number = |path: &str| numbers.get(Path::new(path)).copied().unwrap_or(FileNo(77_777));
+    let number = |path: &str| numbers[Path::new(path)];
     let place = |(path, block): (&str, u64)| FilePlace { file: number(path), block: FileBlock(block) };
     let run = |(source, target, count, key): &GivenRun<'_>| {
         Run::between(place(*source), place(*target), *count, ContentKey::new(*key).unwrap()).unwrap()
     };
     let mut finder = Listed { ahead: runs.iter().map(run).collect(), ..Listed::default() };
+    // Its user excludes a file once the finder knows it.
+    if numbers.contains_key(Path::new(OPTED_OUT)) {
+        opt_out::exclude(&ground.substrate, Path::new(OPTED_OUT)).unwrap();
+    }
     let (roots, pace) = ([PathBuf::new()], Pace::unlimited());
     let options = PassOptions {
         selection: Selection::new(&roots, wants),
@@ -206,11 +212,10 @@ fn guests_read_what_they_wrote_while_a_finder_shares_their_files() {
 fn locks_selection_opt_outs_and_domains_hold_for_runs() {
     on_each(|ground| {
         let content = random_blocks(3, 64);
-        for name in ["a", "held", "opted", "outside", "user", "z"] {
+        for name in ["a", "held", OPTED_OUT, "outside", "user", "z"] {
             ground.file(name, &content);
         }
         chown(ground.root.join("user"), Some(1000), None).unwrap();
-        opt_out::exclude(&ground.substrate, Path::new("opted")).unwrap();
         let door = LinuxSubstrate::open(&ground.root, Path::new("")).unwrap();
         let state = State::open(&door, &SystemClock, &SystemRandom, &|_| {}).unwrap();
         let handle = door.stat(&door.open(Path::new("held"), Access::Read).unwrap()).unwrap().handle;

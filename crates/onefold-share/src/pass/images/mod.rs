@@ -214,12 +214,14 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         }
         let Some(mark) = self.files.get(number) else { return Ok(Hold::Ours { _lock: None }) };
         let handle = mark.handle.clone();
-        let Some(lock) = self.lock(handle)? else { return Ok(Hold::Others) };
+        let Some(lock) = self.lock(handle.clone())? else { return Ok(Hold::Others) };
         // The host that had it before may have found it under another name, or longer.
         self.files.reload(self.state, number)?;
         self.known.remove(&number);
         self.selected.get_mut().clear();
-        if !self.is_selected(number) {
+        // Or the number stands for another file by now, whose lock this is not.
+        let is_another = self.files.get(number).is_some_and(|mark| mark.handle != handle);
+        if is_another || !self.is_selected(number) {
             return Ok(Hold::Others);
         }
         Ok(Hold::Ours { _lock: Some(lock) })

@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_substrate::{FileHandle, ShareError, Substrate};
+use onefold_substrate::{FileHandle, Refusal, ShareError, Substrate};
 
 use super::Sharer;
 use super::done::Done;
@@ -109,7 +109,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     pub(super) fn note_apart(&mut self, run: &Run) -> bool {
         let Source::File(source) = run.source else { return false };
         let Some(file) = self.opened() else { return false };
-        if !matches!(self.state.substrate().refusal(&file), Ok(None)) {
+        // Files that are overwritten in place share with each other, so that such a target refuses the usual source only.
+        if !matches!(self.state.substrate().refusal(&file), Ok(None | Some(Refusal::NoCopyOnWrite))) {
             return false;
         }
         if let Some(facts) = self.target.as_mut().and_then(|target| target.facts.as_mut()) {
@@ -132,9 +133,13 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let Source::File(source) = part.source else { return };
         let Some(target) = &mut self.target else { return };
         let Some(facts) = &mut target.facts else { return };
-        facts.done.add(part.first, part.end());
+        let are_all_known = facts.done.add(part.first, part.end());
         // Later writes into the source are copies, too.
         self.noted.touched.insert(source.file);
+        if !are_all_known && let Some(opened) = &mut target.opened {
+            // What is forgotten has to show in the map, or what it freed would count twice.
+            opened.map = Extents::narrow();
+        }
         if is_one_file {
             // Where the source of a later run lies, and who refers to it, is another matter now.
             self.sources.forget_map(&facts.handle);

@@ -10,17 +10,15 @@ const RANGES_MAX: usize = 1 << 16;
 pub(super) struct Done(BTreeMap<u64, u64>);
 
 impl Done {
-    /// Adds a range that is not empty.
-    pub(super) fn add(&mut self, first: u64, end: u64) {
+    /// Adds a range that is not empty. Returns false where another one was forgotten for it.
+    pub(super) fn add(&mut self, first: u64, end: u64) -> bool {
         let (mut first, mut end) = (first, end);
         while let Some((&start, &stop)) = self.0.range(..=end).next_back().filter(|&(_, stop)| *stop >= first) {
             (first, end) = (first.min(start), end.max(stop));
             self.0.remove(&start);
         }
         self.0.insert(first, end);
-        if self.0.len() > RANGES_MAX {
-            self.0.pop_first();
-        }
+        self.0.len() <= RANGES_MAX || self.0.pop_first().is_none()
     }
 
     /// Returns a range in parts, and which of them are done.
@@ -75,7 +73,9 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let mut done = Done::default();
-        (0..3 * RANGES_MAX as u64).for_each(|range| done.add(2 * range, 2 * range + 1));
+        for range in 0..3 * RANGES_MAX as u64 {
+            assert_eq!(done.add(2 * range, 2 * range + 1), range < RANGES_MAX as u64);
+        }
         assert_eq!(done.0.len(), RANGES_MAX);
     }
 }

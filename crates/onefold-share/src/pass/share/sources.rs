@@ -99,7 +99,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     pub(super) fn load_file(&mut self, number: FileNo) -> Result<Result<(), Outcome>, PassError> {
         if !self.sources.files.contains_key(&number) {
             if self.sources.files.len() == FILES_MAX {
-                self.sources.files.clear();
+                self.sources.files.pop_first();
             }
             let opened = self.open_source(number)?;
             self.sources.files.insert(number, opened);

@@ -93,8 +93,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 self.trouble.note_unsynced(&[target.number], self.images, synced);
             }
         }
-        if let Some(facts) = &target.facts {
-            self.sources.forget_map(&facts.handle);
+        if target.facts.is_some() {
+            // A source may get another owner, leave the selection or be opted out. It is asked again for each target.
+            self.sources.files.clear();
         }
         Ok(self.note_mark(target.number)?)
     }
