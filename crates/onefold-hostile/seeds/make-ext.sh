@@ -41,6 +41,7 @@ with open("big", "wb") as file:
 )
 
 # make NAME OPTION...
+# shellcheck disable=SC2154 # Its callers set the size.
 make() {
     truncate -s "$size" "$1"
     mke2fs -q -F -b 1024 -N 128 "${@:2}" "$1"

@@ -11,7 +11,8 @@ ln -s ../etc/passwd "$tree/srv/link"
 truncate -s 50M "$tree/srv/holes"
 printf x | dd of="$tree/srv/holes" bs=1 seek=30M conv=notrunc status=none
 mknod "$tree/srv/null" c 1 3
-setcap cap_net_raw+ep "$tree/bin/$(ls "$tree/bin" | head -1)" 2>/dev/null || true
+programs=("$tree"/bin/*)
+setcap cap_net_raw+ep "${programs[0]}" 2>/dev/null || true
 image=$dir/system.raw offset=$((1 << 20))
 truncate -s 200M "$image"
 mke2fs -q -F -t ext4 -b 4096 -E offset=$offset -d "$tree" "$image" 199M
@@ -53,7 +54,8 @@ attributes() { (cd "$1" && getfattr -Rhd -m '^security|^user' . 2>/dev/null | so
 
 # Each block of some files belongs to that file, by both ways.
 count=0
-for file in $(ls "$tree/bin" | head -20); do
+for program in "${programs[@]:0:20}"; do
+    file=${program##*/}
     blocks=$(debugfs -R "blocks /bin/$file" "$image?offset=$offset" 2>/dev/null)
     places=()
     for block in $blocks; do

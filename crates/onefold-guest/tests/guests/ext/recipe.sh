@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Makes files of all kinds in the current folder. $1 is `mounted` where the folder is on the file system under test.
 printf x >one
 : >empty

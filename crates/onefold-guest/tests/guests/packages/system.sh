@@ -1,12 +1,13 @@
+# shellcheck shell=bash
 # Makes a system with usual and unusual packages in `root`, and lists them.
 package() { # NAME VERSION ARCHITECTURE EXTRA-FIELDS: packs the folder `build`
     mkdir -p build/DEBIAN
     printf 'Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: x <x@example.org>\nDescription: x\n%s' \
         "$1" "$2" "$3" "$4" >build/DEBIAN/control
-    (cd build; find . -path ./DEBIAN -prune -o -path ./etc -prune -o -type f -printf '%P\0' |
+    (cd build && find . -path ./DEBIAN -prune -o -path ./etc -prune -o -type f -printf '%P\0' |
         xargs -0r md5sum) >md5sums
     mv md5sums build/DEBIAN
-    if [[ -d build/etc ]]; then (cd build; find etc -type f -printf '/%p\n') >build/DEBIAN/conffiles; fi
+    if [[ -d build/etc ]]; then (cd build && find etc -type f -printf '/%p\n') >build/DEBIAN/conffiles; fi
     dpkg-deb --root-owner-group --build build "$1_$2_$3.deb" >/dev/null
     rm -r build
 }
