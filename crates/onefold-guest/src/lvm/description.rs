@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use super::text::{Section, Value, parse};
 
 const SECTOR_BYTES: u64 = 512;
+/// Longest name of a group or a logical volume, in bytes; LVM2 takes 127. Each logical volume has a copy of some names.
+const NAME_BYTES_MAX: usize = 255;
 
 /// A volume group as one metadata area describes it. Its name and those in it are text of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +78,7 @@ impl Segment {
 }
 
 impl Description {
-    /// Returns the group that a text describes; `None` where it describes none.
+    /// Returns the group that a text describes; `None` where it describes none, or has names that no group has.
     pub(super) fn parse(text: &[u8]) -> Option<Description> {
         // The text ends with a zero, which its length includes.
         let root = parse(text.strip_suffix(b"\0").unwrap_or(text))?;
@@ -91,7 +93,11 @@ impl Description {
         let numbers: HashMap<&str, usize> = physical.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
         let logical = group.sections("logical_volumes").map(|(name, section)| logical(name, section, &numbers));
         let mut logical = logical.collect::<Option<Vec<Logical>>>()?;
-        mark_snapshots(group, &mut logical);
+        let names = logical.iter().flat_map(|logical| [&*logical.name, &*logical.uuid]);
+        if !std::iter::once(&**name).chain(names).all(is_short) {
+            return None;
+        }
+        mark_snapshots(group, &mut logical)?;
         Some(Description {
             name: name.to_string(),
             uuid: group.text("id")?.to_owned(),
@@ -104,7 +110,8 @@ impl Description {
 }
 
 /// Marks the volumes that keep the old content of others. A hidden volume names the two; users see the snapshot.
-fn mark_snapshots(group: &Section<'_>, logical: &mut [Logical]) {
+/// Returns `None` where a name is too long.
+fn mark_snapshots(group: &Section<'_>, logical: &mut [Logical]) -> Option<()> {
     let segments = group.sections("logical_volumes").flat_map(|(_, section)| &section.0);
     let pairs: HashMap<&str, &str> = segments
         .filter_map(|(_, value)| match value {
@@ -112,10 +119,18 @@ fn mark_snapshots(group: &Section<'_>, logical: &mut [Logical]) {
             _ => None,
         })
         .collect();
+    if !pairs.values().all(|origin| is_short(origin)) {
+        return None;
+    }
     for logical in logical {
         logical.snapshot_of = pairs.get(logical.name.as_str()).map(|origin| (*origin).to_owned());
         logical.is_visible |= logical.snapshot_of.is_some();
     }
+    Some(())
+}
+
+fn is_short(name: &str) -> bool {
+    name.len() <= NAME_BYTES_MAX
 }
 
 fn physical(section: &Section<'_>) -> Option<Physical> {

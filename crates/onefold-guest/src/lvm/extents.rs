@@ -1,35 +1,39 @@
 //! The extents of a volume group: where those of a logical volume lie on the disk, and which ones are free.
 
+use super::PhysicalVolume;
 use super::description::{Description, Logical, Segment};
 use crate::volume::{DiskRange, VolumeReader};
 
 /// Most pieces that a striped volume may be made of. Each takes 16 bytes of memory, twice.
 const PIECES_MAX: u64 = 1 << 20;
 
-/// The extents of a volume group whose physical volumes are all there. None lies outside of its physical volume, and no
-/// two parts of logical volumes share one.
+/// The extents of a volume group whose physical volumes are all there. None lies outside of its physical volume or on its
+/// metadata, and no two parts of logical volumes share one.
 pub(super) struct Extents<'g, 'd> {
     description: &'g Description,
     /// The physical volumes, in the order of the description.
-    readers: &'g [&'g VolumeReader<'d>],
+    volumes: &'g [&'g (VolumeReader<'d>, PhysicalVolume)],
     /// The extents in use: physical volume, first extent, and the one after the last; in order.
     used: Vec<(usize, u64, u64)>,
 }
 
 impl<'g, 'd> Extents<'g, 'd> {
-    /// Checks that the extents of a group make sense. `readers` are its physical volumes in the order of the description.
+    /// Checks that the extents of a group make sense. `volumes` are its physical volumes in the order of the description.
     ///
     /// # Errors
     /// What is wrong with them.
     pub(super) fn new(
         description: &'g Description,
-        readers: &'g [&'g VolumeReader<'d>],
+        volumes: &'g [&'g (VolumeReader<'d>, PhysicalVolume)],
     ) -> Result<Extents<'g, 'd>, String> {
-        for (physical, reader) in description.physical.iter().zip(readers) {
+        for (physical, (reader, found)) in description.physical.iter().zip(volumes) {
             let end = physical.extents.checked_mul(description.extent_bytes);
             let end = end.and_then(|length| length.checked_add(physical.start_bytes));
-            if end.is_none_or(|end| end > reader.size_bytes()) {
+            let Some(end) = end.filter(|end| *end <= reader.size_bytes()) else {
                 return Err(format!("its disk {} is longer than the volume that it lies on", physical.uuid));
+            };
+            if physical.extents > 0 && found.has_metadata_in(physical.start_bytes, end) {
+                return Err(format!("the extents of its disk {} meet its metadata", physical.uuid));
             }
         }
         let mut used = Vec::new();
@@ -46,7 +50,7 @@ impl<'g, 'd> Extents<'g, 'd> {
         if used.windows(2).any(overlaps) {
             return Err("two of its volumes share extents".to_owned());
         }
-        Ok(Extents { description, readers, used })
+        Ok(Extents { description, volumes, used })
     }
 
     /// Returns where the content of a logical volume lies, in its own order. All its segments are striped.
@@ -94,8 +98,8 @@ impl<'g, 'd> Extents<'g, 'd> {
         offset: u64,
         length: u64,
     ) -> Result<(), &'static str> {
-        let place = self.description.physical.get(physical).zip(self.readers.get(physical));
-        let (place, reader) = place.ok_or("its disk is missing")?;
+        let place = self.description.physical.get(physical).zip(self.volumes.get(physical));
+        let (place, (reader, _)) = place.ok_or("its disk is missing")?;
         // Within the physical volume, as the beginning has checked.
         let at = place.start_bytes + first * self.description.extent_bytes + offset;
         reader.each_on_disk(at, length, &mut |range| match ranges.last_mut() {
@@ -108,7 +112,7 @@ impl<'g, 'd> Extents<'g, 'd> {
     /// Returns where the free extents lie on the disk, in order.
     pub(super) fn free(&self) -> Vec<DiskRange> {
         let mut free = Vec::new();
-        for (at, (physical, reader)) in self.description.physical.iter().zip(self.readers).enumerate() {
+        for (at, (physical, (reader, _))) in self.description.physical.iter().zip(self.volumes).enumerate() {
             let from = self.used.partition_point(|(volume, ..)| *volume < at);
             let used = self.used.iter().skip(from).take_while(|(volume, ..)| *volume == at);
             let mut next = 0;

@@ -39,6 +39,8 @@ pub struct PhysicalVolume {
     pub damage: Vec<Damage>,
     /// The newest description of its group that it holds.
     pub(super) description: Option<Description>,
+    /// Its metadata areas, as its header names them.
+    pub(super) areas: Vec<Area>,
 }
 
 /// A place in the volume and a length, both in bytes.
@@ -63,12 +65,19 @@ impl PhysicalVolume {
             match header(Bytes(&label), sector) {
                 Some((uuid, areas)) => {
                     let description = newest(reader, &areas, &mut damage)?;
-                    return Ok(Some(PhysicalVolume { uuid, damage, description }));
+                    return Ok(Some(PhysicalVolume { uuid, damage, description, areas }));
                 }
                 None => damage.push(reader.damage(at, "LVM2 label", "it does not match its checksum")),
             }
         }
         Ok(None)
+    }
+
+    /// Returns whether a range of it, from byte `start` to before `end`, meets a sector that labels lie in or a metadata area.
+    pub(super) fn has_metadata_in(&self, start: u64, end: u64) -> bool {
+        let labels = (0, LABEL_SECTORS * SECTOR_BYTES as u64);
+        let meets = |(place, length): &Area| *place < end && start < place.saturating_add(*length);
+        meets(&labels) || self.areas.iter().any(meets)
     }
 
     /// Returns the name of the group that it belongs to by its own metadata.

@@ -23,6 +23,11 @@ pub use label::PhysicalVolume;
 
 use crate::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
+/// Reasons that are told of one group at most.
+const REASONS_MAX: usize = 4;
+/// Longest reason in bytes.
+const REASON_BYTES_MAX: usize = 250;
+
 /// A volume group, as far as it is on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeGroup {
@@ -36,9 +41,13 @@ pub struct VolumeGroup {
     pub physical: Vec<usize>,
     /// Why nothing of the group is read, such as a missing disk; empty where its logical volumes are.
     pub doubts: Vec<String>,
+    /// Why its metadata may be out of date, such as a damaged copy. Its logical volumes are read all the same, but no map of
+    /// theirs says with certainty what is free.
+    pub unsure: Vec<String>,
     /// Its visible logical volumes, in the order of the metadata.
     pub logical: Vec<LogicalVolume>,
-    /// Where its free extents lie on the disk, in order. Everything else in its physical volumes is in use.
+    /// Where its free extents lie on the disk, in order; empty where something is unsure. Everything else in its physical
+    /// volumes is in use.
     pub free: Vec<DiskRange>,
 }
 
@@ -75,42 +84,110 @@ pub fn volume_groups(physical: &[(VolumeReader<'_>, PhysicalVolume)]) -> Vec<Vol
             *known = description;
         }
     }
-    newest.into_values().map(|description| group(description, physical)).collect()
+    let mut claims: HashMap<&str, usize> = HashMap::new();
+    for wanted in newest.values().flat_map(|description| &description.physical) {
+        *claims.entry(&wanted.uuid).or_default() += 1;
+    }
+    newest.into_values().map(|description| group(description, physical, &claims)).collect()
 }
 
-fn group(description: &Description, given: &[(VolumeReader<'_>, PhysicalVolume)]) -> VolumeGroup {
-    let mut by_uuid: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (at, (_, volume)) in given.iter().enumerate() {
-        by_uuid.entry(&volume.uuid).or_default().push(at);
-    }
-    let (mut doubts, mut members, mut readers) = (Vec::new(), Vec::new(), Vec::new());
-    for wanted in &description.physical {
-        let found = by_uuid.remove(wanted.uuid.as_str()).unwrap_or_default();
-        match found[..] {
-            [] => doubts.push(format!("its disk {} ({}) is missing", wanted.uuid, wanted.device)),
-            [at] => readers.extend(given.get(at).map(|(reader, _)| reader)),
-            _ => doubts.push(format!("its disk {} is there {} times", wanted.uuid, found.len())),
-        }
-        members.extend(found);
-    }
-    let extents = doubts.is_empty().then(|| Extents::new(description, &readers)).and_then(|extents| match extents {
+/// Returns a group. `given` are all physical volumes of the disk; `claims` says how many groups name each UUID.
+fn group(
+    description: &Description,
+    given: &[(VolumeReader<'_>, PhysicalVolume)],
+    claims: &HashMap<&str, usize>,
+) -> VolumeGroup {
+    let Members { mut doubts, mut unsure, places, found } = members(description, given, claims);
+    let extents = doubts.is_empty().then(|| Extents::new(description, &found)).and_then(|extents| match extents {
         Ok(extents) => Some(extents),
         Err(problem) => {
             doubts.push(problem);
             None
         }
     });
+    shorten(&mut doubts);
+    shorten(&mut unsure);
+    let reason = cut(doubts.join("; "));
     let needed: BTreeSet<&str> = description.logical.iter().flat_map(needs).collect();
     let logical = description.logical.iter().filter(|logical| logical.is_visible);
     VolumeGroup {
         name: description.name.clone(),
         uuid: description.uuid.clone(),
         sequence: description.sequence,
-        physical: members,
-        logical: logical.map(|logical| volume(logical, description, extents.as_ref(), &needed, &doubts)).collect(),
-        free: extents.map(|extents| extents.free()).unwrap_or_default(),
+        physical: places,
+        logical: logical.map(|logical| volume(logical, description, extents.as_ref(), &needed, &reason)).collect(),
+        free: extents.filter(|_| unsure.is_empty()).map(|extents| extents.free()).unwrap_or_default(),
         doubts,
+        unsure,
     }
+}
+
+/// The physical volumes of a group.
+struct Members<'p, 'd> {
+    doubts: Vec<String>,
+    unsure: Vec<String>,
+    /// Their places among those of the disk.
+    places: Vec<usize>,
+    /// All of them, in the order of the description, where there is no doubt.
+    found: Vec<&'p (VolumeReader<'d>, PhysicalVolume)>,
+}
+
+fn members<'p, 'd>(
+    description: &Description,
+    given: &'p [(VolumeReader<'d>, PhysicalVolume)],
+    claims: &HashMap<&str, usize>,
+) -> Members<'p, 'd> {
+    let mut by_uuid: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, (_, volume)) in given.iter().enumerate() {
+        by_uuid.entry(&volume.uuid).or_default().push(at);
+    }
+    let mut members = Members { doubts: Vec::new(), unsure: Vec::new(), places: Vec::new(), found: Vec::new() };
+    for wanted in &description.physical {
+        let uuid = wanted.uuid.as_str();
+        let places = by_uuid.remove(uuid).unwrap_or_default();
+        match places[..] {
+            [] => members.doubts.push(format!("its disk {uuid} ({}) is missing", wanted.device)),
+            [at] => members.found.extend(given.get(at)),
+            _ => members.doubts.push(format!("its disk {uuid} is there {} times", places.len())),
+        }
+        members.places.extend(places);
+    }
+    for (_, volume) in &members.found {
+        let uuid = &volume.uuid;
+        let own = volume.description.as_ref();
+        let is_shared = claims.get(uuid.as_str()).is_some_and(|claims| *claims > 1);
+        match own.map(|own| own.name == description.name && own.uuid == description.uuid) {
+            Some(false) => members.doubts.push(format!("its disk {uuid} belongs to another group")),
+            None if is_shared => members.doubts.push(format!("another group has its disk {uuid}, too")),
+            Some(true) if is_shared => members.unsure.push(format!("another group has its disk {uuid}, too")),
+            _ => {}
+        }
+        if !volume.damage.is_empty() {
+            members.unsure.push(format!("a copy of its metadata on its disk {uuid} is damaged"));
+        }
+    }
+    members
+}
+
+/// Keeps the first few reasons, none of them long, and says how many more there are.
+fn shorten(reasons: &mut Vec<String>) {
+    let more = reasons.len().saturating_sub(REASONS_MAX);
+    reasons.truncate(REASONS_MAX);
+    for reason in &mut *reasons {
+        *reason = cut(std::mem::take(reason));
+    }
+    if more > 0 {
+        reasons.push(format!("{more} more of this kind"));
+    }
+}
+
+/// Returns a text, or its beginning where it is long. Each logical volume has its own copy.
+fn cut(mut text: String) -> String {
+    if text.len() > REASON_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
+        text.push('…');
+    }
+    text
 }
 
 /// Returns the names of the logical volumes that one needs.
@@ -123,11 +200,11 @@ fn volume(
     description: &Description,
     extents: Option<&Extents<'_, '_>>,
     needed: &BTreeSet<&str>,
-    doubts: &[String],
+    reason: &str,
 ) -> LogicalVolume {
     let count = logical.segments.iter().fold(0_u64, |sum, segment| sum.saturating_add(segment.extents));
     let mapping = match extents {
-        None => LogicalMapping::NotRead(doubts.join("; ")),
+        None => LogicalMapping::NotRead(reason.to_owned()),
         Some(extents) => mapping(logical, description, extents, needed),
     };
     LogicalVolume {
@@ -164,3 +241,6 @@ fn mapping(
         Err(problem) => LogicalMapping::NotRead(problem.to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests;
