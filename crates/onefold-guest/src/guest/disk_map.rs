@@ -34,7 +34,7 @@ impl DiskUse {
 
 impl Guest<'_> {
     /// Returns the use of all bytes of the disk: runs in order that cover it. A volume counts whole where its map is not
-    /// certain, and where it overlaps another one. What lies in a physical volume and in none of the logical volumes that are
+    /// certain, where it overlaps another one, and where its group is not sure of it. What lies in a physical volume and in none of the logical volumes that are
     /// read belongs to the physical volume; its free extents are free.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Guest<'_> {
             if volume.is_physical() {
                 continue;
             }
-            if self.overlaps(at) {
+            if self.counts_whole(at) {
                 let whole =
                     |range: &DiskRange| DiskRun { range: *range, use_: DiskUse::Volume(at, AllocationClass::Doubtful) };
                 runs.extend(volume.volume.ranges.iter().map(whole));
@@ -59,13 +59,14 @@ impl Guest<'_> {
         }
         runs.extend(self.free_extents());
         runs.sort_unstable();
-        let mut covered = covering(runs, self.disk().size_bytes());
+        let covered = covering(runs, self.disk().size_bytes());
+        let mut physical = Vec::new();
         for (at, volume) in self.volumes().iter().enumerate().filter(|(_, volume)| volume.is_physical()) {
-            for range in &volume.volume.ranges {
-                covered = claim_gaps(covered, *range, DiskUse::Volume(at, AllocationClass::Doubtful));
-            }
+            let use_ = DiskUse::Volume(at, AllocationClass::Doubtful);
+            physical.extend(volume.volume.ranges.iter().map(|range| DiskRun { range: *range, use_ }));
         }
-        Ok(covered)
+        physical.sort_unstable();
+        Ok(filled(covered, &covering(physical, self.disk().size_bytes())))
     }
 
     /// Returns the free extents of groups whose physical volumes overlap nothing.
@@ -81,40 +82,32 @@ impl Guest<'_> {
         }
         free
     }
-
-    /// Returns whether a volume shares bytes of the disk with another one. Logical volumes and the physical volumes that they
-    /// lie in do not count.
-    #[must_use]
-    pub fn overlaps(&self, at: usize) -> bool {
-        let ranges = |at: usize| self.volumes().get(at).map_or(&[][..], |volume| &volume.volume.ranges);
-        let meets =
-            |one: &DiskRange, two: &DiskRange| one.start_bytes < two.end_bytes() && two.start_bytes < one.end_bytes();
-        let is_logical = |at: usize| matches!(self.volumes().get(at), Some(volume) if volume.is_logical());
-        let is_physical = |at: usize| matches!(self.volumes().get(at), Some(volume) if volume.is_physical());
-        let belong = |one: usize, other: usize| is_logical(one) && is_physical(other);
-        let others =
-            (0..self.volumes().len()).filter(|other| *other != at && !belong(at, *other) && !belong(*other, at));
-        others.into_iter().any(|other| ranges(at).iter().any(|one| ranges(other).iter().any(|two| meets(one, two))))
-    }
 }
 
-/// Gives the gaps within a range a use.
-fn claim_gaps(runs: Vec<DiskRun>, range: DiskRange, use_: DiskUse) -> Vec<DiskRun> {
-    let mut claimed = Vec::with_capacity(runs.len() + 2);
+/// Returns runs whose gaps have the uses of others. Both cover the disk in order.
+fn filled(runs: Vec<DiskRun>, others: &[DiskRun]) -> Vec<DiskRun> {
+    let mut filled = Vec::with_capacity(runs.len());
+    let mut others = others.iter().peekable();
     for run in runs {
-        let (start, end) = (run.range.start_bytes, run.range.end_bytes());
-        let (from, to) = (range.start_bytes.clamp(start, end), range.end_bytes().clamp(start, end));
-        if run.use_ != DiskUse::Gap || from >= to {
-            claimed.push(run);
+        if run.use_ != DiskUse::Gap {
+            filled.push(run);
             continue;
         }
-        for (start_bytes, end, use_) in [(start, from, DiskUse::Gap), (from, to, use_), (to, end, DiskUse::Gap)] {
-            if start_bytes < end {
-                claimed.push(DiskRun { range: DiskRange { start_bytes, length_bytes: end - start_bytes }, use_ });
+        while others.next_if(|other| other.range.end_bytes() <= run.range.start_bytes).is_some() {}
+        let mut start_bytes = run.range.start_bytes;
+        while start_bytes < run.range.end_bytes()
+            && let Some(other) = others.peek()
+        {
+            let end = other.range.end_bytes().min(run.range.end_bytes());
+            filled
+                .push(DiskRun { range: DiskRange { start_bytes, length_bytes: end - start_bytes }, use_: other.use_ });
+            start_bytes = end;
+            if other.range.end_bytes() == end {
+                others.next();
             }
         }
     }
-    claimed
+    filled
 }
 
 /// Returns runs in order that cover a disk of `size_bytes`: where sorted runs overlap, the first counts; where there is
@@ -169,7 +162,7 @@ mod tests {
         assert_eq!(covered, expected);
         let physical = DiskUse::Volume(2, AllocationClass::Doubtful);
         let range = DiskRange { start_bytes: 5, length_bytes: 33 };
-        let claimed = claim_gaps(covered, range, physical);
+        let claimed = filled(covered, &covering(vec![DiskRun { range, use_: physical }], 50));
         assert_eq!(claimed[..2], [run(0, 5, DiskUse::Gap), run(5, 10, physical)]);
         assert_eq!(claimed[4..6], [run(35, 38, physical), run(38, 40, DiskUse::Gap)]);
         assert_eq!(covering(Vec::new(), 5), [run(0, 5, DiskUse::Gap)]);

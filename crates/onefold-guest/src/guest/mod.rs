@@ -4,6 +4,7 @@
 
 mod disk_map;
 mod order;
+mod overlap;
 mod who;
 
 #[cfg(test)]
@@ -28,6 +29,10 @@ pub struct Guest<'a> {
     table: Option<PartitionTable>,
     volumes: Vec<GuestVolume<'a>>,
     groups: Vec<Group>,
+    /// Which of the volumes share bytes with others.
+    overlapping: Vec<bool>,
+    /// Which of the volumes are logical ones of a group that is not sure of them.
+    unsure: Vec<bool>,
 }
 
 /// A group of logical volumes, and which volumes of the disk it consists of.
@@ -37,6 +42,8 @@ pub struct Group {
     pub group: VolumeGroup,
     /// Its physical volumes, by their places in [`Guest::volumes`].
     pub physical: Vec<usize>,
+    /// Its logical volumes that are read, by their places there.
+    pub logical: Vec<usize>,
 }
 
 /// A volume of a disk, with what it holds.
@@ -63,13 +70,32 @@ impl<'a> Guest<'a> {
         let volumes = volumes_of(table.as_ref(), disk.size_bytes());
         let mut volumes: Vec<GuestVolume<'a>> =
             volumes.into_iter().map(|volume| GuestVolume::open(disk, volume, table.as_ref())).collect();
-        let groups = groups(&volumes);
-        for logical in groups.iter().flat_map(|group| &group.group.logical) {
-            if let LogicalMapping::Read(volume) = &logical.mapping {
-                volumes.push(GuestVolume::open(disk, volume.clone(), None));
+        let mut groups = groups(&volumes);
+        for group in &mut groups {
+            for logical in &group.group.logical {
+                if let LogicalMapping::Read(volume) = &logical.mapping {
+                    group.logical.push(volumes.len());
+                    volumes.push(GuestVolume::open(disk, volume.clone(), None));
+                }
             }
         }
-        Ok(Guest { disk, table, volumes, groups })
+        Ok(Guest::new(disk, table, volumes, groups))
+    }
+
+    fn new(
+        disk: &'a dyn Disk,
+        table: Option<PartitionTable>,
+        volumes: Vec<GuestVolume<'a>>,
+        groups: Vec<Group>,
+    ) -> Guest<'a> {
+        let overlapping = overlap::overlapping(&volumes, &groups);
+        let mut unsure = vec![false; volumes.len()];
+        for at in groups.iter().filter(|group| !group.group.unsure.is_empty()).flat_map(|group| &group.logical) {
+            if let Some(unsure) = unsure.get_mut(*at) {
+                *unsure = true;
+            }
+        }
+        Guest { disk, table, volumes, groups, overlapping, unsure }
     }
 
     /// Returns the disk.
@@ -95,6 +121,21 @@ impl<'a> Guest<'a> {
     pub fn volumes(&self) -> &[GuestVolume<'a>] {
         &self.volumes
     }
+
+    /// Returns whether a volume shares bytes of the disk with another one. Logical volumes and the physical volumes of their
+    /// own group do not count; but where such a physical volume overlaps another one, so do all logical volumes of the group.
+    #[must_use]
+    pub fn overlaps(&self, at: usize) -> bool {
+        self.overlapping.get(at).copied().unwrap_or(false)
+    }
+
+    /// Returns whether all bytes of a volume count as allocated: it overlaps another one, its own map is not certain, or
+    /// its group is not sure of where its logical volumes lie.
+    #[must_use]
+    pub fn counts_whole(&self, at: usize) -> bool {
+        let has_no_map = |volume: &GuestVolume<'_>| volume.content.whole_because().is_some();
+        self.overlaps(at) || self.unsure.get(at) == Some(&true) || self.volumes.get(at).is_none_or(has_no_map)
+    }
 }
 
 /// Returns the groups that the physical volumes among some volumes make up.
@@ -109,7 +150,7 @@ fn groups(volumes: &[GuestVolume<'_>]) -> Vec<Group> {
     }
     let group = |group: VolumeGroup| {
         let physical = group.physical.iter().filter_map(|at| places.get(*at).copied()).collect();
-        Group { group, physical }
+        Group { group, physical, logical: Vec::new() }
     };
     volume_groups(&physical).into_iter().map(group).collect()
 }

@@ -175,7 +175,7 @@ fn guest() -> Guest<'static> {
     );
     let split =
         volume(2, &[(524_288, 65_536), (65_536, 131_072)], vec![(81_920, vec![extent(0, 81_920, 61_440, written)])]);
-    Guest { disk: &Zeros, table: None, volumes: vec![plain, split], groups: Vec::new() }
+    Guest::new(&Zeros, None, vec![plain, split], Vec::new())
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn every_byte_has_its_owners() {
 
 #[test]
 fn the_map_of_a_disk_covers_it_and_overlapping_volumes_count_whole() {
-    let mut guest = guest();
+    let guest = guest();
     let covered = |guest: &Guest<'_>| {
         let map = guest.disk_map().unwrap();
         assert!(map.is_sorted_by(|one, next| one.range.end_bytes() == next.range.start_bytes));
@@ -236,6 +236,60 @@ fn the_map_of_a_disk_covers_it_and_overlapping_volumes_count_whole() {
     let map = covered(&guest);
     assert_eq!(map[0].use_, DiskUse::Gap);
     assert_eq!(free(&map), 131_072 - 65_536 + 196_608 - 65_536);
-    guest.volumes.push(volume(3, &[(393_215, 100_000)], Vec::new()));
+    let mut volumes = guest.volumes;
+    volumes.push(volume(3, &[(393_215, 100_000)], Vec::new()));
+    let guest = Guest::new(&Zeros, None, volumes, Vec::new());
     assert_eq!(free(&covered(&guest)), 131_072, "only the volume that nobody overlaps has free bytes");
+    let owners = guest.owners(&[393_214, 196_607]).unwrap();
+    let classes: Vec<_> = owners.iter().map(|owner| owner.class).collect();
+    let (doubtful, free) = (Some(AllocationClass::Doubtful), Some(AllocationClass::Free));
+    assert_eq!(classes, [doubtful, free], "no byte of a volume that counts whole is free");
+}
+
+/// A group whose physical and logical volumes are these.
+fn group(physical: &[usize], logical: &[usize], free: &[(u64, u64)]) -> Group {
+    let free = free.iter().map(|&(start_bytes, length_bytes)| DiskRange { start_bytes, length_bytes }).collect();
+    let group = VolumeGroup {
+        name: "vg".to_owned(),
+        uuid: String::new(),
+        sequence: 1,
+        physical: Vec::new(),
+        doubts: Vec::new(),
+        unsure: Vec::new(),
+        logical: Vec::new(),
+        free,
+    };
+    Group { group, physical: physical.to_vec(), logical: logical.to_vec() }
+}
+
+#[test]
+fn a_logical_volume_overlaps_no_physical_volume_of_its_own_group() {
+    let volumes = |ranges: &[(u64, u64)]| -> Vec<GuestVolume<'static>> {
+        (1..).zip(ranges).map(|(number, range)| volume(number, &[*range], Vec::new())).collect()
+    };
+    let overlapping = |ranges: &[(u64, u64)], groups: &[Group]| overlap::overlapping(&volumes(ranges), groups);
+    let apart = [(0, 100_000), (100_000, 100_000), (20_000, 70_000), (120_000, 70_000)];
+    let (one, two) = (group(&[0], &[2], &[]), group(&[1], &[3], &[]));
+    assert_eq!(overlapping(&apart, &[one, two]), [false; 4]);
+    let (one, two) = (group(&[0], &[3], &[]), group(&[1], &[2], &[]));
+    assert_eq!(overlapping(&apart, &[one, two]), [true; 4], "each lies in a disk of the other group");
+    assert_eq!(overlapping(&apart, &[group(&[0], &[2], &[])]), [false, true, false, true]);
+    let nested = [(0, 400_000), (200_000, 80_000), (20_000, 70_000), (205_000, 66_000), (500_000, 70_000)];
+    let (one, two) = (group(&[0], &[2], &[]), group(&[1], &[3], &[]));
+    assert_eq!(
+        overlapping(&nested, &[one, two]),
+        [true, true, true, true, false],
+        "and so does what lies elsewhere in them"
+    );
+}
+
+#[test]
+fn volumes_of_a_group_that_is_unsure_count_whole() {
+    let mut groups = [group(&[], &[1], &[])];
+    groups[0].group.unsure.push("it is made up".to_owned());
+    let Guest { volumes, .. } = guest();
+    let guest = Guest::new(&Zeros, None, volumes, groups.into());
+    assert_eq!([guest.counts_whole(0), guest.counts_whole(1)], [false, true]);
+    let owner = guest.owners(&[196_607]).unwrap().remove(0);
+    assert_eq!(owner.class, Some(AllocationClass::Doubtful));
 }

@@ -17,7 +17,7 @@ pub struct Owner {
     /// The volume that it lies in, by its place in [`Guest::volumes`], and the byte there. Of volumes that overlap, the
     /// first; `None` between volumes.
     pub volume: Option<(usize, u64)>,
-    /// Its use, where the volume has a file system that is read.
+    /// Its use, where the volume has a file system that is read; in doubt where the volume counts whole.
     pub class: Option<AllocationClass>,
     /// The files that have it: several where they share the block, and none for metadata and free bytes.
     pub files: Vec<OwnerFile>,
@@ -52,7 +52,11 @@ impl Guest<'_> {
                 owners.iter_mut().filter_map(|owner| Wanted::in_volume(owner, at)).collect();
             if !wanted.is_empty() {
                 wanted.sort_by_key(|wanted| wanted.offset);
-                classify(&system.allocation()?, &mut wanted);
+                if self.counts_whole(at) {
+                    wanted.iter_mut().for_each(|wanted| wanted.owner.class = Some(AllocationClass::Doubtful));
+                } else {
+                    classify(&system.allocation()?, &mut wanted);
+                }
                 find_files(system, &mut wanted)?;
             }
         }
