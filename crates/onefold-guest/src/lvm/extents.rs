@@ -4,8 +4,10 @@ use super::PhysicalVolume;
 use super::description::{Description, Logical, Segment};
 use crate::volume::{DiskRange, VolumeReader};
 
-/// Most pieces that a striped volume may be made of. Each takes 16 bytes of memory, twice.
+/// Most pieces that a striped volume may be made of.
 const PIECES_MAX: u64 = 1 << 20;
+/// Most pieces that all logical volumes of a disk may be made of. Each takes about 60 bytes of memory.
+pub(super) const PIECES_OF_DISK_MAX: u64 = 2 << 20;
 
 /// The extents of a volume group whose physical volumes are all there. None lies outside of its physical volume or on its
 /// metadata, and no two parts of logical volumes share one.
@@ -53,11 +55,12 @@ impl<'g, 'd> Extents<'g, 'd> {
         Ok(Extents { description, volumes, used })
     }
 
-    /// Returns where the content of a logical volume lies, in its own order. All its segments are striped.
+    /// Returns where the content of a logical volume lies, in its own order. All its segments are striped. Its pieces are
+    /// taken from `pieces_left`.
     ///
     /// # Errors
     /// Why that can't be told.
-    pub(super) fn ranges(&self, logical: &Logical) -> Result<Vec<DiskRange>, &'static str> {
+    pub(super) fn ranges(&self, logical: &Logical, pieces_left: &mut u64) -> Result<Vec<DiskRange>, &'static str> {
         let mut ranges = Vec::new();
         let mut next = 0;
         for segment in &logical.segments {
@@ -65,12 +68,17 @@ impl<'g, 'd> Extents<'g, 'd> {
                 return Err("its segments leave a gap or overlap");
             }
             next += segment.extents;
-            self.add_segment(&mut ranges, segment)?;
+            self.add_segment(&mut ranges, segment, pieces_left)?;
         }
         if ranges.is_empty() { Err("it has no segment") } else { Ok(ranges) }
     }
 
-    fn add_segment(&self, ranges: &mut Vec<DiskRange>, segment: &Segment) -> Result<(), &'static str> {
+    fn add_segment(
+        &self,
+        ranges: &mut Vec<DiskRange>,
+        segment: &Segment,
+        pieces_left: &mut u64,
+    ) -> Result<(), &'static str> {
         let extent_bytes = self.description.extent_bytes;
         let length = segment.extents_per_area().and_then(|extents| extents.checked_mul(extent_bytes));
         let length = length.ok_or("its stripes differ in length")?;
@@ -79,9 +87,11 @@ impl<'g, 'd> Extents<'g, 'd> {
             return Err("its extents are no whole stripes");
         }
         let rows = length / stripe_bytes;
-        if rows.saturating_mul(segment.areas.len() as u64) > PIECES_MAX - ranges.len() as u64 {
+        let pieces = rows.saturating_mul(segment.areas.len() as u64);
+        if pieces > PIECES_MAX - ranges.len() as u64 {
             return Err("it has too many stripes");
         }
+        *pieces_left = pieces_left.checked_sub(pieces).ok_or("the volumes of its disk have too many stripes")?;
         for row in 0..rows {
             for area in &segment.areas {
                 self.add_range(ranges, *area, row * stripe_bytes, stripe_bytes)?;

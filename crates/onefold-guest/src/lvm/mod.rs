@@ -18,7 +18,7 @@ mod text;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use description::{Description, Logical};
-use extents::Extents;
+use extents::{Extents, PIECES_OF_DISK_MAX};
 pub use label::PhysicalVolume;
 
 use crate::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
@@ -88,14 +88,17 @@ pub fn volume_groups(physical: &[(VolumeReader<'_>, PhysicalVolume)]) -> Vec<Vol
     for wanted in newest.values().flat_map(|description| &description.physical) {
         *claims.entry(&wanted.uuid).or_default() += 1;
     }
-    newest.into_values().map(|description| group(description, physical, &claims)).collect()
+    let mut pieces_left = PIECES_OF_DISK_MAX;
+    newest.into_values().map(|description| group(description, physical, &claims, &mut pieces_left)).collect()
 }
 
-/// Returns a group. `given` are all physical volumes of the disk; `claims` says how many groups name each UUID.
+/// Returns a group. `given` are all physical volumes of the disk; `claims` says how many groups name each UUID;
+/// `pieces_left` is what all volumes of the disk may still be made of.
 fn group(
     description: &Description,
     given: &[(VolumeReader<'_>, PhysicalVolume)],
     claims: &HashMap<&str, usize>,
+    pieces_left: &mut u64,
 ) -> VolumeGroup {
     let Members { mut doubts, mut unsure, places, found } = members(description, given, claims);
     let extents = doubts.is_empty().then(|| Extents::new(description, &found)).and_then(|extents| match extents {
@@ -115,7 +118,9 @@ fn group(
         uuid: description.uuid.clone(),
         sequence: description.sequence,
         physical: places,
-        logical: logical.map(|logical| volume(logical, description, extents.as_ref(), &needed, &reason)).collect(),
+        logical: logical
+            .map(|logical| volume(logical, description, extents.as_ref(), &needed, &reason, pieces_left))
+            .collect(),
         free: extents.filter(|_| unsure.is_empty()).map(|extents| extents.free()).unwrap_or_default(),
         doubts,
         unsure,
@@ -201,11 +206,12 @@ fn volume(
     extents: Option<&Extents<'_, '_>>,
     needed: &BTreeSet<&str>,
     reason: &str,
+    pieces_left: &mut u64,
 ) -> LogicalVolume {
     let count = logical.segments.iter().fold(0_u64, |sum, segment| sum.saturating_add(segment.extents));
     let mapping = match extents {
         None => LogicalMapping::NotRead(reason.to_owned()),
-        Some(extents) => mapping(logical, description, extents, needed),
+        Some(extents) => mapping(logical, description, extents, needed, pieces_left),
     };
     LogicalVolume {
         name: logical.name.clone(),
@@ -220,6 +226,7 @@ fn mapping(
     description: &Description,
     extents: &Extents<'_, '_>,
     needed: &BTreeSet<&str>,
+    pieces_left: &mut u64,
 ) -> LogicalMapping {
     if let Some(segment) = logical.segments.iter().find(|segment| !segment.is_striped()) {
         let missing = segment.needs.join(", ");
@@ -233,7 +240,7 @@ fn mapping(
     if needed.contains(logical.name.as_str()) {
         return LogicalMapping::NotRead("another volume of its group is made of it".to_owned());
     }
-    match extents.ranges(logical) {
+    match extents.ranges(logical, pieces_left) {
         Ok(ranges) => {
             let origin = VolumeOrigin::Logical { group: description.name.clone(), name: logical.name.clone() };
             LogicalMapping::Read(Volume { origin, ranges })

@@ -89,6 +89,18 @@ fn extents_on_metadata_and_damaged_copies_free_nothing() {
 }
 
 #[test]
+fn all_volumes_of_a_disk_share_one_limit_of_pieces() {
+    let text = text("vg", &["u"], 2048);
+    let disks = [physical("u", 1, Some(&text))];
+    let description = disks[0].1.description.as_ref().unwrap();
+    let members: Vec<&Given> = disks.iter().collect();
+    let Ok(extents) = Extents::new(description, &members) else { panic!("the group is sound") };
+    let mut pieces_left = 1;
+    assert_eq!(extents.ranges(&description.logical[0], &mut pieces_left).map(|ranges| ranges.len()), Ok(1));
+    assert!(extents.ranges(&description.logical[0], &mut pieces_left).is_err());
+}
+
+#[test]
 fn reasons_stay_short_whatever_is_missing() {
     let device = "d".repeat(10_000);
     let disks: Vec<&str> = std::iter::repeat_n(device.as_str(), 100).collect();

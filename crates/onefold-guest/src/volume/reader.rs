@@ -1,5 +1,7 @@
 //! Reading a volume by its own offsets, and telling where they lie on the disk.
 
+use std::sync::Arc;
+
 use onefold_disk::Disk;
 
 use super::{DiskRange, Volume};
@@ -13,7 +15,7 @@ use crate::error::{Damage, GuestError};
 pub struct VolumeReader<'a> {
     disk: &'a dyn Disk,
     /// For each range, its first byte in the volume; in order.
-    ranges: Vec<(u64, DiskRange)>,
+    ranges: Arc<[(u64, DiskRange)]>,
     size_bytes: u64,
 }
 
@@ -27,7 +29,7 @@ impl<'a> VolumeReader<'a> {
             ranges.push((size_bytes, *range));
             size_bytes = size_bytes.saturating_add(range.length_bytes);
         }
-        VolumeReader { disk, ranges, size_bytes }
+        VolumeReader { disk, ranges: ranges.into(), size_bytes }
     }
 
     /// Returns the length of the volume in bytes.
