@@ -40,7 +40,7 @@ pub(super) fn map(ntfs: &Ntfs<'_>) -> Result<Vec<Allocation>, GuestError> {
     ntfs.each_record(&mut |record| reached.add_record(&record).map(ControlFlow::Continue))?;
     let is_trusted = bitmap.is_some() && reached.clusters <= room;
     if !is_trusted {
-        let problem = "free clusters are in doubt: it is damaged, or files overlap";
+        let problem = "free clusters are in doubt: it is damaged, or files overlap or have too many pieces";
         ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
     }
     let free = if is_trusted { AllocationClass::Free } else { AllocationClass::Doubtful };
@@ -160,6 +160,10 @@ impl Reached<'_> {
         }
         if is_free || found.class != AllocationClass::Data {
             self.uses.push(found);
+        }
+        if self.uses.len() >= RUNS_MAX {
+            // What follows is not looked at: as where files overlap, nothing counts as free.
+            self.clusters = u64::MAX;
         }
         Ok(())
     }
