@@ -5,7 +5,7 @@
 
 use super::attribute_list;
 use super::boot::Geometry;
-use super::record::{ATTRIBUTE_LIST, BITMAP, DATA, Record, Reference};
+use super::record::{self, ATTRIBUTE_LIST, BITMAP, DATA, Record, Reference, SEQUENCE_END};
 use super::stream::{self, Clusters, Stream};
 use crate::error::{Damage, GuestError};
 use crate::volume::VolumeReader;
@@ -114,6 +114,20 @@ impl<'a> Mft<'a> {
             Err(_) if number < MIRRORED => mirrored(&self.volume, self.geometry, number),
             Err(problem) => Err(self.damage(number, problem).into()),
         }
+    }
+
+    /// Returns whether a reference still means its record: whether the sequence number is the one that the record has.
+    /// The number 0 fits every record. Where there is no record to ask, whoever opens it finds out.
+    ///
+    /// # Errors
+    /// Those of the disk, and when the record lies outside of the volume.
+    pub(super) fn is_current(&self, reference: Reference) -> Result<bool, GuestError> {
+        let (number, mut head) = (reference.record(), [0; SEQUENCE_END]);
+        if reference.sequence() == 0 || number >= self.record_count() {
+            return Ok(true);
+        }
+        self.records.read(self.clusters(), self.offset_of(number), &mut head)?;
+        Ok(record::sequence_of(&head).is_none_or(|sequence| sequence == reference.sequence()))
     }
 
     /// Returns the record of `bytes`, which [`Mft::read_raw`] returned; `None` where it is not in use. Bytes that are

@@ -239,6 +239,17 @@ impl Ntfs<'_> {
         })
     }
 
+    /// Returns whether an entry of a directory still means the file that it was made for. Where the record has become
+    /// another file's, that is noted: it has neither the name nor the content of the one that is asked for.
+    fn is_current(&self, directory: u64, reference: Reference) -> bool {
+        // A record that cannot be read says why when it is opened.
+        let is_current = self.mft.is_current(reference).unwrap_or(true);
+        if !is_current {
+            self.damage.note(self.mft.damage(directory, "a name leads to a record that another file has now"));
+        }
+        is_current
+    }
+
     /// Returns the file of a name in UTF-8, without its streams.
     fn find(&self, directory: FileNumber, name: &[u8]) -> Result<Option<u64>, GuestError> {
         let Some(units) = names::from_utf8(name) else { return Ok(None) };
@@ -251,6 +262,7 @@ impl Ntfs<'_> {
             }
             found => found?,
         };
+        let found = found.filter(|reference| self.is_current(file.base.number, *reference));
         Ok(found.map(Reference::record))
     }
 
@@ -276,6 +288,9 @@ impl Ntfs<'_> {
         if is_odd || record == directory {
             let problem = if is_odd { "a name cannot be one" } else { "it contains itself" };
             self.damage.note(self.mft.damage(directory, problem));
+            return None;
+        }
+        if !self.is_current(directory, reference) {
             return None;
         }
         Some(DirectoryEntry { name: text, file: FileNumber(record), kind: name.kind() })

@@ -56,6 +56,14 @@ const COMPRESSED: u16 = 0x00ff;
 const ENCRYPTED: u16 = 0x4000;
 const SPARSE: u16 = 0x8000;
 
+/// Bytes of a record up to the end of its sequence number.
+pub(super) const SEQUENCE_END: usize = 18;
+
+/// Returns the sequence number in the head of a record; `None` where it is no record.
+pub(super) fn sequence_of(head: &[u8]) -> Option<u16> {
+    if head.get(..4) == Some(&SIGNATURE) { Bytes(head).le16(16) } else { None }
+}
+
 /// The number of a record with its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reference(pub(super) u64);

@@ -212,6 +212,25 @@ fn a_file_that_is_longer_than_its_map_is_read_up_to_there() {
 }
 
 #[test]
+fn a_name_does_not_lead_to_the_next_file_of_its_record() {
+    let Some(images) = image() else { return };
+    let image = images.path("image");
+    let files = with_ntfs(&image, tree);
+    let one = files["many/a file with the number 100"].0;
+    let place = MFT + one.0 * RECORD_BYTES + 16;
+    let mut sequence = [0; 2];
+    File::open(&image).unwrap().read_exact_at(&mut sequence, place).unwrap();
+    write_at(&image, place, &(u16::from_le_bytes(sequence) + 1).to_le_bytes());
+    with_ntfs(&image, |ntfs| {
+        let many = files["many"].0;
+        assert_eq!(ntfs.look_up(many, b"a file with the number 100").unwrap(), None);
+        assert_eq!(ntfs.damage().first()[0].problem, "a name leads to a record that another file has now");
+        let found = tree(ntfs);
+        assert_eq!((found.len(), found.contains_key("many/a file with the number 100")), (files.len() - 1, false));
+    });
+}
+
+#[test]
 fn a_directory_that_contains_itself_is_listed_without_itself() {
     let Some(images) = image() else { return };
     let image = images.path("image");
