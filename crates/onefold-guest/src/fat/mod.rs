@@ -32,6 +32,7 @@ use crate::volume::VolumeReader;
 use directory::{FileRecord, RECORD_BYTES, Record, plain_stat};
 use layout::{Layout, Root};
 use table::Table;
+use walk::Owners;
 
 /// The number of the root directory.
 const ROOT: FileNumber = FileNumber(0);
@@ -49,6 +50,7 @@ pub struct Fat<'a> {
     damage: DamageLog,
     /// Where the last read ended: reads of a file mostly follow each other.
     cursor: Mutex<Cursor>,
+    owners: Mutex<Owners>,
 }
 
 /// A place in a chain: the first cluster of the chain, and a later one with its number in the chain.
@@ -94,8 +96,8 @@ impl<'a> Fat<'a> {
             files_max: None,
             files_used: None,
         };
-        let (damage, cursor) = (DamageLog::default(), Mutex::default());
-        let mut fat = Fat { reader, layout, table, facts, state, damage, cursor };
+        let (damage, cursor, owners) = (DamageLog::default(), Mutex::default(), Mutex::default());
+        let mut fat = Fat { reader, layout, table, facts, state, damage, cursor, owners };
         fat.facts.label = fat.label()?;
         fat.facts.free_bytes = u64::from(fat.free_clusters()?) * fat.layout.cluster_bytes;
         Ok(Some(fat))
@@ -284,14 +286,14 @@ impl FileSystem for Fat<'_> {
         directory: FileNumber,
         visit: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
     ) -> Result<(), GuestError> {
-        self.each_named(self.directory(directory)?, &mut |name, file, record| {
+        self.each_named(directory, &mut |name, file, record| {
             let kind = if record.is_directory { FileKind::Directory } else { FileKind::Regular };
             visit(DirectoryEntry { name, file, kind: Some(kind) })
         })
     }
 
     fn look_up(&self, directory: FileNumber, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
-        self.find(self.directory(directory)?, name)
+        self.find(directory, name)
     }
 
     fn read_link(&self, _: FileNumber) -> Result<Vec<u8>, GuestError> {

@@ -1,6 +1,6 @@
 //! Directories of a volume: their records, and all records of all directories.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use super::directory::{DIRECTORY_BYTES_MAX, FileRecord, RECORD_BYTES, Record};
@@ -13,6 +13,42 @@ use crate::filesystem::FileNumber;
 
 /// Most bytes of a directory that are read at once.
 const PIECE_BYTES: u64 = 64 << 10;
+const SHARED: &str = "another directory has the same cluster";
+
+/// Most clusters of directories whose directory is remembered. Others are not listed.
+const OWNED_CLUSTERS_MAX: usize = 1 << 20;
+
+/// Which directory each cluster is a part of, as they were met. A directory is known by the place of its record, and
+/// damage may give its clusters to many records: each such record would be a directory of its own with all that lies
+/// below, and the number of paths would be the product of all levels.
+#[derive(Default)]
+pub(super) struct Owners(HashMap<u32, FileNumber>);
+
+impl Owners {
+    /// Makes `directory` the owner of a cluster, unless there is one. Fails with what is wrong.
+    fn claim(&mut self, cluster: u32, directory: FileNumber) -> Result<(), &'static str> {
+        let is_full = self.0.len() >= OWNED_CLUSTERS_MAX;
+        match self.0.get(&cluster) {
+            Some(owner) if *owner == directory => Ok(()),
+            Some(_) => Err(SHARED),
+            None if is_full => Err("there are too many directories to tell them apart"),
+            None => {
+                self.0.insert(cluster, directory);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What keeps two directories from having the same cluster.
+enum Claims<'c> {
+    /// Nothing: one directory is looked at.
+    None,
+    /// The clusters of all directories that were met in a pass over all of them.
+    Pass(&'c mut HashSet<u32>),
+    /// The owners of clusters, of which the directory becomes one.
+    Directory(FileNumber),
+}
 
 /// Takes the name of a file, its number and its record.
 type VisitNamed<'v> = &'v mut dyn FnMut(Vec<u8>, FileNumber, &FileRecord) -> ControlFlow<()>;
@@ -27,12 +63,12 @@ impl Fat<'_> {
         if record.is_directory { Ok(Root::Clusters(record.first_cluster)) } else { Err(GuestError::NotADirectory) }
     }
 
-    /// Calls `visit` with each record of a directory and its place, until it breaks. A cluster in `seen` ends the
-    /// directory: another one has it. Damage ends the directory, too, and is noted.
+    /// Calls `visit` with each record of a directory and its place, until it breaks. A cluster that another directory
+    /// has by `claims` ends the directory. Damage ends the directory, too, and is noted.
     fn each_record_in(
         &self,
         directory: Root,
-        mut seen: Option<&mut HashSet<u32>>,
+        mut claims: Claims<'_>,
         visit: &mut dyn FnMut(u64, Bytes<'_>) -> ControlFlow<()>,
     ) -> Result<(), GuestError> {
         let first = match directory {
@@ -43,9 +79,18 @@ impl Fat<'_> {
         for cluster in self.table.chain(first, &self.damage) {
             let Some(cluster) = self.damage.skip(cluster)? else { return Ok(()) };
             let place = self.layout.place(cluster);
-            let is_new = seen.as_mut().is_none_or(|seen| seen.insert(cluster));
-            if !is_new || room == 0 {
-                let problem = if is_new { "it is too long" } else { "another directory has the same cluster" };
+            let claim = match &mut claims {
+                Claims::None => Ok(()),
+                Claims::Pass(seen) => {
+                    if seen.insert(cluster) {
+                        Ok(())
+                    } else {
+                        Err(SHARED)
+                    }
+                }
+                Claims::Directory(directory) => self.owners.lock().claim(cluster, *directory),
+            };
+            if let Err(problem) = claim.and(if room == 0 { Err("it is too long") } else { Ok(()) }) {
                 self.damage.note(self.reader.damage(place, "directory", problem));
                 return Ok(());
             }
@@ -81,10 +126,15 @@ impl Fat<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Calls `visit` with each file in a directory, until it breaks. A name that no path can have is damage.
-    pub(super) fn each_named(&self, directory: Root, visit: VisitNamed<'_>) -> Result<(), GuestError> {
+    /// Calls `visit` with each file in a directory, until it breaks. A name that no path can have is damage. So is a
+    /// cluster that a directory with another record was listed with: it has one path, and is not listed again.
+    pub(super) fn each_named(&self, directory: FileNumber, visit: VisitNamed<'_>) -> Result<(), GuestError> {
         let mut long = LongName::default();
-        self.each_record_in(directory, None, &mut |place, bytes| match Record::decode(bytes, self.layout.kind) {
+        let claims = Claims::Directory(directory);
+        self.each_record_in(self.directory(directory)?, claims, &mut |place, bytes| match Record::decode(
+            bytes,
+            self.layout.kind,
+        ) {
             None | Some(Record::End) => ControlFlow::Break(()),
             Some(Record::LongName) => {
                 long.add(bytes);
@@ -107,7 +157,7 @@ impl Fat<'_> {
 
     /// Returns the file of a name. Names are equal whatever their case; a DOS name stands for its file as well. A name
     /// that is equal to the letter goes first.
-    pub(super) fn find(&self, directory: Root, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
+    pub(super) fn find(&self, directory: FileNumber, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
         let folded = fold(name);
         let (mut exact, mut similar) = (None, None);
         self.each_named(directory, &mut |found, file, record| {
@@ -141,7 +191,7 @@ impl Fat<'_> {
         let mut waiting = vec![self.layout.root];
         while let Some(directory) = waiting.pop() {
             let mut end = ControlFlow::Continue(());
-            self.each_record_in(directory, Some(seen), &mut |place, bytes| {
+            self.each_record_in(directory, Claims::Pass(seen), &mut |place, bytes| {
                 match Record::decode(bytes, self.layout.kind) {
                     None | Some(Record::End) => return ControlFlow::Break(()),
                     Some(Record::LongName | Record::Deleted | Record::Label(_) | Record::Dots) => {}
@@ -164,7 +214,10 @@ impl Fat<'_> {
     /// Returns the label in the root directory.
     pub(super) fn root_label(&self) -> Result<Option<Vec<u8>>, GuestError> {
         let mut label = None;
-        self.each_record_in(self.layout.root, None, &mut |_, bytes| match Record::decode(bytes, self.layout.kind) {
+        self.each_record_in(self.layout.root, Claims::None, &mut |_, bytes| match Record::decode(
+            bytes,
+            self.layout.kind,
+        ) {
             None | Some(Record::End) => ControlFlow::Break(()),
             Some(Record::Label(found)) => {
                 label = Some(found);

@@ -329,6 +329,38 @@ fn a_chain_without_an_end_is_an_error_and_no_content() {
 }
 
 #[test]
+fn a_directory_with_two_records_is_listed_once() {
+    let Some(images) = tools() else { return };
+    make(&images, "-F 16 -s 4 -f 1", "30000");
+    let disk = disk(&images.path("image"));
+    let (folder, many) = {
+        let fat = open(&whole(&disk));
+        let files = tree(&*fat);
+        (files["/folder"], files["/many"])
+    };
+    let image = File::options().read(true).write(true).open(images.path("image")).unwrap();
+    let mut cluster = [0; 2];
+    image.read_exact_at(&mut cluster, folder.0 + 26).unwrap();
+    image.write_all_at(&cluster, many.0 + 26).unwrap();
+    let fat = open(&whole(&disk));
+    let count = |directory| {
+        let mut count = 0;
+        fat.each_entry(directory, &mut |_| {
+            count += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        count
+    };
+    let listed = count(folder);
+    assert!(listed > 2);
+    assert_eq!((fat.damage().count(), count(many), count(folder)), (0, 0, listed));
+    assert_eq!(fat.look_up(many, b"deeper").unwrap(), None);
+    assert!(fat.look_up(folder, b"deeper").unwrap().is_some());
+    assert_eq!(fat.damage().first()[0].problem, "another directory has the same cluster");
+}
+
+#[test]
 fn half_a_volume_is_unsure_and_gives_what_it_has() {
     let Some(images) = tools() else { return };
     make(&images, "-F 32 -s 1", "40960");
