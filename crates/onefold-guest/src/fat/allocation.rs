@@ -5,8 +5,9 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use super::Fat;
+use super::directory::FileRecord;
 use super::layout::Root;
+use super::{Fat, count_of};
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, TableKind};
 
@@ -14,7 +15,7 @@ use crate::filesystem::{Allocation, AllocationClass, TableKind};
 const RUNS_MAX: usize = 4 << 20;
 
 /// A set of clusters.
-struct Clusters(Vec<u64>);
+pub(super) struct Clusters(Vec<u64>);
 
 impl Clusters {
     fn new(end: u32) -> Clusters {
@@ -106,6 +107,38 @@ impl Fat<'_> {
         Ok(directories)
     }
 
+    /// Returns what a pass over all files starts with.
+    pub(super) fn new_pass(&self) -> Pass {
+        Pass { reached: Clusters::new(self.layout.end()), spare: u64::from(self.layout.clusters) }
+    }
+
+    /// Returns whether a pass over all files visits one. A file that has clusters of others is damage. Once such files
+    /// have as many clusters again as the volume, they are left out: someone reads the chain of each visited file, and
+    /// many records may lead to one long chain.
+    pub(super) fn has_room(&self, record: &FileRecord, pass: &mut Pass) -> Result<bool, GuestError> {
+        if record.is_directory || record.first_cluster == 0 {
+            return Ok(true);
+        }
+        let count = self.clusters_of(u64::from(record.size_bytes));
+        let mut rest = u64::from(count);
+        for cluster in self.table.chain(record.first_cluster, &self.damage).take(count_of(count)) {
+            let Some(cluster) = self.damage.skip(cluster)? else { break };
+            if !pass.reached.add(cluster) {
+                let place = self.layout.place(cluster);
+                self.damage.note(self.reader.damage(place, "cluster chain", "two files have the same cluster"));
+                let spare = pass.spare.checked_sub(rest);
+                pass.spare = spare.unwrap_or(pass.spare);
+                if spare.is_none() {
+                    let problem = "files have too many clusters of others; some are left out";
+                    self.damage.note(self.reader.damage(self.layout.table_start, "cluster chain", problem));
+                }
+                return Ok(spare.is_some());
+            }
+            rest -= 1;
+        }
+        Ok(true)
+    }
+
     pub(super) fn allocation_map(&self) -> Result<Vec<Allocation>, GuestError> {
         let mut used = self.in_use()?;
         let directories = self.reach(&mut used)?;
@@ -129,6 +162,14 @@ impl Fat<'_> {
         runs.add(u64::MAX, AllocationClass::Outside);
         Ok(runs.runs)
     }
+}
+
+/// A pass over all files.
+pub(super) struct Pass {
+    /// Clusters of the files so far.
+    reached: Clusters,
+    /// How many clusters the files that follow may share with others.
+    spare: u64,
 }
 
 /// Runs that are put together from the beginning of a volume.

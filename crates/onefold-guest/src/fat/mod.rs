@@ -29,7 +29,7 @@ use crate::filesystem::{
     FileSystem, FileSystemFacts, State,
 };
 use crate::volume::VolumeReader;
-use directory::{FileRecord, RECORD_BYTES, Record, plain_stat};
+use directory::{DIRECTORY_BYTES_MAX, FileRecord, RECORD_BYTES, Record, plain_stat};
 use layout::{Layout, Root};
 use table::Table;
 use walk::Owners;
@@ -145,7 +145,7 @@ impl<'a> Fat<'a> {
                 break;
             }
             length += self.layout.cluster_bytes;
-            if length >= directory::DIRECTORY_BYTES_MAX {
+            if length >= DIRECTORY_BYTES_MAX {
                 break;
             }
         }
@@ -183,14 +183,23 @@ impl<'a> Fat<'a> {
         Ok((record.first_cluster, (!record.is_directory).then_some(u64::from(record.size_bytes))))
     }
 
+    /// Returns how many clusters a file of a length has; not more than there are.
+    fn clusters_of(&self, size_bytes: u64) -> u32 {
+        let count = size_bytes.div_ceil(self.layout.cluster_bytes);
+        u32::try_from(count).unwrap_or(u32::MAX).min(self.layout.clusters)
+    }
+
     /// Calls `visit` with runs of consecutive clusters of a chain, as their first cluster and number, until it breaks.
+    /// A file has at most its first `count` clusters, whatever follows.
     fn each_run(
         &self,
         first: u32,
+        count: u32,
         visit: &mut dyn FnMut(u32, u64) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, GuestError> {
         let mut run: Option<(u32, u64)> = None;
-        for cluster in self.table.chain(first, &self.damage) {
+        let mut chain = self.table.chain(first, &self.damage);
+        for cluster in chain.by_ref().take(count_of(count)) {
             let cluster = match cluster {
                 Ok(cluster) => cluster,
                 Err(error) => {
@@ -207,15 +216,21 @@ impl<'a> Fat<'a> {
                 _ => Some((cluster, 1)),
             };
         }
-        Ok(run.map_or(ControlFlow::Continue(()), |(first, count)| visit(first, count)))
+        let end = run.map_or(ControlFlow::Continue(()), |(first, count)| visit(first, count));
+        if end.is_continue() && chain.next().is_some() {
+            // A chain that goes on may have come back to itself.
+            self.table.check_end(first, count, &self.damage)?;
+        }
+        Ok(end)
     }
 
-    /// Returns the cluster with a number in the chain that begins at `first`; `None` where the chain is shorter.
-    fn cluster_at(&self, first: u32, index: u64) -> Result<Option<u32>, GuestError> {
+    /// Returns the cluster with a number in the chain of a file of `count` clusters, which begins at `first`; `None` where
+    /// the chain is shorter.
+    fn cluster_at(&self, first: u32, count: u32, index: u64) -> Result<Option<u32>, GuestError> {
         let known = *self.cursor.lock();
         if known.first != first {
             // Where the cursor goes on from place to place, it does not see that it was there before.
-            self.table.check_end(first, &self.damage)?;
+            self.table.check_end(first, count, &self.damage)?;
         }
         let start = if known.first == first && known.index <= index && self.layout.has(known.cluster) {
             known
@@ -227,6 +242,11 @@ impl<'a> Fat<'a> {
         *self.cursor.lock() = Cursor { first, index, cluster };
         Ok(Some(cluster))
     }
+}
+
+/// Returns a number of clusters as a number of steps.
+fn count_of(clusters: u32) -> usize {
+    usize::try_from(clusters).unwrap_or(usize::MAX)
 }
 
 /// Returns whether a table begins with the medium, as every tool makes it.
@@ -310,9 +330,10 @@ impl FileSystem for Fat<'_> {
         visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
     ) -> Result<(), GuestError> {
         let (first, size_bytes) = self.content(file)?;
+        let count = self.clusters_of(size_bytes.unwrap_or(DIRECTORY_BYTES_MAX));
         let mut offset = 0;
-        if first != 0 {
-            let end = self.each_run(first, &mut |cluster, count| {
+        if first != 0 && count > 0 {
+            let end = self.each_run(first, count, &mut |cluster, count| {
                 let length_bytes = count * self.layout.cluster_bytes;
                 let extent =
                     Extent { offset, length_bytes, place: self.layout.place(cluster), kind: ExtentKind::Written };
@@ -331,12 +352,15 @@ impl FileSystem for Fat<'_> {
 
     fn read(&self, file: FileNumber, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
         let (first, size_bytes) = self.content(file)?;
-        let Some(rest) = size_bytes.and_then(|size_bytes| size_bytes.checked_sub(offset)) else { return Ok(0) };
+        let Some(size_bytes) = size_bytes else { return Ok(0) };
+        let Some(rest) = size_bytes.checked_sub(offset) else { return Ok(0) };
         let length = usize::try_from(rest).unwrap_or(usize::MAX).min(into.len());
         let (mut at, mut rest) = (offset, into.get_mut(..length).unwrap_or_default());
         while !rest.is_empty() {
             let (index, within) = (at / self.layout.cluster_bytes, at % self.layout.cluster_bytes);
-            let Some(cluster) = self.cluster_at(first, index)? else { return Err(self.too_short(file)) };
+            let Some(cluster) = self.cluster_at(first, self.clusters_of(size_bytes), index)? else {
+                return Err(self.too_short(file));
+            };
             let room = usize::try_from(self.layout.cluster_bytes - within).unwrap_or(usize::MAX);
             let (part, after) = rest.split_at_mut(room.min(rest.len()));
             self.reader.read(self.layout.place(cluster) + within, part, "content of a file")?;
@@ -351,11 +375,16 @@ impl FileSystem for Fat<'_> {
             return Ok(());
         }
         let (mut counted, mut outcome) = (HashSet::new(), Ok(()));
-        self.each_record(&mut |file, record| match self.stat_of(record, &mut counted) {
-            Ok(stat) => visit(file, &stat),
-            Err(error) => {
-                outcome = Err(error);
-                ControlFlow::Break(())
+        let mut pass = self.new_pass();
+        self.each_record(&mut |file, record| {
+            let has_room = self.has_room(record, &mut pass);
+            match has_room.and_then(|has_room| Ok((has_room, self.stat_of(record, &mut counted)?))) {
+                Ok((true, stat)) => visit(file, &stat),
+                Ok((false, _)) => ControlFlow::Continue(()),
+                Err(error) => {
+                    outcome = Err(error);
+                    ControlFlow::Break(())
+                }
             }
         })?;
         outcome

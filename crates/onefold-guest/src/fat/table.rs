@@ -169,9 +169,12 @@ impl<'a> Table<'a> {
         Err(self.damage(cluster, "a chain leads to an entry that is not in use").into())
     }
 
-    /// Checks that the chain from `first` on ends, well or with other damage.
-    pub(super) fn check_end(&self, first: u32, damage: &DamageLog) -> Result<(), GuestError> {
-        for cluster in self.chain(first, damage) {
+    /// Checks that the first `count` clusters of the chain from `first` on differ from each other, or end with other
+    /// damage.
+    pub(super) fn check_end(&self, first: u32, count: u32, damage: &DamageLog) -> Result<(), GuestError> {
+        // The mark lies on a cycle after at most twice the steps to its first repetition, which is found a round later.
+        let steps = usize::try_from(u64::from(count) * 3 + 3).unwrap_or(usize::MAX);
+        for cluster in self.chain(first, damage).take(steps) {
             match cluster {
                 Err(GuestError::Damaged(found)) if found.problem != CYCLE => break,
                 found => found?,

@@ -329,6 +329,41 @@ fn a_chain_without_an_end_is_an_error_and_no_content() {
 }
 
 #[test]
+fn a_chain_that_is_longer_than_its_file_is_read_up_to_the_end() {
+    let Some(images) = tools() else { return };
+    make(&images, "-F 16 -s 4 -f 1", "20000");
+    let disk = disk(&images.path("image"));
+    let files = {
+        let fat = open(&whole(&disk));
+        tree(&*fat)
+    };
+    let image = File::options().read(true).write(true).open(images.path("image")).unwrap();
+    // Files of the long chain with a length of their own: the first ones have it whole, the others are left out.
+    let mut cluster = [0; 2];
+    image.read_exact_at(&mut cluster, files["/folder/deeper/deepest/large"].0 + 26).unwrap();
+    let copies: Vec<u64> = (1..=150).map(|at| files[&format!("/many/file-number-{at}")].0).collect();
+    for place in &copies {
+        image.write_all_at(&cluster, place + 26).unwrap();
+        image.write_all_at(&(200_u32 << 10).to_le_bytes(), place + 28).unwrap();
+    }
+    image.write_all_at(&3000_u32.to_le_bytes(), copies[0] + 28).unwrap();
+    let fat = open(&whole(&disk));
+    let first = extents(&*fat, FileNumber(copies[0]));
+    assert_eq!(first.iter().map(|extent| extent.length_bytes).sum::<u64>(), 4096);
+    assert_eq!(content_of(&*fat, FileNumber(copies[0])).len(), 3000);
+    let mut visited = 0;
+    fat.each_file(&mut |file, _| {
+        visited += u64::from(copies.contains(&file.0));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    // The volume has about 10,000 clusters, and each file the same hundred.
+    assert!((90..110).contains(&visited), "{visited}");
+    let problems: Vec<_> = fat.damage().first().iter().map(|damage| damage.problem).collect();
+    assert!(problems.contains(&"files have too many clusters of others; some are left out"), "{problems:?}");
+}
+
+#[test]
 fn a_directory_with_two_records_is_listed_once() {
     let Some(images) = tools() else { return };
     make(&images, "-F 16 -s 4 -f 1", "30000");
