@@ -3,7 +3,7 @@
 use super::fstab::{self, FstabEntry};
 use super::{Machine, MachineKind, MachineVolume, linux, program};
 use crate::filesystem::FileSystem;
-use crate::tree::{Links, ProblemLog, Tree};
+use crate::tree::{Links, Problem, ProblemLog, Tree};
 
 /// A volume in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub enum MissingReason {
     NoDirectory,
 }
 
+/// Names that the paths of all mounts of a system may lead through: 65 for each of a thousand mounts.
+const NAMES_MAX: u64 = 1 << 16;
 /// Files of Windows. Its file system finds them in any case.
 const WINDOWS_KERNEL: &[u8] = b"/Windows/System32/ntoskrnl.exe";
 const WINDOWS_REGISTRY: &[u8] = b"/Windows/System32/config/SYSTEM";
@@ -89,8 +91,13 @@ fn linux_machine<'a>(volumes: &[MachineVolume<'a>], root: usize, tree: Tree<'a>)
     entries.retain(|entry| entry.path != b"/");
     // A mount may lie on another one, and a folder that is shown twice may be on any: the shortest path comes first.
     entries.sort_by_key(|entry| (entry.is_bind(), names_in(&entry.path)));
-    let mut mounting = Mounting { volumes, disk, tree, mounts: vec![Mount { path: b"/".to_vec(), volume: root }] };
+    let mounts = vec![Mount { path: b"/".to_vec(), volume: root }];
+    let mut mounting = Mounting { volumes, disk, tree, mounts, names_left: NAMES_MAX };
     let missing = entries.into_iter().filter_map(|entry| mounting.add(entry)).collect();
+    if mounting.names_left == 0 {
+        let problem = "the paths of its mounts lead through more names than are looked up";
+        problems.note(Problem::of_file(fstab::PATH, problem));
+    }
     let Mounting { tree, mounts, .. } = mounting;
     Machine {
         kind: MachineKind::Linux,
@@ -117,13 +124,15 @@ struct Mounting<'v, 'a> {
     disk: Option<Vec<u8>>,
     tree: Tree<'a>,
     mounts: Vec<Mount>,
+    /// How many names the paths of mounts may still lead through.
+    names_left: u64,
 }
 
 impl Mounting<'_, '_> {
     /// Mounts what a line of the table says; returns the line with the reason where this is not possible.
     fn add(&mut self, entry: FstabEntry) -> Option<MissingMount> {
         if entry.is_bind() {
-            let outcome = self.tree.bind(&entry.source_text, &entry.path);
+            let outcome = self.tree.bind_within(&entry.source_text, &entry.path, &mut self.names_left);
             return outcome.err().map(|_| MissingMount { entry, reason: MissingReason::NoDirectory });
         }
         let disk = self.disk.as_deref();
@@ -132,7 +141,7 @@ impl Mounting<'_, '_> {
             return Some(MissingMount { entry, reason: MissingReason::NoVolume });
         };
         let system: &dyn FileSystem = volume.system;
-        if self.tree.mount(&entry.path, system).is_err() {
+        if self.tree.mount_within(&entry.path, system, &mut self.names_left).is_err() {
             return Some(MissingMount { entry, reason: MissingReason::NoDirectory });
         }
         self.mounts.push(Mount { path: entry.path, volume: index });
@@ -232,6 +241,17 @@ mod tests {
         let found = machines(&volumes);
         let found: Vec<_> = found.iter().map(|machine| (machine.kind, machine.mounts[0].volume)).collect();
         assert_eq!(found, [(MachineKind::Linux, 0), (MachineKind::Linux, 3), (MachineKind::Windows, 4)]);
+    }
+
+    #[test]
+    fn mounts_with_too_many_names_are_missing_and_a_problem() {
+        let root = debian(&format!("LABEL=data /home{} ext4\n", "/.".repeat(2000)).repeat(40));
+        let data = MemoryFileSystem::new("", b"data");
+        let volumes = [partition(1, &root), partition(2, &data)];
+        let found = machines(&volumes);
+        assert_eq!((found[0].mounts.len(), found[0].missing.len()), (33, 8));
+        let problem = "/etc/fstab: the paths of its mounts lead through more names than are looked up";
+        assert_eq!(found[0].problems.first()[0].to_string(), problem);
     }
 
     #[test]

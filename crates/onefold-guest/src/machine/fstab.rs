@@ -11,7 +11,7 @@
 //! In a field, a backslash and three octal digits stand for a byte, mostly `\040` for a blank.
 
 use super::VolumeName;
-use crate::tree::{Problem, ProblemLog};
+use crate::tree::{PATH_BYTES_MAX, Problem, ProblemLog};
 
 /// Where the table is.
 pub(super) const PATH: &[u8] = b"/etc/fstab";
@@ -112,6 +112,9 @@ fn parse_line(line: &[u8]) -> Result<Option<FstabEntry>, &'static str> {
     if !path.starts_with(b"/") {
         return Err("the place of the mount is no absolute path");
     }
+    if path.len() > PATH_BYTES_MAX {
+        return Err("the place of the mount has a path of more than 4096 bytes");
+    }
     let options = fields.next().unwrap_or_default();
     let source = VolumeName::parse(&source_text);
     Ok(Some(FstabEntry { source, source_text, path, kind, options }))
@@ -163,6 +166,15 @@ mod tests {
         let problems = ProblemLog::default();
         assert_eq!(parse(&b"UUID=1 /x ext4\n".repeat(5000), &problems).len(), ENTRIES_MAX);
         assert_eq!(problems.first()[0].to_string(), "/etc/fstab, line 1001: more mounts than are read");
+    }
+
+    #[test]
+    fn a_mount_has_a_path_that_programs_can_name() {
+        let problems = ProblemLog::default();
+        let line = |length: usize| [b"LABEL=a /", b"a/".repeat(length / 2).as_slice(), b" ext4\n"].concat();
+        assert_eq!(parse(&[line(4094), line(4096)].concat(), &problems).len(), 1);
+        let noted = problems.first()[0].to_string();
+        assert_eq!(noted, "/etc/fstab, line 2: the place of the mount has a path of more than 4096 bytes");
     }
 
     #[test]

@@ -9,8 +9,9 @@ use std::ops::ControlFlow;
 use md5::{Digest as _, Md5};
 
 use super::{Digest, PackageDatabase};
+use crate::error::GuestError;
 use crate::filesystem::{FileKind, FileStat};
-use crate::tree::{GuestFile, Links, PathId, PathSet, Problem, Tree};
+use crate::tree::{GuestFile, Links, PathId, PathSet, Problem, ProblemLog, Tree};
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -24,6 +25,8 @@ const BYTES_FOR_SYSTEM_MAX: u64 = 4;
 const BYTES_MIN: u64 = 1 << 30;
 /// Symbolic links in the place of files that are followed. A system has some, where its owner moved files.
 const LINKS_MAX: usize = 1 << 16;
+/// Names that these links lead through together.
+const LINK_NAMES_MAX: u64 = 1 << 20;
 /// Digests that are compared.
 const EXPECTED_MAX: usize = 1_000_000;
 
@@ -89,9 +92,10 @@ pub fn verify(
     let mut paths = PathSet::new();
     let expected = expected(database, &mut paths);
     paths.resolve(tree, database.problems());
-    let mut links_left = LINKS_MAX;
-    let mut file_of = |one: &Expected| target(tree, one.path, &paths, &mut links_left);
-    let mut files: Vec<(Option<GuestFile>, Expected)> = expected.into_iter().map(|one| (file_of(&one), one)).collect();
+    let mut targets =
+        Targets { tree, paths: &paths, problems: database.problems(), left: LINKS_MAX, names_left: LINK_NAMES_MAX };
+    let mut files: Vec<(Option<GuestFile>, Expected)> =
+        expected.into_iter().map(|one| (targets.of(one.path), one)).collect();
     files.sort_by_key(|(file, _)| *file);
     let total = files.len() as u64;
     let mut verification = Verification::default();
@@ -137,15 +141,35 @@ fn expected(database: &dyn PackageDatabase, paths: &mut PathSet) -> Vec<Expected
     expected
 }
 
-/// Returns the file that is read for a path: where it is a symbolic link, what this leads to.
-fn target(tree: &Tree<'_>, path: PathId, paths: &PathSet, links_left: &mut usize) -> Option<GuestFile> {
-    let file = paths.file(path)?;
-    match tree.stat(file) {
-        Ok(stat) if stat.kind == FileKind::SymbolicLink && *links_left > 0 => {
-            *links_left -= 1;
-            Some(tree.find(&paths.path(path), Links::Follow).ok()?.file)
+/// The files that paths lead to.
+struct Targets<'t> {
+    tree: &'t Tree<'t>,
+    paths: &'t PathSet,
+    problems: &'t ProblemLog,
+    /// How many links may still be followed, and how many names they may lead through.
+    left: usize,
+    names_left: u64,
+}
+
+impl Targets<'_> {
+    /// Returns the file that is read for a path: where it is a symbolic link, what this leads to, and the link itself
+    /// where it cannot be followed.
+    fn of(&mut self, path: PathId) -> Option<GuestFile> {
+        let file = self.paths.file(path)?;
+        match self.tree.stat(file) {
+            Ok(stat) if stat.kind == FileKind::SymbolicLink && self.left > 0 => {}
+            _ => return Some(file),
         }
-        _ => Some(file),
+        self.left -= 1;
+        let path = self.paths.path(path);
+        match self.tree.find_within(&path, Links::Follow, &mut self.names_left) {
+            Ok(found) => Some(found.file),
+            Err(GuestError::NotFound | GuestError::NotADirectory) => None,
+            Err(error) => {
+                self.problems.note(Problem::of_file(&path, error.to_string()));
+                Some(file)
+            }
+        }
     }
 }
 
@@ -294,6 +318,21 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         assert_eq!((found.equal_count, found.excluded_count), (2, 1));
+    }
+
+    #[test]
+    fn a_link_that_cannot_be_followed_is_a_problem_and_no_missing_file() {
+        let mut system = system(&["ring", "nowhere"]);
+        system.symlink("/ring", "ring");
+        system.symlink("/nowhere", "none");
+        system.write("/etc/a", "hello\n");
+        let tree = Tree::new(&system);
+        let database = open(&tree).unwrap().unwrap();
+        let found = verify(&tree, database.as_ref(), &mut |_, _| ControlFlow::Continue(()));
+        let kinds: Vec<_> = found.differences.into_iter().map(|one| one.kind).collect();
+        assert_eq!(kinds, [DifferenceKind::Missing, DifferenceKind::NotRegular(FileKind::SymbolicLink)]);
+        let problem = database.problems().first()[0].to_string();
+        assert_eq!(problem, "/ring: too many levels of symbolic links");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use crate::filesystem::{FileKind, FileStat};
 
 /// Symbolic links that one path may lead through, as in Linux.
 const LINKS_MAX: u32 = 40;
-/// Bytes of the target of a link that are followed, as in Linux.
-const TARGET_BYTES_MAX: usize = 4096;
+/// Bytes of a path, and of the target of a link, that are followed, as in Linux.
+pub(crate) const PATH_BYTES_MAX: usize = 4096;
 
 /// What is done about a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +34,29 @@ impl Tree<'_> {
     /// there.
     ///
     /// # Errors
-    /// [`GuestError::NotFound`], [`GuestError::NotADirectory`], [`GuestError::TooManyLinks`], and those of the readers.
+    /// [`GuestError::NotFound`], [`GuestError::NotADirectory`], [`GuestError::TooManyLinks`],
+    /// [`GuestError::Unsupported`] for a path of more than 4096 bytes, and those of the readers.
     pub fn find(&self, path: &[u8], links: Links) -> Result<Found, GuestError> {
+        // The lengths of the path and of its links bound the names of one path.
+        let mut names_left = u64::MAX;
+        self.find_within(path, links, &mut names_left)
+    }
+
+    /// As [`Tree::find`]. Takes each name that it follows from `names_left`, which many paths of a guest share.
+    ///
+    /// # Errors
+    /// Those of [`Tree::find`], and [`GuestError::Unsupported`] when no name is left.
+    pub(crate) fn find_within(&self, path: &[u8], links: Links, names_left: &mut u64) -> Result<Found, GuestError> {
+        if path.len() > PATH_BYTES_MAX {
+            return Err(GuestError::Unsupported("a path of more than 4096 bytes"));
+        }
         let mut way = Way::new(self)?;
         let mut ahead = Ahead::new(path);
         while let Some(name) = ahead.next() {
+            let Some(left) = names_left.checked_sub(1) else {
+                return Err(GuestError::Unsupported("a path after so many names of other paths"));
+            };
+            *names_left = left;
             if way.here().stat.kind != FileKind::Directory {
                 return Err(GuestError::NotADirectory);
             }
@@ -98,7 +116,7 @@ impl Ahead {
         if self.links > LINKS_MAX {
             return Err(GuestError::TooManyLinks);
         }
-        if target.is_empty() || target.len() > TARGET_BYTES_MAX {
+        if target.is_empty() || target.len() > PATH_BYTES_MAX {
             return Err(GuestError::NotFound);
         }
         self.texts.push((target, 0));
@@ -231,6 +249,23 @@ mod tests {
         assert_eq!(error(b"/etc/release/"), "not a directory");
         assert_eq!(error(b"/etc/release/x"), "not a directory");
         assert_eq!(error(b"/slash-link"), "not a directory");
+    }
+
+    #[test]
+    fn a_path_is_as_long_as_in_linux_and_all_paths_share_their_names() {
+        let mut system = tree_of_links();
+        system.write("/x", "");
+        let tree = Tree::new(&system);
+        let of_length = |length: usize| [b"/".repeat(length - 1).as_slice(), b"x"].concat();
+        assert_eq!(tree.find(&of_length(4096), Links::Follow).unwrap().path, b"/x");
+        assert!(matches!(tree.find(&of_length(4097), Links::Follow), Err(GuestError::Unsupported(_))));
+        // `/lib/modules` has two names, and `usr/lib` of its link two more.
+        let mut names_left = 7;
+        assert!(tree.find_within(b"/lib/modules", Links::Follow, &mut names_left).is_ok());
+        assert_eq!(names_left, 3);
+        let error = tree.find_within(b"/lib/modules", Links::Follow, &mut names_left).unwrap_err();
+        assert_eq!(error.to_string(), "a path after so many names of other paths cannot be read");
+        assert_eq!(names_left, 0);
     }
 
     #[test]

@@ -15,11 +15,13 @@ use std::ops::ControlFlow;
 
 use trie::{ROOT, Trie};
 
-use super::{GuestFile, Links, Problem, ProblemLog, Tree};
+use super::{GuestFile, Links, PATH_BYTES_MAX, Problem, ProblemLog, Tree};
 use crate::filesystem::FileKind;
 
 /// Symbolic links to directories that a set follows.
 const LINKS_MAX: usize = 1 << 16;
+/// Names that these links lead through together. A link of a usual system leads through fewer than ten.
+const LINK_NAMES_MAX: u64 = 1 << 20;
 /// Rounds: links that one path may lead through, as in Linux.
 const ROUNDS_MAX: usize = 40;
 /// So few names are looked up by the directory's own index.
@@ -27,8 +29,6 @@ const LOOK_UPS_MAX: usize = 2;
 /// Readings of one directory in a call. Links of several rounds may lead to it; more come from a directory that contains
 /// itself.
 const READINGS_MAX: u32 = 64;
-/// Longest path, as programs can name it.
-const PATH_BYTES_MAX: usize = 4096;
 
 /// A path of a [`PathSet`]. Equal paths have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,6 +40,8 @@ pub struct PathSet {
     trie: Trie,
     last: LastPath,
     links_followed: usize,
+    /// How many names the links may still lead through.
+    link_names_left: u64,
     /// How often each directory was read in this call.
     readings: HashMap<GuestFile, u32>,
 }
@@ -62,7 +64,13 @@ impl PathSet {
     /// Returns an empty set.
     #[must_use]
     pub fn new() -> PathSet {
-        PathSet { trie: Trie::new(), last: LastPath::default(), links_followed: 0, readings: HashMap::new() }
+        PathSet {
+            trie: Trie::new(),
+            last: LastPath::default(),
+            links_followed: 0,
+            link_names_left: LINK_NAMES_MAX,
+            readings: HashMap::new(),
+        }
     }
 
     /// Adds a path, which begins at the root with or without a slash. `None` where it has a name that no file has, as
@@ -237,7 +245,7 @@ impl PathSet {
             problems.note(Problem::of_file(&path, "more symbolic links than are followed"));
             return None;
         }
-        let found = problems.skip(&path, tree.find(&path, Links::Follow))?;
+        let found = problems.skip(&path, tree.find_within(&path, Links::Follow, &mut self.link_names_left))?;
         if found.stat.kind != FileKind::Directory {
             return None;
         }

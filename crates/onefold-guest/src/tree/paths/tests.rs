@@ -120,6 +120,22 @@ fn a_million_equal_paths_take_one_name() {
     assert!(set.trie.name(3).is_some() && set.trie.name(4).is_none());
 }
 
+/// A path through one of these links has 2002 names, so that some of the links are not followed.
+#[test]
+fn links_lead_through_so_many_names_together() {
+    let mut system = MemoryFileSystem::default();
+    system.write("/d/x", "");
+    for link in 0..600 {
+        system.symlink(&format!("/l{link}"), &format!("{}d", "./".repeat(2000)));
+    }
+    let tree = Tree::new(&system);
+    let (mut set, problems) = (PathSet::new(), ProblemLog::default());
+    let paths: Vec<PathId> = (0..600).map(|link| set.add(format!("/l{link}/x").as_bytes()).unwrap()).collect();
+    set.resolve(&tree, &problems);
+    let found = paths.iter().filter(|path| set.file(**path).is_some()).count() as u64;
+    assert_eq!((found, problems.count()), (LINK_NAMES_MAX / 2002, 600 - found));
+}
+
 /// Numbers that look random and are the same in each run.
 struct Numbers(u64);
 
