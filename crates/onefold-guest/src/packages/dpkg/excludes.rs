@@ -74,28 +74,43 @@ impl Excludes {
         }
     }
 
-    /// Returns whether a path of a package is not installed.
+    /// Returns whether a path of a package is not installed. Once comparing has taken too long, no path counts as
+    /// excluded, nor does one that has not been compared with all patterns.
     pub(super) fn has(&self, path: &[u8], problems: &ProblemLog) -> bool {
-        if self.rules.is_empty() {
-            return false;
-        }
-        let mut steps = 0;
-        let deciding = self.rules.iter().rev().find(|rule| {
-            steps += 1;
-            let literal = rule.pattern.get(..rule.literal_bytes).unwrap_or_default();
-            path.starts_with(literal)
-                && self.steps.load(Ordering::Relaxed) < STEPS_MAX
-                && matches(
-                    rule.pattern.get(rule.literal_bytes..).unwrap_or_default(),
-                    path.get(rule.literal_bytes..).unwrap_or_default(),
-                    &mut steps,
-                )
-        });
-        let excludes = deciding.is_some_and(|rule| rule.excludes);
-        if self.steps.fetch_add(steps, Ordering::Relaxed) >= STEPS_MAX {
+        let before = self.steps.load(Ordering::Relaxed);
+        let mut steps = before;
+        let excludes = self.excludes(path, &mut steps);
+        self.steps.fetch_add(steps - before, Ordering::Relaxed);
+        if excludes.is_none() {
             problems.note(Problem::of_file(FILE, "comparing paths with its patterns takes too long"));
         }
-        excludes
+        excludes.unwrap_or(false)
+    }
+
+    /// Returns what the last pattern says that a path matches; `None` when no step is left before that.
+    fn excludes(&self, path: &[u8], steps: &mut u64) -> Option<bool> {
+        for rule in self.rules.iter().rev() {
+            if *steps >= STEPS_MAX {
+                return None;
+            }
+            *steps += 1;
+            if rule.matches(path, steps) {
+                return Some(rule.excludes);
+            }
+        }
+        Some(false)
+    }
+}
+
+impl Rule {
+    /// Returns whether a path matches the pattern. Adds to `steps` what comparing takes.
+    fn matches(&self, path: &[u8], steps: &mut u64) -> bool {
+        let (Some((literal, pattern)), Some((start, rest))) =
+            (self.pattern.split_at_checked(self.literal_bytes), path.split_at_checked(self.literal_bytes))
+        else {
+            return false;
+        };
+        start == literal && matches(pattern, rest, steps)
     }
 }
 
@@ -241,7 +256,24 @@ mod tests {
         let path = [b"/".as_slice(), &[b'a'; 4000]].concat();
         excludes.steps.store(STEPS_MAX - 1, Ordering::Relaxed);
         assert!(!excludes.has(&path, &problems));
+        let steps = excludes.steps.load(Ordering::Relaxed);
+        assert!(steps > STEPS_MAX);
         assert!(!excludes.has(&path, &problems));
+        assert_eq!((excludes.steps.load(Ordering::Relaxed), problems.count()), (steps, 1));
+    }
+
+    #[test]
+    fn no_path_is_excluded_once_comparing_has_taken_too_long() {
+        let mut excludes = Excludes::default();
+        let problems = ProblemLog::default();
+        excludes.add(b"path-exclude=/doc/*\npath-include=/doc/kept*", b"cfg", &problems);
+        assert!(excludes.has(b"/doc/a", &problems));
+        // The second pattern is compared, and the first one is not.
+        excludes.steps.store(STEPS_MAX - 1, Ordering::Relaxed);
+        assert!(!excludes.has(b"/doc/a", &problems));
         assert_eq!(problems.count(), 1);
+        let steps = excludes.steps.load(Ordering::Relaxed);
+        assert!(!excludes.has(b"/doc/b", &problems));
+        assert_eq!((excludes.steps.load(Ordering::Relaxed), problems.count()), (steps, 1));
     }
 }
