@@ -22,7 +22,8 @@ const FOLDER: &[u8] = b"/var/log";
 const NAME: &[u8] = b"dpkg.log";
 /// Parts that are read. A system keeps twelve by default.
 const PARTS_MAX: usize = 1000;
-/// Bytes that are read of all parts, decompressed: years of daily upgrades of a large system take a tenth.
+/// Bytes that are read of all parts, decompressed: years of daily upgrades of a large system take a tenth. As many are
+/// read of compressed parts, which may decompress to nothing.
 const BYTES_MAX: u64 = 128 << 20;
 /// Longest line that is looked at.
 const LINE_BYTES_MAX: usize = 4096;
@@ -64,13 +65,16 @@ fn each_event_within(
     problems: &ProblemLog,
     visit: &mut dyn FnMut(&PackageEvent) -> ControlFlow<()>,
 ) {
-    let mut bytes_left = bytes_max;
+    let (mut bytes_left, mut compressed_left) = (bytes_max, bytes_max);
     for part in parts(tree, problems) {
         let path = [FOLDER, b"/", &part.name].concat();
         let content = BufReader::with_capacity(READ_BYTES, tree.content(part.file));
         let outcome = if part.is_compressed {
-            let mut lines = BufReader::with_capacity(READ_BYTES, MultiGzDecoder::new(content));
-            each_line(&mut lines, &mut bytes_left, &path, problems, visit)
+            let mut content = content.take(compressed_left);
+            let mut lines = BufReader::with_capacity(READ_BYTES, MultiGzDecoder::new(&mut content));
+            let outcome = each_line(&mut lines, &mut bytes_left, &path, problems, visit);
+            compressed_left = content.limit();
+            outcome
         } else {
             let mut content = content;
             each_line(&mut content, &mut bytes_left, &path, problems, visit)
@@ -80,7 +84,7 @@ fn each_event_within(
             Ok(ControlFlow::Continue(())) => {}
             Err(error) => problems.note(Problem::of_file(&path, error.to_string())),
         }
-        if bytes_left == 0 {
+        if bytes_left == 0 || compressed_left == 0 {
             problems.note(Problem::of_file(&path, "more history than is read"));
             return;
         }
@@ -337,5 +341,27 @@ mod tests {
             "/var/log/dpkg.log.1.gz: more history than is read",
         ];
         assert_eq!(problems, expected);
+    }
+
+    /// An empty member takes 20 bytes, and decompresses to none.
+    #[test]
+    fn a_log_that_decompresses_to_nothing_is_cut() {
+        let mut system = MemoryFileSystem::default();
+        let line = "2026-01-01 00:00:01 install a:amd64 <none> 1\n";
+        let empty = gzip("");
+        let members = 10_000 / empty.len();
+        system.write("/var/log/dpkg.log.3.gz", gzip(line));
+        system.write("/var/log/dpkg.log.2.gz", empty.repeat(members - 100));
+        system.write("/var/log/dpkg.log.1.gz", [empty.repeat(200), gzip(line)].concat());
+        system.write("/var/log/dpkg.log", line);
+        let problems = ProblemLog::default();
+        let mut count = 0;
+        each_event_within(10_000, &Tree::new(&system), &problems, &mut |_| {
+            count += 1;
+            ControlFlow::Continue(())
+        });
+        assert_eq!(count, 1);
+        let problems: Vec<String> = problems.first().iter().map(ToString::to_string).collect();
+        assert_eq!(problems.last().unwrap(), "/var/log/dpkg.log.1.gz: more history than is read");
     }
 }
