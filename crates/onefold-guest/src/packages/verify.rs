@@ -10,7 +10,7 @@ use md5::{Digest as _, Md5};
 
 use super::{Digest, PackageDatabase};
 use crate::error::GuestError;
-use crate::filesystem::{FileKind, FileStat};
+use crate::filesystem::{Doubt, Extent, ExtentKind, FileKind, FileStat, FileSystem, State};
 use crate::tree::{GuestFile, Links, PathId, PathSet, Problem, ProblemLog, Tree};
 
 /// Bytes that are read at once.
@@ -19,10 +19,11 @@ const PIECE_BYTES: usize = 256 << 10;
 /// files of holes, and a hostile one may have 2^60 bytes.
 const BYTES_FOR_STORED_MAX: u64 = 64;
 const SPARSE_BYTES_MIN: u64 = 1 << 20;
-/// So many times the bytes of all file systems are read at most, and a GiB more. Files may share their content; a hostile
-/// guest has very many that share one long content.
+/// So many times the bytes of all file systems are read at most, and a GiB more, but never more than a TiB: no system has
+/// so many bytes of packages. Files may share their content; a hostile guest has very many that share one long content.
 const BYTES_FOR_SYSTEM_MAX: u64 = 4;
 const BYTES_MIN: u64 = 1 << 30;
+const BYTES_MAX: u64 = 1 << 40;
 /// Symbolic links in the place of files that are followed. A system has some, where its owner moved files.
 const LINKS_MAX: usize = 1 << 16;
 /// Names that these links lead through together.
@@ -100,7 +101,7 @@ pub fn verify(
     let total = files.len() as u64;
     let mut verification = Verification::default();
     let mut last: Option<(GuestFile, Found)> = None;
-    let mut bytes_left = bytes_max(tree);
+    let mut bytes_left = bytes_max(tree.systems());
     for (done, (file, expected)) in (0..).zip(files) {
         if on_progress(done, total).is_break() {
             break;
@@ -173,6 +174,9 @@ impl Targets<'_> {
     }
 }
 
+/// Why a sparse file is not read.
+const MOSTLY_HOLES: &str = "it consists of holes mostly, which no package has";
+
 /// What there is in the place of a file.
 enum Found {
     Nothing,
@@ -181,10 +185,20 @@ enum Found {
     Unreadable(String),
 }
 
-/// Returns how many bytes a verification reads at most.
-fn bytes_max(tree: &Tree<'_>) -> u64 {
-    let sizes = tree.systems().iter().map(|system| system.facts().size_bytes);
-    sizes.fold(0, u64::saturating_add).saturating_mul(BYTES_FOR_SYSTEM_MAX).saturating_add(BYTES_MIN)
+/// Returns how many bytes a verification reads at most. A file system that a system mounts in several places counts once,
+/// and one that claims to be longer than its volume does not count.
+fn bytes_max(systems: &[&dyn FileSystem]) -> u64 {
+    let mut known: Vec<*const ()> = Vec::new();
+    let mut bytes: u64 = 0;
+    for system in systems {
+        let place = std::ptr::from_ref(*system).cast::<()>();
+        let is_too_long = matches!(system.state(), State::Unsure(doubts) if doubts.contains(&Doubt::LongerThanVolume));
+        if !is_too_long && !known.contains(&place) {
+            known.push(place);
+            bytes = bytes.saturating_add(system.facts().size_bytes);
+        }
+    }
+    bytes.saturating_mul(BYTES_FOR_SYSTEM_MAX).saturating_add(BYTES_MIN).min(BYTES_MAX)
 }
 
 /// Looks at a file. Takes what it reads from `bytes_left`.
@@ -197,11 +211,16 @@ fn found_in(tree: &Tree<'_>, file: GuestFile, bytes_left: &mut u64) -> Found {
         return Found::NotRegular(stat.kind);
     }
     if is_mostly_holes(&stat) {
-        return Found::Unreadable("it consists of holes mostly, which no package has".to_owned());
+        return Found::Unreadable(MOSTLY_HOLES.to_owned());
     }
     let Some(left) = bytes_left.checked_sub(stat.size_bytes) else {
         return Found::Unreadable("the files are longer together than the disk".to_owned());
     };
+    match has_stored_bytes(tree, file, stat.size_bytes) {
+        Ok(true) => {}
+        Ok(false) => return Found::Unreadable(MOSTLY_HOLES.to_owned()),
+        Err(error) => return Found::Unreadable(error.to_string()),
+    }
     *bytes_left = left;
     match digest_of(tree, file, stat.size_bytes) {
         Ok(digest) => Found::Digest(digest),
@@ -209,8 +228,26 @@ fn found_in(tree: &Tree<'_>, file: GuestFile, bytes_left: &mut u64) -> Found {
     }
 }
 
+/// Returns whether a file is sparse by its own account.
 fn is_mostly_holes(stat: &FileStat) -> bool {
     stat.size_bytes > SPARSE_BYTES_MIN && stat.size_bytes / BYTES_FOR_STORED_MAX > stat.allocated_bytes
+}
+
+/// Returns whether the map of a file has as many stored bytes as it takes to be read. Its own account may be wrong.
+fn has_stored_bytes(tree: &Tree<'_>, file: GuestFile, size_bytes: u64) -> Result<bool, GuestError> {
+    let wanted = size_bytes / BYTES_FOR_STORED_MAX;
+    if size_bytes <= SPARSE_BYTES_MIN {
+        return Ok(true);
+    }
+    let mut stored: u64 = 0;
+    tree.system(file.system).each_extent(file.file, &mut |extent: Extent| {
+        let left = size_bytes.saturating_sub(extent.offset);
+        if extent.kind != ExtentKind::Unwritten {
+            stored = stored.saturating_add(extent.length_bytes.min(left));
+        }
+        if left == 0 || stored >= wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(stored >= wanted)
 }
 
 fn digest_of(tree: &Tree<'_>, file: GuestFile, size_bytes: u64) -> std::io::Result<Digest> {
@@ -291,7 +328,7 @@ mod tests {
     #[test]
     fn each_way_to_differ_has_its_own_word() {
         let mut system =
-            system(&["same", "linked", "folder", "changed", "locked", "holes", "long", "gone", "doc/gone"]);
+            system(&["same", "linked", "folder", "changed", "claimed", "locked", "holes", "long", "gone", "doc/gone"]);
         for path in ["/same", "/elsewhere", "/doc/kept"] {
             system.write(path, "hello\n");
         }
@@ -303,12 +340,16 @@ mod tests {
         system.stat_mut(locked).unwrap().encoding = Some(Encoding::Encrypted);
         let holes = system.write("/holes", "hello\n");
         system.stat_mut(holes).unwrap().size_bytes = 1 << 60;
+        let claimed = system.write("/claimed", "hello\n");
+        let stat = system.stat_mut(claimed).unwrap();
+        (stat.size_bytes, stat.allocated_bytes) = (1 << 29, 1 << 29);
         let long = system.write("/long", "hello\n");
         let stat = system.stat_mut(long).unwrap();
         (stat.size_bytes, stat.allocated_bytes) = (1 << 50, 1 << 50);
         let (found, lines) = differences(&system);
         let expected = [
             "- /changed changed",
+            "- /claimed it consists of holes mostly, which no package has",
             "c /etc/a changed",
             "- /folder Directory",
             "- /gone missing",
