@@ -100,6 +100,7 @@ fn recovered(superblock: Superblock, reader: VolumeReader<'_>) -> Result<(Tables
     let raw = Tables::new(superblock, Source::new(reader.clone(), Overlay::default()), DamageLog::default());
     let recovery = journal::recover(&raw)?;
     let Tables { superblock: raw, damage, .. } = raw;
+    let has_noted_error = raw.has_errors;
     let mut doubts: Vec<Doubt> = recovery.doubt.into_iter().collect();
     let source = Source::new(reader, recovery.overlay);
     // The journal has the superblock, too.
@@ -113,7 +114,8 @@ fn recovered(superblock: Superblock, reader: VolumeReader<'_>) -> Result<(Tables
     };
     let tables = Tables::new(superblock, source, damage);
     doubts.extend(tables.doubts());
-    if recovery.has_error {
+    // A mount and the checker keep the error that the disk notes, whatever the journal's superblock says.
+    if recovery.has_error || has_noted_error {
         doubts.push(Doubt::HasErrors);
     }
     doubts.sort_unstable();

@@ -135,3 +135,20 @@ fn a_journal_that_cannot_be_applied_is_a_doubt() {
     let names = with_ext(&images.path("image"), |fs| tree(fs).len());
     assert_eq!(names, BTreeSet::from(["", "file", "lost+found"]).len());
 }
+
+/// The journal has a superblock without the error that the disk notes. A mount keeps the error.
+#[test]
+fn an_error_on_the_disk_outlives_the_journal() {
+    let Some(images) = Images::new() else { return };
+    if !has("debugfs") {
+        return;
+    }
+    let script = "truncate -s 48M image; mke2fs -q -F -t ext4 -b 4096 image
+        head -c 4096 image >superblock
+        printf '%s\\n' 'jo -c -v 3' 'jw -b 0 superblock' jc >commands; debugfs -w -f commands image >&2
+        debugfs -R 'ssv state 3' -w image";
+    images.script(script, [""; 0]);
+    assert!(is_dirty(&images.path("image")));
+    let state = with_ext(&images.path("image"), |fs| fs.state().clone());
+    assert_eq!(state, State::Unsure(vec![Doubt::HasErrors]));
+}
