@@ -55,7 +55,8 @@ impl Tables<'_> {
         let doubts = [
             (is_in_use, Doubt::InUse),
             (!has_journal && !superblock.is_clean, Doubt::NotUnmounted),
-            (superblock.has_errors, Doubt::HasErrors),
+            // With a journal the kernel leaves it marked clean. A checker that did not end does not.
+            (superblock.has_errors || has_journal && !superblock.is_clean, Doubt::HasErrors),
             (has_journal && superblock.journal_inode == 0, Doubt::ExternalJournal),
             (end > self.source.reader().size_bytes(), Doubt::LongerThanVolume),
             (superblock.features.has_unknown_maps(), Doubt::UnknownFeature),

@@ -88,8 +88,9 @@ fn copy_of_superblock(reader: &VolumeReader<'_>) -> Result<Option<Superblock>, G
         let bytes = reader.bytes(offset, SUPERBLOCK_BYTES, "superblock")?;
         let copy = Superblock::is_claimed(&bytes).then(|| Superblock::decode(&bytes).ok()).flatten();
         let copy = copy.filter(|copy| copy.copy_group == 1 && copy.block_bytes == block_bytes);
-        if copy.is_some() {
-            return Ok(copy);
+        if let Some(copy) = copy {
+            // Copies are never marked clean.
+            return Ok(Some(Superblock { is_clean: true, ..copy }));
         }
     }
     Ok(None)

@@ -110,9 +110,10 @@ fn verity_leaves_content_as_it_is_and_casefold_finds_other_cases() {
 #[test]
 fn every_reason_for_doubt_is_named() {
     let Some(images) = images() else { return };
-    let script = "for image in open errors mmp half; do truncate -s 16M $image; done
+    let script = "for image in open errors checked mmp half; do truncate -s 16M $image; done
         mke2fs -q -F -t ext2 open; debugfs -w -R 'ssv state 0' open
         mke2fs -q -F -t ext4 errors; debugfs -w -R 'ssv state 3' errors
+        mke2fs -q -F -t ext4 checked; debugfs -w -R 'ssv state 0' checked
         mke2fs -q -F -t ext4 -O mmp mmp; mkdir mounted; mount -o loop mmp mounted; cp mmp used; umount mounted
         mke2fs -q -F -t ext4 half; truncate -s 6M half
         truncate -s 64M fast; mke2fs -q -F -t ext4 -O fast_commit fast; mount -o loop fast mounted
@@ -122,6 +123,7 @@ fn every_reason_for_doubt_is_named() {
     let doubt = |doubt| State::Unsure(vec![doubt]);
     assert_eq!(state(&images.path("open")), doubt(Doubt::NotUnmounted));
     assert_eq!(state(&images.path("errors")), doubt(Doubt::HasErrors));
+    assert_eq!(state(&images.path("checked")), doubt(Doubt::HasErrors));
     assert_eq!(state(&images.path("mmp")), State::Certain);
     assert_eq!(state(&images.path("used")), doubt(Doubt::InUse));
     assert_eq!(state(&images.path("fast")), State::Certain);
