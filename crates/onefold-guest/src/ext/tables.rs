@@ -1,12 +1,13 @@
 //! What all parts of the reader share: the superblock, the bytes, and where damage is noted.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
 use super::source::Source;
 use super::superblock::Superblock;
-use crate::error::DamageLog;
+use crate::error::{DamageLog, GuestError};
 
 /// An ext file system over the bytes of its volume.
 pub(super) struct Tables<'a> {
@@ -15,6 +16,8 @@ pub(super) struct Tables<'a> {
     pub(super) damage: DamageLog,
     /// The part of an inode table that was read last by a pass over all inodes.
     pub(super) window: Mutex<Option<Window>>,
+    /// Whether an inode, a whole table of them, or the map of a file was skipped because it is damaged.
+    is_file_lost: AtomicBool,
 }
 
 /// Consecutive inodes, as they were read.
@@ -30,7 +33,21 @@ pub(super) struct Window {
 impl<'a> Tables<'a> {
     /// Returns the file system that a superblock describes.
     pub(super) fn new(superblock: Superblock, source: Source<'a>, damage: DamageLog) -> Tables<'a> {
-        Tables { superblock, source, damage, window: Mutex::new(None) }
+        Tables { superblock, source, damage, window: Mutex::new(None), is_file_lost: AtomicBool::new(false) }
+    }
+
+    /// Notes damage and returns `None`, as [`DamageLog::skip`] does, and remembers that a part of a file is missing.
+    pub(super) fn skip_file<T>(&self, outcome: Result<T, GuestError>) -> Result<Option<T>, GuestError> {
+        let found = self.damage.skip(outcome)?;
+        if found.is_none() {
+            self.is_file_lost.store(true, Ordering::Relaxed);
+        }
+        Ok(found)
+    }
+
+    /// Returns whether a pass over all files skipped a part of one.
+    pub(super) fn is_file_lost(&self) -> bool {
+        self.is_file_lost.load(Ordering::Relaxed)
     }
 }
 

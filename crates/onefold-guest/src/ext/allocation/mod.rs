@@ -41,7 +41,7 @@ struct Runs<'m> {
 
 impl Tables<'_> {
     /// Returns the allocation map of the volume, and where its sources differ. Nothing is free where `is_certain` is
-    /// false.
+    /// false, and where a part of a file is damaged while bitmaps have no checksums.
     ///
     /// # Errors
     /// Those of the disk.
@@ -53,12 +53,14 @@ impl Tables<'_> {
         reach.run()?;
         let mut differing = (0, reach.only_reached);
         let records = records.sorted();
+        // Without checksums, a bitmap may call blocks free that a file has behind the damage.
+        let is_lost = self.is_file_lost() && !self.superblock.features.has(features::METADATA_CSUM);
         let mut runs = Runs {
             runs: Vec::new(),
             block_bytes: self.superblock.block_bytes,
             volume_bytes: self.source.reader().size_bytes(),
             records: records.iter().peekable(),
-            free: if is_certain { AllocationClass::Free } else { AllocationClass::Doubtful },
+            free: if is_certain && !is_lost { AllocationClass::Free } else { AllocationClass::Doubtful },
         };
         runs.push(0..self.superblock.first_data_block, AllocationClass::Outside);
         for number in 0..self.group_count() {

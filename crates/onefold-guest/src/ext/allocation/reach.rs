@@ -69,8 +69,8 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
             };
             if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        tables.damage.skip(walked)?;
-        tables.damage.skip(outcome).map(|_| ())
+        tables.skip_file(walked)?;
+        tables.skip_file(outcome).map(|_| ())
     }
 
     /// Adds a block of a map. Two files that lead to the same one would have a reader walk it again and again.

@@ -39,7 +39,7 @@ impl Tables<'_> {
         visit: &mut dyn FnMut(Inode) -> ControlFlow<()>,
     ) -> Result<(), GuestError> {
         for number in 0..self.group_count() {
-            let Some(group) = self.damage.skip(self.group(number))? else { continue };
+            let Some(group) = self.skip_file(self.group(number))? else { continue };
             if group.is_table_unused {
                 continue;
             }
@@ -56,7 +56,7 @@ impl Tables<'_> {
         selection: Selection,
         visit: &mut dyn FnMut(Inode) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, GuestError> {
-        let bitmap = self.damage.skip(self.inode_bitmap(group))?;
+        let bitmap = self.skip_file(self.inode_bitmap(group))?;
         let count = self.superblock.inodes_per_group - group.unused_inodes;
         let step = u32::try_from(WINDOW_BYTES / self.superblock.inode_bytes).unwrap_or(1);
         let mut first = 0;
@@ -81,7 +81,7 @@ impl Tables<'_> {
         selection: Selection,
         visit: &mut dyn FnMut(Inode) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, GuestError> {
-        let Some(window) = self.damage.skip(self.read_window(stretch))? else { return Ok(ControlFlow::Continue(())) };
+        let Some(window) = self.skip_file(self.read_window(stretch))? else { return Ok(ControlFlow::Continue(())) };
         for (index, within) in stretch.range.clone().enumerate() {
             let is_used = is_used(stretch.bitmap, within);
             let start = index * self.superblock.inode_bytes;
@@ -103,7 +103,7 @@ impl Tables<'_> {
                 bytes: Arc::clone(&window.bytes),
                 start,
             };
-            if let Some(inode) = self.damage.skip(self.decode_inode(place))?
+            if let Some(inode) = self.skip_file(self.decode_inode(place))?
                 && visit(inode).is_break()
             {
                 return Ok(ControlFlow::Break(()));

@@ -176,3 +176,25 @@ fn damaged_bitmaps_free_nothing() {
     });
     fs::remove_file(images.path("plain")).unwrap();
 }
+
+/// A bitmap without a checksum may call free what lies behind the damage of a map.
+#[test]
+fn a_damaged_map_frees_nothing_where_bitmaps_have_no_checksums() {
+    let Some(images) = Images::new() else { return };
+    if !has("debugfs") {
+        return;
+    }
+    let script = "mkdir d; head -c 300000 /dev/urandom >d/file; truncate -s 48M summed plain
+        mke2fs -q -F -t ext4 -b 1024 -d d summed; mke2fs -q -F -t ext2 -b 1024 -d d plain
+        for image in summed plain; do
+            cp $image whole; debugfs -w -R 'sif /file block[1] 0xfffffff0' $image
+            ! cmp -s whole $image
+        done";
+    images.script(script, [""; 0]);
+    for (image, is_free) in [("summed", true), ("plain", false)] {
+        with_ext(&images.path(image), |fs| {
+            assert_eq!(!free_runs(fs).is_empty(), is_free, "{image}");
+            assert_eq!(fs.damage().first().len(), 1, "{image}: {:?}", fs.damage().first());
+        });
+    }
+}
