@@ -86,6 +86,9 @@ const REFUSED: [(Feature, &str); 3] = [
     (DIRDATA, "ext4 with data in directory entries (dirdata)"),
 ];
 
+/// Features that have a name and that no kernel writes: blocks may belong to a snapshot, a replica or several files.
+const UNKNOWN_MAPS: [Feature; 3] = [SNAPSHOT, REPLICA, SHARED_BLOCKS];
+
 impl Features {
     /// Returns whether a feature is on.
     pub(in crate::ext) fn has(self, Feature(set, bit, _): Feature) -> bool {
@@ -123,7 +126,7 @@ impl Features {
 
     /// Returns whether it has features that a system must know to write: the meaning of its maps may differ.
     pub(in crate::ext) fn has_unknown_maps(self) -> bool {
-        self.unknown(Set::ReadOnly) != 0
+        self.unknown(Set::ReadOnly) != 0 || UNKNOWN_MAPS.iter().any(|feature| self.has(*feature))
     }
 
     /// Returns whether it has features that ext3 lacks.

@@ -155,6 +155,15 @@ fn what_cannot_be_read_is_refused_by_name() {
     assert_eq!(incompatible(0x8), "a journal device of ext4 cannot be read");
     write(&image, 1024 + 0x60, &0x2c2_u32.to_le_bytes());
     assert!(try_with_ext(&image, |_| ()).unwrap().is_some());
+    let read_only = |bits: u32| {
+        write(&image, 1024 + 0x64, &bits.to_le_bytes());
+        state(&image)
+    };
+    assert_eq!(read_only(0x6b), State::Certain);
+    for bit in [0x80, 0x800, 0x4000, 0x8000_0000] {
+        assert_eq!(read_only(0x6b | bit), State::Unsure(vec![Doubt::UnknownFeature]), "{bit:#x}");
+    }
+    write(&image, 1024 + 0x64, &0x6b_u32.to_le_bytes());
     write(&image, 1024 + 0x58, &[0; 2]);
     let error = try_with_ext(&image, |_| ()).unwrap_err().to_string();
     assert_eq!(error, "damaged superblock at byte 1024 of the disk: its size of inodes is impossible");
