@@ -28,6 +28,9 @@ pub struct AllocationDifferences {
     pub reached_bytes: u64,
 }
 
+/// Runs after which each further group is doubtful as a whole: all groups may name one bitmap.
+const RUNS_MAX: usize = RECORDS_MAX;
+
 /// The runs of the map so far, in blocks.
 struct Runs<'m> {
     runs: Vec<Allocation>,
@@ -105,6 +108,10 @@ impl Tables<'_> {
     fn add_group(&self, number: u32, bitmaps: &mut Bitmaps<'_, '_>, runs: &mut Runs<'_>) -> Result<u64, GuestError> {
         let superblock = &self.superblock;
         let (start, end) = (superblock.group_start(number), superblock.group_end(number));
+        if runs.runs.len() >= RUNS_MAX {
+            runs.push(start..end, AllocationClass::Doubtful);
+            return Ok(0);
+        }
         let bits = bitmaps.group(number)?;
         let ratio = superblock.blocks_per_cluster;
         bits.each_part(0..(end - start).div_ceil(ratio), &mut |part, is_allocated| {
