@@ -30,6 +30,8 @@ const STRUCTURE: &str = "journal";
 const FAST_HEAD: u16 = 9;
 /// Most copies of blocks in a log. `mke2fs` makes journals of a quarter of that.
 const COPIES_MAX: usize = 1 << 20;
+/// Most parts of the map of a journal.
+const RUNS_MAX: usize = 1 << 20;
 /// Most revocations in a log.
 const REVOKED_MAX: usize = 1 << 22;
 
@@ -112,14 +114,21 @@ pub(super) fn recover(tables: &Tables<'_>) -> Result<Recovery, GuestError> {
 impl<'t, 'a> Journal<'t, 'a> {
     fn open(tables: &'t Tables<'a>) -> Result<Journal<'t, 'a>, GuestError> {
         let inode: Inode = tables.inode(tables.superblock.journal_inode)?;
+        let journal_blocks = inode.size_bytes / tables.superblock.block_bytes;
         let mut runs = Vec::new();
         tables.each_run(&inode, 0, &mut |run| {
+            if run.first >= journal_blocks || runs.len() > RUNS_MAX {
+                return ControlFlow::Break(());
+            }
             runs.push(run);
             ControlFlow::Continue(())
         })?;
+        if runs.len() > RUNS_MAX {
+            return Err(tables.source.damage(inode.offset, STRUCTURE, "its map has too many parts").into());
+        }
         // The log may use blocks as far as the map has no hole.
         let end = runs.iter().try_fold(0, |end, run| if run.first == end { Ok(run.end()) } else { Err(end) });
-        let blocks = end.unwrap_or_else(|end| end).min(inode.size_bytes / tables.superblock.block_bytes);
+        let blocks = end.unwrap_or_else(|end| end).min(journal_blocks);
         let offset = runs.first().map_or(0, |run| run.block * tables.superblock.block_bytes);
         let head = tables.source.bytes(offset, HEAD_BYTES, STRUCTURE)?;
         let head = Head::decode(&head, tables.superblock.block_bytes, blocks)
