@@ -23,6 +23,9 @@ const FAST_BLOCKS: u32 = 256;
 /// A log is never shorter.
 const LOG_BLOCKS_MIN: u32 = 1024;
 
+/// `mke2fs` makes no journal of more than 10,240,000 blocks.
+const BLOCKS_MAX: u32 = 1 << 24;
+
 const COMMIT_SUMS: u32 = 0x1;
 const BITS_64: u32 = 0x2;
 const ASYNC_COMMIT: u32 = 0x4;
@@ -117,6 +120,7 @@ impl Head {
             && matches!(version, 3 | 4)
             && bytes.be32(0xc).map(u64::from) == Some(block_bytes)
             && u64::from(length) <= blocks
+            && length <= BLOCKS_MAX
             && head.first > 0
             && head.first < head.last
             && (head.start == 0 || (head.first..head.last).contains(&head.start));
@@ -132,5 +136,24 @@ impl Head {
     pub(super) fn wrapped(&self, block: u64) -> u64 {
         let (first, last) = (u64::from(self.first), u64::from(self.last));
         if block < last { block } else { first + (block - first) % (last - first) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_of_any_length_is_damaged() {
+        let head = |blocks: u32| {
+            let mut bytes = vec![0; HEAD_BYTES];
+            let fields = [(0, JOURNAL_MAGIC), (4, 4), (0xc, 4096), (0x10, blocks), (0x14, 1), (0x18, 1)];
+            for (at, value) in fields {
+                bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+            }
+            Head::decode(&bytes, 4096, u64::from(u32::MAX)).map(|head| head.last)
+        };
+        assert_eq!(head(10_240_000), Ok(10_240_000));
+        assert_eq!(head(1 << 31), Err("its head makes no sense"));
     }
 }
