@@ -190,6 +190,11 @@ impl Superblock {
         if u64::from(self.group_count) * inodes != u64::from(self.inode_count) {
             return Err("its number of inodes is not that of its groups");
         }
+        // Otherwise tables of inodes lie on each other.
+        let inode_bytes = u64::from(self.inode_count) * self.inode_bytes as u64;
+        if inode_bytes > self.block_count.saturating_mul(self.block_bytes) {
+            return Err("its inodes are longer than it");
+        }
         Ok(())
     }
 
@@ -279,4 +284,29 @@ fn is_power(number: u32, root: u32) -> bool {
         }
     }
     power == number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a superblock with one group and blocks of 1 KiB.
+    fn superblock(blocks: u32, inodes: u32, inode_bytes: u16) -> Vec<u8> {
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        let fields = [(0x0, inodes), (0x4, blocks), (0x14, 1), (0x20, 8192), (0x24, 8192), (0x28, inodes), (0x4c, 1)];
+        for (at, value) in fields {
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        bytes[0x38..0x3a].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[0x58..0x5a].copy_from_slice(&inode_bytes.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn inodes_that_do_not_fit_are_damage() {
+        let problem = |inodes, inode_bytes| Superblock::decode(&superblock(2048, inodes, inode_bytes)).err();
+        assert_eq!(problem(2048, 1024), None);
+        assert_eq!(problem(8192, 128), None);
+        assert_eq!(problem(8192, 512), Some("its inodes are longer than it"));
+    }
 }
