@@ -28,6 +28,16 @@ const INLINE_PARENT_BYTES: usize = 4;
 /// Bytes of the entry with which a block with a checksum ends.
 const TAIL_BYTES: usize = 12;
 
+/// Damaged blocks after which the rest of a directory is left out.
+const DAMAGED_BLOCKS_MAX: u32 = 1000;
+
+/// How much of a directory was read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    blocks: u64,
+    damaged: u32,
+}
+
 /// Takes the entries of a directory.
 type Visit<'v> = dyn FnMut(DirectoryEntry) -> ControlFlow<()> + 'v;
 
@@ -44,8 +54,9 @@ impl Tables<'_> {
             return self.each_inline_name(inode, visit);
         }
         let mut outcome = Ok(ControlFlow::Continue(()));
+        let mut progress = Progress::default();
         let walked = self.each_run(inode, 0, &mut |run| {
-            outcome = self.each_name_in_run(inode, &run, visit);
+            outcome = self.each_name_in_run(inode, &run, &mut progress, visit);
             if matches!(outcome, Ok(ControlFlow::Continue(()))) {
                 ControlFlow::Continue(())
             } else {
@@ -53,7 +64,7 @@ impl Tables<'_> {
             }
         });
         self.damage.skip(walked)?;
-        outcome.map(|_| ())
+        self.damage.skip(outcome).map(|_| ())
     }
 
     /// Returns the file of a name in a directory, by its tree of hashes where that can be used.
@@ -92,11 +103,27 @@ impl Tables<'_> {
         Ok(())
     }
 
-    fn each_name_in_run(&self, inode: &Inode, run: &Run, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, GuestError> {
+    /// Visits the entries of consecutive blocks. A map that leads to the same blocks again and again, or to nothing but
+    /// damage, is followed only so far.
+    fn each_name_in_run(
+        &self,
+        inode: &Inode,
+        run: &Run,
+        progress: &mut Progress,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, GuestError> {
         let names = self.names(inode);
         let blocks = inode.size_bytes.div_ceil(self.superblock.block_bytes);
+        let volume_blocks = self.source.reader().size_bytes() / self.superblock.block_bytes;
         for block in run.block..run.block + run.count.min(blocks.saturating_sub(run.first)) {
-            let Some(bytes) = self.damage.skip(self.directory_block(inode, block))? else { continue };
+            progress.blocks += 1;
+            if progress.blocks > volume_blocks || progress.damaged > DAMAGED_BLOCKS_MAX {
+                return Err(self.source.damage(inode.offset, STRUCTURE, "too much of it is damaged").into());
+            }
+            let Some(bytes) = self.damage.skip(self.directory_block(inode, block))? else {
+                progress.damaged += 1;
+                continue;
+            };
             let offset = block * self.superblock.block_bytes;
             if self.each_name_of(&names, Bytes(&bytes), offset, visit).is_break() {
                 return Ok(ControlFlow::Break(()));

@@ -192,6 +192,40 @@ fn a_link_without_a_target_is_damaged_and_has_no_extent() {
     });
 }
 
+/// The map of a directory leads to one block more often than the volume has blocks.
+#[test]
+fn a_directory_that_repeats_itself_ends() {
+    let Some(images) = images() else { return };
+    // The blocks of the map repeat, too, but in other directories only: one level of a block map has 256 entries.
+    let script = "mkdir -p d/folder; echo text >d/folder/file; head -c 700000 /dev/zero | tr '\\0' x >d/map
+        truncate -s 4M image; mke2fs -q -F -t ext2 -b 1024 -d d image
+        block() { debugfs -R \"bmap $1 $2\" image 2>/dev/null; }
+        names=$(block /folder 0)
+        repeat() { python3 -c 'import sys, struct
+number = [int(word) for word in sys.argv[1:]]
+open(\"image\", \"r+b\").close()
+with open(\"image\", \"r+b\") as image:
+    image.seek(number[0] * 1024)
+    image.write(b\"\".join(struct.pack(\"<I\", word) for word in (number[1:] + [number[-1]] * 256)[:256]))' \"$@\"; }
+        nodes=$(for n in $(seq 40 60); do block /map $n; done)
+        for node in $nodes; do repeat $node $names; done
+        top=$(block /map 100); repeat $top $nodes 0
+        debugfs -w -R \"sif /folder block[IND] 0\" image; debugfs -w -R \"sif /folder block[DIND] $top\" image
+        debugfs -w -R 'sif /folder size 16000000' image";
+    images.script(script, [""; 0]);
+    with_ext(&images.path("image"), |fs| {
+        let mut names = 0;
+        fs.each_entry(found(fs, &["folder"]), &mut |_| {
+            names += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(names, 4096, "blocks of the volume");
+        let problems: Vec<_> = fs.damage().first().iter().map(|damage| damage.problem).collect();
+        assert_eq!(problems, ["too much of it is damaged"]);
+    });
+}
+
 /// One damaged inode, one damaged map and one damaged directory: each is noted with its place, and the rest is read.
 #[test]
 fn damage_is_noted_and_the_rest_is_read() {
