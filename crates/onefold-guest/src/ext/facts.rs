@@ -9,23 +9,32 @@ use crate::filesystem::{Doubt, FileSystemFacts, FileSystemKind};
 
 /// The number that a cleanly unmounted file system has in its block of multi-mount protection.
 const MMP_CLEAN: u32 = 0xff4d_4d50;
+/// Damaged groups after which the rest is left out. A superblock may claim millions.
+const DAMAGED_GROUPS_MAX: u32 = 1 << 16;
 const MMP_MAGIC: u32 = 0x004d_4d50;
 
 impl Tables<'_> {
     /// Returns what the file system is. Free blocks and files are summed over the groups: the superblock's own sums
-    /// are out of date while it is mounted.
+    /// are out of date while it is mounted. After too many damaged groups the rest is left out, of this and of
+    /// everything else that is asked for.
     ///
     /// # Errors
     /// Those of the disk.
-    pub(super) fn facts(&self) -> Result<FileSystemFacts, GuestError> {
-        let superblock = &self.superblock;
-        let (mut free_clusters, mut free_inodes) = (0, 0);
+    pub(super) fn facts(&mut self) -> Result<FileSystemFacts, GuestError> {
+        let (mut free_clusters, mut free_inodes, mut damaged) = (0, 0, 0);
         for number in 0..self.group_count() {
             if let Some(group) = self.damage.skip(self.group(number))? {
                 free_clusters += u64::from(group.free_clusters);
                 free_inodes += u64::from(group.free_inodes);
+                continue;
+            }
+            damaged += 1;
+            if damaged >= DAMAGED_GROUPS_MAX {
+                self.leave_out_groups_from(number);
+                break;
             }
         }
+        let superblock = &self.superblock;
         let free_bytes = free_clusters.saturating_mul(superblock.blocks_per_cluster * superblock.block_bytes);
         let size_bytes = superblock.block_count.saturating_mul(superblock.block_bytes);
         let kind = match superblock.features {

@@ -59,13 +59,15 @@ impl Tables<'_> {
             .map_err(|problem| self.source.damage(offset, STRUCTURE, problem).into())
     }
 
-    /// Returns how many groups have their first block in the volume. A superblock may claim more.
+    /// Returns how many groups are read: those with their first block in the volume, of which a superblock may claim
+    /// more, but for those that are left out.
     pub(super) fn group_count(&self) -> u32 {
         let volume_blocks = self.source.reader().size_bytes() / self.superblock.block_bytes;
         let blocks = volume_blocks.saturating_sub(self.superblock.first_data_block);
         u32::try_from(blocks.div_ceil(self.superblock.blocks_per_group))
             .unwrap_or(u32::MAX)
             .min(self.superblock.group_count)
+            .min(self.first_group_left_out().unwrap_or(u32::MAX))
     }
 }
 

@@ -63,11 +63,13 @@ pub fn open(reader: VolumeReader<'_>) -> Result<Option<Ext<'_>>, GuestError> {
     if let Some(refused) = superblock.features.refusal() {
         return Err(GuestError::Unsupported(refused));
     }
-    let (tables, mut doubts) = recovered(superblock, reader)?;
-    if is_copy {
+    let (mut tables, mut doubts) = recovered(superblock, reader)?;
+    let facts = tables.facts()?;
+    if is_copy || tables.first_group_left_out().is_some() {
         doubts.push(Doubt::MetadataDamaged);
     }
-    let facts = tables.facts()?;
+    doubts.sort_unstable();
+    doubts.dedup();
     let state = if doubts.is_empty() { State::Certain } else { State::Unsure(doubts) };
     Ok(Some(Ext { tables, facts, state }))
 }
@@ -119,8 +121,6 @@ fn recovered(superblock: Superblock, reader: VolumeReader<'_>) -> Result<(Tables
     if recovery.has_error || has_noted_error {
         doubts.push(Doubt::HasErrors);
     }
-    doubts.sort_unstable();
-    doubts.dedup();
     Ok((tables, doubts))
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Tables<'a> {
     pub(super) window: Mutex<Option<Window>>,
     /// Whether an inode, a whole table of them, or the map of a file was skipped because it is damaged.
     is_file_lost: AtomicBool,
+    /// The first group that is left out, as all after it.
+    groups_end: u32,
 }
 
 /// Consecutive inodes, as they were read.
@@ -33,7 +35,24 @@ pub(super) struct Window {
 impl<'a> Tables<'a> {
     /// Returns the file system that a superblock describes.
     pub(super) fn new(superblock: Superblock, source: Source<'a>, damage: DamageLog) -> Tables<'a> {
-        Tables { superblock, source, damage, window: Mutex::new(None), is_file_lost: AtomicBool::new(false) }
+        Tables {
+            superblock,
+            source,
+            damage,
+            window: Mutex::new(None),
+            is_file_lost: AtomicBool::new(false),
+            groups_end: u32::MAX,
+        }
+    }
+
+    /// Leaves out this group and all after it.
+    pub(super) fn leave_out_groups_from(&mut self, number: u32) {
+        self.groups_end = number;
+    }
+
+    /// Returns the first group that is left out although the volume has it, as all after it.
+    pub(super) fn first_group_left_out(&self) -> Option<u32> {
+        (self.groups_end < u32::MAX).then_some(self.groups_end)
     }
 
     /// Notes damage and returns `None`, as [`DamageLog::skip`] does, and remembers that a part of a file is missing.

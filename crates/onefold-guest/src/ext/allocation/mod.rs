@@ -69,6 +69,9 @@ impl Tables<'_> {
         for number in 0..self.group_count() {
             differing.0 += self.add_group(number, &mut bitmaps, &mut runs)?;
         }
+        if let Some(number) = self.first_group_left_out() {
+            runs.push(self.superblock.group_start(number)..self.superblock.block_count, AllocationClass::Doubtful);
+        }
         let cluster_bytes = self.superblock.blocks_per_cluster * self.superblock.block_bytes;
         let differences = AllocationDifferences {
             before_recovery_bytes: differing.0 * cluster_bytes,

@@ -42,16 +42,20 @@ impl Records {
         }
     }
 
-    /// Makes room: joins neighbours, and where that is not enough, takes whole groups as doubtful.
+    /// Makes room: joins neighbours, and where that is not enough, takes whole groups as doubtful, or several groups as
+    /// one.
     fn shrink(&mut self) {
         self.join();
-        if self.records.len() > self.records_max / 2 {
+        while self.records.len() > (self.records_max / 2).max(1) {
             for record in &mut self.records {
                 record.start -= record.start % self.grain;
-                record.end = record.end.next_multiple_of(self.grain);
+                record.end = record.end.checked_next_multiple_of(self.grain).unwrap_or(u64::MAX);
                 record.class = AllocationClass::Doubtful;
             }
             self.join();
+            if self.records.len() > self.records_max / 2 {
+                self.grain = self.grain.saturating_mul(2);
+            }
         }
     }
 
@@ -87,6 +91,18 @@ mod tests {
         assert!(covered.len() < 10, "{covered:?}");
         let is_covered = |block| covered.iter().any(|record| (record.start..record.end).contains(&block));
         assert!((0..400).step_by(10).all(is_covered), "{covered:?}");
+    }
+
+    #[test]
+    fn too_many_groups_become_fewer() {
+        let mut records = Records::new(100, 10);
+        for start in (0..20_000).step_by(200) {
+            records.push(start, start + 5, AllocationClass::Data);
+            assert!(records.records.len() < 10);
+        }
+        let covered = records.sorted();
+        let is_covered = |block| covered.iter().any(|record| (record.start..record.end).contains(&block));
+        assert!((0..20_000).step_by(200).all(is_covered), "{covered:?}");
     }
 
     #[test]
