@@ -184,7 +184,8 @@ impl Superblock {
         if inodes == 0 || inodes > bits || inodes < inodes_per_block as u64 {
             return Err("its number of inodes in a group is impossible");
         }
-        if self.first_data_block > 1 || self.first_data_block >= self.block_count || self.block_count > 1 << 48 {
+        let is_long = self.block_count > 1 << 48 || self.block_count > (1 << 63) / self.block_bytes;
+        if self.first_data_block > 1 || self.first_data_block >= self.block_count || is_long {
             return Err("its number of blocks is impossible");
         }
         if u64::from(self.group_count) * inodes != u64::from(self.inode_count) {
