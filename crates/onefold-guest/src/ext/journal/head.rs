@@ -28,10 +28,10 @@ const BLOCKS_MAX: u32 = 1 << 24;
 
 const COMMIT_SUMS: u32 = 0x1;
 const BITS_64: u32 = 0x2;
-const ASYNC_COMMIT: u32 = 0x4;
 const SUMS_2: u32 = 0x8;
 const SUMS_3: u32 = 0x10;
 const FAST_COMMIT: u32 = 0x20;
+/// Those above, and 1 revocations and 4 commits that may be written before their blocks.
 const KNOWN: u32 = 0x3f;
 
 /// Which checksums the blocks of a journal have.
@@ -59,7 +59,6 @@ pub(super) struct Head {
     pub(super) has_error: bool,
     pub(super) sums: Sums,
     pub(super) is_wide: bool,
-    pub(super) is_async: bool,
     pub(super) has_fast_commits: bool,
     /// The seed of checksums.
     pub(super) seed: u32,
@@ -112,7 +111,6 @@ impl Head {
                 _ => return None,
             },
             is_wide: incompatible & BITS_64 != 0,
-            is_async: incompatible & ASYNC_COMMIT != 0,
             has_fast_commits,
             seed: crc32c(u32::MAX, bytes.part(0x30, 16)?.0),
         };

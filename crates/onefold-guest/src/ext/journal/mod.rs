@@ -174,7 +174,7 @@ impl<'t, 'a> Journal<'t, 'a> {
                 },
                 Record::Commit => {
                     let commit = records::commit(&self.head, &bytes, open.sum);
-                    let outcome = judge(commit, &open, last_seconds, &self.head);
+                    let outcome = judge(commit, &open, last_seconds);
                     log.is_damaged = outcome == Outcome::Damaged;
                     if log.is_damaged {
                         self.note(offset, "the checksum of a transaction is wrong");
@@ -281,21 +281,20 @@ impl Log {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Committed,
-    /// It is left from an earlier round, or the transaction was never finished: the log ends before it.
+    /// It is left from an earlier round: the log ends before it.
     End,
     /// It was finished and is damaged.
     Damaged,
 }
 
 /// Returns what a commit block means, as the kernel decides it. What is left from an earlier round of the log shows by
-/// its time, which is before that of the transaction in front of it.
-fn judge(commit: Option<Commit>, open: &Open, last_seconds: u64, head: &Head) -> Outcome {
+/// its time, which is before that of the transaction in front of it. A commit that may be written before its blocks is
+/// no exception here: the kernel drops such a transaction only if no other one follows.
+fn judge(commit: Option<Commit>, open: &Open, last_seconds: u64) -> Outcome {
     let Some(commit) = commit else { return Outcome::Damaged };
     match (open.is_suspect, commit.is_sound) {
         (false, true) => Outcome::Committed,
         _ if commit.seconds < last_seconds => Outcome::End,
-        // A commit that may be written before its blocks says nothing without them.
-        (false, false) if head.is_async => Outcome::End,
         _ => Outcome::Damaged,
     }
 }
