@@ -54,10 +54,10 @@ impl Tables<'_> {
         let mut bitmaps = Bitmaps::new(self);
         let mut reach = Reach::new(self, &mut bitmaps, &mut records);
         reach.run()?;
-        let mut differing = (0, reach.only_reached);
+        let (mut differing, has_too_many) = ((0, reach.only_reached), reach.has_too_many);
         let records = records.sorted();
         // Without checksums, a bitmap may call blocks free that a file has behind the damage.
-        let is_lost = self.is_file_lost() && !self.superblock.features.has(features::METADATA_CSUM);
+        let is_lost = has_too_many || self.is_file_lost() && !self.superblock.features.has(features::METADATA_CSUM);
         let mut runs = Runs {
             runs: Vec::new(),
             block_bytes: self.superblock.block_bytes,

@@ -11,6 +11,8 @@ use crate::ext::map::Piece;
 use crate::ext::tables::Tables;
 use crate::filesystem::{AllocationClass, FileKind, TableKind};
 
+/// Blocks of maps that are remembered: about 75 MiB of them. With more, nothing is free.
+const NODES_MAX: usize = 4 << 20;
 /// The inode that holds the room for more group descriptors.
 const RESIZE_INODE: u32 = 7;
 const TREE: AllocationClass = AllocationClass::Table(TableKind::Tree);
@@ -22,6 +24,8 @@ pub(super) struct Reach<'r, 't, 'a> {
     pub(super) records: &'r mut Records,
     /// The blocks of maps that were met.
     nodes: HashSet<u64>,
+    /// Whether there are more than can be remembered, so that files were left out.
+    pub(super) has_too_many: bool,
     /// Clusters that files reach and bitmaps call free.
     pub(super) only_reached: u64,
 }
@@ -33,7 +37,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         bitmaps: &'r mut Bitmaps<'t, 'a>,
         records: &'r mut Records,
     ) -> Reach<'r, 't, 'a> {
-        Reach { tables, bitmaps, records, nodes: HashSet::new(), only_reached: 0 }
+        Reach { tables, bitmaps, records, nodes: HashSet::new(), has_too_many: false, only_reached: 0 }
     }
 
     /// Visits all files. Damaged ones are noted and skipped.
@@ -78,8 +82,12 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         if inode.number == RESIZE_INODE {
             return self.add(block, 1, AllocationClass::Table(TableKind::Superblock));
         }
+        let offset = block * self.tables.superblock.block_bytes;
+        if self.nodes.len() >= NODES_MAX {
+            self.has_too_many = true;
+            return Err(self.tables.source.damage(offset, "map of a file", "too many blocks of maps").into());
+        }
         if !self.nodes.insert(block) {
-            let offset = block * self.tables.superblock.block_bytes;
             return Err(self.tables.source.damage(offset, "map of a file", "two files lead to it").into());
         }
         self.add(block, 1, TREE)
