@@ -10,7 +10,7 @@ mod zfs;
 use crate::error::GuestError;
 use crate::ext;
 use crate::fat::Fat;
-use crate::filesystem::{Allocation, AllocationClass, FileSystem, State};
+use crate::filesystem::{Allocation, AllocationClass, FileSystem, FileSystemKind, State};
 use crate::lvm::PhysicalVolume;
 use crate::ntfs;
 use crate::partition::PartitionKind;
@@ -89,7 +89,10 @@ fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Res
         return Ok(VolumeContent::PhysicalVolume(Box::new(physical)));
     }
     if let Some(file_system) = file_system(reader)? {
-        return Ok(VolumeContent::FileSystem(file_system));
+        return Ok(match beside(reader, file_system.facts().kind)? {
+            Some(found) => VolumeContent::NotRead(found),
+            None => VolumeContent::FileSystem(file_system),
+        });
     }
     for recognise in NAMED {
         if let Some(found) = recognise(reader)? {
@@ -116,6 +119,16 @@ fn file_system<'a>(reader: &VolumeReader<'a>) -> Result<Option<Box<dyn FileSyste
     }
     // FAT has no magic of its own, so that its reader comes last.
     Ok(Fat::open(reader.clone())?.map(boxed))
+}
+
+/// Recognises what has no reader in a volume where a reader opens a file system of `kind`. ZFS and others leave the
+/// superblock of a former file system where it is. Nothing tells which of the two is the former one, so that no block may
+/// be called free.
+fn beside(reader: &VolumeReader<'_>, kind: FileSystemKind) -> Result<Option<NotRead>, GuestError> {
+    Ok(match named::beside(reader, kind)? {
+        Some(found) => Some(found),
+        None => zfs::recognise(reader)?,
+    })
 }
 
 fn boxed<'a>(file_system: impl FileSystem + 'a) -> Box<dyn FileSystem + 'a> {

@@ -195,6 +195,25 @@ fn a_former_swap_area_with_something_else_has_no_free_page() {
 }
 
 #[test]
+fn what_was_made_over_a_file_system_is_named_and_counted_whole() {
+    // A FAT12 of 2 MiB: 4096 sectors, 4 of a cluster, two tables of 3 sectors, 112 entries in the root.
+    let fat: [(usize, &[u8]); 4] = [
+        (0, &[0xeb, 0x3c, 0x90]),
+        (11, &[0, 2, 4, 1, 0, 2, 112, 0, 0, 16, 0xf8, 3, 0]),
+        (510, &[0x55, 0xaa, 0xf8, 0xff, 0xff]),
+        (2048, &[0xf8, 0xff, 0xff]),
+    ];
+    let disk = Memory::with(&fat);
+    let content = open(&disk.reader(), None);
+    assert!(matches!(content, VolumeContent::FileSystem(_)), "{content:?}");
+    let zfs: (usize, &[u8]) = (MIB / 4 - 1024, b"\x0c\xb1\xba\0\0\0\0\0\x88\x13");
+    let btrfs: (usize, &[u8]) = (65536 + 64, b"_BHRfS_M");
+    for (piece, name) in [(zfs, "ZFS"), (btrfs, "Btrfs")] {
+        assert_eq!(Memory::with(&[&fat[..], &[piece]].concat()).named(None).0, name);
+    }
+}
+
+#[test]
 fn a_former_swap_area_with_an_ntfs_has_no_free_page() {
     let swap: [(usize, &[u8]); 3] = [(65526, b"SWAPSPACE2"), (1024, &[1]), (1028, &[30])];
     let disk = Memory::with(&swap);
