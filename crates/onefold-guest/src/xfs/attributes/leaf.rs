@@ -11,7 +11,7 @@
 //! At the place of an attribute: length of its value (2), of its name (1), name, value. One whose value lies in blocks
 //! of its own has: first block of the value in the fork (4), length of the value (4), of the name (1), name.
 //!
-//! Hostile leaves: no more blocks are followed than the fork has.
+//! Hostile leaves: no more blocks are followed than the fork has, nor more than 32,768.
 
 use std::ops::ControlFlow;
 
@@ -26,6 +26,8 @@ use crate::xfs::seal::Found;
 /// The magic numbers of leaves, and their first entries, in versions 4 and 5.
 const LEAF_MAGIC: [u16; 2] = [0xfbee, 0x3bee];
 const LEAF_ENTRIES_AT: [usize; 2] = [32, 80];
+/// The most leaves of one file that are followed. Each has two attributes or more of 256 bytes, in the smallest blocks.
+const LEAVES_MAX: u64 = 1 << 15;
 
 /// A block of the attribute fork.
 struct AttributeBlock {
@@ -57,7 +59,7 @@ impl Xfs<'_> {
             blocks_left = blocks_left.saturating_add(u64::from(mapping.count));
             Ok(ControlFlow::Continue(()))
         })?;
-        let blocks_max = blocks_left.min(self.superblock.blocks);
+        let blocks_max = blocks_left.min(self.superblock.blocks).min(LEAVES_MAX);
         if blocks_max == 0 {
             return Ok(());
         }
@@ -75,7 +77,7 @@ impl Xfs<'_> {
                 return Err(self.attribute_damage(leaf.place, "a leaf leads to an inner block").into());
             }
         }
-        Err(self.attribute_damage(fork.inode_place, "its blocks form a ring").into())
+        Err(self.attribute_damage(fork.inode_place, "its blocks are too many, or form a ring").into())
     }
 
     /// Returns the leaf with the lowest hashes.
