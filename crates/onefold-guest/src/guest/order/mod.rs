@@ -39,8 +39,8 @@ pub enum OrderError {
     /// Temporary files cannot be written or read.
     #[error("cannot use temporary files")]
     Temporary(#[from] io::Error),
-    /// A place or a count is larger than any real disk has.
-    #[error("an extent lies at byte {0} of the disk, which is further than disks are long")]
+    /// A place or a count is larger than any real disk has: a byte from 2^48 on, 65,536 volumes, or 2^36 extents.
+    #[error("the extent at byte {0} of the disk cannot be put in order: it lies too far, or is one of too many")]
     TooFar(u64),
 }
 

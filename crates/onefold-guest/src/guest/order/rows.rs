@@ -25,6 +25,7 @@ const NUMBER_BITS: u32 = 36;
 const NUMBER_SHIFT: u32 = 28;
 const SECOND: u64 = 1 << 27;
 const LENGTH_MAX: u64 = (1 << 27) - 1;
+/// Says that no byte is used.
 const UNUSED_MAX: u64 = (1 << 23) - 1;
 const IN_SECTORS: u64 = 1 << 23;
 const KIND_SHIFT: u32 = 24;
@@ -44,7 +45,7 @@ const KINDS: [ExtentKind; 7] = [
 pub(super) fn length_in_rows(extent: &PlacedExtent) -> u64 {
     let unit = unit_bytes(extent);
     let length = extent.range.length_bytes.min(LENGTH_MAX * unit);
-    match length.saturating_sub(extent.used_bytes) <= UNUSED_MAX || extent.used_bytes == 0 {
+    match length.saturating_sub(extent.used_bytes) < UNUSED_MAX || extent.used_bytes == 0 {
         true => length,
         // The used bytes with the rest of their sector; what follows has none.
         false => extent.used_bytes.next_multiple_of(unit).min(length),
@@ -122,6 +123,17 @@ mod tests {
                 assert_eq!(length_in_rows(&extent), length);
                 assert_eq!(decode(encode(&extent, (1 << 36) - 1).unwrap()), Some(extent));
             }
+        }
+    }
+
+    #[test]
+    fn a_long_unused_end_is_cut_off_before_it_means_that_none_is_used() {
+        for unused in [UNUSED_MAX - 1, UNUSED_MAX, UNUSED_MAX + 1] {
+            let mut whole = extent(512, 1 << 24, (1 << 24) - unused);
+            let length = length_in_rows(&whole);
+            assert_eq!(length == 1 << 24, unused < UNUSED_MAX, "{unused}");
+            whole.range.length_bytes = length;
+            assert_eq!(decode(encode(&whole, 0).unwrap()), Some(whole), "{unused}");
         }
     }
 
