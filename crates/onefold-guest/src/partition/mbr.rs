@@ -49,6 +49,10 @@ impl Entry {
     fn is_extended(self) -> bool {
         TYPES_EXTENDED.contains(&self.kind)
     }
+
+    fn end(self) -> u64 {
+        self.first + self.count
+    }
 }
 
 /// A sector that is an MBR or EBR.
@@ -118,7 +122,7 @@ pub(super) fn read(sector: &BootSector, disk: &dyn Disk) -> Result<Option<Partit
     let mut next = LOGICAL_FIRST;
     for (number, entry) in sector.used() {
         if entry.is_extended() {
-            next = add_logical(&mut table, entry.first, next, disk)?;
+            next = add_logical(&mut table, entry, next, disk)?;
         } else {
             table.add(number, entry.first, entry.count, disk.size_bytes(), entry.description());
         }
@@ -131,22 +135,28 @@ pub(super) fn read(sector: &BootSector, disk: &dyn Disk) -> Result<Option<Partit
     Ok(Some(table))
 }
 
-/// Adds the logical partitions whose chain begins at sector `extended`, as far as it makes sense; the first one has number
-/// `next`. Returns the number of the next logical partition.
-fn add_logical(table: &mut PartitionTable, extended: u64, mut next: u32, disk: &dyn Disk) -> Result<u32, DiskError> {
-    let mut at = extended;
+/// Adds the logical partitions whose chain begins in `extended`, as far as it makes sense; the first one has number `next`.
+/// Returns the number of the next logical partition.
+///
+/// Like Linux, it takes partitions and the link from any of the four entries that has a length. The last two may be
+/// garbage, and count only where they lie within their part of the chain.
+fn add_logical(table: &mut PartitionTable, extended: Entry, mut next: u32, disk: &dyn Disk) -> Result<u32, DiskError> {
+    let (mut at, mut count) = (extended.first, extended.count);
     for _ in 0..LOGICAL_MAX {
         // Sums of two 32-bit numbers, times 4096, in 64 bits.
         let Some(sector) = BootSector::read(disk, at * table.sector_bytes)? else { break };
-        let [own, link, ..] = sector.entries;
-        if own.kind != 0 {
-            table.add(next, at + own.first, own.count, disk.size_bytes(), own.description());
-            next += 1;
+        for (slot, own) in sector.entries.into_iter().enumerate() {
+            if own.count == 0 || own.is_extended() {
+                continue;
+            }
+            if slot < 2 || (own.end() <= count && at + own.end() <= extended.end()) {
+                table.add(next, at + own.first, own.count, disk.size_bytes(), own.description());
+                next += 1;
+            }
         }
-        if !link.is_extended() || link.first == 0 {
-            return Ok(next);
-        }
-        at = extended + link.first;
+        let link = sector.entries.into_iter().find(|entry| entry.is_extended() && entry.count > 0);
+        let Some(link) = link.filter(|link| link.first != 0) else { return Ok(next) };
+        (at, count) = (extended.first + link.first, link.count);
     }
     table.problems.push(PartitionProblem::BrokenChain);
     Ok(next)

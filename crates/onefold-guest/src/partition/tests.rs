@@ -102,6 +102,25 @@ fn primary_and_logical_partitions_are_found_in_order() {
 }
 
 #[test]
+fn all_entries_of_a_link_count_as_linux_counts_them() {
+    let mut disk = Memory::new();
+    disk.entry(0, 0, 0x05, 1000, 3000);
+    // The link comes first, and three partitions follow.
+    disk.entry(1000, 0, 0x05, 1000, 1000);
+    disk.entry(1000, 1, 0x83, 63, 100);
+    disk.entry(1000, 2, 0x07, 200, 100);
+    disk.entry(1000, 3, 0x83, 400, 100);
+    // Garbage in the last two: behind the link's end, and behind that of the chain.
+    disk.entry(2000, 0, 0x82, 8, 10);
+    disk.entry(2000, 1, 0x07, 63, 0);
+    disk.entry(2000, 2, 0x83, 900, 101);
+    disk.entry(2000, 3, 0x83, 3000, 10);
+    let table = disk.table();
+    let found: Vec<_> = table.entries.iter().map(|entry| (entry.number, entry.place.start_bytes / 512)).collect();
+    assert_eq!((found, table.problems), (vec![(5, 1063), (6, 1200), (7, 1400), (8, 2008)], vec![]));
+}
+
+#[test]
 fn a_gpt_goes_before_its_protective_mbr() {
     let mut disk = Memory::new();
     disk.gpt(&[(2048, 4000), (34, 99)]);
