@@ -5,6 +5,7 @@
 //! and blocks set aside for copy-on-write are in no list of free runs, and count as allocated. The map is built only of
 //! a file system without doubts.
 
+use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 
 use super::Xfs;
@@ -104,9 +105,10 @@ impl Xfs<'_> {
         }
         let superblock = &self.superblock;
         let mut runs = Runs::default();
-        let groups = self.free_runs(&mut runs)?;
-        for (group, free_space) in (0..).zip(&groups) {
-            self.claim_group(&mut runs, group, free_space.as_ref())?;
+        for group in 0..superblock.groups {
+            let header = self.free_runs(&mut runs, group)?;
+            // All that it claims lies in the group itself.
+            self.claim_group(&mut runs, group, header.as_ref())?;
         }
         if let Some(start) = superblock.linear_run(superblock.log_start, superblock.log_blocks) {
             self.claim(&mut runs, start, u64::from(superblock.log_blocks), JOURNAL);
@@ -121,33 +123,31 @@ impl Xfs<'_> {
         Ok(map)
     }
 
-    /// Reads the free runs of all groups; returns the headers of those that are sound.
-    fn free_runs(&self, runs: &mut Runs) -> Result<Vec<Option<FreeSpace>>, GuestError> {
-        let mut headers = Vec::new();
-        for group in 0..self.superblock.groups {
-            let before = runs.base.len();
-            let outcome = self.free_space(group).and_then(|header| {
-                self.free_runs_of(group, &header, runs)?;
-                Ok(header)
-            });
-            let header = self.damage.skip(outcome)?;
-            if header.is_none() {
-                runs.base.truncate(before);
-                let start = u64::from(group) * u64::from(self.superblock.group_blocks);
-                let end = start + u64::from(self.superblock.blocks_of(group));
-                runs.base.push(Run { start, end, class: AllocationClass::Doubtful });
-            }
-            headers.push(header);
+    /// Reads the free runs of a group; returns its header if all of that is sound.
+    fn free_runs(&self, runs: &mut Runs, group: u32) -> Result<Option<FreeSpace>, GuestError> {
+        let before = runs.base.len();
+        let outcome = self.free_space(group).and_then(|header| {
+            self.free_runs_of(group, &header, runs)?;
+            Ok(header)
+        });
+        let header = self.damage.skip(outcome)?;
+        if header.is_none() {
+            runs.base.truncate(before);
+            let start = u64::from(group) * u64::from(self.superblock.group_blocks);
+            let end = start + u64::from(self.superblock.blocks_of(group));
+            push(&mut runs.base, Run { start, end, class: AllocationClass::Doubtful });
         }
-        Ok(headers)
+        Ok(header)
     }
 
-    /// Reads the free runs of a group, and compares their sums with the header.
+    /// Reads the free runs of a group, and compares their sum with the header, and both trees with each other.
     fn free_runs_of(&self, group: u32, header: &FreeSpace, runs: &mut Runs) -> Result<(), GuestError> {
         let superblock = &self.superblock;
         let damage = |problem| self.reader.damage(superblock.group_place(group), "free space of a group", problem);
-        let sum = |form: &'static TreeForm, root: Root, each: &mut dyn FnMut(u64, u32) -> bool| {
-            let mut sum = 0_u64;
+        // The sum of the hashes depends on no order. The key is a new one each time, so that no image can be made for it.
+        let hasher = RandomState::new();
+        let sums = |form: &'static TreeForm, root: Root, each: &mut dyn FnMut(u64, u32) -> bool| {
+            let (mut sum, mut hashes) = (0_u64, 0_u64);
             self.walk_group(form, group, root, 0, &mut |step| {
                 if let Step::Record(record) = must_be_whole(step)? {
                     let (first, count) = (record.be32(0).unwrap_or(0), record.be32(4).unwrap_or(0));
@@ -157,19 +157,23 @@ impl Xfs<'_> {
                         return Err(damage("two free runs overlap").into());
                     }
                     sum += u64::from(count);
+                    hashes = hashes.wrapping_add(hasher.hash_one((first, count)));
                 }
                 Ok(ControlFlow::Continue(()))
             })?;
-            Ok::<_, GuestError>(sum)
+            Ok::<_, GuestError>((sum, hashes))
         };
-        let by_place = sum(&group::FREE_BY_PLACE, header.by_place, &mut |start, count| {
+        let by_place = sums(&group::FREE_BY_PLACE, header.by_place, &mut |start, count| {
             let is_behind = runs.base.last().is_none_or(|last| last.end <= start);
             runs.base.push(Run { start, end: start + u64::from(count), class: AllocationClass::Free });
             is_behind
         })?;
-        let by_length = sum(&group::FREE_BY_LENGTH, header.by_length, &mut |_, _| true)?;
-        if by_place != u64::from(header.blocks_free) || by_length != by_place {
+        let by_length = sums(&group::FREE_BY_LENGTH, header.by_length, &mut |_, _| true)?;
+        if by_place.0 != u64::from(header.blocks_free) {
             return Err(damage("its sums differ").into());
+        }
+        if by_length != by_place {
+            return Err(damage("its trees list other free runs").into());
         }
         Ok(())
     }

@@ -80,6 +80,12 @@ impl Xfs<'_> {
     /// and inodes are noted and left out.
     pub(super) fn each_inode(&self, visit: &mut InodeVisit<'_>) -> Result<(), GuestError> {
         for group in 0..self.superblock.groups {
+            if self.superblock.group_place(group) >= self.reader.size_bytes() {
+                // The file system is longer than its volume. No claimed group behind the end has an inode.
+                let place = self.reader.size_bytes();
+                self.damage.note(self.reader.damage(place, STRUCTURE, "its group lies behind the volume"));
+                break;
+            }
             let Some(trees) = self.damage.skip(self.inode_trees(group))? else { continue };
             let (mut is_over, mut next) = (false, 0);
             self.walk_group(&group::INODES, group, trees.all, 0, &mut |step| {

@@ -46,6 +46,8 @@ const SECTOR_BYTES_MAX: usize = 32 << 10;
 const BLOCK_BYTES_MAX: usize = 64 << 10;
 /// The smallest group that `mkfs.xfs` ever made has more.
 const GROUP_BLOCKS_MIN: u32 = 5;
+/// The shortest group of `mkfs.xfs` where there are several.
+const GROUP_BYTES_MIN: u64 = 16 << 20;
 const CHECKSUM_AT: usize = 224;
 const STRUCTURE: &str = "superblock";
 
@@ -188,6 +190,7 @@ impl Superblock {
         self.group_blocks >= GROUP_BLOCKS_MIN
             && self.group_log == bits
             && self.groups > 0
+            && (self.groups == 1 || group_blocks * self.block_bytes as u64 >= GROUP_BYTES_MIN)
             && self.blocks > (groups - 1) * group_blocks
             && self.blocks <= groups * group_blocks
             // Every offset in bytes can then be computed.

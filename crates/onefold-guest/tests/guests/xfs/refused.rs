@@ -55,6 +55,17 @@ fn parts_on_other_devices_and_unknown_features_are_refused_by_name() {
 }
 
 #[test]
+fn many_groups_that_are_shorter_than_any_are_refused() {
+    let Some(images) = make("64M", "-d agcount=2", &["20", "20"]) else { return };
+    let script =
+        "xfs_db -x -c 'sb 0' -c 'write -d agblocks 2048' -c 'write -d agblklog 11' -c 'write -d agcount 8' image
+        xfs_db -r -c 'sb 0' -c 'print agblocks agcount' image | sed 's/.* = //'";
+    let printed = images.script(script, [""; 0]);
+    assert!(printed.ends_with("2048\n8\n"), "{printed}");
+    assert!(refusal(&images.path("image")).contains("sizes do not fit together"));
+}
+
+#[test]
 fn a_short_volume_and_a_file_system_that_needs_repair_are_unsure() {
     let Some(images) = make("100M", "", &["100", "100"]) else { return };
     let script = "xfs_db -x -c 'sb 0' -c 'write -d features_incompat 0x1b' image >/dev/null";
