@@ -19,9 +19,12 @@ pub use who::{Owner, OwnerFile};
 use crate::content::{self, VolumeContent};
 use crate::error::GuestError;
 use crate::filesystem::FileSystem;
-use crate::lvm::{LogicalMapping, VolumeGroup, volume_groups};
-use crate::partition::{PartitionEntry, PartitionTable, partition_table, volumes_of};
+use crate::lvm::{LogicalMapping, TEXT_BYTES_OF_DISK_MAX, VolumeGroup, volume_groups};
+use crate::partition::{PartitionEntry, PartitionProblem, PartitionTable, partition_table, volumes_of};
 use crate::volume::{Volume, VolumeOrigin, VolumeReader};
+
+/// What is not read of overlapping partitions.
+const LEFT_OUT: &str = "a partition that overlaps another one, on a disk with too many descriptions of LVM2,";
 
 /// A disk whose volumes are open for reading.
 pub struct Guest<'a> {
@@ -67,15 +70,20 @@ impl<'a> Guest<'a> {
     /// Those of reading the partition table.
     pub fn open(disk: &'a dyn Disk) -> Result<Guest<'a>, GuestError> {
         let table = partition_table(disk)?;
-        let volumes = volumes_of(table.as_ref(), disk.size_bytes());
-        let mut volumes: Vec<GuestVolume<'a>> =
-            volumes.into_iter().map(|volume| GuestVolume::open(disk, volume, table.as_ref())).collect();
+        let mut text_bytes_left = TEXT_BYTES_OF_DISK_MAX;
+        let mut volumes = Vec::new();
+        for volume in volumes_of(table.as_ref(), disk.size_bytes()) {
+            // Any number of partitions may name one place, and the texts of LVM2 there are long.
+            let is_left_out = text_bytes_left == 0 && overlaps_one_before(table.as_ref(), &volume.origin);
+            let content = is_left_out.then_some(VolumeContent::Failed(GuestError::Unsupported(LEFT_OUT)));
+            volumes.push(GuestVolume::open(disk, volume, table.as_ref(), content, &mut text_bytes_left));
+        }
         let mut groups = groups(&volumes);
         for group in &mut groups {
             for logical in &group.group.logical {
                 if let LogicalMapping::Read(volume) = &logical.mapping {
                     group.logical.push(volumes.len());
-                    volumes.push(GuestVolume::open(disk, volume.clone(), None));
+                    volumes.push(GuestVolume::open(disk, volume.clone(), None, None, &mut text_bytes_left));
                 }
             }
         }
@@ -138,6 +146,14 @@ impl<'a> Guest<'a> {
     }
 }
 
+/// Returns whether a partition overlaps one that begins before it.
+fn overlaps_one_before(table: Option<&PartitionTable>, origin: &VolumeOrigin) -> bool {
+    let VolumeOrigin::Partition { number } = origin else { return false };
+    let is_it =
+        |problem: &PartitionProblem| matches!(problem, PartitionProblem::Overlap { second, .. } if second == number);
+    table.is_some_and(|table| table.problems.iter().any(is_it))
+}
+
 /// Returns the groups that the physical volumes among some volumes make up.
 fn groups(volumes: &[GuestVolume<'_>]) -> Vec<Group> {
     let mut physical = Vec::new();
@@ -156,7 +172,14 @@ fn groups(volumes: &[GuestVolume<'_>]) -> Vec<Group> {
 }
 
 impl<'a> GuestVolume<'a> {
-    fn open(disk: &'a dyn Disk, volume: Volume, table: Option<&PartitionTable>) -> GuestVolume<'a> {
+    /// Opens a volume, or takes `content` for what it holds. Texts of LVM2 are taken from `text_bytes_left`.
+    fn open(
+        disk: &'a dyn Disk,
+        volume: Volume,
+        table: Option<&PartitionTable>,
+        content: Option<VolumeContent<'a>>,
+        text_bytes_left: &mut u64,
+    ) -> GuestVolume<'a> {
         let partition = match volume.origin {
             VolumeOrigin::Partition { number } => {
                 table.and_then(|table| table.entries.iter().find(|entry| entry.number == number)).cloned()
@@ -164,7 +187,11 @@ impl<'a> GuestVolume<'a> {
             _ => None,
         };
         let reader = VolumeReader::new(disk, &volume);
-        let content = content::open(&reader, partition.as_ref().map(|partition| partition.kind));
+        let kind = partition.as_ref().map(|partition| partition.kind);
+        let mut content = content.unwrap_or_else(|| content::open(&reader, kind));
+        if let VolumeContent::PhysicalVolume(physical) = &mut content {
+            physical.charge(&reader, text_bytes_left);
+        }
         GuestVolume { volume, partition, reader, content }
     }
 

@@ -12,6 +12,8 @@
 //!
 //! The text lies in a ring: it goes on behind the first 512 bytes where the area ends.
 
+use std::sync::Arc;
+
 use crate::bytes::Bytes;
 use crate::error::{Damage, GuestError};
 use crate::volume::VolumeReader;
@@ -28,6 +30,10 @@ const AREA_HEADER_BYTES: u64 = 512;
 const TEXT_IGNORED: u32 = 1;
 /// Longest text that is read: thousands of logical volumes. A parsed text takes up to 30 times as much memory.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
+/// Most bytes of texts that are read of all physical volumes of a disk.
+pub(crate) const TEXT_BYTES_OF_DISK_MAX: u64 = 4 * TEXT_BYTES_MAX;
+/// Metadata areas of a physical volume that are read. LVM2 makes two at most.
+const AREAS_MAX: usize = 4;
 const CHECKSUM_START: u32 = 0xf597_a6cf;
 
 /// A physical volume of LVM2.
@@ -38,7 +44,9 @@ pub struct PhysicalVolume {
     /// The damaged labels and metadata areas. Others stood in for them, if there were any.
     pub damage: Vec<Damage>,
     /// The newest description of its group that it holds.
-    pub(super) description: Option<Description>,
+    pub(super) description: Option<Arc<Description>>,
+    /// Bytes of texts that were read of it.
+    pub(super) text_bytes: u64,
     /// Its metadata areas, as its header names them.
     pub(super) areas: Vec<Area>,
 }
@@ -64,13 +72,45 @@ impl PhysicalVolume {
             }
             match header(Bytes(&label), sector) {
                 Some((uuid, areas)) => {
-                    let description = newest(reader, &areas, &mut damage)?;
-                    return Ok(Some(PhysicalVolume { uuid, damage, description, areas }));
+                    let mut found = PhysicalVolume { uuid, damage, description: None, text_bytes: 0, areas };
+                    found.read_newest(reader)?;
+                    return Ok(Some(found));
                 }
                 None => damage.push(reader.damage(at, "LVM2 label", "it does not match its checksum")),
             }
         }
         Ok(None)
+    }
+
+    /// Keeps the description with the highest sequence number in all areas. Damaged areas are noted.
+    fn read_newest(&mut self, reader: &VolumeReader<'_>) -> Result<(), GuestError> {
+        for area in self.areas.iter().take(AREAS_MAX) {
+            match read_area(reader, *area, &mut self.text_bytes) {
+                Ok(Some(found)) if self.description.as_ref().is_none_or(|known| known.sequence < found.sequence) => {
+                    self.description = Some(Arc::new(found));
+                }
+                Ok(_) => {}
+                Err(GuestError::Damaged(found)) => self.damage.push(found),
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some((place, _)) = self.areas.get(AREAS_MAX) {
+            self.damage.push(reader.damage(*place, "LVM2 metadata area", "it is one of too many, which are not read"));
+        }
+        Ok(())
+    }
+
+    /// Takes the texts that were read of it from the bytes that are left of a disk's limit. Where they are more, drops its
+    /// description, which counts as damage.
+    pub(crate) fn charge(&mut self, reader: &VolumeReader<'_>, bytes_left: &mut u64) {
+        match bytes_left.checked_sub(self.text_bytes) {
+            Some(left) => *bytes_left = left,
+            None => {
+                *bytes_left = 0;
+                self.description = None;
+                self.damage.push(reader.damage(0, "LVM2 metadata", "the disk has too much of it"));
+            }
+        }
     }
 
     /// Returns whether a range of it, from byte `start` to before `end`, meets a sector that labels lie in or a metadata area.
@@ -130,28 +170,13 @@ fn with_dashes(uuid: [u8; 32]) -> Option<String> {
     Some(dashed)
 }
 
-/// Returns the description with the highest sequence number in all areas. Damaged areas are noted.
-fn newest(
+/// Returns the description in a metadata area; `None` where the area is empty, or its text out of date. Adds the length of
+/// its text to `text_bytes`.
+fn read_area(
     reader: &VolumeReader<'_>,
-    areas: &[Area],
-    damage: &mut Vec<Damage>,
+    (place, length): Area,
+    text_bytes: &mut u64,
 ) -> Result<Option<Description>, GuestError> {
-    let mut newest: Option<Description> = None;
-    for area in areas {
-        match read_area(reader, *area) {
-            Ok(Some(found)) if newest.as_ref().is_none_or(|known| known.sequence < found.sequence) => {
-                newest = Some(found);
-            }
-            Ok(_) => {}
-            Err(GuestError::Damaged(found)) => damage.push(found),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(newest)
-}
-
-/// Returns the description in a metadata area; `None` where the area is empty, or its text out of date.
-fn read_area(reader: &VolumeReader<'_>, (place, length): Area) -> Result<Option<Description>, GuestError> {
     let structure = "LVM2 metadata area";
     let damage = |problem| GuestError::from(reader.damage(place, structure, problem));
     let header = reader.bytes(place, SECTOR_BYTES, structure)?;
@@ -160,6 +185,7 @@ fn read_area(reader: &VolumeReader<'_>, (place, length): Area) -> Result<Option<
     };
     let Some(text) = text else { return Ok(None) };
     let bytes = text.read(reader, place, length).map_err(|_| damage("its text lies outside of it"))??;
+    *text_bytes += bytes.len() as u64;
     if checksum(&bytes) != text.checksum {
         return Err(damage("its text does not match its checksum"));
     }

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use description::{Description, Logical};
 use extents::{Extents, PIECES_OF_DISK_MAX};
 pub use label::PhysicalVolume;
+pub(crate) use label::TEXT_BYTES_OF_DISK_MAX;
 
 use crate::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
@@ -78,7 +79,7 @@ pub enum LogicalMapping {
 #[must_use]
 pub fn volume_groups(physical: &[(VolumeReader<'_>, PhysicalVolume)]) -> Vec<VolumeGroup> {
     let mut newest: BTreeMap<(&str, &str), &Description> = BTreeMap::new();
-    for description in physical.iter().filter_map(|(_, volume)| volume.description.as_ref()) {
+    for description in physical.iter().filter_map(|(_, volume)| volume.description.as_deref()) {
         let known = newest.entry((&description.name, &description.uuid)).or_insert(description);
         if known.sequence < description.sequence {
             *known = description;

@@ -1,6 +1,7 @@
 //! Groups of made-up descriptions over one disk of zeros.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use onefold_disk::{Disk, DiskError};
 
@@ -32,8 +33,10 @@ type Given = (VolumeReader<'static>, PhysicalVolume);
 fn physical(uuid: &str, start: u64, text: Option<&str>) -> Given {
     let ranges = vec![DiskRange { start_bytes: start * MIB, length_bytes: 16 * MIB }];
     let reader = VolumeReader::new(&Zeros, &Volume { origin: VolumeOrigin::WholeDisk, ranges });
-    let description = text.map(|text| Description::parse(text.as_bytes()).unwrap());
-    let volume = PhysicalVolume { uuid: uuid.into(), damage: Vec::new(), description, areas: vec![(4096, MIB - 4096)] };
+    let description = text.map(|text| Arc::new(Description::parse(text.as_bytes()).unwrap()));
+    let text_bytes = text.map_or(0, |text| text.len() as u64);
+    let areas = vec![(4096, MIB - 4096)];
+    let volume = PhysicalVolume { uuid: uuid.into(), damage: Vec::new(), description, text_bytes, areas };
     (reader, volume)
 }
 
@@ -109,4 +112,17 @@ fn reasons_stay_short_whatever_is_missing() {
     let LogicalMapping::NotRead(reason) = &group.logical[0].mapping else { panic!() };
     assert!(reason.len() < 300 && group.doubts.iter().all(|doubt| doubt.len() < 300));
     assert_eq!(Description::parse(text(&"n".repeat(256), &[], 2048).as_bytes()), None);
+}
+
+#[test]
+fn descriptions_past_the_limit_of_a_disk_are_dropped() {
+    let text = text("vg", &["u", "v"], 2048);
+    let mut disks = [physical("u", 1, Some(&text)), physical("v", 20, Some(&text))];
+    let mut bytes_left = text.len() as u64 + 10;
+    for (reader, volume) in &mut disks {
+        volume.charge(reader, &mut bytes_left);
+    }
+    assert_eq!((bytes_left, disks[0].1.group(), disks[1].1.group()), (0, Some("vg"), None));
+    let [group] = &volume_groups(&disks)[..] else { panic!() };
+    assert_eq!((is_read(group), group.unsure.len(), group.free.len()), (true, 1, 0));
 }
