@@ -33,9 +33,10 @@ impl DiskUse {
 }
 
 impl Guest<'_> {
-    /// Returns the use of all bytes of the disk: runs in order that cover it. A volume counts whole where its map is not
-    /// certain, where it overlaps another one, and where its group is not sure of it. What lies in a physical volume and in none of the logical volumes that are
-    /// read belongs to the physical volume; its free extents are free.
+    /// Returns the use of all bytes of the disk: runs in order that cover it. A volume counts whole where its map is
+    /// not certain, where it overlaps another one, and where its group is not sure of it. What lies in a physical
+    /// volume and in none of the logical volumes that are read belongs to the physical volume; its free extents are
+    /// free.
     ///
     /// # Errors
     /// Those of the disk.

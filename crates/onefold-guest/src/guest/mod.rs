@@ -130,8 +130,9 @@ impl<'a> Guest<'a> {
         &self.volumes
     }
 
-    /// Returns whether a volume shares bytes of the disk with another one. Logical volumes and the physical volumes of their
-    /// own group do not count; but where such a physical volume overlaps another one, so do all logical volumes of the group.
+    /// Returns whether a volume shares bytes of the disk with another one. Logical volumes and the physical volumes of
+    /// their own group do not count; but where such a physical volume overlaps another one, so do all logical volumes
+    /// of the group.
     #[must_use]
     pub fn overlaps(&self, at: usize) -> bool {
         self.overlapping.get(at).copied().unwrap_or(false)

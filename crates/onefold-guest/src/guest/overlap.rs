@@ -19,9 +19,9 @@ struct Piece {
     volume: usize,
 }
 
-/// Returns for each volume whether it shares bytes of the disk with another one. Logical volumes and the physical volumes
-/// of their own group do not count; but where such a physical volume overlaps another one, so do all logical volumes of the
-/// group.
+/// Returns for each volume whether it shares bytes of the disk with another one. Logical volumes and the physical
+/// volumes of their own group do not count; but where such a physical volume overlaps another one, so do all logical
+/// volumes of the group.
 pub(super) fn overlapping(volumes: &[GuestVolume<'_>], groups: &[Group]) -> Vec<bool> {
     let roles = roles(volumes, groups);
     let mut pieces = Vec::new();

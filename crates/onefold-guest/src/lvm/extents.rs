@@ -9,8 +9,8 @@ const PIECES_MAX: u64 = 1 << 20;
 /// Most pieces that all logical volumes of a disk may be made of. Each takes about 60 bytes of memory.
 pub(super) const PIECES_OF_DISK_MAX: u64 = 2 << 20;
 
-/// The extents of a volume group whose physical volumes are all there. None lies outside of its physical volume or on its
-/// metadata, and no two parts of logical volumes share one.
+/// The extents of a volume group whose physical volumes are all there. None lies outside of its physical volume or on
+/// its metadata, and no two parts of logical volumes share one.
 pub(super) struct Extents<'g, 'd> {
     description: &'g Description,
     /// The physical volumes, in the order of the description.
@@ -55,8 +55,8 @@ impl<'g, 'd> Extents<'g, 'd> {
         Ok(Extents { description, volumes, used })
     }
 
-    /// Returns where the content of a logical volume lies, in its own order. All its segments are striped. Its pieces are
-    /// taken from `pieces_left`.
+    /// Returns where the content of a logical volume lies, in its own order. All its segments are striped. Its pieces
+    /// are taken from `pieces_left`.
     ///
     /// # Errors
     /// Why that can't be told.

@@ -100,8 +100,8 @@ impl PhysicalVolume {
         Ok(())
     }
 
-    /// Takes the texts that were read of it from the bytes that are left of a disk's limit. Where they are more, drops its
-    /// description, which counts as damage.
+    /// Takes the texts that were read of it from the bytes that are left of a disk's limit. Where they are more, drops
+    /// its description, which counts as damage.
     pub(crate) fn charge(&mut self, reader: &VolumeReader<'_>, bytes_left: &mut u64) {
         match bytes_left.checked_sub(self.text_bytes) {
             Some(left) => *bytes_left = left,
@@ -113,7 +113,8 @@ impl PhysicalVolume {
         }
     }
 
-    /// Returns whether a range of it, from byte `start` to before `end`, meets a sector that labels lie in or a metadata area.
+    /// Returns whether a range of it, from byte `start` to before `end`, meets a sector that labels lie in or a
+    /// metadata area.
     pub(super) fn has_metadata_in(&self, start: u64, end: u64) -> bool {
         let labels = (0, LABEL_SECTORS * SECTOR_BYTES as u64);
         let meets = |(place, length): &Area| *place < end && start < place.saturating_add(*length);
@@ -170,8 +171,8 @@ fn with_dashes(uuid: [u8; 32]) -> Option<String> {
     Some(dashed)
 }
 
-/// Returns the description in a metadata area; `None` where the area is empty, or its text out of date. Adds the length of
-/// its text to `text_bytes`.
+/// Returns the description in a metadata area; `None` where the area is empty, or its text out of date. Adds the length
+/// of its text to `text_bytes`.
 fn read_area(
     reader: &VolumeReader<'_>,
     (place, length): Area,

@@ -42,13 +42,13 @@ pub struct VolumeGroup {
     pub physical: Vec<usize>,
     /// Why nothing of the group is read, such as a missing disk; empty where its logical volumes are.
     pub doubts: Vec<String>,
-    /// Why its metadata may be out of date, such as a damaged copy. Its logical volumes are read all the same, but no map of
-    /// theirs says with certainty what is free.
+    /// Why its metadata may be out of date, such as a damaged copy. Its logical volumes are read all the same, but no
+    /// map of theirs says with certainty what is free.
     pub unsure: Vec<String>,
     /// Its visible logical volumes, in the order of the metadata.
     pub logical: Vec<LogicalVolume>,
-    /// Where its free extents lie on the disk, in order; empty where something is unsure. Everything else in its physical
-    /// volumes is in use.
+    /// Where its free extents lie on the disk, in order; empty where something is unsure. Everything else in its
+    /// physical volumes is in use.
     pub free: Vec<DiskRange>,
 }
 
