@@ -1,6 +1,6 @@
 //! A file: its base record, and the records with the attributes that did not fit into it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::attribute_list;
 use super::mft::Mft;
@@ -9,6 +9,15 @@ use super::record::{ATTRIBUTE_LIST, Attribute, DATA, FILE_NAME, Record};
 use super::stream::Stream;
 use crate::bytes::Bytes;
 use crate::error::{Damage, DamageLog, GuestError};
+
+/// Most bytes of the records of a file besides its base record: as many records of the largest usual length (4 KiB) as
+/// a list can name.
+const RECORDS_BYTES_MAX: usize = 32 << 20;
+/// Most attributes in them. A list names each attribute, and has no room for as many.
+const ATTRIBUTES_MAX: usize = 16 << 10;
+
+/// The parts of a stream, each with the record that it is in.
+type Parts<'f> = Vec<(&'f Record, Attribute<'f>)>;
 
 /// A file with all of its attributes.
 #[derive(Debug)]
@@ -47,6 +56,7 @@ impl MftFile {
         let list = list.read_all(mft.clusters(), attribute_list::BYTES_MAX)?;
         let (number, sequence) = (self.base.number, self.base.sequence);
         let mut known = BTreeSet::from([number]);
+        let (mut bytes, mut attributes) = (0, 0);
         for entry in attribute_list::entries(&list) {
             if !known.insert(entry.record.record()) {
                 continue;
@@ -57,7 +67,13 @@ impl MftFile {
                 base && record.sequence == entry.record.sequence()
             };
             let other = || mft.damage(number, "its list of attributes names another file's");
-            self.extensions.push(record.filter(is_ours).ok_or_else(other)?);
+            let record = record.filter(is_ours).ok_or_else(other)?;
+            bytes += record.length();
+            attributes += record.attributes().count();
+            if bytes > RECORDS_BYTES_MAX || attributes > ATTRIBUTES_MAX {
+                return Err(mft.damage(number, "it has more attributes than a file can have").into());
+            }
+            self.extensions.push(record);
         }
         Ok(())
     }
@@ -94,6 +110,15 @@ impl MftFile {
     pub(super) fn stream_names(&self) -> BTreeSet<&[u8]> {
         let streams = self.attributes().filter(|(_, found)| found.kind == DATA && !found.name.is_empty());
         streams.map(|(_, found)| found.name).collect()
+    }
+
+    /// Returns its alternate streams by their names in UTF-16, in one pass over its attributes.
+    pub(super) fn streams(&self) -> BTreeMap<&[u8], Parts<'_>> {
+        let mut streams: BTreeMap<&[u8], Parts<'_>> = BTreeMap::new();
+        for (record, found) in self.attributes().filter(|(_, found)| found.kind == DATA && !found.name.is_empty()) {
+            streams.entry(found.name).or_default().push((record, found));
+        }
+        streams
     }
 
     /// Returns its names, without those that only DOS programs see.

@@ -7,16 +7,19 @@ use super::content::{self, Content};
 use super::directory::Directory;
 use super::file::MftFile;
 use super::names::Units;
-use super::record::DATA;
 use super::reparse::Reparse;
+use super::stream::Stream;
 use super::{Ntfs, ROOT, allocation, is_own, numbered, stat};
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
-    Allocation, DirectoryEntry, ExtendedAttribute, Extent, FileNumber, FileStat, FileSystem, FileSystemFacts, State,
+    Allocation, DirectoryEntry, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem, FileSystemFacts,
+    State,
 };
 
 /// Longest alternate stream that is shown as an extended attribute; Linux has no longer ones.
 const ATTRIBUTE_BYTES_MAX: u64 = 64 << 10;
+/// Most bytes of all attributes of a file, with their names.
+const ATTRIBUTES_BYTES_MAX: u64 = 16 << 20;
 
 impl FileSystem for Ntfs<'_> {
     /// Counts the free clusters when it is called first.
@@ -90,16 +93,18 @@ impl FileSystem for Ntfs<'_> {
     }
 
     /// Returns the alternate streams of up to 64 KiB, as NTFS-3G shows them: as `user.` with their name. Encoded ones
-    /// are left out.
+    /// are left out. Fails where there are more than 16 MiB of them.
     fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
         let opened = self.open_number(file)?;
-        let mut attributes = Vec::new();
-        for name in opened.file.stream_names().into_iter().filter(|name| *name != content::OVERLAY_STREAM) {
-            let content = Content::of_stream(opened.file.stream(DATA, name, &self.mft)?);
+        let (mut attributes, mut room) = (Vec::new(), ATTRIBUTES_BYTES_MAX);
+        for (name, parts) in opened.file.streams().into_iter().filter(|(name, _)| *name != content::OVERLAY_STREAM) {
+            let content = Content::of_stream(Stream::assemble(parts.into_iter(), self.mft.clusters()));
             let Some(stream) = content.stream.filter(|stream| stream.size_bytes <= ATTRIBUTE_BYTES_MAX) else {
                 continue;
             };
             if content.form.is_none() {
+                let too_many = GuestError::Unsupported("a file with more than 16 MiB of alternate streams");
+                room = room.checked_sub(stream.size_bytes + name.len() as u64).ok_or(too_many)?;
                 let value = stream.read_all(self.mft.clusters(), ATTRIBUTE_BYTES_MAX)?;
                 let name = [b"user.", &Units(name).to_utf8()[..]].concat();
                 attributes.push(ExtendedAttribute { name, value });
@@ -128,13 +133,14 @@ impl FileSystem for Ntfs<'_> {
             }
             let number = record.number;
             let file = MftFile::of(record, &self.mft, &self.damage)?;
-            let streams = file
-                .stream_names()
-                .into_iter()
-                .enumerate()
-                .filter_map(|(index, name)| Some((numbered(number, index + 1)?, name)));
-            for (number, stream) in std::iter::once((FileNumber(number), &[][..])).chain(streams) {
-                let Some((found, content)) = self.damage.skip(stat::stat(&file, stream, &self.mft))? else { continue };
+            let main = self.damage.skip(stat::stat(&file, &[], &self.mft))?;
+            let main = main.map(|(found, content)| (FileNumber(number), found, content));
+            let plain = stat::of_kind(&file, FileKind::Regular);
+            let streams = file.streams().into_values().enumerate().filter_map(|(index, parts)| {
+                let content = Content::of_stream(Stream::assemble(parts.into_iter(), self.mft.clusters()));
+                Some((numbered(number, index + 1)?, stat::with_content(&plain, &content), content))
+            });
+            for (number, found, content) in main.into_iter().chain(streams) {
                 // Most callers ask for the extents of the file next.
                 self.keep(number, Arc::new(content));
                 if visit(number, &found).is_break() {

@@ -135,6 +135,11 @@ impl Record {
         Ok(())
     }
 
+    /// Returns the number of its bytes.
+    pub(super) fn length(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Returns its attributes, in its order.
     pub(super) fn attributes(&self) -> impl Iterator<Item = Attribute<'_>> {
         let mut at = self.first_attribute;

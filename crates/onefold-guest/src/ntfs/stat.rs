@@ -28,25 +28,39 @@ pub(super) fn stat(file: &MftFile, stream: &[u8], mft: &Mft<'_>) -> Result<(File
     } else {
         (FileKind::Regular, Content::of_stream(file.stream(DATA, stream, mft)?))
     };
+    Ok((with_content(&of_kind(file, kind), &content), content))
+}
+
+/// Returns what is known of a file of a kind without its content.
+pub(super) fn of_kind(file: &MftFile, kind: FileKind) -> FileStat {
     let information = file.value(STANDARD_INFORMATION);
     let time = |at| information.and_then(|found| found.le64(at)).map(timestamp);
-    let stat = FileStat {
+    FileStat {
         kind,
         mode: MODE,
         user: 0,
         group: 0,
         links: u32::try_from(file.names().count()).unwrap_or(u32::MAX),
-        size_bytes: content.size_bytes,
-        allocated_bytes: content.stream.as_ref().map_or(0, |stream| stream.stored_bytes),
+        size_bytes: 0,
+        allocated_bytes: 0,
         modified: time(8).unwrap_or_default(),
         changed: time(16).unwrap_or_default(),
         accessed: time(24).unwrap_or_default(),
         created: time(0),
         device: None,
         generation: u64::from(file.base.sequence),
+        encoding: None,
+    }
+}
+
+/// Returns what is known of a file with what is known of its content.
+pub(super) fn with_content(stat: &FileStat, content: &Content) -> FileStat {
+    FileStat {
+        size_bytes: content.size_bytes,
+        allocated_bytes: content.stream.as_ref().map_or(0, |stream| stream.stored_bytes),
         encoding: content.encoding(),
-    };
-    Ok((stat, content))
+        ..stat.clone()
+    }
 }
 
 fn kind_of(file: &MftFile, reparse: Option<&Reparse>) -> FileKind {

@@ -8,6 +8,8 @@ use crate::volume::VolumeReader;
 
 /// What is read through a stream, for messages about its place.
 const STRUCTURE: &str = "stream";
+/// Most runs of a stream. Records of 1 KiB hold no more of one file, and NTFS itself gives up before.
+const RUNS_MAX: usize = 2 << 20;
 const STRUCTURE_OF_MAP: &str = "MFT record";
 
 /// A stream of a file: the value of an attribute, which may be spread over several records.
@@ -223,7 +225,8 @@ impl Map {
         let added = self.runs.get(known..).unwrap_or(&[]).iter().filter(|run| run.cluster.is_some());
         let stored = added.fold(self.stored, |sum, run| sum.saturating_add(run.count));
         let fits = self.end().checked_mul(clusters.bytes).is_some_and(|end| i64::try_from(end).is_ok());
-        let outcome = decoded.and(if fits && stored <= clusters.count { Ok(()) } else { Err("its map is too long") });
+        let is_sound = fits && stored <= clusters.count && self.runs.len() <= RUNS_MAX;
+        let outcome = decoded.and(if is_sound { Ok(()) } else { Err("its map is too long") });
         match outcome {
             Ok(()) => self.stored = stored,
             Err(_) => self.runs.truncate(known),

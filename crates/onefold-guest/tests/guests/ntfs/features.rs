@@ -137,6 +137,44 @@ fn streams_are_files_and_attributes() {
 }
 
 #[test]
+fn a_file_with_many_streams_has_them_all_as_files_and_too_many_as_attributes() {
+    if !tools() {
+        return;
+    }
+    let Some(images) = Images::new() else { return };
+    let fill = r#"python3 - <<'END'
+import os
+for name, count in ("few", 200), ("many", 300):
+    open(name, "w").close()
+    for stream in range(count):
+        os.setxattr(name, f"user.stream {stream:03}", bytes([stream % 250]) * 60000)
+END
+ln many again
+cd ..; umount mounted"#;
+    images.script(&format!("{MOUNT}{fill}"), ["64M"]);
+    with_ntfs(&images.path("image"), |ntfs| {
+        let files = tree(ntfs);
+        let (few, many) = (files["few"].0, files["many"].0);
+        assert_eq!(ntfs.attributes(few).unwrap().len(), 200);
+        assert!(matches!(ntfs.attributes(many), Err(GuestError::Unsupported(_))));
+        assert_eq!(ntfs.stat(many).unwrap(), files["again"].1);
+        let mut streams = 0;
+        ntfs.each_file(&mut |file, stat| {
+            if file.0 & 0xffff_ffff_ffff == many.0 && file != many {
+                streams += 1;
+                let value = u8::try_from(((file.0 >> 48) - 1) % 250).unwrap();
+                assert_eq!(content(ntfs, file, 59_990, 20), [value; 10]);
+                assert_eq!(stat.size_bytes, 60_000);
+                assert_eq!(&ntfs.stat(file).unwrap(), stat);
+            }
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!((streams, ntfs.damage().count()), (300, 0));
+    });
+}
+
+#[test]
 fn names_are_found_without_their_case_and_by_their_dos_form() {
     let Some(images) = windows() else { return };
     with_ntfs(&images.path("image"), |ntfs| {
