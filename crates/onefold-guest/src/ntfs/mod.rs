@@ -30,13 +30,14 @@ mod stat;
 mod state;
 mod stream;
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::error::{DamageLog, GuestError};
-use crate::filesystem::{DirectoryEntry, FileNumber, FileSystemFacts, FileSystemKind, State};
+use crate::error::{Damage, DamageLog, GuestError};
+use crate::filesystem::{DirectoryEntry, FileNumber, FileStat, FileSystemFacts, FileSystemKind, State};
 use crate::volume::VolumeReader;
 use boot::{Boot, Geometry};
 use content::Content;
@@ -58,6 +59,8 @@ const FIRST_USER_RECORD: u64 = 16;
 const RECORD_BITS: u32 = 48;
 /// Bytes of the MFT that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
+/// Most files of which is kept what is known of them.
+const STATS_MAX: usize = 4096;
 
 /// An NTFS that is open for reading.
 pub struct Ntfs<'a> {
@@ -70,6 +73,8 @@ pub struct Ntfs<'a> {
     damage: DamageLog,
     /// The content that was read last. A file is read in many pieces, and its map may be long.
     recent: Mutex<Option<(FileNumber, Arc<Content>)>>,
+    /// What is known of files with a list of attributes. They may have many names and many records.
+    stats: Mutex<HashMap<FileNumber, Result<FileStat, Damage>>>,
 }
 
 /// Opens the NTFS of a volume; `None` where it holds something else.
@@ -106,6 +111,7 @@ fn open_with<'a>(volume: &VolumeReader<'a>, boot: Boot) -> Result<Ntfs<'a>, Gues
         state: State::Certain,
         damage,
         recent: Mutex::default(),
+        stats: Mutex::default(),
     };
     let root = ntfs.system_file(ROOT)?;
     Directory::open(&root, &ntfs.mft)?;
@@ -189,6 +195,20 @@ impl Ntfs<'_> {
     /// Keeps the content of a file for the next call.
     fn keep(&self, number: FileNumber, content: Arc<Content>) {
         *self.recent.lock() = Some((number, content));
+    }
+
+    /// Keeps what is known of a file, or why it is not, for the next call.
+    fn keep_stat(&self, number: FileNumber, found: &Result<FileStat, GuestError>) {
+        let found = match found {
+            Ok(stat) => Ok(stat.clone()),
+            Err(GuestError::Damaged(damage)) => Err(damage.clone()),
+            Err(_) => return,
+        };
+        let mut stats = self.stats.lock();
+        if stats.len() >= STATS_MAX {
+            stats.clear();
+        }
+        stats.insert(number, found);
     }
 
     /// Calls `visit` with each record in use in the order of the MFT, until it breaks or fails. Damaged ones are noted

@@ -7,6 +7,7 @@ use super::content::{self, Content};
 use super::directory::Directory;
 use super::file::MftFile;
 use super::names::Units;
+use super::record::ATTRIBUTE_LIST;
 use super::reparse::Reparse;
 use super::stream::Stream;
 use super::{Ntfs, ROOT, allocation, is_own, numbered, stat};
@@ -40,8 +41,15 @@ impl FileSystem for Ntfs<'_> {
     }
 
     fn stat(&self, file: FileNumber) -> Result<FileStat, GuestError> {
+        if let Some(known) = self.stats.lock().get(&file) {
+            return Ok(known.clone()?);
+        }
         let opened = self.open_number(file)?;
-        Ok(stat::stat(&opened.file, &opened.stream, &self.mft)?.0)
+        let found = stat::stat(&opened.file, &opened.stream, &self.mft).map(|(found, _)| found);
+        if opened.file.has(ATTRIBUTE_LIST) {
+            self.keep_stat(file, &found);
+        }
+        found
     }
 
     fn each_entry(
