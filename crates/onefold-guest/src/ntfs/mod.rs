@@ -2,8 +2,8 @@
 //!
 //! After "NTFS Documentation" of the Linux-NTFS project, and MS-FSCC for reparse points. Every structure is decoded
 //! in one module here, which has its table: `boot`, `record` (with `fixups` and `runs`), `attribute_list`, `names`,
-//! `index`, `reparse`, `log`. Above them: `stream` (bytes of an attribute), `mft` (all records), `file` (all records of
-//! a file), `content`, `directory`, `stat`, `state`, `allocation` and `reader`, which answers callers.
+//! `index`, `reparse`, `extended`, `log`. Above them: `stream` (bytes of an attribute), `mft` (all records), `file`
+//! (all records of a file), `content`, `directory`, `stat`, `state`, `allocation` and `reader`, which answers callers.
 //!
 //! The number of a file is that of its base record. Its alternate streams are files of their own: the `n`-th of them,
 //! in the order of their names, has `n` in the upper 16 bits ([`stream_number`]). `file:stream` finds it by name.
@@ -16,6 +16,7 @@ mod attribute_list;
 mod boot;
 mod content;
 mod directory;
+mod extended;
 mod file;
 mod fixups;
 mod index;

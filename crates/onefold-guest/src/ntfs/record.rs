@@ -47,6 +47,8 @@ pub(super) const INDEX_ALLOCATION: u32 = 0xa0;
 pub(super) const BITMAP: u32 = 0xb0;
 /// Type of a reparse point.
 pub(super) const REPARSE_POINT: u32 = 0xc0;
+/// Type of the extended attributes of OS/2.
+pub(super) const EXTENDED: u32 = 0xe0;
 
 const TYPE_END: u32 = 0xffff_ffff;
 const SIGNATURE: [u8; 4] = *b"FILE";

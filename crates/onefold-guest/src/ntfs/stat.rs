@@ -5,9 +5,10 @@
 //! | 0..8, 8..16, 16..24, 24..32 | made, content changed, record changed, read: 100 ns since 1601 |
 
 use super::content::{self, Content};
+use super::extended;
 use super::file::MftFile;
 use super::mft::Mft;
-use super::record::{DATA, STANDARD_INFORMATION};
+use super::record::{DATA, EXTENDED, STANDARD_INFORMATION};
 use super::reparse::Reparse;
 use crate::error::GuestError;
 use crate::filesystem::{FileKind, FileStat, Timestamp};
@@ -20,15 +21,20 @@ const NANOSECONDS_PER_TICK: u32 = 100;
 const EPOCH_SECONDS: i64 = 11_644_473_600;
 
 /// Returns what is known of a file, or of the alternate stream `stream` (a name in UTF-16) of one, and its content.
+/// A device without a number is [`FileKind::Other`].
 pub(super) fn stat(file: &MftFile, stream: &[u8], mft: &Mft<'_>) -> Result<(FileStat, Content), GuestError> {
+    let mut device = None;
     let (kind, content) = if stream.is_empty() {
         let reparse = content::reparse_of(file, mft)?;
         let content = Content::of(file, reparse.as_ref(), mft)?;
-        (kind_of(file, reparse.as_ref()), linked(content, reparse))
+        let kind = kind_of(file, reparse.as_ref());
+        device = device_of(file, kind, mft)?;
+        let is_unknown = device.is_none() && is_device(kind);
+        (if is_unknown { FileKind::Other } else { kind }, linked(content, reparse))
     } else {
         (FileKind::Regular, Content::of_stream(file.stream(DATA, stream, mft)?))
     };
-    Ok((with_content(&of_kind(file, kind), &content), content))
+    Ok((with_content(&FileStat { device, ..of_kind(file, kind) }, &content), content))
 }
 
 /// Returns what is known of a file of a kind without its content.
@@ -61,6 +67,19 @@ pub(super) fn with_content(stat: &FileStat, content: &Content) -> FileStat {
         encoding: content.encoding(),
         ..stat.clone()
     }
+}
+
+fn is_device(kind: FileKind) -> bool {
+    matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice)
+}
+
+/// Returns the number of a device, where the file is one and has one. Without it, nobody could make the device.
+fn device_of(file: &MftFile, kind: FileKind, mft: &Mft<'_>) -> Result<Option<(u32, u32)>, GuestError> {
+    if !is_device(kind) {
+        return Ok(None);
+    }
+    let Some(stream) = file.stream(EXTENDED, &[], mft)? else { return Ok(None) };
+    Ok(extended::device(&stream.read_all(mft.clusters(), extended::BYTES_MAX)?))
 }
 
 fn kind_of(file: &MftFile, reparse: Option<&Reparse>) -> FileKind {

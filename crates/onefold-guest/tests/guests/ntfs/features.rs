@@ -175,6 +175,31 @@ cd ..; umount mounted"#;
 }
 
 #[test]
+fn devices_of_linux_have_their_numbers_or_are_something_else() {
+    if !tools() {
+        return;
+    }
+    let Some(images) = Images::new() else { return };
+    let fill = r#"cd ..; umount mounted; ntfs-3g -o special_files=wsl image mounted; cd mounted
+mknod console c 5 1; mknod disk b 259 65537; mknod 'without number' c 5 2; mkfifo pipe
+cd ..; umount mounted"#;
+    images.script(&format!("{MOUNT}{fill}"), ["32M"]);
+    let without = with_ntfs(&images.path("image"), |ntfs| tree(ntfs)["without number"].0);
+    change_attribute(&images.path("image"), without.0, 0xe0, |attribute| {
+        let name = attribute.windows(6).position(|found| found == b"$LXDEV").unwrap();
+        attribute[name + 5] = b'X';
+    });
+    with_ntfs(&images.path("image"), |ntfs| {
+        let files = tree(ntfs);
+        let of = |name: &str| (files[name].1.kind, files[name].1.device);
+        assert_eq!(of("console"), (FileKind::CharacterDevice, Some((5, 1))));
+        assert_eq!(of("disk"), (FileKind::BlockDevice, Some((259, 65537))));
+        assert_eq!(of("pipe"), (FileKind::Fifo, None));
+        assert_eq!(of("without number"), (FileKind::Other, None));
+    });
+}
+
+#[test]
 fn names_are_found_without_their_case_and_by_their_dos_form() {
     let Some(images) = windows() else { return };
     with_ntfs(&images.path("image"), |ntfs| {
