@@ -6,7 +6,7 @@
 //! | `digest` | digests, as databases record them |
 //! | `event` | what was installed, upgraded and removed, and when |
 //! | `owners` | the package of a file |
-//! | `verify` | files that differ from their digests |
+//! | `verify/` | files that differ from their digests |
 //!
 //! **A new kind of database implements [`PackageDatabase`], and is opened in [`open`].** A database is a hint of a guest
 //! that nobody vouches for: what it says of a file may be wrong.

@@ -3,6 +3,9 @@
 //! Files are read in the order of their numbers, which is mostly that of the disk, and each at most once, however many
 //! packages list it.
 
+#[cfg(test)]
+mod tests;
+
 use std::io::Read;
 use std::ops::ControlFlow;
 
@@ -19,8 +22,9 @@ const PIECE_BYTES: usize = 256 << 10;
 /// files of holes, and a hostile one may have 2^60 bytes.
 const BYTES_FOR_STORED_MAX: u64 = 64;
 const SPARSE_BYTES_MIN: u64 = 1 << 20;
-/// So many times the bytes of all file systems are read at most, and a GiB more, but never more than a TiB: no system has
-/// so many bytes of packages. Files may share their content; a hostile guest has very many that share one long content.
+/// So many times the bytes of all file systems are read at most, and a GiB more, but never more than a TiB: no system
+/// has so many bytes of packages. Files may share their content; a hostile guest has very many that share
+/// one long content.
 const BYTES_FOR_SYSTEM_MAX: u64 = 4;
 const BYTES_MIN: u64 = 1 << 30;
 const BYTES_MAX: u64 = 1 << 40;
@@ -82,8 +86,8 @@ struct Expected {
     is_excluded: bool,
 }
 
-/// Reads every file that has a recorded digest and compares. `on_progress` is called with the number of digests that were
-/// compared and of all of them, and ends the work by breaking.
+/// Reads every file that has a recorded digest and compares. `on_progress` is called with the number of digests that
+/// were compared and of all of them, and ends the work by breaking.
 #[must_use]
 pub fn verify(
     tree: &Tree<'_>,
@@ -185,8 +189,8 @@ enum Found {
     Unreadable(String),
 }
 
-/// Returns how many bytes a verification reads at most. A file system that a system mounts in several places counts once,
-/// and one that claims to be longer than its volume does not count.
+/// Returns how many bytes a verification reads at most. A file system that a system mounts in several places counts
+/// once, and one that claims to be longer than its volume does not count.
 fn bytes_max(systems: &[&dyn FileSystem]) -> u64 {
     let mut known: Vec<*const ()> = Vec::new();
     let mut bytes: u64 = 0;
@@ -282,111 +286,5 @@ impl Verification {
         let Expected { package, is_configuration, .. } = *expected;
         let path = paths.added_path(expected.path);
         self.differences.push(Difference { package, path, kind, is_configuration });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::open;
-    use super::*;
-    use crate::error::Encoding;
-    use crate::memory::MemoryFileSystem;
-
-    /// The digest of `hello\n`.
-    const HELLO: &str = "b1946ac92492d2347c6235b4d2611184";
-
-    /// Returns a system with a package whose files all had this digest.
-    fn system(files: &[&str]) -> MemoryFileSystem {
-        let mut system = MemoryFileSystem::default();
-        let status = "Package: a\nStatus: install ok installed\nArchitecture: all\nVersion: 1\nConffiles:\n /etc/a ";
-        system.write("/var/lib/dpkg/status", format!("{status}{HELLO}\n"));
-        let lines = |before: &str| files.iter().map(|file| format!("{before}{file}\n")).collect::<String>();
-        system.write("/var/lib/dpkg/info/a.list", lines("/") + "/etc/a\n");
-        system.write("/var/lib/dpkg/info/a.md5sums", lines(&format!("{HELLO}  ")));
-        system.write("/etc/dpkg/dpkg.cfg", "path-exclude=/doc/*\n");
-        system
-    }
-
-    fn differences(system: &MemoryFileSystem) -> (Verification, Vec<String>) {
-        let tree = Tree::new(system);
-        let database = open(&tree).unwrap().unwrap();
-        let found = verify(&tree, database.as_ref(), &mut |_, _| ControlFlow::Continue(()));
-        let lines = found.differences.iter().map(|one| {
-            let what = match &one.kind {
-                DifferenceKind::Changed { .. } => "changed".to_owned(),
-                DifferenceKind::Missing => "missing".to_owned(),
-                DifferenceKind::NotRegular(kind) => format!("{kind:?}"),
-                DifferenceKind::Unreadable(reason) => reason.clone(),
-            };
-            let mark = if one.is_configuration { "c" } else { "-" };
-            format!("{mark} {} {what}", String::from_utf8_lossy(&one.path))
-        });
-        let lines = lines.collect();
-        (found, lines)
-    }
-
-    #[test]
-    fn each_way_to_differ_has_its_own_word() {
-        let mut system =
-            system(&["same", "linked", "folder", "changed", "claimed", "locked", "holes", "long", "gone", "doc/gone"]);
-        for path in ["/same", "/elsewhere", "/doc/kept"] {
-            system.write(path, "hello\n");
-        }
-        system.symlink("/linked", "elsewhere");
-        system.directory("/folder");
-        system.write("/changed", "hello");
-        system.write("/etc/a", "set\n");
-        let locked = system.write("/locked", "hello\n");
-        system.stat_mut(locked).unwrap().encoding = Some(Encoding::Encrypted);
-        let holes = system.write("/holes", "hello\n");
-        system.stat_mut(holes).unwrap().size_bytes = 1 << 60;
-        let claimed = system.write("/claimed", "hello\n");
-        let stat = system.stat_mut(claimed).unwrap();
-        (stat.size_bytes, stat.allocated_bytes) = (1 << 29, 1 << 29);
-        let long = system.write("/long", "hello\n");
-        let stat = system.stat_mut(long).unwrap();
-        (stat.size_bytes, stat.allocated_bytes) = (1 << 50, 1 << 50);
-        let (found, lines) = differences(&system);
-        let expected = [
-            "- /changed changed",
-            "- /claimed it consists of holes mostly, which no package has",
-            "c /etc/a changed",
-            "- /folder Directory",
-            "- /gone missing",
-            "- /holes it consists of holes mostly, which no package has",
-            "- /locked the content is encrypted, and is not decoded",
-            "- /long the files are longer together than the disk",
-        ];
-        assert_eq!(lines, expected);
-        assert_eq!((found.equal_count, found.excluded_count), (2, 1));
-    }
-
-    #[test]
-    fn a_link_that_cannot_be_followed_is_a_problem_and_no_missing_file() {
-        let mut system = system(&["ring", "nowhere"]);
-        system.symlink("/ring", "ring");
-        system.symlink("/nowhere", "none");
-        system.write("/etc/a", "hello\n");
-        let tree = Tree::new(&system);
-        let database = open(&tree).unwrap().unwrap();
-        let found = verify(&tree, database.as_ref(), &mut |_, _| ControlFlow::Continue(()));
-        let kinds: Vec<_> = found.differences.into_iter().map(|one| one.kind).collect();
-        assert_eq!(kinds, [DifferenceKind::Missing, DifferenceKind::NotRegular(FileKind::SymbolicLink)]);
-        let problem = database.problems().first()[0].to_string();
-        assert_eq!(problem, "/ring: too many levels of symbolic links");
-    }
-
-    #[test]
-    fn a_verification_ends_when_it_is_told_to() {
-        let system = system(&["one", "two", "three"]);
-        let tree = Tree::new(&system);
-        let database = open(&tree).unwrap().unwrap();
-        let mut calls = Vec::new();
-        let found = verify(&tree, database.as_ref(), &mut |done, total| {
-            calls.push((done, total));
-            if done < 2 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        assert_eq!(calls, [(0, 4), (1, 4), (2, 4)]);
-        assert_eq!(found.differences.len(), 2);
     }
 }
