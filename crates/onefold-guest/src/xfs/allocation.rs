@@ -1,9 +1,11 @@
 //! The allocation map.
 //!
-//! Free is what the trees of free space list, less every block that a file, a tree or a header takes. A group whose
-//! trees of free space are damaged, or contradict its header or each other, has no free block. Blocks kept for trees
-//! and blocks set aside for copy-on-write are in no list of free runs, and count as allocated. The map is built only of
-//! a file system without doubts.
+//! Free is what both trees of free space list, less every block that a file, a tree or a header takes, as far as these can
+//! be read. A group whose trees of free space are damaged, or differ from each other, or whose header has another sum, has
+//! no free block. Blocks kept for trees and blocks set aside for copy-on-write are in no list of free runs, and count as
+//! allocated. The map is built only of a file system without doubts.
+//!
+//! Memory is bounded by the records of the trees and of the maps that were read, and by a run for each group.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
@@ -186,12 +188,12 @@ impl Xfs<'_> {
         }
     }
 
-    /// Claims the headers and trees of a group.
+    /// Claims the headers and trees of a group; of one in doubt, which has no header, only the trees of inodes.
     fn claim_group(&self, runs: &mut Runs, group: u32, header: Option<&FreeSpace>) -> Result<(), GuestError> {
         let superblock = &self.superblock;
-        let headers = (HEADER_SECTORS * superblock.sector_bytes).div_ceil(superblock.block_bytes) as u64;
-        self.claim(runs, superblock.group_place(group) >> superblock.block_log, headers, SUPERBLOCK);
         if let Some(header) = header {
+            let headers = (HEADER_SECTORS * superblock.sector_bytes).div_ceil(superblock.block_bytes) as u64;
+            self.claim(runs, superblock.group_place(group) >> superblock.block_log, headers, SUPERBLOCK);
             self.claim_tree(runs, &group::FREE_BY_PLACE, group, Some(header.by_place))?;
             self.claim_tree(runs, &group::FREE_BY_LENGTH, group, Some(header.by_length))?;
             self.claim_tree(runs, &group::OWNERS, group, header.owners)?;
