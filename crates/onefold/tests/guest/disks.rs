@@ -170,3 +170,69 @@ fn paths_are_those_of_the_guest_across_its_volumes() {
     let told = onefold("guest ls", &[&none]).failed(FAILED, "several file systems, and no system");
     assert!(told.err.contains("partition 1 (ext4), partition 2 (ext4)"), "{told:?}");
 }
+
+/// What the guest would see is on another disk; what lies in the folder of the mount is something else.
+#[test]
+fn the_folder_of_a_missing_mount_is_not_taken_for_what_the_guest_has_there() {
+    let Some(fixture) = Fixture::with(|tree| {
+        fs::write(tree.join("etc/os-release"), "ID=test\n").unwrap();
+        fs::write(tree.join("etc/fstab"), "LABEL=system / ext4\nUUID=gone /data ext4 defaults 0 2\n").unwrap();
+        fs::create_dir(tree.join("data")).unwrap();
+        fs::write(tree.join("data/hidden"), "hidden\n").unwrap();
+        symlink("/data", tree.join("srv/data")).unwrap();
+    }) else {
+        return;
+    };
+    let why = "the guest mounts `UUID=gone` on `/data`";
+    for (verb, path) in [
+        ("ls", "/data"),
+        ("ls", "/srv/data/"),
+        ("cat", "/data/hidden"),
+        ("cat", "/srv/data/hidden"),
+        ("cat", "/data/gone"),
+        ("du", "/data"),
+        ("map", "/data/hidden"),
+        ("tar", "/data"),
+    ] {
+        fixture.guest(verb, &[path]).failed(FAILED, why);
+    }
+    fixture.guest("find --below /data", &[]).failed(FAILED, why);
+    let told = fixture.guest("ls", &["/srv/deep"]).done();
+    assert!(told.out == "a\n" && told.err.contains(why), "{told:?}");
+    assert_eq!(fixture.guest("cat --partition 1", &["/data/hidden"]).done().err, "");
+    let info = fixture.guest("info", &[]).done().out;
+    assert!(info.contains("/data is not on this disk: UUID=gone"), "{info}");
+}
+
+#[test]
+fn damage_of_the_table_and_of_the_texts_of_the_system_is_told_with_its_code() {
+    let Some(fixture) = Fixture::with(|tree| {
+        fs::write(tree.join("etc/os-release"), "ID=test\n").unwrap();
+        fs::write(tree.join("etc/fstab"), "LABEL=system /\n").unwrap();
+    }) else {
+        return;
+    };
+    for verb in ["ls", "info", "find"] {
+        let told = fixture.guest(verb, &[]);
+        assert!(told.code == DAMAGE && told.err.contains("/etc/fstab, line 1: it has fewer than three"), "{told:?}");
+    }
+    assert_eq!(fixture.guest("ls --partition 1", &["/etc"]).done().err, "");
+    // A second partition past the end of the disk.
+    let mut entry = [0; 16];
+    entry[4] = 0x83;
+    entry[8..12].copy_from_slice(&(1_u32 << 24).to_le_bytes());
+    entry[12..16].copy_from_slice(&2048_u32.to_le_bytes());
+    let file = OpenOptions::new().write(true).open(&fixture.image).unwrap();
+    file.write_all_at(&entry, 446 + 16).unwrap();
+    for verb in ["ls --partition 1", "df", "info --partition 1"] {
+        let told = fixture.guest(verb, &[]);
+        assert!(told.code == DAMAGE && told.err.contains("partition 2"), "{told:?}");
+    }
+    // A superblock that makes no sense.
+    file.write_all_at(&[0; 16], 446 + 16).unwrap();
+    file.write_all_at(&[0xff; 4], PARTITION_BYTES + 1024 + 24).unwrap();
+    for verb in ["df", "info"] {
+        let told = fixture.guest(verb, &[]);
+        assert!(told.err.contains("partition 1"), "{told:?}");
+    }
+}

@@ -64,3 +64,21 @@ fn diff_tells_packages_first_and_then_files() {
     assert_eq!(below.lines().count(), 3);
     assert_eq!(onefold("guest diff", &[&one.image, &one.image]).done().out, "");
 }
+
+#[test]
+fn a_damaged_package_database_is_told_by_all_that_read_it() {
+    let Some(fixture) = Fixture::with(|tree| {
+        add_packages(tree, "1.0");
+        fs::write(tree.join("var/lib/dpkg/info/tool.md5sums"), "no digest\n").unwrap();
+    }) else {
+        return;
+    };
+    let why = "/var/lib/dpkg/info/tool.md5sums, line 1: ";
+    for run in [
+        fixture.guest("packages --files", &[]),
+        fixture.guest("find --unowned", &[]),
+        onefold("guest diff", &[&fixture.image, &fixture.image]),
+    ] {
+        assert!(run.code == DAMAGE && run.err.contains(why), "{run:?}");
+    }
+}

@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &GuestCatArgs, talk: Talk) -> Outcome<Report> {
                 Err(Stop::Failed(failure)) => ending.failed(failure),
             }
         }
-        ending.look_at(scene.image, scene.guest, scene.volumes());
+        scene.look_at(ending);
         ending.tell();
         Ok(streaming::ended(ending))
     })

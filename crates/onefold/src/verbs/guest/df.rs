@@ -21,13 +21,14 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
     let mut ending = Ending::default();
     many::each(arguments, talk, &mut ending, |image, guest, ending| {
         let before = rows.len();
-        for (at, volume) in many::volumes(guest, &arguments.open)? {
+        let volumes = many::volumes(guest, &arguments.open)?;
+        for (_, volume) in &volumes {
             let Some(system) = volume.file_system() else { continue };
             let full = Full::of(system.facts());
             table.row(full.cells(image, volume));
             rows.push(full.json(image, volume));
-            ending.look_at(image, guest, [at]);
         }
+        ending.look_at(image, guest, volumes.iter().map(|(at, _)| *at));
         if rows.len() == before {
             ending.warn(format!("`{}` has no file system that can be read", image.path().shown()));
         }

@@ -1,11 +1,15 @@
 //! How a verb ends: what was damaged, doubtful or failed on the way, told on standard error or in the document.
 
+use std::collections::BTreeSet;
+
 use onefold_block::Show;
 use onefold_block::shown::ShownText;
+use onefold_guest::content::VolumeContent;
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::State;
-use onefold_guest::guest::Guest;
-use onefold_guest::tree::WalkError;
+use onefold_guest::guest::{Guest, GuestVolume};
+use onefold_guest::tree::{ProblemLog, WalkError};
+use onefold_guest::volume::VolumeOrigin;
 use serde_json::{Map, Value, json};
 
 use super::describe::origin;
@@ -79,23 +83,56 @@ impl Ending {
         self.warn(what);
     }
 
-    /// Notes the damage and the doubts of the file systems in `volumes`, and whether the image is in use.
+    /// Notes what could not be read in texts and folders of a guest.
+    pub(super) fn problems(&mut self, problems: &ProblemLog) {
+        let first = problems.first();
+        first.iter().for_each(|problem| self.damaged(problem.to_string().shown().to_string()));
+        self.further += problems.count().saturating_sub(first.len() as u64);
+    }
+
+    /// Notes the damage of the partition table, the damage and the doubts of `volumes` and of the physical volumes that
+    /// they lie in, and whether the image is in use. It is called once for an image.
     pub(super) fn look_at(&mut self, image: &OpenImage, guest: &Guest<'_>, volumes: impl IntoIterator<Item = usize>) {
         if image.is_in_use() {
             self.in_use = true;
             self.warn(format!("`{}` is in use: what was read is of no single moment", image.path().shown()));
         }
-        for volume in volumes.into_iter().filter_map(|at| guest.volumes().get(at)) {
-            let Some(system) = volume.file_system() else { continue };
-            let name = origin(&volume.volume.origin);
-            if let State::Unsure(doubts) = system.state() {
-                doubts.iter().for_each(|doubt| self.warn(format!("{name} is unsure: {doubt}")));
+        for problem in guest.table().iter().flat_map(|table| &table.problems) {
+            self.damaged(format!("`{}`: {problem}", image.path().shown()));
+        }
+        let mut all: BTreeSet<usize> = volumes.into_iter().collect();
+        for group in guest.groups() {
+            let is_of_group = |at: &usize| {
+                let origin = guest.volumes().get(*at).map(|volume| &volume.volume.origin);
+                matches!(origin, Some(VolumeOrigin::Logical { group: name, .. }) if *name == group.group.name)
+            };
+            if all.iter().any(is_of_group) {
+                all.extend(&group.physical);
             }
-            let first = system.damage().first();
-            first.iter().for_each(|damage| self.warn(format!("{name}: {damage}")));
-            let count = system.damage().count();
-            self.further += count.saturating_sub(first.len() as u64);
-            self.damaged |= count > 0;
+        }
+        all.into_iter().filter_map(|at| guest.volumes().get(at)).for_each(|volume| self.look_at_volume(volume));
+    }
+
+    fn look_at_volume(&mut self, volume: &GuestVolume<'_>) {
+        let name = origin(&volume.volume.origin);
+        match &volume.content {
+            VolumeContent::FileSystem(system) => {
+                if let State::Unsure(doubts) = system.state() {
+                    doubts.iter().for_each(|doubt| self.warn(format!("{name} is unsure: {doubt}")));
+                }
+                let first = system.damage().first();
+                first.iter().for_each(|damage| self.damaged(format!("{name}: {damage}")));
+                self.further += system.damage().count().saturating_sub(first.len() as u64);
+            }
+            VolumeContent::PhysicalVolume(physical) => {
+                physical.damage.iter().for_each(|damage| self.damaged(format!("{name}: {damage}")));
+            }
+            // What no reader knows is as little of a failure as LUKS is.
+            VolumeContent::Failed(GuestError::Unsupported(what)) => {
+                self.warn(format!("{name} is not read: {what} cannot be read"));
+            }
+            VolumeContent::Failed(error) => self.failed(Failure::of_guest(format!("cannot read {name}"), error)),
+            VolumeContent::Swap(_) | VolumeContent::NotRead(_) | VolumeContent::Unknown => {}
         }
     }
 
@@ -140,6 +177,19 @@ impl Ending {
 mod tests {
     use super::*;
     use onefold_guest::error::{Damage, Encoding};
+    use onefold_guest::tree::Problem;
+
+    #[test]
+    fn problems_of_texts_are_damage_and_all_are_counted() {
+        let (mut ending, problems) = (Ending::default(), ProblemLog::default());
+        ending.problems(&problems);
+        assert_eq!(ending.exit(), Exit::Done);
+        for line in 1..=150 {
+            problems.note(Problem::of_line(b"/etc/fstab", line, "it has no path"));
+        }
+        ending.problems(&problems);
+        assert_eq!((ending.exit(), &ending.tell()["further"]), (Exit::Damage, &50.into()));
+    }
 
     #[test]
     fn a_failure_weighs_more_than_damage_and_all_are_told() {

@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
         }
         let scene = Scene::open(image, guest, &arguments.images.open)?;
         let from = scene.find(arguments.below.as_bytes(), Links::Follow)?;
-        let owners = if arguments.unowned { Some(owners(&scene)?) } else { None };
+        let owners = if arguments.unowned { Some(owners(&scene, ending)?) } else { None };
         let mut finder = Finder {
             scene: &scene,
             ending,
@@ -49,19 +49,21 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
         if let Err(error) = walked {
             ending.failed_path(&from.path, &error);
         }
-        ending.look_at(image, guest, scene.volumes());
+        scene.look_at(ending);
         Ok(())
     })?;
     streaming::finish(outcome, listing, &mut ending)
 }
 
-/// Returns the files that belong to packages.
-fn owners(scene: &Scene<'_, '_>) -> Outcome<Owners> {
+/// Returns the files that belong to packages, and tells what could not be read of the packages.
+fn owners(scene: &Scene<'_, '_>, ending: &mut Ending) -> Outcome<Owners> {
     let database = packages::database(scene)?.ok_or_else(|| {
         let cannot = format!("cannot tell which files of `{}` belong to packages", scene.image.path().shown());
         Failure::new(cannot).because_of("it has no package database")
     })?;
-    Ok(Owners::read(&scene.tree, database.as_ref()))
+    let owners = Owners::read(&scene.tree, database.as_ref());
+    ending.problems(database.problems());
+    Ok(owners)
 }
 
 /// Which files are wanted.

@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &GuestMapArgs, talk: Talk) -> Outcome<Report> {
             ending.warn(format!("`{}` has more than {EXTENTS_MAX} extents, of which the first are told", path.shown()));
         }
         let volume = scene.volume(found.file.system).map_or_else(String::new, |volume| origin(&volume.volume.origin));
-        ending.look_at(scene.image, scene.guest, scene.volumes());
+        scene.look_at(ending);
         let mut json = file_members(&found.path, &found.stat, None);
         json.insert("number".to_owned(), found.file.file.0.into());
         json.insert("volume".to_owned(), volume.as_str().into());

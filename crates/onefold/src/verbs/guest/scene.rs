@@ -3,11 +3,12 @@
 use onefold_block::Show;
 use onefold_guest::error::GuestError;
 use onefold_guest::guest::{Guest, GuestVolume};
-use onefold_guest::machine::{Machine, MachineVolume, machines};
-use onefold_guest::tree::{Found, Links, SystemIndex, Tree};
+use onefold_guest::machine::{Machine, MachineVolume, MissingMount, MissingReason, machines};
+use onefold_guest::tree::{Found, Links, ProblemLog, SystemIndex, Tree};
 use onefold_guest::volume::VolumeOrigin;
 
 use super::describe::{content, origin};
+use super::ending::Ending;
 use super::open::OpenImage;
 use crate::cli::guest::GuestOpenArgs;
 use crate::failure::{Failure, Outcome};
@@ -19,6 +20,47 @@ pub(super) struct Scene<'g, 'a> {
     pub(super) tree: Tree<'g>,
     /// For each file system of the tree, its volume.
     volumes: Vec<usize>,
+    /// What the system mounts and the tree lacks.
+    missing: Vec<Missing>,
+    /// Where volumes are mounted below the root.
+    mounted: Vec<Vec<u8>>,
+    /// What could not be read of the system's own texts.
+    problems: ProblemLog,
+}
+
+/// A mount that is missing. The directory below it is seen in its place, which is not what the guest has there.
+struct Missing {
+    /// Where it would be, without links on the way.
+    path: Vec<u8>,
+    /// What is missing and why, for people.
+    why: String,
+}
+
+impl Missing {
+    fn of(mount: &MissingMount, tree: &Tree<'_>) -> Missing {
+        let (path, source) = (mount.entry.path.shown(), mount.entry.source_text.shown());
+        let why = match mount.reason {
+            MissingReason::NoVolume => {
+                format!("the guest mounts `{source}` on `{path}`, and no volume that can be read is this one")
+            }
+            MissingReason::NoDirectory => {
+                format!("the guest mounts `{source}` on `{path}`, and one of the two is no directory here")
+            }
+        };
+        Missing { path: resolved(tree, &mount.entry.path), why }
+    }
+}
+
+/// Returns a path without links on the way; as it is where it leads to nothing.
+fn resolved(tree: &Tree<'_>, path: &[u8]) -> Vec<u8> {
+    tree.find(path, Links::Follow).map_or_else(|_| path.to_vec(), |found| found.path)
+}
+
+/// Returns whether a path is that of a directory, or lies below it.
+fn is_at_or_below(path: &[u8], directory: &[u8]) -> bool {
+    let names = |path| <[u8]>::split(path, |byte| *byte == b'/').filter(|name: &&[u8]| !name.is_empty());
+    let mut path = names(path);
+    names(directory).all(|name| path.next() == Some(name))
 }
 
 impl<'g, 'a> Scene<'g, 'a> {
@@ -44,7 +86,11 @@ impl<'g, 'a> Scene<'g, 'a> {
         }
         if let Some(system) = systems.pop() {
             let volumes = system.mounts.iter().map(|mount| readable.place(mount.volume)).collect();
-            return Ok(Scene { image, guest, tree: system.tree, volumes });
+            let missing = system.missing.iter().map(|mount| Missing::of(mount, &system.tree)).collect();
+            let below_root = system.mounts.iter().skip(1);
+            let mounted = below_root.map(|mount| resolved(&system.tree, &mount.path)).collect();
+            let Machine { tree, problems, .. } = system;
+            return Ok(Scene { image, guest, tree, volumes, missing, mounted, problems });
         }
         match readable.places.as_slice() {
             [at] => Scene::of_volume(image, guest, *at).map_err(cannot),
@@ -57,12 +103,26 @@ impl<'g, 'a> Scene<'g, 'a> {
         let volume = guest.volumes().get(at).ok_or("there is no such volume")?;
         let holds = || format!("{} holds {}", origin(&volume.volume.origin), content(&volume.content));
         let system = volume.file_system().ok_or_else(holds)?;
-        Ok(Scene { image, guest, tree: Tree::new(system), volumes: vec![at] })
+        let (missing, mounted, problems) = (Vec::new(), Vec::new(), ProblemLog::default());
+        Ok(Scene { image, guest, tree: Tree::new(system), volumes: vec![at], missing, mounted, problems })
     }
 
-    /// Returns the volumes of the tree, by their places in the guest.
-    pub(super) fn volumes(&self) -> Vec<usize> {
-        self.volumes.clone()
+    /// Tells what is damaged, doubtful or missing in the tree.
+    pub(super) fn look_at(&self, ending: &mut Ending) {
+        ending.look_at(self.image, self.guest, self.volumes.iter().copied());
+        self.missing.iter().for_each(|missing| ending.warn(missing.why.clone()));
+        ending.problems(&self.problems);
+    }
+
+    /// Returns why a path is not what the guest has there; `None` where it is.
+    fn missing_at(&self, path: &[u8]) -> Option<&str> {
+        let covers = |missing: &&Missing| {
+            let is_below = |mount: &Vec<u8>| is_at_or_below(path, mount) && is_at_or_below(mount, &missing.path);
+            let is_deeper = |mount: &Vec<u8>| !is_at_or_below(&missing.path, mount);
+            let is_mounted_again = self.mounted.iter().any(|mount| is_below(mount) && is_deeper(mount));
+            is_at_or_below(path, &missing.path) && !is_mounted_again
+        };
+        self.missing.iter().find(covers).map(|missing| missing.why.as_str())
     }
 
     /// Returns the volume of a file system of the tree; `None` for an index of another tree.
@@ -71,10 +131,21 @@ impl<'g, 'a> Scene<'g, 'a> {
         self.guest.volumes().get(*at)
     }
 
-    /// Returns the file of a path, or a failure that names similar paths.
+    /// Returns the file of a path, or a failure that names similar paths. Where a mount is missing, no path leads to
+    /// what its directory holds: the guest has something else there.
     pub(super) fn find(&self, path: &[u8], links: Links) -> Outcome<Found> {
-        self.tree.find(path, links).map_err(|error| {
-            let failure = Failure::of_guest(format!("cannot find `{}` in the guest", path.shown()), &error);
+        let cannot = || format!("cannot find `{}` in the guest", path.shown());
+        let is_elsewhere = |why: &str| {
+            let failure = Failure::new(cannot()).because_of(why);
+            failure.hint("--partition and --volume read a file system as it is")
+        };
+        let found = self.tree.find(path, links);
+        let way = found.as_ref().map_or(path, |found| found.path.as_slice());
+        if let Some(why) = self.missing_at(way) {
+            return Err(is_elsewhere(why));
+        }
+        found.map_err(|error| {
+            let failure = Failure::of_guest(cannot(), &error);
             let similar = match error {
                 GuestError::NotFound => self.tree.similar(path),
                 _ => Vec::new(),
@@ -142,5 +213,25 @@ fn volumes_hint(guest: &Guest<'_>) -> String {
     match volumes.is_empty() {
         true => "the disk is empty".to_owned(),
         false => format!("on the disk are {}", volumes.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_below_another_by_whole_names() {
+        for (path, directory, expected) in [
+            ("/home", "/home", true),
+            ("/home/anna", "/home/", true),
+            ("//home//anna/", "/home", true),
+            ("/home2", "/home", false),
+            ("/", "/home", false),
+            ("/home", "/", true),
+            ("/srv/home", "/home", false),
+        ] {
+            assert_eq!(is_at_or_below(path.as_bytes(), directory.as_bytes()), expected, "{path} {directory}");
+        }
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn list(
 ) -> Outcome<Report> {
     with_scene(arguments, talk, |scene, ending| {
         let outcome = work(scene, ending, &mut listing);
-        ending.look_at(scene.image, scene.guest, scene.volumes());
+        scene.look_at(ending);
         finish(outcome, listing, ending)
     })
 }

@@ -13,12 +13,12 @@ mod packages;
 use std::os::unix::ffi::OsStrExt;
 
 use onefold_block::Show;
+use onefold_guest::error::GuestError;
 use onefold_guest::packages::PackageDatabase;
 use onefold_guest::tree::Links;
 
 use super::ending::Ending;
 use super::open;
-use super::packages as package_verb;
 use super::scene::Scene;
 use super::streaming::{self, Streamed};
 use crate::cli::Talk;
@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &GuestDiffArgs, talk: Talk) -> Outcome<Report> {
             let mut listing = StdoutListing::new(RowForm::of(talk, false), "differences");
             let outcome = compare(arguments, &one, &two, &mut listing, &mut ending);
             for scene in [&one, &two] {
-                ending.look_at(scene.image, scene.guest, scene.volumes());
+                scene.look_at(&mut ending);
             }
             streaming::finish(outcome, listing, &mut ending)
         })
@@ -66,22 +66,23 @@ fn compare(
     };
     let [first, second] = &databases;
     let sides = [(one, digests(one, first)), (two, digests(two, second))];
+    databases.iter().flatten().for_each(|database| ending.problems(database.problems()));
     let below = arguments.below.as_bytes();
     let roots = [one.find(below, Links::Follow)?, two.find(below, Links::Follow)?];
     Files::new(&sides, arguments.content, listing, ending).compare(roots)
 }
 
-/// Returns the package database of an image. Without one, files are compared all the same.
+/// Returns the package database of an image. Without one that can be read, files are compared all the same.
 fn database<'s>(scene: &'s Scene<'_, '_>, ending: &mut Ending) -> Option<Box<dyn PackageDatabase + 's>> {
-    match package_verb::database(scene) {
-        Ok(Some(database)) => Some(database),
-        Ok(None) => {
-            ending.warn(format!("`{}` has no package database", scene.image.path().shown()));
-            None
+    let image = scene.image.path().shown();
+    match onefold_guest::packages::open(&scene.tree) {
+        Ok(Some(database)) => return Some(database),
+        Ok(None) => ending.warn(format!("`{image}` has no package database")),
+        // Another package manager's records are not damaged.
+        Err(error @ GuestError::Unsupported(_)) => {
+            ending.warn(format!("cannot read the packages of `{image}`: {error}"))
         }
-        Err(failure @ Failure { .. }) => {
-            ending.warn(failure.line());
-            None
-        }
+        Err(error) => ending.failed(Failure::of_guest(format!("cannot read the packages of `{image}`"), &error)),
     }
+    None
 }

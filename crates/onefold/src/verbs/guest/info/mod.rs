@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &GuestInfoArgs, talk: Talk) -> Outcome<Report> {
         let volumes = many::volumes(guest, &arguments.images.open)?;
         let cannot = || format!("cannot read the allocation maps of `{}`", image.path().shown());
         let figures = Figures::of(guest, arguments.stale).map_err(|error| Failure::of_guest(cannot(), &error))?;
-        let systems = Systems::of(guest);
+        let systems = Systems::of(guest, ending);
         let info = Info { image, guest, volumes, figures, systems };
         texts.push(info.text());
         images.push(Value::Object(info.json()));

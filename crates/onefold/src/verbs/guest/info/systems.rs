@@ -8,6 +8,7 @@ use onefold_guest::machine::{Kernel, Machine, MachineKind, machines};
 use serde_json::{Value, json};
 
 use crate::verbs::guest::describe::path_members;
+use crate::verbs::guest::ending::Ending;
 use crate::verbs::guest::scene::Readable;
 
 /// What is told of the systems.
@@ -26,9 +27,12 @@ struct System {
 }
 
 impl Systems {
-    pub(super) fn of(guest: &Guest<'_>) -> Systems {
+    /// Finds the systems, and tells what could not be read of them.
+    pub(super) fn of(guest: &Guest<'_>, ending: &mut Ending) -> Systems {
         let readable = Readable::of(guest);
-        Systems(machines(&readable.volumes).iter().map(|machine| System::of(machine, &readable)).collect())
+        let machines = machines(&readable.volumes);
+        machines.iter().for_each(|machine| ending.problems(&machine.problems));
+        Systems(machines.iter().map(|machine| System::of(machine, &readable)).collect())
     }
 
     /// Adds the lines on all systems.

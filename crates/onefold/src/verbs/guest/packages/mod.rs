@@ -39,10 +39,8 @@ pub(super) fn run(arguments: &GuestPackagesArgs, talk: Talk) -> Outcome<Report> 
             true => Verified::of(&scene, &of_image, talk).print(&of_image, &mut listing, ending),
             false => PackageList::of(&of_image).print(&of_image, &mut listing),
         };
-        for problem in database.problems().first() {
-            ending.damaged(problem.to_string().shown().to_string());
-        }
-        ending.look_at(image, guest, scene.volumes());
+        ending.problems(database.problems());
+        scene.look_at(ending);
         Ok(())
     })?;
     streaming::finish(outcome, listing, &mut ending)

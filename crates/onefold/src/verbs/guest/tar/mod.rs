@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &GuestTarArgs, talk: Talk) -> Outcome<Report> {
             Ok(()) | Err(Stop::Closed) => {}
             Err(Stop::Failed(failure)) => ending.failed(failure),
         }
-        ending.look_at(scene.image, scene.guest, scene.volumes());
+        scene.look_at(ending);
         ending.tell();
         Ok(streaming::ended(ending))
     })
