@@ -236,3 +236,18 @@ fn damage_of_the_table_and_of_the_texts_of_the_system_is_told_with_its_code() {
         assert!(told.err.contains("partition 1"), "{told:?}");
     }
 }
+
+#[test]
+fn swap_is_certain_until_a_system_is_hibernated_in_it() {
+    let folder = Folder::new();
+    let image = folder.path("swap.raw");
+    for (signature, state) in [(b"SWAPSPACE2", "certain"), (b"S1SUSPEND\0", "unsure")] {
+        let mut swap = vec![0; 2 << 20];
+        swap[1024..1032].copy_from_slice(&[1, 0, 0, 0, 255, 1, 0, 0]);
+        swap[4086..4096].copy_from_slice(signature);
+        fs::write(&image, swap).unwrap();
+        let volume = &onefold("guest info --json", &[&image]).done().json()["images"][0]["volumes"][0];
+        assert_eq!(volume["state"], state, "{volume}");
+        assert_eq!(volume["free_bytes"] == 0, state == "unsure", "{volume}");
+    }
+}

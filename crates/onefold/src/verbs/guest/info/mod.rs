@@ -6,6 +6,7 @@ mod systems;
 use std::fmt::Write;
 
 use onefold_block::Show;
+use onefold_guest::content::VolumeContent;
 use onefold_guest::filesystem::State;
 use onefold_guest::guest::{Group, Guest, GuestVolume};
 use onefold_guest::lvm::{LogicalMapping, LogicalVolume, VolumeGroup};
@@ -86,7 +87,7 @@ impl Info<'_, '_, '_> {
                 human(figures.allocated_bytes),
                 human(figures.free_bytes),
                 human(figures.misaligned_bytes),
-                state_name(volume).to_owned(),
+                state_name(self.guest, *at, volume).to_owned(),
             ]);
         }
         headings
@@ -95,7 +96,10 @@ impl Info<'_, '_, '_> {
     fn json(&self) -> Map<String, Value> {
         let table = self.guest.table();
         let problems: Vec<String> = table.iter().flat_map(|table| &table.problems).map(ToString::to_string).collect();
-        let volumes = self.volumes.iter().map(|(at, volume)| volume_json(volume, &self.figures.of_volume(*at).json()));
+        let volumes = self.volumes.iter().map(|(at, volume)| {
+            let state = state_name(self.guest, *at, volume);
+            volume_json(volume, state, &self.figures.of_volume(*at).json())
+        });
         let members = json!({
             "image": self.image.name(),
             "format": self.image.format.name(),
@@ -114,17 +118,25 @@ impl Info<'_, '_, '_> {
     }
 }
 
-/// Returns how far the maps of a volume can be trusted.
-fn state_name(volume: &GuestVolume<'_>) -> &'static str {
-    use onefold_guest::content::VolumeContent;
+/// Returns how far the maps of a volume can be trusted. `at` is its place in the guest.
+fn state_name(guest: &Guest<'_>, at: usize, volume: &GuestVolume<'_>) -> &'static str {
     match &volume.content {
         VolumeContent::FileSystem(system) if *system.state() == State::Certain => "certain",
         VolumeContent::FileSystem(_) => "unsure",
-        VolumeContent::Swap(_) | VolumeContent::PhysicalVolume(_) => "certain",
+        VolumeContent::Swap(swap) if swap.is_hibernated => "unsure",
+        VolumeContent::Swap(_) => "certain",
+        VolumeContent::PhysicalVolume(physical) if physical.damage.is_empty() && is_grouped(guest, at) => "certain",
+        VolumeContent::PhysicalVolume(_) => "unsure",
         VolumeContent::NotRead(_) => "not read",
         VolumeContent::Unknown => "unknown",
         VolumeContent::Failed(_) => "failed",
     }
+}
+
+/// Returns whether a physical volume belongs to a group, and nothing of its groups is in doubt.
+fn is_grouped(guest: &Guest<'_>, at: usize) -> bool {
+    let mut groups = guest.groups().iter().filter(|group| group.physical.contains(&at)).peekable();
+    groups.peek().is_some() && groups.all(|group| group.group.doubts.is_empty())
 }
 
 /// Returns further lines on a volume: what its table and its file system say of it, and why it counts whole.
@@ -180,7 +192,7 @@ fn group_json(group: &Group) -> Value {
     json!({ "name": name, "uuid": uuid, "doubts": doubts, "volumes": volumes })
 }
 
-fn volume_json(volume: &GuestVolume<'_>, figures: &Map<String, Value>) -> Value {
+fn volume_json(volume: &GuestVolume<'_>, state: &str, figures: &Map<String, Value>) -> Value {
     let facts = volume.file_system().map(|system| system.facts());
     let doubts: Vec<String> = match volume.file_system().map(|system| system.state()) {
         Some(State::Unsure(doubts)) => doubts.iter().map(ToString::to_string).collect(),
@@ -195,7 +207,7 @@ fn volume_json(volume: &GuestVolume<'_>, figures: &Map<String, Value>) -> Value 
         "partition_type": partition.map(|partition| partition.kind.name()),
         "partition_name": partition.map(|partition| partition.name.as_str()),
         "holds": content(&volume.content),
-        "state": state_name(volume),
+        "state": state,
         "doubts": doubts,
         "counts_whole_because": volume.content.whole_because(),
         "label": facts.map(|facts| String::from_utf8_lossy(&facts.label).into_owned()),
