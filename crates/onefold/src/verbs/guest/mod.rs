@@ -6,6 +6,7 @@
 //! | `scene` | the tree of files that a verb works on |
 //! | `many`, `streaming` | the frames of verbs for many images, and of verbs that print while they look |
 //! | `ending` | what was damaged or failed on the way, and the exit code |
+//! | `stored` | which parts of a file are stored |
 //! | `describe` | files, volumes and uses of bytes in words |
 
 mod cat;
@@ -23,6 +24,7 @@ mod map;
 mod open;
 mod packages;
 mod scene;
+mod stored;
 mod streaming;
 mod tar;
 mod who;

@@ -1,12 +1,14 @@
 //! Whether two files have the same content.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{Extent, FileStat, FileSystem};
 use onefold_guest::packages::{Digest, PackageDatabase};
 use onefold_guest::tree::{GuestFile, PathSet, Tree};
+
+use crate::verbs::guest::stored;
 
 /// Bytes that are read of each file at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -80,19 +82,38 @@ fn extents(side: &Side<'_>) -> Result<Option<Vec<Extent>>, GuestError> {
     Ok((extents.len() <= EXTENTS_MAX).then_some(extents))
 }
 
-/// Reads two files of one length, and returns whether they are the same.
+/// Reads two files of one length, and returns whether they are the same. What is a hole in both is not read: it may be
+/// endless.
 ///
 /// # Errors
 /// When one of them cannot be read.
 pub(super) fn are_equal(one: &Side<'_>, two: &Side<'_>) -> Result<bool, GuestError> {
+    let parts = |side: &Side<'_>| stored::parts(side.system, side.file.file, one.stat.size_bytes);
     let length = usize::try_from(one.stat.size_bytes).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-    let (mut first, mut second) = (vec![0; length], vec![0; length]);
-    let mut offset = 0;
-    while offset < one.stat.size_bytes {
-        let counts = [(one, &mut first), (two, &mut second)]
-            .map(|(side, piece)| side.system.read(side.file.file, offset, piece).map(|count| count.min(length)));
-        let [count, other] = counts;
-        let (count, other) = (count?, other?);
+    let mut pieces = [vec![0; length], vec![0; length]];
+    for (start, end) in stored::in_either(&parts(one)?, &parts(two)?) {
+        if !is_equal_part(one, two, start..end, &mut pieces)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_equal_part(
+    one: &Side<'_>,
+    two: &Side<'_>,
+    part: Range<u64>,
+    pieces: &mut [Vec<u8>; 2],
+) -> Result<bool, GuestError> {
+    let [first, second] = pieces;
+    let mut offset = part.start;
+    while offset < part.end {
+        let length = usize::try_from(part.end - offset).unwrap_or(usize::MAX).min(first.len());
+        let read = |side: &Side<'_>, piece: &mut [u8]| {
+            side.system.read(side.file.file, offset, piece).map(|count| count.min(length))
+        };
+        let [first, second] = [&mut first[..length], &mut second[..length]];
+        let (count, other) = (read(one, first)?, read(two, second)?);
         if count != other || first.get(..count) != second.get(..count) {
             return Ok(false);
         }

@@ -2,16 +2,14 @@
 //! digits, filled up to whole blocks of 512 bytes, and then these parts.
 
 use std::io::{self, Read};
-use std::ops::ControlFlow;
 
 use onefold_guest::error::GuestError;
-use onefold_guest::filesystem::{ExtentKind, FileNumber, FileStat, FileSystem};
+use onefold_guest::filesystem::{FileNumber, FileStat, FileSystem};
 
 use super::header::Stored;
+use crate::verbs::guest::stored;
 
 const TAR_BLOCK_BYTES: usize = 512;
-/// Parts of a file that are told apart. What lies behind them is stored with its holes.
-const PARTS_MAX: usize = 1 << 18;
 /// Holes that are worth a list.
 const HOLES_BYTES_MIN: u64 = 4096;
 
@@ -35,32 +33,13 @@ impl<'a> Content<'a> {
     /// Returns the content of a file.
     ///
     /// # Errors
-    /// When it exists in another form only, or its map is damaged: then nothing of it may be written.
+    /// When it exists in another form only, its map is damaged, or it has very many parts: then nothing of it may be
+    /// written.
     pub(super) fn of(system: &'a dyn FileSystem, file: FileNumber, stat: &FileStat) -> Result<Content<'a>, GuestError> {
         if let Some(encoding) = stat.encoding {
             return Err(GuestError::Encoded(encoding));
         }
-        let mut parts: Vec<(u64, u64)> = Vec::new();
-        let mut encoded = None;
-        system.each_extent(file, &mut |extent| {
-            let start = extent.offset.min(stat.size_bytes);
-            let end = extent.offset.saturating_add(extent.length_bytes).min(stat.size_bytes);
-            match extent.kind {
-                ExtentKind::Encoded(encoding) => encoded = Some(encoding),
-                ExtentKind::Unwritten => return ControlFlow::Continue(()),
-                ExtentKind::Written | ExtentKind::Inline | ExtentKind::Shared => {}
-            }
-            let is_full = parts.len() >= PARTS_MAX;
-            match parts.last_mut() {
-                Some((_, last)) if is_full || start <= *last => *last = end.max(*last),
-                _ if start < end => parts.push((start, end)),
-                _ => {}
-            }
-            ControlFlow::Continue(())
-        })?;
-        if let Some(encoding) = encoded {
-            return Err(GuestError::Encoded(encoding));
-        }
+        let parts = stored::parts(system, file, stat.size_bytes)?;
         let stored: u64 = parts.iter().map(|(start, end)| end - start).sum();
         let is_sparse = stat.size_bytes - stored >= HOLES_BYTES_MIN;
         let list = if is_sparse { list(&parts, stat.size_bytes) } else { Vec::new() };
