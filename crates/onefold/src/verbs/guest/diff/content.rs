@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{Extent, FileStat, FileSystem};
 use onefold_guest::packages::{Digest, PackageDatabase};
-use onefold_guest::tree::{GuestFile, PathSet, Tree};
+use onefold_guest::tree::{GuestFile, PathSet, Problem, Tree};
 
 use crate::verbs::guest::stored;
 
@@ -14,6 +14,8 @@ use crate::verbs::guest::stored;
 const PIECE_BYTES: usize = 256 << 10;
 /// Extents that are compared; a file of more is read.
 const EXTENTS_MAX: usize = 10_000;
+/// Digests that are kept of one side; files beyond them are read.
+const DIGESTS_MAX: usize = 1_000_000;
 
 /// The digests that packages record of files.
 #[derive(Default)]
@@ -25,11 +27,15 @@ impl Digests {
         let mut recorded = Vec::new();
         for package in 0..database.packages().len() {
             database.each_path(package, &mut |owned| {
-                if let Some(digest) = owned.digest
-                    && let Some(path) = paths.add(owned.path)
-                {
-                    recorded.push((path, digest));
+                let (Some(digest), Some(path)) = (owned.digest, paths.add(owned.path)) else {
+                    return ControlFlow::Continue(());
+                };
+                if recorded.len() >= DIGESTS_MAX {
+                    let problem = "the packages have more digests than are compared";
+                    database.problems().note(Problem::of_file(owned.path, problem));
+                    return ControlFlow::Break(());
                 }
+                recorded.push((path, digest));
                 ControlFlow::Continue(())
             });
         }

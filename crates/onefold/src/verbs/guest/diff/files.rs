@@ -22,6 +22,12 @@ use crate::verbs::guest::streaming::Streamed;
 
 /// Entries of a directory that are compared.
 const ENTRIES_MAX: usize = 1 << 21;
+/// Bytes of a path at which a comparison goes no deeper. A path that programs can name has 4096.
+const PATH_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the paths of directories that wait to be compared, with 64 for each.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Directories that are compared.
+const DIRECTORIES_MAX: usize = 1 << 21;
 
 /// A comparison of two trees.
 pub(super) struct Files<'s, 'g, 'a> {
@@ -34,6 +40,8 @@ pub(super) struct Files<'s, 'g, 'a> {
     entered: [HashSet<GuestFile>; 2],
     /// Directories of both sides that are to be compared; the last one comes next.
     waiting: Vec<(Vec<u8>, [GuestFile; 2])>,
+    /// What these take, see [`waiting_bytes`].
+    waiting_bytes: usize,
 }
 
 /// A name in a directory.
@@ -49,7 +57,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
         listing: &'s mut StdoutListing,
         ending: &'s mut Ending,
     ) -> Files<'s, 'g, 'a> {
-        Files { sides, content, listing, ending, entered: Default::default(), waiting: Vec::new() }
+        Files { sides, content, listing, ending, entered: Default::default(), waiting: Vec::new(), waiting_bytes: 0 }
     }
 
     /// Compares two files, and all below them if they are directories.
@@ -57,6 +65,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
         let [one, two] = roots;
         self.pair(one.path.clone(), [one.file, two.file])?;
         while let Some((path, pair)) = self.waiting.pop() {
+            self.waiting_bytes = self.waiting_bytes.saturating_sub(waiting_bytes(&path));
             self.directories(&path, pair)?;
         }
         Ok(())
@@ -64,6 +73,10 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
 
     /// Compares the entries of two directories.
     fn directories(&mut self, path: &[u8], pair: [GuestFile; 2]) -> Streamed<()> {
+        if self.entered.iter().any(|entered| entered.len() >= DIRECTORIES_MAX) {
+            self.ending.failed_walk(path, &WalkError::TooMany);
+            return Ok(());
+        }
         let mut is_new = true;
         for (entered, directory) in self.entered.iter_mut().zip(pair) {
             is_new &= entered.insert(directory);
@@ -144,9 +157,22 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
             self.changed(&path, &changes)?;
         }
         if one.kind == FileKind::Directory && two.kind == FileKind::Directory {
-            self.waiting.push((path, pair));
+            self.wait(path, pair);
         }
         Ok(())
+    }
+
+    /// Notes two directories whose entries are to be compared.
+    fn wait(&mut self, path: Vec<u8>, pair: [GuestFile; 2]) {
+        let bytes = self.waiting_bytes.saturating_add(waiting_bytes(&path));
+        if path.len() > PATH_BYTES_MAX {
+            self.ending.failed_walk(&path, &WalkError::TooDeep);
+        } else if bytes > WAITING_BYTES_MAX {
+            self.ending.failed_walk(&path, &WalkError::TooMany);
+        } else {
+            self.waiting_bytes = bytes;
+            self.waiting.push((path, pair));
+        }
     }
 
     /// Returns what differs in the content of two files of one kind.
@@ -194,6 +220,11 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
         let changes: Vec<String> = changes.iter().map(change).collect();
         Ok(self.listing.line(&format!("changed: {} ({})", path.shown(), changes.join(", ")))?)
     }
+}
+
+/// Returns what a directory that waits takes.
+fn waiting_bytes(path: &[u8]) -> usize {
+    path.len() + 64
 }
 
 /// Takes the next name of two lists in order, with the files that have it.
