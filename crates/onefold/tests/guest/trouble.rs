@@ -173,3 +173,24 @@ fn an_interrupt_ends_a_verb_at_once() {
     run("kill", &["-INT", &child.id().to_string()]);
     assert!(!child.wait().unwrap().success());
 }
+
+/// The reader of the list takes nothing, so that the search is still under way.
+#[test]
+fn an_interrupt_ends_a_search_through_many_images_at_once() {
+    let Some(fixture) = Fixture::with(|tree| {
+        (0..3000).for_each(|number| fs::write(tree.join(format!("srv/{number:0>100}")), "").unwrap());
+    }) else {
+        return;
+    };
+    let mut child = Command::new(env!("CARGO_BIN_EXE_onefold"))
+        .args(["guest", "find", text(&fixture.image)])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(child.try_wait().unwrap().is_none(), "the list fits into a pipe?");
+    run("kill", &["-INT", &child.id().to_string()]);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    drop(child.stdout.take());
+    assert!(!child.wait().unwrap().success());
+}

@@ -1,5 +1,7 @@
 //! `onefold guest df`
 
+use std::ops::ControlFlow;
+
 use onefold_block::Show;
 use onefold_guest::filesystem::{FileSystemFacts, State};
 use onefold_guest::guest::GuestVolume;
@@ -32,7 +34,7 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
         if rows.len() == before {
             ending.warn(format!("`{}` has no file system that can be read", image.path().shown()));
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     })?;
     let mut json = ending.tell();
     json.insert("file_systems".to_owned(), rows.into());

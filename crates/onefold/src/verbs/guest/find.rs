@@ -1,5 +1,6 @@
 //! `onefold guest find`
 
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use glob::Pattern;
@@ -30,9 +31,6 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
     let names_image = many::are_several(&arguments.images.paths);
     let mut outcome: Streamed<()> = Ok(());
     many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
-        if outcome.is_err() {
-            return Ok(());
-        }
         let scene = Scene::open(image, guest, &arguments.images.open)?;
         let from = scene.find(arguments.below.as_bytes(), Links::Follow)?;
         let owners = if arguments.unowned { Some(owners(&scene, ending)?) } else { None };
@@ -50,7 +48,7 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
             ending.failed_path(&from.path, &error);
         }
         scene.look_at(ending);
-        Ok(())
+        Ok(if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     streaming::finish(outcome, listing, &mut ending)
 }
@@ -155,7 +153,10 @@ impl Finder<'_, '_, '_> {
 
 impl Visitor for Finder<'_, '_, '_> {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
-        self.outcome = self.file(entry);
+        self.outcome = match self.scene.image.is_interrupted() {
+            true => Err(Failure::interrupted("looking for files").into()),
+            false => self.file(entry),
+        };
         match self.outcome {
             Ok(()) => WalkStep::Enter,
             Err(Stop::Closed | Stop::Failed(_)) => WalkStep::Stop,

@@ -1,28 +1,32 @@
 //! Verbs that look into many images: one that fails is told, and the rest goes on.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use onefold_block::Show;
 use onefold_guest::guest::{Guest, GuestVolume};
 
 use super::ending::Ending;
-use super::open::{self, OpenImage};
+use super::open::{self, Conversions, OpenImage};
 use super::scene;
 use crate::cli::Talk;
 use crate::cli::guest::{GuestImagesArgs, GuestOpenArgs};
 use crate::failure::{Failure, Outcome};
-use crate::interrupt::Interrupt;
 use crate::verbs::images::{self, Unfit};
 
-/// Opens each image and calls `work` with it. What fails is noted; an error of the command as a whole is returned.
+/// What the work on an image returns: whether further images are looked into.
+pub(super) type Worked = Outcome<ControlFlow<()>>;
+
+/// Opens each image and calls `work` with it until it breaks. What fails is noted, an interrupt too, so that the caller
+/// ends what it has begun; only wrong usage is returned.
 pub(super) fn each(
     arguments: &GuestImagesArgs,
     talk: Talk,
     ending: &mut Ending,
-    mut work: impl FnMut(&OpenImage, &Guest<'_>, &mut Ending) -> Outcome<()>,
+    mut work: impl FnMut(&OpenImage, &Guest<'_>, &mut Ending) -> Worked,
 ) -> Outcome<()> {
     open::check(&arguments.open)?;
-    let interrupt = Interrupt::watch();
+    let mut conversions = Conversions::default();
     let finding = images::find(&arguments.paths);
     let cannot = |path: &PathBuf| format!("cannot open the image `{}`", path.shown());
     for Unfit { path, why } in finding.unfit {
@@ -32,13 +36,16 @@ pub(super) fn each(
         ending.failed(Failure::new("cannot find any image").because_of("the folders hold no file of 1 MiB or more"));
     }
     for found in finding.images {
-        if interrupt.is_asked() {
-            return Err(Failure::interrupted("looking into images"));
-        }
-        let opened = OpenImage::open(found, &arguments.open, talk, Some(&interrupt));
+        let opened = OpenImage::open(found, &arguments.open, talk, &mut conversions);
         let done = opened.and_then(|image| image.with_guest(&arguments.open, |guest| work(&image, guest, ending)));
-        if let Err(failure) = done {
-            ending.failed(failure);
+        match done {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => break,
+            Err(failure) => ending.failed(failure),
+        }
+        if conversions.is_interrupted() {
+            ending.failed(Failure::interrupted("looking into images"));
+            break;
         }
     }
     Ok(())

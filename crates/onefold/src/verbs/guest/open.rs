@@ -30,28 +30,29 @@ pub(super) struct OpenImage {
     has_writer: bool,
     /// Its format.
     pub(super) format: ImageFormat,
+    /// Is watched for where the image was converted.
+    interrupt: Interrupt,
     pub(super) disk: Box<dyn Disk>,
 }
 
 impl OpenImage {
-    /// Opens an image that was found. Without an interrupt of the verb, one is watched for where there is something to clean
-    /// up; elsewhere Ctrl-C ends the process at once.
+    /// Opens an image that was found.
     pub(super) fn open(
         found: Found,
         arguments: &GuestOpenArgs,
         talk: Talk,
-        interrupt: Option<&Interrupt>,
+        conversions: &mut Conversions,
     ) -> Outcome<OpenImage> {
         let cannot = || format!("cannot open the image `{}`", found.path.shown());
         let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
         let state = FileState::of(file.metadata());
         let has_writer = in_use::has_writer(file.metadata());
-        let interrupt = interrupt.cloned().unwrap_or_else(|| of_conversion(&file, arguments));
-        let meter = Meter::new(format!("converting {}", found.path.shown()), talk.quiet, interrupt);
+        let interrupt = conversions.interrupt(&file, arguments);
+        let meter = Meter::new(format!("converting {}", found.path.shown()), talk.quiet, interrupt.clone());
         let opened = open_disk(file, arguments, &meter);
         meter.finish();
         let opened = opened?;
-        Ok(OpenImage { found, state, has_writer, format: opened.format, disk: opened.disk })
+        Ok(OpenImage { found, state, has_writer, format: opened.format, interrupt, disk: opened.disk })
     }
 
     /// Returns its path.
@@ -62,6 +63,11 @@ impl OpenImage {
     /// Returns its name for programs.
     pub(super) fn name(&self) -> String {
         machine_name(self.path())
+    }
+
+    /// Returns whether the user wants the work on the image to stop.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupt.is_asked()
     }
 
     /// Returns whether a machine uses the image: QEMU may write to it, or it has changed since it was opened.
@@ -84,13 +90,26 @@ impl OpenImage {
     }
 }
 
-/// Returns the interrupt of a conversion, whose temporary file goes when it is stopped; of nothing for formats that are read
-/// as they are.
-fn of_conversion(file: &ImageFile, arguments: &GuestOpenArgs) -> Interrupt {
-    let format = arguments.format.map(Into::into).or_else(|| onefold_disk::format_of(file));
-    match format {
-        None | Some(ImageFormat::Raw | ImageFormat::Qcow2) => Interrupt::default(),
-        Some(ImageFormat::Vmdk | ImageFormat::Vdi | ImageFormat::Vhdx | ImageFormat::Vpc) => Interrupt::watch(),
+/// The interrupt of the conversions of a command. It is watched for from the first conversion on, whose temporary file
+/// goes when it is stopped; until then Ctrl-C ends the process at once.
+#[derive(Default)]
+pub(super) struct Conversions(Option<Interrupt>);
+
+impl Conversions {
+    /// Returns what may stop the opening of a file; nothing for formats that are read as they are.
+    fn interrupt(&mut self, file: &ImageFile, arguments: &GuestOpenArgs) -> Interrupt {
+        let format = arguments.format.map(Into::into).or_else(|| onefold_disk::format_of(file));
+        match format {
+            None | Some(ImageFormat::Raw | ImageFormat::Qcow2) => Interrupt::default(),
+            Some(ImageFormat::Vmdk | ImageFormat::Vdi | ImageFormat::Vhdx | ImageFormat::Vpc) => {
+                self.0.get_or_insert_with(Interrupt::watch).clone()
+            }
+        }
+    }
+
+    /// Returns whether the user wants the command to stop.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.0.as_ref().is_some_and(Interrupt::is_asked)
     }
 }
 
@@ -112,7 +131,7 @@ pub(super) fn one(arguments: &GuestImageArgs, talk: Talk) -> Outcome<OpenImage> 
     check(&arguments.open)?;
     let mut finding = images::find_file(&arguments.image);
     match (finding.images.pop(), finding.unfit.pop()) {
-        (Some(found), _) => OpenImage::open(found, &arguments.open, talk, None),
+        (Some(found), _) => OpenImage::open(found, &arguments.open, talk, &mut Conversions::default()),
         (None, unfit) => {
             let failure = Failure::new(format!("cannot open the image `{}`", arguments.image.shown()));
             Err(unfit.map_or(failure.clone(), |unfit| failure.because_of(unfit.why)))

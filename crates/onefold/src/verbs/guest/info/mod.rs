@@ -4,6 +4,7 @@ mod figures;
 mod systems;
 
 use std::fmt::Write;
+use std::ops::ControlFlow;
 
 use onefold_block::Show;
 use onefold_guest::content::VolumeContent;
@@ -37,7 +38,7 @@ pub(super) fn run(arguments: &GuestInfoArgs, talk: Talk) -> Outcome<Report> {
         texts.push(info.text());
         images.push(Value::Object(info.json()));
         ending.look_at(image, guest, 0..guest.volumes().len());
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     })?;
     let mut json = ending.tell();
     json.insert("images".to_owned(), images.into());

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::OfImage;
 use crate::calendar;
+use crate::failure::Failure;
 use crate::output::{RowForm, StdoutListing};
 use crate::verbs::guest::describe::path_members;
 use crate::verbs::guest::streaming::Streamed;
@@ -45,6 +46,9 @@ impl PackageList {
     /// Prints the packages that are asked for, then those of which only the history knows.
     pub(super) fn print(mut self, of: &OfImage<'_>, listing: &mut StdoutListing) -> Streamed<()> {
         for (at, package) in of.database.packages().iter().enumerate() {
+            if of.image.is_interrupted() {
+                return Err(Failure::interrupted("listing packages").into());
+            }
             // Packages of several architectures share a name, and the first has the history.
             let events = self.events.remove(&package.name).unwrap_or_default();
             if of.takes(&package.name) {

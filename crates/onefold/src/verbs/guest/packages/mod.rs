@@ -3,6 +3,8 @@
 mod list;
 mod verification;
 
+use std::ops::ControlFlow;
+
 use onefold_block::Show;
 use onefold_guest::packages::{self, PackageDatabase};
 
@@ -14,6 +16,7 @@ use super::streaming::{self, Streamed};
 use crate::cli::Talk;
 use crate::cli::guest::GuestPackagesArgs;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
 use crate::output::{Report, RowForm, StdoutListing};
 
 use list::PackageList;
@@ -25,23 +28,21 @@ pub(super) fn run(arguments: &GuestPackagesArgs, talk: Talk) -> Outcome<Report> 
     let mut ending = Ending::default();
     let names_image = many::are_several(&arguments.images.paths);
     let mut outcome: Streamed<()> = Ok(());
+    let interrupt = if arguments.verify { Interrupt::watch() } else { Interrupt::default() };
     many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
-        if outcome.is_err() {
-            return Ok(());
-        }
         let scene = Scene::open(image, guest, &arguments.images.open)?;
         let Some(database) = database(&scene)? else {
             ending.warn(format!("`{}` has no package database", image.path().shown()));
-            return Ok(());
+            return Ok(ControlFlow::Continue(()));
         };
         let of_image = OfImage { image, names_image, database: database.as_ref(), arguments };
         outcome = match arguments.verify {
-            true => Verified::of(&scene, &of_image, talk).print(&of_image, &mut listing, ending),
+            true => Verified::of(&scene, &of_image, talk, &interrupt).print(&of_image, &mut listing, ending),
             false => PackageList::of(&of_image).print(&of_image, &mut listing),
         };
         ending.problems(database.problems());
         scene.look_at(ending);
-        Ok(())
+        Ok(if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     streaming::finish(outcome, listing, &mut ending)
 }

@@ -22,8 +22,7 @@ pub(super) struct Verified {
 }
 
 impl Verified {
-    pub(super) fn of(scene: &Scene<'_, '_>, of: &OfImage<'_>, talk: Talk) -> Verified {
-        let interrupt = Interrupt::watch();
+    pub(super) fn of(scene: &Scene<'_, '_>, of: &OfImage<'_>, talk: Talk, interrupt: &Interrupt) -> Verified {
         let meter = Meter::new(format!("verifying {}", of.image.path().shown()), talk.quiet, interrupt.clone());
         let found = verify(&scene.tree, of.database, &mut |done, total| {
             // A file is nearly nothing beside its bytes; shown as if each had a block.
@@ -54,10 +53,8 @@ impl Verified {
             let counts = format!("{equal_count} files are as packaged, {excluded_count} are left out of this system");
             listing.line(&format!("{}{counts}", of.prefix()))?;
         }
-        if self.is_interrupted {
-            ending.failed(Failure::interrupted("verifying files"));
-        }
-        Ok(())
+        // No further image is looked into.
+        if self.is_interrupted { Err(Failure::interrupted("verifying files").into()) } else { Ok(()) }
     }
 }
 
