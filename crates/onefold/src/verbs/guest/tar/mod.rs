@@ -126,11 +126,13 @@ impl<'g> Archive<'_, 'g, '_> {
         }
         let kind = match stat.kind {
             FileKind::SymbolicLink => MemberKind::SymbolicLink(system.read_link(file.file)?),
-            FileKind::Socket | FileKind::Other => {
-                self.ending.warn(format!("`{}` is left out: archives have no such files", path.shown()));
-                return Ok(None);
-            }
-            kind => MemberKind::Plain(kind),
+            kind => match unfit_because(stat)? {
+                None => MemberKind::Plain(kind),
+                Some(why) => {
+                    self.ending.warn(format!("`{}` is left out: {why}", path.shown()));
+                    return Ok(None);
+                }
+            },
         };
         let content = match stat.kind {
             FileKind::Regular => Some(Content::of(system, file.file, stat)?),
@@ -157,6 +159,19 @@ impl<'g> Archive<'_, 'g, '_> {
     }
 }
 
+/// Returns why an archive holds no file like this one; `None` where it does.
+///
+/// # Errors
+/// When the file has content that cannot be read.
+fn unfit_because(stat: &FileStat) -> Result<Option<&'static str>, GuestError> {
+    match (stat.kind, stat.device) {
+        (FileKind::Socket, _) => Ok(Some("archives have no such files")),
+        (FileKind::CharacterDevice | FileKind::BlockDevice, None) => Ok(Some("the number of the device is not known")),
+        (FileKind::Other, _) => Err(GuestError::Unsupported("a file whose content a driver of the guest provides")),
+        _ => Ok(None),
+    }
+}
+
 impl Visitor for Archive<'_, '_, '_> {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
         self.outcome = match self.scene.tree.stat(entry.file) {
@@ -171,5 +186,25 @@ impl Visitor for Archive<'_, '_, '_> {
 
     fn failed(&mut self, path: &[u8], error: WalkError) {
         self.ending.failed_walk(path, &error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_guest::memory::MemoryFileSystem;
+    use onefold_guest::tree::Tree;
+
+    #[test]
+    fn a_device_without_a_number_and_content_of_a_driver_are_not_kept() {
+        let mut system = MemoryFileSystem::default();
+        system.write("/file", "");
+        let plain = Tree::new(&system).find(b"/file", Links::Keep).unwrap().stat;
+        let of = |kind, device| unfit_because(&FileStat { kind, device, ..plain.clone() });
+        assert_eq!(of(FileKind::Regular, None).unwrap(), None);
+        assert_eq!(of(FileKind::BlockDevice, Some((0, 0))).unwrap(), None);
+        assert!(of(FileKind::BlockDevice, None).unwrap().is_some());
+        assert!(of(FileKind::CharacterDevice, None).unwrap().is_some());
+        assert!(matches!(of(FileKind::Other, None), Err(GuestError::Unsupported(_))));
     }
 }
