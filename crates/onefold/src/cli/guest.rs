@@ -59,7 +59,7 @@ pub(crate) struct GuestOpenArgs {
     /// Read one logical volume only, as it is: its own root is `/`
     #[arg(long, value_name = "GROUP/NAME")]
     pub(crate) volume: Option<VolumeName>,
-    /// Upper limit of memory
+    /// Limit of the caches of what was read: each image has one of a quarter of it. Lists that a verb keeps come on top
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
 }
