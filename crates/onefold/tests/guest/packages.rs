@@ -88,13 +88,13 @@ fn a_damaged_package_database_is_told_by_all_that_read_it() {
 fn diff_skips_what_is_a_hole_on_both_sides() {
     let Some(fixture) = Fixture::new() else { return };
     let image = format!("{}?offset={PARTITION_BYTES}", text(&fixture.image));
-    let block = fixture.blocks("/srv/sizes/1")[0];
-    run("debugfs", &["-w", "-R", "set_inode_field /srv/sizes/1 size 0xfffffffffff", &image]);
+    let block = fixture.blocks("/srv/sizes/4096")[0];
+    run("debugfs", &["-w", "-R", "set_inode_field /srv/sizes/4096 size 0xfffffffffff", &image]);
     let second = fixture.folder.path("second.raw");
     fs::copy(&fixture.image, &second).unwrap();
     let diff = || onefold("guest diff --content --below /srv/sizes", &[&fixture.image, &second]).done().out;
     assert_eq!(diff(), "");
     let file = OpenOptions::new().write(true).open(&second).unwrap();
     file.write_all_at(b"?", PARTITION_BYTES + block * BLOCK_BYTES + 4095).unwrap();
-    assert_eq!(diff(), "changed: /srv/sizes/1 (content)\n");
+    assert_eq!(diff(), "changed: /srv/sizes/4096 (content)\n");
 }
