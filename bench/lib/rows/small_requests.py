@@ -12,7 +12,7 @@ from typing import NamedTuple
 from .. import system
 from ..caches import drop_names
 from ..measure import Line, Sample, Work
-from ..profile import share_in
+from ..profile import share_in, why_no_samples
 from ..side import ORIGINAL
 from ..system import BenchError
 from .random_io import fio, fio_command, rate
@@ -156,6 +156,9 @@ class PollingRow(Row):
             higher_is_better=False, goal="5 %", has_ratio=False,
         ),
     )  # fmt: skip
+
+    def missing(self, settings):
+        return why_no_samples()
 
     def measure(self, side, settings, round_no):
         side.remount(polling="off")
