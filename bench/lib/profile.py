@@ -81,7 +81,11 @@ def share_in(process, functions, work):
 
 def why_no_samples():
     """Returns why no process can be sampled, None where it can."""
-    return None if shutil.which("perf") else "there is no `perf` (Debian's package is linux-perf)"
+    if shutil.which("perf") is None:
+        return "there is no `perf` (Debian's package is linux-perf)"
+    # Containers may forbid it, and a kernel may lack it.
+    tried = subprocess.run(["perf", "record", "--output", "/dev/null", "true"], capture_output=True, check=False)
+    return None if tried.returncode == 0 else "`perf record` does not work here"
 
 
 def share_of_lines(report, functions):

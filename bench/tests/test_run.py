@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import paths  # it makes the next import possible
 from lib import cgroup  # noqa: I001
+from lib.profile import why_no_samples
 
 ONEFOLD = os.environ.get("ONEFOLD")
 
@@ -41,7 +41,7 @@ class WholeRun(unittest.TestCase):
         document = json.loads((self.folder / "last.json").read_text(encoding="utf-8"))
         self.assertTrue(document["complete"])
         # The image is none that boots.
-        expected = {"boot", "boots", "boots-direct"} | (set() if shutil.which("perf") else {"polling"})
+        expected = {"boot", "boots", "boots-direct"} | ({"polling"} if why_no_samples() else set())
         left_out = {name for name, row in document["rows"].items() if "why" in row}
         self.assertEqual(left_out, expected, err)
         self.assert_nothing_is_left()
