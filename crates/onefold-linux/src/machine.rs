@@ -112,9 +112,9 @@ fn written_by(process: &Path, is_direct: bool) -> Option<u64> {
 
 /// Returns what `/proc/PID/io` tells of the bytes that a process has written.
 ///
-/// `write_bytes` has each direct write by its length, whoever submits it. Of a write into the page cache it has the whole folio, which
-/// may be two mebibytes for a block. So there the lengths of write calls (`wchar`) are the bound. Buffered writes through
-/// io_uring are in none of these calls, and count as little.
+/// `write_bytes` counts each direct write by its length, also through io_uring. A write into the page cache counts as
+/// its whole folio there, which may be two mebibytes for a block. So the lengths of write calls (`wchar`) are the bound
+/// for such writes. Buffered writes through io_uring are in no `wchar`, and count too little.
 fn written_of(told: &str, is_direct: bool) -> Option<u64> {
     let value = |name: &str| told.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok();
     let written = value("write_bytes:")?;

@@ -1,4 +1,4 @@
-//! Connecting to a control socket in bounded time, whoever made the file at its path.
+//! Connecting to a control socket in bounded time, even if another user made the file at its path.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;

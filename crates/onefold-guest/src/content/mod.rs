@@ -180,7 +180,7 @@ impl std::fmt::Debug for VolumeContent<'_> {
     }
 }
 
-/// Returns `length` bytes from byte `at` of a volume, or as many as there are before its end.
+/// Returns `length` bytes from byte `at` of a volume, or fewer where the volume ends before.
 fn head(reader: &VolumeReader<'_>, at: u64, length: usize) -> Result<Vec<u8>, GuestError> {
     let room = usize::try_from(reader.size_bytes().saturating_sub(at)).unwrap_or(usize::MAX);
     reader.bytes(at.min(reader.size_bytes()), length.min(room), "header")

@@ -24,7 +24,7 @@ pub(crate) use label::TEXT_BYTES_OF_DISK_MAX;
 
 use crate::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
-/// Reasons that are told of one group at most.
+/// Maximum number of reasons that are reported for one group.
 const REASONS_MAX: usize = 4;
 /// Longest reason in bytes.
 const REASON_BYTES_MAX: usize = 250;

@@ -161,7 +161,7 @@ mod tests {
         MachineVolume { origin, system, partition_uuid: None, partition_label: None }
     }
 
-    /// A program for x86_64, as far as it is looked at.
+    /// The header of a program for x86_64.
     const PROGRAM: &[u8] = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0";
 
     fn debian(table: &str) -> MemoryFileSystem {

@@ -117,7 +117,7 @@ impl<'a> Mft<'a> {
     }
 
     /// Returns whether a reference still means its record: whether the sequence number is the one that the record has.
-    /// The number 0 fits every record. Where there is no record to ask, whoever opens it finds out.
+    /// The number 0 fits every record. Where no record can be read, the call that opens the file reports it.
     ///
     /// # Errors
     /// Those of the disk, and when the record lies outside of the volume.

@@ -67,7 +67,7 @@ pub trait Finder<'b, S: Substrate> {
     }
 }
 
-/// What runs are shared with, whoever found them.
+/// Shares the runs of every finder.
 pub struct Engine<'a, 'b, S: Substrate> {
     pub(super) state: &'a State<'b, S>,
     pub(super) options: &'a PassOptions<'a>,

@@ -26,7 +26,7 @@ pub struct ListedFile {
 }
 
 /// Returns all files of a selection that are not opted out, in order of their paths, and each only once. New ones get
-/// numbers. A file that cannot be looked at is told of ([`Notice::Unreadable`](crate::state::Notice::Unreadable)).
+/// numbers. A file that cannot be examined is reported ([`Notice::Unreadable`](crate::state::Notice::Unreadable)).
 ///
 /// # Errors
 /// Those of the state folder.

@@ -125,7 +125,7 @@ impl PoolFilesystem {
     /// Opens a file. The kernel has checked that the caller may.
     pub(super) fn open(&self, ino: Ino, flags: OpenFlags) -> Opened {
         self.open_files.opened(ino, flags);
-        // What changes a file goes through this mount, or is a clone, which the kernel is told of: its pages stay right.
+        // Every change of a file goes through this mount, or is a clone that the door reports to the kernel.
         // Writes through a volume are neither, so a file must not be served through both.
         let caching = if flags.is_direct() { Caching::Bypass } else { Caching::Keep };
         let handle = self.marks.open();

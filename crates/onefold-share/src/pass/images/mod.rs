@@ -151,7 +151,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
 
     /// Tells whether a file is there, and this pass may read it.
     pub(super) fn is_admitted(&mut self, number: FileNo) -> Result<bool, StateError> {
-        // It may be found under another name when it is looked for.
+        // The look-up may find it under another name.
         Ok(self.is_selected(number) && self.is_there(number)? && self.is_selected(number))
     }
 

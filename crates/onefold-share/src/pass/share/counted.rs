@@ -22,7 +22,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             Outcome::Empty => None,
         };
         if let Some(sum) = sum {
-            // Runs between files may be as long as any file, and as many as their finder likes.
+            // A finder decides how many runs between files there are, and each may be as long as any file.
             *sum = sum.saturating_add(bytes);
         }
         // Where shares are declared, what came of a run is known later; there are no runs from file to file then.
