@@ -6,6 +6,7 @@ mod disk_map;
 mod order;
 mod overlap;
 mod who;
+mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -136,14 +137,6 @@ impl<'a> Guest<'a> {
     #[must_use]
     pub fn overlaps(&self, at: usize) -> bool {
         self.overlapping.get(at).copied().unwrap_or(false)
-    }
-
-    /// Returns whether all bytes of a volume count as allocated: it overlaps another one, its own map is not certain, or
-    /// its group is not sure of where its logical volumes lie.
-    #[must_use]
-    pub fn counts_whole(&self, at: usize) -> bool {
-        let has_no_map = |volume: &GuestVolume<'_>| volume.content.whole_because().is_some();
-        self.overlaps(at) || self.unsure.get(at) == Some(&true) || self.volumes.get(at).is_none_or(has_no_map)
     }
 }
 

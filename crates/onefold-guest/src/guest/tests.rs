@@ -290,6 +290,8 @@ fn volumes_of_a_group_that_is_unsure_count_whole() {
     let Guest { volumes, .. } = guest();
     let guest = Guest::new(&Zeros, None, volumes, groups.into());
     assert_eq!([guest.counts_whole(0), guest.counts_whole(1)], [false, true]);
+    let why = guest.whole_because(1).unwrap();
+    assert!(guest.whole_because(0).is_none() && why.contains(": it is made up"), "{why}");
     let owner = guest.owners(&[196_607]).unwrap().remove(0);
     assert_eq!(owner.class, Some(AllocationClass::Doubtful));
 }

@@ -7,6 +7,7 @@
 mod common;
 mod disks;
 mod files;
+mod lvm;
 mod packages;
 mod places;
 mod trouble;

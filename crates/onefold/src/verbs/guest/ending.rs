@@ -8,6 +8,7 @@ use onefold_guest::content::VolumeContent;
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::State;
 use onefold_guest::guest::{Guest, GuestVolume};
+use onefold_guest::lvm::VolumeGroup;
 use onefold_guest::tree::{ProblemLog, WalkError};
 use onefold_guest::volume::VolumeOrigin;
 use serde_json::{Map, Value, json};
@@ -91,7 +92,7 @@ impl Ending {
     }
 
     /// Notes the damage of the partition table, the damage and the doubts of `volumes` and of the physical volumes that
-    /// they lie in, and whether the image is in use. It is called once for an image.
+    /// they lie in, the doubts of their groups, and whether the image is in use. It is called once for an image.
     pub(super) fn look_at(&mut self, image: &OpenImage, guest: &Guest<'_>, volumes: impl IntoIterator<Item = usize>) {
         if image.is_in_use() {
             self.in_use = true;
@@ -106,8 +107,13 @@ impl Ending {
                 let origin = guest.volumes().get(*at).map(|volume| &volume.volume.origin);
                 matches!(origin, Some(VolumeOrigin::Logical { group: name, .. }) if *name == group.group.name)
             };
-            if all.iter().any(is_of_group) {
+            if all.iter().any(is_of_group) || group.physical.iter().any(|at| all.contains(at)) {
                 all.extend(&group.physical);
+                let VolumeGroup { name, doubts, unsure, .. } = &group.group;
+                let warning =
+                    |(what, why): (&str, &String)| format!("group {} is {what}: {}", name.shown(), why.shown());
+                let doubts = doubts.iter().map(|why| ("not read", why));
+                doubts.chain(unsure.iter().map(|why| ("unsure", why))).for_each(|doubt| self.warn(warning(doubt)));
             }
         }
         all.into_iter().filter_map(|at| guest.volumes().get(at)).for_each(|volume| self.look_at_volume(volume));

@@ -68,7 +68,8 @@ impl Info<'_, '_, '_> {
             let _ = writeln!(text, "  {problem}");
         }
         let _ = writeln!(text, "{}", self.table());
-        self.volumes.iter().for_each(|(_, volume)| text.push_str(&details(volume)));
+        let whole_because = |at: &usize| self.guest.whole_because(*at);
+        self.volumes.iter().for_each(|(at, volume)| text.push_str(&details(volume, whole_because(at))));
         self.guest.groups().iter().for_each(|group| text.push_str(&group_lines(group)));
         self.systems.text(&mut text);
         self.figures.text(&mut text);
@@ -98,8 +99,10 @@ impl Info<'_, '_, '_> {
         let table = self.guest.table();
         let problems: Vec<String> = table.iter().flat_map(|table| &table.problems).map(ToString::to_string).collect();
         let volumes = self.volumes.iter().map(|(at, volume)| {
-            let state = state_name(self.guest, *at, volume);
-            volume_json(volume, state, &self.figures.of_volume(*at).json())
+            let mut members = volume_json(volume, state_name(self.guest, *at, volume));
+            members.insert("counts_whole_because".to_owned(), self.guest.whole_because(*at).into());
+            members.extend(self.figures.of_volume(*at).json());
+            Value::Object(members)
         });
         let members = json!({
             "image": self.image.name(),
@@ -121,27 +124,21 @@ impl Info<'_, '_, '_> {
 
 /// Returns how far the maps of a volume can be trusted. `at` is its place in the guest.
 fn state_name(guest: &Guest<'_>, at: usize, volume: &GuestVolume<'_>) -> &'static str {
+    let is_certain = guest.whole_because(at).is_none();
     match &volume.content {
-        VolumeContent::FileSystem(system) if *system.state() == State::Certain => "certain",
-        VolumeContent::FileSystem(_) => "unsure",
-        VolumeContent::Swap(swap) if swap.is_hibernated => "unsure",
-        VolumeContent::Swap(_) => "certain",
-        VolumeContent::PhysicalVolume(physical) if physical.damage.is_empty() && is_grouped(guest, at) => "certain",
-        VolumeContent::PhysicalVolume(_) => "unsure",
+        VolumeContent::PhysicalVolume(physical) if !physical.damage.is_empty() => "unsure",
+        VolumeContent::FileSystem(_) | VolumeContent::Swap(_) | VolumeContent::PhysicalVolume(_) if is_certain => {
+            "certain"
+        }
+        VolumeContent::FileSystem(_) | VolumeContent::Swap(_) | VolumeContent::PhysicalVolume(_) => "unsure",
         VolumeContent::NotRead(_) => "not read",
         VolumeContent::Unknown => "unknown",
         VolumeContent::Failed(_) => "failed",
     }
 }
 
-/// Returns whether a physical volume belongs to a group, and nothing of its groups is in doubt.
-fn is_grouped(guest: &Guest<'_>, at: usize) -> bool {
-    let mut groups = guest.groups().iter().filter(|group| group.physical.contains(&at)).peekable();
-    groups.peek().is_some() && groups.all(|group| group.group.doubts.is_empty())
-}
-
 /// Returns further lines on a volume: what its table and its file system say of it, and why it counts whole.
-fn details(volume: &GuestVolume<'_>) -> String {
+fn details(volume: &GuestVolume<'_>, whole_because: Option<String>) -> String {
     let mut lines = Vec::new();
     if let Some(partition) = &volume.partition {
         let kind = partition.kind.name().map_or_else(|| format!("{:?}", partition.kind), str::to_owned);
@@ -155,7 +152,7 @@ fn details(volume: &GuestVolume<'_>) -> String {
         lines.push(format!("UUID {}{label}, blocks of {} bytes", facts.uuid.shown(), facts.block_bytes));
         lines.push(format!("features: {}", facts.features.join(" ").shown()));
     }
-    if let Some(why) = volume.content.whole_because() {
+    if let Some(why) = whole_because {
         lines.push(format!("counts as allocated whole: {}", why.shown()));
     }
     let name = origin(&volume.volume.origin);
@@ -165,8 +162,8 @@ fn details(volume: &GuestVolume<'_>) -> String {
 /// Returns the lines on a group of logical volumes.
 fn group_lines(group: &Group) -> String {
     let mut lines = String::new();
-    let VolumeGroup { name, doubts, logical, .. } = &group.group;
-    for doubt in doubts {
+    let VolumeGroup { name, doubts, unsure, logical, .. } = &group.group;
+    for doubt in doubts.iter().chain(unsure) {
         // Writing into a string does not fail.
         let _ = writeln!(lines, "  group {}: {}", name.shown(), doubt.shown());
     }
@@ -181,7 +178,7 @@ fn group_lines(group: &Group) -> String {
 }
 
 fn group_json(group: &Group) -> Value {
-    let VolumeGroup { name, uuid, doubts, logical, .. } = &group.group;
+    let VolumeGroup { name, uuid, doubts, unsure, logical, .. } = &group.group;
     let volume = |volume: &LogicalVolume| {
         let why = match &volume.mapping {
             LogicalMapping::Read(_) => None,
@@ -190,10 +187,10 @@ fn group_json(group: &Group) -> Value {
         json!({ "name": volume.name, "size_bytes": volume.size_bytes, "not_read_because": why })
     };
     let volumes: Vec<Value> = logical.iter().map(volume).collect();
-    json!({ "name": name, "uuid": uuid, "doubts": doubts, "volumes": volumes })
+    json!({ "name": name, "uuid": uuid, "doubts": doubts, "unsure": unsure, "volumes": volumes })
 }
 
-fn volume_json(volume: &GuestVolume<'_>, state: &str, figures: &Map<String, Value>) -> Value {
+fn volume_json(volume: &GuestVolume<'_>, state: &str) -> Map<String, Value> {
     let facts = volume.file_system().map(|system| system.facts());
     let doubts: Vec<String> = match volume.file_system().map(|system| system.state()) {
         Some(State::Unsure(doubts)) => doubts.iter().map(ToString::to_string).collect(),
@@ -210,13 +207,10 @@ fn volume_json(volume: &GuestVolume<'_>, state: &str, figures: &Map<String, Valu
         "holds": content(&volume.content),
         "state": state,
         "doubts": doubts,
-        "counts_whole_because": volume.content.whole_because(),
         "label": facts.map(|facts| String::from_utf8_lossy(&facts.label).into_owned()),
         "uuid": facts.map(|facts| facts.uuid.as_str()),
         "block_bytes": facts.map(|facts| facts.block_bytes),
         "features": facts.map(|facts| &facts.features),
     });
-    let mut members = members.as_object().cloned().unwrap_or_default();
-    members.extend(figures.clone());
-    Value::Object(members)
+    members.as_object().cloned().unwrap_or_default()
 }
