@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `find` | a path through symbolic links, bounded as in Linux, and never out of the root |
 //! | `paths` | very many paths at once: each directory is read once |
+//! | `file_set` | a set of files in little memory |
 //! | `walk` | everything below a directory, in bounded memory |
 //! | `content` | the bytes of a file as a stream, and small files whole |
 //! | `similar` | names that a missing path may have meant |
@@ -12,6 +13,7 @@
 //! Names are bytes of the guest. Nothing here writes, and a link of the guest never leads out of it.
 
 mod content;
+mod file_set;
 mod find;
 mod paths;
 mod problem;
@@ -21,6 +23,7 @@ mod walk;
 use std::collections::HashMap;
 
 pub use content::ContentReader;
+pub use file_set::{FileSet, Insertion};
 pub(crate) use find::PATH_BYTES_MAX;
 pub use find::{Found, Links};
 pub use paths::{PathId, PathSet};

@@ -3,10 +3,9 @@
 //! A directory is entered once, however many names it has: a directory that contains itself ends, and the work is linear
 //! in the entries. Nothing recurses: the directories that wait are kept in a list for each level.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use super::{Found, GuestFile, Tree};
+use super::{FileSet, Found, GuestFile, Insertion, Tree};
 use crate::error::GuestError;
 use crate::filesystem::{DirectoryEntry, FileKind};
 
@@ -14,8 +13,6 @@ use crate::filesystem::{DirectoryEntry, FileKind};
 const PATH_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the names of directories that wait to be entered, with 32 for each.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// Groups of 64 file numbers of which some are directories that were entered.
-const ENTERED_WORDS_MAX: usize = 1 << 21;
 
 /// Whether a walk goes on in other file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +108,7 @@ struct Walk<'t, 'a> {
     path: Vec<u8>,
     /// One for each directory from the beginning to here.
     levels: Vec<Level>,
-    entered: Entered,
+    entered: FileSet,
     waiting_bytes: usize,
 }
 
@@ -140,7 +137,7 @@ impl Waiting {
 impl<'t, 'a> Walk<'t, 'a> {
     fn new(tree: &'t Tree<'a>, from: &Found, crossing: Crossing) -> Walk<'t, 'a> {
         let path = if from.path == b"/" { Vec::new() } else { from.path.clone() };
-        let entered = Entered::default();
+        let entered = FileSet::default();
         Walk { tree, crossing, begun_in: from.file, path, levels: Vec::new(), entered, waiting_bytes: 0 }
     }
 
@@ -226,33 +223,6 @@ impl<'t, 'a> Walk<'t, 'a> {
         level.waiting.push(Waiting { start: level.names.len(), length: entry.name.len(), directory: file });
         level.names.extend_from_slice(&entry.name);
         ControlFlow::Continue(())
-    }
-}
-
-/// The directories that were entered: a bit for each, 64 neighbours in a word.
-#[derive(Default)]
-struct Entered {
-    words: HashMap<GuestFile, u64>,
-}
-
-enum Insertion {
-    New,
-    Known,
-    Full,
-}
-
-impl Entered {
-    fn insert(&mut self, directory: GuestFile) -> Insertion {
-        let mut group = directory;
-        group.file.0 /= 64;
-        let bit = 1 << (directory.file.0 % 64);
-        if self.words.len() >= ENTERED_WORDS_MAX && !self.words.contains_key(&group) {
-            return Insertion::Full;
-        }
-        let word = self.words.entry(group).or_insert(0);
-        let is_known = *word & bit != 0;
-        *word |= bit;
-        if is_known { Insertion::Known } else { Insertion::New }
     }
 }
 

@@ -1,11 +1,13 @@
 //! `onefold guest du`
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 
 use onefold_block::Show;
 use onefold_guest::filesystem::{FileKind, FileStat};
-use onefold_guest::tree::{Crossing, Found, GuestFile, Links, Visitor, WalkEntry, WalkError, WalkStep};
+use onefold_guest::tree::{
+    Crossing, FileSet, Found, GuestFile, Insertion, Links, Visitor, WalkEntry, WalkError, WalkStep,
+};
 use serde_json::{Value, json};
 
 use super::describe::path_members;
@@ -18,14 +20,11 @@ use crate::failure::Outcome;
 use crate::output::{Report, RowForm, StdoutListing};
 use crate::size::human;
 
-/// Files with several names that are remembered, so that each counts once.
-const LINKED_MAX: usize = 1 << 20;
-
 pub(super) fn run(arguments: &GuestDuArgs, talk: Talk) -> Outcome<Report> {
     let listing = StdoutListing::new(RowForm::of(talk, false), "folders");
     streaming::list(&arguments.image, talk, listing, |scene, ending, listing| {
         let depth_max = arguments.depth.map_or(usize::MAX, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
-        let mut counted = HashSet::new();
+        let mut counted = Counted::default();
         for path in &arguments.paths {
             match scene.find(path.as_bytes(), Links::Keep) {
                 Ok(found) => {
@@ -35,8 +34,28 @@ pub(super) fn run(arguments: &GuestDuArgs, talk: Talk) -> Outcome<Report> {
                 Err(failure) => ending.failed(failure),
             }
         }
+        if counted.is_full {
+            ending.warn("files with several names counted once for each name: there are too many of them".to_owned());
+        }
         Ok(())
     })
+}
+
+/// Files with several names that have counted.
+#[derive(Default)]
+struct Counted {
+    files: FileSet,
+    /// Whether some of them are not remembered.
+    is_full: bool,
+}
+
+impl Counted {
+    /// Returns whether a file has counted by another name.
+    fn has(&mut self, file: GuestFile) -> bool {
+        let insertion = self.files.insert(file);
+        self.is_full |= insertion == Insertion::Full;
+        insertion == Insertion::Known
+    }
 }
 
 /// What the files below a folder take.
@@ -73,8 +92,7 @@ struct Sums<'s, 'g, 'a> {
     ending: &'s mut Ending,
     listing: &'s mut StdoutListing,
     depth_max: usize,
-    /// Files with several names that have counted.
-    counted: &'s mut HashSet<GuestFile>,
+    counted: &'s mut Counted,
     /// From the first folder to here.
     open: Vec<Folder>,
     outcome: Streamed<()>,
@@ -86,7 +104,7 @@ impl<'s, 'g, 'a> Sums<'s, 'g, 'a> {
         ending: &'s mut Ending,
         listing: &'s mut StdoutListing,
         depth_max: usize,
-        counted: &'s mut HashSet<GuestFile>,
+        counted: &'s mut Counted,
     ) -> Sums<'s, 'g, 'a> {
         Sums { scene, ending, listing, depth_max, counted, open: vec![Folder::default()], outcome: Ok(()) }
     }
@@ -117,11 +135,6 @@ impl<'s, 'g, 'a> Sums<'s, 'g, 'a> {
         members.extend(numbers.as_object().cloned().unwrap_or_default());
         Ok(self.listing.json(&Value::Object(members))?)
     }
-
-    /// Returns whether a file has counted by another name.
-    fn has_counted(&mut self, file: GuestFile, stat: &FileStat) -> bool {
-        stat.links > 1 && self.counted.len() < LINKED_MAX && !self.counted.insert(file)
-    }
 }
 
 impl Visitor for Sums<'_, '_, '_> {
@@ -135,7 +148,7 @@ impl Visitor for Sums<'_, '_, '_> {
         };
         self.open.resize_with(self.open.len().max(entry.depth), Folder::default);
         let is_folder = stat.kind == FileKind::Directory;
-        let counts = is_folder || !self.has_counted(entry.file, &stat);
+        let counts = is_folder || stat.links < 2 || !self.counted.has(entry.file);
         if let Some(folder) = self.open.get_mut(entry.depth - 1) {
             match (is_folder, counts) {
                 (true, _) => _ = folder.folders.insert(entry.name.to_vec(), Sum::of(&stat)),

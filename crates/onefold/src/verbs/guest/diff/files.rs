@@ -1,7 +1,6 @@
 //! Two trees side by side.
 
 use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::iter::Peekable;
 use std::ops::ControlFlow;
 use std::vec;
@@ -9,7 +8,7 @@ use std::vec;
 use onefold_block::Show;
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{FileKind, FileStat};
-use onefold_guest::tree::{Found, GuestFile, WalkError};
+use onefold_guest::tree::{FileSet, Found, GuestFile, Insertion, WalkError};
 use serde_json::{Value, json};
 
 use super::content::{self, Digests, Side};
@@ -26,8 +25,6 @@ const ENTRIES_MAX: usize = 1 << 21;
 const PATH_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the paths of directories that wait to be compared, with 64 for each.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// Directories that are compared.
-const DIRECTORIES_MAX: usize = 1 << 21;
 
 /// A comparison of two trees.
 pub(super) struct Files<'s, 'g, 'a> {
@@ -37,7 +34,7 @@ pub(super) struct Files<'s, 'g, 'a> {
     listing: &'s mut StdoutListing,
     ending: &'s mut Ending,
     /// Directories of each side that were entered.
-    entered: [HashSet<GuestFile>; 2],
+    entered: [FileSet; 2],
     /// Directories of both sides that are to be compared; the last one comes next.
     waiting: Vec<(Vec<u8>, [GuestFile; 2])>,
     /// What these take, see [`waiting_bytes`].
@@ -73,16 +70,13 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
 
     /// Compares the entries of two directories.
     fn directories(&mut self, path: &[u8], pair: [GuestFile; 2]) -> Streamed<()> {
-        if self.entered.iter().any(|entered| entered.len() >= DIRECTORIES_MAX) {
-            self.ending.failed_walk(path, &WalkError::TooMany);
-            return Ok(());
-        }
-        let mut is_new = true;
         for (entered, directory) in self.entered.iter_mut().zip(pair) {
-            is_new &= entered.insert(directory);
-        }
-        if !is_new {
-            self.ending.failed_walk(path, &WalkError::EnteredBefore);
+            let error = match entered.insert(directory) {
+                Insertion::New => continue,
+                Insertion::Known => WalkError::EnteredBefore,
+                Insertion::Full => WalkError::TooMany,
+            };
+            self.ending.failed_walk(path, &error);
             return Ok(());
         }
         let [one, two] = [0, 1].map(|side| self.entries(side, path, pair[side]));
