@@ -2,7 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -98,6 +98,12 @@ impl ImageFile {
     pub(crate) fn others_may_write(&self) -> bool {
         let is_own = self.metadata.is_file() && self.metadata.uid() == rustix::process::geteuid().as_raw();
         !is_own || self.metadata.mode() & 0o022 != 0
+    }
+}
+
+impl AsFd for ImageFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

@@ -44,6 +44,32 @@ fn an_image_that_a_machine_uses_is_read_and_told() {
     assert!(holder.wait().unwrap().success());
 }
 
+/// Files in a subvolume of Btrfs have another device in `stat` than in the kernel's list of locks.
+#[test]
+fn an_image_in_a_subvolume_that_a_machine_uses_is_told() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can mount");
+        return;
+    }
+    let tools = [("mkfs.btrfs", "btrfs-progs"), ("btrfs", "btrfs-progs"), ("python3", "python3")];
+    if !tools.into_iter().all(|(tool, package)| has(tool, package)) {
+        return;
+    }
+    let script = r#"set -e; cd "$0"; truncate -s 256M btrfs; mkfs.btrfs -q btrfs; mkdir mounted; mount -o loop btrfs mounted
+        btrfs subvolume create mounted/images >/dev/null; truncate -s 2M mounted/images/disk.raw
+        "$1" guest info --json mounted/images/disk.raw >before
+        python3 -c "$2" mounted/images/disk.raw "$1" guest info --json mounted/images/disk.raw >after
+        umount mounted"#;
+    let program = "import fcntl, subprocess, sys\nfile = open(sys.argv[1], 'r+b')\nfcntl.lockf(file, fcntl.LOCK_SH, 1, 101)\nsys.exit(subprocess.call(sys.argv[2:]))";
+    let folder = Folder::new();
+    let mounts = ["--mount", "--propagation", "private", "bash", "-c", script];
+    run("unshare", &[&mounts[..], &[text(&folder.path("")), env!("CARGO_BIN_EXE_onefold"), program]].concat());
+    for (name, is_used) in [("before", false), ("after", true)] {
+        let told: Value = serde_json::from_slice(&fs::read(folder.path(name)).unwrap()).unwrap();
+        assert_eq!(told["in_use"], is_used, "{name}: {told}");
+    }
+}
+
 /// What a guest can do to its own file system, and what breaks on the way.
 #[test]
 fn a_damaged_guest_is_read_as_far_as_it_goes() {

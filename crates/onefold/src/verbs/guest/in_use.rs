@@ -1,16 +1,22 @@
 //! Whether a machine has an image open: QEMU holds a lock on byte 101 of an image as long as it may write to it.
 
-use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs;
+use std::os::fd::AsFd;
+
+use rustix::fs::{fstat, major, minor};
+
+use crate::mounts;
 
 /// The byte that QEMU locks for the permission to write (`RAW_LOCK_PERM_BASE` and `BLK_PERM_WRITE`, `block/file-posix.c`).
 const WRITE_LOCK: u64 = 101;
 
-/// Returns whether QEMU may write to the file that `metadata` describes. A file system whose files have another device in
-/// the kernel's list of locks (Btrfs) shows none.
-pub(super) fn has_writer(metadata: &Metadata) -> bool {
-    let device = metadata.dev();
-    let file = (rustix::fs::major(device), rustix::fs::minor(device), metadata.ino());
+/// Returns whether QEMU may write to an open file. The kernel's list of locks names a file by the device of its file
+/// system, which is not the one that `stat` shows where each subvolume has one of its own (Btrfs).
+pub(super) fn has_writer(file: &impl AsFd) -> bool {
+    let Ok(stat) = fstat(file) else { return false };
+    let device = mounts::device_of_file(file).ok().flatten();
+    let device = device.map_or((major(stat.st_dev), minor(stat.st_dev)), |device| (device.major, device.minor));
+    let file = (device.0, device.1, stat.st_ino);
     fs::read_to_string("/proc/locks").is_ok_and(|locks| locks.lines().any(|line| locks_byte(line, file)))
 }
 

@@ -46,7 +46,7 @@ impl OpenImage {
         let cannot = || format!("cannot open the image `{}`", found.path.shown());
         let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
         let state = FileState::of(file.metadata());
-        let has_writer = in_use::has_writer(file.metadata());
+        let has_writer = in_use::has_writer(&file);
         let interrupt = conversions.interrupt(&file, arguments);
         let meter = Meter::new(format!("converting {}", found.path.shown()), talk.quiet, interrupt.clone());
         let opened = open_disk(file, arguments, &meter);
