@@ -17,6 +17,7 @@ mod map;
 mod source;
 mod superblock;
 mod tables;
+mod verity;
 
 use std::ops::ControlFlow;
 
@@ -29,7 +30,7 @@ use tables::Tables;
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
     Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
-    FileSystemFacts, State,
+    FileSystemFacts, State, VerityDigest,
 };
 use crate::volume::VolumeReader;
 
@@ -184,6 +185,10 @@ impl FileSystem for Ext<'_> {
 
     fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
         self.tables.extended_attributes(&self.inode(file)?)
+    }
+
+    fn verity(&self, file: FileNumber) -> Result<Option<VerityDigest>, GuestError> {
+        self.tables.verity_digest(&self.inode(file)?)
     }
 
     fn each_extent(

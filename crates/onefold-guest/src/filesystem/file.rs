@@ -90,6 +90,23 @@ pub struct ExtendedAttribute {
     pub value: Vec<u8>,
 }
 
+/// The digest of a file's content as fs-verity defines it: that of the root of a tree of digests, and what the tree is of.
+/// It is shown as `fsverity digest` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerityDigest {
+    /// The algorithm: `sha256` or `sha512`.
+    pub algorithm: &'static str,
+    /// The digest.
+    pub bytes: Vec<u8>,
+}
+
+impl std::fmt::Display for VerityDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:", self.algorithm)?;
+        self.bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 /// A part of a file's content that is stored in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {

@@ -12,7 +12,9 @@ use std::ops::ControlFlow;
 
 pub use allocation::{Allocation, AllocationClass, TableKind};
 pub use facts::{Doubt, FileSystemFacts, FileSystemKind, State};
-pub use file::{DirectoryEntry, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat, Timestamp};
+pub use file::{
+    DirectoryEntry, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat, Timestamp, VerityDigest,
+};
 
 use crate::error::{DamageLog, GuestError};
 
@@ -86,6 +88,16 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// When they are damaged.
     fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError>;
+
+    /// Returns the digest of a file's content that the file system itself keeps (fs-verity); `None` where it keeps none.
+    /// Nothing of the content is read.
+    ///
+    /// # Errors
+    /// When the record of it is damaged.
+    fn verity(&self, file: FileNumber) -> Result<Option<VerityDigest>, GuestError> {
+        let _ = file;
+        Ok(None)
+    }
 
     /// Calls `visit` with each extent of a file's content in the order of the file, until it breaks. Holes are left out.
     /// Extents past the end of the file are included; the file's length tells them apart.

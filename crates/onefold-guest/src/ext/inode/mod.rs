@@ -51,6 +51,8 @@ pub(super) mod flags {
     pub(in crate::ext) const HUGE_FILE: u32 = 0x4_0000;
     /// The map is a tree of extents.
     pub(in crate::ext) const EXTENTS: u32 = 0x8_0000;
+    /// The digest of the content is kept behind its end (fs-verity).
+    pub(in crate::ext) const VERITY: u32 = 0x10_0000;
     /// The inode holds the value of an attribute.
     pub(in crate::ext) const EA_INODE: u32 = 0x20_0000;
     /// The content lies in the inode.

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use onefold_block::Show;
-use onefold_guest::filesystem::{FileKind, FileStat};
+use onefold_guest::filesystem::{FileKind, FileStat, VerityDigest};
 use onefold_guest::tree::{Crossing, Found, GuestFile, Links, Visitor, WalkEntry, WalkError, WalkStep};
 use serde_json::Value;
 
@@ -142,10 +142,28 @@ impl List<'_, '_, '_> {
         };
         let target = self.target(path, file, &stat);
         match self.listing.form() {
-            RowForm::Json => self.listing.json(&Value::Object(file_members(path, &stat, target.as_deref())))?,
+            RowForm::Json => {
+                let mut members = file_members(path, &stat, target.as_deref());
+                if let Some(digest) = self.verity(path, file, &stat) {
+                    members.insert("verity".to_owned(), digest.to_string().into());
+                }
+                self.listing.json(&Value::Object(members))?;
+            }
             _ => self.listing.line(&long_line(name, &stat, target.as_deref()))?,
         }
         Ok(())
+    }
+
+    /// Returns the digest that the file system keeps of a file.
+    fn verity(&mut self, path: &[u8], file: GuestFile, stat: &FileStat) -> Option<VerityDigest> {
+        if stat.kind != FileKind::Regular {
+            return None;
+        }
+        let digest = self.scene.tree.system(file.system).verity(file.file);
+        digest.unwrap_or_else(|error| {
+            self.ending.failed_path(path, &error);
+            None
+        })
     }
 
     fn target(&mut self, path: &[u8], file: GuestFile, stat: &FileStat) -> Option<Vec<u8>> {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use onefold_block::Show;
 use onefold_disk::{Disk, DiskError};
-use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileStat, Timestamp};
+use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileStat, Timestamp, VerityDigest};
 use onefold_guest::tree::{Found, Links};
 use onefold_guest::volume::{DiskRange, VolumeReader};
 use serde_json::{Value, json};
@@ -35,13 +35,20 @@ pub(super) fn run(arguments: &GuestMapArgs, talk: Talk) -> Outcome<Report> {
             ending.warn(format!("`{}` has more than {EXTENTS_MAX} extents, of which the first are told", path.shown()));
         }
         let volume = scene.volume(found.file.system).map_or_else(String::new, |volume| origin(&volume.volume.origin));
+        let verity = scene.tree.system(found.file.system).verity(found.file.file).unwrap_or_else(|error| {
+            ending.failed_path(path, &error);
+            None
+        });
         scene.look_at(ending);
         let mut json = file_members(&found.path, &found.stat, None);
+        if let Some(digest) = &verity {
+            json.insert("verity".to_owned(), digest.to_string().into());
+        }
         json.insert("number".to_owned(), found.file.file.0.into());
         json.insert("volume".to_owned(), volume.as_str().into());
         json.insert("extents".to_owned(), map.parts.iter().map(Part::json).collect());
         json.extend(ending.tell());
-        Ok(Report { text: map.text(&found, &volume), json: Value::Object(json), exit: ending.exit() })
+        Ok(Report { text: map.text(&found, verity.as_ref(), &volume), json: Value::Object(json), exit: ending.exit() })
     })
 }
 
@@ -120,8 +127,11 @@ impl FileMap {
     }
 
     /// Returns the map as `debugfs -R stat` shows it, and below it the places on the disk in bytes.
-    fn text(&self, found: &Found, volume: &str) -> String {
+    fn text(&self, found: &Found, verity: Option<&VerityDigest>, volume: &str) -> String {
         let mut text = head(found);
+        if let Some(digest) = verity {
+            text.push_str(&format!("\nVerity: {digest}"));
+        }
         let blocks: Vec<String> = self
             .extents
             .iter()
