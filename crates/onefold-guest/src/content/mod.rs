@@ -104,9 +104,15 @@ fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Res
     if !is_ntfs && let Some(swap) = Swap::open(reader)? {
         return Ok(VolumeContent::Swap(swap));
     }
-    // The copy of a boot sector at the end of a volume stays where another format was made over an NTFS, so that all others
-    // come before it.
-    Ok(ntfs::open(reader)?.map_or(VolumeContent::Unknown, |ntfs| VolumeContent::FileSystem(boxed(ntfs))))
+    // Copies of boot sectors and superblocks stay where another format was made over them, so that all others come before
+    // them.
+    if let Some(ntfs) = ntfs::open(reader)? {
+        return Ok(VolumeContent::FileSystem(boxed(ntfs)));
+    }
+    if let Some(xfs) = xfs::open_by_copy(reader.clone())? {
+        return Ok(VolumeContent::FileSystem(boxed(xfs)));
+    }
+    Ok(Fat::open_by_copy(reader.clone())?.map_or(VolumeContent::Unknown, |fat| VolumeContent::FileSystem(boxed(fat))))
 }
 
 /// Opens the file system of a volume with the reader that knows it; `None` where none does. Each reader docks here.

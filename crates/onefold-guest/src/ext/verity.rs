@@ -57,7 +57,8 @@ impl Tables<'_> {
             ControlFlow::Continue(())
         })?;
         let end = last.filter(|run| run.is_written).map(|run| run.end().saturating_mul(block_bytes));
-        let length_at = end.and_then(|end| end.checked_sub(LENGTH_BYTES as u64)).ok_or_else(|| damage("it is missing"))?;
+        let length_at =
+            end.and_then(|end| end.checked_sub(LENGTH_BYTES as u64)).ok_or_else(|| damage("it is missing"))?;
         let mut length = [0; LENGTH_BYTES];
         self.read_behind(inode, length_at, &mut length)?;
         let length = u64::from(u32::from_le_bytes(length));

@@ -14,6 +14,8 @@
 //! | 65, 66, 67..71, 71..82 | FAT32: as 37 to 54 |
 //! | 510..512 | `55 AA` |
 //!
+//! A FAT32 has a copy of its boot sector, in sector 6.
+//!
 //! Bit 0 of the state says that the volume is mounted, bit 1 that its medium has errors (Linux' `fs/fat/inode.c`).
 //!
 //! | counts | field |
@@ -33,11 +35,15 @@ const CLUSTERS_FAT16: u64 = 65525;
 /// Highest number of clusters of FAT32: numbers have 28 bits, and the last ones mean something else.
 const CLUSTERS_MAX: u64 = 0x0fff_fff5;
 const ROOT_ENTRY_BYTES: u64 = 32;
+/// Where `mkfs.fat` and Windows put the copy of the boot sector, and the lengths that a sector can have.
+const COPY_SECTOR: u64 = 6;
+const COPY_SECTOR_BYTES: [u64; 4] = [512, 1024, 2048, 4096];
 
 /// Where the parts of a volume lie, in bytes of the volume.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) kind: FileSystemKind,
+    sector_bytes: u64,
     pub(super) cluster_bytes: u64,
     pub(super) table_start: u64,
     pub(super) table_bytes: u64,
@@ -71,10 +77,28 @@ pub(super) enum Root {
 impl Layout {
     /// Returns the layout of a volume; `None` where it has no boot sector of FAT.
     pub(super) fn read(reader: &VolumeReader<'_>) -> Result<Option<Layout>, GuestError> {
-        if reader.size_bytes() < SECTOR_BYTES_MIN as u64 {
+        Layout::read_at(reader, 0)
+    }
+
+    /// Returns the layout that the copy of the boot sector of a FAT32 describes; `None` where there is none.
+    pub(super) fn read_copy(reader: &VolumeReader<'_>) -> Result<Option<Layout>, GuestError> {
+        for sector_bytes in COPY_SECTOR_BYTES {
+            let copy = Layout::read_at(reader, COPY_SECTOR * sector_bytes)?;
+            // Nothing else says where the copy is: its own length of a sector must lead there.
+            let copy = copy.filter(|copy| copy.kind == FileSystemKind::Fat32 && copy.sector_bytes == sector_bytes);
+            if copy.is_some() {
+                return Ok(copy);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the layout that the boot sector at byte `at` describes.
+    fn read_at(reader: &VolumeReader<'_>, at: u64) -> Result<Option<Layout>, GuestError> {
+        if reader.size_bytes() < at + SECTOR_BYTES_MIN as u64 {
             return Ok(None);
         }
-        let sector = reader.bytes(0, SECTOR_BYTES_MIN, "boot sector")?;
+        let sector = reader.bytes(at, SECTOR_BYTES_MIN, "boot sector")?;
         let Some(mut layout) = Layout::decode(Bytes(&sector)) else { return Ok(None) };
         if layout.kind == FileSystemKind::Fat32 {
             let at = Bytes(&sector)
@@ -124,6 +148,7 @@ impl Layout {
         let is_limited = is_fat32 || clusters < CLUSTERS_FAT16;
         (clusters > 0 && table_sectors > 0 && is_root_known && is_limited).then_some(Layout {
             kind,
+            sector_bytes,
             cluster_bytes: cluster_sectors * sector_bytes,
             table_start: reserved * sector_bytes,
             table_bytes,

@@ -62,12 +62,43 @@ struct Cursor {
 }
 
 impl<'a> Fat<'a> {
-    /// Opens the FAT volume of a reader; `None` where it is none.
+    /// Opens the FAT volume of a reader; `None` where it is none. Where its boot sector and its tables contradict each
+    /// other, the copy of the boot sector counts, if it has one that fits.
     ///
     /// # Errors
     /// When the table contradicts the boot sector, or there is no root directory; and those of the disk.
     pub fn open(reader: VolumeReader<'a>) -> Result<Option<Fat<'a>>, GuestError> {
         let Some(layout) = Layout::read(&reader)? else { return Ok(None) };
+        match Fat::with_layout(reader.clone(), layout) {
+            Ok(fat) => Ok(Some(fat)),
+            Err(error @ GuestError::Damaged(_)) => Ok(Some(Fat::open_by_copy(reader)?.ok_or(error)?)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a FAT32 by the copy of its boot sector, which makes it unsure; `None` where none fits. A format that was made
+    /// over a FAT32 may have left the copy: all others come before it.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn open_by_copy(reader: VolumeReader<'a>) -> Result<Option<Fat<'a>>, GuestError> {
+        let Some(layout) = Layout::read_copy(&reader)? else { return Ok(None) };
+        let mut fat = match Fat::with_layout(reader, layout) {
+            Ok(fat) => fat,
+            Err(GuestError::Damaged(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut doubts = vec![Doubt::MetadataDamaged];
+        if let State::Unsure(others) = &fat.state {
+            doubts.extend(others);
+        }
+        doubts.sort_unstable();
+        fat.state = State::Unsure(doubts);
+        fat.damage.note(fat.reader.damage(0, "boot sector", "its copy stands in for it"));
+        Ok(Some(fat))
+    }
+
+    fn with_layout(reader: VolumeReader<'a>, layout: Layout) -> Result<Fat<'a>, GuestError> {
         let table = Table::new(reader.clone(), layout.clone());
         let damage = |offset, problem| GuestError::from(reader.damage(offset, "FAT", problem));
         let tables_bytes = layout.table_bytes * u64::from(layout.tables);
@@ -100,7 +131,7 @@ impl<'a> Fat<'a> {
         let mut fat = Fat { reader, layout, table, facts, state, damage, cursor, owners };
         fat.facts.label = fat.label()?;
         fat.facts.free_bytes = u64::from(fat.free_clusters()?) * fat.layout.cluster_bytes;
-        Ok(Some(fat))
+        Ok(fat)
     }
 
     /// Returns the label in the root directory, or else that of the boot sector.

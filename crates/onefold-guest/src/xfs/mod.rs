@@ -47,13 +47,44 @@ pub struct Xfs<'a> {
     damage: DamageLog,
 }
 
-/// Opens the XFS file system of a volume; `None` where there is none.
+/// Opens the XFS file system of a volume; `None` where there is none. The copy in another group stands in for a damaged
+/// superblock, which makes the file system unsure.
 ///
 /// # Errors
 /// [`GuestError::Unsupported`] with the name of what is not read, [`GuestError::Damaged`] where the superblock or the
 /// root directory is damaged, and those of the disk.
 pub fn open(reader: VolumeReader<'_>) -> Result<Option<Xfs<'_>>, GuestError> {
-    let Some(superblock) = Superblock::read(&reader)? else { return Ok(None) };
+    match Superblock::read(&reader) {
+        Ok(superblock) => superblock.map(|superblock| with_superblock(reader, superblock)).transpose(),
+        Err(error @ GuestError::Damaged(_)) => Ok(Some(open_by_copy(reader)?.ok_or(error)?)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens an XFS file system by the superblock of another group, whatever there is in place of the first one; `None` where
+/// that is not found. A format that was made over an XFS may have left the copies: all others come before it.
+///
+/// # Errors
+/// Those of the disk.
+pub fn open_by_copy(reader: VolumeReader<'_>) -> Result<Option<Xfs<'_>>, GuestError> {
+    let Some(superblock) = Superblock::read_copy(&reader)? else { return Ok(None) };
+    let mut xfs = match with_superblock(reader, superblock) {
+        Ok(xfs) => xfs,
+        Err(GuestError::Disk(error)) => return Err(error.into()),
+        Err(_) => return Ok(None),
+    };
+    let mut doubts = vec![Doubt::MetadataDamaged];
+    if let State::Unsure(others) = &xfs.state {
+        doubts.extend(others);
+    }
+    doubts.sort_unstable();
+    doubts.dedup();
+    xfs.state = State::Unsure(doubts);
+    xfs.damage.note(xfs.reader.damage(0, "superblock", "a copy stands in for it"));
+    Ok(Some(xfs))
+}
+
+fn with_superblock(reader: VolumeReader<'_>, superblock: Superblock) -> Result<Xfs<'_>, GuestError> {
     let facts = facts_of(&superblock);
     let mut xfs = Xfs { reader, superblock, facts, state: State::Certain, damage: DamageLog::default() };
     let doubts = xfs.doubts()?;
@@ -62,7 +93,7 @@ pub fn open(reader: VolumeReader<'_>) -> Result<Option<Xfs<'_>>, GuestError> {
     }
     let root = xfs.superblock.root;
     let problem = match xfs.with_inode(root, |inode| Ok(inode.kind == FileKind::Directory)) {
-        Ok(true) => return Ok(Some(xfs)),
+        Ok(true) => return Ok(xfs),
         Ok(false) => "it is no directory",
         Err(GuestError::NotFound) => "it is not in use",
         Err(error) => return Err(error),

@@ -49,6 +49,9 @@ const GROUP_BLOCKS_MIN: u32 = 5;
 /// The shortest group of `mkfs.xfs` where there are several.
 const GROUP_BYTES_MIN: u64 = 16 << 20;
 const CHECKSUM_AT: usize = 224;
+/// Numbers of groups that `mkfs.xfs` makes, and lengths of blocks, the usual ones first.
+const USUAL_GROUPS: [u64; 10] = [4, 2, 3, 8, 16, 32, 5, 6, 7, 64];
+const USUAL_BLOCK_BYTES: [u64; 4] = [4096, 1024, 2048, 65536];
 const STRUCTURE: &str = "superblock";
 
 /// What the superblock says. All of its numbers fit together.
@@ -119,17 +122,73 @@ impl Superblock {
         if Bytes(&first).be32(0) != Some(MAGIC) {
             return Ok(None);
         }
-        let damage = |problem| GuestError::from(reader.damage(0, STRUCTURE, problem));
+        Superblock::read_at(reader, 0).map(Some)
+    }
+
+    /// Reads the superblock at byte `at` of a volume, where there is the magic of one.
+    fn read_at(reader: &VolumeReader<'_>, at: u64) -> Result<Superblock, GuestError> {
+        let damage = |problem| GuestError::from(reader.damage(at, STRUCTURE, problem));
+        let first = reader.bytes(at, SECTOR_BYTES_MIN, STRUCTURE)?;
         let superblock = Superblock::decode(Bytes(&first)).ok_or_else(|| damage("its sizes do not fit together"))?;
         superblock.features.check()?;
         if superblock.features.is_v5() {
-            let sector = reader.bytes(0, superblock.sector_bytes, STRUCTURE)?;
+            let sector = reader.bytes(at, superblock.sector_bytes, STRUCTURE)?;
             if !has_right_checksum(Bytes(&sector), CHECKSUM_AT) {
                 return Err(damage("its checksum is wrong"));
             }
         }
         refuse_other_devices(Bytes(&first))?;
-        Ok(Some(superblock))
+        Ok(superblock)
+    }
+
+    /// Returns the copy of the superblock that another group begins with; `None` where none is found. Copies have the
+    /// counters of `mkfs.xfs`, and only those of the middle and the last group know the root directory.
+    ///
+    /// The second group is looked for where the damaged superblock says that it is, and where `mkfs.xfs` puts it in a
+    /// volume of this length.
+    pub(super) fn read_copy(reader: &VolumeReader<'_>) -> Result<Option<Superblock>, GuestError> {
+        let size_bytes = reader.size_bytes();
+        if size_bytes < SECTOR_BYTES_MIN as u64 {
+            return Ok(None);
+        }
+        let first = reader.bytes(0, SECTOR_BYTES_MIN, STRUCTURE)?;
+        let stated = Bytes(&first).be32(84).zip(Bytes(&first).be32(4));
+        let stated = stated.map(|(blocks, block_bytes)| u64::from(blocks) * u64::from(block_bytes));
+        let usual = USUAL_BLOCK_BYTES.into_iter().flat_map(|block_bytes| {
+            let blocks = size_bytes / block_bytes;
+            USUAL_GROUPS.into_iter().map(move |groups| blocks.div_ceil(groups) * block_bytes)
+        });
+        for at in stated.into_iter().chain(usual) {
+            if let Some(copy) = Superblock::copy_at(reader, at)?
+                && u64::from(copy.group_blocks) << copy.block_log == at
+            {
+                let root_group = u64::from((copy.groups - 1) / 2).max(1);
+                return Superblock::copy_at(reader, at * root_group);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the copy of the superblock at byte `at` of a volume; `None` where there is none that is whole.
+    fn copy_at(reader: &VolumeReader<'_>, at: u64) -> Result<Option<Superblock>, GuestError> {
+        let is_there = at > 0 && at.checked_add(SECTOR_BYTES_MAX as u64).is_some_and(|end| end <= reader.size_bytes());
+        if !is_there || Bytes(&reader.bytes(at, SECTOR_BYTES_MIN, STRUCTURE)?).be32(0) != Some(MAGIC) {
+            return Ok(None);
+        }
+        match Superblock::read_at(reader, at) {
+            // `mkfs.xfs` marks copies as not finished, and leaves them like this. They do not tell that the inodes of a
+            // realtime device are the two behind the root directory.
+            Ok(mut copy) => {
+                copy.is_in_progress = false;
+                let root = copy.root.0;
+                for (internal, behind) in copy.internal.iter_mut().zip(1..=2) {
+                    *internal = FileNumber(root.saturating_add(behind));
+                }
+                Ok(Some(copy))
+            }
+            Err(GuestError::Disk(error)) => Err(error.into()),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Decodes the first 512 bytes; `None` where the numbers contradict each other.

@@ -305,6 +305,24 @@ fn damaged_tables_lose_no_file_that_the_other_one_has() {
 }
 
 #[test]
+fn the_copy_of_a_boot_sector_stands_in_for_it() {
+    let Some(images) = tools() else { return };
+    for (options, size) in [("-F 32 -s 2 -R 64", "80000"), ("-F 32 -s 1 -S 4096 -f 1", "300000")] {
+        make(&images, options, size);
+        let image = File::options().write(true).open(images.path("image")).unwrap();
+        // The first damage contradicts the tables; the second leaves nothing that looks like FAT.
+        for damage in [&[0xf8, 0x10][..], &[0; 512]] {
+            image.write_all_at(damage, if damage.len() == 2 { 13 } else { 0 }).unwrap();
+            let disk = disk(&images.path("image"));
+            let fat = open(&whole(&disk));
+            let State::Unsure(doubts) = fat.state() else { panic!("{options}") };
+            assert!(doubts.contains(&Doubt::MetadataDamaged) && fat.damage().count() > 0);
+            same_as_tree(&images, &*fat);
+        }
+    }
+}
+
+#[test]
 fn a_chain_without_an_end_is_an_error_and_no_content() {
     let Some(images) = tools() else { return };
     make(&images, "-F 16 -s 4 -f 1", "30000");

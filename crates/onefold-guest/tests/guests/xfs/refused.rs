@@ -4,14 +4,28 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use onefold_disk::{Disk, FileDisk};
+use onefold_guest::content::VolumeContent;
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{AllocationClass, Doubt, FileSystem, State};
+use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
 use super::allocation::map_of;
 use super::{empty, make, prepared, with_outcome, with_xfs};
 
 fn refusal(path: &Path) -> String {
     with_outcome(path, |outcome| outcome.expect_err("an error").to_string())
+}
+
+/// Calls `then` with the file system that is found without its first superblock.
+fn with_xfs_by_copy<T>(path: &Path, then: impl FnOnce(&dyn FileSystem) -> T) -> T {
+    let disk = FileDisk::new(std::fs::File::open(path).unwrap(), path).unwrap();
+    let ranges = vec![DiskRange { start_bytes: 0, length_bytes: disk.size_bytes() }];
+    let reader = VolumeReader::new(&disk, &Volume { origin: VolumeOrigin::WholeDisk, ranges });
+    match onefold_guest::content::open(&reader, None) {
+        VolumeContent::FileSystem(xfs) => then(xfs.as_ref()),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -59,7 +73,8 @@ fn many_groups_that_are_shorter_than_any_are_refused() {
     let Some(images) = make("64M", "-d agcount=2", &["20", "20"]) else { return };
     let script =
         "xfs_db -x -c 'sb 0' -c 'write -d agblocks 2048' -c 'write -d agblklog 11' -c 'write -d agcount 8' image
-        xfs_db -r -c 'sb 0' -c 'print agblocks agcount' image | sed 's/.* = //'";
+        xfs_db -r -c 'sb 0' -c 'print agblocks agcount' image | sed 's/.* = //'
+        dd if=/dev/zero of=image bs=1M seek=32 count=1 conv=notrunc status=none";
     let printed = images.script(script, [""; 0]);
     assert!(printed.ends_with("2048\n8\n"), "{printed}");
     assert!(refusal(&images.path("image")).contains("sizes do not fit together"));
@@ -138,6 +153,14 @@ fn damage_is_noted_with_its_place_and_the_rest_is_read() {
         let number = onefold_guest::filesystem::FileNumber(inode);
         assert!(matches!(xfs.stat(number), Err(GuestError::Damaged(damage)) if damage.place == inode * 512));
     });
-    damage(&path, 60);
-    assert!(refusal(&path).contains("damaged superblock at byte 0 of the disk: its checksum is wrong"));
+    let content = |xfs: &dyn FileSystem| (files(xfs), xfs.state().clone());
+    let unsure = State::Unsure(vec![Doubt::MetadataDamaged]);
+    for place in [60, 0, 84, 4] {
+        damage(&path, place);
+        assert_eq!(with_xfs_by_copy(&path, content), (all - 1, unsure.clone()), "byte {place}");
+    }
+    damage(&path, group_bytes + 60);
+    assert!(with_outcome(&path, |outcome| outcome.unwrap().is_none()), "neither has a magic");
+    damage(&path, 0);
+    assert!(refusal(&path).contains("damaged superblock at byte 0 of the disk: its sizes do not fit together"));
 }
