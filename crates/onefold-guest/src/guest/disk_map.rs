@@ -1,8 +1,11 @@
 //! The use of all bytes of a disk: the allocation maps of its volumes, and what lies between them.
 
-use super::Guest;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use super::{Guest, GuestVolume};
 use crate::error::GuestError;
-use crate::filesystem::AllocationClass;
+use crate::filesystem::{Allocation, AllocationClass};
 use crate::volume::DiskRange;
 
 /// A run of a disk whose bytes have the same use.
@@ -33,41 +36,64 @@ impl DiskUse {
 }
 
 impl Guest<'_> {
-    /// Returns the use of all bytes of the disk: runs in order that cover it. A volume counts whole where its map is
-    /// not certain, where it overlaps another one, and where its group is not sure of it. What lies in a physical
-    /// volume and in none of the logical volumes that are read belongs to the physical volume; its free extents are
-    /// free.
+    /// Returns the use of all bytes of the disk, as [`Guest::each_run`] visits it.
     ///
     /// # Errors
     /// Those of the disk.
     pub fn disk_map(&self) -> Result<Vec<DiskRun>, GuestError> {
         let mut runs = Vec::new();
+        self.each_run(&mut |run| {
+            runs.push(run);
+            Ok(())
+        })?;
+        Ok(runs)
+    }
+
+    /// Calls `visit` with the use of all bytes of the disk: runs in order that cover it. A volume counts whole where its
+    /// map is not certain, where it overlaps another one, and where its group is not sure of it. What lies in a physical
+    /// volume and in none of the logical volumes that are read belongs to the physical volume; its free extents are
+    /// free. Only the maps of volumes that have begun and have not ended are in memory.
+    ///
+    /// # Errors
+    /// Those of the disk and of `visit`, whose first one ends the visits.
+    pub fn each_run(&self, visit: &mut dyn FnMut(DiskRun) -> Result<(), GuestError>) -> Result<(), GuestError> {
+        let mut joined = Joined { last: None, visit };
+        let mut maps: HashMap<usize, VolumeMap> = HashMap::new();
+        for run in self.volume_runs() {
+            let (at, volume) = match run.use_ {
+                DiskUse::Volume(at, AllocationClass::Doubtful) => (at, self.volumes().get(at)),
+                _ => (0, None),
+            };
+            let Some(volume) = volume.filter(|volume| !volume.is_physical() && !self.counts_whole(at)) else {
+                joined.push(run)?;
+                continue;
+            };
+            let map = match maps.entry(at) {
+                Entry::Occupied(map) => map.into_mut(),
+                Entry::Vacant(place) => place.insert(VolumeMap::read(volume)?),
+            };
+            map.each_in(run.range, &mut |range, class| {
+                joined.push(DiskRun { range, use_: DiskUse::Volume(at, class) })
+            })?;
+            if map.bytes_left == 0 {
+                maps.remove(&at);
+            }
+        }
+        joined.finish()
+    }
+
+    /// Returns which volume each byte of the disk belongs to: runs in order that cover it. Those of volumes are in doubt.
+    fn volume_runs(&self) -> Vec<DiskRun> {
+        let (mut runs, mut physical) = (self.free_extents(), Vec::new());
         for (at, volume) in self.volumes().iter().enumerate() {
-            if volume.is_physical() {
-                continue;
-            }
-            if self.counts_whole(at) {
-                let whole =
-                    |range: &DiskRange| DiskRun { range: *range, use_: DiskUse::Volume(at, AllocationClass::Doubtful) };
-                runs.extend(volume.volume.ranges.iter().map(whole));
-                continue;
-            }
-            for run in volume.content.allocation(volume.reader.size_bytes())? {
-                volume.reader.each_on_disk(run.start_bytes, run.length_bytes, &mut |range| {
-                    runs.push(DiskRun { range, use_: DiskUse::Volume(at, run.class) });
-                });
-            }
-        }
-        runs.extend(self.free_extents());
-        runs.sort_unstable();
-        let covered = covering(runs, self.disk().size_bytes());
-        let mut physical = Vec::new();
-        for (at, volume) in self.volumes().iter().enumerate().filter(|(_, volume)| volume.is_physical()) {
             let use_ = DiskUse::Volume(at, AllocationClass::Doubtful);
-            physical.extend(volume.volume.ranges.iter().map(|range| DiskRun { range: *range, use_ }));
+            let runs = if volume.is_physical() { &mut physical } else { &mut runs };
+            runs.extend(volume.volume.ranges.iter().map(|range| DiskRun { range: *range, use_ }));
         }
+        runs.sort_unstable();
         physical.sort_unstable();
-        Ok(filled(covered, &covering(physical, self.disk().size_bytes())))
+        let size_bytes = self.disk().size_bytes();
+        filled(covering(runs, size_bytes), &covering(physical, size_bytes))
     }
 
     /// Returns the free extents of groups whose physical volumes overlap nothing.
@@ -82,6 +108,76 @@ impl Guest<'_> {
             }
         }
         free
+    }
+}
+
+/// Runs on their way to a visitor: neighbours of one use become one.
+struct Joined<'v> {
+    last: Option<DiskRun>,
+    visit: &'v mut dyn FnMut(DiskRun) -> Result<(), GuestError>,
+}
+
+impl Joined<'_> {
+    fn push(&mut self, run: DiskRun) -> Result<(), GuestError> {
+        match &mut self.last {
+            Some(last) if last.use_ == run.use_ && last.range.end_bytes() == run.range.start_bytes => {
+                last.range.length_bytes += run.range.length_bytes;
+                Ok(())
+            }
+            last => last.replace(run).map_or(Ok(()), &mut *self.visit),
+        }
+    }
+
+    fn finish(self) -> Result<(), GuestError> {
+        self.last.map_or(Ok(()), self.visit)
+    }
+}
+
+/// The allocation map of a volume, with its places on the disk.
+struct VolumeMap {
+    allocation: Vec<Allocation>,
+    /// Its ranges in the order of the disk, each with its first byte in the volume.
+    pieces: Vec<(DiskRange, u64)>,
+    /// Bytes of it that were not visited yet.
+    bytes_left: u64,
+}
+
+impl VolumeMap {
+    fn read(volume: &GuestVolume<'_>) -> Result<VolumeMap, GuestError> {
+        let mut offset = 0;
+        let with_offset = |range: &DiskRange| {
+            offset += range.length_bytes;
+            (*range, offset - range.length_bytes)
+        };
+        let mut pieces: Vec<(DiskRange, u64)> = volume.volume.ranges.iter().map(with_offset).collect();
+        pieces.sort_unstable();
+        let allocation = volume.content.allocation(volume.reader.size_bytes())?;
+        Ok(VolumeMap { allocation, pieces, bytes_left: volume.volume.size_bytes() })
+    }
+
+    /// Calls `visit` with the runs of the map that lie in a range of the disk, in the order of the disk.
+    fn each_in(
+        &mut self,
+        within: DiskRange,
+        visit: &mut dyn FnMut(DiskRange, AllocationClass) -> Result<(), GuestError>,
+    ) -> Result<(), GuestError> {
+        let first = self.pieces.partition_point(|(range, _)| range.end_bytes() <= within.start_bytes);
+        for (range, offset) in self.pieces.iter().skip(first) {
+            let start = range.start_bytes.max(within.start_bytes);
+            let end = range.end_bytes().min(within.end_bytes());
+            if start >= end {
+                break;
+            }
+            let (from, to) = (offset + (start - range.start_bytes), offset + (end - range.start_bytes));
+            let first = self.allocation.partition_point(|run| run.end_bytes() <= from);
+            for run in self.allocation.iter().skip(first).take_while(|run| run.start_bytes < to) {
+                let (begin, stop) = (run.start_bytes.max(from), run.end_bytes().min(to));
+                let range = DiskRange { start_bytes: start + (begin - from), length_bytes: stop - begin };
+                visit(range, run.class)?;
+            }
+            self.bytes_left = self.bytes_left.saturating_sub(end - start);
+        }
+        Ok(())
     }
 }
 

@@ -295,3 +295,36 @@ fn volumes_of_a_group_that_is_unsure_count_whole() {
     let owner = guest.owners(&[196_607]).unwrap().remove(0);
     assert_eq!(owner.class, Some(AllocationClass::Doubtful));
 }
+
+/// The map of the first volume is cut along its pieces, between which the second one lies.
+#[test]
+fn the_map_of_a_volume_in_pieces_is_in_the_order_of_the_disk() {
+    let volumes = vec![
+        volume(1, &[(524_288, 65_536), (65_536, 131_072)], Vec::new()),
+        volume(2, &[(196_608, 131_072)], Vec::new()),
+    ];
+    let guest = Guest::new(&Zeros, None, volumes, Vec::new());
+    let inodes = AllocationClass::Table(TableKind::Inodes);
+    let (data, free) = (AllocationClass::Data, AllocationClass::Free);
+    let expected = [
+        (0, 65_536, DiskUse::Gap),
+        (65_536, 131_072, DiskUse::Volume(0, free)),
+        (196_608, 4096, DiskUse::Volume(1, inodes)),
+        (200_704, 61_440, DiskUse::Volume(1, data)),
+        (262_144, 65_536, DiskUse::Volume(1, free)),
+        (327_680, 196_608, DiskUse::Gap),
+        (524_288, 4096, DiskUse::Volume(0, inodes)),
+        (528_384, 61_440, DiskUse::Volume(0, data)),
+        (589_824, DISK_BYTES - 589_824, DiskUse::Gap),
+    ];
+    let map = guest.disk_map().unwrap();
+    let found: Vec<(u64, u64, DiskUse)> =
+        map.iter().map(|run| (run.range.start_bytes, run.range.length_bytes, run.use_)).collect();
+    assert_eq!(found, expected);
+    let mut visited = 0;
+    let stopped = guest.each_run(&mut |_| {
+        visited += 1;
+        if visited < 3 { Ok(()) } else { Err(GuestError::NotFound) }
+    });
+    assert!(matches!(stopped, Err(GuestError::NotFound)) && visited == 3);
+}

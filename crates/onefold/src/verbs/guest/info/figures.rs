@@ -45,9 +45,7 @@ impl Figures {
         };
         let volumes = guest.volumes().iter().map(start).collect();
         let mut figures = Figures { volumes, gaps_bytes: 0, has_stale: stale };
-        for run in guest.disk_map()? {
-            figures.add(guest.disk(), &run)?;
-        }
+        guest.each_run(&mut |run| figures.add(guest.disk(), &run))?;
         Ok(figures)
     }
 
