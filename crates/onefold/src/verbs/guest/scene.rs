@@ -13,6 +13,9 @@ use super::open::OpenImage;
 use crate::cli::guest::GuestOpenArgs;
 use crate::failure::{Failure, Outcome};
 
+/// How many files a file system is taken to have that does not count them.
+const FILES_UNKNOWN: u64 = 10_000_000;
+
 /// A disk and the tree of files on it.
 pub(super) struct Scene<'g, 'a> {
     pub(super) image: &'g OpenImage,
@@ -112,6 +115,12 @@ impl<'g, 'a> Scene<'g, 'a> {
         ending.look_at(self.image, self.guest, self.volumes.iter().copied());
         self.missing.iter().for_each(|missing| ending.warn(missing.why.clone()));
         ending.problems(&self.problems);
+    }
+
+    /// Returns how many files the file systems of the tree say that they have.
+    pub(super) fn files_used(&self) -> u64 {
+        let systems = self.volumes.iter().filter_map(|at| self.guest.volumes().get(*at)?.file_system());
+        systems.fold(0, |sum, system| sum.saturating_add(system.facts().files_used.unwrap_or(FILES_UNKNOWN)))
     }
 
     /// Returns why a path is not what the guest has there; `None` where it is.

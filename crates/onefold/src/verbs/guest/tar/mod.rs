@@ -2,13 +2,14 @@
 //!
 //! | module | is |
 //! |---|---|
+//! | `first_names` | what a second name of a file is a link to |
 //! | `header` | what is kept of a file: the fields of ustar, and the records of pax for everything that does not fit |
 //! | `content` | the content of a file without its holes |
 
 mod content;
+mod first_names;
 mod header;
 
-use std::collections::HashMap;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
 
@@ -27,12 +28,11 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Report;
 
 use content::Content;
+use first_names::FirstNames;
 use header::{Member, MemberKind, Stored};
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Files with several names whose first one is remembered; any more are stored again.
-const LINKED_MAX: usize = 1 << 20;
 
 pub(super) fn run(arguments: &GuestTarArgs, talk: Talk) -> Outcome<Report> {
     if talk.json {
@@ -45,9 +45,15 @@ pub(super) fn run(arguments: &GuestTarArgs, talk: Talk) -> Outcome<Report> {
     }
     streaming::with_scene(&arguments.image, talk, |scene, ending| {
         let builder = Builder::new(BufWriter::with_capacity(BUFFER_BYTES, out.lock()));
-        let mut archive = Archive { scene, ending, builder, linked: HashMap::new(), outcome: Ok(()) };
+        let mut archive =
+            Archive { scene, ending, builder, linked: FirstNames::new(scene.files_used()), outcome: Ok(()) };
         let outcome = archive.all(arguments);
+        let is_full = archive.linked.is_full;
         drop(archive);
+        if is_full {
+            ending
+                .warn("some files with several names are in the archive more than once: there are too many".to_owned());
+        }
         match outcome {
             Ok(()) | Err(Stop::Closed) => {}
             Err(Stop::Failed(failure)) => ending.failed(failure),
@@ -64,7 +70,7 @@ struct Archive<'s, 'g, 'a> {
     ending: &'s mut Ending,
     builder: Builder<BufWriter<StdoutLock<'static>>>,
     /// The first name of each file that has several.
-    linked: HashMap<GuestFile, Vec<u8>>,
+    linked: FirstNames,
     outcome: Streamed<()>,
 }
 
@@ -100,8 +106,19 @@ impl<'g> Archive<'_, 'g, '_> {
             self.ending.failed(failure.because_of("a path with this name would lead elsewhere"));
             return Ok(());
         }
+        let cannot = |error| Failure::of_io("cannot remember the names of files", &error);
+        let is_linked = stat.kind != FileKind::Directory && stat.links > 1;
+        if is_linked && let Some(first) = self.linked.get(file).map_err(cannot)? {
+            let (name, kind) = (header::name(path, stat.kind), MemberKind::HardLink(first));
+            return self.write(path, &Member { name, kind, stat: stat.clone(), attributes: Vec::new() }, None);
+        }
         match self.read(path, file, stat) {
-            Ok(Some((member, content))) => self.write(path, &member, content),
+            Ok(Some((member, content))) => {
+                if is_linked {
+                    self.linked.insert(file, &member.name).map_err(cannot)?;
+                }
+                self.write(path, &member, content)
+            }
             Ok(None) => Ok(()),
             Err(error) => {
                 self.ending.failed_path(path, &error);
@@ -119,11 +136,6 @@ impl<'g> Archive<'_, 'g, '_> {
     ) -> Result<Option<(Member, Option<Content<'g>>)>, GuestError> {
         let system = self.scene.tree.system(file.system);
         let name = header::name(path, stat.kind);
-        let is_linked = stat.kind != FileKind::Directory && stat.links > 1;
-        if is_linked && let Some(first) = self.linked.get(&file) {
-            let kind = MemberKind::HardLink(first.clone());
-            return Ok(Some((Member { name, kind, stat: stat.clone(), attributes: Vec::new() }, None)));
-        }
         let kind = match stat.kind {
             FileKind::SymbolicLink => MemberKind::SymbolicLink(system.read_link(file.file)?),
             kind => match unfit_because(stat)? {
@@ -139,9 +151,6 @@ impl<'g> Archive<'_, 'g, '_> {
             _ => None,
         };
         let attributes = system.attributes(file.file)?;
-        if is_linked && self.linked.len() < LINKED_MAX {
-            self.linked.insert(file, name.clone());
-        }
         Ok(Some((Member { name, kind, stat: stat.clone(), attributes }, content)))
     }
 
