@@ -14,7 +14,7 @@ use super::engine::{Engine, Finder};
 use super::indexing::{Indexing, are_batches_worth_merging};
 use super::lists::part_bytes;
 use super::outcome::PassError;
-use super::promote::{self, Notes};
+use super::promote::{self, Notes, Promoted};
 use super::publish::KnownShards;
 use super::publish_batch::{Planned, publish_batch};
 use super::requests;
@@ -53,6 +53,8 @@ pub(super) struct ScanFinder<'p, 'c, 'b, S: Substrate> {
     stretch: u64,
     /// Places that other hosts have.
     elsewhere: Elsewhere,
+    /// Places of the batch that the index names, and no log does.
+    of_index: SortWriter,
     batch: ScanBatch,
 }
 
@@ -78,9 +80,10 @@ impl<'p, 'c, 'b, S: Substrate> ScanFinder<'p, 'c, 'b, S> {
         entered: &'p mut SortWriter,
     ) -> Self {
         let index_bytes = planning.known.values().map(|known| known.bytes).sum();
-        let elsewhere = Elsewhere::new(engine.options.temporary_folder, 0);
+        let folder = engine.options.temporary_folder;
+        let (elsewhere, of_index) = (Elsewhere::new(folder, 0), SortWriter::new(folder, 0));
         let (stretch, batch) = (engine.options.batch.slots, ScanBatch::Known);
-        ScanFinder { indexing, planning, arena, entered, index_bytes, stretch, elsewhere, batch }
+        ScanFinder { indexing, planning, arena, entered, index_bytes, stretch, elsewhere, of_index, batch }
     }
 }
 
@@ -131,7 +134,8 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
         let (folder, part) = (options.temporary_folder, part_bytes(options));
         let mut targets = SortWriter::new(folder, part / 2);
         self.elsewhere = Elsewhere::new(folder, part / 8);
-        let mut entries = self.promote(engine, candidates, &mut targets)?;
+        self.of_index = SortWriter::new(folder, part / 8);
+        let (mut entries, is_cut) = self.promote(engine, candidates, &mut targets)?;
         self.arena.sync()?;
         engine.passed.times.promote += watch.lap();
         let targets = if engine.passed.trouble.is_full {
@@ -144,29 +148,52 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
             Some(targets.finish()?)
         };
         self.batch = ScanBatch::Promoted { targets, entries };
-        Ok(Some(self))
+        if is_cut { Err(StateError::Interrupted.into()) } else { Ok(Some(self)) }
     }
 
     fn end_batch(&mut self, engine: &mut Engine<'_, 'b, S>) -> Result<(), PassError> {
-        let nothing = Elsewhere::new(engine.options.temporary_folder, 0);
-        let mut elsewhere = std::mem::replace(&mut self.elsewhere, nothing);
+        let mut elsewhere = self.take_elsewhere(engine);
         self.indexing.left.append(&mut elsewhere.left);
         let ScanBatch::Promoted { targets, entries } = std::mem::replace(&mut self.batch, ScanBatch::Known) else {
             return Ok(());
         };
         let requests = if targets.is_some() { Some(elsewhere.requests.finish()?) } else { None };
-        self.publish(engine, entries, requests)
+        if self.publish(engine, entries, requests)? {
+            self.indexing.filled.extend(self.arena.numbers());
+            self.arena.note_published();
+        }
+        Ok(())
+    }
+
+    /// Publishes the slots that hold what they should, whatever shares with them by now. The logs stay, so that the next pass has all
+    /// of their places share. It gets requests for the places that only the index named: the batch hides what it said.
+    fn cut_batch(&mut self, engine: &mut Engine<'_, 'b, S>) -> Result<(), PassError> {
+        let elsewhere = self.take_elsewhere(engine);
+        let mut requests = std::mem::replace(&mut self.of_index, SortWriter::new(engine.options.temporary_folder, 0));
+        match std::mem::replace(&mut self.batch, ScanBatch::Known) {
+            ScanBatch::Promoted { targets: Some(_), entries } if !entries.is_empty() => {
+                elsewhere.requests.finish()?.try_for_each(|row| requests.push(row?))?;
+                // The pass empties the other slots of the batch.
+                self.publish(engine, entries, Some(requests.finish()?)).map(drop)
+            }
+            ScanBatch::Promoted { .. } | ScanBatch::Known => Ok(()),
+        }
     }
 }
 
 impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
-    /// Publishes the entries of a batch, and before them what they hide: the pass may be cut off in between.
+    fn take_elsewhere(&mut self, engine: &Engine<'_, 'b, S>) -> Elsewhere {
+        std::mem::replace(&mut self.elsewhere, Elsewhere::new(engine.options.temporary_folder, 0))
+    }
+
+    /// Publishes the entries of a batch, and before them what they hide: the pass may be cut off in between. Returns false where the file
+    /// system is full.
     fn publish(
         &mut self,
         engine: &mut Engine<'_, 'b, S>,
         mut entries: Vec<Entry>,
         requests: Option<Merge>,
-    ) -> Result<(), PassError> {
+    ) -> Result<bool, PassError> {
         let mut watch = StopWatch::start(engine.options.clock);
         let is_full = engine.passed.trouble.is_full;
         entries.sort_unstable_by_key(|entry| entry.digest);
@@ -175,7 +202,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
             Err(PassError::State(StateError::Io { source, .. }))
                 if is_full && source.kind() == io::ErrorKind::StorageFull =>
             {
-                return Ok(());
+                return Ok(false);
             }
             published => published?,
         };
@@ -183,10 +210,8 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
         let mut rows = SortWriter::new(options.temporary_folder, part_bytes(options) / 8);
         again.into_iter().try_for_each(|place| rows.push(place.row()))?;
         requests::write(engine.state, rows.finish()?)?;
-        self.indexing.filled.extend(self.arena.numbers());
-        self.arena.note_published();
         engine.passed.times.publish += watch.lap();
-        Ok(())
+        Ok(true)
     }
 
     /// Returns places that have to be looked at again.
@@ -202,13 +227,13 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
     }
 
     /// Has candidates put into the arena, and the next place of a content where that failed, until none is left. Returns entries that
-    /// name the slots.
+    /// name the slots, and whether the work was told to end before that.
     fn promote(
         &mut self,
         engine: &mut Engine<'_, 'b, S>,
         mut candidates: Vec<Candidate>,
         targets: &mut SortWriter,
-    ) -> Result<Vec<Entry>, PassError> {
+    ) -> Result<(Vec<Entry>, bool), PassError> {
         let (state, options) = (engine.state, engine.options);
         let mut entries = Vec::with_capacity(candidates.len());
         // Those that wait for the candidates of later rounds.
@@ -216,7 +241,8 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
         for round in 1.. {
             let trouble = &mut engine.passed.trouble;
             let notes = Notes { touched: &mut engine.noted.touched, elsewhere: &mut self.elsewhere, trouble };
-            let slots = promote::promote(state, &mut engine.images, self.arena, &candidates, notes, options)?;
+            let Promoted { slots, is_cut } =
+                promote::promote(state, &mut engine.images, self.arena, &candidates, notes, options)?;
             let mut next_others = SortWriter::new(options.temporary_folder, part_bytes(options) / 4);
             let mut next = Vec::new();
             let is_last = engine.passed.trouble.is_full || round == PROMOTE_ROUNDS;
@@ -225,32 +251,41 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
                 let (digest, of) = (candidate.digest, candidate.key());
                 if let Some(slot) = slot {
                     entries.push(Entry { digest, place: Place::Shared(slot) });
-                    while let Some((file, block)) = others.take(of)? {
+                    while let Some(Other { file, block, is_of_index, .. }) = others.take(of)? {
                         targets.push(Target { file, block, slot: Some(slot) }.row())?;
+                        if is_of_index {
+                            self.of_index.push(Candidate { file, block, digest }.row())?;
+                        }
                     }
                     continue;
                 }
-                let Some((file, block)) = others.take(of)? else { continue };
-                let Some((second_file, second_block)) = others.take(of)? else {
+                if is_cut {
+                    continue;
+                }
+                let Some(Other { file, block, .. }) = others.take(of)? else { continue };
+                let Some(second) = others.take(of)? else {
                     self.entered.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
                     continue;
                 };
                 if is_last {
                     self.entered.push(Change { digest, step: Step::Put(Place::Unique(file, block)) }.row())?;
                     let again = &mut engine.passed.trouble.again;
-                    again.add(second_file, second_block, 1, Because::Changed);
-                    while let Some((file, block)) = others.take(of)? {
-                        again.add(file, block, 1, Because::Changed);
+                    again.add(second.file, second.block, 1, Because::Changed);
+                    while let Some(other) = others.take(of)? {
+                        again.add(other.file, other.block, 1, Because::Changed);
                     }
                     continue;
                 }
                 let candidate = Candidate { file, block, digest };
                 next.push(candidate);
                 let of_next = candidate.key();
-                next_others.push(Other { of: of_next, file: second_file, block: second_block }.row())?;
-                while let Some((file, block)) = others.take(of)? {
-                    next_others.push(Other { of: of_next, file, block }.row())?;
+                next_others.push(Other { of: of_next, ..second }.row())?;
+                while let Some(other) = others.take(of)? {
+                    next_others.push(Other { of: of_next, ..other }.row())?;
                 }
+            }
+            if is_cut {
+                return Ok((entries, true));
             }
             if next.is_empty() {
                 break;
@@ -259,7 +294,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
             waiting = Some(Others::new(next_others.finish()?));
             candidates = next;
         }
-        Ok(entries)
+        Ok((entries, false))
     }
 }
 

@@ -65,6 +65,16 @@ pub trait Finder<'b, S: Substrate> {
         let _ = engine;
         Ok(())
     }
+
+    /// Keeps what is worth keeping of the batch that is on, now that the work is told to end: its runs are shared in part, or it is made
+    /// ready in part. There may be none. Has to be quick.
+    ///
+    /// # Errors
+    /// As those of [`Finder::next_batch`].
+    fn cut_batch(&mut self, engine: &mut Engine<'_, 'b, S>) -> Result<(), PassError> {
+        let _ = engine;
+        Ok(())
+    }
 }
 
 /// Shares the runs of every finder.
@@ -88,6 +98,14 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
 
     /// Shares what a finder yields, until it has no more. Returns false where the file system is full.
     pub(super) fn share_found(&mut self, finder: &mut dyn Finder<'b, S>) -> Result<bool, PassError> {
+        let shared = self.share_batches(finder);
+        if shared.as_ref().is_err_and(PassError::is_interruption) {
+            finder.cut_batch(self)?;
+        }
+        shared
+    }
+
+    fn share_batches(&mut self, finder: &mut dyn Finder<'b, S>) -> Result<bool, PassError> {
         loop {
             self.options.pace.boundary()?;
             let Some(batch) = finder.next_batch(self)? else { return Ok(true) };

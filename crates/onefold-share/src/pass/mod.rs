@@ -20,7 +20,8 @@
 //! 9. Slots that no entry names are emptied.
 //!
 //! What is cut off keeps the batches that were published, and its logs: the next pass plans anew, and finds by the maps what is shared.
-//! A pass that ends early empties the slots of the batch that it is at.
+//! A pass that is told to end publishes those slots of its batch that were read, and empties the others. After an error it empties all
+//! slots of the batch.
 
 mod again;
 mod arenas;

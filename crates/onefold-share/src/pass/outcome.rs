@@ -169,6 +169,11 @@ impl From<Stopped> for PassError {
 }
 
 impl PassError {
+    /// Tells whether the work ended because it was told to.
+    pub(super) fn is_interruption(&self) -> bool {
+        matches!(self, PassError::State(StateError::Interrupted))
+    }
+
     /// Drops a shard that is damaged, and returns that this is why the pass ends.
     pub(super) fn damaged<S: Substrate>(
         state: &State<'_, S>,

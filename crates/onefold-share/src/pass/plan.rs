@@ -288,7 +288,8 @@ impl Planner<'_> {
                             self.counts.elsewhere += 1;
                         }
                         // Whether it can be shared in is found out when it is its turn.
-                        Ok(self.lists.others.push(Other { of: candidate.key(), file, block }.row())?)
+                        let of = candidate.key();
+                        Ok(self.lists.others.push(Other { of, file, block, is_of_index: true }.row())?)
                     }
                     _ => Ok(()),
                 }
@@ -338,7 +339,7 @@ impl Planner<'_> {
         let mut other = second;
         while let Some(Seen { file, block, .. }) = other {
             self.counts.targets += 1;
-            self.lists.others.push(Other { of: candidate.key(), file, block }.row())?;
+            self.lists.others.push(Other { of: candidate.key(), file, block, is_of_index: false }.row())?;
             other = seen.take_other(content)?;
         }
         if let Some(place) = content.entry {

@@ -42,7 +42,15 @@ pub(super) struct Notes<'a> {
     pub(super) trouble: &'a mut Trouble,
 }
 
-/// Puts candidates into the arena, which are in order of their places. Returns the slot of each that has one.
+/// What became of candidates.
+pub(super) struct Promoted {
+    /// The slot of each that has one.
+    pub(super) slots: Vec<Option<Slot>>,
+    /// Whether the work was told to end before all had their turn: then those without a slot may not have had it.
+    pub(super) is_cut: bool,
+}
+
+/// Puts candidates into the arena, which are in order of their places.
 pub(super) fn promote<'b, S: Substrate>(
     state: &State<'b, S>,
     images: &mut Images<'_, 'b, S>,
@@ -50,7 +58,7 @@ pub(super) fn promote<'b, S: Substrate>(
     candidates: &[Candidate],
     notes: Notes<'_>,
     options: &PassOptions<'_>,
-) -> Result<Vec<Option<Slot>>, PassError> {
+) -> Result<Promoted, PassError> {
     let Notes { touched, elsewhere, trouble } = notes;
     thread::scope(|scope| {
         let promoter = Promoter {
@@ -77,16 +85,20 @@ pub(super) fn promote<'b, S: Substrate>(
 fn promote_all<S: Substrate>(
     mut promoter: Promoter<'_, '_, '_, '_, S>,
     candidates: &[Candidate],
-) -> Result<Vec<Option<Slot>>, PassError> {
+) -> Result<Promoted, PassError> {
     let mut first = 0;
     for run in candidates.chunk_by(|last, next| last.file == next.file && last.block.0 + 1 == next.block.0) {
         for part in run.chunks(RUN_BLOCKS) {
-            promoter.put(first, part)?;
+            match promoter.put(first, part) {
+                // What was not looked at has no slot: that is emptied with the pass.
+                Err(why) if why.is_interruption() => return Ok(Promoted { slots: promoter.slots, is_cut: true }),
+                put => put?,
+            }
             first += part.len();
         }
     }
     promoter.look()?;
-    Ok(promoter.slots)
+    Ok(Promoted { slots: promoter.slots, is_cut: false })
 }
 
 /// Candidates whose blocks follow on each other in slots.

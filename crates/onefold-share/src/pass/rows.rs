@@ -9,6 +9,8 @@ use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 const NONE: u64 = u64::MAX;
 /// In words that hold a block or a slot: it is a slot.
 const IS_SLOT: u64 = 1 << 63;
+/// In words that hold the block of a place that waits: the index names the place, and no log does.
+const IS_OF_INDEX: u64 = 1 << 63;
 /// Low bits of a block's number that do not fit beside a file's.
 const LOW_BITS: u32 = 7;
 const _: () = assert!(FileBlock::LIMIT == 1 << (32 + LOW_BITS), "a file and a block are 71 bits");
@@ -29,12 +31,14 @@ pub(super) struct Candidate {
     pub(super) digest: FingerprintPrefix,
 }
 
-/// A place that waits for a candidate of the same content; in order of the candidate, then of its own place.
+/// A place that waits for a candidate of the same content; in order of the candidate, then of its own file and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Other {
     pub(super) of: OfCandidate,
     pub(super) file: FileNo,
     pub(super) block: FileBlock,
+    /// Whether only the index names the place: logs of other places are kept until a pass comes to its end.
+    pub(super) is_of_index: bool,
 }
 
 /// What tells one candidate from all others: its place, and some bits of its digest, for logs may say two things of one block. In
@@ -121,13 +125,15 @@ impl Other {
     pub(super) fn row(self) -> Row {
         let OfCandidate { file, block, check } = self.of;
         let (high, low) = place_words(file, block);
-        [high, low | u64::from(check) << 32 | u64::from(self.file.0), self.block.0]
+        let origin = if self.is_of_index { IS_OF_INDEX } else { 0 };
+        [high, low | u64::from(check) << 32 | u64::from(self.file.0), self.block.0 | origin]
     }
 
     pub(super) fn of(row: Row) -> Other {
         let (file, block) = place_of(row[0], row[1]);
         let of = OfCandidate { file, block, check: upper(row[1]) & (u32::MAX >> LOW_BITS) };
-        Other { of, file: FileNo(lower(row[1])), block: FileBlock(row[2]) }
+        let (block, is_of_index) = (FileBlock(row[2] & !IS_OF_INDEX), row[2] & IS_OF_INDEX != 0);
+        Other { of, file: FileNo(lower(row[1])), block, is_of_index }
     }
 }
 
@@ -220,8 +226,10 @@ mod tests {
             let candidate = Candidate { file, block, digest };
             assert_eq!(Candidate::of(candidate.row()), candidate);
             let (other_file, other_block, _) = places(&random);
-            let other = Other { of: candidate.key(), file: other_file, block: other_block };
-            assert_eq!(Other::of(other.row()), other);
+            for is_of_index in [false, true] {
+                let other = Other { of: candidate.key(), file: other_file, block: other_block, is_of_index };
+                assert_eq!(Other::of(other.row()), other);
+            }
             for slot in [None, Some(slot)] {
                 let target = Target { file, block, slot };
                 assert_eq!(Target::of(target.row()), target);
@@ -258,7 +266,8 @@ mod tests {
                 assert_eq!(candidate(one).cmp(&candidate(other_one)), place(one).cmp(&place(other_one)));
             }
             let of = |(file, block, digest)| Candidate { file, block, digest }.key();
-            let other = |key| Other { of: of(key), file: FileNo(u32::MAX), block: FileBlock(0) }.row();
+            let other =
+                |key| Other { of: of(key), file: FileNo(u32::MAX), block: FileBlock(0), is_of_index: true }.row();
             if of(one) != of(other_one) {
                 assert_eq!(other(one).cmp(&other(other_one)), of(one).cmp(&of(other_one)));
                 assert_eq!(candidate(one).cmp(&candidate(other_one)), of(one).cmp(&of(other_one)));

@@ -6,7 +6,6 @@ use std::iter::Peekable;
 use onefold_sort::{Merge, Row};
 
 use super::rows::{Candidate, OfCandidate, Other, Target};
-use crate::format::{FileBlock, FileNo};
 
 /// Candidates, in order of their places.
 pub(super) struct Candidates(Peekable<Merge>);
@@ -50,14 +49,14 @@ impl Others {
     }
 
     /// Takes the next place that waits for a candidate. Candidates come in their order.
-    pub(super) fn take(&mut self, of: OfCandidate) -> io::Result<Option<(FileNo, FileBlock)>> {
+    pub(super) fn take(&mut self, of: OfCandidate) -> io::Result<Option<Other>> {
         loop {
             let Some(row) = self.0.next_if(|row| row.as_ref().map_or(true, |row| Other::of(*row).of <= of)) else {
                 return Ok(None);
             };
             let other = Other::of(row?);
             if other.of == of {
-                return Ok(Some((other.file, other.block)));
+                return Ok(Some(other));
             }
         }
     }

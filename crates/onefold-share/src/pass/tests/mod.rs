@@ -2,6 +2,7 @@
 
 mod batches;
 mod collect;
+mod cut;
 mod declared;
 mod disturbed;
 mod finders;
@@ -105,6 +106,8 @@ struct How<'a> {
     selection: Selection<'a>,
     batch: BatchOptions,
     call_bytes: u64,
+    memory_bytes: usize,
+    shard_entries_max: u64,
     is_dry_run: bool,
     clock: Option<&'a ManualClock>,
     wish: &'a dyn Fn() -> Wish,
@@ -115,6 +118,8 @@ const USUAL: How<'static> = How {
     selection: Selection::all(),
     batch: BatchOptions { slots: Slot::IN_FILE },
     call_bytes: 1 << 20,
+    memory_bytes: 1 << 20,
+    shard_entries_max: 12,
     is_dry_run: false,
     clock: None,
     wish: &|| Wish::GoOn,
@@ -128,11 +133,11 @@ impl How<'_> {
         let pace = Pace::new(Limits::default(), clock, &ProcessCpu, self.wish);
         let options = PassOptions {
             selection: self.selection,
-            memory_bytes: 1 << 20,
+            memory_bytes: self.memory_bytes,
             call_bytes: self.call_bytes,
             batch: self.batch,
             is_dry_run: self.is_dry_run,
-            shard_entries_max: 12,
+            shard_entries_max: self.shard_entries_max,
             progress: self.progress,
             ..PassOptions::new(Path::new("/var/tmp"), &pace, clock)
         };
