@@ -56,6 +56,26 @@ impl Images {
     }
 }
 
+/// Returns how many times as much is tried of what is drawn: `ONEFOLD_GUEST_TIMES`, or once.
+pub(crate) fn times() -> u32 {
+    std::env::var("ONEFOLD_GUEST_TIMES").map_or(1, |times| times.parse().expect("a number"))
+}
+
+/// Returns what a test draws from: `ONEFOLD_SEED`, or the same number in each run.
+pub(crate) fn seed() -> u32 {
+    std::env::var("ONEFOLD_SEED").map_or(1, |seed| seed.parse().expect("a number"))
+}
+
+/// Says on stderr, past the test harness, how much of something was tried; `make test-guest` adds it up.
+pub(crate) fn tell(count: usize, what: &str) {
+    let _ = writeln!(std::io::stderr(), "guests: {count} {what}");
+}
+
+/// What [`tell`] counts: file systems of a set of options each, compared with an oracle.
+pub(crate) const MADE: &str = "file systems made and compared";
+/// What [`tell`] counts: copies of busy images, as a power cut would leave them.
+pub(crate) const BUSY_COPIES: &str = "copies of busy images compared";
+
 /// Says on stderr, past the test harness, that a test is skipped.
 pub(crate) fn skip<T>(why: &str) -> Option<T> {
     let thread = std::thread::current();

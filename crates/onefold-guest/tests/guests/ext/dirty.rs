@@ -7,20 +7,20 @@ use std::path::Path;
 use onefold_guest::filesystem::{Doubt, FileSystem, State};
 
 use super::listing::{assert_same, compare_content, found_tree, tree};
-use super::{times, with_ext};
-use crate::fixtures::{Images, has};
+use super::with_ext;
+use crate::fixtures::{BUSY_COPIES, Images, has, seed, tell, times};
 
 /// A busy file system on one that can clone files, cloned several times while it is used: each clone is what a power
-/// cut would leave. The kernel mounts each, and applies the journal.
-pub(super) const BUSY: &str = r#"
-truncate -s 4G outer; mkfs.xfs -q outer; mkdir cloning mounted seen; mount -o loop outer cloning
+/// cut would leave. The kernel mounts each, and applies the journal. One file at a time is deleted while it is open.
+const BUSY: &str = r#"
+RANDOM=$4; truncate -s 4G outer; mkfs.xfs -q outer; mkdir cloning mounted seen; mount -o loop outer cloning
 truncate -s 64M cloning/image; mke2fs -q -F $1 cloning/image
 mount -o loop,nobarrier,commit=1,$2 cloning/image mounted
 work() {
     set +e; cd mounted; n=0
     while [ ! -e ../stop ]; do
         n=$((n + 1)); d=d$((n % 9))
-        mkdir -p $d; echo "$n" >$d/f$((n % 50)); head -c $((n * 37 % 90000)) /dev/urandom >$d/g$((n % 13))
+        mkdir -p $d; exec 8>$d/held; head -c 30000 /dev/urandom >&8; rm $d/held; echo "$n" >$d/f$((n % 50)); head -c $((n * 37 % 90000)) /dev/urandom >$d/g$((n % 13))
         rm -f d$(((n + 4) % 9))/f$((n % 29)); ln -sf "target $n" $d/link; mv -f $d/g$((n % 13)) d0/moved 2>/dev/null
         [ $((n % 40)) != 0 ] || rm -rf d$((n % 7 + 1)); [ $((n % 25)) != 0 ] || sync -f .
     done
@@ -44,18 +44,26 @@ done
 pub(super) const SYSTEMS: [(&str, &str); 2] =
     [("-t ext4", "data=journal"), ("-t ext4 -b 1024 -O ^metadata_csum", "journal_checksum")];
 
+/// Copies of one busy file system.
+const COPIES: u32 = 4;
+
+/// Leaves the copies of a file system that was busy, `copy-1` and so on, and what the kernel shows of each.
+pub(super) fn busy(images: &Images, make: &str, mount: &str, copies: u32, round: u32) {
+    images.script("rm -rf stop outer cloning mounted seen copy-* tree-* played", [""; 0]);
+    let moments = seed().wrapping_add(round) % 32_768;
+    images.script(BUSY, [make, mount, &copies.to_string(), &moments.to_string()]);
+}
+
 #[test]
 fn an_image_in_use_reads_as_after_a_mount() {
     let Some(images) = Images::new() else { return };
     if !has("mke2fs") || !has("mkfs.xfs") {
         return;
     }
-    let mut recovered = 0;
-    for (make, mount) in SYSTEMS {
-        images.script("rm -rf stop outer cloning mounted seen copy-* tree-* played", [""; 0]);
-        let copies = 4 * times();
-        images.script(BUSY, [make, mount, &copies.to_string()]);
-        for copy in 1..=copies {
+    let (mut recovered, mut compared) = (0, 0);
+    for (round, (make, mount)) in (0..times()).flat_map(|round| SYSTEMS.map(|system| (round, system))) {
+        busy(&images, make, mount, COPIES, round);
+        for copy in 1..=COPIES {
             let image = images.path(&format!("copy-{copy}"));
             recovered += usize::from(is_dirty(&image));
             with_ext(&image, |fs| {
@@ -65,9 +73,11 @@ fn an_image_in_use_reads_as_after_a_mount() {
                 compare_content(fs, &images.path(&format!("seen/{copy}")), 1 << 29);
                 assert_eq!(fs.damage().first(), []);
             });
+            compared += 1;
         }
     }
     assert!(recovered > 0, "no copy had a journal to apply");
+    tell(compared, BUSY_COPIES);
 }
 
 /// Returns whether the superblock says that the journal is to be applied.

@@ -9,36 +9,37 @@ use super::listing::{
     ORACLE, assert_same, attributes, compare_content, extents, found_tree, kernel_attributes, kernel_extents, paths,
     tree,
 };
+use super::options::{MOUNTED, REFUSED, whole_matrix};
 use super::{RECIPE, with_ext};
-use crate::fixtures::{Images, has};
-
-/// What `mke2fs` makes of these, the kernel here mounts.
-const MOUNTED: &[(&str, &str)] = &[
-    ("ext2, blocks of 1 KiB, old inodes", "-t ext2 -b 1024 -I 128"),
-    ("ext3, blocks of 2 KiB", "-t ext3 -b 2048"),
-    ("ext4 as usual", "-t ext4"),
-    ("ext4, blocks of 1 KiB", "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg"),
-    ("ext4, seed and orphan file", "-t ext4 -O metadata_csum_seed,orphan_file,large_dir"),
-    ("ext4, inline data, long inodes", "-t ext4 -I 512 -O inline_data,ea_inode"),
-    ("ext4, bigalloc", "-t ext4 -O bigalloc -C 16384"),
-    ("ext4, meta_bg", "-t ext4 -b 1024 -O meta_bg,^resize_inode,sparse_super2,mmp"),
-    ("ext4, neither 64bit nor flex_bg", "-t ext4 -O ^64bit,^flex_bg,^metadata_csum,^uninit_bg,^huge_file"),
-];
+use crate::fixtures::{Images, MADE, has, tell};
 
 #[test]
 fn trees_content_extents_and_attributes_are_those_that_the_kernel_shows() {
+    compare_with_mounts(MOUNTED);
+}
+
+#[test]
+#[ignore = "the whole matrix, for make test-guest"]
+fn the_whole_matrix_is_as_the_kernel_shows_it() {
+    let options = whole_matrix();
+    compare_with_mounts(&options.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// Makes a file system with each set of options, has the kernel fill it by the recipe, and compares all of it.
+fn compare_with_mounts(options: &[&str]) {
     let Some(images) = Images::new() else { return };
     if !has("mke2fs") || !has("setfattr") || !has("setfacl") {
         return;
     }
-    for (name, options) in MOUNTED {
-        eprintln!("{name}: mke2fs {options}");
+    for options in options {
+        eprintln!("mke2fs {options}");
         let make = "truncate -s 96M image; mke2fs -q -F $1 -N 8000 image; mkdir -p mounted
             mount -o loop,nobarrier image mounted
             (cd mounted; set -- mounted; RECIPE); umount mounted; mount -o loop,ro,nobarrier image mounted
             ORACLE
             umount mounted";
-        images.script(&make.replace("RECIPE", RECIPE).replace("ORACLE", ORACLE), [options]);
+        let make = make.replace("RECIPE", RECIPE).replace("ORACLE", ORACLE);
+        images.script(&format!("rm -f image\n{make}"), [options]);
         with_ext(&images.path("image"), |fs| {
             assert_eq!(*fs.state(), State::Certain);
             assert_same("tree", &tree(fs), &found_tree(&images.path("tree")));
@@ -54,6 +55,7 @@ fn trees_content_extents_and_attributes_are_those_that_the_kernel_shows() {
             assert_eq!(fs.damage().first(), []);
         });
     }
+    tell(options.len(), MADE);
 }
 
 /// The pass over all files meets what the paths lead to, once each.
@@ -69,14 +71,25 @@ fn every_file_is_met_once(fs: &dyn FileSystem) {
     assert_eq!(met, named);
 }
 
-/// The kernel here refuses blocks that are longer than its pages, so `mke2fs` fills these.
 #[test]
 fn what_the_kernel_refuses_reads_as_the_folder_it_was_made_of() {
+    compare_with_folders(&REFUSED[..3]);
+}
+
+#[test]
+#[ignore = "the whole matrix, for make test-guest"]
+fn all_that_the_kernel_refuses_reads_as_the_folder_it_was_made_of() {
+    compare_with_folders(REFUSED);
+}
+
+/// Has `mke2fs` fill a file system with each set of options, and compares it with the folder that it was filled from.
+fn compare_with_folders(options: &[&str]) {
     let Some(images) = Images::new() else { return };
     if !has("mke2fs") {
         return;
     }
-    for options in ["-t ext4 -b 65536", "-t ext4 -b 16384 -I 1024 -O quota,project", "-t ext2 -b 32768 -O ^filetype"] {
+    for options in options {
+        eprintln!("mke2fs {options}");
         let make = "rm -rf copy image; mkdir copy; (cd copy; set -- copied; RECIPE
             rm sparse)
             truncate -s 256M image; mke2fs -q -F $1 -N 8000 -d copy image 2>/dev/null
@@ -92,6 +105,7 @@ fn what_the_kernel_refuses_reads_as_the_folder_it_was_made_of() {
             assert_eq!(fs.damage().first(), [], "{options}");
         });
     }
+    tell(options.len(), MADE);
 }
 
 /// Returns path, kind, mode, owners and target of a line.

@@ -3,9 +3,11 @@
 mod allocation;
 mod dirty;
 mod features;
+mod large;
 mod listing;
 mod lookup;
 mod matrix;
+mod options;
 
 use std::fs::File;
 use std::path::Path;
@@ -17,11 +19,6 @@ use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
 /// A recipe of files, run in the folder that is to hold them. `$1` is `mounted` where all kinds of files can be made.
 const RECIPE: &str = include_str!("recipe.sh");
-
-/// Returns how many times as many clones of busy images are tried: `ONEFOLD_GUEST_TIMES`, or once.
-fn times() -> u32 {
-    std::env::var("ONEFOLD_GUEST_TIMES").map_or(1, |times| times.parse().expect("a number"))
-}
 
 /// Opens the file system that an image is, and hands it to `use_it`.
 pub(crate) fn with_ext<T>(image: &Path, use_it: impl FnOnce(&Ext<'_>) -> T) -> T {

@@ -15,7 +15,7 @@ use onefold_guest::filesystem::{AllocationClass, ExtentKind, FileKind, FileNumbe
 use onefold_guest::ntfs::{self, Ntfs};
 use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
-use crate::fixtures::{Images, has};
+use crate::fixtures::{Images, MADE, has, tell};
 
 /// Makes `image` and mounts it: the arguments are its size and the options of `mkntfs`. What follows runs in the mount.
 const MOUNT: &str = r#"
@@ -297,6 +297,42 @@ fn volumes_of_all_sizes_are_read() {
         check_everything(size, &options, SHORT_RECIPE);
     }
 }
+
+#[test]
+#[ignore = "the whole matrix, for make test-guest"]
+fn the_whole_matrix_of_clusters_and_sectors_is_read() {
+    if !tools() {
+        return;
+    }
+    let mut made = 0;
+    for sector in [512, 1024, 2048, 4096_u64] {
+        for cluster in (9..=21).map(|shift| 1_u64 << shift).filter(|cluster| *cluster >= sector) {
+            let size = format!("{}M", (cluster * 260 / (1 << 20)).max(96));
+            eprintln!("mkntfs -c {cluster} -s {sector}");
+            // Only clusters of at most 4 KiB can be compressed.
+            let recipe = if cluster <= 4096 { RECIPE } else { SHORT_RECIPE };
+            let options = ["-c", &cluster.to_string(), "-s", &sector.to_string()];
+            made += usize::from(check_everything(&size, &options, recipe).is_some());
+        }
+    }
+    made += usize::from(check_everything("512M", &[], MANY_NAMES).is_some());
+    tell(made, MADE);
+}
+
+/// A directory of 50,000 names, after a third was taken out, and a file of 20,000 pieces.
+const MANY_NAMES: &str = r#"
+mkdir names; python3 - <<'END'
+import os
+for number in range(75_000):
+    open(f"names/a name {number}", "wb").close()
+for number in range(0, 75_000, 3):
+    os.unlink(f"names/a name {number}")
+with open("pieces", "wb") as file:
+    for piece in range(20_000):
+        file.seek(piece * 2 * 4096)
+        file.write(b"%d" % piece)
+END
+"#;
 
 #[test]
 fn an_mft_in_many_pieces_is_read() {

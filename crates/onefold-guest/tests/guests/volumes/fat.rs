@@ -14,7 +14,7 @@ use onefold_guest::filesystem::{AllocationClass, Doubt, Extent, FileKind, FileNu
 use onefold_guest::volume::VolumeReader;
 
 use super::{disk, whole};
-use crate::fixtures::{Images, has};
+use crate::fixtures::{Images, MADE, has, tell};
 
 /// Options of `mkfs.fat`, the size of the volume in KiB, and what it then is.
 const KINDS: [(&str, &str, &str); 8] = [
@@ -140,8 +140,34 @@ fn printed_clusters(printed: &str) -> Vec<u64> {
 
 #[test]
 fn names_content_clusters_and_maps_are_those_of_mtools_for_all_kinds() {
+    compare_with_mtools(&KINDS);
+}
+
+#[test]
+#[ignore = "the whole matrix, for make test-guest"]
+fn the_whole_matrix_of_kinds_sectors_and_clusters_is_that_of_mtools() {
+    let mut kinds = Vec::new();
+    for (sector, clusters) in [(512, 1), (512, 4), (512, 64), (1024, 1), (1024, 16), (2048, 2), (4096, 1), (4096, 8)] {
+        for (bits, count, kind) in [(12, 3800, "fat12"), (16, 30_000, "fat16"), (32, 70_000, "fat32")] {
+            for tables in [1, 2] {
+                let size = sector * clusters * count / 1024;
+                if (4096..3 << 20).contains(&size) {
+                    let options = format!("-F {bits} -S {sector} -s {clusters} -f {tables}");
+                    kinds.push((options, size.to_string(), kind));
+                }
+            }
+        }
+    }
+    let kinds: Vec<_> = kinds.iter().map(|(options, size, kind)| (&**options, &**size, *kind)).collect();
+    assert!(kinds.len() > 30, "{kinds:?}");
+    compare_with_mtools(&kinds);
+}
+
+/// Makes a volume of each kind, and compares all of it with what mtools and `fsck.fat` say.
+fn compare_with_mtools(kinds: &[(&str, &str, &str)]) {
     let Some(images) = tools() else { return };
-    for (options, size, kind) in KINDS {
+    for &(options, size, kind) in kinds {
+        eprintln!("mkfs.fat {options}, {size} KiB");
         make(&images, options, size);
         let disk = disk(&images.path("image"));
         let fat = open(&whole(&disk));
@@ -177,6 +203,7 @@ fn names_content_clusters_and_maps_are_those_of_mtools_for_all_kinds() {
         assert_eq!(taken, used + root / facts.block_bytes, "{options}");
         assert_eq!(facts.free_bytes, free, "{options}");
     }
+    tell(kinds.len(), MADE);
 }
 
 /// Returns the numbers of clusters in use and of all that `fsck.fat` prints.

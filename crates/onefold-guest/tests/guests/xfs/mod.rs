@@ -1,8 +1,10 @@
 //! XFS against the kernel, `xfs_db` and `xfs_repair`.
 
 mod allocation;
+mod dirty;
 mod dump;
 mod log;
+mod matrix;
 mod refused;
 mod samples;
 mod tree;
