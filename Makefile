@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-kernel fuzz long bench bench-paper bench-scale bench-share bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-guest test-kernel fuzz long bench bench-paper bench-scale bench-share bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,9 @@ kill: ## Kills the daemon under writers, hundreds of times, and looks for what w
 
 test-cluster: ## Boots three hosts with one OCFS2 and has them share while they lose power; 45 minutes or more. CLUSTER="facts --hosts 2".
 	@scripts/long/target.sh test-cluster $(CLUSTER)
+
+test-guest: ## Reads guests of all mkfs options, hundreds of dirty images, boots one full of noise, fuzzes. FUZZ_SECONDS=n.
+	@scripts/long/target.sh test-guest
 
 test-kernel: ## Boots Debian 12's kernel (6.1) and runs POSIX, clone and kill tests there; ten minutes. CASES="posix killed".
 	@scripts/install-deps.sh build kernel

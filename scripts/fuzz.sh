@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Coverage-guided fuzzing: fuzz.sh [--build|--list|--merge] [TARGET...]; without targets, all of them one after the other.
+# Coverage-guided fuzzing: fuzz.sh [--build|--list [guest]|--merge] [TARGET...]; without targets, all of them one after the other.
 #
 #   FUZZ_SECONDS  time for each target (default 120)
 #   FUZZ_JOBS     fuzzers side by side, each with a target of its own (default: one for each core)
 #   FUZZ_SEED     what the fuzzers draw from, a number below 2^32 (one drawn by each of them)
 #   --build       only builds the fuzzer
-#   --list        only prints the names of all targets
+#   --list        only prints the names of all targets; `--list guest` those of the readers of guests
 #   --merge       does not fuzz: keeps of what was bred so far the smallest set that reaches the same code, in fuzz/corpus
 #
 # What is bred stays in fuzz/work and is taken up again by the next run. An input that breaks something is kept in
@@ -26,6 +26,11 @@ readonly coverage="-Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitiz
 
 targets() {
     sed -n 's/.*Target { name: "\([a-z_]*\)".*/\1/p' crates/onefold-hostile/src/targets/mod.rs
+}
+
+# Those of the readers of guests.
+guest_targets() {
+    targets | grep -xE 'partitions|packages|ext|ext_journal|fat|volumes|ntfs|xfs'
 }
 
 build() {
@@ -65,7 +70,7 @@ merge() {
 main() {
     local verb=fuzz wanted target failed=''
     if [[ ${1-} == --list ]]; then
-        targets
+        if [[ ${2-} == guest ]]; then guest_targets; else targets; fi
         return
     fi
     if [[ ${1-} == --merge || ${1-} == --build ]]; then

@@ -30,13 +30,14 @@ DOCUMENT = REPOSITORY / "docs" / "reliability.md"
 SHARES = {
     "test-cluster": 50,
     "posix": 35,
-    "soak": 40,
-    "kill": 25,
-    "crash": 25,
-    "damage": 15,
-    "races": 15,
-    "sim": 20,
+    "soak": 30,
+    "kill": 20,
+    "crash": 20,
+    "damage": 10,
+    "races": 10,
+    "sim": 15,
     "fuzz": 15,
+    "test-guest": 35,
 }
 SECONDS_MIN = 60
 # How much longer than its share a target may take: what is larger.

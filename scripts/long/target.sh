@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs one of the long targets, and ends with its verdict: target.sh NAME [ARGUMENT...]
 #
-# The names are those of `make`: crash, damage, races, sim, soak, kill, fuzz, posix, test-cluster. Installs and builds
+# The names are those of `make`: crash, damage, races, sim, soak, kill, fuzz, posix, test-cluster, test-guest. Installs and builds
 # what the target needs. The last line on standard output is
 #
 #     NAME: passed, seed N, COUNTS        or        NAME: failed, seed N, COUNTS
@@ -213,6 +213,30 @@ count_test-cluster() {
     else
         printf '%d power cuts\n' "$cuts"
     fi
+}
+
+run_test-guest() {
+    local whole=(cargo test --locked --workspace --test guests -- --nocapture) targets targets_seconds
+    # What is drawn: copies of busy images.
+    local drawn=(copies_of_a_busy_file_system an_image_in_use a_poisoned_image)
+    prepare build test demo fuzz
+    cargo test --locked --workspace --test guests --no-run
+    scripts/fuzz.sh --build
+    [[ -n ${ONEFOLD_GUEST_IMAGE-} ]] || bench/corpus/corpus.sh build debian-12-base
+    ONEFOLD_SEED=$seed logged "${whole[@]}" --include-ignored
+    ONEFOLD_SEED=$seed ONEFOLD_GUEST_TIMES=${ONEFOLD_GUEST_TIMES:-$(whole_or_round 20 4)} logged "${whole[@]}" "${drawn[@]}"
+    mapfile -t targets < <(scripts/fuzz.sh --list guest)
+    targets_seconds=$(($(left) * ${FUZZ_JOBS:-$(nproc)} / ${#targets[@]}))
+    [[ -z $limit ]] || export FUZZ_SECONDS=$((targets_seconds > 1 ? targets_seconds : 1))
+    FUZZ_SEED=$seed logged scripts/fuzz.sh "${targets[@]}"
+}
+
+count_test-guest() {
+    printf '%s file systems, %s copies of busy images, %s boots, %s hostile inputs\n' \
+        "$(grouped "$(sum '[0-9]+ file systems made and compared')")" \
+        "$(grouped "$(sum '[0-9]+ copies of busy images compared')")" \
+        "$(sum '[0-9]+ boots of an image whose free bytes are noise')" \
+        "$(grouped "$(sum '[0-9]+ inputs, +[0-9]+ edges')")"
 }
 
 # shellcheck disable=SC2317,SC2329 # The trap calls it.

@@ -70,7 +70,7 @@ pub(super) fn whole_matrix() -> Vec<String> {
         for features in FEATURES {
             add(format!("-t ext4 -O {features}"));
         }
-        for clusters in [2, 16] {
+        for clusters in [2, 4] {
             add(format!("-t ext4 -O bigalloc -C {}", block_bytes * clusters));
             add(format!("-t ext4 -I 512 -O bigalloc,inline_data,^metadata_csum -C {}", block_bytes * clusters));
         }
