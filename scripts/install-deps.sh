@@ -49,6 +49,8 @@ test,bench,corpus               mount                   losetup
 test,bench,corpus               btrfs-progs             mkfs.btrfs
 test,bench                      duperemove              duperemove
 bench                           linux-perf              perf
+bench                           partclone               partclone.extfs
+bench                           sleuthkit               fls
 test                            procps                  ps
 test                            rsync                   rsync
 test                            git                     git
@@ -78,7 +80,7 @@ corpus                          arch-test               arch-test
 corpus                          binfmt-support          update-binfmts
 test,corpus                     dosfstools              mkfs.vfat
 test,corpus                     mtools                  mcopy
-test,corpus                     ntfs-3g                 mkntfs
+test,bench,corpus               ntfs-3g                 mkntfs
 corpus                          qemu-user-static        qemu-aarch64-static
 "
 

@@ -103,6 +103,23 @@ TABLE = {
         "index_entries": (1 << 28, 1 << 24, 1 << 16),
         "index_news": (1 << 23, 1 << 20, 1 << 10),
     },
+    # bench/guest.py: what is inside of images.
+    "guest": {
+        "rounds": (5, 3, 1),
+        "run_seconds": (480, 120, 1e6),
+        # How many clones are asked one question.
+        "clones": (100, 100, 3),
+        # Of the one large file.
+        "large_bytes": (GIB, 256 * MIB, 4 * MIB),
+        # Of the file systems that are nearly empty, and what they hold.
+        "sparse_bytes": (2 << 40, 2 << 40, 4 * GIB),
+        "sparse_files": (100_000, 20_000, 200),
+        # Of the image that is made up where there is no real one.
+        "made_bytes": (512 * MIB, 256 * MIB, 32 * MIB),
+        "made_packages": (300, 100, 4),
+        # What real images may take together.
+        "images_bytes_max": (2700 * MIB, 2700 * MIB, 0),
+    },
     # bench/paper.py: the LiveDFS paper's experiments.
     "paper": {
         "rounds": (5, 3, 1),
@@ -129,6 +146,8 @@ CHOSEN = {
     "scale": {},
     # Real images, where there are some.
     "share": {"images": ()},
+    # Those, a desktop's if there is one, and the program.
+    "guest": {"images": (), "desktop": None, "onefold": None},
     "paper": {"index_bits": PAPER_INDEX_BITS, "tag_bits": PAPER_TAG_BITS},
 }
 
@@ -149,4 +168,4 @@ def sizes_of(program):
     return Sizes(*(kind(mode, *column, *chosen.values()) for mode, column in zip(Sizes._fields, columns, strict=True)))
 
 
-RUN, SCALE, SHARE, PAPER = map(sizes_of, TABLE)
+RUN, SCALE, SHARE, GUEST, PAPER = map(sizes_of, TABLE)

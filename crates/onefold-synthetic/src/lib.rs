@@ -9,10 +9,12 @@
 //! maps, bitmaps and stores beside them, and brings inodes and counters up to date. It knows where things lie from the
 //! modules of the format alone. No part of the product uses it.
 //!
-//! Beside pools: [`index`] makes a sharing index of as many blocks, and [`calls`] has the kernel share and does nothing else.
+//! Beside pools: [`index`] makes a sharing index of as many blocks, [`calls`] has the kernel share and does
+//! nothing else, and [`guest`] asks the library about an image and prints nothing of it.
 
 pub mod calls;
 mod groups;
+pub mod guest;
 pub mod index;
 mod map;
 mod names;

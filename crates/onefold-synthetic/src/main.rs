@@ -1,19 +1,21 @@
 //! `onefold-synthetic`: what the benchmarks need beside the product.
 
 use std::error::Error;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::device::{FileDevice, OpenMode};
 use onefold_block::{BlockDevice, BlockNo};
+use onefold_disk::FileDisk;
 use onefold_linux::LinuxSubstrate;
 use onefold_pool::Environment;
 use onefold_substrate::{Access, Files};
 use onefold_synthetic::calls::{read_pairs, share_pairs};
+use onefold_synthetic::guest;
 use onefold_synthetic::index::{IndexPlan, make_index};
 use onefold_synthetic::{Plan, SyntheticError, describe, save_filter};
 
@@ -34,6 +36,8 @@ enum Command {
     Index(IndexArgs),
     /// Have the kernel share pairs of ranges, told on standard input: SOURCE TARGET COUNT in each line, in blocks of 4 KiB
     Calls(CallsArgs),
+    /// Have the library look into a raw image, and tell how long that takes
+    Guest(GuestArgs),
 }
 
 #[derive(Args, Debug)]
@@ -79,11 +83,29 @@ struct CallsArgs {
     call_bytes: u64,
 }
 
+#[derive(Args, Debug)]
+struct GuestArgs {
+    /// What is looked for
+    #[arg(value_enum)]
+    question: Question,
+    /// The image
+    image: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Question {
+    /// Every extent of every file, in the order of the disk
+    Files,
+    /// The use of all bytes, and whether content of files was read for that
+    Map,
+}
+
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Pool(arguments) => pool(&arguments).map_err(Into::into),
         Command::Index(arguments) => index(&arguments),
         Command::Calls(arguments) => calls(&arguments),
+        Command::Guest(arguments) => look(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -135,6 +157,15 @@ fn calls(arguments: &CallsArgs) -> Result<(), Box<dyn Error>> {
         called.time.as_secs_f64(),
         called.longest.as_secs_f64(),
     );
+    Ok(())
+}
+
+fn look(arguments: &GuestArgs) -> Result<(), Box<dyn Error>> {
+    let disk = FileDisk::new(File::open(&arguments.image)?, &arguments.image)?;
+    match arguments.question {
+        Question::Files => println!("{}", guest::files(&disk)?),
+        Question::Map => println!("{}", guest::map(&disk)?),
+    }
     Ok(())
 }
 

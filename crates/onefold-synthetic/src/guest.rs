@@ -1,0 +1,147 @@
+//! What the library says of the guest in a raw image, with nothing printed: what is measured where no verb does only that.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use onefold_disk::{CachedDisk, Disk, DiskError};
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::AllocationClass;
+use onefold_guest::guest::{DiskRun, DiskUse, Guest, OrderError};
+
+/// Bytes of the cache of the disk, which are those of the program's `--memory` unless told.
+const CACHE_BYTES: usize = 64 << 20;
+/// Bytes of the sort of all extents.
+const SORT_BYTES: usize = 64 << 20;
+
+/// What the list of all files in the order of the disk came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Files that have an extent.
+    pub files: u64,
+    /// Their extents.
+    pub extents: u64,
+    /// From the opening of the disk to the last extent.
+    pub time: Duration,
+}
+
+/// What the map of a disk came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// Runs of the map.
+    pub runs: usize,
+    /// Bytes that are not free.
+    pub allocated_bytes: u64,
+    /// Content of files that the readers asked their disk for: none is needed for a map.
+    pub data_read_bytes: u64,
+    /// From the opening of the disk to the last run.
+    pub time: Duration,
+}
+
+/// Lists every extent of every file in the order of the disk.
+///
+/// # Errors
+/// Those of [`Guest::files_in_order`].
+pub fn files(disk: &dyn Disk) -> Result<Listed, OrderError> {
+    let started = Instant::now();
+    let cached = CachedDisk::new(disk, CACHE_BYTES);
+    let guest = Guest::open(&cached)?;
+    let mut owners = Vec::new();
+    for extent in guest.files_in_order(&env::temp_dir(), SORT_BYTES)? {
+        let extent = extent?;
+        owners.push((extent.volume, extent.file.0));
+    }
+    let time = started.elapsed();
+    let extents = owners.len() as u64;
+    let files = owners.into_iter().collect::<BTreeSet<_>>().len() as u64;
+    Ok(Listed { files, extents, time })
+}
+
+/// Makes the map of a disk, and holds what was read for it against the map.
+///
+/// # Errors
+/// Those of [`Guest::disk_map`].
+pub fn map(disk: &dyn Disk) -> Result<Mapped, GuestError> {
+    let started = Instant::now();
+    let cached = CachedDisk::new(disk, CACHE_BYTES);
+    let asked = Asked { disk: &cached, ranges: Mutex::default() };
+    let guest = Guest::open(&asked)?;
+    let runs = guest.disk_map()?;
+    let time = started.elapsed();
+    let ranges = asked.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+    let allocated = runs.iter().filter(|run| !run.use_.is_free());
+    Ok(Mapped {
+        runs: runs.len(),
+        allocated_bytes: allocated.map(|run| run.range.length_bytes).sum(),
+        data_read_bytes: ranges.iter().map(|range| data_in(range, &runs)).sum(),
+        time,
+    })
+}
+
+/// Returns how many bytes of a range are content of files; `runs` are in order.
+fn data_in(range: &Range<u64>, runs: &[DiskRun]) -> u64 {
+    let first = runs.partition_point(|run| run.range.end_bytes() <= range.start);
+    let runs = runs.iter().skip(first).take_while(|run| run.range.start_bytes < range.end);
+    let data = runs.filter(|run| matches!(run.use_, DiskUse::Volume(_, AllocationClass::Data)));
+    data.map(|run| run.range.end_bytes().min(range.end) - run.range.start_bytes.max(range.start)).sum()
+}
+
+/// A disk that notes what it is asked for.
+struct Asked<'a> {
+    disk: &'a dyn Disk,
+    ranges: Mutex<Vec<Range<u64>>>,
+}
+
+impl Disk for Asked<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        self.disk.next_data(offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let range = offset..offset.saturating_add(into.len() as u64);
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner).push(range);
+        self.disk.read(offset, into)
+    }
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Listed { files, extents, time } = self;
+        write!(f, r#"{{ "files": {files}, "extents": {extents}, "seconds": {} }}"#, time.as_secs_f64())
+    }
+}
+
+impl fmt::Display for Mapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Mapped { runs, allocated_bytes, data_read_bytes, time } = self;
+        write!(
+            f,
+            r#"{{ "runs": {runs}, "allocated_bytes": {allocated_bytes}, "data_read_bytes": {data_read_bytes}, "#
+        )?;
+        write!(f, r#""seconds": {} }}"#, time.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_guest::volume::DiskRange;
+
+    use super::*;
+
+    #[test]
+    fn only_content_of_files_counts_as_data() {
+        let run = |start_bytes, length_bytes, use_| DiskRun { range: DiskRange { start_bytes, length_bytes }, use_ };
+        let data = DiskUse::Volume(0, AllocationClass::Data);
+        let runs = [run(0, 10, DiskUse::Gap), run(10, 10, data), run(20, 5, DiskUse::Gap), run(25, 5, data)];
+        let found: Vec<u64> =
+            [0..10, 5..15, 12..14, 0..30, 19..26, 30..40].iter().map(|at| data_in(at, &runs)).collect();
+        assert_eq!(found, [0, 5, 2, 15, 2, 0]);
+    }
+}
