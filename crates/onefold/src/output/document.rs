@@ -4,8 +4,10 @@
 //! written as JSON's own escapes too, so that a program reads the same text and a person sees no forged one.
 
 use std::fmt;
+use std::io::{self, Write};
 
 use onefold_block::shown::is_hidden;
+use serde::Serialize;
 use serde_json::Value;
 
 /// A document as it is printed.
@@ -30,19 +32,43 @@ impl Document<'_> {
 impl fmt::Display for Document<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = if self.is_one_line { format!("{}", self.value) } else { format!("{:#}", self.value) };
-        let mut rest = text.as_str();
-        // Outside of strings JSON has no such character but the newline.
-        while let Some(at) = rest.find(|character| is_hidden(character) && character != '\n') {
-            let (plain, tail) = rest.split_at(at);
-            f.write_str(plain)?;
-            let mut characters = tail.chars();
-            if let Some(character) = characters.next() {
-                character.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(f, "\\u{unit:04x}"))?;
-            }
-            rest = characters.as_str();
-        }
-        f.write_str(rest)
+        each_part(&text, &mut |part| f.write_str(part))
     }
+}
+
+/// Writes a value on one line, as [`Document::line`] prints it. `buffer` is used meanwhile, and spares an allocation.
+pub(super) fn write_line(out: &mut impl Write, value: &impl Serialize, buffer: &mut Vec<u8>) -> io::Result<()> {
+    buffer.clear();
+    serde_json::to_writer(&mut *buffer, value)?;
+    let text = std::str::from_utf8(buffer).map_err(io::Error::other)?;
+    each_part(text, &mut |part| out.write_all(part.as_bytes()))
+}
+
+/// Calls `write` with the parts of a JSON text, hidden characters escaped.
+fn each_part<E>(text: &str, write: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
+    if is_plain(text) {
+        return write(text);
+    }
+    let mut rest = text;
+    // Outside of strings JSON has no such character but the newline.
+    while let Some(at) = rest.find(|character| is_hidden(character) && character != '\n') {
+        let (plain, tail) = rest.split_at(at);
+        write(plain)?;
+        let mut characters = tail.chars();
+        if let Some(character) = characters.next() {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                write(&format!("\\u{unit:04x}"))?;
+            }
+        }
+        rest = characters.as_str();
+    }
+    write(rest)
+}
+
+/// Returns whether a text has nothing but letters, signs and newlines of ASCII, as nearly all texts do.
+fn is_plain(text: &str) -> bool {
+    // Without an end in the middle, the processor compares many bytes at once.
+    text.bytes().fold(true, |is_plain, byte| is_plain & (matches!(byte, 0x20..0x7f) | (byte == b'\n')))
 }
 
 #[cfg(test)]
@@ -64,5 +90,8 @@ mod tests {
             assert!(!text.chars().any(|character| is_hidden(character) && !is_newline(character)), "{text:?}");
             assert!(text.contains("\\u001b[31m\\u009b\\u007f\\n") && text.contains("\\udb40\\udc41"), "{text}");
         }
+        let (mut out, mut buffer) = (Vec::new(), b"what was there".to_vec());
+        write_line(&mut out, &value, &mut buffer).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), Document::line(&value).to_string());
     }
 }

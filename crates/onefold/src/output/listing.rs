@@ -4,9 +4,10 @@
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use onefold_block::shown::ShownText;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::Document;
+use super::document::{Document, write_line};
 use crate::cli::Talk;
 
 /// Form of the rows.
@@ -38,6 +39,8 @@ pub(crate) struct Listing<W: Write> {
     /// Name of the list in the document.
     name: &'static str,
     rows: u64,
+    /// Holds a row of a document until it is printed.
+    buffer: Vec<u8>,
 }
 
 /// A listing on standard output.
@@ -55,7 +58,7 @@ impl StdoutListing {
 
 impl<W: Write> Listing<W> {
     fn onto(out: W, form: RowForm, name: &'static str) -> Listing<W> {
-        Listing { out, form, name, rows: 0 }
+        Listing { out, form, name, rows: 0, buffer: Vec::new() }
     }
 
     /// Returns the form of the rows.
@@ -82,13 +85,13 @@ impl<W: Write> Listing<W> {
     }
 
     /// Prints a member of the list.
-    pub(crate) fn json(&mut self, row: &Value) -> io::Result<()> {
+    pub(crate) fn json(&mut self, row: &impl Serialize) -> io::Result<()> {
         match self.rows {
             0 => write!(self.out, "{{\n  {}: [\n    ", Document::line(&self.name.into()))?,
             _ => self.out.write_all(b",\n    ")?,
         }
         self.rows += 1;
-        write!(self.out, "{}", Document::line(row))
+        write_line(&mut self.out, row, &mut self.buffer)
     }
 
     /// Ends the listing; `further` are the other members of the document.

@@ -15,11 +15,16 @@ pub(super) fn path_members(member: &str, path: &[u8]) -> Map<String, Value> {
     let mut members = Map::new();
     let text = String::from_utf8_lossy(path);
     if std::str::from_utf8(path).is_err() {
-        let digits: String = path.iter().map(|byte| format!("{byte:02x}")).collect();
-        members.insert(format!("{member}_hex"), digits.into());
+        members.insert(format!("{member}_hex"), hex(path).into());
     }
     members.insert(member.to_owned(), text.into());
     members
+}
+
+/// Returns bytes in hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Returns all that is known of a file, for programs.

@@ -1,17 +1,20 @@
 //! The list of packages, with their files and their history.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use onefold_block::Show;
-use onefold_guest::packages::{InstallationTime, OwnedPath, Package, PackageEvent, PackageState};
-use serde_json::{Map, Value, json};
+use onefold_guest::packages::{InstallationTime, OwnedPath, Package, PackageDatabase, PackageEvent, PackageState};
+use serde::Serialize;
+use serde::ser::{SerializeSeq, Serializer};
+use serde_json::{Value, json};
 
 use super::OfImage;
 use crate::calendar;
 use crate::failure::Failure;
 use crate::output::{RowForm, StdoutListing};
-use crate::verbs::guest::describe::path_members;
+use crate::verbs::guest::describe::hex;
 use crate::verbs::guest::streaming::Streamed;
 
 /// Events that are kept; a longer log has been made to be long.
@@ -71,20 +74,13 @@ impl PackageList {
     ) -> Streamed<()> {
         let since = self.times.get(at).copied().flatten().map(since);
         if listing.form() == RowForm::Json {
-            let mut members = members(of, package);
+            let mut row = PackageRow::of(of, package);
+            row.files = of.arguments.files.then_some(FilesOf { database: of.database, at });
             if of.arguments.history {
-                members.insert("since".to_owned(), since.into());
-                members.insert("history".to_owned(), events.iter().map(event_json).collect());
+                row.since = Some(since);
+                row.history = Some(events.iter().map(event_json).collect());
             }
-            if of.arguments.files {
-                let mut files = Vec::new();
-                of.database.each_path(at, &mut |owned| {
-                    files.push(owned_json(owned));
-                    ControlFlow::Continue(())
-                });
-                members.insert("files".to_owned(), files.into());
-            }
-            return Ok(listing.json(&Value::Object(members))?);
+            return Ok(listing.json(&row)?);
         }
         let state = match package.state {
             PackageState::Installed => "",
@@ -145,21 +141,88 @@ fn event_json(event: &PackageEvent) -> Value {
     })
 }
 
-fn members(of: &OfImage<'_>, package: &Package) -> Map<String, Value> {
-    let state = match package.state {
-        PackageState::Installed => "installed",
-        PackageState::Partial => "partial",
-        PackageState::ConfigurationOnly => "configuration_only",
-    };
-    let members = json!({
-        "image": of.image.name(),
-        "name": package.name,
-        "version": package.version,
-        "architecture": package.architecture,
-        "state": state,
-        "installed_bytes": package.installed_bytes,
-    });
-    members.as_object().cloned().unwrap_or_default()
+/// A package for programs. Members are in the order of their names, as in all documents.
+#[derive(Serialize)]
+struct PackageRow<'p> {
+    architecture: &'p str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<FilesOf<'p>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<Vec<Value>>,
+    image: String,
+    installed_bytes: Option<u64>,
+    name: &'p str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Option<String>>,
+    state: &'static str,
+    version: &'p str,
+}
+
+impl<'p> PackageRow<'p> {
+    /// Returns a package without its files and its history.
+    fn of(of: &OfImage<'_>, package: &'p Package) -> PackageRow<'p> {
+        PackageRow {
+            architecture: &package.architecture,
+            files: None,
+            history: None,
+            image: of.image.name(),
+            installed_bytes: package.installed_bytes,
+            name: &package.name,
+            since: None,
+            state: match package.state {
+                PackageState::Installed => "installed",
+                PackageState::Partial => "partial",
+                PackageState::ConfigurationOnly => "configuration_only",
+            },
+            version: &package.version,
+        }
+    }
+}
+
+/// The files of a package, which are printed as they are read: a package may have a million.
+struct FilesOf<'p> {
+    database: &'p dyn PackageDatabase,
+    at: usize,
+}
+
+impl Serialize for FilesOf<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut files = serializer.serialize_seq(None)?;
+        let mut outcome = Ok(());
+        self.database.each_path(self.at, &mut |owned| {
+            outcome = files.serialize_element(&FileRow::of(owned));
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        outcome?;
+        files.end()
+    }
+}
+
+/// A file of a package for programs, in the order of its members' names.
+#[derive(Serialize)]
+struct FileRow<'f> {
+    digest: Option<String>,
+    digest_algorithm: Option<&'static str>,
+    is_configuration: bool,
+    is_excluded: bool,
+    path: Cow<'f, str>,
+    /// Its bytes, where they are not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+}
+
+impl<'f> FileRow<'f> {
+    fn of(owned: &OwnedPath<'f>) -> FileRow<'f> {
+        let path = String::from_utf8_lossy(owned.path);
+        FileRow {
+            digest: owned.digest.map(|digest| hex(digest.bytes())),
+            digest_algorithm: owned.digest.map(|digest| digest.algorithm()),
+            is_configuration: owned.is_configuration,
+            is_excluded: owned.is_excluded,
+            path_hex: matches!(path, Cow::Owned(_)).then(|| hex(owned.path)),
+            path,
+        }
+    }
 }
 
 fn owned_marks(owned: &OwnedPath<'_>) -> String {
@@ -168,17 +231,4 @@ fn owned_marks(owned: &OwnedPath<'_>) -> String {
         .filter_map(|(is_set, mark)| is_set.then_some(mark))
         .collect();
     if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) }
-}
-
-fn owned_json(owned: &OwnedPath<'_>) -> Value {
-    let mut members = path_members("path", owned.path);
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let further = json!({
-        "digest": owned.digest.map(|digest| hex(digest.bytes())),
-        "digest_algorithm": owned.digest.map(|digest| digest.algorithm()),
-        "is_configuration": owned.is_configuration,
-        "is_excluded": owned.is_excluded,
-    });
-    members.extend(further.as_object().cloned().unwrap_or_default());
-    Value::Object(members)
 }

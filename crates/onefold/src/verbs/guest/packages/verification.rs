@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::{RowForm, StdoutListing};
 use crate::progress::Meter;
-use crate::verbs::guest::describe::{kind_name, path_members};
+use crate::verbs::guest::describe::{hex, kind_name, path_members};
 use crate::verbs::guest::ending::Ending;
 use crate::verbs::guest::scene::Scene;
 use crate::verbs::guest::streaming::Streamed;
@@ -70,7 +70,6 @@ fn line(difference: &Difference, package: &str) -> String {
 }
 
 fn row(of: &OfImage<'_>, difference: &Difference, package: &str) -> Value {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let (kind, recorded, found) = match &difference.kind {
         DifferenceKind::Changed { recorded, found } => {
             ("changed", Some(hex(recorded.bytes())), Some(hex(found.bytes())))
