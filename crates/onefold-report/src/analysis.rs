@@ -3,6 +3,8 @@
 use onefold_guest::Partition;
 use serde::Serialize;
 
+use crate::files::FilesAnalysis;
+
 /// All findings about a set of images.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Analysis {
@@ -32,6 +34,9 @@ pub struct Analysis {
     pub ways: Ways,
     /// What the analysis itself took.
     pub effort: Effort,
+    /// What the bytes belong to, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<FilesAnalysis>,
 }
 
 /// All images together: `apparent = zero + distinct + saved`.

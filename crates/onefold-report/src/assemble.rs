@@ -57,6 +57,7 @@ pub(crate) fn assemble(findings: &Findings<'_>) -> Analysis {
         images,
         block_sizes,
         ways,
+        files: None,
     }
 }
 

@@ -11,6 +11,7 @@ mod analyze;
 mod assemble;
 mod cost;
 mod count;
+mod files;
 mod histogram;
 mod image;
 mod map_nodes;
@@ -31,6 +32,7 @@ mod top;
 
 pub use analysis::*;
 pub use analyze::{analyze, analyze_sample};
+pub use files::*;
 pub use image::{Image, Open, WatchedDisk};
 pub use options::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage};
 pub use page::{page, sampled_page};
