@@ -7,24 +7,14 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
+use common::browser::{browser, check_layout, figure, measured, number};
 use common::{Silent, analyzed, image, options, random_images};
 use onefold_report::{Analysis, Image, Options, Share, Shifts, analyze_sample, page, sampled_page};
 use serde_json::Value;
 
-const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
-const HARNESS: &str = include_str!("measure.html");
 const PHONE: u32 = 390;
 const DESKTOP: u32 = 1280;
-
-fn browser() -> Option<&'static str> {
-    let found = BROWSERS.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
-    if found.is_none() {
-        eprintln!("SKIPPED: no browser is installed (Debian: chromium)");
-    }
-    found
-}
 
 /// A report with something in every figure, and names that are hard to show.
 fn found() -> Analysis {
@@ -42,42 +32,6 @@ fn found() -> Analysis {
     }
     let groups = vec!["debian".into(), "desktops of the second floor".into()];
     analyzed(&analysed, &Options { groups, shifts: Shifts::All, ..options() })
-}
-
-/// Loads `page` in a frame of `width`, and returns what was measured there.
-fn measured(browser: &str, page: &str, width: u32) -> Value {
-    let folder = tempfile::tempdir().unwrap();
-    let harness = folder.path().join("measure.html");
-    let inner = page.replace('&', "&amp;").replace('"', "&quot;");
-    fs::write(&harness, HARNESS.replace("WIDTH", &width.to_string()).replace("PAGE", &inner)).unwrap();
-    let output = Command::new("timeout")
-        .args(["120", browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"])
-        .args(["--window-size=1400,1000", "--virtual-time-budget=10000", "--dump-dom"])
-        .arg(format!("--user-data-dir={}", folder.path().join("profile").to_str().unwrap()))
-        .arg(format!("file://{}", harness.to_str().unwrap()))
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let complaints: Vec<&str> = errors.lines().filter(|line| line.contains("CONSOLE")).collect();
-    assert!(complaints.is_empty(), "{complaints:?}");
-    let dom = String::from_utf8(output.stdout).unwrap();
-    let start = dom.find("id=\"result\">").unwrap_or_else(|| panic!("no result: {errors}")) + "id=\"result\">".len();
-    let end = start + dom[start..].find("</script>").unwrap();
-    serde_json::from_str(&dom[start..end]).unwrap_or_else(|error| panic!("{error}: {}", &dom[start..end]))
-}
-
-fn figure<'a>(measured: &'a Value, id: &str) -> &'a [Value] {
-    let figures = measured["figures"].as_array().unwrap();
-    let figure = figures.iter().find(|figure| figure["id"] == id).unwrap_or_else(|| panic!("no {id}"));
-    assert!(figure["shown"].as_f64().unwrap() > 10_000.0, "{id} is not shown");
-    figure["marks"].as_array().unwrap()
-}
-
-fn number(mark: &Value, name: &str) -> f64 {
-    match &mark[name] {
-        Value::String(text) => text.parse().unwrap(),
-        value => value.as_f64().unwrap(),
-    }
 }
 
 /// Asserts that marks bear these values and that `side` of each is in proportion to its value.
@@ -114,16 +68,6 @@ fn assert_curves(marks: &[Value], expected: &[Vec<f64>]) {
 
 fn percent(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole as f64
-}
-
-fn check_layout(measured: &Value, width: u32) {
-    assert!(measured["width"].as_u64().unwrap() <= u64::from(width));
-    assert!(measured["scroll_width"].as_u64() <= measured["width"].as_u64(), "the page is too wide: {measured}");
-    assert_eq!(measured["wide"], Value::Array(Vec::new()), "these stick out");
-    for figure in measured["figures"].as_array().unwrap() {
-        assert_eq!(figure["outside"], Value::Array(Vec::new()), "{}", figure["id"]);
-        assert!(number(figure, "text_px") >= 9.0, "text that cannot be read: {}", figure["id"]);
-    }
 }
 
 fn check(found: &Analysis, measured: &Value, width: u32) {

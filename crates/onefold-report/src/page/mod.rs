@@ -3,6 +3,7 @@
 mod figures;
 mod sampled;
 mod svg;
+mod treemap;
 
 use onefold_block::size::human;
 
@@ -27,6 +28,7 @@ pub fn page(found: &Analysis, made: &str) -> String {
     body.push_str(&facts(found));
     body.push_str(&warnings(found));
     body.push_str(&figures_of(sections(found)));
+    body.push_str(&found.files.as_ref().map(treemap::section).unwrap_or_default());
     body.push_str(&image_table(&found.images));
     body.push_str(&size_table(found));
     body.push_str(&shift_table(found));

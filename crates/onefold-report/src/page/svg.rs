@@ -63,11 +63,18 @@ pub(super) struct Drawing {
     /// Names the figure to those who do not see it.
     title: String,
     id: &'static str,
+    class: &'static str,
+    width: f64,
 }
 
 impl Drawing {
     pub(super) fn new(id: &'static str, title: &str) -> Drawing {
-        Drawing { body: String::new(), title: title.to_owned(), id }
+        Drawing::sized(id, "", title, WIDTH)
+    }
+
+    /// Returns a drawing of another width, in its own units.
+    pub(super) fn sized(id: &'static str, class: &'static str, title: &str, width: f64) -> Drawing {
+        Drawing { body: String::new(), title: title.to_owned(), id, class, width }
     }
 
     fn add(&mut self, piece: std::fmt::Arguments<'_>) {
@@ -103,6 +110,30 @@ impl Drawing {
         ));
     }
 
+    /// Draws a rectangle that is filled as `class` says; its area stands for `value`.
+    pub(super) fn tile(&mut self, place: [f64; 4], class: &str, value: impl Display, tip: &str) {
+        let ([x, y, width, height], tip) = (place, escape(tip));
+        self.add(format_args!(
+            r#"<rect class="{class}" x="{x:.4}" y="{y:.4}" width="{width:.4}" height="{height:.4}" data-value="{value}"><title>{tip}</title></rect>"#
+        ));
+    }
+
+    /// Draws the edges of tiles that belong together; the area within stands for `value`.
+    pub(super) fn outline(&mut self, place: [f64; 4], class: &str, value: impl Display) {
+        let [x, y, width, height] = place;
+        self.add(format_args!(
+            r#"<rect class="{class}" x="{x:.4}" y="{y:.4}" width="{width:.4}" height="{height:.4}" data-value="{value}"/>"#
+        ));
+    }
+
+    /// Draws what a text stands on.
+    pub(super) fn plate(&mut self, place: [f64; 4]) {
+        let [x, y, width, height] = place;
+        self.add(format_args!(
+            r#"<rect class="plate" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}"/>"#
+        ));
+    }
+
     /// Draws a curve through points, each with the value that it stands for.
     pub(super) fn curve(&mut self, series: usize, points: &[(f64, f64, String)]) {
         let corners: Vec<String> = points.iter().map(|(x, y, _)| format!("{x:.1},{y:.1}")).collect();
@@ -127,9 +158,10 @@ impl Drawing {
 
     /// Returns the whole figure, `height` high.
     pub(super) fn finish(self, height: f64) -> String {
-        let (title, id) = (escape(&self.title), self.id);
+        let (title, id, width) = (escape(&self.title), self.id, self.width);
+        let class = if self.class.is_empty() { String::new() } else { format!(" class=\"{}\"", self.class) };
         format!(
-            "<svg id=\"{id}\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{title}\">\n{}</svg>",
+            "<svg id=\"{id}\"{class} viewBox=\"0 0 {width} {height:.0}\" role=\"img\" aria-label=\"{title}\">\n{}</svg>",
             self.body
         )
     }

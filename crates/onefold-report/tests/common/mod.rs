@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub(crate) mod browser;
+
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
