@@ -46,8 +46,8 @@ pub(super) fn section(files: &FilesAnalysis) -> String {
         .collect();
     format!(
         "<section class=\"wide treemap\"><h2>What the bytes belong to</h2>\n\
-         <p class=\"soft\">Area is bytes of all images together, zeros left out. Colour and percentage are the part of \
-         them that other images have. The table below has the same numbers.</p>\n{}{figures}</section>\n{}",
+         <p class=\"soft\">Area is bytes of all images, zeros left out. Colour and percentage are the part that other \
+         images have. The table has the same numbers.</p>\n{}{figures}</section>\n{}",
         legend(),
         table::table(&all)
     )

@@ -1,8 +1,8 @@
 //! Places rectangles in a frame: the area of each is in proportion to its size, and most are nearly square.
 //!
 //! The method is that of M. Bruls, K. Huizing and J. J. van Wijk, "Squarified Treemaps", Data Visualization 2000: rows
-//! are laid along the shorter side of what is left of the frame, and a row takes rectangles as long as that improves the
-//! worst of their aspect ratios. The rectangles together are the frame; nothing is left between them.
+//! are laid along the shorter side of what is left of the frame, and a row takes another rectangle as long as that
+//! improves the worst of its aspect ratios. The rectangles together are the frame; nothing is left between them.
 
 /// A rectangle.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -73,8 +73,8 @@ impl Frame {
     }
 }
 
-/// Returns a rectangle in `frame` for each size. Sizes in falling order give the best aspect ratios; a size of zero gives
-/// an empty rectangle.
+/// Returns a rectangle in `frame` for each size. Sizes in falling order give the best aspect ratios; a size of zero
+/// gives an empty rectangle.
 pub(super) fn squarify(frame: Frame, sizes: &[u64]) -> Vec<Frame> {
     let sum: f64 = sizes.iter().map(|size| *size as f64).sum();
     let scale = if sum > 0.0 { frame.area() / sum } else { 0.0 };
@@ -98,7 +98,7 @@ fn row_length(areas: &[f64], side: f64) -> usize {
         smallest = smallest.min(area);
         let (side, whole) = (side * side, sum * sum);
         let next = (side * largest / whole).max(whole / (side * smallest));
-        // Of a comparison with what is no number, a row is the outcome, too.
+        // Sizes of zero have no aspect ratio, and none is made worse by ending the row.
         if count > 0 && (next > worst || next.is_nan()) {
             return count;
         }
