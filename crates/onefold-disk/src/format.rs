@@ -34,6 +34,12 @@ impl ImageFormat {
             ImageFormat::Vpc => "vpc",
         }
     }
+
+    /// Returns the format that the first 512 bytes of a file show. A file without a known signature is raw.
+    #[must_use]
+    pub fn of_head(head: &[u8]) -> ImageFormat {
+        by_signature(head)
+    }
 }
 
 /// Bytes at the start of a file that are examined; all signatures lie in them.

@@ -11,6 +11,7 @@ mod digest;
 pub mod domain;
 pub mod explain;
 mod extents;
+pub mod files;
 pub mod format;
 mod kept_map;
 pub mod mend;

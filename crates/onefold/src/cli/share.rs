@@ -20,6 +20,13 @@ pub(crate) enum ShareCommand {
     /// did not change since they were last read are not read again. What is known is kept in the root of the file system, in
     /// `.onefold` for root and in `.onefold-NUMBER` for the user with that number, and may be deleted at any time.
     Run(ShareRunArgs),
+    /// Find equal files of the guests in image files and have the file system share their blocks, once
+    ///
+    /// Reads the package databases and file maps of the guests, and no content: files whose digests and lengths are equal
+    /// by these are believed equal. The kernel compares them before it shares their blocks, so no guest has to be trusted,
+    /// and every image keeps the content that it has. Finds packages of dpkg on ext2, ext3, ext4 and XFS in raw images;
+    /// everything else is left to `share run`. Images may be in use.
+    Files(ShareGuestsArgs),
     /// Do so again and again as files change, when the machine has time, until it is told to stop
     ///
     /// Stays in the foreground, for a service manager, and prints a line for each time that it shared. Images that a process
@@ -260,6 +267,36 @@ pub(crate) struct ShareWatchArgs {
     pub(crate) min_run: ByteSize,
     #[command(flatten)]
     pub(crate) space: SpaceArgs,
+    /// Upper limit of memory for sorting; what does not fit goes into temporary files
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub(crate) memory: ByteSize,
+    /// Where temporary files go; without it $TMPDIR, or /var/tmp
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) temporary: Option<PathBuf>,
+}
+
+/// Arguments of `share files`.
+#[derive(Args, Debug)]
+pub(crate) struct ShareGuestsArgs {
+    /// Image files, and folders with all that is in them; on one file system (XFS or Btrfs with reflinks)
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Only files whose path or name matches a pattern, such as `*.raw`; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) include: Vec<Pattern>,
+    /// No files, and no folders, whose path or name matches a pattern; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<Pattern>,
+    /// Leave shorter runs of equal blocks alone, after runs that follow each other were joined across files
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    pub(crate) min_run: ByteSize,
+    #[command(flatten)]
+    pub(crate) space: SpaceArgs,
+    /// Name the packages whose files would be shared, and share nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
     /// Upper limit of memory for sorting; what does not fit goes into temporary files
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,

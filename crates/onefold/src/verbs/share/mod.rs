@@ -3,6 +3,7 @@
 mod clone;
 mod domain;
 mod explain;
+mod files;
 mod index;
 mod limits;
 mod mend;
@@ -23,6 +24,7 @@ use crate::output::Report;
 pub(crate) fn run(command: ShareCommand, talk: Talk) -> Outcome<Report> {
     match command {
         ShareCommand::Run(arguments) => run::run(&arguments, talk),
+        ShareCommand::Files(arguments) => files::run(&arguments, talk),
         ShareCommand::Mend(arguments) => mend::run(&arguments),
         ShareCommand::Status(arguments) => status::run(&arguments),
         ShareCommand::Index(arguments) => index::run(&arguments, talk),

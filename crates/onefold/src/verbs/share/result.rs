@@ -7,7 +7,7 @@ use std::time::Duration;
 use onefold_block::{BLOCK_BYTES_U64, Show};
 use onefold_share::domain::Domain;
 use onefold_share::pace::CallCounts;
-use onefold_share::pass::{Passed, Shared};
+use onefold_share::pass::{Passed, Shared, Trouble};
 use onefold_share::scan::{DomainCounts, Scanned};
 use onefold_share::state::Notice;
 use onefold_substrate::SubstrateKind;
@@ -48,7 +48,7 @@ pub(crate) struct Space {
 
 impl Space {
     /// Returns how much more is free, by the file system's own books: what others wrote meanwhile is in it, too.
-    fn gained(&self) -> Option<i64> {
+    pub(crate) fn gained(&self) -> Option<i64> {
         let (before, after) = (self.free_before?, self.free_after?);
         Some(i64::try_from(after).ok()? - i64::try_from(before).ok()?)
     }
@@ -141,27 +141,7 @@ impl Findings {
     }
 
     fn trouble_lines(&self) -> Vec<String> {
-        let trouble = &self.passed.trouble;
-        let mut lines: Vec<String> = Vec::new();
-        lines.extend(self.notices.iter().map(Notice::to_string));
-        lines.extend(trouble.refused.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
-        lines.extend(trouble.failed.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
-        lines.extend(trouble.busy.keys().map(|path| format!("`{}` was busy; try again later", path.shown())));
-        if lines.len() > NAMED_MAX {
-            let left = lines.len() - NAMED_MAX;
-            lines.truncate(NAMED_MAX);
-            lines.push(format!("and {left} more; `--json` has them all"));
-        }
-        if let Some(left) = trouble.records_left {
-            lines.push(format!(
-                "sharing was stopped: the file system has {} left for its own records, and machines that write need some, \
-                 too; make room{}, and run it again",
-                human(left),
-                if self.kind == SubstrateKind::Btrfs { " (btrfs balance start -dusage=50)" } else { "" }
-            ));
-        } else if trouble.is_full {
-            lines.push("the file system is full: sharing needs a little room for its own records".to_owned());
-        }
+        let mut lines = trouble_lines(&self.passed.trouble, &self.notices, self.kind);
         let elsewhere = self.passed.logs_elsewhere;
         if elsewhere > 0 {
             lines.push(format!("{} left to a watch, a door or another host that has them", files(elsewhere)));
@@ -215,15 +195,7 @@ impl Findings {
                 "shared": counts.shared,
                 "bytes": bytes,
             })),
-            "trouble": {
-                "full": trouble.is_full,
-                "records_left_bytes": trouble.records_left,
-                "changed_blocks": trouble.changed,
-                "refused": trouble.refused.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),
-                "failed": trouble.failed.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),
-                "busy": trouble.busy.keys().map(machine_name).collect::<Vec<_>>(),
-                "notices": self.notices.iter().map(Notice::to_string).collect::<Vec<_>>(),
-            },
+            "trouble": trouble_json(trouble, &self.notices),
             "seconds": self.elapsed.as_secs_f64(),
             "seconds_of": {
                 "scan": self.scan_time.as_secs_f64(),
@@ -236,6 +208,43 @@ impl Findings {
             "memory_peak_bytes": self.memory_peak_bytes,
         })
     }
+}
+
+/// Says what went wrong with files, and with how many.
+pub(super) fn trouble_lines(trouble: &Trouble, notices: &[Notice], kind: SubstrateKind) -> Vec<String> {
+    let mut lines: Vec<String> = notices.iter().map(Notice::to_string).collect();
+    lines.extend(trouble.refused.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
+    lines.extend(trouble.failed.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
+    lines.extend(trouble.busy.keys().map(|path| format!("`{}` was busy; try again later", path.shown())));
+    if lines.len() > NAMED_MAX {
+        let left = lines.len() - NAMED_MAX;
+        lines.truncate(NAMED_MAX);
+        lines.push(format!("and {left} more; `--json` has them all"));
+    }
+    if let Some(left) = trouble.records_left {
+        lines.push(format!(
+            "sharing was stopped: the file system has {} left for its own records, and machines that write need some, \
+             too; make room{}, and run it again",
+            human(left),
+            if kind == SubstrateKind::Btrfs { " (btrfs balance start -dusage=50)" } else { "" }
+        ));
+    } else if trouble.is_full {
+        lines.push("the file system is full: sharing needs a little room for its own records".to_owned());
+    }
+    lines
+}
+
+/// Returns what went wrong with files, for machines.
+pub(super) fn trouble_json(trouble: &Trouble, notices: &[Notice]) -> Value {
+    json!({
+        "full": trouble.is_full,
+        "records_left_bytes": trouble.records_left,
+        "changed_blocks": trouble.changed,
+        "refused": trouble.refused.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),
+        "failed": trouble.failed.iter().map(|(path, why)| told(path, why)).collect::<Vec<_>>(),
+        "busy": trouble.busy.keys().map(machine_name).collect::<Vec<_>>(),
+        "notices": notices.iter().map(Notice::to_string).collect::<Vec<_>>(),
+    })
 }
 
 fn told(path: &std::path::Path, why: &dyn std::fmt::Display) -> Value {

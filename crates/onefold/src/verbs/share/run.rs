@@ -149,7 +149,7 @@ pub(super) fn wants(root: &Path, path: &Path, kind: ListedKind, include: &[Patte
 }
 
 /// Returns what is free once all that was given back has reached the file system's books.
-fn free_bytes(substrate: &LinuxSubstrate, root: &Path) -> Option<u64> {
+pub(super) fn free_bytes(substrate: &LinuxSubstrate, root: &Path) -> Option<u64> {
     // Without it, some file systems tell what was free some seconds ago.
     let folder = rustix::fs::openat(CWD, root, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     rustix::fs::syncfs(&folder).ok()?;
@@ -190,7 +190,7 @@ pub(super) fn state_failure(error: &StateError) -> Failure {
     }
 }
 
-fn pass_failure(error: &PassError) -> Failure {
+pub(super) fn pass_failure(error: &PassError) -> Failure {
     match error {
         PassError::State(error) => state_failure(error),
         PassError::Unmended { .. } => Failure::new("cannot share blocks")

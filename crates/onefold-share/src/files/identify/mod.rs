@@ -1,0 +1,246 @@
+//! Step 1 of the paper: which files an image has, by its package databases, and where they lie.
+//!
+//! Nothing is mounted, and no content of a file is read. All that a guest says is a claim: what is wrong costs a
+//! comparison. What one image may claim is bounded by its length.
+
+mod disk;
+mod pieces;
+mod systems;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::ops::ControlFlow;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_disk::{CachedDisk, DiskError, ImageFormat};
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileSystem};
+use onefold_guest::guest::Guest;
+use onefold_guest::packages::{self, Digest, PackageDatabase};
+use onefold_guest::tree::{GuestFile, PathId, PathSet};
+use onefold_guest::volume::VolumeReader;
+use onefold_substrate::{Access, Substrate};
+
+use self::disk::SubstrateDisk;
+use self::pieces::Pieces;
+use self::systems::{System, each_system};
+use super::join::Candidates;
+use super::packages::PackageNames;
+use super::report::Examined;
+use super::tier::{Label, Tier};
+use crate::domain::Domain;
+use crate::scan::ListedFile;
+use crate::state::StateError;
+
+/// Digests of one system that are looked at.
+const DIGESTS_MAX: usize = 1_000_000;
+/// Bytes of candidates of one image: so many times its length, and some more. Files of a guest may share blocks, and a
+/// hostile guest has a million files that share one long list of extents.
+const BYTES_FOR_LENGTH_MAX: u64 = 4;
+const BYTES_MIN: u64 = 64 << 20;
+/// Bytes at the start of an image that show its format.
+const HEAD_BYTES: usize = 512;
+
+/// Why an image has no candidates, or no more.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum IdentifyError {
+    /// The image, or what is in it.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// Its own file.
+    #[error(transparent)]
+    File(io::Error),
+    /// It has a format whose guests are not read yet.
+    #[error("guests in images of the format {} are not read yet", .0.name())]
+    Format(ImageFormat),
+    /// Files of this substrate are read by their own thread only.
+    #[error("files of this file system cannot be read as disks")]
+    Unreadable,
+    /// Temporary files. This ends the work.
+    #[error("{0}")]
+    Temporary(io::Error),
+    /// The user ended the work.
+    #[error(transparent)]
+    Stopped(StateError),
+}
+
+/// Takes candidates of images, one image after the other.
+pub(super) struct Identifying<'a> {
+    pub(super) candidates: Candidates,
+    pub(super) packages: PackageNames,
+    pub(super) examined: Examined,
+    /// For the cache of a disk.
+    pub(super) cache_bytes: usize,
+    /// Asked before each file, and ends the work with an error.
+    pub(super) go_on: &'a dyn Fn() -> Result<(), StateError>,
+}
+
+/// An image that is examined.
+struct Image<'a> {
+    rank: u32,
+    domain: &'a Domain,
+    /// How many bytes its files may still claim.
+    bytes_left: u64,
+    pieces: Pieces,
+}
+
+impl Identifying<'_> {
+    /// Adds the candidates of an image; `rank` is the place of its number among those of all images. Returns whether it
+    /// has a package database.
+    ///
+    /// # Errors
+    /// As [`IdentifyError`] says. All but the last two are of this image alone.
+    pub(super) fn add_image<S: Substrate>(
+        &mut self,
+        substrate: &S,
+        listed: &ListedFile,
+        rank: u32,
+    ) -> Result<bool, IdentifyError> {
+        let file = substrate.open(&listed.path, Access::Read).map_err(IdentifyError::File)?;
+        let size_bytes = substrate.stat(&file).map_err(IdentifyError::File)?.length;
+        let reader = substrate.reader(&file).ok_or(IdentifyError::Unreadable)?;
+        let mut head = [0; HEAD_BYTES];
+        let count = reader.read_at(0, &mut head).map_err(IdentifyError::File)?;
+        match ImageFormat::of_head(head.get(..count).unwrap_or_default()) {
+            ImageFormat::Raw => {}
+            other => return Err(IdentifyError::Format(other)),
+        }
+        let disk = SubstrateDisk::new(reader, size_bytes);
+        let cached = CachedDisk::new(&disk, self.cache_bytes);
+        let guest = Guest::open(&cached)?;
+        let bytes_left = size_bytes.saturating_mul(BYTES_FOR_LENGTH_MAX).saturating_add(BYTES_MIN);
+        let mut image = Image { rank, domain: &listed.domain, bytes_left, pieces: Pieces::default() };
+        let mut has_packages = false;
+        each_system(&guest, &mut |system| {
+            let Some(database) = packages::open(&system.tree)? else { return Ok(()) };
+            has_packages = true;
+            self.add_system(&mut image, system, database.as_ref())
+        })?;
+        Ok(has_packages)
+    }
+
+    /// Adds the candidates of a system.
+    fn add_system(
+        &mut self,
+        image: &mut Image<'_>,
+        system: &System<'_>,
+        database: &dyn PackageDatabase,
+    ) -> Result<(), IdentifyError> {
+        for (file, digest, package) in self.packaged_files(system, database) {
+            (self.go_on)().map_err(IdentifyError::Stopped)?;
+            let Some(reader) = system.reader(file.system) else { continue };
+            let of_tree = system.tree.system(file.system);
+            let stat = match of_tree.damage().skip(of_tree.stat(file.file)) {
+                Ok(Some(stat)) if stat.kind == FileKind::Regular => stat,
+                Ok(_) | Err(GuestError::NotFound) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            self.examined.files += 1;
+            if stat.size_bytes == 0 {
+                self.examined.empty_files += 1;
+                continue;
+            }
+            image.pieces.clear();
+            let is_bounded = self.add_extents(image, of_tree, reader, file, stat.size_bytes)?;
+            let content = content_of(image.domain, Tier::Digest, &(digest, stat.size_bytes));
+            self.examined.misaligned_bytes += image.pieces.ragged_bytes;
+            let blocks = stat.size_bytes.div_ceil(BLOCK_BYTES_U64);
+            let label = Label { tier: Tier::Digest, package };
+            for (phase, pieces) in image.pieces.phases() {
+                let added = self.candidates.add(image.rank, content, label, phase, blocks, pieces);
+                if !added.map_err(IdentifyError::Temporary)? {
+                    self.examined.surplus_files += 1;
+                }
+            }
+            if !is_bounded {
+                self.examined.surplus_files += 1;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the files of all packages, in the order of the file systems, each with a digest and the number of its package.
+    fn packaged_files(&mut self, system: &System<'_>, database: &dyn PackageDatabase) -> Vec<(GuestFile, Digest, u32)> {
+        let mut paths = PathSet::new();
+        let mut listed: Vec<(PathId, Digest, u32)> = Vec::new();
+        for (at, package) in database.packages().iter().enumerate() {
+            self.examined.packages += 1;
+            let number = self.packages.number(package);
+            database.each_path(at, &mut |owned| {
+                if listed.len() >= DIGESTS_MAX {
+                    return ControlFlow::Break(());
+                }
+                if let Some(digest) = owned.digest
+                    && let Some(path) = paths.add(owned.path)
+                {
+                    listed.push((path, digest, number));
+                }
+                ControlFlow::Continue(())
+            });
+        }
+        paths.resolve(&system.tree, database.problems());
+        let found = listed.into_iter().filter_map(|(path, digest, package)| Some((paths.file(path)?, digest, package)));
+        let mut files: Vec<_> = found.collect();
+        // Several packages may have a file, and paths through links lead to it.
+        files.sort_unstable();
+        files.dedup_by_key(|(file, ..)| *file);
+        files
+    }
+
+    /// Adds the places of a file to its pieces. Returns false where the image claims more bytes than it may.
+    fn add_extents(
+        &mut self,
+        image: &mut Image<'_>,
+        system: &dyn FileSystem,
+        reader: &VolumeReader<'_>,
+        file: GuestFile,
+        size_bytes: u64,
+    ) -> Result<bool, IdentifyError> {
+        let Image { bytes_left, pieces, .. } = image;
+        let examined = &mut self.examined;
+        let mut is_bounded = true;
+        let visited = system.each_extent(file.file, &mut |extent: Extent| {
+            // However short an extent is, looking at it costs something.
+            let Some(left) = bytes_left.checked_sub(extent.length_bytes.max(BLOCK_BYTES_U64)) else {
+                is_bounded = false;
+                return ControlFlow::Break(());
+            };
+            *bytes_left = left;
+            let used = extent.length_bytes.min(size_bytes.saturating_sub(extent.offset));
+            match extent.kind {
+                ExtentKind::Written | ExtentKind::Shared => {
+                    let mut offset = extent.offset;
+                    reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
+                        pieces.add(range.start_bytes, offset, range.length_bytes, size_bytes);
+                        offset = offset.saturating_add(range.length_bytes);
+                    });
+                }
+                ExtentKind::Unwritten => examined.unwritten_bytes = examined.unwritten_bytes.saturating_add(used),
+                ExtentKind::Encoded(_) => {
+                    examined.encoded_bytes = examined.encoded_bytes.saturating_add(extent.length_bytes);
+                }
+                ExtentKind::Inline => examined.resident_bytes = examined.resident_bytes.saturating_add(used),
+            }
+            ControlFlow::Continue(())
+        });
+        match system.damage().skip(visited) {
+            Ok(_) | Err(GuestError::NotFound) => Ok(is_bounded),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Returns a number for a content: equal ones are believed equal. Others may have the same number, too: that costs a
+/// comparison. Files of different domains never have one content.
+fn content_of(domain: &Domain, tier: Tier, claim: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (domain, tier, claim).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl From<DiskError> for IdentifyError {
+    fn from(error: DiskError) -> IdentifyError {
+        IdentifyError::Guest(error.into())
+    }
+}

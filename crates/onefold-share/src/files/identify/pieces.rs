@@ -1,0 +1,131 @@
+//! The host's blocks that a file of a guest lies in, wholly.
+//!
+//! A range of a file that begins at byte `place` of the disk and byte `offset` of the content has the blocks of the host
+//! that lie within it. Where the two differ by whole blocks, these are blocks of the content. Otherwise they begin
+//! somewhere within one, and two files can share only if that is the same for both: their *phase*.
+
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+
+use crate::files::join::{CONTENT_BLOCKS_MAX, PHASES, Piece};
+use crate::format::FileBlock;
+
+/// Pieces of one file, at most. Only a hostile guest has more in a file.
+const PIECES_MAX: usize = 1 << 16;
+const UNIT_BYTES: u64 = BLOCK_BYTES_U64 / PHASES as u64;
+const _: () = assert!(BLOCK_BYTES.is_multiple_of(512) && UNIT_BYTES == 512, "a phase is in sectors");
+
+/// The pieces of one file, by phase.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    by_phase: [Vec<Piece>; PHASES],
+    /// Bytes of the content that lie in no whole block of the host.
+    pub(super) ragged_bytes: u64,
+}
+
+impl Pieces {
+    /// Forgets all pieces.
+    pub(super) fn clear(&mut self) {
+        self.by_phase.iter_mut().for_each(Vec::clear);
+        self.ragged_bytes = 0;
+    }
+
+    /// Adds the range of `length` bytes at byte `place` of the disk, which holds the content from byte `offset` on, in a
+    /// file of `size` bytes. What lies past the end of the file is left out, but for the rest of its last block.
+    pub(super) fn add(&mut self, place: u64, offset: u64, length: u64, size: u64) {
+        let used = length.min(size.saturating_sub(offset));
+        let first = place.div_ceil(BLOCK_BYTES_U64);
+        let skipped = first.saturating_mul(BLOCK_BYTES_U64).saturating_sub(place);
+        let whole = length.saturating_sub(skipped) / BLOCK_BYTES_U64;
+        let content = offset.saturating_add(skipped);
+        let wanted = size.saturating_sub(content).div_ceil(BLOCK_BYTES_U64);
+        let count = whole.min(wanted);
+        let is_kept = count > 0 && content.is_multiple_of(UNIT_BYTES) && self.push(content, first, count);
+        let kept = if is_kept { (count * BLOCK_BYTES_U64).min(size.saturating_sub(content)) } else { 0 };
+        self.ragged_bytes = self.ragged_bytes.saturating_add(used.saturating_sub(kept));
+    }
+
+    fn push(&mut self, content_bytes: u64, block: u64, count: u64) -> bool {
+        let (content, within) = (content_bytes / BLOCK_BYTES_U64, content_bytes % BLOCK_BYTES_U64);
+        let phase = usize::try_from(within / UNIT_BYTES).unwrap_or_default();
+        let Some(pieces) = self.by_phase.get_mut(phase) else { return false };
+        if content.saturating_add(count) > CONTENT_BLOCKS_MAX || block.saturating_add(count) > FileBlock::LIMIT {
+            return false;
+        }
+        if let Some(last) = pieces.last_mut()
+            && last.content.checked_add(last.count) == Some(content)
+            && last.block.checked_add(last.count) == Some(block)
+        {
+            last.count += count;
+            return true;
+        }
+        let has_room = pieces.len() < PIECES_MAX;
+        if has_room {
+            pieces.push(Piece { content, block, count });
+        }
+        has_room
+    }
+
+    /// Returns each phase that has pieces, with these.
+    pub(super) fn phases(&self) -> impl Iterator<Item = (u64, &[Piece])> {
+        (0..)
+            .zip(&self.by_phase)
+            .map(|(phase, pieces)| (phase, pieces.as_slice()))
+            .filter(|(_, pieces)| !pieces.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(size: u64, ranges: &[(u64, u64, u64)]) -> (Vec<(u64, u64, u64, u64)>, u64) {
+        let mut pieces = Pieces::default();
+        for &(place, offset, length) in ranges {
+            pieces.add(place, offset, length, size);
+        }
+        let of_phase = |(phase, pieces): (u64, &[Piece])| {
+            pieces.iter().map(move |one| (phase, one.content, one.block, one.count)).collect::<Vec<_>>()
+        };
+        let all = pieces.phases().flat_map(of_phase).collect();
+        (all, pieces.ragged_bytes)
+    }
+
+    #[test]
+    fn the_last_block_is_whole_and_what_is_behind_it_is_left_out() {
+        assert_eq!(pieces(5000, &[(40960, 0, 8192)]), (vec![(0, 0, 10, 2)], 0));
+        assert_eq!(pieces(5000, &[(40960, 0, 1 << 20)]), (vec![(0, 0, 10, 2)], 0));
+        assert_eq!(pieces(5000, &[(40960, 8192, 4096)]), (vec![], 0));
+        assert_eq!(pieces(0, &[(40960, 0, 4096)]), (vec![], 0));
+    }
+
+    #[test]
+    fn ranges_that_follow_on_each_other_are_one_piece() {
+        assert_eq!(pieces(1 << 20, &[(0, 0, 4096), (4096, 4096, 8192)]), (vec![(0, 0, 0, 3)], 0));
+        let gap = pieces(1 << 20, &[(0, 0, 4096), (4096, 8192, 4096), (12288, 12288, 4096)]);
+        assert_eq!(gap, (vec![(0, 0, 0, 1), (0, 2, 1, 1), (0, 3, 3, 1)], 0));
+    }
+
+    #[test]
+    fn blocks_that_begin_within_one_of_the_content_have_a_phase() {
+        // A partition that begins at sector 63: the first whole block of the host begins 512 bytes into the content.
+        assert_eq!(pieces(16384, &[(63 * 512, 0, 16384)]), (vec![(1, 0, 8, 3)], 4096));
+        // Blocks of 1 KiB: the content begins in the middle of a block of the host.
+        assert_eq!(pieces(5000, &[(9 * 1024, 0, 5120)]), (vec![], 5000));
+        assert_eq!(pieces(9000, &[(9 * 1024, 0, 9216)]), (vec![(6, 0, 3, 1)], 9000 - 4096));
+        // No sector begins there.
+        assert_eq!(pieces(9000, &[(100, 0, 9216)]), (vec![], 9000));
+    }
+
+    #[test]
+    fn places_that_cannot_be_have_no_pieces() {
+        for (place, offset, length, size) in [
+            (u64::MAX, 0, 4096, 4096),
+            (0, u64::MAX - 4095, 4096, u64::MAX),
+            (u64::MAX - 4095, u64::MAX - 4095, u64::MAX, u64::MAX),
+        ] {
+            assert_eq!(pieces(size, &[(place, offset, length)]).0, [], "{place} {offset}");
+        }
+        let hostile: Vec<_> = (0..100_000).map(|at| (at * 8192, at * 8192, 4096)).collect();
+        assert_eq!(pieces(u64::MAX, &hostile).0.len(), PIECES_MAX);
+    }
+}

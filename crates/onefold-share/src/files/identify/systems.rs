@@ -1,0 +1,72 @@
+//! The systems of a guest: those that are installed, with all that they mount, and file systems that belong to none.
+
+use onefold_guest::filesystem::FileSystem;
+use onefold_guest::guest::Guest;
+use onefold_guest::machine::{MachineVolume, machines};
+use onefold_guest::tree::{SystemIndex, Tree};
+use onefold_guest::volume::VolumeReader;
+
+use super::IdentifyError;
+
+/// A tree of a guest, and where the bytes of its file systems lie.
+pub(super) struct System<'g> {
+    pub(super) tree: Tree<'g>,
+    /// The volume of each file system of the tree.
+    readers: Vec<&'g VolumeReader<'g>>,
+}
+
+impl System<'_> {
+    /// Returns the volume of a file system of the tree.
+    pub(super) fn reader(&self, system: SystemIndex) -> Option<&VolumeReader<'_>> {
+        self.readers.get(usize::try_from(system.0).ok()?).copied()
+    }
+}
+
+/// Calls `visit` with each system of a guest, then with each file system that belongs to none. Where one fails, the others
+/// are visited, and the first error is returned.
+///
+/// # Errors
+/// Those of `visit`.
+pub(super) fn each_system<'g>(
+    guest: &'g Guest<'g>,
+    visit: &mut dyn FnMut(&System<'g>) -> Result<(), IdentifyError>,
+) -> Result<(), IdentifyError> {
+    let (mut volumes, mut readers) = (Vec::new(), Vec::new());
+    for volume in guest.volumes() {
+        let Some(system) = volume.file_system() else { continue };
+        let partition = volume.partition.as_ref();
+        let label = partition.map(|partition| partition.name.as_bytes().to_vec());
+        readers.push(&volume.reader);
+        volumes.push(MachineVolume {
+            origin: volume.volume.origin.clone(),
+            system,
+            partition_uuid: partition.and_then(|partition| partition.uuid.clone()),
+            partition_label: label.filter(|label| !label.is_empty()),
+        });
+    }
+    let mut is_of_a_system = vec![false; volumes.len()];
+    let mut first_error = None;
+    let mut each = |system: &System<'g>| match visit(system) {
+        Err(error @ (IdentifyError::Temporary(_) | IdentifyError::Stopped(_))) => Err(error),
+        Err(error) => {
+            first_error.get_or_insert(error);
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    };
+    for machine in machines(&volumes) {
+        let of_mounts = machine.mounts.iter().map(|mount| mount.volume);
+        let of_tree: Option<Vec<_>> = of_mounts.clone().map(|volume| readers.get(volume).copied()).collect();
+        of_mounts.filter_map(|volume| is_of_a_system.get_mut(volume).map(|is| *is = true)).for_each(drop);
+        if let Some(readers) = of_tree {
+            each(&System { tree: machine.tree, readers })?;
+        }
+    }
+    for ((volume, reader), is_known) in volumes.iter().zip(&readers).zip(&is_of_a_system) {
+        if !is_known {
+            let system: &'g dyn FileSystem = volume.system;
+            each(&System { tree: Tree::new(system), readers: vec![*reader] })?;
+        }
+    }
+    first_error.map_or(Ok(()), Err)
+}

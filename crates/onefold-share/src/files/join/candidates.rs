@@ -1,0 +1,73 @@
+//! Candidates on their way into the order of the join.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+use onefold_sort::{Merge, SortWriter};
+
+use super::rows::{FILES_MAX, Instance, PIECE_BLOCKS_MAX, Piece, RANK_MAX};
+use crate::files::tier::Label;
+
+/// Added to the rank of a file some of whose content has no piece: it is a source where all others have gaps, too.
+const GAP_RANK: u64 = 512;
+
+/// Takes candidates of all images in any order.
+#[derive(Debug)]
+pub(in crate::files) struct Candidates {
+    rows: SortWriter,
+    /// How many files of each image were added, in each phase of each.
+    added: HashMap<u32, u32>,
+}
+
+impl Candidates {
+    /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`.
+    pub(in crate::files) fn new(folder: &Path, memory_bytes: usize) -> Candidates {
+        Candidates { rows: SortWriter::new(folder, memory_bytes), added: HashMap::new() }
+    }
+
+    /// Adds the pieces that a file of an image has in a phase. Files with equal `content` are believed equal; only the low
+    /// 61 bits count. `blocks` is how many blocks its content takes. Returns false where the image has too many files.
+    ///
+    /// # Errors
+    /// Those of writing temporary files.
+    pub(in crate::files) fn add(
+        &mut self,
+        image: u32,
+        content: u64,
+        label: Label,
+        phase: u64,
+        blocks: u64,
+        pieces: &[Piece],
+    ) -> io::Result<bool> {
+        let added = self.added.entry(image).or_default();
+        let (Some(key), true) = (label.key(), *added < FILES_MAX) else { return Ok(false) };
+        let ordinal = *added;
+        *added += 1;
+        let covered = pieces.iter().map(|piece| piece.count).fold(u64::from(phase > 0), u64::saturating_add);
+        let rank = (pieces.len() as u64).min(GAP_RANK - 1) + if covered < blocks { GAP_RANK } else { 0 };
+        let instance = Instance { content, phase, rank: rank.min(RANK_MAX), image, ordinal };
+        self.rows.push(instance.head(key.number()))?;
+        for piece in pieces {
+            let mut at = 0;
+            while at < piece.count {
+                let count = PIECE_BLOCKS_MAX.min(piece.count - at);
+                let part =
+                    Piece { content: piece.content.saturating_add(at), block: piece.block.saturating_add(at), count };
+                // What lies too far for a row is left to others.
+                let Some(row) = instance.piece(&part) else { break };
+                self.rows.push(row)?;
+                at += count;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns all rows in order.
+    ///
+    /// # Errors
+    /// Those of reading temporary files.
+    pub(in crate::files) fn finish(self) -> io::Result<Merge> {
+        self.rows.finish()
+    }
+}

@@ -1,0 +1,274 @@
+//! Step 3 of the paper, its first half: files that are believed equal come together by sorting, and become runs.
+//!
+//! Of the files that are believed equal, the first in the order of rows is the source of all others. So the number of runs
+//! rises with the number of files, not with its square, and all hosts choose alike: the file in the fewest pieces, and of
+//! equal ones that of the image with the lowest number.
+
+mod candidates;
+mod rows;
+
+use std::io;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_sort::Merge;
+
+pub(super) use self::candidates::Candidates;
+pub(super) use self::rows::{CONTENT_BLOCKS_MAX, IMAGES_MAX, PHASES, Piece};
+use self::rows::{Instance, Part};
+use super::tier::{Label, Tier};
+use crate::format::{FileBlock, FileNo};
+use crate::pass::{ContentKey, FilePlace, Run, RunSorter};
+
+/// Pieces of a source that are kept in memory. Blocks behind them have no source: only a hostile guest has so many pieces.
+const SOURCE_PIECES_MAX: usize = 1 << 16;
+/// Rows between two looks at whether the work is to end.
+const ROWS_AT_ONCE: u32 = 1 << 12;
+
+/// What a join found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Joined {
+    /// Bytes of runs: they are believed equal to others.
+    pub(super) believed: [u64; Tier::ALL.len()],
+    /// Bytes that are believed equal to others, but lie at another offset within a block.
+    pub(super) misaligned: u64,
+}
+
+/// Joins candidates in the order of their rows, and hands the runs to `runs`. `images` are the numbers of the images, in
+/// order. `go_on` is called now and then, and ends the work with an error.
+///
+/// # Errors
+/// Those of temporary files, and of `go_on`.
+pub(super) fn join<E: From<io::Error>>(
+    rows: Merge,
+    images: &[FileNo],
+    runs: &mut RunSorter,
+    go_on: &mut dyn FnMut() -> Result<(), E>,
+) -> Result<Joined, E> {
+    let mut group =
+        Group { images, source: None, pieces: Vec::new(), is_misaligned: false, key: None, joined: Joined::default() };
+    let mut left = ROWS_AT_ONCE;
+    for row in rows {
+        left -= 1;
+        if left == 0 {
+            go_on()?;
+            left = ROWS_AT_ONCE;
+        }
+        let (instance, part) = rows::parts(row?);
+        group.enter(&instance);
+        match part {
+            Part::Head(key) => group.key = ContentKey::new(key),
+            Part::Piece(piece) if group.source == Some(instance) => group.add_to_source(piece),
+            Part::Piece(piece) => group.each_run(&instance, piece, |run| runs.push(run))?,
+        }
+    }
+    Ok(group.joined)
+}
+
+/// The files that are believed equal and lie in one phase, as far as rows have come.
+struct Group<'a> {
+    images: &'a [FileNo],
+    source: Option<Instance>,
+    /// The source's pieces, in order of the content. None overlaps the next.
+    pieces: Vec<Piece>,
+    /// Whether files before this group hold the same in another phase.
+    is_misaligned: bool,
+    /// The key of the content of the file that is on.
+    key: Option<ContentKey>,
+    joined: Joined,
+}
+
+impl Group<'_> {
+    /// Takes note of the file that the next row is of. The first one of a group is its source.
+    fn enter(&mut self, instance: &Instance) {
+        let is_of_group = |source: &Instance| (source.content, source.phase) == (instance.content, instance.phase);
+        if !self.source.as_ref().is_some_and(is_of_group) {
+            // Of one content, what lies in another phase than the first file cannot share with it.
+            let is_misaligned = self.source.is_some_and(|source| source.content == instance.content);
+            (self.source, self.key) = (Some(*instance), None);
+            self.pieces.clear();
+            self.is_misaligned = is_misaligned;
+        }
+    }
+
+    fn add_to_source(&mut self, piece: Piece) {
+        if self.is_misaligned {
+            self.joined.misaligned = self.joined.misaligned.saturating_add(piece.count * BLOCK_BYTES_U64);
+        }
+        let begins = self.pieces.last().map_or(0, |last| last.content + last.count);
+        if piece.content >= begins && self.pieces.len() < SOURCE_PIECES_MAX {
+            self.pieces.push(piece);
+        }
+    }
+
+    /// Calls `add` with the runs from the source into a piece of another file.
+    fn each_run(
+        &mut self,
+        target: &Instance,
+        piece: Piece,
+        mut add: impl FnMut(&Run) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (Some(source), Some(key)) = (self.source, self.key) else { return Ok(()) };
+        let (Some(source_file), Some(file)) = (self.image(source.image), self.image(target.image)) else {
+            return Ok(());
+        };
+        let end = piece.content + piece.count;
+        let first = self.pieces.partition_point(|other| other.content + other.count <= piece.content);
+        for other in self.pieces.get(first..).unwrap_or_default() {
+            if other.content >= end {
+                break;
+            }
+            let from = piece.content.max(other.content);
+            let count = end.min(other.content + other.count) - from;
+            let place = |file, of: &Piece| FilePlace { file, block: FileBlock(of.block + (from - of.content)) };
+            if let Some(run) = Run::between(place(source_file, other), place(file, &piece), count, key) {
+                if let Some(sum) = Label::of_key(key).and_then(|label| self.joined.believed.get_mut(label.tier.index()))
+                {
+                    *sum = sum.saturating_add(count * BLOCK_BYTES_U64);
+                }
+                add(&run)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn image(&self, rank: u32) -> Option<FileNo> {
+        self.images.get(usize::try_from(rank).ok()?).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use onefold_block::random::SeededRandom;
+
+    use super::*;
+    use crate::pass::{RunBatch, Source};
+
+    const IMAGES: [FileNo; 4] = [FileNo(3), FileNo(5), FileNo(8), FileNo(9)];
+
+    fn label(package: u32) -> Label {
+        Label { tier: Tier::Digest, package }
+    }
+
+    fn joined(add: impl FnOnce(&mut Candidates)) -> (Vec<Run>, Joined) {
+        let folder = Path::new("/var/tmp");
+        let mut candidates = Candidates::new(folder, 1 << 16);
+        add(&mut candidates);
+        let mut sorter = RunSorter::new(folder, 1 << 16);
+        let mut go_on = || Ok::<(), io::Error>(());
+        let joined = join(candidates.finish().unwrap(), &IMAGES, &mut sorter, &mut go_on).unwrap();
+        let (mut sorted, mut runs) = (sorter.finish().unwrap(), Vec::new());
+        while let Some(run) = sorted.next_run().unwrap() {
+            runs.push(run);
+        }
+        (runs, joined)
+    }
+
+    fn piece(content: u64, block: u64, count: u64) -> Piece {
+        Piece { content, block, count }
+    }
+
+    fn told(run: &Run) -> (u32, u64, u32, u64, u64) {
+        let Source::File(source) = run.source() else { panic!("{run:?}") };
+        let target = run.target();
+        (source.file.0, source.block.0, target.file.0, target.block.0, run.count())
+    }
+
+    #[test]
+    fn the_file_in_the_fewest_pieces_is_the_source_and_of_equal_ones_that_of_the_first_image() {
+        let (runs, found) = joined(|candidates| {
+            candidates.add(0, 7, label(1), 0, 10, &[piece(0, 100, 4), piece(4, 200, 6)]).unwrap();
+            candidates.add(2, 7, label(1), 0, 10, &[piece(0, 500, 10)]).unwrap();
+            candidates.add(1, 7, label(2), 0, 10, &[piece(0, 300, 10)]).unwrap();
+            // A file that no other one equals.
+            candidates.add(1, 8, label(2), 0, 2, &[piece(0, 900, 2)]).unwrap();
+        });
+        let told: Vec<_> = runs.iter().map(told).collect();
+        assert_eq!(told, [(5, 300, 3, 100, 4), (5, 304, 3, 200, 6), (5, 300, 8, 500, 10)]);
+        assert_eq!(found, Joined { believed: [20 * BLOCK_BYTES_U64], misaligned: 0 });
+        assert_eq!(runs.iter().map(|run| Label::of_key(run.key()).unwrap().package).collect::<Vec<_>>(), [1, 1, 1]);
+    }
+
+    #[test]
+    fn a_file_with_a_gap_is_a_source_only_if_all_have_one() {
+        let (runs, _) = joined(|candidates| {
+            candidates.add(0, 7, label(1), 0, 10, &[piece(0, 100, 4)]).unwrap();
+            candidates.add(1, 7, label(1), 0, 10, &[piece(0, 300, 5), piece(5, 400, 5)]).unwrap();
+        });
+        assert_eq!(runs.iter().map(told).collect::<Vec<_>>(), [(5, 300, 3, 100, 4)]);
+    }
+
+    #[test]
+    fn files_in_another_phase_are_counted_and_share_among_themselves() {
+        let (runs, found) = joined(|candidates| {
+            candidates.add(0, 7, label(1), 0, 9, &[piece(0, 100, 9)]).unwrap();
+            candidates.add(1, 7, label(1), 3, 9, &[piece(0, 300, 8)]).unwrap();
+            candidates.add(2, 7, label(1), 3, 9, &[piece(0, 400, 8)]).unwrap();
+        });
+        assert_eq!(runs.iter().map(told).collect::<Vec<_>>(), [(5, 300, 8, 400, 8)]);
+        assert_eq!(found, Joined { believed: [8 * BLOCK_BYTES_U64], misaligned: 8 * BLOCK_BYTES_U64 });
+    }
+
+    /// Whatever pieces files have: each run names equal blocks of one content, and each block of a target that a source has
+    /// is named once.
+    #[test]
+    fn runs_are_those_that_a_naive_join_finds() {
+        for seed in 0..200 {
+            let random = SeededRandom::new(seed);
+            let mut files = Vec::new();
+            for ordinal in 0..12 {
+                let (mut pieces, mut content) = (Vec::new(), random.below(3));
+                for number in 0..1 + random.below(4) {
+                    // Longer than one row.
+                    let count = 1 + random.below(if number == 0 { 3000 } else { 5 });
+                    pieces.push(piece(content, 10_000 * (ordinal * 8 + number), count));
+                    content += count + random.below(2) * random.below(3);
+                }
+                let image = u32::try_from(random.below(4)).unwrap();
+                files.push((image, random.below(3), random.below(2), content, pieces));
+            }
+            let (runs, _) = joined(|candidates| {
+                for (image, content, phase, blocks, pieces) in &files {
+                    candidates.add(*image, *content, label(1), *phase, *blocks, pieces).unwrap();
+                }
+            });
+            let places = |pieces: &[Piece]| -> BTreeMap<u64, u64> {
+                let blocks = pieces.iter().flat_map(|one| (0..one.count).map(|at| (one.content + at, one.block + at)));
+                blocks.collect()
+            };
+            let mut expected = BTreeMap::new();
+            for (content, phase) in (0..3).flat_map(|content| (0..2).map(move |phase| (content, phase))) {
+                let mut group: Vec<_> = files
+                    .iter()
+                    .filter(|file| (file.1, file.2) == (content, phase))
+                    .map(|file| {
+                        let blocks = file.4.iter().map(|one| one.count).sum::<u64>();
+                        let rank = file.4.len() as u64 + if blocks + u64::from(phase > 0) < file.3 { 512 } else { 0 };
+                        (rank, file.0, places(&file.4))
+                    })
+                    .collect();
+                // Files of one image are in the order in which they were added.
+                group.sort_by_key(|(rank, image, _)| (*rank, *image));
+                let Some((_, source_image, source)) = group.first().cloned() else { continue };
+                for (_, image, target) in &group[1..] {
+                    for (content, block) in target {
+                        if let Some(from) = source.get(content) {
+                            let (from_file, file) = (IMAGES[source_image as usize].0, IMAGES[*image as usize].0);
+                            expected.insert((file, *block), (from_file, *from));
+                        }
+                    }
+                }
+            }
+            let mut found = BTreeMap::new();
+            for run in &runs {
+                let (from_file, from, file, block, count) = told(run);
+                for at in 0..count {
+                    assert_eq!(found.insert((file, block + at), (from_file, from + at)), None, "{seed}");
+                }
+            }
+            assert!(found == expected, "{seed}: {} {}", found.len(), expected.len());
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Guest files (FBS): equal files of guests share their blocks, and no block is hashed for it.
+//!
+//! The package databases of guests say which files are equal, and the maps of their file systems say where these lie. The
+//! steps are those of the paper:
+//!
+//! | step | module | is |
+//! |---|---|---|
+//! | 1, identify | `identify/` | reads package databases and maps of each image, which make rows of candidates |
+//! | 3, coalesce | `join/` | sorts the rows, so that equal files come together, and cuts them into runs of whole blocks |
+//! | 2, compare | `finder` | hands the runs to the engine of `pass`, which has the file system compare and share |
+//!
+//! `trust` gives up claims that are wrong mostly. `tier` and `packages` are what files are counted by. Nothing of a guest
+//! is trusted: a wrong claim costs a comparison. docs/decisions/0019-guest-files.md has the reasons.
+
+mod finder;
+mod identify;
+mod join;
+mod packages;
+mod report;
+mod tier;
+mod trust;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use onefold_substrate::Substrate;
+
+pub use self::finder::PackageBytes;
+pub use self::report::{Examined, FilesReport, TierCounts};
+pub use self::tier::Tier;
+
+use self::finder::FoundRuns;
+use self::identify::{IdentifyError, Identifying};
+use self::join::{Candidates, IMAGES_MAX, join};
+use self::packages::PackageNames;
+use crate::format::FileNo;
+use crate::pass::{PassError, PassOptions, PassProgress, RunSorter, SortedRuns, share_found};
+use crate::scan::{ListedFile, list};
+use crate::state::files::Marks;
+use crate::state::{State, StateError};
+
+/// The largest part of the memory that caches of disks take.
+const CACHE_BYTES_MAX: usize = 32 << 20;
+
+/// How a run over guest files goes about it.
+pub struct FilesOptions<'a> {
+    /// Which images, and how their blocks are shared.
+    pub pass: PassOptions<'a>,
+    /// Told how many bytes of images were examined, and of how many; `Break` ends the work.
+    pub examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
+}
+
+/// Finds equal files of the guests of a selection, and shares their blocks. A dry run finds, and shares nothing.
+///
+/// # Errors
+/// As [`PassError`] says; `Undeclared` where shares have to be declared.
+pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_>) -> Result<FilesReport, PassError> {
+    if state.policy().is_declared() {
+        return Err(PassError::Undeclared);
+    }
+    let pass = &options.pass;
+    pass.pace.begin();
+    let began = pass.clock.monotonic();
+    let mut marks = Marks::load(state)?;
+    let mut listed = list(state, &mut marks, &pass.selection)?;
+    // All hosts choose the same source: that of the lowest number.
+    listed.sort_by_key(|file| file.number);
+    let Found { runs, mut examined, packages, failed, believed } = find(state, &listed, options)?;
+    let found = pass.clock.monotonic();
+    let targets = believed.believed.into_iter().fold(0, u64::saturating_add);
+    if (pass.progress)(PassProgress::Planned { targets }).is_break() {
+        return Err(StateError::Interrupted.into());
+    }
+    let mut finder = FoundRuns::new(runs);
+    let passed = share_found(state, &mut marks, &mut finder, pass)?;
+    let paths: BTreeMap<FileNo, PathBuf> = listed.into_iter().map(|file| (file.number, file.path)).collect();
+    let given_up = finder.given_up().filter_map(|(tier, image)| Some((tier, paths.get(&image)?.clone()))).collect();
+    examined.misaligned_bytes = examined.misaligned_bytes.saturating_add(believed.misaligned);
+    for (counts, bytes) in finder.tiers.iter_mut().zip(believed.believed) {
+        counts.believed = bytes;
+    }
+    Ok(FilesReport {
+        examined,
+        tiers: Tier::ALL.into_iter().zip(finder.tiers).collect(),
+        packages: finder.packages.iter().map(|(number, bytes)| (packages.name(*number).to_owned(), *bytes)).collect(),
+        given_up,
+        failed,
+        passed,
+        find_time: found.saturating_sub(began),
+        share_time: pass.clock.monotonic().saturating_sub(found),
+    })
+}
+
+/// What is believed equal.
+struct Found {
+    runs: SortedRuns,
+    examined: Examined,
+    packages: PackageNames,
+    failed: Vec<(PathBuf, String)>,
+    believed: join::Joined,
+}
+
+/// Examines all images, and joins what was found.
+fn find<S: Substrate>(
+    state: &State<'_, S>,
+    listed: &[ListedFile],
+    options: &FilesOptions<'_>,
+) -> Result<Found, PassError> {
+    let pass = &options.pass;
+    let memory = pass.memory_bytes;
+    let cache_bytes = (memory / 8).min(CACHE_BYTES_MAX);
+    let go_on = || pass.pace.boundary().map_err(StateError::from);
+    let mut identifying = Identifying {
+        candidates: Candidates::new(pass.temporary_folder, memory / 2),
+        packages: PackageNames::new(),
+        examined: Examined::default(),
+        cache_bytes,
+        go_on: &go_on,
+    };
+    let mut failed = Vec::new();
+    let all = listed.iter().map(|file| file.stat.length).fold(0, u64::saturating_add);
+    let mut done: u64 = 0;
+    for (rank, file) in (0..).zip(listed) {
+        if (options.examining)(done, all).is_break() {
+            return Err(StateError::Interrupted.into());
+        }
+        done = done.saturating_add(file.stat.length);
+        if rank >= IMAGES_MAX {
+            failed.push((file.path.clone(), "there are too many images before it".to_owned()));
+            continue;
+        }
+        identifying.examined.images += 1;
+        match identifying.add_image(state.substrate(), file, rank) {
+            Ok(has_packages) => identifying.examined.images_with_packages += u64::from(has_packages),
+            Err(IdentifyError::Temporary(error)) => return Err(error.into()),
+            Err(IdentifyError::Stopped(error)) => return Err(error.into()),
+            Err(error) => failed.push((file.path.clone(), error.to_string())),
+        }
+    }
+    let Identifying { candidates, packages, examined, .. } = identifying;
+    let numbers: Vec<FileNo> = listed.iter().map(|file| file.number).collect();
+    let mut sorter = RunSorter::new(pass.temporary_folder, memory / 4);
+    let mut go_on = || pass.pace.boundary().map_err(|stopped| PassError::State(stopped.into()));
+    let believed = join(candidates.finish()?, &numbers, &mut sorter, &mut go_on)?;
+    Ok(Found { runs: sorter.finish()?, examined, packages, failed, believed })
+}

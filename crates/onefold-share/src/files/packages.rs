@@ -1,0 +1,72 @@
+//! The packages that files are named by: each name, version and architecture of all images gets one number.
+
+use std::collections::HashMap;
+
+use onefold_guest::packages::Package;
+
+/// Packages that are told apart. Further ones count as [`PackageNames::OTHERS`]: only a hostile guest has so many.
+const PACKAGES_MAX: usize = 1 << 20;
+/// Characters of a name that are kept.
+const NAME_CHARS_MAX: usize = 200;
+
+/// The packages of all images.
+#[derive(Debug)]
+pub(super) struct PackageNames {
+    names: Vec<String>,
+    numbers: HashMap<String, u32>,
+}
+
+impl PackageNames {
+    /// The number of all packages that are not told apart.
+    pub(super) const OTHERS: u32 = 0;
+
+    pub(super) fn new() -> PackageNames {
+        PackageNames { names: vec!["other packages".to_owned()], numbers: HashMap::new() }
+    }
+
+    /// Returns the number of a package. Packages of equal name, version and architecture have the same.
+    pub(super) fn number(&mut self, package: &Package) -> u32 {
+        let Package { name, version, architecture, .. } = package;
+        let whole = [name, version, architecture].map(|part| part.chars().take(NAME_CHARS_MAX).collect::<String>());
+        let name = whole.join(" ");
+        if let Some(number) = self.numbers.get(&name) {
+            return *number;
+        }
+        let Some(number) = u32::try_from(self.names.len()).ok().filter(|_| self.names.len() < PACKAGES_MAX) else {
+            return PackageNames::OTHERS;
+        };
+        self.names.push(name.clone());
+        self.numbers.insert(name, number);
+        number
+    }
+
+    /// Returns the name of a package: name, version and architecture. Text of a guest.
+    pub(super) fn name(&self, number: u32) -> &str {
+        usize::try_from(number).ok().and_then(|at| self.names.get(at)).map_or("", String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_guest::packages::PackageState;
+
+    use super::*;
+
+    fn package(name: &str, version: &str) -> Package {
+        let [name, version, architecture] = [name, version, "amd64"].map(str::to_owned);
+        Package { name, version, architecture, state: PackageState::Installed, installed_bytes: None }
+    }
+
+    #[test]
+    fn equal_packages_have_one_number() {
+        let mut names = PackageNames::new();
+        let numbers = [("a", "1"), ("a", "2"), ("b", "1"), ("a", "1")].map(|(name, version)| {
+            let package = package(name, version);
+            names.number(&package)
+        });
+        assert_eq!(numbers, [1, 2, 3, 1]);
+        assert_eq!((names.name(2), names.name(0), names.name(9)), ("a 2 amd64", "other packages", ""));
+        let long = names.number(&package(&"ü".repeat(100_000), "1"));
+        assert_eq!(names.name(long).chars().count(), NAME_CHARS_MAX + " 1 amd64".len());
+    }
+}

@@ -1,0 +1,100 @@
+//! What a run over guest files found and did.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::finder::PackageBytes;
+use super::tier::Tier;
+use crate::pass::{Outcome, Passed};
+
+/// What a run over guest files found and did.
+#[derive(Debug)]
+pub struct FilesReport {
+    /// What was examined.
+    pub examined: Examined,
+    /// What came of the claims of each tier.
+    pub tiers: Vec<(Tier, TierCounts)>,
+    /// Packages with files that are believed equal to others, by name, version and architecture. Texts of guests.
+    pub packages: Vec<(String, PackageBytes)>,
+    /// Images whose claims of a tier were wrong mostly, and are not followed any more.
+    pub given_up: Vec<(Tier, PathBuf)>,
+    /// Images that could not be examined, or not to the end, and why.
+    pub failed: Vec<(PathBuf, String)>,
+    /// What was shared.
+    pub passed: Passed,
+    /// How long it took until the list of runs was complete.
+    pub find_time: Duration,
+    /// How long sharing took.
+    pub share_time: Duration,
+}
+
+/// What was examined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// Files of the host that were looked into.
+    pub images: u64,
+    /// Those of them in which a package database was found.
+    pub images_with_packages: u64,
+    /// Packages of all images.
+    pub packages: u64,
+    /// Files of guests.
+    pub files: u64,
+    /// Of these, files that are empty.
+    pub empty_files: u64,
+    /// Files that were left out, at least: their image claims more files or bytes than it has room for.
+    pub surplus_files: u64,
+    /// Bytes that lie in metadata of the guest: too small for a block.
+    pub resident_bytes: u64,
+    /// Bytes in no whole block of the host, or at another offset within a block than their equals.
+    pub misaligned_bytes: u64,
+    /// Bytes that are set aside and read as zeros.
+    pub unwritten_bytes: u64,
+    /// Bytes that the guest has encrypted or compressed.
+    pub encoded_bytes: u64,
+}
+
+/// What came of the claims of a tier, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierCounts {
+    /// Believed equal to others.
+    pub believed: u64,
+    /// Shared by this run.
+    pub shared: u64,
+    /// Shared before.
+    pub before: u64,
+    /// Compared, and different.
+    pub differed: u64,
+    /// One side is a hole or only set aside.
+    pub empty: u64,
+    /// In runs shorter than is wanted.
+    pub too_short: u64,
+    /// Refused by the file system.
+    pub refused: u64,
+    /// Of a file that may not be read or changed.
+    pub barred: u64,
+    /// Not tried: too many files claim the same block.
+    pub crowded: u64,
+    /// Not tried: the claims of an image were given up.
+    pub given_up: u64,
+}
+
+impl TierCounts {
+    /// Returns how many bytes the file system compared.
+    #[must_use]
+    pub fn compared(&self) -> u64 {
+        self.shared.saturating_add(self.differed)
+    }
+}
+
+/// Returns the sum that an outcome is counted in.
+pub(super) fn of_outcome(counts: &mut TierCounts, outcome: Outcome) -> &mut u64 {
+    match outcome {
+        Outcome::Shared => &mut counts.shared,
+        Outcome::Before => &mut counts.before,
+        Outcome::Differed => &mut counts.differed,
+        Outcome::Empty => &mut counts.empty,
+        Outcome::TooShort => &mut counts.too_short,
+        Outcome::Refused => &mut counts.refused,
+        Outcome::Barred => &mut counts.barred,
+    }
+}

@@ -1,0 +1,147 @@
+//! How far claims of images were right so far, and which are not followed any more.
+//!
+//! A comparison that fails may be the fault of either image. So a pair of images is given up first: once it has compared
+//! enough, and more than half of it differs. An image is given up where two pairs of it were, or where the other pairs
+//! together differ that much. An image that lies thus costs a bounded time, and an honest one that is compared with it
+//! still shares with others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::tier::Tier;
+use crate::format::FileNo;
+
+/// Bytes that are compared before claims are given up.
+const COMPARED_BYTES_MIN: u64 = 64 << 20;
+/// Pairs that are given up before their image is.
+const PAIRS_MAX: u32 = 2;
+
+/// Bytes that were compared.
+#[derive(Clone, Copy, Debug, Default)]
+struct Compared {
+    equal: u64,
+    different: u64,
+}
+
+impl Compared {
+    fn add(&mut self, bytes: u64, is_equal: bool) {
+        let sum = if is_equal { &mut self.equal } else { &mut self.different };
+        *sum = sum.saturating_add(bytes);
+    }
+
+    /// Tells whether more than half of it differs, and it is enough to say so.
+    fn is_wrong(&self) -> bool {
+        self.different > self.equal && self.equal.saturating_add(self.different) >= COMPARED_BYTES_MIN
+    }
+}
+
+/// What the claims of an image in a tier came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfImage {
+    /// All that was compared, but for pairs that were given up.
+    others: Compared,
+    /// All that was compared.
+    all: Compared,
+    pairs_given_up: u32,
+}
+
+/// The claims of all images.
+#[derive(Debug, Default)]
+pub(super) struct Trust {
+    /// By tier, source and target.
+    pairs: BTreeMap<(Tier, FileNo, FileNo), Compared>,
+    images: BTreeMap<(Tier, FileNo), OfImage>,
+    given_up: BTreeSet<(Tier, FileNo)>,
+}
+
+impl Trust {
+    /// Takes note of a comparison.
+    pub(super) fn note(&mut self, tier: Tier, source: FileNo, target: FileNo, bytes: u64, is_equal: bool) {
+        let pair = self.pairs.entry((tier, source, target)).or_default();
+        let (was_wrong, before) = (pair.is_wrong(), *pair);
+        pair.add(bytes, is_equal);
+        let is_wrong = pair.is_wrong();
+        let images = if source == target { &[target][..] } else { &[source, target] };
+        for image in images {
+            let of_image = self.images.entry((tier, *image)).or_default();
+            of_image.all.add(bytes, is_equal);
+            match (was_wrong, is_wrong) {
+                (false, true) => {
+                    of_image.pairs_given_up += 1;
+                    of_image.others.equal = of_image.others.equal.saturating_sub(before.equal);
+                    of_image.others.different = of_image.others.different.saturating_sub(before.different);
+                }
+                (false, false) => of_image.others.add(bytes, is_equal),
+                (true, _) => {}
+            }
+            let has_wrong_pairs = of_image.pairs_given_up >= PAIRS_MAX && of_image.all.is_wrong();
+            if has_wrong_pairs || of_image.others.is_wrong() {
+                self.given_up.insert((tier, *image));
+            }
+        }
+    }
+
+    /// Tells whether a run of a tier is still worth a comparison.
+    pub(super) fn believes(&self, tier: Tier, source: FileNo, target: FileNo) -> bool {
+        let is_given_up = |image| self.given_up.contains(&(tier, image));
+        let is_wrong = self.pairs.get(&(tier, source, target)).is_some_and(Compared::is_wrong);
+        !is_wrong && !is_given_up(source) && !is_given_up(target)
+    }
+
+    /// Returns the tiers and images that were given up, and those of pairs that were.
+    pub(super) fn given_up(&self) -> BTreeSet<(Tier, FileNo)> {
+        let wrong = self.pairs.iter().filter(|(_, compared)| compared.is_wrong());
+        let of_pairs = wrong.map(|((tier, _, target), _)| (*tier, *target));
+        self.given_up.iter().copied().chain(of_pairs).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIER: Tier = Tier::Digest;
+    const MIB: u64 = 1 << 20;
+
+    /// Compares in steps of a MiB as long as the pair is believed; returns how much that was, at most `most`.
+    fn compare(trust: &mut Trust, source: u32, target: u32, most: u64, is_equal: impl Fn(u64) -> bool) -> u64 {
+        let (source, target) = (FileNo(source), FileNo(target));
+        let mut done = 0;
+        while done < most && trust.believes(TIER, source, target) {
+            trust.note(TIER, source, target, MIB, is_equal(done));
+            done += MIB;
+        }
+        done
+    }
+
+    #[test]
+    fn a_pair_is_given_up_once_more_than_half_of_enough_bytes_differs() {
+        let mut trust = Trust::default();
+        assert_eq!(compare(&mut trust, 1, 2, 1000 * MIB, |at| (at / MIB).is_multiple_of(2)), 1000 * MIB);
+        assert_eq!(compare(&mut trust, 3, 4, 1000 * MIB, |_| false), COMPARED_BYTES_MIN);
+        assert_eq!(compare(&mut trust, 5, 5, 1000 * MIB, |_| false), COMPARED_BYTES_MIN);
+        assert_eq!(trust.given_up().into_iter().collect::<Vec<_>>(), [(TIER, FileNo(4)), (TIER, FileNo(5))]);
+    }
+
+    /// A guest whose every claim is wrong is the source of all others: the second one that meets it ends that, and both
+    /// still share with honest ones.
+    #[test]
+    fn a_lying_source_costs_a_bounded_time_and_no_honest_image() {
+        let mut trust = Trust::default();
+        let mut wasted = 0;
+        for target in 2..40 {
+            wasted += compare(&mut trust, 1, target, 1000 * MIB, |_| false);
+            assert_eq!(compare(&mut trust, 100, target, 100 * MIB, |_| true), 100 * MIB, "{target}");
+        }
+        assert_eq!(wasted, 2 * COMPARED_BYTES_MIN);
+        assert!(trust.given_up().contains(&(TIER, FileNo(1))));
+    }
+
+    #[test]
+    fn a_lying_target_costs_a_bounded_time_however_many_sources_it_names() {
+        let mut trust = Trust::default();
+        let wasted: u64 = (2..200).map(|source| compare(&mut trust, source, 1, 5 * MIB, |_| false)).sum();
+        assert!(wasted <= COMPARED_BYTES_MIN + 5 * MIB, "{wasted}");
+        assert_eq!(trust.given_up().into_iter().collect::<Vec<_>>(), [(TIER, FileNo(1))]);
+        assert_eq!(compare(&mut trust, 3, 4, 10 * MIB, |_| true), 10 * MIB);
+    }
+}

@@ -1,0 +1,95 @@
+//! `onefold share files`
+
+mod result;
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Instant;
+
+use onefold_block::clock::SystemClock;
+use onefold_block::random::SystemRandom;
+use onefold_linux::ProcessCpu;
+use onefold_share::files::{FilesOptions, share_files};
+use onefold_share::pace::{Pace, Wish};
+use onefold_share::pass::{PassOptions, PassProgress};
+use onefold_share::run::{RunStep, Seams};
+use onefold_share::scan::ScanProgress;
+use onefold_share::selection::Selection;
+use onefold_share::state::Notice;
+use onefold_substrate::Sharing;
+
+use self::result::FilesFindings;
+use super::limits::{check_memory, limits};
+use super::result::Space;
+use super::root::{Located, locate};
+use super::run::{
+    free_bytes, open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder, wants,
+};
+use crate::cli::Talk;
+use crate::cli::share::{ConsentArgs, RootArgs, ShareGuestsArgs};
+use crate::failure::{Exit, Outcome};
+use crate::interrupt::Interrupt;
+use crate::memory;
+use crate::output::Report;
+use crate::verbs::run_meter::RunMeter;
+
+pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
+    let memory_bytes = check_memory(arguments.memory)?;
+    let limits = limits(arguments.limits)?;
+    let started = Instant::now();
+    let interrupt = Interrupt::watch();
+    raise_open_files();
+    let Located { root, paths } = locate(&arguments.paths)?;
+    // Where shares leave holes, nothing is shared: `share_files` says so.
+    let consent = ConsentArgs { accept_mending: true };
+    let substrate = open_substrate(&root, consent, RootArgs { accept_writable_root: true })?;
+    let notices = RefCell::new(Vec::new());
+    let meter = RunMeter::new(talk.quiet, interrupt.clone());
+    let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
+    let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish);
+    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude);
+    let temporary = temporary_folder(arguments.temporary.as_ref());
+    let options = FilesOptions {
+        pass: PassOptions {
+            selection: Selection::new(&paths, &is_wanted),
+            memory_bytes,
+            min_run_bytes: arguments.min_run.0,
+            space: space(arguments.space),
+            is_dry_run: arguments.dry_run,
+            progress: &|at| {
+                if matches!(at, PassProgress::Planned { .. }) {
+                    meter.begin(RunStep::Pass);
+                }
+                meter.show_pass(at)
+            },
+            ..PassOptions::new(&temporary, &pace, &SystemClock)
+        },
+        examining: &|done_bytes, all_bytes| meter.show_scan(ScanProgress { done_bytes, all_bytes, read_bytes: 0 }),
+    };
+    let seams = Seams {
+        substrate: &substrate,
+        clock: &SystemClock,
+        random: &SystemRandom,
+        notices: &|notice: Notice| notices.borrow_mut().push(notice),
+    };
+    let state = seams.open().map_err(|error| state_failure(&error))?;
+    let free_before = free_bytes(&substrate, &root);
+    meter.begin(RunStep::Scan);
+    let shared = share_files(&state, &options);
+    meter.finish();
+    let report = shared.map_err(|error| pass_failure(&error))?;
+    drop(state);
+    let result = FilesFindings {
+        report,
+        kind: substrate.abilities().kind,
+        is_dry_run: arguments.dry_run,
+        calls: pace.calls(),
+        space: Space { free_before, free_after: free_bytes(&substrate, &root) },
+        notices: notices.take(),
+        elapsed: started.elapsed(),
+        memory_peak_bytes: memory::peak_bytes(),
+        root,
+    };
+    let exit = if result.has_failures() { Exit::Failed } else { Exit::Done };
+    Ok(Report { text: result.text(), json: result.json(), exit })
+}

@@ -1,0 +1,231 @@
+//! What `onefold share files` says at its end.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use onefold_block::Show;
+use onefold_share::files::{FilesReport, PackageBytes, TierCounts};
+use onefold_share::pace::CallCounts;
+use onefold_share::pass::Shared;
+use onefold_share::state::Notice;
+use onefold_substrate::SubstrateKind;
+use serde_json::{Value, json};
+
+use crate::output::{Table, machine_name};
+use crate::progress::duration;
+use crate::size::human;
+use crate::verbs::share::result::{Space, files, trouble_json, trouble_lines};
+
+/// Packages and images that are named in the text; all of them are in the JSON.
+const NAMED_MAX: usize = 20;
+
+/// All that came of a run over guest files.
+pub(super) struct FilesFindings {
+    pub(super) root: PathBuf,
+    pub(super) kind: SubstrateKind,
+    pub(super) is_dry_run: bool,
+    pub(super) report: FilesReport,
+    /// Calls that shared.
+    pub(super) calls: CallCounts,
+    pub(super) space: Space,
+    pub(super) notices: Vec<Notice>,
+    pub(super) elapsed: Duration,
+    pub(super) memory_peak_bytes: Option<u64>,
+}
+
+impl FilesFindings {
+    /// Tells whether something could not be done that was asked for.
+    pub(super) fn has_failures(&self) -> bool {
+        let trouble = &self.report.passed.trouble;
+        trouble.is_full || !trouble.failed.is_empty() || self.notices.iter().any(Notice::is_failure)
+    }
+
+    /// Returns how many bytes came free, as maps tell. Those of Btrfs do to root only.
+    fn freed(&self) -> Option<u64> {
+        let Shared { freed, untold, .. } = self.report.passed.shared;
+        (untold == 0).then_some(freed)
+    }
+
+    fn sum(&self, of: impl Fn(&TierCounts) -> u64) -> u64 {
+        self.report.tiers.iter().map(|(_, counts)| of(counts)).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the result for people.
+    pub(super) fn text(&self) -> String {
+        let mut text = self.table().to_string();
+        if let Some(gained) = self.space.gained().filter(|_| !self.is_dry_run) {
+            let word = if gained < 0 { "less" } else { "more" };
+            text.push_str(&format!("\n{} {word} free than before, by the file system", human(gained.unsigned_abs())));
+        }
+        let (find, share) = (self.report.find_time, self.report.share_time);
+        let times = format!("finding {}, sharing {}", seconds(find), seconds(share));
+        text.push_str(&format!("\n{}, {}: {times}", self.kind, duration(self.elapsed.as_secs())));
+        for line in self.package_lines().into_iter().chain(self.trouble_lines()) {
+            text.push('\n');
+            text.push_str(&line);
+        }
+        text
+    }
+
+    fn table(&self) -> Table {
+        let FilesReport { examined, tiers, passed, .. } = &self.report;
+        let mut table = Table::new(["", "bytes", "of"]);
+        let count = |count: u64, word: &str| format!("{count} {word}");
+        table.row(["images examined".to_owned(), String::new(), files(examined.images)]);
+        table.row(["images with packages".to_owned(), String::new(), files(examined.images_with_packages)]);
+        table.row(["packages examined".to_owned(), String::new(), count(examined.packages, "packages")]);
+        table.row(["packaged files examined".to_owned(), String::new(), files(examined.files)]);
+        let mut row = |name: String, bytes: u64| table.row([name, human(bytes), String::new()]);
+        for (tier, counts) in tiers {
+            row(format!("believed equal, {tier}"), counts.believed);
+        }
+        if !self.is_dry_run {
+            row("compared".to_owned(), self.sum(TierCounts::compared));
+            row("shared now".to_owned(), passed.shared.now);
+            row("shared before".to_owned(), passed.shared.before);
+            if let Some(freed) = self.freed() {
+                row("freed, by the maps of the files".to_owned(), freed);
+            }
+            if passed.shared.rewritten > 0 {
+                row("copied, so that old extents came free".to_owned(), passed.shared.rewritten);
+            }
+            if passed.shared.pinned > 0 {
+                row("not freed: other blocks of the same extents are in use".to_owned(), passed.shared.pinned);
+            }
+        }
+        for (name, bytes) in [
+            ("left alone: different", self.sum(|counts| counts.differed)),
+            ("left alone: misaligned", examined.misaligned_bytes),
+            ("left alone: too small for a block (resident)", examined.resident_bytes),
+            (
+                "left alone: set aside or holes",
+                examined.unwritten_bytes.saturating_add(self.sum(|counts| counts.empty)),
+            ),
+            ("left alone: encrypted or compressed by the guest", examined.encoded_bytes),
+            ("left alone: shorter than --min-run", passed.shared.too_short),
+            ("left alone: too many files claim a block", self.sum(|counts| counts.crowded)),
+            ("left alone: of images whose claims are mostly wrong", self.sum(|counts| counts.given_up)),
+            ("not shared: see below", passed.shared.refused),
+        ] {
+            if bytes > 0 {
+                row(name.to_owned(), bytes);
+            }
+        }
+        table
+    }
+
+    /// Names the packages with the most bytes.
+    fn package_lines(&self) -> Vec<String> {
+        let bytes = |package: &PackageBytes| if self.is_dry_run { package.believed } else { package.shared };
+        let mut packages: Vec<_> = self
+            .report
+            .packages
+            .iter()
+            .map(|(name, package)| (bytes(package), name))
+            .filter(|(bytes, _)| *bytes > 0)
+            .collect();
+        packages.sort_by(|one, two| (two.0, one.1).cmp(&(one.0, two.1)));
+        if packages.is_empty() {
+            return Vec::new();
+        }
+        let verb = if self.is_dry_run { "would share, or share already" } else { "share since now" };
+        let mut lines = vec![format!("files of these packages {verb}:")];
+        lines.extend(
+            packages.iter().take(NAMED_MAX).map(|(bytes, name)| format!("  {}: {}", name.shown(), human(*bytes))),
+        );
+        if packages.len() > NAMED_MAX {
+            lines.push(format!("  and {} more; `--json` has them all", packages.len() - NAMED_MAX));
+        }
+        lines
+    }
+
+    fn trouble_lines(&self) -> Vec<String> {
+        let report = &self.report;
+        let mut lines = trouble_lines(&report.passed.trouble, &self.notices, self.kind);
+        for (path, why) in report.failed.iter().take(NAMED_MAX) {
+            lines.push(format!("`{}` is left to `share run`: {}", path.shown(), why.shown()));
+        }
+        if report.failed.len() > NAMED_MAX {
+            lines.push(format!("and {} more; `--json` has them all", report.failed.len() - NAMED_MAX));
+        }
+        for (tier, path) in report.given_up.iter().take(NAMED_MAX) {
+            lines.push(format!("what `{}` says in {tier} is mostly wrong, and is not followed any more", path.shown()));
+        }
+        if report.examined.surplus_files > 0 {
+            lines
+                .push("an image has more files, or longer ones, than it has room for: not all are examined".to_owned());
+        }
+        if report.examined.images_with_packages == 0 {
+            lines.push("no package database was found; `onefold share run` finds equal blocks by content".to_owned());
+        }
+        lines
+    }
+
+    /// Returns the result for machines.
+    pub(super) fn json(&self) -> Value {
+        let FilesReport { examined, tiers, packages, given_up, failed, passed, find_time, share_time } = &self.report;
+        let shared = &passed.shared;
+        json!({
+            "root": machine_name(&self.root),
+            "file_system": self.kind.to_string(),
+            "dry_run": self.is_dry_run,
+            "examined": {
+                "images": examined.images,
+                "images_with_packages": examined.images_with_packages,
+                "packages": examined.packages,
+                "files": examined.files,
+                "empty_files": examined.empty_files,
+                "surplus_files": examined.surplus_files,
+                "resident_bytes": examined.resident_bytes,
+                "misaligned_bytes": examined.misaligned_bytes,
+                "unwritten_bytes": examined.unwritten_bytes,
+                "encoded_bytes": examined.encoded_bytes,
+            },
+            "tiers": tiers.iter().map(|(tier, counts)| json!({
+                "tier": tier.number(),
+                "believed_bytes": counts.believed,
+                "compared_bytes": counts.compared(),
+                "shared_bytes": counts.shared,
+                "before_bytes": counts.before,
+                "differed_bytes": counts.differed,
+                "empty_bytes": counts.empty,
+                "too_short_bytes": counts.too_short,
+                "refused_bytes": counts.refused,
+                "barred_bytes": counts.barred,
+                "crowded_bytes": counts.crowded,
+                "given_up_bytes": counts.given_up,
+            })).collect::<Vec<_>>(),
+            "packages": packages.iter().map(|(name, bytes)| json!({
+                "package": name,
+                "believed_bytes": bytes.believed,
+                "shared_bytes": bytes.shared,
+            })).collect::<Vec<_>>(),
+            "shared": {
+                "now_bytes": shared.now,
+                "before_bytes": shared.before,
+                "freed_bytes": self.freed(),
+                "pinned_bytes": shared.pinned,
+                "rewritten_bytes": shared.rewritten,
+                "differed_bytes": shared.differed,
+                "too_short_bytes": shared.too_short,
+                "refused_bytes": shared.refused,
+                "elsewhere_bytes": shared.elsewhere,
+                "barred_bytes": shared.barred,
+            },
+            "calls": { "clones": self.calls.clones, "shares": self.calls.shares },
+            "free_bytes_before": self.space.free_before,
+            "free_bytes_after": self.space.free_after,
+            "failed": failed.iter().map(|(path, why)| json!({ "path": machine_name(path), "why": why })).collect::<Vec<_>>(),
+            "given_up": given_up.iter().map(|(tier, path)| json!({ "path": machine_name(path), "tier": tier.number() }))
+                .collect::<Vec<_>>(),
+            "trouble": trouble_json(&passed.trouble, &self.notices),
+            "seconds": self.elapsed.as_secs_f64(),
+            "seconds_of": { "find": find_time.as_secs_f64(), "share": share_time.as_secs_f64() },
+            "memory_peak_bytes": self.memory_peak_bytes,
+        })
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}

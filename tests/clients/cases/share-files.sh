@@ -1,0 +1,149 @@
+# Files that packages of several guests have share their blocks on XFS and Btrfs; lying guests and bad images change nothing
+# limit: 120 s
+needs mkfs.xfs mkfs.btrfs losetup mke2fs setpriv e2fsck
+as_user() {
+    setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
+}
+
+# Others reach the file system and the program.
+path=$dir
+while [[ $path != / ]]; do
+    as_user test -x "$path" || chmod o+x "$path" || skip "no way to $dir"
+    path=$(dirname "$path")
+done
+if ! as_user test -x "$ONEFOLD"; then
+    cp "$ONEFOLD" "$dir/onefold"
+    ONEFOLD=$dir/onefold
+fi
+
+# guest IMAGE SEED [FLAG]: a disk with a small system that has the packages of all others at places of its own.
+guest() {
+    local image=$1 seed=$2 flag=${3-}
+    rm -rf "$dir/tree"
+    python3 "$tools/make_debian.py" "$dir/tree" "guest-$seed" "$seed" ${flag:+"$flag"}
+    truncate -s 64M "$image"
+    mke2fs -q -F -t ext4 -b "${block:-4096}" -d "$dir/tree" "$image"
+}
+
+number() {
+    python3 -c 'import json, sys
+value = json.load(sys.stdin)
+for name in sys.argv[1].split("."):
+    value = value[int(name) if isinstance(value, list) else name]
+print(int(value))' "$1"
+}
+
+free_bytes() {
+    sync -f "$1"
+    df --output=avail -B1 "$1" | tail -1
+}
+
+whole() {
+    (cd "$images" && sha256sum --quiet --check "$dir/sums")
+}
+
+new_file_system() {
+    local kind=$1
+    truncate -s 1G "$dir/$kind.raw"
+    attach_loop "$dir/$kind.raw"
+    "mkfs.$kind" -q "$loop" 2>/dev/null
+    mkdir "$dir/$kind"
+    mount "$loop" "$dir/$kind"
+    images=$dir/$kind/images
+    mkdir "$images"
+}
+
+mkdir "$dir/made"
+for seed in 1 2 3; do
+    guest "$dir/made/$seed.raw" "$seed"
+done
+
+for kind in xfs btrfs; do
+    new_file_system "$kind"
+    cp --sparse=always "$dir"/made/*.raw "$images"
+    printf 'QFI\xfb\0\0\0\3' | cat - "$images/1.raw" >"$images/other.qcow2"
+    head -c 1M /dev/zero >"$images/none.raw"
+    sync -f "$images"
+    (cd "$images" && sha256sum ./*) >"$dir/sums"
+    before=$(free_bytes "$images")
+
+    # A dry run names the packages, and shares nothing.
+    onefold share files --dry-run --json --quiet "$images" >"$dir/dry"
+    (($(number shared.now_bytes <"$dir/dry") == 0)) || fail "a dry run shared"
+    grep -q '"tool-3 1.3 amd64"' "$dir/dry" || fail "a dry run does not name a package"
+    planned=$(number tiers.0.believed_bytes <"$dir/dry")
+
+    # All files of packages share, but for the block that differs.
+    onefold share files --json --quiet "$images" >"$dir/run"
+    whole
+    gained=$(($(free_bytes "$images") - before))
+    shared=$(number shared.now_bytes <"$dir/run") differed=$(number tiers.0.differed_bytes <"$dir/run")
+    note "$kind: $((planned >> 10)) KiB believed equal, $((shared >> 10)) KiB share, $((gained >> 10)) KiB came free," \
+        "$(number calls.shares <"$dir/run") calls"
+    ((shared + differed == planned && differed == 2 * 4096)) || fail "$shared and $differed bytes of $planned"
+    ((gained > shared * 9 / 10)) || fail "$gained bytes came free of $shared"
+    (($(number examined.images_with_packages <"$dir/run") == 3)) || fail "not all guests were found"
+    grep -q 'format qcow2 are not read yet' "$dir/run" || fail "an image that is not read is not named"
+
+    # The next run finds it in the maps, and `share run` finds nothing of it again.
+    onefold share files --json --quiet "$images" >"$dir/again"
+    (($(number shared.now_bytes <"$dir/again") == 0)) || fail "it shared twice"
+    (($(number shared.before_bytes <"$dir/again") == shared)) || fail "maps show something else than was shared"
+    rm "$images/other.qcow2"
+    sed -i '/other.qcow2/d' "$dir/sums"
+    onefold share run --json --quiet "$images" >"$dir/run"
+    whole
+    (($(number shared.now_bytes <"$dir/run") < 256 << 10)) || fail "share run shared $(number shared.now_bytes <"$dir/run")"
+    for image in "$images"/[123].raw; do
+        e2fsck -fn "$image" >/dev/null 2>&1 || fail "$image is damaged"
+    done
+done
+
+# What is outside of the selection, or opted out, is neither source nor target.
+new_case() {
+    rm -rf "$images" "$dir/btrfs/.onefold"
+    mkdir "$images"
+    cp --sparse=always "$dir"/made/*.raw "$images"
+    (cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+    sync -f "$images"
+}
+new_case
+onefold share exclude "$images/1.raw" >/dev/null
+onefold share files --json --quiet --exclude '2.raw' "$images" >"$dir/run"
+(($(number tiers.0.believed_bytes <"$dir/run") == 0)) || fail "files outside of the selection were believed equal"
+onefold share files --json --quiet "$images" >"$dir/run"
+(($(number examined.images <"$dir/run") == 2 && $(number shared.now_bytes <"$dir/run") > 1 << 20)) || fail "two of three"
+whole
+
+# Files of two users are of two domains.
+new_case
+chown 65534 "$images/1.raw"
+onefold share files --json --quiet --include '[12].raw' "$images" >"$dir/run"
+(($(number tiers.0.believed_bytes <"$dir/run") == 0)) || fail "two domains were joined"
+
+# A guest whose database lies: nothing changes.
+new_case
+guest "$images/liar.raw" 9 --lie
+(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+onefold share files --json --quiet "$images" >"$dir/run"
+whole
+(($(number tiers.0.differed_bytes <"$dir/run") > 100000)) || fail "no lie was met"
+(($(number shared.now_bytes <"$dir/run") > 5 << 20)) || fail "honest guests did not share beside a liar"
+
+# Images that are cut off or full of noise are named or passed over.
+new_case
+truncate -s 3M "$images/2.raw"
+head -c 8M /dev/urandom | dd of="$images/3.raw" bs=1M seek=1 conv=notrunc status=none
+(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+onefold share files --quiet "$images" >"$dir/out"
+whole
+
+# An ordinary user shares the files of its own images.
+new_case
+chown -R 65534:65534 "$dir/btrfs"
+as_user "$ONEFOLD" share files --json --quiet "$images" >"$dir/run"
+whole
+(($(number shared.now_bytes <"$dir/run") > 5 << 20)) || fail "a user shared $(number shared.now_bytes <"$dir/run")"
+
+fails_with 'cannot share blocks' "$ONEFOLD" share files /proc/self
+fails_with 'different file systems' "$ONEFOLD" share files "$dir/xfs" "$dir/btrfs"
