@@ -78,7 +78,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         group: None,
         is_plain: true,
         open: Box::new(move || {
-            Ok(WatchedDisk { disk: Box::new(MadeUp { image: at, size_bytes }), has_changed: Box::new(|| false) })
+            Ok(WatchedDisk {
+                disk: Box::new(MadeUp { image: at, size_bytes }),
+                has_changed: Box::new(|| false),
+                has_writer: false,
+            })
         }),
     };
     let images: Vec<Image> = (0..IMAGES).map(image).collect();
@@ -88,6 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         key: [7; 32],
         groups: Vec::new(),
         shifts: Shifts::No,
+        files: false,
         explain: ToString::to_string,
     };
     let started = Instant::now();

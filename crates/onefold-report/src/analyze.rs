@@ -1,5 +1,6 @@
 //! The analysis from end to end: one pass over each image, then counting, then the report.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::thread;
@@ -9,6 +10,7 @@ use onefold_sort::{Batch, ROW_BYTES, Row, Sorter};
 use crate::analysis::{Analysis, LeftOut, Misaligned};
 use crate::assemble::{Findings, assemble};
 use crate::count::{Counted, Counts, Further, add_group_references, count, count_filed_offsets};
+use crate::files::{FilesAnalysis, OwnerCounts, Survey, SurveyedImage, TopPlaces};
 use crate::histogram::Histogram;
 use crate::image::Image;
 use crate::options::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage};
@@ -27,15 +29,18 @@ const THREADS_MAX: usize = 8;
 /// # Errors
 /// When the user stops it, or temporary files cannot be written.
 pub fn analyze(images: &[Image], options: &Options, progress: &dyn Progress) -> Result<Analysis, AnalyzeError> {
-    let found = walk(images, options, None, progress)?;
-    Ok(assemble(&Findings {
+    let mut survey = options.files.then(|| Survey::new(&options.folder, options.memory_bytes, images.len()));
+    let found = walk(images, options, None, survey.as_mut(), progress)?;
+    let mut analysis = assemble(&Findings {
         images,
         read: &found.read,
         groups: &options.groups,
         counts: &found.counts,
         runs: &found.runs,
         spilled_bytes: found.spilled_bytes,
-    }))
+    });
+    analysis.files = survey.map(|survey| files(images, &found, &analysis, &survey));
+    Ok(analysis)
 }
 
 /// Analyses `images` by reading `share` of their regions. Those that cannot be read are left out and named in the result.
@@ -49,10 +54,34 @@ pub fn analyze_sample(
     share: Share,
     progress: &dyn Progress,
 ) -> Result<SampledAnalysis, AnalyzeError> {
-    let options = Options { groups: Vec::new(), shifts: Shifts::No, ..options.clone() };
+    let options = Options { groups: Vec::new(), shifts: Shifts::No, files: false, ..options.clone() };
     let sample = Sample::new(options.key, share);
-    let found = walk(images, &options, Some(&sample), progress)?;
+    let found = walk(images, &options, Some(&sample), None, progress)?;
     Ok(assemble_sample(found.of_sample(images, &sample)))
+}
+
+/// Returns what the blocks belong to.
+fn files(images: &[Image], found: &Walked, analysis: &Analysis, survey: &Survey<'_>) -> FilesAnalysis {
+    let whole = images.iter().zip(&found.read).enumerate().filter_map(|(at, (image, read))| {
+        let whole = read.as_ref().ok()?;
+        Some((at, image, whole, whole.survey.as_ref()?))
+    });
+    let surveyed: Vec<SurveyedImage<'_>> = whole
+        .zip(&analysis.images)
+        .map(|((at, image, whole, survey), report)| SurveyedImage {
+            at,
+            name: &image.name,
+            survey,
+            has_changed: whole.has_changed,
+            zero_bytes: report.zero_bytes,
+        })
+        .collect();
+    let places = found.counts.top.iter().filter_map(|top| {
+        let places = found.counts.top_places.get(&(top.image, top.index))?;
+        Some(TopPlaces { times: top.references, places })
+    });
+    let top: Vec<TopPlaces<'_>> = places.collect();
+    survey.analysis(&surveyed, &found.owners, &top, &BTreeMap::new())
 }
 
 /// What was found in one walk over all images.
@@ -62,6 +91,8 @@ struct Walked {
     runs: RunCount,
     /// Only of a sample; empty otherwise.
     histogram: Histogram,
+    /// Only where files are asked about; empty otherwise.
+    owners: OwnerCounts,
     spilled_bytes: u64,
 }
 
@@ -104,6 +135,7 @@ fn walk(
     images: &[Image],
     options: &Options,
     sample: Option<&Sample>,
+    survey: Option<&mut Survey<'_>>,
     progress: &dyn Progress,
 ) -> Result<Walked, AnalyzeError> {
     if images.len() > IMAGES_MAX {
@@ -119,7 +151,8 @@ fn walk(
     let mut batches: Vec<Batch<'_>> = (0..threads).map(|_| records.batch(memory.records / threads)).collect();
 
     let read = Reading { images, options, sample, hasher: Hasher::new(options.key), progress };
-    let read = read.all(&mut batches)?;
+    let has_survey = survey.is_some();
+    let read = read.all(&mut batches, survey)?;
     // Sorted side by side, as they were filled.
     let sorted: Vec<Vec<Row>> = thread::scope(|scope| {
         let sorting: Vec<_> = batches.into_iter().map(|batch| scope.spawn(|| batch.finish())).collect();
@@ -129,11 +162,12 @@ fn walk(
     let counted: Vec<Counted> = images.iter().zip(&read).map(|(image, read)| counted(image, read)).collect();
     let counting = Counting { options, counted: &counted, memory: &memory, progress };
     let mut histogram = if sample.is_some() { Histogram::new() } else { Histogram::default() };
-    let (counts, runs, further_bytes) = counting
-        .all(&records, sorted, sample.map(|_| &mut histogram))
-        .map_err(spill)?
-        .ok_or(AnalyzeError::Interrupted)?;
-    Ok(Walked { read, counts, runs, histogram, spilled_bytes: records.spilled_bytes() + further_bytes })
+    let surveys = read.iter().map(|read| read.as_ref().ok().and_then(|whole| whole.survey.as_ref()));
+    let mut owners = if has_survey { OwnerCounts::new(surveys) } else { OwnerCounts::default() };
+    let besides = Besides { histogram: sample.map(|_| &mut histogram), owners: has_survey.then_some(&mut owners) };
+    let (counts, runs, further_bytes) =
+        counting.all(&records, sorted, besides).map_err(spill)?.ok_or(AnalyzeError::Interrupted)?;
+    Ok(Walked { read, counts, runs, histogram, owners, spilled_bytes: records.spilled_bytes() + further_bytes })
 }
 
 /// Bytes of memory for each use.
@@ -155,6 +189,12 @@ fn counted(image: &Image, read: &Read) -> Counted {
     Counted { is_whole: read.is_ok(), group: image.group, is_plain: image.is_plain }
 }
 
+/// What is counted only where it is asked for.
+struct Besides<'a> {
+    histogram: Option<&'a mut Histogram>,
+    owners: Option<&'a mut OwnerCounts>,
+}
+
 /// The second stage.
 struct Counting<'a> {
     options: &'a Options,
@@ -169,8 +209,9 @@ impl Counting<'_> {
         &self,
         records: &Sorter,
         sorted: Vec<Vec<Row>>,
-        mut histogram: Option<&mut Histogram>,
+        besides: Besides<'_>,
     ) -> io::Result<Option<(Counts, RunCount, u64)>> {
+        let Besides { mut histogram, owners } = besides;
         let in_memory: u64 = sorted.iter().map(|rows| rows.len() as u64).sum();
         let total = in_memory + records.spilled_bytes() / ROW_BYTES as u64;
         let run_sorter = Sorter::new(&self.options.folder);
@@ -188,6 +229,7 @@ impl Counting<'_> {
                 offsets: &mut offsets,
                 offsets_max: self.memory.offsets / 64,
                 histogram: histogram.as_deref_mut(),
+                owners,
             },
             &|done| self.progress.update(Stage::Counting, done, total),
         )?;

@@ -1,14 +1,16 @@
 //! Counting: records come sorted, so that all places of one content follow each other.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 
+use crate::files::{OwnerCounts, Places as OwnedPlaces};
 use crate::histogram::{Histogram, Places};
 use crate::record::{Content, Lists, Record, place};
 use crate::repeats::Repeats;
 use crate::scan::SHIFT_VARIANTS;
 use crate::similarity::Overlaps;
-use crate::top::{Top, TopBlock};
+use crate::top::{TOP_COUNT, Top, TopBlock};
 use onefold_sort::{Batch, Merge};
 
 /// What is counted for one grid of blocks.
@@ -68,6 +70,8 @@ pub(crate) struct Counts {
     pub(crate) plain_distinct: u64,
     pub(crate) overlaps: Overlaps,
     pub(crate) top: Vec<TopBlock>,
+    /// Of the blocks there, where they are first: their places, where owners are counted.
+    pub(crate) top_places: BTreeMap<(usize, u64), OwnedPlaces>,
 }
 
 /// Where rows go that have to be sorted once more.
@@ -80,6 +84,8 @@ pub(crate) struct Further<'a, 'b> {
     pub(crate) offsets_max: usize,
     /// Of a sample: in how many of its regions contents are.
     pub(crate) histogram: Option<&'a mut Histogram>,
+    /// What the blocks of 4 KiB belong to.
+    pub(crate) owners: Option<&'a mut OwnerCounts>,
 }
 
 /// Counts all of `records`. Stops when `progress`, which is told of rows, says so.
@@ -104,6 +110,7 @@ pub(crate) fn count(
     counter.close();
     let mut counts = counter.counts;
     counts.top = counter.top.into_sorted();
+    counts.top_places.retain(|place, _| counts.top.iter().any(|top| (top.image, top.index) == *place));
     counts.overlaps.settle();
     Ok(ControlFlow::Continue(counts))
 }
@@ -164,6 +171,7 @@ impl<'a, 'b> Counter<'a, 'b> {
             plain_distinct: 0,
             overlaps: Overlaps::new(images.len()),
             top: Vec::new(),
+            top_places: BTreeMap::new(),
         };
         Counter { images, further, counts, top: Top::default(), current: Group::default(), group_no: 0 }
     }
@@ -191,6 +199,9 @@ impl<'a, 'b> Counter<'a, 'b> {
         }
         if record.variant != 0 {
             return Ok(());
+        }
+        if let Some(owners) = &mut self.further.owners {
+            owners.take((record.image, record.index, record.owner));
         }
         let image = &self.images[record.image];
         if image.is_plain {
@@ -260,8 +271,16 @@ impl<'a, 'b> Counter<'a, 'b> {
             }
         }
         self.counts.overlaps.add(&group.holders);
-        if let Some((image, index)) = group.first {
-            self.top.offer(TopBlock { references: group.references, image, index });
+        let places = self.further.owners.as_mut().map(|owners| owners.close());
+        if let Some((image, index)) = group.first
+            && self.top.offer(TopBlock { references: group.references, image, index })
+            && let Some(places) = places
+        {
+            let kept = &mut self.counts.top_places;
+            kept.insert((image, index), places);
+            if kept.len() > 8 * TOP_COUNT {
+                kept.retain(|place, _| self.top.has(*place));
+            }
         }
     }
 }

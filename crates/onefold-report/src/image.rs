@@ -8,6 +8,8 @@ pub struct WatchedDisk {
     pub disk: Box<dyn Disk>,
     /// Tells whether somebody changed the image since it was opened: then its numbers are of no single moment.
     pub has_changed: Box<dyn Fn() -> bool>,
+    /// Whether a machine had the image open for writing when it was opened.
+    pub has_writer: bool,
 }
 
 impl std::fmt::Debug for WatchedDisk {

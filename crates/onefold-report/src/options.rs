@@ -24,6 +24,8 @@ pub struct Options {
     pub groups: Vec<String>,
     /// Whether to look at shifted images too.
     pub shifts: Shifts,
+    /// Whether to tell what the blocks belong to. A sample does not.
+    pub files: bool,
     /// Returns why an image is left out, as results say it. An error of a disk gives no advice; a program may.
     pub explain: fn(&DiskError) -> String,
 }

@@ -6,7 +6,8 @@
 //! | 0    | 0..56  | content | first 56 bits of the fingerprint                                            |
 //! | 1    | 24..64 | content | the 40 bits after them                                                      |
 //! | 1    | 0..24  | image   | in the given order                                                          |
-//! | 2    | 8..64  | index   | of the block in its image, in blocks of its variant's size                  |
+//! | 2    | 24..64 | index   | of the block in its image, in blocks of its variant's size                  |
+//! | 2    | 8..24  | owner   | what the block belongs to, by its number in the image; 0 without            |
 //! | 2    | 0..8   | lists   | which counts it belongs to                                                  |
 //!
 //! Order: variant, content, image, index. The first of a content's records is therefore where an ordered import of the
@@ -66,6 +67,8 @@ pub(crate) struct Record {
     /// Below [`BLOCKS_MAX`].
     pub(crate) index: u64,
     pub(crate) lists: Lists,
+    /// Only of blocks of 4 KiB as they lie, where files are asked about.
+    pub(crate) owner: u16,
 }
 
 impl Record {
@@ -75,18 +78,20 @@ impl Record {
         let high = u64::from_be_bytes([0, bytes[4], bytes[5], bytes[6], bytes[7], bytes[8], bytes[9], bytes[10]]);
         let low = u64::from_be_bytes([0, 0, 0, bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]]);
         let image = self.image as u64;
-        [u64::from(self.variant) << 56 | high, low << 24 | image, self.index << 8 | u64::from(self.lists.0)]
+        let owner = u64::from(self.owner) << 8;
+        [u64::from(self.variant) << 56 | high, low << 24 | image, self.index << 24 | owner | u64::from(self.lists.0)]
     }
 
     pub(crate) fn decode([first, second, third]: Row) -> Record {
         let [variant, ..] = first.to_be_bytes();
-        let [.., lists] = third.to_be_bytes();
+        let [.., owner_high, owner_low, lists] = third.to_be_bytes();
         Record {
             variant,
             content: Content(u128::from(first & ((1 << 56) - 1)) << 40 | u128::from(second >> 24)),
             image: usize::try_from(second & 0xff_ffff).expect("24 bits fit"),
-            index: third >> 8,
+            index: third >> 24,
             lists: Lists(lists),
+            owner: u16::from_be_bytes([owner_high, owner_low]),
         }
     }
 }
@@ -104,16 +109,16 @@ mod tests {
     fn records_survive_packing_and_sort_by_content_then_place() {
         let mut digest = [0; 16];
         let mut rows = Vec::new();
-        for (variant, byte, image, index, lists) in [
-            (0, 0, 0, 0, Lists::AS_IT_IS),
-            (0, 1, 0, BLOCKS_MAX - 1, Lists::BOTH),
-            (0, 1, 1, 0, Lists::REALIGNED),
-            (0, 1, IMAGES_MAX - 1, 3, Lists::AS_IT_IS),
-            (0, 0xff, 0, 1, Lists::AS_IT_IS),
-            (200, 0, 0, 0, Lists::AS_IT_IS),
+        for (variant, byte, image, index, lists, owner) in [
+            (0, 0, 0, 0, Lists::AS_IT_IS, 9),
+            (0, 1, 0, BLOCKS_MAX - 1, Lists::BOTH, u16::MAX),
+            (0, 1, 1, 0, Lists::REALIGNED, 0),
+            (0, 1, IMAGES_MAX - 1, 3, Lists::AS_IT_IS, 300),
+            (0, 0xff, 0, 1, Lists::AS_IT_IS, 1),
+            (200, 0, 0, 0, Lists::AS_IT_IS, 0),
         ] {
             digest.fill(byte);
-            let record = Record { variant, content: Content::of_digest(digest), image, index, lists };
+            let record = Record { variant, content: Content::of_digest(digest), image, index, lists, owner };
             assert_eq!(Record::decode(record.encode()), record);
             rows.push(record.encode());
         }

@@ -9,6 +9,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, Fingerprint, FingerprintKey};
 use onefold_disk::{Disk, DiskError};
 use parking_lot::Mutex;
 
+use crate::files::{BlockOwners, PieceOwners};
 use crate::map_nodes::MapNodes;
 use crate::record::{Content, Lists, Record};
 use crate::sizes::{Joiner, PIECE_BLOCKS, PIECE_BYTES, SIZES};
@@ -84,16 +85,18 @@ pub(crate) struct Scanned {
     pub(crate) map_nodes: u64,
 }
 
-/// Passes over `disk` with one thread for each of `batches`. `progress` is told how far in the image it is.
+/// Passes over `disk` with one thread for each of `batches`. `owners` are those of its blocks, as far as they are asked
+/// for. `progress` is told how far in the image it is.
 pub(crate) fn scan(
     disk: &dyn Disk,
     image: usize,
     grid: Grid,
     hasher: &Hasher,
+    owners: Option<BlockOwners>,
     batches: &mut [Batch<'_>],
     progress: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
 ) -> Result<Scanned, ScanError> {
-    let cursor = Mutex::new(Cursor { offset: 0, read_bytes: 0, nodes: MapNodes::default(), ended: None });
+    let cursor = Mutex::new(Cursor { offset: 0, read_bytes: 0, nodes: MapNodes::default(), owners, ended: None });
     let scan = Scan { disk, image, grid, hasher, cursor: &cursor, progress };
     thread::scope(|scope| {
         let mut batches = batches.iter_mut();
@@ -121,8 +124,23 @@ struct Cursor {
     offset: u64,
     read_bytes: u64,
     nodes: MapNodes,
+    owners: Option<BlockOwners>,
     /// Why all threads stop.
     ended: Option<ScanError>,
+}
+
+/// A piece that a thread reads.
+struct Piece {
+    start: u64,
+    owners: Option<PieceOwners>,
+}
+
+impl Piece {
+    /// Returns the owner of a block, by its place in the piece.
+    fn owner(&self, block: u64) -> u16 {
+        let owners = self.owners.as_ref();
+        owners.and_then(|owners| owners.get(usize::try_from(block).ok()?)).copied().unwrap_or(0)
+    }
 }
 
 /// What the threads share.
@@ -141,7 +159,7 @@ impl Scan<'_> {
         let mut buffer = AlignedBuffer::zeroed(PIECE_BLOCKS);
         loop {
             let outcome = match self.next_piece() {
-                Ok(Some(start)) => self.piece(start, &mut buffer, batch),
+                Ok(Some(piece)) => self.piece(&piece, &mut buffer, batch),
                 Ok(None) => return,
                 Err(error) => Err(error),
             };
@@ -152,8 +170,8 @@ impl Scan<'_> {
         }
     }
 
-    /// Returns the start of the next piece that may hold data.
-    fn next_piece(&self) -> Result<Option<u64>, ScanError> {
+    /// Returns the next piece that may hold data.
+    fn next_piece(&self) -> Result<Option<Piece>, ScanError> {
         let mut cursor = self.cursor.lock();
         if cursor.ended.is_some() || cursor.offset >= self.disk.size_bytes() {
             return Ok(None);
@@ -165,13 +183,17 @@ impl Scan<'_> {
         let end = start.saturating_add(PIECE_BYTES);
         cursor.offset = end;
         cursor.read_bytes += end.min(self.disk.size_bytes()).saturating_sub(start);
+        let first_block = start / BLOCK_BYTES as u64;
+        let owners =
+            cursor.owners.as_mut().map(|owners| owners.piece(first_block)).transpose().map_err(ScanError::Spill)?;
         match (self.progress)(start) {
-            ControlFlow::Continue(()) => Ok(Some(start)),
+            ControlFlow::Continue(()) => Ok(Some(Piece { start, owners })),
             ControlFlow::Break(()) => Err(ScanError::Interrupted),
         }
     }
 
-    fn piece(&self, start: u64, buffer: &mut AlignedBuffer, batch: &mut Batch<'_>) -> Result<(), ScanError> {
+    fn piece(&self, piece: &Piece, buffer: &mut AlignedBuffer, batch: &mut Batch<'_>) -> Result<(), ScanError> {
+        let start = piece.start;
         let left = self.disk.size_bytes().saturating_sub(start);
         let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
         // The image's last block may be short: what is missing counts as zeros.
@@ -187,7 +209,8 @@ impl Scan<'_> {
             for (index, content) in ((first >> size)..).zip(&level) {
                 let Some(content) = *content else { continue };
                 let (variant, lists) = (self.grid.variant + size, self.grid.lists);
-                let record = Record { variant, content, image: self.image, index, lists };
+                let owner = if size == 0 { piece.owner(index - first) } else { 0 };
+                let record = Record { variant, content, image: self.image, index, lists, owner };
                 batch.push(record.encode()).map_err(ScanError::Spill)?;
             }
         }

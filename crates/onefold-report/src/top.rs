@@ -24,15 +24,20 @@ pub(crate) struct Top {
 }
 
 impl Top {
-    /// Offers a content; one that is in one place only is never among the most repeated.
-    pub(crate) fn offer(&mut self, block: TopBlock) {
+    /// Offers a content; one that is in one place only is never among the most repeated. Returns whether it is among
+    /// them so far.
+    pub(crate) fn offer(&mut self, block: TopBlock) -> bool {
         if block.references < 2 {
-            return;
+            return false;
         }
-        self.kept.push(Reverse((block.references, Reverse((block.image, block.index)))));
-        if self.kept.len() > TOP_COUNT {
-            self.kept.pop();
-        }
+        let rank = (block.references, Reverse((block.image, block.index)));
+        self.kept.push(Reverse(rank));
+        self.kept.len() <= TOP_COUNT || self.kept.pop() != Some(Reverse(rank))
+    }
+
+    /// Returns whether the content that is first at this image and block is among the most repeated.
+    pub(crate) fn has(&self, place: (usize, u64)) -> bool {
+        self.kept.iter().any(|Reverse((_, Reverse(kept)))| *kept == place)
     }
 
     /// Returns the most repeated first.

@@ -34,7 +34,9 @@ impl Numbered {
 
     fn image(&self, name: &str) -> Image {
         let disk = self.clone();
-        let open = move || Ok(WatchedDisk { disk: Box::new(disk.clone()), has_changed: Box::new(|| false) });
+        let open = move || {
+            Ok(WatchedDisk { disk: Box::new(disk.clone()), has_changed: Box::new(|| false), has_writer: false })
+        };
         Image { open: Box::new(open), ..image(name, &[]) }
     }
 }

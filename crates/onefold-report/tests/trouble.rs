@@ -67,7 +67,8 @@ fn an_image_of_absurd_length_is_left_out() {
         }
     }
     let mut endless = image("endless", &[]);
-    endless.open = Box::new(|| Ok(WatchedDisk { disk: Box::new(Endless), has_changed: Box::new(|| false) }));
+    endless.open =
+        Box::new(|| Ok(WatchedDisk { disk: Box::new(Endless), has_changed: Box::new(|| false), has_writer: false }));
     let found = analyzed(&[endless], &options());
     assert!(found.images.is_empty() && found.left_out[0].why.contains("4 PiB"), "{found:?}");
 }

@@ -55,7 +55,7 @@ impl Disk for Memory {
 impl Memory {
     pub(crate) fn watched(self) -> WatchedDisk {
         let changes = self.changes;
-        WatchedDisk { disk: Box::new(self), has_changed: Box::new(move || changes) }
+        WatchedDisk { disk: Box::new(self), has_changed: Box::new(move || changes), has_writer: false }
     }
 }
 
@@ -85,6 +85,7 @@ pub(crate) fn options() -> Options {
         key: [7; 32],
         groups: Vec::new(),
         shifts: Shifts::No,
+        files: false,
         explain: ToString::to_string,
     }
 }

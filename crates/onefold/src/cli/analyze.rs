@@ -22,6 +22,10 @@ pub(crate) struct AnalyzeArgs {
     /// Also look at all images with one to seven sectors of zeros before them; takes eight times as long
     #[arg(long)]
     pub(crate) shifts: bool,
+    /// Also tell what the blocks belong to: packages and folders of the guests, metadata, free blocks that are not zero, and
+    /// misaligned volumes
+    #[arg(long)]
+    pub(crate) files: bool,
     /// Read a share of each image only, such as 8% (4% where none is named), and tell ranges instead of exact numbers; for
     /// large sets
     #[arg(
@@ -30,7 +34,7 @@ pub(crate) struct AnalyzeArgs {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "4%",
-        conflicts_with_all = ["shifts", "group"]
+        conflicts_with_all = ["shifts", "group", "files"]
     )]
     pub(crate) sample: Option<ShareArg>,
     /// Also write the report as one page of HTML with figures; replaces a report that is there

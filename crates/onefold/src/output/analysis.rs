@@ -41,6 +41,7 @@ pub(crate) fn text(found: &Analysis, cost: &Cost) -> String {
     parts.extend(repeats(found));
     parts.extend(alike(found));
     parts.extend(runs(found));
+    parts.extend(found.files.as_ref().map(super::files::text));
     parts.extend(left_out(&found.left_out));
     parts.push(effort(&found.effort, cost));
     parts.push(ways(found));

@@ -2,6 +2,7 @@
 
 pub(crate) mod analysis;
 mod document;
+mod files;
 pub(crate) mod findings;
 mod listing;
 pub(crate) mod sampled;

@@ -11,6 +11,7 @@ mod grow;
 pub(crate) mod guest;
 mod images;
 mod import;
+mod in_use;
 mod mount;
 mod run_meter;
 mod scrub;

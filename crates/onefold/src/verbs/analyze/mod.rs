@@ -54,6 +54,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
         key: key()?,
         groups: names,
         shifts: if arguments.shifts { Shifts::All } else { Shifts::No },
+        files: arguments.files,
         explain: open::explain,
     };
     let shown = Shown { meter: Mutex::new(None), quiet: talk.quiet, interrupt };

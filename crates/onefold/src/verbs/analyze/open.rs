@@ -13,6 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::output::machine_name;
 use crate::progress::Meter;
 use crate::verbs::images::{FileState, Found};
+use crate::verbs::in_use;
 
 /// How images are opened.
 #[derive(Clone, Debug)]
@@ -62,12 +63,13 @@ fn open(found: &Found, how: &How) -> Result<WatchedDisk, DiskError> {
         .open()
         .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", found.path.shown()), &error))?;
     let before = FileState::of(file.metadata());
+    let has_writer = in_use::has_writer(file.metadata());
     // A conversion shows no progress of its own: that of the analysis goes on.
     let meter = Meter::new("converting", true, how.interrupt.clone());
     let disk = onefold_disk::open(file, how.format, &how.backing_from, &meter.on_progress())?.disk;
     let path = found.path.clone();
     let has_changed = move || fs::metadata(&path).map_or(true, |metadata| FileState::of(&metadata) != before);
-    Ok(WatchedDisk { disk, has_changed: Box::new(has_changed) })
+    Ok(WatchedDisk { disk, has_changed: Box::new(has_changed), has_writer })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! | module | is |
 //! |---|---|
-//! | `open`, `in_use` | opens images, and notices machines that use them |
+//! | `open` | opens images, and notices machines that use them |
 //! | `scene` | the tree of files that a verb works on |
 //! | `many`, `streaming` | the frames of verbs for many images, and of verbs that print while they look |
 //! | `ending` | what was damaged or failed on the way, and the exit code |
@@ -16,7 +16,6 @@ mod diff;
 mod du;
 mod ending;
 mod find;
-mod in_use;
 mod info;
 mod ls;
 mod many;

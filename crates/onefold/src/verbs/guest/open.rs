@@ -7,7 +7,6 @@ use onefold_block::Show;
 use onefold_disk::{CachedDisk, Disk, ImageFile, ImageFormat};
 use onefold_guest::guest::Guest;
 
-use super::in_use;
 use crate::cli::Talk;
 use crate::cli::guest::{GuestImageArgs, GuestOpenArgs};
 use crate::failure::{Failure, Outcome};
@@ -15,6 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::output::machine_name;
 use crate::progress::Meter;
 use crate::verbs::images::{self, FileState, Found};
+use crate::verbs::in_use;
 
 /// The least `--memory`: below it, buffers would be most of it.
 const MEMORY_BYTES_MIN: u64 = 32 << 20;

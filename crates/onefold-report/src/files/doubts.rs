@@ -1,0 +1,49 @@
+//! What is not certain of an image: the first sentences in full, the rest as a number.
+
+/// Sentences that are kept.
+const DOUBTS_MAX: usize = 19;
+
+/// Doubts about an image.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Doubts {
+    first: Vec<String>,
+    count: usize,
+}
+
+impl Doubts {
+    /// Notes a doubt, once.
+    pub(super) fn note(&mut self, doubt: String) {
+        if self.first.contains(&doubt) {
+            return;
+        }
+        self.count += 1;
+        if self.first.len() < DOUBTS_MAX {
+            self.first.push(doubt);
+        }
+    }
+
+    /// Returns the first doubts, and a sentence on the others.
+    pub(super) fn into_sentences(mut self) -> Vec<String> {
+        let more = self.count - self.first.len();
+        if more > 0 {
+            self.first.push(format!("and {more} more"));
+        }
+        self.first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubts_are_told_once_and_never_too_many() {
+        let mut doubts = Doubts::default();
+        for number in 0..100 {
+            doubts.note(format!("doubt {number}"));
+            doubts.note("doubt 0".to_owned());
+        }
+        let told = doubts.into_sentences();
+        assert_eq!((told.len(), told[19].as_str()), (20, "and 81 more"));
+    }
+}

@@ -1,0 +1,261 @@
+//! The owner of each file of a disk, by its paths in the trees of its systems, and all extents of the files.
+
+use std::ops::ControlFlow;
+
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::{ExtentKind, FileKind, FileNumber, FileStat, FileSystem};
+use onefold_guest::guest::{Guest, GuestVolume};
+use onefold_guest::machine::{Machine, MachineVolume, machines};
+use onefold_guest::packages::{self, Owners, Package, PackageDatabase, PackageState};
+use onefold_guest::tree::{Crossing, GuestFile, Links, Tree, Visitor, WalkEntry, WalkError, WalkStep};
+use onefold_sort::SortWriter;
+
+use super::analysis::MisalignedCause;
+use super::doubts::Doubts;
+use super::error::{MapError, SurveyError};
+use super::names::{Names, PackageId, folder_of};
+use super::rows::{extent_row, name_row};
+use super::uses::volume_name;
+
+/// Files between two questions whether the user wants to stop.
+const FILES_PER_QUESTION: u64 = 1024;
+
+/// What names and extents are written with.
+pub(super) struct Naming<'n> {
+    pub(super) names: &'n mut Names,
+    /// Why the bytes of each volume lie across blocks, if they do.
+    pub(super) causes: &'n [Option<MisalignedCause>],
+    pub(super) rows: &'n mut SortWriter,
+    pub(super) doubts: &'n mut Doubts,
+    /// Takes each package that is installed: name and version.
+    pub(super) package: &'n mut dyn FnMut(&Package),
+    /// Tells whether to go on.
+    pub(super) go_on: &'n dyn Fn() -> ControlFlow<()>,
+    pub(super) files: u64,
+}
+
+impl Naming<'_> {
+    /// Writes the owners of all files of a disk, and their extents.
+    pub(super) fn all(&mut self, guest: &Guest<'_>) -> Result<(), MapError> {
+        let (places, volumes) = readable(guest);
+        let mut is_seen = vec![false; volumes.len()];
+        for (system, machine) in machines(&volumes).iter().enumerate() {
+            let mounted = machine.mounts.iter().map(|mount| mount.volume);
+            mounted.clone().for_each(|at| is_seen.iter_mut().skip(at).take(1).for_each(|seen| *seen = true));
+            let tree_volumes: Vec<usize> = mounted.filter_map(|at| places.get(at).copied()).collect();
+            self.machine(system, machine, &tree_volumes)?;
+        }
+        let unseen = volumes.iter().zip(&places).zip(&is_seen).filter(|(_, seen)| !**seen);
+        for ((volume, place), _) in unseen {
+            self.walk(&Tree::new(volume.system), &[*place], None)?;
+        }
+        for (at, volume) in guest.volumes().iter().enumerate() {
+            if let Some(system) = volume.file_system() {
+                self.extents(at, volume, system)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn machine(&mut self, system: usize, machine: &Machine<'_>, volumes: &[usize]) -> Result<(), MapError> {
+        for missing in &machine.missing {
+            let path = String::from_utf8_lossy(&missing.entry.path).into_owned();
+            self.doubts
+                .note(format!("what the guest mounts on `{}` is not on this disk, or cannot be read", shown(&path)));
+        }
+        let database = match packages::open(&machine.tree) {
+            Ok(database) => database,
+            Err(GuestError::Disk(error)) => return Err(GuestError::Disk(error).into()),
+            Err(error) => {
+                self.doubts.note(format!("its packages are not known: {error}"));
+                None
+            }
+        };
+        let Some(database) = database else { return self.walk(&machine.tree, volumes, None) };
+        let is_installed = |package: &&Package| package.state != PackageState::ConfigurationOnly;
+        database.packages().iter().filter(is_installed).for_each(|package| (self.package)(package));
+        let owners = Owners::read(&machine.tree, database.as_ref());
+        let problems = database.problems().count();
+        if problems > 0 {
+            self.doubts.note(format!("{problems} parts of its package database cannot be read"));
+        }
+        self.walk(&machine.tree, volumes, Some(&SystemPackages { system, database: database.as_ref(), owners }))
+    }
+
+    /// Writes the owners of the files of a tree; `volumes` are those of its file systems.
+    fn walk(
+        &mut self,
+        tree: &Tree<'_>,
+        volumes: &[usize],
+        packages: Option<&SystemPackages<'_>>,
+    ) -> Result<(), MapError> {
+        let root = match tree.find(b"/", Links::Keep) {
+            Ok(root) => root,
+            Err(GuestError::Disk(error)) => return Err(GuestError::Disk(error).into()),
+            Err(error) => {
+                self.doubts.note(format!("a root directory cannot be read: {error}"));
+                return Ok(());
+            }
+        };
+        let mut visitor = NameVisitor { naming: self, volumes, packages, failed: None, unread: 0 };
+        tree.walk(&root, Crossing::Enter, &mut visitor)?;
+        let (failed, unread) = (visitor.failed, visitor.unread);
+        if unread > 0 {
+            self.doubts.note(format!("{unread} files or directories cannot be read"));
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn name(
+        &mut self,
+        file: GuestFile,
+        path: &[u8],
+        volumes: &[usize],
+        packages: Option<&SystemPackages<'_>>,
+    ) -> Result<(), MapError> {
+        self.ask()?;
+        let at = usize::try_from(file.system.0).ok().and_then(|system| volumes.get(system)).copied();
+        let Some(at) = at else { return Ok(()) };
+        let cause = self.causes.get(at).copied().flatten();
+        let package = packages.and_then(|packages| packages.of(file));
+        let name_of = |id: PackageId| {
+            let found = packages.and_then(|packages| packages.database.packages().get(id.package));
+            found.map_or_else(String::new, |package| package.name.clone())
+        };
+        let owner = self.names.file(package, cause, folder_of(path), name_of);
+        name_row(at, file.file, owner).map_or(Ok(()), |row| Ok(self.rows.push(row)?))
+    }
+
+    /// Returns an error where the user wants to stop.
+    fn ask(&mut self) -> Result<(), MapError> {
+        self.files += 1;
+        if self.files.is_multiple_of(FILES_PER_QUESTION) && (self.go_on)().is_break() {
+            return Err(MapError::Ended(SurveyError::Interrupted));
+        }
+        Ok(())
+    }
+
+    fn extents(&mut self, at: usize, volume: &GuestVolume<'_>, system: &dyn FileSystem) -> Result<(), MapError> {
+        let mut failed = None;
+        system.each_file(&mut |file, stat| match self.extents_of(at, volume, system, file, stat) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn extents_of(
+        &mut self,
+        at: usize,
+        volume: &GuestVolume<'_>,
+        system: &dyn FileSystem,
+        file: FileNumber,
+        stat: &FileStat,
+    ) -> Result<(), MapError> {
+        self.ask()?;
+        // Directories are metadata, and so are the few links with a block.
+        if !matches!(stat.kind, FileKind::Regular | FileKind::Other) {
+            return Ok(());
+        }
+        // A stream belongs to the file that it hangs on.
+        let belongs = system.damage().skip(system.belongs_to(file))?.flatten();
+        let file_of_name = belongs.map_or(file, |(owner, _)| owner);
+        let mut failed = None;
+        let outcome = system.each_extent(file, &mut |extent| {
+            if extent.kind == ExtentKind::Inline {
+                return ControlFlow::Continue(());
+            }
+            volume.reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
+                if failed.is_none()
+                    && let Some(row) = extent_row(at, file_of_name, &range)
+                {
+                    failed = self.rows.push(row).err();
+                }
+            });
+            if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        system.damage().skip(outcome)?;
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+/// Returns a name of the guest as messages have it.
+fn shown(name: &str) -> String {
+    onefold_block::Show::shown(name).to_string()
+}
+
+/// The packages of a system, and which files they have.
+struct SystemPackages<'p> {
+    system: usize,
+    database: &'p dyn PackageDatabase,
+    owners: Owners,
+}
+
+impl SystemPackages<'_> {
+    fn of(&self, file: GuestFile) -> Option<PackageId> {
+        Some(PackageId { system: self.system, package: self.owners.package(file)? })
+    }
+}
+
+/// Writes the owner of each file of a walk.
+struct NameVisitor<'v, 'n> {
+    naming: &'v mut Naming<'n>,
+    volumes: &'v [usize],
+    packages: Option<&'v SystemPackages<'v>>,
+    failed: Option<MapError>,
+    unread: u64,
+}
+
+impl Visitor for NameVisitor<'_, '_> {
+    fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
+        if matches!(entry.kind, FileKind::Regular | FileKind::Other)
+            && let Err(error) = self.naming.name(entry.file, entry.path, self.volumes, self.packages)
+        {
+            self.failed = Some(error);
+            return WalkStep::Stop;
+        }
+        WalkStep::Enter
+    }
+
+    fn failed(&mut self, _: &[u8], _: WalkError) {
+        self.unread += 1;
+    }
+}
+
+/// Returns the volumes of a disk whose file systems can be read, with their places in the guest before them.
+fn readable<'g>(guest: &'g Guest<'_>) -> (Vec<usize>, Vec<MachineVolume<'g>>) {
+    let volumes = guest.volumes().iter().enumerate();
+    let machine_volume = |(at, volume): (usize, &'g GuestVolume<'_>)| {
+        let partition = volume.partition.as_ref();
+        let label = partition.map(|partition| partition.name.as_bytes().to_vec());
+        let found = MachineVolume {
+            origin: volume.volume.origin.clone(),
+            system: volume.file_system()?,
+            partition_uuid: partition.and_then(|partition| partition.uuid.clone()),
+            partition_label: label.filter(|label| !label.is_empty()),
+        };
+        Some((at, found))
+    };
+    volumes.filter_map(machine_volume).unzip()
+}
+
+/// Notes what is not certain of the volumes of a disk. Damage is known only when all was read.
+pub(super) fn note_doubts(guest: &Guest<'_>, doubts: &mut Doubts) {
+    for (at, volume) in guest.volumes().iter().enumerate() {
+        let Some(system) = volume.file_system() else { continue };
+        let name = volume_name(&volume.volume.origin);
+        let name = shown(&name);
+        if let Some(why) = volume.content.whole_because() {
+            doubts.note(format!("{name} is unsure: {why}"));
+        } else if guest.counts_whole(at) {
+            doubts.note(format!("{name} is unsure: it overlaps another volume, or its group is damaged"));
+        }
+        let damaged = system.damage().count();
+        if damaged > 0 {
+            doubts.note(format!("{name}: {damaged} damaged parts were skipped"));
+        }
+    }
+}

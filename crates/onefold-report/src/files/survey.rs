@@ -1,0 +1,217 @@
+//! The survey of all images: what the blocks of each belong to, read before its blocks are, within a share of the memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use onefold_disk::{CachedDisk, Disk};
+use onefold_guest::guest::{DiskRun, Guest};
+use onefold_sort::{Ordered, SortWriter};
+
+use super::analysis::{GroupName, MisalignedCause};
+use super::blocks::{BlockOwners, BlockWriter};
+use super::doubts::Doubts;
+use super::error::{MapError, SurveyError};
+use super::named::{Naming, note_doubts};
+use super::names::{Kept, Names, OwnerName, keep_largest};
+use super::rows::join;
+use super::sweep::{RunOwner, sweep};
+use super::uses::{misaligned_cause, nameless, owner_of};
+use super::versions::Versions;
+
+/// Memory of an owner of one image: its name by number, and its counts.
+const OWNER_BYTES: usize = 56;
+/// Memory of a name besides its text.
+const USE_BYTES: usize = 160;
+
+/// What blocks belong to, in any image.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Use {
+    pub(super) group: GroupName,
+    pub(super) part: String,
+    pub(super) sub: String,
+}
+
+/// An owner of blocks of one image.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnerRef {
+    /// Its place in [`Survey::uses`].
+    pub(super) use_: usize,
+    pub(super) cause: Option<MisalignedCause>,
+}
+
+/// What was learned of an image before its blocks were read.
+#[derive(Debug, Default)]
+pub(crate) struct ImageSurvey {
+    /// By the number that records have.
+    pub(super) owners: Vec<OwnerRef>,
+    pub(super) doubts: Vec<String>,
+    pub(super) has_writer: bool,
+}
+
+impl ImageSurvey {
+    /// Returns how many owners there are: records have the numbers below.
+    pub(crate) fn owners_count(&self) -> usize {
+        self.owners.len()
+    }
+}
+
+/// The survey of a set of images.
+pub(crate) struct Survey<'a> {
+    folder: &'a Path,
+    memory: Memory,
+    images_left: usize,
+    pub(super) uses: Vec<Arc<Use>>,
+    numbers: HashMap<Arc<Use>, usize>,
+    pub(super) versions: Versions,
+}
+
+/// Bytes of memory for each use. While an image is surveyed, nothing of its counting is in memory yet.
+struct Memory {
+    cache: usize,
+    sort: usize,
+    runs: usize,
+    names: usize,
+    /// What is left for the owners of all images that are still to come.
+    owners: usize,
+}
+
+impl<'a> Survey<'a> {
+    /// Returns a survey of `images` images that takes about a third of `memory_bytes` for a while, and a sixteenth until
+    /// the end.
+    pub(crate) fn new(folder: &'a Path, memory_bytes: u64, images: usize) -> Survey<'a> {
+        let bytes = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
+        let memory =
+            Memory { cache: bytes / 8, sort: bytes / 16, runs: bytes / 64, names: bytes / 32, owners: bytes / 32 };
+        let versions = Versions::new(bytes / 32);
+        Survey { folder, memory, images_left: images, uses: Vec::new(), numbers: HashMap::new(), versions }
+    }
+
+    /// Reads what the blocks of a disk belong to. Where the guest cannot be read, nothing is known of any block, and a
+    /// doubt says why.
+    ///
+    /// # Errors
+    /// Those of the disk and of temporary files, and the user's wish to stop.
+    pub(crate) fn read(
+        &mut self,
+        disk: &dyn Disk,
+        image: usize,
+        has_writer: bool,
+        go_on: &dyn Fn() -> ControlFlow<()>,
+    ) -> Result<(ImageSurvey, Option<BlockOwners>), SurveyError> {
+        let mut doubts = Doubts::default();
+        self.versions.begin(image);
+        let found = match self.read_guest(disk, &mut doubts, go_on) {
+            Ok((names, blocks)) => Some((names, blocks)),
+            Err(MapError::Guest(error)) => {
+                doubts.note(format!("what its blocks belong to cannot be read: {error}"));
+                None
+            }
+            Err(MapError::Ended(error)) => return Err(error),
+        };
+        let has_doubt = self.versions.is_full();
+        if has_doubt {
+            doubts.note("its packages are not all compared with others: there are too many".to_owned());
+        }
+        let (names, blocks) = match found {
+            Some((kept, runs)) => (kept.names, Some(BlockOwners::new(runs, kept.numbers))),
+            None => (keep_largest(&[], &[], |_| true).names, None),
+        };
+        let owners = names.into_iter().map(|name| self.owner(name)).collect();
+        self.images_left = self.images_left.saturating_sub(1);
+        Ok((ImageSurvey { owners, doubts: doubts.into_sentences(), has_writer }, blocks))
+    }
+
+    fn read_guest(
+        &mut self,
+        disk: &dyn Disk,
+        doubts: &mut Doubts,
+        go_on: &dyn Fn() -> ControlFlow<()>,
+    ) -> Result<(Kept, Ordered), MapError> {
+        let cached = CachedDisk::new(disk, self.memory.cache);
+        let guest = Guest::open(&cached)?;
+        let causes: Vec<Option<MisalignedCause>> = guest.volumes().iter().map(misaligned_cause).collect();
+        let mut names = Names::new(self.memory.names);
+        let mut by_file = SortWriter::new(self.folder, self.memory.sort);
+        let versions = &mut self.versions;
+        let mut naming = Naming {
+            names: &mut names,
+            causes: &causes,
+            rows: &mut by_file,
+            doubts,
+            package: &mut |package| versions.add(&package.name, &package.version),
+            go_on,
+            files: 0,
+        };
+        naming.all(&guest)?;
+        let map = guest.disk_map()?;
+        note_doubts(&guest, doubts);
+        let (names, runs, blocks) = self.own_blocks(&guest, map, names, by_file, &causes)?;
+        // Memory is shared out among the images that are still to come.
+        let mut left = self.memory.owners / self.images_left.max(1);
+        let before = left;
+        let kept = keep_largest(&names, &blocks, |name| {
+            let bytes = OWNER_BYTES + self.new_use_bytes(name);
+            let fits = left >= bytes;
+            left = left.saturating_sub(bytes);
+            fits
+        });
+        self.memory.owners = self.memory.owners.saturating_sub(before - left);
+        Ok((kept, runs))
+    }
+
+    /// Returns the owners in their order, the runs of their blocks, and how many blocks each has.
+    fn own_blocks(
+        &self,
+        guest: &Guest<'_>,
+        map: Vec<DiskRun>,
+        mut names: Names,
+        by_file: SortWriter,
+        causes: &[Option<MisalignedCause>],
+    ) -> Result<(Vec<OwnerName>, Ordered, Vec<u64>), MapError> {
+        let mut uses = BTreeMap::new();
+        for run in &map {
+            let owner = || {
+                let name = owner_of(guest, run.use_, causes);
+                (name.group, names.fixed(name))
+            };
+            uses.entry(run.use_).or_insert_with(owner);
+        }
+        let nameless: Vec<u32> = causes.iter().map(|cause| names.fixed(nameless(*cause))).collect();
+        let (names, ranks) = names.ranked();
+        let rank_of = |number: u32| usize::try_from(number).ok().and_then(|at| ranks.get(at)).copied().unwrap_or(0);
+        let mut by_place = SortWriter::new(self.folder, self.memory.sort);
+        let nameless = |volume: usize| nameless.get(volume).map_or(0, |number| rank_of(*number));
+        join(by_file.finish()?, &ranks, &nameless, &mut by_place)?;
+        let owner = |run: DiskRun| {
+            let (group, number) = uses.get(&run.use_).copied().unwrap_or((GroupName::NotRead, 0));
+            let takes_files = matches!(group, GroupName::Files | GroupName::Stale | GroupName::NotRead);
+            (run, RunOwner { rank: rank_of(number), is_free: group == GroupName::Stale, takes_files })
+        };
+        let mut writer = BlockWriter::new(self.folder, self.memory.runs, names.len());
+        sweep(map.into_iter().map(owner), by_place.finish()?, &mut writer)?;
+        let (runs, blocks) = writer.finish()?;
+        Ok((names, runs, blocks))
+    }
+
+    /// Returns the memory that a name takes which no image before has.
+    fn new_use_bytes(&self, name: &OwnerName) -> usize {
+        let use_ = Use { group: name.group, part: name.part.clone(), sub: name.sub.clone() };
+        if self.numbers.contains_key(&use_) { 0 } else { USE_BYTES + name.text_bytes() }
+    }
+
+    fn owner(&mut self, name: OwnerName) -> OwnerRef {
+        let use_ = Use { group: name.group, part: name.part, sub: name.sub };
+        let at = match self.numbers.get(&use_) {
+            Some(at) => *at,
+            None => {
+                let use_ = Arc::new(use_);
+                self.uses.push(Arc::clone(&use_));
+                self.numbers.insert(use_, self.uses.len() - 1);
+                self.uses.len() - 1
+            }
+        };
+        OwnerRef { use_: at, cause: name.cause }
+    }
+}

@@ -1,0 +1,106 @@
+//! Names for what is no file: metadata, free blocks, swap, and what is not read.
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_guest::content::VolumeContent;
+use onefold_guest::filesystem::{AllocationClass, ExtentKind, FileSystem, FileSystemKind, TableKind};
+use onefold_guest::guest::{DiskUse, Guest, GuestVolume};
+use onefold_guest::volume::{DiskRange, VolumeOrigin};
+use std::ops::ControlFlow;
+
+use super::analysis::{GroupName, MisalignedCause};
+use super::names::{OwnerName, UNKNOWN};
+
+/// The name of allocated blocks that no file has.
+const OF_NO_FILE: &str = "allocated, of no file";
+/// The name of files that no directory lists: deleted ones that were open, and those of damaged directories.
+const WITHOUT_NAME: &str = "without a name";
+
+/// Returns the owner of the files of a volume that have no name.
+pub(super) fn nameless(cause: Option<MisalignedCause>) -> OwnerName {
+    OwnerName::new(GroupName::Files, WITHOUT_NAME, "", cause)
+}
+
+/// Returns the owner of a use of the disk's map; `causes` are those of the volumes.
+pub(super) fn owner_of(guest: &Guest<'_>, use_: DiskUse, causes: &[Option<MisalignedCause>]) -> OwnerName {
+    let DiskUse::Volume(at, class) = use_ else {
+        return OwnerName::new(GroupName::Gaps, "between volumes", "", None);
+    };
+    let Some(volume) = guest.volumes().get(at) else {
+        return OwnerName::new(GroupName::NotRead, UNKNOWN, "", None);
+    };
+    let cause = causes.get(at).copied().flatten();
+    let name = |group, part: &str, sub: &str| OwnerName::new(group, part, sub, cause);
+    let held = held(&volume.content);
+    match (class, &volume.content) {
+        (AllocationClass::Free, _) => name(GroupName::Stale, held, ""),
+        (AllocationClass::Outside, _) => OwnerName::new(GroupName::Gaps, "behind file systems", "", None),
+        (AllocationClass::Table(_) | AllocationClass::Data, VolumeContent::Swap(_)) => name(GroupName::Swap, held, ""),
+        (AllocationClass::Table(kind), _) => name(GroupName::Metadata, table_name(kind), held),
+        (AllocationClass::Data, _) => name(GroupName::Files, OF_NO_FILE, ""),
+        (AllocationClass::Doubtful, VolumeContent::FileSystem(_)) => name(GroupName::NotRead, "in doubt", held),
+        (AllocationClass::Doubtful, _) => name(GroupName::NotRead, held, ""),
+    }
+}
+
+/// Returns what a volume holds, in a word or two.
+fn held(content: &VolumeContent<'_>) -> &'static str {
+    match content {
+        VolumeContent::FileSystem(system) => system.facts().kind.name(),
+        VolumeContent::Swap(_) => "swap areas",
+        VolumeContent::PhysicalVolume(_) => "LVM2",
+        VolumeContent::NotRead(found) => found.name,
+        VolumeContent::Unknown => UNKNOWN,
+        VolumeContent::Failed(_) => "damaged or unreadable",
+    }
+}
+
+fn table_name(kind: TableKind) -> &'static str {
+    match kind {
+        TableKind::Superblock => "superblocks and headers",
+        TableKind::Bitmap => "bitmaps",
+        TableKind::Inodes => "inodes and file records",
+        TableKind::Tree => "trees and maps",
+        TableKind::Directory => "directories",
+        TableKind::Journal => "journals",
+    }
+}
+
+/// Returns the name of a volume as people read it.
+pub(super) fn volume_name(origin: &VolumeOrigin) -> String {
+    match origin {
+        VolumeOrigin::WholeDisk => "the whole disk".to_owned(),
+        VolumeOrigin::Partition { number } => format!("partition {number}"),
+        VolumeOrigin::Logical { group, name } => format!("volume {group}/{name}"),
+    }
+}
+
+/// Returns why the bytes of a volume lie across blocks; `None` where they do not, or nothing is known of them.
+pub(super) fn misaligned_cause(volume: &GuestVolume<'_>) -> Option<MisalignedCause> {
+    let begins_within = |range: &DiskRange| !range.start_bytes.is_multiple_of(BLOCK_BYTES_U64);
+    if volume.volume.ranges.iter().any(begins_within) {
+        return Some(MisalignedCause::VolumeStart);
+    }
+    let system = volume.file_system()?;
+    let facts = system.facts();
+    if facts.block_bytes < BLOCK_BYTES_U64 {
+        return Some(MisalignedCause::SmallBlocks);
+    }
+    let is_fat = matches!(facts.kind, FileSystemKind::Fat12 | FileSystemKind::Fat16 | FileSystemKind::Fat32);
+    let place = if is_fat { first_place(system) } else { None };
+    place.is_some_and(|place| !place.is_multiple_of(BLOCK_BYTES_U64)).then_some(MisalignedCause::DataArea)
+}
+
+/// Returns the place of some extent of a file, in bytes of the volume. Clusters have one size, so that it tells how all of
+/// them lie.
+pub(super) fn first_place(system: &dyn FileSystem) -> Option<u64> {
+    let mut place = None;
+    // What cannot be read tells nothing.
+    let _ = system.each_file(&mut |file, _| {
+        let _ = system.each_extent(file, &mut |extent| {
+            place = (extent.kind != ExtentKind::Inline).then_some(extent.place);
+            if place.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if place.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    place
+}
