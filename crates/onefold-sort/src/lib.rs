@@ -143,17 +143,26 @@ impl Rows {
     }
 
     fn push(&mut self, row: Row, sorter: &Sorter) -> io::Result<()> {
-        if self.rows.capacity() == 0 {
-            // All at once: growing would hold two copies for a moment. Pages are taken when they are written.
-            self.rows.reserve_exact(self.rows_max);
-        }
-        self.rows.push(row);
-        if self.rows.len() == self.rows_max {
+        self.add(row);
+        if self.is_full() {
             self.rows.sort_unstable();
             sorter.file(&self.rows)?;
             self.rows.clear();
         }
         Ok(())
+    }
+
+    /// Adds a row to those in memory, which are not full.
+    fn add(&mut self, row: Row) {
+        if self.rows.capacity() == 0 {
+            // All at once: growing would hold two copies for a moment. Pages are taken when they are written.
+            self.rows.reserve_exact(self.rows_max);
+        }
+        self.rows.push(row);
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() >= self.rows_max
     }
 
     fn sorted(mut self) -> Vec<Row> {

@@ -1,15 +1,21 @@
-//! A sort that one thread feeds.
+//! A sort that one thread feeds, while another one sorts what came before.
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
-use crate::{Merge, Row, Rows, Sorter};
+use crate::{Merge, ROW_BYTES, Row, Rows, Sorter};
 
 /// Takes rows down in any order and returns them sorted, once. For a sort that several threads feed, use a [`Sorter`].
+///
+/// Where not all rows fit into memory, half of it is filled while a thread sorts the other half and puts it into a file.
 #[derive(Debug)]
 pub struct SortWriter {
-    sorter: Sorter,
+    sorter: Arc<Sorter>,
     rows: Rows,
+    /// Sorts the rows before those, files them, and gives their memory back.
+    filing: Option<JoinHandle<io::Result<Vec<Row>>>>,
 }
 
 impl SortWriter {
@@ -17,23 +23,61 @@ impl SortWriter {
     /// is taken with the first row.
     #[must_use]
     pub fn new(folder: &Path, memory_bytes: usize) -> SortWriter {
-        SortWriter { sorter: Sorter::new(folder), rows: Rows::new(memory_bytes) }
+        let half = (memory_bytes / 2).max(ROW_BYTES);
+        SortWriter { sorter: Arc::new(Sorter::new(folder)), rows: Rows::new(half), filing: None }
     }
 
     /// Adds a row.
     ///
     /// # Errors
-    /// Those of writing a file; no space.
+    /// Those of writing a file, perhaps for rows that were added before; no space.
     pub fn push(&mut self, row: Row) -> io::Result<()> {
-        self.rows.push(row, &self.sorter)
+        if self.rows.is_full() {
+            self.file()?;
+        }
+        self.rows.add(row);
+        Ok(())
+    }
+
+    /// Has the rows that are in memory sorted and put into a file.
+    fn file(&mut self) -> io::Result<()> {
+        let emptied = self.wait()?;
+        let sorter = Arc::clone(&self.sorter);
+        let mut full = std::mem::replace(&mut self.rows.rows, emptied);
+        let work = move || {
+            full.sort_unstable();
+            sorter.file(&full)?;
+            full.clear();
+            Ok(full)
+        };
+        self.filing = Some(thread::Builder::new().name("sort".to_owned()).spawn(work)?);
+        Ok(())
+    }
+
+    /// Waits until the rows before are in a file; returns their memory, or an empty list where there were none.
+    fn wait(&mut self) -> io::Result<Vec<Row>> {
+        match self.filing.take().map(JoinHandle::join) {
+            None => Ok(Vec::new()),
+            Some(Ok(filed)) => filed,
+            Some(Err(panicked)) => std::panic::resume_unwind(panicked),
+        }
     }
 
     /// Returns all rows in order. What is in memory stays there.
     ///
     /// # Errors
-    /// Those of reading the files.
-    pub fn finish(self) -> io::Result<Merge> {
-        self.sorter.merged(vec![self.rows.sorted()])
+    /// Those of writing and reading the files; no space.
+    pub fn finish(mut self) -> io::Result<Merge> {
+        let rows = std::mem::replace(&mut self.rows, Rows::new(0)).sorted();
+        self.wait()?;
+        self.sorter.merged(vec![rows])
+    }
+}
+
+impl Drop for SortWriter {
+    fn drop(&mut self) {
+        // Who gives the list up may go on to remove the folder. Nobody needs the rows any more, so that errors tell nothing.
+        drop(self.filing.take().map(JoinHandle::join));
     }
 }
 
@@ -58,5 +102,27 @@ mod tests {
             assert!(all == expected, "{rows_max} rows in memory");
         }
         assert_eq!(SortWriter::new(folder.path(), 0).finish().unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the files have no names");
+    }
+
+    #[test]
+    fn rows_that_could_not_be_filed_are_an_error_of_a_later_step() {
+        let folder = tempfile::tempdir().unwrap();
+        for count in [2, 3, 100] {
+            let mut writer = SortWriter::new(&folder.path().join("nowhere"), 2 * ROW_BYTES);
+            let pushed = (0..count).try_for_each(|number| writer.push([number, 0, 0]));
+            assert_eq!(pushed.is_err(), count > 2, "{count} rows");
+            assert!(pushed.and_then(|()| writer.finish()).is_err(), "{count} rows");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_given_up_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = SortWriter::new(folder.path(), 100 * ROW_BYTES);
+        (0..1000).for_each(|number| writer.push([number % 7, number, 0]).unwrap());
+        drop(writer);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        folder.close().unwrap();
     }
 }
