@@ -8,6 +8,7 @@ mod common;
 mod disks;
 mod files;
 mod lvm;
+mod memory;
 mod packages;
 mod places;
 mod trouble;
