@@ -88,9 +88,9 @@ bench-analyze: ## How fast `analyze` reads, against cat and others. IMAGES="a.ra
 	@scripts/install-deps.sh build bench
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && bench/analyze.sh $(IMAGES)
 
-corpus: ## Builds sets of disk images, SETS="distros vdi fbs ntfs" unless told: half an hour, 32 GiB. See bench/corpus/corpus.sh.
+corpus: ## Builds sets of disk images, SETS="distros vdi fbs ntfs lvm" unless told: half an hour, 34 GiB. See bench/corpus/corpus.sh.
 	@scripts/install-deps.sh corpus
-	@bench/corpus/corpus.sh build $${SETS:-distros vdi fbs ntfs}
+	@bench/corpus/corpus.sh build $${SETS:-distros vdi fbs ntfs lvm}
 
 fmt: ## Formats all Rust code.
 	cargo fmt --all

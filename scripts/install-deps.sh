@@ -58,7 +58,7 @@ test                            sqlite3                 sqlite3
 test                            acl                     setfacl
 test                            attr                    setfattr
 test                            stress-ng               stress-ng
-test                            lvm2                    lvcreate
+test,corpus                     lvm2                    lvcreate
 test                            cryptsetup-bin          cryptsetup
 test                            exfatprogs              mkfs.exfat
 test                            f2fs-tools              mkfs.f2fs

@@ -36,6 +36,8 @@ readonly GIB=$((1 << 30))
 # fbs      a server (demo's) and clones of it that got the same services, each at another
 #          time
 # ntfs     two disks with NTFS that hold mostly the same files
+# lvm      the files of a server (demo's) on XFS on LVM2, laid out as Red Hat's installer
+#          does it; no Red Hat system, and it does not boot
 # emulated a deployable image of another architecture: nobody waits for it who does not ask, as all
 #          that the guest runs while it is built is emulated
 readonly IMAGES="
@@ -60,6 +62,7 @@ fbs               services-4            aged    debian-12-base/server         $(
 fbs               services-5            aged    debian-12-base/server         $((2 * GIB))  onefold-5  120  1800
 ntfs              windows-1             ntfs    debian-12-web                 $((2 * GIB))  onefold-1   90  1600
 ntfs              windows-2             ntfs    debian-12-web                 $((2 * GIB))  onefold-2   90  1600
+lvm               debian-12-lvm         lvm     debian-12-base                $((2 * GIB))  onefold-1   30  1700
 emulated          debian-12-arm64       debian  bookworm/base/arm64/released  $((2 * GIB))  onefold-1  900   900
 "
 readonly DEFAULT_SET=demo
@@ -94,6 +97,11 @@ build_aged() {
 build_ntfs() {
     local kind=$1 bytes=$2 seed=$3 image=$4
     "$here/build-ntfs.sh" --from "$(image_path "$kind")" --bytes "$bytes" --seed "$seed" "$image"
+}
+
+build_lvm() {
+    local kind=$1 bytes=$2 seed=$3 image=$4
+    "$here/build-lvm.sh" --from "$(image_path "$kind")" --bytes "$bytes" --seed "$seed" "$image"
 }
 
 # Prints the table's line of an image, with those that it is made from before it.

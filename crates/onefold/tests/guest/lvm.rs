@@ -152,3 +152,17 @@ fn a_group_with_a_damaged_copy_of_its_metadata_says_why_its_volumes_count_whole(
     let info = disk.guest("info", &[]);
     assert!(info.out.contains("is missing") && info.err.contains("group vg is not read"), "{info:?}");
 }
+
+/// The corpus has the files of a whole Debian on ext4, and on XFS on LVM2 beside a `/boot` of its own.
+#[test]
+fn a_whole_debian_on_logical_volumes_has_the_files_that_it_was_filled_with() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/corpus/cache");
+    let [plain, logical] = ["base", "lvm"].map(|kind| PathBuf::from(format!("{corpus}/debian-12-{kind}.raw")));
+    if !plain.exists() || !logical.exists() {
+        eprintln!("SKIPPED: `make corpus SETS=lvm` builds the images");
+        return;
+    }
+    let differing = onefold("guest diff --content", &[&plain, &logical]).done();
+    let found = lines(&differing);
+    assert!(found.len() == 1 && found[0].starts_with("changed: /etc/fstab (size_bytes "), "{found:?}");
+}
