@@ -25,6 +25,11 @@ impl Interrupt {
         interrupt
     }
 
+    /// Lets the next signal end the process at once, as if none had been watched for. For work that has nothing to end.
+    pub(crate) fn end_at_next(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
     /// Tells whether the work should stop.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)

@@ -36,7 +36,7 @@ impl Failure {
             },
             DiskError::Stopped(work) => Failure::new(text).hint(match work {
                 Work::Copying => "nothing is left behind under the name",
-                Work::Converting => "nothing was written to the pool",
+                Work::Converting => "nothing was written, and no temporary file is left",
             }),
             // Disks and sinks of this program fail with failures.
             DiskError::Other(other) => match other.downcast_ref::<Failure>() {

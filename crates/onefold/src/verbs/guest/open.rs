@@ -30,7 +30,7 @@ pub(super) struct OpenImage {
     has_writer: bool,
     /// Its format.
     pub(super) format: ImageFormat,
-    /// Is watched for where the image was converted.
+    /// Is watched for where the image is one of many and was converted.
     interrupt: Interrupt,
     pub(super) disk: Box<dyn Disk>,
 }
@@ -107,6 +107,12 @@ impl Conversions {
         }
     }
 
+    /// Ends the watch after the last conversion: what follows has no temporary file with a name, so that the next Ctrl-C
+    /// may end the process at once.
+    fn end_at_next_signal(&self) {
+        self.0.iter().for_each(Interrupt::end_at_next);
+    }
+
     /// Returns whether the user wants the command to stop.
     pub(super) fn is_interrupted(&self) -> bool {
         self.0.as_ref().is_some_and(Interrupt::is_asked)
@@ -131,7 +137,12 @@ pub(super) fn one(arguments: &GuestImageArgs, talk: Talk) -> Outcome<OpenImage> 
     check(&arguments.open)?;
     let mut finding = images::find_file(&arguments.image);
     match (finding.images.pop(), finding.unfit.pop()) {
-        (Some(found), _) => OpenImage::open(found, &arguments.open, talk, &mut Conversions::default()),
+        (Some(found), _) => {
+            let mut conversions = Conversions::default();
+            let opened = OpenImage::open(found, &arguments.open, talk, &mut conversions)?;
+            conversions.end_at_next_signal();
+            Ok(OpenImage { interrupt: Interrupt::default(), ..opened })
+        }
         (None, unfit) => {
             let failure = Failure::new(format!("cannot open the image `{}`", arguments.image.shown()));
             Err(unfit.map_or(failure.clone(), |unfit| failure.because_of(unfit.why)))
