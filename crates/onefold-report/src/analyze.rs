@@ -1,6 +1,5 @@
 //! The analysis from end to end: one pass over each image, then counting, then the report.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::thread;
@@ -10,7 +9,7 @@ use onefold_sort::{Batch, ROW_BYTES, Row, Sorter};
 use crate::analysis::{Analysis, LeftOut, Misaligned};
 use crate::assemble::{Findings, assemble};
 use crate::count::{Counted, Counts, Further, add_group_references, count, count_filed_offsets};
-use crate::files::{FilesAnalysis, OwnerCounts, Survey, SurveyedImage, TopPlaces};
+use crate::files::{FilesAnalysis, MisalignedCause, OwnerCounts, Survey, SurveyedImage, TopPlaces};
 use crate::histogram::Histogram;
 use crate::image::Image;
 use crate::options::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage};
@@ -81,7 +80,12 @@ fn files(images: &[Image], found: &Walked, analysis: &Analysis, survey: &Survey<
         Some(TopPlaces { times: top.references, places })
     });
     let top: Vec<TopPlaces<'_>> = places.collect();
-    survey.analysis(&surveyed, &found.owners, &top, &BTreeMap::new())
+    let mut files = survey.analysis(&surveyed, &found.owners, &top);
+    let has_moved = !analysis.realignment.misaligned.is_empty();
+    for cause in files.misaligned.iter_mut().filter(|cause| has_moved && cause.cause == MisalignedCause::VolumeStart) {
+        cause.gained_bytes = Some(analysis.realignment.gained_bytes);
+    }
+    files
 }
 
 /// What was found in one walk over all images.

@@ -15,7 +15,7 @@ pub struct FilesAnalysis {
     pub images: Vec<ImageFiles>,
     /// Packages that are installed in several versions, in the order of their names.
     pub versions: Vec<PackageVersions>,
-    /// The most repeated blocks, as in [`Analysis::top_blocks`](crate::Analysis::top_blocks), with their files.
+    /// The most repeated blocks, as in [`Analysis::top_blocks`](crate::Analysis::top_blocks), with what has them.
     pub top_blocks: Vec<TopBlockFiles>,
     /// Bytes that lie across blocks of 4 KiB, by their cause; a cause that no volume has is missing.
     pub misaligned: Vec<MisalignedBytes>,
@@ -193,7 +193,7 @@ pub struct PackageVersion {
     pub images: Vec<String>,
 }
 
-/// A block that is there often, with the files that have it.
+/// A block that is there often, with what has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TopBlockFiles {
     /// How often.
@@ -215,8 +215,6 @@ pub struct BlockPlace {
     pub group: GroupName,
     /// The part of the group, and the part of that; fewer where nothing smaller is known.
     pub parts: Vec<String>,
-    /// The path of the file that has it, as far as it is known.
-    pub path: Option<String>,
 }
 
 /// Why bytes lie across blocks of 4 KiB, so that other images cannot share them unless they lie the same way there.
@@ -250,7 +248,8 @@ pub struct MisalignedBytes {
     pub cause: MisalignedCause,
     /// Bytes of such volumes that are neither free nor zero.
     pub bytes: u64,
-    /// What a pool would store less with these volumes moved to whole blocks, by the realigned count of all images;
-    /// `None` where moving brings nothing, or where the gain is not known for one image or one cause.
+    /// What a pool would store less with the partitions that begin within a block moved to whole blocks, as in
+    /// [`Realignment`](crate::Realignment). Only of all images together, and only of [`MisalignedCause::VolumeStart`]:
+    /// small blocks stay small wherever their volume lies.
     pub gained_bytes: Option<u64>,
 }

@@ -34,13 +34,12 @@ type Groups<'s> = BTreeMap<GroupName, Parts<'s>>;
 type Causes = BTreeMap<MisalignedCause, u64>;
 
 impl Survey<'_> {
-    /// Returns what the blocks of these images belong to. `paths` has the paths of files at places of `top`.
+    /// Returns what the blocks of these images belong to; `top` are the most repeated ones.
     pub(crate) fn analysis(
         &self,
         images: &[SurveyedImage<'_>],
         counts: &OwnerCounts,
         top: &[TopPlaces<'_>],
-        paths: &BTreeMap<(usize, u64), String>,
     ) -> FilesAnalysis {
         let (mut groups, mut causes, mut zero_bytes) = (Groups::new(), Causes::new(), 0_u64);
         let mut report = |image: &SurveyedImage<'_>| {
@@ -84,7 +83,7 @@ impl Survey<'_> {
                         .places
                         .list()
                         .iter()
-                        .filter_map(|place| self.place(name_of(place.0)?, place, paths))
+                        .filter_map(|place| self.place(name_of(place.0)?, place))
                         .collect(),
                 })
                 .collect(),
@@ -92,12 +91,7 @@ impl Survey<'_> {
         }
     }
 
-    fn place(
-        &self,
-        image: &SurveyedImage<'_>,
-        &(at, index, owner): &Place,
-        paths: &BTreeMap<(usize, u64), String>,
-    ) -> Option<BlockPlace> {
+    fn place(&self, image: &SurveyedImage<'_>, &(_, index, owner): &Place) -> Option<BlockPlace> {
         let use_ = self.uses.get(image.survey.owners.get(usize::from(owner))?.use_)?;
         let parts = [&use_.part, &use_.sub].into_iter().filter(|part| !part.is_empty());
         Some(BlockPlace {
@@ -105,7 +99,6 @@ impl Survey<'_> {
             offset_bytes: bytes(index),
             group: use_.group,
             parts: parts.cloned().collect(),
-            path: paths.get(&(at, index)).cloned(),
         })
     }
 }
