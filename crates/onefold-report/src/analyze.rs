@@ -1,15 +1,19 @@
 //! The analysis from end to end: one pass over each image, then counting, then the report.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::thread;
 
+use onefold_block::BLOCK_BYTES_U64;
 use onefold_sort::{Batch, ROW_BYTES, Row, Sorter};
 
 use crate::analysis::{Analysis, LeftOut, Misaligned};
 use crate::assemble::{Findings, assemble};
 use crate::count::{Counted, Counts, Further, add_group_references, count, count_filed_offsets};
-use crate::files::{FilesAnalysis, MisalignedCause, OwnerCounts, Survey, SurveyedImage, TopPlaces};
+use crate::files::{
+    FilesAnalysis, GroupName, MisalignedCause, OwnerCounts, Survey, SurveyedImage, TopPlaces, paths_of,
+};
 use crate::histogram::Histogram;
 use crate::image::Image;
 use crate::options::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage};
@@ -19,6 +23,7 @@ use crate::runs::{RunCount, count_runs};
 use crate::sample::{Sample, SampledFindings, SampledWhole, Share, assemble as assemble_sample};
 use crate::sampled_analysis::SampledAnalysis;
 use crate::scan::Hasher;
+use crate::top::TopBlock;
 
 /// More threads than this have not been tried.
 const THREADS_MAX: usize = 8;
@@ -85,7 +90,30 @@ fn files(images: &[Image], found: &Walked, analysis: &Analysis, survey: &Survey<
     for cause in files.misaligned.iter_mut().filter(|cause| has_moved && cause.cause == MisalignedCause::VolumeStart) {
         cause.gained_bytes = Some(analysis.realignment.gained_bytes);
     }
+    add_paths(images, &found.counts.top, &mut files);
     files
+}
+
+/// Adds the paths of the files that have the most repeated blocks, where these are first. An image that cannot be read again
+/// has none.
+fn add_paths(images: &[Image], top: &[TopBlock], files: &mut FilesAnalysis) {
+    let mut by_image: BTreeMap<usize, Vec<(usize, u64)>> = BTreeMap::new();
+    for (at, (block, report)) in top.iter().zip(&files.top_blocks).enumerate() {
+        if report.places.first().is_some_and(|place| matches!(place.group, GroupName::Packages | GroupName::Files)) {
+            by_image.entry(block.image).or_default().push((at, block.index.saturating_mul(BLOCK_BYTES_U64)));
+        }
+    }
+    for (image, blocks) in by_image {
+        let places: Vec<u64> = blocks.iter().map(|block| block.1).collect();
+        let opened = images.get(image).and_then(|image| (image.open)().ok());
+        let Some(Ok(paths)) = opened.map(|opened| paths_of(opened.disk.as_ref(), &places)) else { continue };
+        for ((at, _), path) in blocks.into_iter().zip(paths) {
+            let place = files.top_blocks.get_mut(at).and_then(|block| block.places.first_mut());
+            if let (Some(place), Some(path)) = (place, path) {
+                place.path = Some(String::from_utf8_lossy(&path).into_owned());
+            }
+        }
+    }
 }
 
 /// What was found in one walk over all images.

@@ -45,7 +45,7 @@ fn files(number: u64) -> Vec<(&'static str, Vec<u8>)> {
         ("/usr/share/tool", noise(2, 5)),
         ("/usr/share/other", [noise(3, 2), vec![0; 2 * BLOCK], noise(3, 2)].concat()),
         ("/srv/data/large", noise(10 + number, 30)),
-        ("/swapfile", noise(4, 3)),
+        ("/swapfile", noise(4, 1).repeat(3)),
     ]
 }
 
@@ -215,6 +215,10 @@ fn every_block_is_counted_as_a_naive_counter_counts_it() {
     let package = &found["files"]["versions"][0];
     assert_eq!((&package["name"], &package["versions"][0]["version"]), (&"tool".into(), &"2.0".into()));
     assert_eq!(package["versions"][0]["images"].as_array().unwrap().len(), 2);
+
+    let first = &found["files"]["top_blocks"][0];
+    assert_eq!((&first["times"], &first["places"][0]["path"]), (&9.into(), &"/swapfile".into()));
+    assert_eq!(first["places"].as_array().unwrap().len(), 3, "one in each image");
 
     let without = onefold("analyze --json", &images).done().json();
     assert_eq!((&without["files"], &without["total"]), (&Value::Null, &found["total"]));

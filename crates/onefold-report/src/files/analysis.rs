@@ -215,6 +215,9 @@ pub struct BlockPlace {
     pub group: GroupName,
     /// The part of the group, and the part of that; fewer where nothing smaller is known.
     pub parts: Vec<String>,
+    /// The path of a file that has it, within its own file system. Only of the first place, and only where a file has it;
+    /// bytes that are not UTF-8 are replaced.
+    pub path: Option<String>,
 }
 
 /// Why bytes lie across blocks of 4 KiB, so that other images cannot share them unless they lie the same way there.

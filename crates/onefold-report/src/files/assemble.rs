@@ -99,6 +99,7 @@ impl Survey<'_> {
             offset_bytes: bytes(index),
             group: use_.group,
             parts: parts.cloned().collect(),
+            path: None,
         })
     }
 }

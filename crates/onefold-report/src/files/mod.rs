@@ -17,6 +17,7 @@
 //! | `counts` | how the blocks of each owner are shared |
 //! | `versions` | packages in several versions |
 //! | `doubts` | what is not certain |
+//! | `paths` | the paths of the files that have the most repeated blocks |
 //! | `survey` | all this for each image, within the memory that there is |
 //! | `assemble` | from owners and counts to what a user gets |
 
@@ -28,6 +29,7 @@ mod doubts;
 mod error;
 mod named;
 mod names;
+mod paths;
 mod rows;
 mod survey;
 mod sweep;
@@ -39,4 +41,5 @@ pub(crate) use assemble::{SurveyedImage, TopPlaces};
 pub(crate) use blocks::{BlockOwners, PieceOwners};
 pub(crate) use counts::{OwnerCounts, Places};
 pub(crate) use error::SurveyError;
+pub(crate) use paths::paths_of;
 pub(crate) use survey::{ImageSurvey, Survey};

@@ -160,7 +160,8 @@ fn top_blocks(found: &FilesAnalysis) -> Option<String> {
 
 fn place(place: &BlockPlace) -> String {
     let part = place.parts.first().map_or_else(|| place.group.title().to_owned(), |part| part_name(place.group, part));
-    format!("{}, byte {}: {part}", place.image.shown(), grouped(place.offset_bytes))
+    let path = place.path.as_ref().map_or_else(String::new, |path| format!(", `{}`", path.shown()));
+    format!("{}, byte {}: {part}{path}", place.image.shown(), grouped(place.offset_bytes))
 }
 
 fn doubts(images: &[ImageFiles]) -> Option<String> {

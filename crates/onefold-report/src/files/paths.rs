@@ -1,0 +1,58 @@
+//! The paths of the files that have some blocks of a disk.
+
+use std::collections::BTreeMap;
+
+use onefold_disk::{CachedDisk, Disk};
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::{FileKind, FileNumber};
+use onefold_guest::guest::Guest;
+use onefold_guest::tree::{Crossing, Links, Tree, Visitor, WalkEntry, WalkError, WalkStep};
+
+/// Bytes of the disk that are kept while its files are looked for.
+const CACHE_BYTES: usize = 8 << 20;
+
+/// Returns, for bytes of a disk, a path of a file that has each, within its own file system; nothing where no file has it.
+///
+/// # Errors
+/// Those of the disk and its partition table.
+pub(crate) fn paths_of(disk: &dyn Disk, places: &[u64]) -> Result<Vec<Option<Vec<u8>>>, GuestError> {
+    let cached = CachedDisk::new(disk, CACHE_BYTES);
+    let guest = Guest::open(&cached)?;
+    let owners = guest.owners(places)?;
+    let file_of = |owner: &onefold_guest::guest::Owner| {
+        let file = owner.files.iter().find(|file| file.file_kind == FileKind::Regular)?;
+        Some((owner.volume?.0, file.file))
+    };
+    let files: Vec<Option<(usize, FileNumber)>> = owners.iter().map(file_of).collect();
+    let mut found: BTreeMap<usize, BTreeMap<FileNumber, Option<Vec<u8>>>> = BTreeMap::new();
+    for (volume, file) in files.iter().flatten() {
+        found.entry(*volume).or_default().insert(*file, None);
+    }
+    for (at, wanted) in &mut found {
+        let Some(system) = guest.volumes().get(*at).and_then(|volume| volume.file_system()) else { continue };
+        let tree = Tree::new(system);
+        if let Ok(root) = tree.find(b"/", Links::Keep) {
+            tree.walk(&root, Crossing::Stay, &mut Finder { left: wanted.len(), wanted })?;
+        }
+    }
+    let path = |(volume, file): (usize, FileNumber)| found.get(&volume)?.get(&file)?.clone();
+    Ok(files.into_iter().map(|file| file.and_then(path)).collect())
+}
+
+/// Notes the first path of each wanted file, and ends with the last.
+struct Finder<'w> {
+    wanted: &'w mut BTreeMap<FileNumber, Option<Vec<u8>>>,
+    left: usize,
+}
+
+impl Visitor for Finder<'_> {
+    fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
+        if let Some(path @ None) = self.wanted.get_mut(&entry.file.file) {
+            *path = Some(entry.path.to_vec());
+            self.left = self.left.saturating_sub(1);
+        }
+        if self.left == 0 { WalkStep::Stop } else { WalkStep::Enter }
+    }
+
+    fn failed(&mut self, _: &[u8], _: WalkError) {}
+}
