@@ -125,3 +125,97 @@ impl<'b, S: Substrate> Finder<'b, S> for FoundRuns {
         Ok(if self.runs.is_some() { Some(self) } else { None })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::format::FileBlock;
+    use crate::pass::RunSorter;
+
+    fn place(file: u32, block: u64) -> FilePlace {
+        FilePlace { file: FileNo(file), block: FileBlock(block) }
+    }
+
+    fn run(source: (u32, u64), target: (u32, u64), count: u64, package: u32) -> Run {
+        let key = Label { tier: Tier::Digest, package }.key().unwrap();
+        Run::between(place(source.0, source.1), place(target.0, target.1), count, key).unwrap()
+    }
+
+    /// Returns the finder of some runs, with its batch handed out.
+    fn found(runs: &[Run]) -> FoundRuns {
+        let mut sorter = RunSorter::new(Path::new("/var/tmp"), 1 << 16);
+        runs.iter().for_each(|run| sorter.push(run).unwrap());
+        let mut found = FoundRuns::new(sorter.finish().unwrap());
+        found.runs = found.waiting.take();
+        found
+    }
+
+    /// A guest says of one block that a hundred files begin there.
+    #[test]
+    fn a_block_that_many_files_claim_is_tried_a_few_times() {
+        let mut runs: Vec<Run> = (0..100).map(|at| run((1, 10 * at), (2, 7), 1, 1)).collect();
+        runs.push(run((1, 5), (2, 8), 1, 2));
+        let mut found = found(&runs);
+        let mut tried = Vec::new();
+        while let Some(run) = found.next_run().unwrap() {
+            tried.push(run.target().block.0);
+        }
+        assert_eq!(tried, [7, 7, 7, 7, 7, 7, 7, 7, 8]);
+        assert_eq!(found.tiers[0].crowded, (100 - u64::from(RUNS_INTO_BLOCK_MAX)) * BLOCK_BYTES_U64);
+    }
+
+    #[test]
+    fn a_run_that_is_named_twice_is_tried_once() {
+        let mut found = found(&[run((1, 0), (2, 7), 3, 1); 20]);
+        assert_eq!(found.next_run().unwrap(), Some(run((1, 0), (2, 7), 3, 1)));
+        assert_eq!(found.next_run().unwrap(), None);
+        assert_eq!((found.tiers[0].crowded, found.packages[&1].believed), (0, 3 * BLOCK_BYTES_U64));
+    }
+
+    #[test]
+    fn outcomes_are_counted_by_tier_and_package() {
+        let mut found = found(&[]);
+        let outcomes = [
+            Outcome::Shared,
+            Outcome::Before,
+            Outcome::Differed,
+            Outcome::Empty,
+            Outcome::TooShort,
+            Outcome::Refused,
+            Outcome::Barred,
+        ];
+        for (count, outcome) in (1..).zip(outcomes) {
+            found.note(&run((1, 0), (2, 0), count, 4), outcome);
+        }
+        let TierCounts { shared, before, differed, empty, too_short, refused, barred, .. } = found.tiers[0];
+        let blocks = [shared, before, differed, empty, too_short, refused, barred].map(|sum| sum / BLOCK_BYTES_U64);
+        assert_eq!(blocks, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(found.tiers[0].compared(), 4 * BLOCK_BYTES_U64);
+        assert_eq!(found.packages[&4], PackageBytes { believed: 0, shared: BLOCK_BYTES_U64 });
+    }
+
+    /// Each claim about image 2 is wrong; those about image 3 are right, with the same source.
+    #[test]
+    fn runs_of_claims_that_are_mostly_wrong_are_not_handed_out_any_more() {
+        const RUN_BLOCKS: u64 = 1 << 10;
+        let runs: Vec<Run> = [2, 3]
+            .into_iter()
+            .flat_map(|target| {
+                (0..100).map(move |at| run((1, at * RUN_BLOCKS), (target, at * RUN_BLOCKS), RUN_BLOCKS, target))
+            })
+            .collect();
+        let mut found = found(&runs);
+        let mut tried = BTreeMap::<u32, u64>::new();
+        while let Some(run) = found.next_run().unwrap() {
+            let target = run.target().file.0;
+            *tried.entry(target).or_default() += 1;
+            found.note(&run, if target == 3 { Outcome::Shared } else { Outcome::Differed });
+        }
+        // 64 MiB are 16 runs.
+        assert_eq!(tried, BTreeMap::from([(2, 16), (3, 100)]));
+        assert_eq!(found.given_up().collect::<Vec<_>>(), [(Tier::Digest, FileNo(2))]);
+        assert_eq!(found.tiers[0].given_up, 84 * RUN_BLOCKS * BLOCK_BYTES_U64);
+    }
+}
