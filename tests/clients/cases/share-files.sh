@@ -130,6 +130,39 @@ whole
 (($(number tiers.0.differed_bytes <"$dir/run") > 100000)) || fail "no lie was met"
 (($(number shared.now_bytes <"$dir/run") > 5 << 20)) || fail "honest guests did not share beside a liar"
 
+# A guest on XFS, in a partition that begins at a whole block, shares with those on ext4; one at sector 63 cannot.
+new_case
+python3 "$tools/make_debian.py" "$dir/tree-xfs" guest-4 4
+for start in 2048 63; do
+    image=$images/at-$start.raw
+    truncate -s 400M "$image"
+    python3 - "$image" "$start" <<'PYTHON'
+import struct, sys
+
+start = int(sys.argv[2])
+table = bytearray(512)
+table[446:462] = struct.pack("<BBHBBHII", 0, 0, 0, 0x83, 0, 0, start, 380 * 2048)
+table[510:] = b"\x55\xaa"
+with open(sys.argv[1], "r+b") as image:
+    image.write(table)
+PYTHON
+    attach_loop "$image" --offset $((start * 512)) --sizelimit $((380 << 20))
+    mkfs.xfs -q "$loop"
+    mkdir "$dir/guest-$start"
+    mount "$loop" "$dir/guest-$start"
+    cp -a "$dir/tree-xfs/." "$dir/guest-$start"
+    umount "$dir/guest-$start"
+    losetup --detach "$loop"
+done
+sync -f "$images"
+(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+onefold share files --json --quiet --include 1.raw --include at-2048.raw "$images" >"$dir/run"
+whole
+(($(number shared.now_bytes <"$dir/run") > 5 << 20)) || fail "XFS and ext4 share $(number shared.now_bytes <"$dir/run")"
+onefold share files --json --quiet --include 1.raw --include at-63.raw "$images" >"$dir/run"
+(($(number tiers.0.believed_bytes <"$dir/run") == 0)) || fail "a misaligned guest was compared"
+(($(number examined.misaligned_bytes <"$dir/run") > 5 << 20)) || fail "a misaligned guest was not counted"
+
 # Images that are cut off or full of noise are named or passed over.
 new_case
 truncate -s 3M "$images/2.raw"
