@@ -8,6 +8,7 @@ mod fixtures;
 mod machines;
 mod ntfs;
 mod packages;
+mod second;
 mod volumes;
 mod whole;
 mod xfs;

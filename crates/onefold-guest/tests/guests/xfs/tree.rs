@@ -9,6 +9,7 @@ use super::allocation::must_be_free_as_mounted;
 use super::dump::dump;
 use super::{SHOW, empty, make, prepared, with_xfs};
 use crate::fixtures::Images;
+use crate::second::compare_xfs;
 
 /// Compares everything with what the kernel shows.
 pub(super) fn must_be_as_mounted(images: &Images) {
@@ -25,6 +26,7 @@ pub(super) fn must_be_as_mounted(images: &Images) {
         must_list_all(xfs, &found);
         must_count_as_mounted(xfs, &std::fs::read_to_string(images.path("inodes")).unwrap());
         assert_eq!(xfs.damage().first(), []);
+        assert!(compare_xfs(&images.path("image"), xfs).is_some_and(|files| files > 0), "nobody else has read it");
     });
     must_be_free_as_mounted(images);
 }
