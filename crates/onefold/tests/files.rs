@@ -258,6 +258,53 @@ fn misaligned_unknown_and_damaged_disks_add_up_and_say_what_they_are() {
 }
 
 #[test]
+fn a_fat_whose_data_lies_across_blocks_is_told() {
+    if !["mkfs.fat", "mcopy"].iter().all(|tool| has(tool, "and its package")) {
+        return;
+    }
+    let folder = Folder::new();
+    let (image, file) = (folder.path("fat.raw"), folder.path("file"));
+    fs::write(&file, noise(1, 40)).unwrap();
+    // Clusters of 4 KiB, behind one reserved sector and tables of any length.
+    for (extra, is_misaligned) in [("-a", true), ("-v", false)] {
+        fs::write(&image, vec![0; 24 << 20]).unwrap();
+        let reserved = if is_misaligned { "1" } else { "8" };
+        run("mkfs.fat", &[extra, "-F", "16", "-s", "8", "-R", reserved, text(&image)]);
+        run("mcopy", &["-i", text(&image), text(&file), "::/file"]);
+        let found = onefold("analyze --files --json", &[&image]).done().json();
+        let image = &found["files"]["images"][0];
+        assert_eq!(class_sum(image), 24 << 20);
+        let causes = image["misaligned"].as_array().unwrap();
+        assert_eq!(causes.iter().any(|cause| cause["cause"] == "data_area"), is_misaligned, "{image}");
+        let whole_file = [40, 41].map(|blocks: u64| blocks * BLOCK as u64);
+        assert!(whole_file.contains(&image["classes"]["file_data_bytes"].as_u64().unwrap()), "{image}");
+    }
+}
+
+#[test]
+fn overlapping_volumes_add_up_and_names_of_a_guest_do_no_harm() {
+    if !has_tools() {
+        return;
+    }
+    let folder = Folder::new();
+    let odd = folder.path("overlapping.raw.tree/srv/\u{1b}[31mred");
+    fs::create_dir_all(&odd).unwrap();
+    fs::write(odd.join("file"), noise(5, 60)).unwrap();
+    let (disk, _) = machine(&folder, "overlapping.raw", 1, EXT);
+    let file = OpenOptions::new().write(true).open(&disk).unwrap();
+    // The second partition begins within the first.
+    file.write_all_at(&u32::try_from((EXT + (2 << 20)) / 512).unwrap().to_le_bytes(), 446 + 16 + 8).unwrap();
+    let run = onefold("analyze --files --json", &[&disk]).done();
+    let image = &run.json()["files"]["images"][0];
+    assert_eq!(class_sum(image), DISK_BYTES as u64);
+    assert_eq!(image["classes"]["stale_bytes"], 0, "nothing is free with certainty");
+    assert!(image["doubts"].to_string().contains("overlaps another volume"), "{image}");
+    assert!(told(image).keys().any(|[_, _, sub]| sub == "/srv/\u{1b}[31mred"));
+    let text = onefold("analyze --files", &[&disk]).done().out;
+    assert!(!text.contains('\u{1b}') && text.contains("in doubt"), "{text}");
+}
+
+#[test]
 fn a_sample_does_not_tell_files() {
     assert_eq!(onefold("analyze --sample --files", &[Path::new("x")]).code, USAGE);
 }
