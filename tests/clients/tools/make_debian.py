@@ -41,6 +41,12 @@ for number in range(8):
     write(f"{info}/{package}.md5sums", "".join(digests).encode())
     status.append(f"Package: {package}\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1.{number}\n\n")
 write("var/lib/dpkg/status", "".join(status).encode())
+# Files of no package: one of a fixed time, one that is as old as the tree, and one whose content is the tree's own.
+write("srv/dated", random.Random(3).randbytes(50 * 4096))
+os.utime(os.path.join(folder, "srv/dated"), (1700000000, 1700000000))
+write("srv/named", random.Random(4).randbytes(40 * 4096))
+os.utime(os.path.join(folder, "srv/named"), (1700000000 + seed, 1700000000 + seed))
+write("srv/log", own.randbytes(40 * 4096))
 # A packaged file that this system has changed: one block of a hundred.
 changed = bytearray(random.Random(2).randbytes(100 * 4096))
 digest = hashlib.md5(changed).hexdigest()

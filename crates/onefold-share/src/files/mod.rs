@@ -47,6 +47,8 @@ const CACHE_BYTES_MAX: usize = 32 << 20;
 pub struct FilesOptions<'a> {
     /// Which images, and how their blocks are shared.
     pub pass: PassOptions<'a>,
+    /// By what files are believed equal.
+    pub tiers: &'a [Tier],
     /// Told how many bytes of images were examined, and of how many; `Break` ends the work.
     pub examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 }
@@ -115,6 +117,7 @@ fn find<S: Substrate>(
         candidates: Candidates::new(pass.temporary_folder, memory / 2),
         packages: PackageNames::new(),
         examined: Examined::default(),
+        tiers: options.tiers,
         cache_bytes,
         go_on: &go_on,
     };

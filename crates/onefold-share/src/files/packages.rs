@@ -17,11 +17,11 @@ pub(super) struct PackageNames {
 }
 
 impl PackageNames {
-    /// The number of all packages that are not told apart.
+    /// The number of files of no package, and of packages that are not told apart.
     pub(super) const OTHERS: u32 = 0;
 
     pub(super) fn new() -> PackageNames {
-        PackageNames { names: vec!["other packages".to_owned()], numbers: HashMap::new() }
+        PackageNames { names: vec!["files of no package".to_owned()], numbers: HashMap::new() }
     }
 
     /// Returns the number of a package. Packages of equal name, version and architecture have the same.
@@ -65,7 +65,7 @@ mod tests {
             names.number(&package)
         });
         assert_eq!(numbers, [1, 2, 3, 1]);
-        assert_eq!((names.name(2), names.name(0), names.name(9)), ("a 2 amd64", "other packages", ""));
+        assert_eq!((names.name(2), names.name(0), names.name(9)), ("a 2 amd64", "files of no package", ""));
         let long = names.number(&package(&"ü".repeat(100_000), "1"));
         assert_eq!(names.name(long).chars().count(), NAME_CHARS_MAX + " 1 amd64".len());
     }

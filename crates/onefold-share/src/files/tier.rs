@@ -4,22 +4,28 @@ use std::fmt;
 
 use crate::pass::ContentKey;
 
-/// By what files are believed to be equal. The numbers are those of the command line; 4 is reserved.
+/// By what files are believed to be equal. The numbers are those of the command line; 2 and 4 are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// Package databases record one digest for both, and they have the same length.
     Digest,
+    /// Files of no package with equal paths, lengths and times of content.
+    Dated,
+    /// Files of no package with equal paths and lengths, of 64 KiB or more.
+    Named,
 }
 
 impl Tier {
     /// All tiers, the best first.
-    pub const ALL: [Tier; 1] = [Tier::Digest];
+    pub const ALL: [Tier; 3] = [Tier::Digest, Tier::Dated, Tier::Named];
 
     /// Returns its number on the command line.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
             Tier::Digest => 1,
+            Tier::Dated => 3,
+            Tier::Named => 5,
         }
     }
 
@@ -27,6 +33,8 @@ impl Tier {
     pub(super) fn index(self) -> usize {
         match self {
             Tier::Digest => 0,
+            Tier::Dated => 1,
+            Tier::Named => 2,
         }
     }
 

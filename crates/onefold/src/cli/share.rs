@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use glob::Pattern;
 use onefold_share::domain::label::Label;
+use onefold_share::files::Tier;
 use onefold_share::watch::Window;
 
 use super::values::parse_duration;
@@ -22,9 +23,9 @@ pub(crate) enum ShareCommand {
     Run(ShareRunArgs),
     /// Find equal files of the guests in image files and have the file system share their blocks, once
     ///
-    /// Reads the package databases and file maps of the guests, and no content: files whose digests and lengths are equal
-    /// by these are believed equal. The kernel compares them before it shares their blocks, so no guest has to be trusted,
-    /// and every image keeps the content that it has. Finds packages of dpkg on ext2, ext3, ext4 and XFS in raw images;
+    /// Reads the package databases and file maps of the guests: files whose digests and lengths are equal by these are
+    /// believed equal, and so are files of no package with equal paths and lengths (--tiers). The kernel compares them before it shares their blocks, so no guest has to be trusted,
+    /// and every image keeps the content that it has. Reads raw images, and packages of dpkg;
     /// everything else is left to `share run`. Images may be in use.
     Files(ShareGuestsArgs),
     /// Do so again and again as files change, when the machine has time, until it is told to stop
@@ -290,6 +291,10 @@ pub(crate) struct ShareGuestsArgs {
     /// Leave shorter runs of equal blocks alone, after runs that follow each other were joined across files
     #[arg(long, value_name = "SIZE", default_value = "4K")]
     pub(crate) min_run: ByteSize,
+    /// By what files are believed equal: 1 digest in a package database, and length; 3 path, length and time, of files of no
+    /// package; 5 path and length, of such files of 64 KiB or more. Of 3 and 5, the first, middle and last block are read
+    #[arg(long, value_name = "NUMBERS", default_value = "1,3,5", value_delimiter = ',', value_parser = parse_tier)]
+    pub(crate) tiers: Vec<Tier>,
     #[command(flatten)]
     pub(crate) space: SpaceArgs,
     /// Name the packages whose files would be shared, and share nothing
@@ -303,6 +308,11 @@ pub(crate) struct ShareGuestsArgs {
     /// Where temporary files go; without it $TMPDIR, or /var/tmp
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) temporary: Option<PathBuf>,
+}
+
+fn parse_tier(text: &str) -> Result<Tier, String> {
+    let tier = text.trim().parse().ok().and_then(Tier::of_number);
+    tier.ok_or_else(|| "tiers are 1, 3 and 5".to_owned())
 }
 
 /// Arguments of `share run`.

@@ -1,11 +1,12 @@
 //! Step 1 of the paper: which files an image has, by its package databases, and where they lie.
 //!
-//! Nothing is mounted, and no content of a file is read. All that a guest says is a claim: what is wrong costs a
+//! Nothing is mounted. No content of a packaged file is read, and three blocks at most of any other. All that a guest says is a claim: what is wrong costs a
 //! comparison. What one image may claim is bounded by its length.
 
 mod disk;
 mod pieces;
 mod systems;
+mod unpackaged;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -14,7 +15,7 @@ use std::ops::ControlFlow;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_disk::{CachedDisk, DiskError, ImageFormat};
 use onefold_guest::error::GuestError;
-use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileSystem};
+use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileStat, FileSystem};
 use onefold_guest::guest::Guest;
 use onefold_guest::packages::{self, Digest, PackageDatabase};
 use onefold_guest::tree::{GuestFile, PathId, PathSet};
@@ -24,6 +25,7 @@ use onefold_substrate::{Access, Substrate};
 use self::disk::SubstrateDisk;
 use self::pieces::Pieces;
 use self::systems::{System, each_system};
+use self::unpackaged::{probes, unpackaged};
 use super::join::Candidates;
 use super::packages::PackageNames;
 use super::report::Examined;
@@ -40,6 +42,8 @@ const BYTES_FOR_LENGTH_MAX: u64 = 4;
 const BYTES_MIN: u64 = 64 << 20;
 /// Bytes at the start of an image that show its format.
 const HEAD_BYTES: usize = 512;
+/// Shorter files are not believed equal by path and length alone.
+const NAMED_BYTES_MIN: u64 = 64 << 10;
 
 /// Why an image has no candidates, or no more.
 #[derive(Debug, thiserror::Error)]
@@ -69,10 +73,21 @@ pub(super) struct Identifying<'a> {
     pub(super) candidates: Candidates,
     pub(super) packages: PackageNames,
     pub(super) examined: Examined,
+    /// By what files are believed equal.
+    pub(super) tiers: &'a [Tier],
     /// For the cache of a disk.
     pub(super) cache_bytes: usize,
     /// Asked before each file, and ends the work with an error.
     pub(super) go_on: &'a dyn Fn() -> Result<(), StateError>,
+}
+
+/// What is claimed of a file.
+#[derive(Clone, Copy)]
+enum Claim {
+    /// A package database records its digest.
+    Digest(Digest),
+    /// It has a path, by its number, and belongs to no package.
+    Path(u64),
 }
 
 /// An image that is examined.
@@ -112,52 +127,111 @@ impl Identifying<'_> {
         let mut image = Image { rank, domain: &listed.domain, bytes_left, pieces: Pieces::default() };
         let mut has_packages = false;
         each_system(&guest, &mut |system| {
-            let Some(database) = packages::open(&system.tree)? else { return Ok(()) };
-            has_packages = true;
-            self.add_system(&mut image, system, database.as_ref())
+            // Files of no package are found whatever the database is.
+            let (database, unread) = match packages::open(&system.tree) {
+                Ok(database) => (database, None),
+                Err(error) => (None, Some(error)),
+            };
+            has_packages |= database.is_some();
+            self.add_system(&mut image, system, database.as_deref())?;
+            unread.map_or(Ok(()), |error| Err(error.into()))
         })?;
         Ok(has_packages)
     }
 
-    /// Adds the candidates of a system.
+    /// Adds the candidates of a system. A system without a package database has files of no package.
     fn add_system(
         &mut self,
         image: &mut Image<'_>,
         system: &System<'_>,
-        database: &dyn PackageDatabase,
+        database: Option<&dyn PackageDatabase>,
     ) -> Result<(), IdentifyError> {
-        for (file, digest, package) in self.packaged_files(system, database) {
-            (self.go_on)().map_err(IdentifyError::Stopped)?;
-            let Some(reader) = system.reader(file.system) else { continue };
-            let of_tree = system.tree.system(file.system);
-            let stat = match of_tree.damage().skip(of_tree.stat(file.file)) {
-                Ok(Some(stat)) if stat.kind == FileKind::Regular => stat,
-                Ok(_) | Err(GuestError::NotFound) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            self.examined.files += 1;
-            if stat.size_bytes == 0 {
-                self.examined.empty_files += 1;
-                continue;
+        let packaged = database.map_or_else(Vec::new, |database| self.packaged_files(system, database));
+        if self.tiers.contains(&Tier::Digest) {
+            for (file, digest, package) in &packaged {
+                if !self.add_file(image, system, *file, Claim::Digest(*digest), *package)? {
+                    return Ok(());
+                }
             }
-            image.pieces.clear();
-            let is_bounded = self.add_extents(image, of_tree, reader, file, stat.size_bytes)?;
-            let content = content_of(image.domain, Tier::Digest, &(digest, stat.size_bytes));
-            self.examined.misaligned_bytes += image.pieces.ragged_bytes;
-            let blocks = stat.size_bytes.div_ceil(BLOCK_BYTES_U64);
-            let label = Label { tier: Tier::Digest, package };
+        }
+        if self.tiers.iter().all(|tier| *tier == Tier::Digest) {
+            return Ok(());
+        }
+        let files: Vec<GuestFile> = packaged.into_iter().map(|(file, ..)| file).collect();
+        for (file, path) in unpackaged(&system.tree, &files, DIGESTS_MAX) {
+            if !self.add_file(image, system, file, Claim::Path(path), PackageNames::OTHERS)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a file with what is claimed of it. Returns false where the image claims more than it may.
+    fn add_file(
+        &mut self,
+        image: &mut Image<'_>,
+        system: &System<'_>,
+        file: GuestFile,
+        claim: Claim,
+        package: u32,
+    ) -> Result<bool, IdentifyError> {
+        (self.go_on)().map_err(IdentifyError::Stopped)?;
+        let Some(reader) = system.reader(file.system) else { return Ok(true) };
+        let of_tree = system.tree.system(file.system);
+        let stat = match of_tree.damage().skip(of_tree.stat(file.file)) {
+            Ok(Some(stat)) if stat.kind == FileKind::Regular => stat,
+            Ok(_) | Err(GuestError::NotFound) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        };
+        self.examined.files += 1;
+        if stat.size_bytes == 0 {
+            self.examined.empty_files += 1;
+            return Ok(true);
+        }
+        image.pieces.clear();
+        let is_bounded = self.add_extents(image, of_tree, reader, file, stat.size_bytes)?;
+        self.examined.misaligned_bytes += image.pieces.ragged_bytes;
+        let contents = match claim {
+            Claim::Digest(digest) => {
+                vec![(Tier::Digest, content_of(image.domain, Tier::Digest, &(digest, stat.size_bytes)))]
+            }
+            Claim::Path(_) if image.pieces.phases().next().is_none() => Vec::new(),
+            Claim::Path(path) => self.contents_of_path(image.domain, of_tree, file, path, &stat),
+        };
+        let blocks = stat.size_bytes.div_ceil(BLOCK_BYTES_U64);
+        for (tier, content) in contents {
             for (phase, pieces) in image.pieces.phases() {
+                let label = Label { tier, package };
                 let added = self.candidates.add(image.rank, content, label, phase, blocks, pieces);
                 if !added.map_err(IdentifyError::Temporary)? {
                     self.examined.surplus_files += 1;
                 }
             }
-            if !is_bounded {
-                self.examined.surplus_files += 1;
-                break;
-            }
         }
-        Ok(())
+        self.examined.surplus_files += u64::from(!is_bounded);
+        Ok(is_bounded)
+    }
+
+    /// Returns what a file of no package is believed to equal, in each tier that is wanted. Its first, middle and last
+    /// blocks are part of it.
+    fn contents_of_path(
+        &self,
+        domain: &Domain,
+        system: &dyn FileSystem,
+        file: GuestFile,
+        path: u64,
+        stat: &FileStat,
+    ) -> Vec<(Tier, u64)> {
+        let size = stat.size_bytes;
+        let is_wanted = |tier: Tier| self.tiers.contains(&tier);
+        let is_dated = is_wanted(Tier::Dated);
+        let is_named = is_wanted(Tier::Named) && size >= NAMED_BYTES_MIN;
+        let probes = (is_dated || is_named).then(|| probes(system, file, size)).flatten();
+        let Some(probes) = probes else { return Vec::new() };
+        let modified = (stat.modified.seconds, stat.modified.nanoseconds);
+        let dated = (Tier::Dated, content_of(domain, Tier::Dated, &(path, size, modified, probes)));
+        let named = (Tier::Named, content_of(domain, Tier::Named, &(path, size, probes)));
+        [(is_dated, dated), (is_named, named)].into_iter().filter(|(is, _)| *is).map(|(_, content)| content).collect()
     }
 
     /// Returns the files of all packages, in the order of the file systems, each with a digest and the number of its package.

@@ -74,7 +74,7 @@ impl FilesFindings {
         table.row(["images examined".to_owned(), String::new(), files(examined.images)]);
         table.row(["images with packages".to_owned(), String::new(), files(examined.images_with_packages)]);
         table.row(["packages examined".to_owned(), String::new(), count(examined.packages, "packages")]);
-        table.row(["packaged files examined".to_owned(), String::new(), files(examined.files)]);
+        table.row(["files of guests examined".to_owned(), String::new(), files(examined.files)]);
         let mut row = |name: String, bytes: u64| table.row([name, human(bytes), String::new()]);
         for (tier, counts) in tiers {
             row(format!("believed equal, {tier}"), counts.believed);
