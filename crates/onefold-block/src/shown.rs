@@ -177,6 +177,10 @@ fn write_chunk(f: &mut impl Write, chunk: &Utf8Chunk<'_>, is_escaped: impl Fn(ch
 
 /// Writes the stretches between escaped characters as a whole.
 fn write_text(f: &mut impl Write, text: &str, is_escaped: impl Fn(char) -> bool) -> fmt::Result {
+    // Nearly all text: the processor compares many bytes at once.
+    if text.bytes().fold(true, |is_plain, byte| is_plain & matches!(byte, 0x20..0x7f) & !matches!(byte, b'\\' | b'`')) {
+        return f.write_str(text);
+    }
     let mut rest = text;
     while let Some(at) = rest.find(&is_escaped) {
         let (plain, tail) = rest.split_at(at);

@@ -21,11 +21,14 @@ pub struct CachedDisk<'a> {
     pages: Mutex<Pages>,
 }
 
+/// The bytes of a page, which stay where they were read.
+type Page = Arc<Box<[u8]>>;
+
 /// The cached pages, by their number on the disk.
 struct Pages {
     pages_max: usize,
     /// Each page, with the time of its last use.
-    pages: HashMap<u64, (Arc<[u8]>, u64)>,
+    pages: HashMap<u64, (Page, u64)>,
     /// The page of each time of use; the first one is evicted next.
     by_use: BTreeMap<u64, u64>,
     /// Number of uses so far: the clock of this cache.
@@ -33,9 +36,13 @@ struct Pages {
 }
 
 impl Pages {
-    fn get(&mut self, number: u64) -> Option<Arc<[u8]>> {
+    fn get(&mut self, number: u64) -> Option<Page> {
         let (page, used) = self.pages.get_mut(&number)?;
         let page = Arc::clone(page);
+        // Readers of tables ask for one page many times in a row.
+        if *used == self.now {
+            return Some(page);
+        }
         self.now += 1;
         self.by_use.remove(used);
         *used = self.now;
@@ -43,7 +50,7 @@ impl Pages {
         Some(page)
     }
 
-    fn put(&mut self, number: u64, page: Arc<[u8]>) {
+    fn put(&mut self, number: u64, page: Page) {
         if self.pages_max == 0 || self.pages.contains_key(&number) {
             return;
         }
@@ -67,15 +74,15 @@ impl<'a> CachedDisk<'a> {
         CachedDisk { disk, pages: Mutex::new(pages) }
     }
 
-    fn page(&self, number: u64) -> Result<Arc<[u8]>, DiskError> {
+    fn page(&self, number: u64) -> Result<Page, DiskError> {
         let pages = || self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(page) = pages().get(number) {
             return Ok(page);
         }
         // Two threads that miss the same page both read it; neither holds the lock meanwhile.
-        let mut bytes = vec![0; PAGE_BYTES];
+        let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
         self.disk.read(number * PAGE_BYTES as u64, &mut bytes)?;
-        let page: Arc<[u8]> = bytes.into();
+        let page = Arc::new(bytes);
         pages().put(number, Arc::clone(&page));
         Ok(page)
     }

@@ -75,10 +75,11 @@ impl Tables<'_> {
         let rest = inode.size_bytes.saturating_sub(offset);
         let length = usize::try_from(rest).unwrap_or(usize::MAX).min(into.len());
         let into = &mut into[..length];
-        into.fill(0);
         if inode.has(flags::INLINE_DATA) {
+            into.fill(0);
             self.read_inline(inode, offset, into)?;
         } else if inode.is_fast_link(&self.superblock) {
+            into.fill(0);
             copy_part(inode.map_bytes().0, 0, offset, into);
         } else {
             self.read_runs(inode, offset, into)?;
@@ -99,13 +100,24 @@ impl Tables<'_> {
         let block_bytes = self.superblock.block_bytes;
         let end = offset.saturating_add(into.len() as u64);
         let mut outcome = Ok(());
-        self.each_run(inode, offset / block_bytes, &mut |run| {
+        // What no run has is a hole. Mostly the first run has everything.
+        let mut is_filled = false;
+        let walked = self.each_run(inode, offset / block_bytes, &mut |run| {
             if run.first * block_bytes >= end {
                 return ControlFlow::Break(());
             }
+            let has_all = run.is_written && run.first * block_bytes <= offset && end <= run.end() * block_bytes;
+            if !has_all && !is_filled {
+                into.fill(0);
+            }
+            is_filled = true;
             outcome = self.read_run(&run, offset, into);
             if outcome.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        });
+        if !is_filled {
+            into.fill(0);
+        }
+        walked?;
         outcome
     }
 

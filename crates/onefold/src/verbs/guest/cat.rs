@@ -16,8 +16,8 @@ use crate::cli::guest::GuestCatArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Report;
 
-/// Bytes that are read at once.
-const PIECE_BYTES: usize = 1 << 20;
+/// Bytes that are read at once: no more than the cache of a processor has, from which they are written.
+const PIECE_BYTES: usize = 256 << 10;
 
 pub(super) fn run(arguments: &GuestCatArgs, talk: Talk) -> Outcome<Report> {
     if talk.json {
