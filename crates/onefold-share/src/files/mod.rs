@@ -1,6 +1,7 @@
 //! Guest files (FBS): equal files of guests share their blocks, and no block is hashed for it.
 //!
-//! The package databases of guests say which files are equal, and the maps of their file systems say where these lie. The
+//! The package databases of guests say which files are equal, and the maps of their file systems say where these lie.
+//! The
 //! steps are those of the paper:
 //!
 //! | step | module | is |
@@ -9,7 +10,8 @@
 //! | 3, coalesce | `join/` | sorts the rows, so that equal files come together, and cuts them into runs of whole blocks |
 //! | 2, compare | `finder` | hands the runs to the engine of `pass`, which has the file system compare and share |
 //!
-//! `trust` gives up claims that are wrong mostly. `tier` and `packages` are what files are counted by. Nothing of a guest
+//! `trust` gives up claims that are wrong mostly. `tier` and `packages` are what files are counted by. Nothing of a
+//! guest
 //! is trusted: a wrong claim costs a comparison. docs/decisions/0019-guest-files.md has the reasons.
 
 mod finder;

@@ -1,6 +1,7 @@
 //! How far claims of images were right so far, and which are not followed any more.
 //!
-//! A comparison that fails may be the fault of either image. So a pair of images is given up first: once it has compared
+//! A comparison that fails may be the fault of either image. So a pair of images is given up first: once it has
+//! compared
 //! enough, and more than half of it differs. An image is given up where two pairs of it were, or where the other pairs
 //! together differ that much. An image that lies thus costs a bounded time, and an honest one that is compared with it
 //! still shares with others.

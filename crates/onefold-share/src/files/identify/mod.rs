@@ -1,6 +1,7 @@
 //! Step 1 of the paper: which files an image has, by its package databases, and where they lie.
 //!
-//! Nothing is mounted. No content of a packaged file is read, and three blocks at most of any other. All that a guest says is a claim: what is wrong costs a
+//! Nothing is mounted. No content of a packaged file is read, and three blocks at most of any other. All that a guest
+//! says is a claim: what is wrong costs a
 //! comparison. What one image may claim is bounded by its length.
 
 mod disk;
@@ -234,7 +235,8 @@ impl Identifying<'_> {
         [(is_dated, dated), (is_named, named)].into_iter().filter(|(is, _)| *is).map(|(_, content)| content).collect()
     }
 
-    /// Returns the files of all packages, in the order of the file systems, each with a digest and the number of its package.
+    /// Returns the files of all packages, in the order of the file systems, each with a digest and the number of its
+    /// package.
     fn packaged_files(&mut self, system: &System<'_>, database: &dyn PackageDatabase) -> Vec<(GuestFile, Digest, u32)> {
         let mut paths = PathSet::new();
         let mut listed: Vec<(PathId, Digest, u32)> = Vec::new();

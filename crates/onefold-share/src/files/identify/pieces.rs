@@ -1,6 +1,7 @@
 //! The host's blocks that a file of a guest lies in, wholly.
 //!
-//! A range of a file that begins at byte `place` of the disk and byte `offset` of the content has the blocks of the host
+//! A range of a file that begins at byte `place` of the disk and byte `offset` of the content has the blocks of the
+//! host
 //! that lie within it. Where the two differ by whole blocks, these are blocks of the content. Otherwise they begin
 //! somewhere within one, and two files can share only if that is the same for both: their *phase*.
 
@@ -29,7 +30,8 @@ impl Pieces {
         self.ragged_bytes = 0;
     }
 
-    /// Adds the range of `length` bytes at byte `place` of the disk, which holds the content from byte `offset` on, in a
+    /// Adds the range of `length` bytes at byte `place` of the disk, which holds the content from byte `offset` on, in
+    /// a
     /// file of `size` bytes. What lies past the end of the file is left out, but for the rest of its last block.
     pub(super) fn add(&mut self, place: u64, offset: u64, length: u64, size: u64) {
         let used = length.min(size.saturating_sub(offset));

@@ -22,7 +22,8 @@ impl System<'_> {
     }
 }
 
-/// Calls `visit` with each system of a guest, then with each file system that belongs to none. Where one fails, the others
+/// Calls `visit` with each system of a guest, then with each file system that belongs to none. Where one fails, the
+/// others
 /// are visited, and the first error is returned.
 ///
 /// # Errors

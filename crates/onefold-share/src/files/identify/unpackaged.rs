@@ -8,7 +8,8 @@ use onefold_guest::tree::{Crossing, GuestFile, Links, Tree, Visitor, WalkEntry, 
 /// Bytes of each of the three probes of a file.
 const PROBE_BYTES: usize = onefold_block::BLOCK_BYTES;
 
-/// Returns the regular files of a tree that are not among `packaged`, which is in order, with a number for the path of each;
+/// Returns the regular files of a tree that are not among `packaged`, which is in order, with a number for the path of
+/// each;
 /// at most `most`. They come in the order of the file systems. What cannot be read is left out.
 pub(super) fn unpackaged(tree: &Tree<'_>, packaged: &[GuestFile], most: usize) -> Vec<(GuestFile, u64)> {
     let mut finder = Finder { packaged, most, found: Vec::new() };
@@ -44,7 +45,8 @@ impl Visitor for Finder<'_> {
     fn failed(&mut self, _: &[u8], _: WalkError) {}
 }
 
-/// Returns a number for the first, the middle and the last block of a file: files with others are not equal. `None` where
+/// Returns a number for the first, the middle and the last block of a file: files with others are not equal. `None`
+/// where
 /// one of them cannot be read.
 pub(super) fn probes(system: &dyn FileSystem, file: GuestFile, size_bytes: u64) -> Option<u64> {
     let mut hasher = DefaultHasher::new();

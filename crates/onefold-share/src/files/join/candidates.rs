@@ -26,7 +26,8 @@ impl Candidates {
         Candidates { rows: SortWriter::new(folder, memory_bytes), added: HashMap::new() }
     }
 
-    /// Adds the pieces that a file of an image has in a phase. Files with equal `content` are believed equal; only the low
+    /// Adds the pieces that a file of an image has in a phase. Files with equal `content` are believed equal; only the
+    /// low
     /// 61 bits count. `blocks` is how many blocks its content takes. Returns false where the image has too many files.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
 //! Step 3 of the paper, its first half: files that are believed equal come together by sorting, and become runs.
 //!
-//! Of the files that are believed equal, the first in the order of rows is the source of all others. So the number of runs
-//! rises with the number of files, not with its square, and all hosts choose alike: the file in the fewest pieces, and of
+//! Of the files that are believed equal, the first in the order of rows is the source of all others. So the number of
+//! runs
+//! rises with the number of files, not with its square, and all hosts choose alike: the file in the fewest pieces, and
+//! of
 //! equal ones that of the image with the lowest number.
 
 mod candidates;
@@ -19,7 +21,8 @@ use super::tier::{Label, Tier};
 use crate::format::{FileBlock, FileNo};
 use crate::pass::{ContentKey, FilePlace, Run, RunSorter};
 
-/// Pieces of a source that are kept in memory. Blocks behind them have no source: only a hostile guest has so many pieces.
+/// Pieces of a source that are kept in memory. Blocks behind them have no source: only a hostile guest has so many
+/// pieces.
 const SOURCE_PIECES_MAX: usize = 1 << 16;
 /// Rows between two looks at whether the work is to end.
 const ROWS_AT_ONCE: u32 = 1 << 12;
@@ -33,7 +36,8 @@ pub(super) struct Joined {
     pub(super) misaligned: u64,
 }
 
-/// Joins candidates in the order of their rows, and hands the runs to `runs`. `images` are the numbers of the images, in
+/// Joins candidates in the order of their rows, and hands the runs to `runs`. `images` are the numbers of the images,
+/// in
 /// order. `go_on` is called now and then, and ends the work with an error.
 ///
 /// # Errors
@@ -211,7 +215,8 @@ mod tests {
         assert_eq!(found, Joined { believed: [8 * BLOCK_BYTES_U64, 0, 0], misaligned: 8 * BLOCK_BYTES_U64 });
     }
 
-    /// Whatever pieces files have: each run names equal blocks of one content, and each block of a target that a source has
+    /// Whatever pieces files have: each run names equal blocks of one content, and each block of a target that a
+    /// source has
     /// is named once.
     #[test]
     fn runs_are_those_that_a_naive_join_finds() {
