@@ -174,6 +174,12 @@ show_table() {
     say "and $(human_bytes "$(pool_number .pool.metadata_fixed_bytes)") set aside for a pool of this size when it was created"
 }
 
+# Shows which packages the images share most: the first table of `analyze --files`.
+show_files() {
+    say '$ onefold analyze --files ...'
+    "$onefold" --quiet analyze --files "${stored[@]/#/$MNT/}" | sed -n '/^most shared/,/^$/p' >&2
+}
+
 # Holds the pool's figures against a count that knows nothing of Onefold.
 compare_with_naive_count() {
     local naive used
@@ -254,10 +260,6 @@ main() {
     saved=$(pool_number .pool.saved_bytes)
     distinct=$(pool_number .pool.distinct_bytes)
 
-    step "Look into ${stored[0]}"
-    # An image without a file system that is known is no failure of the demo.
-    "$onefold" guest info "$MNT/${stored[0]}" >&2 || say '    nothing in it is known'
-
     step "Clone ${stored[0]} $CLONE_COUNT times"
     # In a folder of their own, where no image of the user's can have their names.
     mkdir "$MNT/clones"
@@ -267,6 +269,12 @@ main() {
     boot_a_clone
     step 'Delete the clones'
     delete_clones
+
+    step "Look into ${stored[0]}, and into what all images share"
+    # An image without a file system that is known is no failure of the demo.
+    "$onefold" guest info "$MNT/${stored[0]}" >&2 || say '    nothing in it is known'
+    say ''
+    show_files
 
     step 'Unmount and check the pool'
     "$onefold" pool umount "$MNT" >&2
