@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use onefold_guest::error::{Encoding, GuestError};
-use onefold_guest::ext::Ext;
+use onefold_guest::ext::{AllocationDifferences, Ext};
 use onefold_guest::filesystem::{Doubt, Extent, ExtentKind, FileNumber, FileSystem, State};
 
 use super::{try_with_ext, with_ext};
@@ -60,6 +60,37 @@ fn a_long_attribute_has_its_value_in_an_inode() {
         })
         .unwrap();
         assert_eq!(files, 3, "the root, lost+found and the file");
+    });
+}
+
+/// The blocks of a long attribute count as those of the link, which was taken for one with a map: it led into the file
+/// system, or outside of it.
+#[test]
+fn a_short_link_with_a_long_attribute_has_its_target_in_the_inode() {
+    let Some(images) = images() else { return };
+    let script =
+        "truncate -s 16M image; mke2fs -q -F -t ext4 -O ea_inode image; mkdir mounted; mount -o loop image mounted
+        cd mounted; ln -s a short; ln -s target longer; ln -s $(printf 'p%.0s' $(seq 70)) long
+        for link in short longer long; do
+            setfattr -h -n trusted.long -v $(printf 'v%.0s' $(seq 9000)) $link
+        done
+        cd ..; umount mounted";
+    images.script(script, [""; 0]);
+    with_ext(&images.path("image"), |fs| {
+        let inline = [ExtentKind::Inline].as_slice();
+        let long = "p".repeat(70);
+        let links = [("short", "a", inline), ("longer", "target", inline), ("long", &long, &[ExtentKind::Written])];
+        for (name, target, kinds) in links {
+            let link = found(fs, &[name]);
+            assert_eq!(fs.read_link(link).unwrap(), target.as_bytes());
+            let found: Vec<ExtentKind> = extents(fs, link).iter().map(|extent| extent.kind).collect();
+            assert_eq!(found, kinds, "{name}");
+            assert!(fs.stat(link).unwrap().allocated_bytes > 8192, "the blocks of the attribute count");
+            assert_eq!(fs.attributes(link).unwrap()[0].value, vec![b'v'; 9000]);
+        }
+        let (_, differences) = fs.allocation_with_differences().unwrap();
+        assert_eq!(differences, AllocationDifferences::default());
+        assert_eq!(fs.damage().first(), []);
     });
 }
 
