@@ -55,6 +55,7 @@ impl Tables<'_> {
         let mut reach = Reach::new(self, &mut bitmaps, &mut records);
         reach.run()?;
         let (mut differing, has_too_many) = ((0, reach.only_reached), reach.has_too_many);
+        drop(reach);
         let records = records.sorted();
         // Without checksums, a bitmap may call blocks free that a file has behind the damage.
         let is_lost = has_too_many || self.is_file_lost() && !self.superblock.features.has(features::METADATA_CSUM);

@@ -1,4 +1,8 @@
 //! What files reach: every block of every map, with its use.
+//!
+//! The work is bounded by the size of the volume, whatever the inodes say: a block of a map is walked once, and no two
+//! files have the same block. Once files have more blocks than the volume, or lead to too many runs that bitmaps call
+//! free, the pass ends and nothing is free.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -13,8 +17,11 @@ use crate::filesystem::{AllocationClass, FileKind, TableKind};
 
 /// Blocks of maps that are remembered: about 75 MiB of them. With more, nothing is free.
 const NODES_MAX: usize = 4 << 20;
+/// Runs that files reach and bitmaps call free. With more, nothing is free.
+const ONLY_REACHED_MAX: u32 = 1 << 20;
 /// The inode that holds the room for more group descriptors.
 const RESIZE_INODE: u32 = 7;
+const MAP: &str = "map of a file";
 const TREE: AllocationClass = AllocationClass::Table(TableKind::Tree);
 
 /// A pass over all that files reach.
@@ -24,10 +31,14 @@ pub(super) struct Reach<'r, 't, 'a> {
     pub(super) records: &'r mut Records,
     /// The blocks of maps that were met.
     nodes: HashSet<u64>,
-    /// Whether there are more than can be remembered, so that files were left out.
+    /// Whether files reach more than they can, or more than can be remembered: the pass ended, and files were left out.
     pub(super) has_too_many: bool,
     /// Clusters that files reach and bitmaps call free.
     pub(super) only_reached: u64,
+    /// Runs of them.
+    only_reached_runs: u32,
+    /// Blocks that files can still have before they have more than the file system.
+    blocks_left: u64,
 }
 
 impl<'r, 't, 'a> Reach<'r, 't, 'a> {
@@ -37,10 +48,19 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         bitmaps: &'r mut Bitmaps<'t, 'a>,
         records: &'r mut Records,
     ) -> Reach<'r, 't, 'a> {
-        Reach { tables, bitmaps, records, nodes: HashSet::new(), has_too_many: false, only_reached: 0 }
+        Reach {
+            tables,
+            bitmaps,
+            records,
+            nodes: HashSet::new(),
+            has_too_many: false,
+            only_reached: 0,
+            only_reached_runs: 0,
+            blocks_left: tables.superblock.block_count,
+        }
     }
 
-    /// Visits all files. Damaged ones are noted and skipped.
+    /// Visits all files, unless they reach too much. Damaged ones are noted and skipped.
     ///
     /// # Errors
     /// Those of the disk.
@@ -49,7 +69,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         let mut outcome = Ok(());
         tables.each_inode(Selection::UsedOrLinked, &mut |inode| {
             outcome = self.file(&inode);
-            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if outcome.is_ok() && !self.has_too_many { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         outcome
     }
@@ -68,7 +88,9 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         let mut outcome = Ok(());
         let walked = tables.each_piece(inode, 0, &mut |piece| {
             outcome = match piece {
-                Piece::Run(run) => self.add(run.block, run.count, class),
+                Piece::Run(run) => {
+                    self.claim(run.block, run.count).and_then(|()| self.add(run.block, run.count, class))
+                }
                 Piece::Node(block) => self.node(block, inode),
             };
             if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -84,13 +106,29 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         }
         let offset = block * self.tables.superblock.block_bytes;
         if self.nodes.len() >= NODES_MAX {
-            self.has_too_many = true;
-            return Err(self.tables.source.damage(offset, "map of a file", "too many blocks of maps").into());
+            return self.end(block, "too many blocks of maps");
         }
         if !self.nodes.insert(block) {
-            return Err(self.tables.source.damage(offset, "map of a file", "two files lead to it").into());
+            return Err(self.tables.source.damage(offset, MAP, "two files lead to it").into());
         }
+        self.claim(block, 1)?;
         self.add(block, 1, TREE)
+    }
+
+    /// Counts blocks that one file alone can have. Blocks of attributes are not among them: files may share those.
+    fn claim(&mut self, block: u64, count: u64) -> Result<(), GuestError> {
+        match self.blocks_left.checked_sub(count) {
+            Some(left) => self.blocks_left = left,
+            None => return self.end(block, "files have more blocks than the file system"),
+        }
+        Ok(())
+    }
+
+    /// Ends the pass at a block.
+    fn end(&mut self, block: u64, problem: &'static str) -> Result<(), GuestError> {
+        self.has_too_many = true;
+        let offset = block * self.tables.superblock.block_bytes;
+        Err(self.tables.source.damage(offset, MAP, problem).into())
     }
 
     /// Adds a run of blocks: whole, where its use is more than data; otherwise what bitmaps do not call allocated.
@@ -118,13 +156,18 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
             }
             let bits = self.bitmaps.group(number)?;
             let (records, only_reached) = (&mut *self.records, &mut self.only_reached);
+            let runs = &mut self.only_reached_runs;
             bits.each_part(clusters, &mut |part, is_allocated| {
                 if !is_allocated {
                     *only_reached += part.end - part.start;
+                    *runs = runs.saturating_add(1);
                     let end = (first + part.end * ratio).min(superblock.block_count);
                     records.push(first + part.start * ratio, end, AllocationClass::Data);
                 }
             });
+            if *runs > ONLY_REACHED_MAX {
+                return self.end(start, "files have too many blocks that bitmaps call free");
+            }
         }
         Ok(())
     }

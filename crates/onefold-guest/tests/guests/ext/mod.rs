@@ -3,6 +3,7 @@
 mod allocation;
 mod dirty;
 mod features;
+mod hostile;
 mod large;
 mod listing;
 mod lookup;

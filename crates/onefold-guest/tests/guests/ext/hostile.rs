@@ -1,0 +1,71 @@
+//! Images made to keep a reader busy: inodes that all lead to the same blocks.
+
+use onefold_guest::filesystem::{AllocationClass, FileSystem};
+
+use super::with_ext;
+use crate::fixtures::{Images, has};
+
+/// Begins a script of Python that changes the image of its first argument, which has no checksums, inodes of 128 bytes
+/// and group descriptors of 32.
+const CHANGES: &str = r#"import struct, sys
+image = open(sys.argv[1], "r+b")
+def part(offset, length):
+    image.seek(offset)
+    return image.read(length)
+def put(offset, data):
+    image.seek(offset)
+    image.write(data)
+number = lambda data, at: struct.unpack_from("<I", data, at)[0]
+superblock = part(1024, 1024)
+block_count, first_block, in_group = (number(superblock, at) for at in (4, 20, 32))
+block_bytes = 1024 << number(superblock, 24)
+groups = range((block_count - first_block + in_group - 1) // in_group)
+descriptors = part((first_block + 1) * block_bytes, 32 * len(groups))
+start_of = lambda group: first_block + group * in_group
+inode_at = lambda inode: number(descriptors, 8) * block_bytes + (inode - 1) * 128
+def put_inode(inode, mode, runs):
+    extents = b"".join(struct.pack("<IHHI", 32768 * at, 32768, 0, run) for at, run in enumerate(runs))
+    head = struct.pack("<HHI16sHHIII", mode, 0, 32768 * len(runs) * block_bytes, b"", 0, 1, 0, 0x80000, 0)
+    put(inode_at(inode), head + struct.pack("<HHHHI", 0xf30a, len(runs), 4, 0, 0) + extents)
+def alternate_bits():
+    for group in groups[2:]:
+        put(number(descriptors, 32 * group) * block_bytes, b"\x55" * (in_group // 8))
+"#;
+
+fn images() -> Option<Images> {
+    let images = Images::new()?;
+    (has("mke2fs") && has("python3")).then_some(images)
+}
+
+/// Makes an ext4 without checksums, and changes it with Python.
+fn make(images: &Images, size: &str, block_bytes: u32, changes: &str) {
+    let script = "mkdir -p d; truncate -s $1 image
+        mke2fs -q -F -t ext4 -b $2 -I 128 -N 4000 -O ^metadata_csum,^64bit,^has_journal -d d image
+        python3 -c \"$3\" image";
+    images.script(script, [size, &block_bytes.to_string(), &format!("{CHANGES}{changes}")]);
+}
+
+/// Each inode of 128 bytes took 6 ms: four extents of 32,768 blocks over bits that alternate.
+#[test]
+fn files_that_have_more_blocks_than_the_volume_free_nothing() {
+    let Some(images) = images() else { return };
+    let same = "alternate_bits()\nfor inode in range(12, 112): put_inode(inode, 0x81a4, [start_of(2)] * 4)";
+    // As many blocks as the volume has, of which bitmaps call every second one free.
+    let other = "alternate_bits()
+for inode in range(12, 29): put_inode(inode, 0x81a4, [start_of(2) + 32768 * (4 * (inode - 12) + at) for at in range(4)])";
+    let cases = [
+        ("1G", 4096, same, "files have more blocks than the file system"),
+        ("2300M", 1024, other, "files have too many blocks that bitmaps call free"),
+    ];
+    for (size, block_bytes, changes, problem) in cases {
+        make(&images, size, block_bytes, changes);
+        with_ext(&images.path("image"), |fs| {
+            let runs = fs.allocation().unwrap();
+            assert!(runs.iter().all(|run| run.class != AllocationClass::Free), "{problem}: something is free");
+            let damage = fs.damage().first();
+            assert!(damage.iter().any(|damage| damage.problem == problem), "{damage:?}");
+            assert_eq!(fs.damage().count(), 2, "the pass ends, and files reach blocks that bitmaps call free");
+        });
+        std::fs::remove_file(images.path("image")).unwrap();
+    }
+}
