@@ -16,8 +16,11 @@
 //! | 12..14 | first client in use; `FFFF` without one |
 //! | 14..16 | flags: 2 cleanly closed |
 //!
-//! A log of `FF` bytes is empty: NTFS-3G and formatting leave it like this. Version 2.0 is that of a log in use:
+//! The page with the higher sequence number counts. Where one of the pages cannot be read, it may be the newer one: the
+//! log is damaged. A log of `FF` bytes is empty: NTFS-3G and formatting leave it like this. Version 2.0 is that of a log in use:
 //! Windows keeps metadata in memory then, also while it is off with a fast start to come.
+
+use std::cmp::Ordering;
 
 use super::fixups;
 use super::stream::{Clusters, Stream};
@@ -66,12 +69,21 @@ pub(super) fn doubt(log: &Stream, clusters: Clusters<'_>) -> Result<Option<Doubt
     let page_bytes = stated.unwrap_or(PAGE_BYTES_USUAL);
     let first = decode(read(log, clusters, 0, page_bytes)?);
     let second = decode(read(log, clusters, u64::from(page_bytes), page_bytes)?);
-    Ok(match (first, second) {
-        (Place::Page(one), Place::Page(other)) => (if one.sequence >= other.sequence { one } else { other }).doubt(),
-        (Place::Page(page), _) | (_, Place::Page(page)) => page.doubt(),
+    Ok(doubt_of(&first, &second))
+}
+
+/// Returns what both places say. Pages are written in turn, so that one that cannot be read may be the newer one: a loss
+/// of power while Windows begins to use the log leaves it torn, and beside it the older page, which is clean.
+fn doubt_of(first: &Place, second: &Place) -> Option<Doubt> {
+    match (first, second) {
+        (Place::Page(one), Place::Page(other)) => match one.sequence.cmp(&other.sequence) {
+            Ordering::Less => other.doubt(),
+            Ordering::Equal => one.doubt().or(other.doubt()),
+            Ordering::Greater => one.doubt(),
+        },
         (Place::Empty, Place::Empty) => None,
         _ => Some(Doubt::JournalDamaged),
-    })
+    }
 }
 
 fn read(log: &Stream, clusters: Clusters<'_>, offset: u64, length: u32) -> Result<Vec<u8>, GuestError> {
@@ -116,24 +128,41 @@ mod tests {
         page
     }
 
-    fn doubt_of(page: Vec<u8>) -> Option<Doubt> {
-        match decode(page) {
-            Place::Page(page) => page.doubt(),
-            Place::Empty => None,
-            Place::Damaged => Some(Doubt::JournalDamaged),
-        }
+    fn doubt_of_both(first: Vec<u8>, second: Vec<u8>) -> Option<Doubt> {
+        doubt_of(&decode(first), &decode(second))
+    }
+
+    fn torn(mut page: Vec<u8>) -> Vec<u8> {
+        page[511] ^= 1;
+        page
     }
 
     #[test]
     fn only_a_closed_log_is_clean() {
+        let doubt_of = |page: Vec<u8>| doubt_of_both(page.clone(), page);
         assert_eq!(doubt_of(page(5, NO_CLIENT, 0, (1, 1))), None);
         assert_eq!(doubt_of(page(5, 0, CLOSED, (1, 1))), None);
         assert_eq!(doubt_of(page(5, 0, 0, (1, 1))), Some(Doubt::DirtyLog));
         assert_eq!(doubt_of(page(5, 0, CLOSED, (2, 0))), Some(Doubt::Hibernated));
         assert_eq!(doubt_of(vec![0xff; 4096]), None);
         assert_eq!(doubt_of(vec![0; 4096]), Some(Doubt::JournalDamaged));
-        let mut torn = page(5, NO_CLIENT, 0, (1, 1));
-        torn[511] = 1;
-        assert_eq!(doubt_of(torn), Some(Doubt::JournalDamaged));
+        assert_eq!(doubt_of(torn(page(5, NO_CLIENT, 0, (1, 1)))), Some(Doubt::JournalDamaged));
+    }
+
+    #[test]
+    fn the_newer_page_counts_and_a_page_alone_says_nothing() {
+        let (clean, dirty) = (page(5, NO_CLIENT, 0, (1, 1)), page(9, 0, 0, (1, 1)));
+        let cleaned = page(12, 0, CLOSED, (1, 1));
+        for (one, other, expected) in [
+            (&clean, &dirty, Some(Doubt::DirtyLog)),
+            (&cleaned, &dirty, None),
+            (&clean, &page(5, 0, 0, (1, 1)), Some(Doubt::DirtyLog)),
+            (&clean, &torn(dirty.clone()), Some(Doubt::JournalDamaged)),
+            (&clean, &vec![0xff; 4096], Some(Doubt::JournalDamaged)),
+            (&torn(clean.clone()), &vec![0xff; 4096], Some(Doubt::JournalDamaged)),
+        ] {
+            assert_eq!(doubt_of_both(one.clone(), other.clone()), expected);
+            assert_eq!(doubt_of_both(other.clone(), one.clone()), expected);
+        }
     }
 }
