@@ -19,8 +19,11 @@
 //! pointers.
 //!
 //! Hostile trees: the level falls by one with each step down. The keys of a subtree lie between its own key and the
-//! next one, so that a block with two parents fails under the second. A tree has at most [`Tree::blocks_max`] blocks.
+//! next one, and only a root is empty, so that a block with two parents fails under the second. A tree of a group is
+//! walked on after damage, and that of owners may have equal keys: each of their blocks is met once. A tree has at most
+//! [`Tree::blocks_max`] blocks.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use super::Xfs;
@@ -144,12 +147,17 @@ pub(super) struct Walk<'w, 'a> {
     /// Subtrees that end before this key are left out.
     from: u64,
     blocks_left: u64,
+    /// The blocks of a group's tree so far, by their place in the group. A block of a file's map is not remembered: damage
+    /// ends such a walk.
+    met: HashSet<u64>,
+    /// Whether the root is a leaf, which may be empty.
+    is_leaf_alone: bool,
 }
 
 impl<'w, 'a> Walk<'w, 'a> {
     /// Returns a walk from the last record whose key is at most `from`, or the first one.
     pub(super) fn new(xfs: &'w Xfs<'a>, tree: Tree, from: u64) -> Walk<'w, 'a> {
-        Walk { xfs, tree, from, blocks_left: tree.blocks_max }
+        Walk { xfs, tree, from, blocks_left: tree.blocks_max, met: HashSet::new(), is_leaf_alone: false }
     }
 
     /// Walks a tree of a group, whose root is a block of its own.
@@ -158,6 +166,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             let place = self.xfs.superblock.group_place(self.tree.group);
             return visit(Step::Damage(self.damage(place, "its number of levels is impossible"))).map(|_| ());
         }
+        self.is_leaf_alone = levels == 1;
         let whole = Span { low: 0, high: None };
         self.descend(u64::from(root), levels - 1, whole, visit).map(|_| ())
     }
@@ -212,6 +221,9 @@ impl<'w, 'a> Walk<'w, 'a> {
             Some(left) => left,
             None => return Err(self.damage(place, "it has more blocks than there can be").into()),
         };
+        if form.links == Links::Group && !self.met.insert(pointer) {
+            return Err(self.damage(place, "it has a block twice").into());
+        }
         let block = self.xfs.reader.bytes(place, superblock.block_bytes, form.name)?;
         let [v4, v5] = form.magic;
         let magic = if superblock.features.is_v5() { v5 } else { v4 };
@@ -222,6 +234,9 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.xfs.check_seal(found, &form.links.seal(), self.tree.owner)?;
         if Bytes(&block).be16(4).map(u32::from) != Some(level) {
             return Err(self.damage(place, "its block has another level").into());
+        }
+        if Bytes(&block).be16(6) == Some(0) && !self.is_leaf_alone {
+            return Err(self.damage(place, "its block is empty").into());
         }
         Ok((linear, block))
     }

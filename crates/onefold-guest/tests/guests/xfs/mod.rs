@@ -7,6 +7,7 @@ mod log;
 mod matrix;
 mod refused;
 mod samples;
+mod shared;
 mod tree;
 mod version4;
 
