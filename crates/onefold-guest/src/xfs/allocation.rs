@@ -2,20 +2,24 @@
 //!
 //! Free is what both trees of free space list, less every block that a file, a tree or a header takes, as far as these can
 //! be read. A group whose trees of free space are damaged, or differ from each other, or whose header has another sum, has
-//! no free block. Blocks kept for trees and blocks set aside for copy-on-write are in no list of free runs, and count as
-//! allocated. The map is built only of a file system without doubts.
+//! no free block. Version 4 has no checksums: where a part of a file or of a tree is lost, nothing is free. Blocks kept for
+//! trees and blocks set aside for copy-on-write are in no list of free runs, and count as allocated. The map is built only
+//! of a file system without doubts.
 //!
-//! Memory is bounded by the records of the trees and of the maps that were read, and by a run for each group.
+//! Memory is bounded. A group whose free runs are too many counts as allocated as a whole. Once there are too many runs in
+//! use, further metadata counts as data, and a group is in doubt where a further block in use is free as well.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use super::Xfs;
 use super::btree::{Step, TreeForm};
 use super::chunks::InodeStep;
 use super::group::{self, FreeSpace, HEADER_SECTORS, Root, must_be_whole};
 use super::inode::{Fork, Inode};
-use super::map::MapStep;
+use super::map::{MapBlocks, MapStep};
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, FileKind, State, TableKind};
 
@@ -33,33 +37,73 @@ struct Run {
     class: AllocationClass,
 }
 
+/// Free runs that are kept, and runs in use that are kept: about 100 MiB of each.
+const RUNS_MAX: usize = 4 << 20;
+
 /// A map that is being built.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Runs {
     /// Free runs and groups in doubt, in order.
     base: Vec<Run>,
     /// Runs in use that lie over the base. What neither has is data.
     used: Vec<Run>,
+    /// Most of either.
+    runs_max: usize,
+    /// Blocks of a group.
+    group_blocks: u64,
+    /// Groups that are in doubt because they have more runs in use than are kept.
+    doubtful: BTreeSet<u64>,
 }
 
 impl Runs {
+    fn new(group_blocks: u64, runs_max: usize) -> Runs {
+        Runs { base: Vec::new(), used: Vec::new(), runs_max, group_blocks, doubtful: BTreeSet::new() }
+    }
+
     /// Notes that blocks are in use; returns whether one of them is in a free run.
     fn claim(&mut self, start: u64, count: u64, class: AllocationClass) -> bool {
         let end = start.saturating_add(count);
         let from = self.base.partition_point(|run| run.end <= start);
         let free = |run: &&Run| run.class == AllocationClass::Free;
         let is_free = self.base.iter().skip(from).take_while(|run| run.start < end).find(free).is_some();
+        let is_full = self.used.len() >= self.runs_max;
         match self.used.last_mut() {
             // Data needs no run of its own, unless it hides a free one.
             _ if class == AllocationClass::Data && !is_free => {}
             Some(last) if last.end == start && last.class == class => last.end = end,
+            _ if is_full => {
+                if is_free {
+                    self.doubtful.insert(start / self.group_blocks);
+                }
+            }
             _ => self.used.push(Run { start, end, class }),
         }
         is_free
     }
 
+    /// Puts all free blocks in doubt.
+    fn doubt_all(&mut self) {
+        for run in self.base.iter_mut().filter(|run| run.class == AllocationClass::Free) {
+            run.class = AllocationClass::Doubtful;
+        }
+    }
+
+    /// Puts whole groups in doubt.
+    fn doubt_groups(&mut self) {
+        if self.doubtful.is_empty() {
+            return;
+        }
+        self.base.retain(|run| !self.doubtful.contains(&(run.start / self.group_blocks)));
+        self.base.extend(self.doubtful.iter().map(|group| {
+            let start = group * self.group_blocks;
+            Run { start, end: start.saturating_add(self.group_blocks), class: AllocationClass::Doubtful }
+        }));
+        self.base.sort_unstable_by_key(|run| run.start);
+    }
+
     /// Returns runs that cover the blocks from 0 to `blocks`.
     fn finish(mut self, blocks: u64) -> Vec<Run> {
+        self.doubt_groups();
         self.used.sort_unstable_by_key(|run| run.start);
         let mut whole = Vec::new();
         let mut base = self.base.iter().copied().peekable();
@@ -106,7 +150,7 @@ impl Xfs<'_> {
             return Ok(vec![allocation(0, volume_bytes, AllocationClass::Doubtful)]);
         }
         let superblock = &self.superblock;
-        let mut runs = Runs::default();
+        let mut runs = Runs::new(u64::from(superblock.group_blocks), RUNS_MAX);
         for group in 0..superblock.groups {
             let header = self.free_runs(&mut runs, group)?;
             // All that it claims lies in the group itself.
@@ -116,6 +160,12 @@ impl Xfs<'_> {
             self.claim(&mut runs, start, u64::from(superblock.log_blocks), JOURNAL);
         }
         self.claim_files(&mut runs)?;
+        // Without checksums, both trees may call blocks free that a file has behind the damage.
+        if !superblock.features.is_v5() && self.is_file_lost.load(Ordering::Relaxed) {
+            let problem = "nothing counts as free: a part of a file or of a tree is lost";
+            self.damage.note(self.reader.damage(0, "free space", problem));
+            runs.doubt_all();
+        }
         let log = superblock.block_log;
         let runs = runs.finish(superblock.blocks).into_iter();
         let mut map: Vec<_> = runs.map(|run| allocation(run.start << log, run.end << log, run.class)).collect();
@@ -148,16 +198,14 @@ impl Xfs<'_> {
         let damage = |problem| self.reader.damage(superblock.group_place(group), "free space of a group", problem);
         // The sum of the hashes depends on no order. The key is a new one each time, so that no image can be made for it.
         let hasher = RandomState::new();
-        let sums = |form: &'static TreeForm, root: Root, each: &mut dyn FnMut(u64, u32) -> bool| {
+        let sums = |form: &'static TreeForm, root: Root, each: &mut dyn FnMut(u64, u32) -> Result<(), &'static str>| {
             let (mut sum, mut hashes) = (0_u64, 0_u64);
             self.walk_group(form, group, root, 0, &mut |step| {
                 if let Step::Record(record) = must_be_whole(step)? {
                     let (first, count) = (record.be32(0).unwrap_or(0), record.be32(4).unwrap_or(0));
                     let start = superblock.linear(group, first, count);
                     let start = start.ok_or_else(|| damage("a free run lies outside of its group"))?;
-                    if !each(start, count) {
-                        return Err(damage("two free runs overlap").into());
-                    }
+                    each(start, count).map_err(&damage)?;
                     sum += u64::from(count);
                     hashes = hashes.wrapping_add(hasher.hash_one((first, count)));
                 }
@@ -166,11 +214,16 @@ impl Xfs<'_> {
             Ok::<_, GuestError>((sum, hashes))
         };
         let by_place = sums(&group::FREE_BY_PLACE, header.by_place, &mut |start, count| {
-            let is_behind = runs.base.last().is_none_or(|last| last.end <= start);
+            if runs.base.last().is_some_and(|last| last.end > start) {
+                return Err("two free runs overlap");
+            }
+            if runs.base.len() >= runs.runs_max {
+                return Err("there are too many free runs");
+            }
             runs.base.push(Run { start, end: start + u64::from(count), class: AllocationClass::Free });
-            is_behind
+            Ok(())
         })?;
-        let by_length = sums(&group::FREE_BY_LENGTH, header.by_length, &mut |_, _| true)?;
+        let by_length = sums(&group::FREE_BY_LENGTH, header.by_length, &mut |_, _| Ok(()))?;
         if by_place.0 != u64::from(header.blocks_free) {
             return Err(damage("its sums differ").into());
         }
@@ -198,14 +251,14 @@ impl Xfs<'_> {
             self.claim_tree(runs, &group::FREE_BY_LENGTH, group, Some(header.by_length))?;
             self.claim_tree(runs, &group::OWNERS, group, header.owners)?;
             self.claim_tree(runs, &group::REFERENCE_COUNTS, group, header.reference_counts)?;
-            for block in self.damage.skip(self.reserve(group, header))?.unwrap_or_default() {
+            for block in self.skip_file(self.reserve(group, header))?.unwrap_or_default() {
                 if let Some(start) = superblock.linear(group, block, 1) {
                     self.claim(runs, start, 1, TREE);
                 }
             }
         }
         // Its other tree is claimed with the inodes.
-        let free = self.damage.skip(self.inode_trees(group))?.and_then(|trees| trees.free);
+        let free = self.skip_file(self.inode_trees(group))?.and_then(|trees| trees.free);
         self.claim_tree(runs, &group::FREE_INODES, group, free)
     }
 
@@ -221,7 +274,7 @@ impl Xfs<'_> {
             match step {
                 Step::Block(linear) => self.claim(runs, linear, 1, TREE),
                 Step::Record(_) => {}
-                Step::Damage(damage) => self.damage.note(damage),
+                Step::Damage(damage) => self.note_file(damage),
             }
             Ok(ControlFlow::Continue(()))
         })
@@ -229,29 +282,39 @@ impl Xfs<'_> {
 
     /// Claims the inodes, and everything that files reach.
     fn claim_files(&self, runs: &mut Runs) -> Result<(), GuestError> {
+        let mut met = MapBlocks::default();
         self.each_inode(&mut |step| {
             match step {
                 InodeStep::Tree(linear) => self.claim(runs, linear, 1, TREE),
                 InodeStep::Table { start, count } => self.claim(runs, start, count, INODES),
-                InodeStep::Inode(inode) => self.claim_file(runs, &inode)?,
+                InodeStep::Inode(inode) => self.claim_file(runs, &mut met, &inode)?,
             }
             Ok(ControlFlow::Continue(()))
         })
     }
 
-    fn claim_file(&self, runs: &mut Runs, inode: &Inode<'_>) -> Result<(), GuestError> {
+    fn claim_file(&self, runs: &mut Runs, met: &mut MapBlocks, inode: &Inode<'_>) -> Result<(), GuestError> {
         let class = if inode.kind == FileKind::Directory { DIRECTORY } else { AllocationClass::Data };
-        self.damage.skip(self.claim_fork(runs, &inode.data, class))?;
+        self.skip_file(self.claim_fork(runs, met, &inode.data, class))?;
         if let Some(fork) = &inode.attributes {
-            self.damage.skip(self.claim_fork(runs, fork, TREE))?;
+            self.skip_file(self.claim_fork(runs, met, fork, TREE))?;
         }
         Ok(())
     }
 
-    fn claim_fork(&self, runs: &mut Runs, fork: &Fork<'_>, class: AllocationClass) -> Result<(), GuestError> {
+    fn claim_fork(
+        &self,
+        runs: &mut Runs,
+        met: &mut MapBlocks,
+        fork: &Fork<'_>,
+        class: AllocationClass,
+    ) -> Result<(), GuestError> {
         self.each_step(fork, 0, &mut |step| {
             match step {
-                MapStep::Block(linear) => self.claim(runs, linear, 1, TREE),
+                MapStep::Block(linear) => {
+                    self.meet(met, linear)?;
+                    self.claim(runs, linear, 1, TREE);
+                }
                 MapStep::Mapping(mapping) => {
                     if let Some(start) = self.superblock.linear_run(mapping.block, mapping.count) {
                         self.claim(runs, start, u64::from(mapping.count), class);
@@ -271,7 +334,8 @@ mod tests {
     fn what_is_in_use_hides_what_is_free() {
         let free = |start, end| Run { start, end, class: AllocationClass::Free };
         let doubtful = Run { start: 100, end: 200, class: AllocationClass::Doubtful };
-        let mut runs = Runs { base: vec![free(10, 20), free(50, 60), doubtful], used: Vec::new() };
+        let mut runs = Runs::new(100, 10);
+        runs.base = vec![free(10, 20), free(50, 60), doubtful];
         assert!(!runs.claim(150, 1, DIRECTORY));
         assert!(!runs.claim(20, 30, AllocationClass::Data));
         assert!(runs.claim(55, 1, AllocationClass::Data));
@@ -290,6 +354,35 @@ mod tests {
             (100, 150, doubtful),
             (150, 151, DIRECTORY),
             (151, 190, doubtful),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn more_runs_than_are_kept_put_their_groups_in_doubt() {
+        let mut runs = Runs::new(100, 2);
+        let free = |start, end| Run { start, end, class: AllocationClass::Free };
+        runs.base = vec![free(10, 20), free(110, 120), free(210, 220)];
+        for start in [12, 30, 40, 50] {
+            runs.claim(start, 1, DIRECTORY);
+        }
+        assert!(runs.claim(115, 1, AllocationClass::Data));
+        assert!(!runs.claim(230, 1, DIRECTORY));
+        assert_eq!(runs.used.len(), 2);
+        let found: Vec<_> = runs.finish(300).iter().map(|run| (run.start, run.end, run.class)).collect();
+        let (free, data, doubtful) = (AllocationClass::Free, AllocationClass::Data, AllocationClass::Doubtful);
+        let expected = [
+            (0, 10, data),
+            (10, 12, free),
+            (12, 13, DIRECTORY),
+            (13, 20, free),
+            (20, 30, data),
+            (30, 31, DIRECTORY),
+            (31, 100, data),
+            (100, 200, doubtful),
+            (200, 210, data),
+            (210, 220, free),
+            (220, 300, data),
         ];
         assert_eq!(found, expected);
     }

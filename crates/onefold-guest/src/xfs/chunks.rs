@@ -83,17 +83,17 @@ impl Xfs<'_> {
             if self.superblock.group_place(group) >= self.reader.size_bytes() {
                 // The file system is longer than its volume. No claimed group behind the end has an inode.
                 let place = self.reader.size_bytes();
-                self.damage.note(self.reader.damage(place, STRUCTURE, "its group lies behind the volume"));
+                self.note_file(self.reader.damage(place, STRUCTURE, "its group lies behind the volume"));
                 break;
             }
-            let Some(trees) = self.damage.skip(self.inode_trees(group))? else { continue };
+            let Some(trees) = self.skip_file(self.inode_trees(group))? else { continue };
             let (mut is_over, mut next) = (false, 0);
             self.walk_group(&group::INODES, group, trees.all, 0, &mut |step| {
                 let flow = match step {
                     Step::Block(linear) => visit(InodeStep::Tree(linear))?,
                     Step::Record(record) => self.each_inode_of(group, record, &mut next, visit)?,
                     Step::Damage(damage) => {
-                        self.damage.note(damage);
+                        self.note_file(damage);
                         ControlFlow::Continue(())
                     }
                 };
@@ -119,12 +119,12 @@ impl Xfs<'_> {
         let chunk = Chunk::decode(group, record, self.superblock.features.has_sparse_inodes());
         let Some(chunk) = chunk.filter(|chunk| u64::from(chunk.first) >= *next) else {
             let place = self.superblock.group_place(group);
-            self.damage.note(self.reader.damage(place, STRUCTURE, "it begins in the middle of another"));
+            self.note_file(self.reader.damage(place, STRUCTURE, "it begins in the middle of another"));
             return Ok(ControlFlow::Continue(()));
         };
         *next = u64::from(chunk.first) + u64::from(CHUNK_INODES);
         for run in chunk.runs() {
-            let flow = self.damage.skip(self.each_inode_in(chunk, &run, visit))?;
+            let flow = self.skip_file(self.each_inode_in(chunk, &run, visit))?;
             if flow == Some(ControlFlow::Break(())) {
                 return Ok(ControlFlow::Break(()));
             }
@@ -164,7 +164,7 @@ impl Xfs<'_> {
                 GuestError::NotFound => self.reader.damage(place, STRUCTURE, "an inode in use is empty").into(),
                 other => other,
             });
-            if let Some(inode) = self.damage.skip(inode)?
+            if let Some(inode) = self.skip_file(inode)?
                 && visit(InodeStep::Inode(inode))?.is_break()
             {
                 return Ok(ControlFlow::Break(()));

@@ -4,6 +4,7 @@
 //! bit for "not written yet", 54 for the first block in the file, 52 for the first block in the file system, 21 for the
 //! number of blocks. The root of a tree lies in the inode: level and number of keys (two bytes each), keys, pointers.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use super::Xfs;
@@ -65,6 +66,24 @@ pub(super) enum MapStep {
     Block(u64),
     /// A part of the map.
     Mapping(Mapping),
+}
+
+/// Blocks of maps that a pass remembers: about 75 MiB of them.
+const MAP_BLOCKS_MAX: usize = 4 << 20;
+
+/// The blocks of maps that a pass over all files met. Those of version 4 note no owner, and any number of files may lead
+/// to one tree, which a reader would walk again and again.
+#[derive(Debug, Default)]
+pub(super) struct MapBlocks(HashSet<u64>);
+
+impl MapBlocks {
+    /// Adds a block by its linear number. Fails with what is wrong.
+    fn add(&mut self, block: u64) -> Result<(), &'static str> {
+        if self.0.len() >= MAP_BLOCKS_MAX {
+            return Err("there are too many blocks of maps");
+        }
+        if self.0.insert(block) { Ok(()) } else { Err("two files lead to it") }
+    }
 }
 
 /// Called with each step, until it breaks.
@@ -156,6 +175,39 @@ impl Xfs<'_> {
             MapStep::Block(_) => Ok(ControlFlow::Continue(())),
             MapStep::Mapping(mapping) => visit(mapping),
         })
+    }
+
+    /// Notes that a pass over all files met a block of a map.
+    ///
+    /// # Errors
+    /// Where another file led to it before.
+    pub(super) fn meet(&self, met: &mut MapBlocks, block: u64) -> Result<(), GuestError> {
+        if self.superblock.features.is_v5() {
+            return Ok(());
+        }
+        let damage = |problem| self.reader.damage(block << self.superblock.block_log, STRUCTURE, problem).into();
+        met.add(block).map_err(damage)
+    }
+
+    /// Notes that a pass over all files met the blocks of a map, as far as it can be read.
+    ///
+    /// # Errors
+    /// Where another file led to one of the blocks before, and those of the disk.
+    pub(super) fn meet_all(&self, met: &mut MapBlocks, fork: &Fork<'_>) -> Result<(), GuestError> {
+        if self.superblock.features.is_v5() || fork.form != ForkForm::Tree {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        let walked = self.each_step(fork, 0, &mut |step| {
+            if let MapStep::Block(block) = step {
+                outcome = self.meet(met, block);
+            }
+            Ok(if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        });
+        match walked {
+            Ok(()) | Err(GuestError::Damaged(_)) => outcome,
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the part of a map that has block `wanted` of the file.

@@ -26,11 +26,13 @@ mod seal;
 mod superblock;
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::chunks::{CHUNK_INODES, InodeStep};
 use self::inode::Inode;
+use self::map::MapBlocks;
 use self::superblock::Superblock;
-use crate::error::{DamageLog, GuestError};
+use crate::error::{Damage, DamageLog, GuestError};
 use crate::filesystem::{
     Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
     FileSystemFacts, FileSystemKind, State,
@@ -45,6 +47,8 @@ pub struct Xfs<'a> {
     facts: FileSystemFacts,
     state: State,
     damage: DamageLog,
+    /// Whether an inode, a part of a tree of them, or the map of a file was skipped because it is damaged.
+    is_file_lost: AtomicBool,
 }
 
 /// Opens the XFS file system of a volume; `None` where there is none. The copy in another group stands in for a damaged
@@ -86,7 +90,8 @@ pub fn open_by_copy(reader: VolumeReader<'_>) -> Result<Option<Xfs<'_>>, GuestEr
 
 fn with_superblock(reader: VolumeReader<'_>, superblock: Superblock) -> Result<Xfs<'_>, GuestError> {
     let facts = facts_of(&superblock);
-    let mut xfs = Xfs { reader, superblock, facts, state: State::Certain, damage: DamageLog::default() };
+    let (state, damage) = (State::Certain, DamageLog::default());
+    let mut xfs = Xfs { reader, superblock, facts, state, damage, is_file_lost: AtomicBool::new(false) };
     let doubts = xfs.doubts()?;
     if !doubts.is_empty() {
         xfs.state = State::Unsure(doubts);
@@ -142,6 +147,21 @@ impl Xfs<'_> {
         }
         doubts.extend(self.doubt_of_log()?);
         Ok(doubts)
+    }
+
+    /// Notes damage and returns `None`, as [`DamageLog::skip`] does, and remembers that a part of a file is missing.
+    fn skip_file<T>(&self, outcome: Result<T, GuestError>) -> Result<Option<T>, GuestError> {
+        let found = self.damage.skip(outcome)?;
+        if found.is_none() {
+            self.is_file_lost.store(true, Ordering::Relaxed);
+        }
+        Ok(found)
+    }
+
+    /// Notes damage of a part of a file.
+    fn note_file(&self, damage: Damage) {
+        self.damage.note(damage);
+        self.is_file_lost.store(true, Ordering::Relaxed);
     }
 
     /// Calls `then` with an inode.
@@ -214,9 +234,14 @@ impl FileSystem for Xfs<'_> {
     }
 
     fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
+        let mut met = MapBlocks::default();
         self.each_inode(&mut |step| {
             let InodeStep::Inode(inode) = step else { return Ok(ControlFlow::Continue(())) };
             if self.superblock.internal.contains(&inode.number) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            // Someone reads the map of each visited file.
+            if self.damage.skip(self.meet_all(&mut met, &inode.data))?.is_none() {
                 return Ok(ControlFlow::Continue(()));
             }
             let stat = self.damage.skip(self.stat_of(&inode))?;

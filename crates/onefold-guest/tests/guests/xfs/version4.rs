@@ -2,10 +2,11 @@
 //! `xfs_repair` know them.
 
 use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
 
-use onefold_guest::filesystem::{Extent, FileSystem, State};
+use onefold_guest::filesystem::{AllocationClass, Extent, FileSystem, State};
 
-use super::allocation::poison;
+use super::allocation::{map_of, poison};
 use super::dump::dump;
 use super::{empty, prepared, with_xfs};
 use crate::fixtures::{Images, has};
@@ -140,4 +141,29 @@ fn names_that_differ_in_case_are_equal_where_the_file_system_says_so() {
         assert_eq!(found, xfs.look_up(folder, b"A-file-00000-").unwrap());
         assert!(xfs.facts().features.contains(&"ascii-ci".to_owned()));
     });
+}
+
+/// Without checksums, both trees of free space may list the blocks of a file that cannot be read.
+#[test]
+fn a_file_that_is_lost_leaves_nothing_free() {
+    let Some(images) = empty() else { return };
+    images.script(&prepared(MAKE), ["-m crc=0"]);
+    let path = images.path("image");
+    let image = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let mut inode_bytes = [0; 2];
+    image.read_exact_at(&mut inode_bytes, 104).unwrap();
+    let file = with_xfs(&path, |xfs| xfs.look_up(xfs.root(), b"large").unwrap().unwrap());
+    let place = file.0 * u64::from(u16::from_be_bytes(inode_bytes));
+    let has_free =
+        || with_xfs(&path, |xfs| map_of(xfs, 100 << 20).iter().any(|run| run.class == AllocationClass::Free));
+    assert!(has_free());
+    // The magic of the inode, and the number of extents.
+    for (at, length) in [(0, 2), (76, 4)] {
+        let mut before = vec![0; length];
+        image.read_exact_at(&mut before, place + at).unwrap();
+        image.write_all_at(&vec![0x7e; length], place + at).unwrap();
+        assert!(!has_free(), "byte {at} of the inode");
+        image.write_all_at(&before, place + at).unwrap();
+        assert!(has_free());
+    }
 }
