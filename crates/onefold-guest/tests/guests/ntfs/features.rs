@@ -257,7 +257,7 @@ fn a_volume_in_use_dirty_or_hibernated_is_unsure() {
         (vec![0; 4096], unsure(Doubt::JournalDamaged)),
         (vec![0xff; 4096], State::Certain),
     ] {
-        write_at(&image, log, &page);
+        write_at(&image, log, &page.repeat(2));
         assert_eq!(state(), expected);
     }
     change_attribute(&image, 3, 0x70, |attribute| attribute[24 + 10] |= 1);
