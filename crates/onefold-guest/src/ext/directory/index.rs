@@ -15,6 +15,7 @@
 
 use std::ops::ControlFlow;
 
+use super::Progress;
 use super::entries::index_at;
 use super::hash::{HashKind, NameHash};
 use crate::bytes::Bytes;
@@ -108,14 +109,14 @@ impl Tables<'_> {
     fn search_leaf(&self, inode: &Inode, leaf: u32, name: &[u8]) -> Result<Answer, GuestError> {
         let Some((block, bytes)) = self.block_of_directory(inode, leaf)? else { return Ok(Answer::Unknown) };
         let mut found = Answer::Missing;
-        let _ =
-            self.each_name_of(&self.names(inode), Bytes(&bytes), block * self.superblock.block_bytes, &mut |entry| {
-                if entry.name != name {
-                    return ControlFlow::Continue(());
-                }
-                found = Answer::Found(entry.file);
-                ControlFlow::Break(())
-            });
+        let (names, offset) = (self.names(inode), block * self.superblock.block_bytes);
+        let _ = self.each_name_of(&names, Bytes(&bytes), offset, &mut Progress::default(), &mut |entry| {
+            if entry.name != name {
+                return ControlFlow::Continue(());
+            }
+            found = Answer::Found(entry.file);
+            ControlFlow::Break(())
+        });
         Ok(found)
     }
 

@@ -3,6 +3,9 @@
 //! Kernel documentation, "ext4 Data Structures and Algorithms", section "Directory Entries". A directory is a file
 //! whose blocks are full of entries. Blocks of its tree of hashes look like a single unused entry, so that going
 //! through all blocks finds every name.
+//!
+//! The work is bounded whatever inodes say: after its first blocks, a directory is read only as far as its blocks belong
+//! to no other one (`ext/owners.rs`), and to a number of damaged blocks.
 
 mod entries;
 mod hash;
@@ -28,6 +31,8 @@ const INLINE_PARENT_BYTES: usize = 4;
 /// Bytes of the entry with which a block with a checksum ends.
 const TAIL_BYTES: usize = 12;
 
+/// Blocks that each directory is read of whatever it shares with others: few directories are longer.
+const UNOWNED_BLOCKS: u64 = 4;
 /// Damaged blocks after which the rest of a directory is left out.
 const DAMAGED_BLOCKS_MAX: u32 = 1000;
 
@@ -96,7 +101,8 @@ impl Tables<'_> {
         for (index, (place, bytes)) in self.inline_parts(inode)?.iter().enumerate() {
             let skipped = if index == 0 { INLINE_PARENT_BYTES } else { 0 };
             let entries = Bytes(bytes).from(skipped).unwrap_or(Bytes(&[]));
-            if self.each_name_of(&names, entries, place + skipped as u64, visit).is_break() {
+            let mut progress = Progress::default();
+            if self.each_name_of(&names, entries, place + skipped as u64, &mut progress, visit).is_break() {
                 break;
             }
         }
@@ -120,37 +126,49 @@ impl Tables<'_> {
             if progress.blocks > volume_blocks || progress.damaged > DAMAGED_BLOCKS_MAX {
                 return Err(self.source.damage(inode.offset, STRUCTURE, "too much of it is damaged").into());
             }
+            let offset = block * self.superblock.block_bytes;
+            if progress.blocks > UNOWNED_BLOCKS {
+                let claimed = self.directory_owners.lock().claim(block, inode.number);
+                claimed.map_err(|problem| self.source.damage(offset, STRUCTURE, problem))?;
+            }
             let Some(bytes) = self.damage.skip(self.directory_block(inode, block))? else {
                 progress.damaged += 1;
                 continue;
             };
-            let offset = block * self.superblock.block_bytes;
-            if self.each_name_of(&names, Bytes(&bytes), offset, visit).is_break() {
+            if self.each_name_of(&names, Bytes(&bytes), offset, progress, visit).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Visits the entries of a block, or of a part of an inline directory.
-    fn each_name_of(&self, names: &Names, bytes: Bytes<'_>, offset: u64, visit: &mut Visit<'_>) -> ControlFlow<()> {
-        let mut at = 0;
-        while at < bytes.len() {
-            let (entry, next) = match names.at(bytes, at) {
+    /// Visits the entries of a block, or of a part of an inline directory. A block with damaged entries is a damaged one.
+    fn each_name_of(
+        &self,
+        names: &Names,
+        bytes: Bytes<'_>,
+        offset: u64,
+        progress: &mut Progress,
+        visit: &mut Visit<'_>,
+    ) -> ControlFlow<()> {
+        let (mut at, mut is_damaged, mut outcome) = (0, false, ControlFlow::Continue(()));
+        while at < bytes.len() && outcome.is_continue() {
+            let (found, next) = match names.at(bytes, at) {
                 Ok(found) => found,
-                Err(problem) => {
-                    self.damage.note(self.source.damage(offset + at as u64, STRUCTURE, problem));
-                    break;
-                }
+                Err(problem) => (Some(Err(problem)), bytes.len()),
             };
-            at = next;
-            match entry {
-                Some(Ok(entry)) => visit(entry)?,
-                Some(Err(problem)) => self.damage.note(self.source.damage(offset + at as u64, STRUCTURE, problem)),
+            match found {
+                Some(Ok(entry)) => outcome = visit(entry),
+                Some(Err(problem)) => {
+                    is_damaged = true;
+                    self.damage.note(self.source.damage(offset + at as u64, STRUCTURE, problem));
+                }
                 None => {}
             }
+            at = next;
         }
-        ControlFlow::Continue(())
+        progress.damaged += u32::from(is_damaged);
+        outcome
     }
 
     fn names(&self, inode: &Inode) -> Names {

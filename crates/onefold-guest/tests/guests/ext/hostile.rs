@@ -1,5 +1,8 @@
 //! Images made to keep a reader busy: inodes that all lead to the same blocks.
 
+use std::ops::ControlFlow;
+
+use onefold_guest::ext::Ext;
 use onefold_guest::filesystem::{AllocationClass, FileSystem};
 
 use super::with_ext;
@@ -45,6 +48,17 @@ fn make(images: &Images, size: &str, block_bytes: u32, changes: &str) {
     images.script(script, [size, &block_bytes.to_string(), &format!("{CHANGES}{changes}")]);
 }
 
+fn names(fs: &Ext<'_>, directory: &str) -> usize {
+    let mut names = 0;
+    let directory = fs.look_up(fs.root(), directory.as_bytes()).unwrap().unwrap();
+    fs.each_entry(directory, &mut |_| {
+        names += 1;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    names
+}
+
 /// Each inode of 128 bytes took 6 ms: four extents of 32,768 blocks over bits that alternate.
 #[test]
 fn files_that_have_more_blocks_than_the_volume_free_nothing() {
@@ -68,4 +82,38 @@ for inode in range(12, 29): put_inode(inode, 0x81a4, [start_of(2) + 32768 * (4 *
         });
         std::fs::remove_file(images.path("image")).unwrap();
     }
+}
+
+/// Each inode of 128 bytes took 0.1 seconds: zeros were no damage, and each directory began anew.
+#[test]
+fn directories_of_zeros_end_and_do_not_begin_anew() {
+    let Some(images) = images() else { return };
+    let folders = "mkdir -p d/one d/two d/three";
+    images.script(folders, [""; 0]);
+    make(&images, "1G", 4096, "for inode in (12, 13, 14): put_inode(inode, 0x41ed, [start_of(3)] * 4)");
+    with_ext(&images.path("image"), |fs| {
+        for directory in ["one", "two", "three"] {
+            assert_eq!(names(fs, directory), 0);
+        }
+        let count = fs.damage().count();
+        assert!((1000..1100).contains(&count), "{count} damaged blocks");
+    });
+}
+
+#[test]
+fn a_block_belongs_to_one_directory() {
+    let Some(images) = images() else { return };
+    images.script("mkdir -p d/one d/two; cd d/one; touch $(printf 'file-with-a-long-name-%s ' $(seq 2000))", [""; 0]);
+    let changes = "folders = [inode for inode in range(12, 2020) if part(inode_at(inode), 2) == b'\\xed\\x41']
+one, two = sorted(folders, key=lambda inode: -number(part(inode_at(inode), 128), 4))
+put(inode_at(two), part(inode_at(one), 128))";
+    make(&images, "64M", 4096, changes);
+    with_ext(&images.path("image"), |fs| {
+        assert_eq!(names(fs, "one"), 2000);
+        let shared = names(fs, "two");
+        assert!((1..500).contains(&shared), "{shared} names of the first blocks");
+        assert_eq!(names(fs, "one"), 2000, "it is listed again");
+        let problems: Vec<&str> = fs.damage().first().iter().map(|damage| damage.problem).collect();
+        assert_eq!(problems, ["another directory has the same block"]);
+    });
 }
