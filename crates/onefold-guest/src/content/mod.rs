@@ -1,11 +1,15 @@
 //! What a volume holds: the one place that knows all readers, and the names of everything that has none.
 
 mod bitlocker;
+mod firmware_raid;
 mod luks;
 mod named;
+mod over_disk;
 mod raid;
 mod windows_dynamic;
 mod zfs;
+
+pub use over_disk::{OverDisk, over_disk};
 
 use crate::error::GuestError;
 use crate::ext;
@@ -61,7 +65,8 @@ type Recognise = fn(&VolumeReader<'_>) -> Result<Option<NotRead>, GuestError>;
 
 /// What wraps a volume that looks like something else at its beginning: members of arrays and encrypted volumes. The
 /// recognition of these comes before all readers.
-const WRAPPERS: [Recognise; 4] = [luks::recognise, bitlocker::recognise, raid::recognise, windows_dynamic::recognise];
+const WRAPPERS: [Recognise; 5] =
+    [luks::recognise, bitlocker::recognise, raid::recognise, firmware_raid::recognise, windows_dynamic::recognise];
 
 /// What has no reader. It comes before swap: where something else is on a former swap area, no page of it may be called
 /// free.

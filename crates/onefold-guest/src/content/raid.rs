@@ -25,19 +25,39 @@ const SUPERBLOCK_BYTES: usize = 256;
 const SECTOR_BYTES: u64 = 512;
 
 pub(super) fn recognise(reader: &VolumeReader<'_>) -> Result<Option<NotRead>, GuestError> {
-    let size = reader.size_bytes();
-    let from_end = |distance: u64, step: u64| size.checked_sub(distance).map(|at| at - at % step);
-    let at_end = from_end(8 << 10, 4 << 10);
-    for (version, at) in [("1.1", Some(0)), ("1.2", Some(4096)), ("1.0", at_end)] {
-        let Some(at) = at else { continue };
-        let block = head(reader, at, SUPERBLOCK_BYTES)?;
-        if let Some(detail) = version_one(Bytes(&block), at / SECTOR_BYTES) {
-            return Ok(Some(NotRead::new(NAME, format!("version {version}, {detail}"))));
+    match recognise_at_start(reader)? {
+        Some(found) => Ok(Some(found)),
+        None => Ok(placed_at_end(reader)?.map(|(_, found)| found)),
+    }
+}
+
+/// Recognises a member whose data begins behind its superblock.
+pub(super) fn recognise_at_start(reader: &VolumeReader<'_>) -> Result<Option<NotRead>, GuestError> {
+    for (version, at) in [("1.1", 0), ("1.2", 4096)] {
+        if let Some(found) = version_one_at(reader, version, at)? {
+            return Ok(Some(found));
         }
+    }
+    Ok(None)
+}
+
+/// Recognises a member whose data begins with it, and returns where its superblock lies.
+pub(super) fn placed_at_end(reader: &VolumeReader<'_>) -> Result<Option<(u64, NotRead)>, GuestError> {
+    let size = reader.size_bytes();
+    if let Some(at) = size.checked_sub(8 << 10).map(|at| at - at % (4 << 10))
+        && let Some(found) = version_one_at(reader, "1.0", at)?
+    {
+        return Ok(Some((at, found)));
     }
     let Some(at) = (size - size % (64 << 10)).checked_sub(64 << 10) else { return Ok(None) };
     let block = head(reader, at, SUPERBLOCK_BYTES)?;
-    Ok(version_zero(Bytes(&block)).map(|detail| NotRead::new(NAME, format!("version 0.90, {detail}"))))
+    Ok(version_zero(Bytes(&block)).map(|detail| (at, NotRead::new(NAME, format!("version 0.90, {detail}")))))
+}
+
+fn version_one_at(reader: &VolumeReader<'_>, version: &str, at: u64) -> Result<Option<NotRead>, GuestError> {
+    let block = head(reader, at, SUPERBLOCK_BYTES)?;
+    let detail = version_one(Bytes(&block), at / SECTOR_BYTES);
+    Ok(detail.map(|detail| NotRead::new(NAME, format!("version {version}, {detail}"))))
 }
 
 /// Returns what a superblock of version 1 in `sector` says; `None` where it is none.

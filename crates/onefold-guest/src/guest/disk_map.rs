@@ -96,9 +96,12 @@ impl Guest<'_> {
         filled(covering(runs, size_bytes), &covering(physical, size_bytes))
     }
 
-    /// Returns the free extents of groups whose physical volumes overlap nothing.
+    /// Returns the free extents of groups whose physical volumes overlap nothing; none where the disk is in doubt.
     fn free_extents(&self) -> Vec<DiskRun> {
         let mut free = Vec::new();
+        if self.doubt().is_some() {
+            return free;
+        }
         for group in self.groups().iter().filter(|group| !group.physical.iter().any(|at| self.overlaps(*at))) {
             for range in &group.group.free {
                 let is_in = |at: &&usize| self.volumes()[**at].offset_of(range.start_bytes).is_some();

@@ -17,7 +17,7 @@ pub use disk_map::{DiskRun, DiskUse};
 pub use order::{FilesInOrder, OrderError, PlacedExtent};
 pub use who::{Owner, OwnerFile};
 
-use crate::content::{self, VolumeContent};
+use crate::content::{self, OverDisk, VolumeContent};
 use crate::error::GuestError;
 use crate::filesystem::FileSystem;
 use crate::lvm::{LogicalMapping, TEXT_BYTES_OF_DISK_MAX, VolumeGroup, volume_groups};
@@ -37,6 +37,8 @@ pub struct Guest<'a> {
     overlapping: Vec<bool>,
     /// Which of the volumes are logical ones of a group that is not sure of them.
     unsure: Vec<bool>,
+    /// Why no volume of the disk is sure.
+    doubt: Option<String>,
 }
 
 /// A group of logical volumes, and which volumes of the disk it consists of.
@@ -63,7 +65,8 @@ pub struct GuestVolume<'a> {
 }
 
 impl<'a> Guest<'a> {
-    /// Opens all volumes of a disk. A volume that cannot be opened says so itself.
+    /// Opens all volumes of a disk. A volume that cannot be opened says so itself. A disk that is a member of an array is
+    /// one volume, which is not read, whatever its partition table says.
     ///
     /// The disk should keep what it read most recently ([`onefold_disk::CachedDisk`]).
     ///
@@ -71,6 +74,15 @@ impl<'a> Guest<'a> {
     /// Those of reading the partition table.
     pub fn open(disk: &'a dyn Disk) -> Result<Guest<'a>, GuestError> {
         let table = partition_table(disk)?;
+        let (member, doubt) = match over_disk(disk, table.as_ref()) {
+            Some(OverDisk::Member(member)) => (Some(VolumeContent::NotRead(member)), None),
+            Some(OverDisk::Doubt(doubt)) => (None, Some(doubt)),
+            None => (None, None),
+        };
+        if let (Some(member), Some(volume)) = (member, Volume::whole_disk(disk.size_bytes())) {
+            let volume = GuestVolume::open(disk, volume, None, Some(member), &mut 0);
+            return Ok(Guest::new(disk, table, vec![volume], Vec::new()));
+        }
         let mut text_bytes_left = TEXT_BYTES_OF_DISK_MAX;
         let mut volumes = Vec::new();
         for volume in volumes_of(table.as_ref(), disk.size_bytes()) {
@@ -88,7 +100,7 @@ impl<'a> Guest<'a> {
                 }
             }
         }
-        Ok(Guest::new(disk, table, volumes, groups))
+        Ok(Guest { doubt, ..Guest::new(disk, table, volumes, groups) })
     }
 
     fn new(
@@ -104,7 +116,7 @@ impl<'a> Guest<'a> {
                 *unsure = true;
             }
         }
-        Guest { disk, table, volumes, groups, overlapping, unsure }
+        Guest { disk, table, volumes, groups, overlapping, unsure, doubt: None }
     }
 
     /// Returns the disk.
@@ -117,6 +129,13 @@ impl<'a> Guest<'a> {
     #[must_use]
     pub fn table(&self) -> Option<&PartitionTable> {
         self.table.as_ref()
+    }
+
+    /// Returns why no volume of the disk is sure, in a text that may have names of the guest; `None` where each has its own
+    /// certainty.
+    #[must_use]
+    pub fn doubt(&self) -> Option<&str> {
+        self.doubt.as_deref()
     }
 
     /// Returns its groups of logical volumes. Those logical volumes that are read are volumes of the disk.
@@ -138,6 +157,13 @@ impl<'a> Guest<'a> {
     pub fn overlaps(&self, at: usize) -> bool {
         self.overlapping.get(at).copied().unwrap_or(false)
     }
+}
+
+/// Returns what a disk with partitions is besides.
+fn over_disk(disk: &dyn Disk, table: Option<&PartitionTable>) -> Option<OverDisk> {
+    let table = table.filter(|table| !table.entries.is_empty())?;
+    let volume = Volume::whole_disk(disk.size_bytes())?;
+    content::over_disk(&VolumeReader::new(disk, &volume), table)
 }
 
 /// Returns whether a partition overlaps one that begins before it.

@@ -8,12 +8,14 @@ const OVERLAPS: &str = "it overlaps another volume";
 const NO_GROUP: &str = "no description of its group was found in it";
 
 impl Guest<'_> {
-    /// Returns whether all bytes of a volume count as allocated: it overlaps another one, its own map is not certain, or
-    /// its group is not sure of where its logical volumes lie. So does each physical volume, whose group has the map.
+    /// Returns whether all bytes of a volume count as allocated: the disk may be something else than its partitions, the
+    /// volume overlaps another one, its own map is not certain, or its group is not sure of where its logical volumes lie.
+    /// So does each physical volume, whose group has the map.
     #[must_use]
     pub fn counts_whole(&self, at: usize) -> bool {
         let content = |volume: &super::GuestVolume<'_>| volume.content.whole_because();
-        self.overlaps(at)
+        self.doubt.is_some()
+            || self.overlaps(at)
             || self.unsure.get(at) == Some(&true)
             || self.volumes.get(at).is_none_or(|v| content(v).is_some())
     }
@@ -22,7 +24,7 @@ impl Guest<'_> {
     /// where a map says which of its bytes are allocated; for a physical volume, that of its group.
     #[must_use]
     pub fn whole_because(&self, at: usize) -> Option<String> {
-        let mut reasons = Vec::new();
+        let mut reasons: Vec<String> = self.doubt.iter().cloned().collect();
         if self.overlaps(at) {
             reasons.push(OVERLAPS.to_owned());
         }

@@ -216,8 +216,7 @@ pub fn partitions(disk: &dyn Disk) -> Result<Vec<Partition>, DiskError> {
 pub fn volumes_of(table: Option<&PartitionTable>, disk_bytes: u64) -> Vec<Volume> {
     let entries = table.map_or(&[][..], |table| &table.entries);
     if entries.is_empty() {
-        let ranges = vec![DiskRange { start_bytes: 0, length_bytes: disk_bytes }];
-        return (disk_bytes > 0).then_some(Volume { origin: VolumeOrigin::WholeDisk, ranges }).into_iter().collect();
+        return Volume::whole_disk(disk_bytes).into_iter().collect();
     }
     let volume = |entry: &PartitionEntry| Volume {
         origin: VolumeOrigin::Partition { number: entry.number },

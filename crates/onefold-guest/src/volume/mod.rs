@@ -16,7 +16,7 @@ pub struct Volume {
 /// What a volume is on its disk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum VolumeOrigin {
-    /// The whole disk, which has no partition table.
+    /// The whole disk, which has no partition table, or one that is not its own.
     WholeDisk,
     /// A partition.
     Partition {
@@ -50,6 +50,13 @@ impl DiskRange {
 }
 
 impl Volume {
+    /// Returns the volume that is a whole disk of `disk_bytes`; `None` for a disk without bytes.
+    #[must_use]
+    pub fn whole_disk(disk_bytes: u64) -> Option<Volume> {
+        let ranges = vec![DiskRange { start_bytes: 0, length_bytes: disk_bytes }];
+        (disk_bytes > 0).then_some(Volume { origin: VolumeOrigin::WholeDisk, ranges })
+    }
+
     /// Returns its length in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {

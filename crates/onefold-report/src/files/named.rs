@@ -244,13 +244,16 @@ fn readable<'g>(guest: &'g Guest<'_>) -> (Vec<usize>, Vec<MachineVolume<'g>>) {
 
 /// Notes what is not certain of the volumes of a disk. Damage is known only when all was read.
 pub(super) fn note_doubts(guest: &Guest<'_>, doubts: &mut Doubts) {
+    if let Some(why) = guest.doubt() {
+        doubts.note(format!("no volume is sure: {}", shown(why)));
+    }
     for (at, volume) in guest.volumes().iter().enumerate() {
         let Some(system) = volume.file_system() else { continue };
         let name = volume_name(&volume.volume.origin);
         let name = shown(&name);
         if let Some(why) = volume.content.whole_because() {
             doubts.note(format!("{name} is unsure: {why}"));
-        } else if guest.counts_whole(at) {
+        } else if guest.doubt().is_none() && guest.counts_whole(at) {
             doubts.note(format!("{name} is unsure: it overlaps another volume, or its group is damaged"));
         }
         let damaged = system.damage().count();

@@ -3,6 +3,7 @@
 mod content;
 mod fat;
 mod lvm;
+mod over_disk;
 mod partition;
 mod swap;
 

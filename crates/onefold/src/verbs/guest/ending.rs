@@ -101,6 +101,7 @@ impl Ending {
         for problem in guest.table().iter().flat_map(|table| &table.problems) {
             self.damaged(format!("`{}`: {problem}", image.path().shown()));
         }
+        guest.doubt().iter().for_each(|doubt| self.warn(format!("no volume is sure: {}", doubt.shown())));
         let mut all: BTreeSet<usize> = volumes.into_iter().collect();
         for group in guest.groups() {
             let is_of_group = |at: &usize| {
